@@ -1,1 +1,2 @@
-"""What can be known about a module without changing it: costs, loops, equal values; and inlining, which the proof and CSE share."""
+"""Facts about a module that do not change it: costs, loops, equal values; and inlining, which the proof and CSE
+share."""

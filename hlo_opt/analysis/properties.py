@@ -1,4 +1,5 @@
-"""What single instructions and computations of a module do: side effects, threads, configurations of fusions. What an opcode is says `hlo_opt.ops.sets`."""
+"""Properties of instructions and computations: side effects, threads, fusion configs. `hlo_opt.ops.sets` classifies
+opcodes."""
 
 from __future__ import annotations
 
@@ -13,8 +14,10 @@ GENERIC_TRITON = "__triton"
 
 
 def has_side_effect(instruction: Instruction) -> bool:
-    """Whether the instruction itself does more than give its value (called computations are not looked into). What an asynchronous operation does happens
-    when it is started, and nobody knows what an operation does that the op table does not have."""
+    """Whether the instruction itself has a side effect, apart from called computations.
+
+    An asynchronous operation's effect happens at its start; an opcode outside the op table is assumed to have one.
+    """
     spec = find(instruction.opcode)
     if spec is None:
         base = base_opcode(instruction.opcode)
@@ -25,30 +28,30 @@ def has_side_effect(instruction: Instruction) -> bool:
 
 
 def elsewhere(computation: Computation) -> bool:
-    """Whether a computation runs on another thread than its caller's: a call of it is more than its body."""
+    """Whether a computation runs on another thread than its caller, so that a call is more than its body."""
     thread = computation.attributes.get("execution_thread")
     return thread is not None and thread.text.strip('"') != "main"
 
 
 def effectful_computations(computations: list[Computation]) -> set[Computation]:
-    """The computations that hold a side effect, their own or that of one that they call; callees first in the list."""
-    found: set[Computation] = set()
+    """The computations with side effects, their own or in callees; the list has callees first."""
+    effectful: set[Computation] = set()
     changed = True
-    while changed:  # one round when callees come first
+    while changed:  # one round, when callees come first
         changed = False
         for computation in computations:
-            if computation in found:
+            if computation in effectful:
                 continue
             if any(has_side_effect(i) for i in computation.instructions) or (
-                found and not found.isdisjoint(computation.called)
+                effectful and not effectful.isdisjoint(computation.called)
             ):
-                found.add(computation)
+                effectful.add(computation)
                 changed = True
-    return found
+    return effectful
 
 
 def is_effectively_scalar(shape: Shape) -> bool:
-    """One element, whatever the rank."""
+    """Whether the array has one element, whatever its rank."""
     return shape.is_array and shape.element_count == 1
 
 
@@ -58,25 +61,26 @@ def true_rank(shape: Shape) -> int:
 
 
 def fusion_backend_kind(instruction: Instruction) -> str:
-    """The kind in a fusion's backend config (`__triton`, `__triton_gemm`, `__cudnn$fusion`, ...); empty when there is none."""
+    """The kind in a fusion's backend config (`__triton`, `__triton_gemm`, `__cudnn$fusion`, ...); "" for none."""
     return field(instruction, "fusion_backend_config", "kind") or ""
 
 
 def is_generic_triton(instruction: Instruction) -> bool:
-    """Whether a fusion is a tiled kernel that more may be fused into (xla/service/gpu/ir_emission_utils.h, IsGenericTritonFusion)."""
+    """Whether a fusion is a generic Triton kernel, into which more may be fused (xla/service/gpu/ir_emission_utils.h,
+    IsGenericTritonFusion)."""
     if "kind" not in instruction.attributes:
         return False
     return fusion_backend_kind(instruction) == GENERIC_TRITON and fused(instruction) is not None
 
 
 def is_boundary_fusion(instruction: Instruction) -> bool:
-    """Whether a fusion stands for a library call (cuDNN, a Triton matrix product, a custom kernel) and must stay as it is."""
+    """Whether a fusion stands for a library call (cuDNN, a Triton GEMM, a custom kernel) and must not be changed."""
     kind = instruction.attributes.get("kind")
-    if not isinstance(kind, Attribute) or kind.text != "kCustom":  # most instructions, and asked of all
+    if not isinstance(kind, Attribute) or kind.text != "kCustom":  # fast path for most instructions
         return False
     return fusion_backend_kind(instruction) != GENERIC_TRITON
 
 
 def inside(instruction: Instruction) -> Computation | None:
-    """The computation of a fusion that may be looked into; None for one that stands for a library call, and for any other operation."""
+    """The computation of a fusion that may be looked into; None for library calls and other operations."""
     return None if is_boundary_fusion(instruction) else fused(instruction)

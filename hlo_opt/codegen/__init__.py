@@ -1,4 +1,4 @@
-"""Kernels as CUDA text that NVRTC and, after `host_shim.h`, a C++ compiler read."""
+"""Emitters and printers of kernels: CUDA text for NVRTC and, after `host_shim.h`, for a C++ compiler."""
 
 from hlo_opt.codegen.emit import emit_kernel
 from hlo_opt.codegen.kernel import Kernel

@@ -1,4 +1,4 @@
-"""The emitter of loops in one block: the phases of a round one after another, with the state and the cells in shared memory."""
+"""The emitter of loops in one block: the phases of each iteration in order, with state and cells in shared memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hlo_opt.plans.plan import Plan, Segment
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[InBlock], first_block: int, targets: Targets) -> None:
-    """One block, alone in its launch."""
+    """Emit the only block of the launch."""
     part, block = segment.part, plan.launch.block
     crew = Crew(block, thread_of(block), thread_of(block), block)
     pointers = {number: targets[root][0][0] for number, root in zip(part.numbers, part.roots, strict=True)}
@@ -38,9 +38,11 @@ def emit(builder: Builder, plan: Plan, segment: Segment[InBlock], first_block: i
 
 
 def _shared(builder: Builder, stands: Instruction, stem: str) -> None:
-    """An array of the block, where what stands for it is read."""
+    """Declare a shared array for the elements of `stands`, and read it there."""
     kind = stands.shape.type
-    name = builder.array(memory_type(kind), builder.numbered(stem), stands.shape.element_count, shared=True, alignment=16)  # fmt: skip
+    name = builder.array(
+        memory_type(kind), builder.numbered(stem), stands.shape.element_count, shared=True, alignment=16
+    )
     builder.point(stands, name)
 
 
@@ -54,7 +56,9 @@ def _round(
 ) -> None:
     for phase in part.phases:
         for made in phase:
-            crew.compute(builder, made, builder.pointer(made.stands), places.get(made), lambda: count(builder, part, round_))  # fmt: skip
+            crew.compute(
+                builder, made, builder.pointer(made.stands), places.get(made), lambda: count(builder, part, round_)
+            )
         builder.add(Barrier())
     if part.test is not None:
         builder.add(Break(code("!{}", builder.held(builder.pointer(part.test), part.test.shape, ()))))

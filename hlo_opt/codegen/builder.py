@@ -1,4 +1,4 @@
-"""The `KernelBuilder`: writes the statements that compute values of a region at given indices."""
+"""The `KernelBuilder`: writes statements that compute values of a region at given indices."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from hlo_opt.plans.limits import DEEPEST
 
 
 class Builder(Indices):
-    """See `hlo_opt.ops.lowering.KernelBuilder` for the part that lowerings use.
+    """The implementation of `hlo_opt.ops.lowering.KernelBuilder`, with what emitters need besides.
 
-    Values are computed operands first with an explicit stack, so that a chain of thousands of operations needs no recursion; only an operation that asks for
-    operands under a condition or in a loop recurses, at most `DEEPEST` times.
+    Values are computed operands first with an explicit stack, so that long chains need no recursion. Only an operation
+    that reads operands under a condition or in a loop recurses, at most `DEEPEST` times.
     """
 
     def value(self, instruction: Instruction, index: Index) -> Code:
@@ -33,19 +33,20 @@ class Builder(Indices):
         return self._value(self._key(instruction, number, index))
 
     def provide(self, instruction: Instruction, number: int | None, index: Index, name: Code) -> None:
-        """Let a value that the kernel's frame has computed be found in this scope and those inside it."""
+        """Provide a value that the emitter has computed, for this scope and scopes inside it."""
         self.keep(self._key(instruction, number, index), name)
 
     def known(self) -> dict[Key, Code]:
-        """The values that were computed, or provided, since the innermost brace."""
+        """The values computed or provided in the innermost scope."""
         return {key: self._values[key] for key, _ in self._scopes[-1].made}
 
     def loads(self) -> list[tuple[Instruction, Index]]:
-        """The elements of parameters that were read since the innermost brace."""
+        """The parameter elements read in the innermost scope."""
         return list(self._scopes[-1].loads)
 
     def likely_loads(self) -> tuple[list[tuple[Instruction, Index]], bool]:
-        """Those that were read under `likely` conditions since then, and whether these are all that is read there: nothing more under conditions inside or in loops."""
+        """The parameter elements read under `likely` conditions in this scope; and whether these are all reads there
+        (none in nested conditions or loops)."""
         return list(self._scopes[-1].likely), not self._scopes[-1].likely_hides
 
     def apply(
@@ -57,8 +58,11 @@ class Builder(Indices):
         *,
         wide: bool = False,
     ) -> list[Code]:
-        """See `KernelBuilder`. `only` asks for one element of the root's tuple, which may leave arguments unread. `index` is where the arguments are in arrays, for a computation on
-        arrays that needs them nowhere else."""
+        """See `KernelBuilder`.
+
+        `only` asks for one element of a root tuple, which may leave arguments unread. `index` is the index of the
+        arguments, for a computation on arrays that reads only this element.
+        """
         if wide:
             if computation not in self._widened:
                 self._widened[computation] = widened(computation)
@@ -73,11 +77,12 @@ class Builder(Indices):
             return [self.element(root, number, index) for number in (range(count) if only is None else (only,))]
 
     def store(self, pointer: Name, shape: Shape, index: Index, value: Code) -> None:
-        """Write one element of an output."""
+        """Write one element of an output, converting it to the storage type."""
         self.put(pointer, shape, index, stored(shape.type, value))
 
     def put(self, pointer: Name, shape: Shape, index: Index, value: Code) -> None:
-        """Write one element of an output, given as it lies in memory. Where it shares its byte with others, it may be another thread that writes those at the same time."""
+        """Write one element of an output, in its storage type. For packed elements, other threads may write the same
+        byte concurrently."""
         at = self.address(shape, index)
         if shape.type.per_byte == 1:
             self.assign(Code((Cell(pointer, at),)), value)
@@ -87,8 +92,11 @@ class Builder(Indices):
     def held(
         self, pointer: Name, shape: Shape, index: Index, first: Index | None = None, number: Code = NOTHING
     ) -> Code:
-        """An element of an array as it lies in memory. Where several share a byte, `first` may be the index of the first of a vector, which begins a byte, and `number` the element's
-        number in it."""
+        """An element of an array, in its storage type.
+
+        For packed elements, `first` may be the index of the first element of a vector, which begins a byte, and
+        `number` the element's number in it.
+        """
         at = self.address(shape, index)
         if shape.type.per_byte == 1:
             return Code((Cell(pointer, at),))
@@ -103,7 +111,7 @@ class Builder(Indices):
         found = self._values.get(key)
         if found is not None:
             return found
-        if self._depth > DEEPEST + 1:  # the outermost value itself, and what it calls
+        if self._depth > DEEPEST + 1:  # counting the outermost value
             raise BackendError(f"operations that read under conditions nest deeper than {DEEPEST}", code="HLO502")
         self._depth += 1
         naming = self._naming
@@ -124,7 +132,7 @@ class Builder(Indices):
         return self._values[key]
 
     def _needs(self, key: Key) -> list[Key]:
-        """Operand values that are surely read at an index known already: those can be computed first."""
+        """Operand values that are certainly read, at indices known already, so that they can be computed first."""
         instruction, _, index = key
         operands = instruction.operands
         if not operands:
@@ -141,25 +149,25 @@ class Builder(Indices):
             if not operand.shape.rank:
                 needs.append(self._key(operand, None, ()))
                 continue
-            found = None if spec.index is None else spec.index(instruction, number)
-            if found is None or found.symbols or found.runtime or found.conditions_at(index):
+            index_map = None if spec.index is None else spec.index(instruction, number)
+            if index_map is None or index_map.symbols or index_map.runtime or index_map.conditions_at(index):
                 continue
-            needs.append(self._key(operand, None, found.apply(index)))
+            needs.append(self._key(operand, None, index_map.apply(index)))
         return needs
 
     def _compute(self, key: Key) -> None:
         instruction, _, index = key
         self.name_after(instruction)
         if instruction.parameter_number is not None:
-            made: Code | Sequence[Code] = self._load(instruction, index)
+            computed: Code | Sequence[Code] = self._load(instruction, index)
         elif instruction.literal is not None:
-            made = self._constant(instruction, index)
+            computed = self._constant(instruction, index)
         else:
-            made = self._lowered(instruction, index)
-        if isinstance(made, Code):
-            self.keep(key, made)
+            computed = self._lowered(instruction, index)
+        if isinstance(computed, Code):
+            self.keep(key, computed)
         else:
-            for k, text in enumerate(made):
+            for k, text in enumerate(computed):
                 self.keep((instruction, k, index), text)
 
     def _lowered(self, instruction: Instruction, index: Index) -> Code | Sequence[Code]:
@@ -173,34 +181,34 @@ class Builder(Indices):
                 return bind(instruction.shape.type, code(_filled(template, instruction.shape.type), *operands))
         elif lowering is not None:
             naming = self._naming
-            made = lowering(self, instruction, index)
+            computed = lowering(self, instruction, index)
             self._naming = naming
-            if not isinstance(made, Code) or made.is_atom:
-                return made
-            return self.bind(instruction.shape.type, made)
+            if not isinstance(computed, Code) or computed.is_atom:
+                return computed
+            return self.bind(instruction.shape.type, computed)
         if instruction.opcode in ("fusion", "call") and not any(o.shape.rank for o in instruction.operands):
             inner = instruction.called_by("calls" if instruction.opcode == "fusion" else "to_apply")  # inside a reducer
-            made = self.apply(inner, [self.value(o, ()) for o in instruction.operands])
-            return made[0] if instruction.shape.is_array else made
+            computed = self.apply(inner, [self.value(o, ()) for o in instruction.operands])
+            return computed[0] if instruction.shape.is_array else computed
         raise BackendError(f"no CUDA lowering for {instruction.shape} {instruction.opcode}", code="HLO503")
 
     def _load(self, parameter: Instruction, index: Index) -> Code:
         shape = parameter.shape
-        if not shape.element_count:  # a gather of no rows: every place would lie outside
+        if not shape.element_count:  # a gather without rows: every index would be out of bounds
             return zero(shape.type)
         self._scopes[-1].loads.append((parameter, index))
         return self.bind_exact(shape.type, loaded(shape.type, self.where(parameter, index)))
 
     def point(self, parameter: Instruction, name: Name) -> None:
-        """Let a parameter be read in an array of that name."""
+        """Read a parameter from the array of this name."""
         self._pointers[parameter] = name
 
     def pointer(self, parameter: Instruction) -> Name:
-        """The name of the array in which a parameter is read."""
+        """The name of the array from which a parameter is read."""
         return self._pointers[parameter]
 
     def where(self, parameter: Instruction, index: Index, first: Index | None = None, number: Code = NOTHING) -> Code:
-        """An element of a parameter as it lies in memory; `first` and `number` as for `held`."""
+        """An element of a parameter, in its storage type; `first` and `number` as in `held`."""
         return self.held(self._pointers[parameter], parameter.shape, index, first, number)
 
     def _constant(self, instruction: Instruction, index: Index) -> Code:
@@ -224,12 +232,13 @@ class Builder(Indices):
 
 
 def last_argument(shape: Shape) -> tuple[int, ...]:
-    """A last argument for what writes elements that share bytes: how many there are, where the last byte is not full; what is behind them then stays 0."""
+    """The trailing argument of writes of packed elements: the element count where the last byte is partial, so that its
+    padding stays 0."""
     return (shape.element_count,) if shape.element_count % shape.type.per_byte else ()
 
 
 def _source(instruction: Instruction, number: int | None) -> tuple[Instruction, int | None]:
-    """The instruction that makes a value, or an element of one, looking through tuples and their elements."""
+    """The instruction that computes a value or tuple element, looking through tuples."""
     path = [] if number is None else [number]
     while True:
         if instruction.opcode == "get-tuple-element" and not instruction.shape.is_tuple:
@@ -242,13 +251,13 @@ def _source(instruction: Instruction, number: int | None) -> tuple[Instruction, 
 
 
 def _alike(operands: Sequence[Instruction], index: Index) -> list[Key]:
-    """The values of operands at the index of a result, which is settled."""
+    """The operands' values at the index of an elementwise result."""
     return [(*_source(o, None), index if o.shape.rank else ()) for o in operands]
 
 
 @lru_cache(maxsize=1024)
 def _filled(template: str, element_type: ElementType) -> str:
-    """The template of an operation, with holes for the operands alone."""
+    """An operation's template with only the holes of operands left."""
     return template.format(
         *[f"{{{number}}}" for number in range(10)],
         T=register_type(element_type),

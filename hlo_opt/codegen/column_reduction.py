@@ -1,7 +1,8 @@
-"""The emitter of column-reduction plans.
+"""The emitter of column reductions.
 
-A block takes some neighbouring columns; `lanes` threads side by side read them, so that neighbouring threads read neighbouring elements, and `ways` threads below each other
-take the elements `way, way + ways, ...` of the same columns. These meet in shared memory: half of them take over what the other half has, until one is left.
+A block takes neighbouring columns. `lanes` threads read neighbouring columns of one row, so reads are coalesced; `ways`
+threads share a column and take its rows `way, way + ways, ...`. They combine their results in shared memory, halving
+the number of threads at each step.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from hlo_opt.plans.plan import Plan, Segment
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a thread stands: its place among those of the block, its lane and way, its columns, and the condition that these are its own. Where blocks share columns:
-    which ones (`tile`), and the block's part of them."""
+    """A thread's position: in the block, lane and way, its columns, and the condition that it has columns of its own.
+
+    Where several blocks share columns: the tile of columns, and the block's part of the rows.
+    """
 
     segment: Segment[Columns]
     space: Space
@@ -58,7 +61,8 @@ class _Place:
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Columns], first_block: int, targets: Targets) -> None:
-    """One pass over the columns per level of reduces, and a last one when outputs of the whole space need the results."""
+    """One pass over the columns per level of reduces, and a last pass for outputs of the full shape that need the
+    results."""
     place = _place(builder, plan, segment, first_block)
     writes = writes_of(plan, segment, place.space.kept, targets, segment.roots)
     last = max([len(segment.part.levels), *(w.level + 1 for w in writes if w.per_position)])
@@ -100,7 +104,7 @@ def _place(builder: Builder, plan: Plan, segment: Segment[Columns], first_block:
         tile = builder.declare("tile", own_block)
     start, live = add(multiply(modulo(tile, tiles), lanes), lane), NOTHING
     most = minor // vector - 1
-    if start.high > most:  # threads without columns of their own repeat the last ones, so that all meet at barriers
+    if start.high > most:  # surplus threads repeat the last columns, so that all reach the barriers
         own = builder.declare("own_columns", start)
         live = code("{} <= {}", own, most)
         start = builder.clamped("columns", live, own, most)
@@ -118,7 +122,7 @@ def _pass(builder: Builder, place: _Place, columns: Sequence[Sequence[Fold]], st
     if place.part is not None:
         start = builder.declare("start", add(multiply(place.part, place.ways), place.way))
     with builder.walk(kind, reduced, start, size, stride):
-        values = []  # all are read before the first is folded, so that neighbours are read together
+        values = []  # read all before folding the first, so that loads can be combined
         for kept, folds in zip(place.kept, columns, strict=True):
             for fold in folds:
                 at = operand_index(fold.reduce, kept, reduced)
@@ -133,7 +137,7 @@ def _pass(builder: Builder, place: _Place, columns: Sequence[Sequence[Fold]], st
 
 
 def _close(builder: Builder, place: _Place, columns: Sequence[Sequence[Fold]], *, to_all: bool) -> None:
-    """Bring the threads' results together. The first thread of a column then knows them, or all of its threads."""
+    """Combine the threads' results; then the first thread of each column has them, or all of its threads (`to_all`)."""
     folds = [fold for column in columns for fold in column]
     tables = _tables(builder, place, folds) if place.ways > 1 else []
     if tables:
@@ -150,17 +154,17 @@ def _close(builder: Builder, place: _Place, columns: Sequence[Sequence[Fold]], *
 
 
 def _tables(builder: Builder, place: _Place, folds: Sequence[Fold]) -> list[list[Name]]:
-    """Shared memory in which the threads of a column meet, for each accumulator of each fold."""
-    found = []
+    """Declare shared memory for the results of a column's threads, per accumulator of each fold."""
+    tables = []
     for fold in folds:
-        found.append([builder.numbered("partial") for _ in fold.types])
-        for element_type, name in zip(fold.types, found[-1], strict=True):
+        tables.append([builder.numbered("partial") for _ in fold.types])
+        for element_type, name in zip(fold.types, tables[-1], strict=True):
             builder.array(register_type(element_type), name, place.ways * place.lanes, shared=True)
-    return found
+    return tables
 
 
 def _tree(builder: Builder, place: _Place, folds: Sequence[Fold], tables: Sequence[Sequence[Name]], count: int) -> None:
-    """Bring the results of the first `count` threads of each column together in its first thread."""
+    """Combine the results of the first `count` threads of each column in its first thread."""
 
     def show(fold: Fold, names: Sequence[Name]) -> None:
         for table, name in zip(names, fold.accumulators, strict=True):
@@ -192,7 +196,8 @@ def _met(
     columns: Sequence[Sequence[Fold]],
     tables: Sequence[Sequence[Name]],
 ) -> list[list[Fold]]:
-    """Bring the parts of the block's columns together, in the block that is last: folds whose results the first thread of each column has."""
+    """Combine the parts of the columns in the last block to arrive: folds whose results the first thread of each column
+    has."""
     segment, parts, vector = place.segment, place.segment.part.parts, place.segment.vector
     meet = meeting(builder, columns[0], place.tiles, place.tiles * place.lanes * vector, parts)
     group, lane = builder.text(place.tile), add(multiply(place.tile, place.lanes), place.lane)
@@ -201,10 +206,10 @@ def _met(
         leave(builder, meet, columns, [builder.text(add(first, part)) for first in firsts])
     last_only(builder, meet, group)
     reset(builder, meet, group)
-    found = [open_folds(builder, [fold.reduce for fold in column]) for column in columns]
+    totals = [open_folds(builder, [fold.reduce for fold in column]) for column in columns]
     number = Variable(0, parts - 1, builder.names.numbered("k"))
     with builder.walk("int", number, place.way, parts, place.ways):
-        for first, column_folds in zip(firsts, found, strict=True):
+        for first, column_folds in zip(firsts, totals, strict=True):
             for fold, names in zip(column_folds, meet.tables, strict=True):
                 where = builder.text(add(first, number))
                 builder.name_after(fold.reduce)
@@ -214,5 +219,5 @@ def _met(
                 fold.take(builder, values, Code((FirstRound(Name(number.name), place.ways),)))
     count = min(parts, segment.part.tile.ways)
     if count > 1:
-        _tree(builder, place, [fold for column_folds in found for fold in column_folds], tables, count)
-    return found
+        _tree(builder, place, [fold for column_folds in totals for fold in column_folds], tables, count)
+    return totals

@@ -1,4 +1,4 @@
-"""The emitter of concatenate plans: a thread writes the elements at its place in each of its pieces."""
+"""The emitter of concatenates: a thread writes its element of each operand's piece."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from hlo_opt.plans.plan import Plan, Segment
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Pieces], first_block: int, targets: Targets) -> None:
-    """All pieces' values come before the first is written, so that neighbours are written together."""
+    """Compute all pieces' values before the first write, so that stores can be combined."""
     hero = segment.hero
 
     def stores(builder: Builder, position: Expression) -> list[Store]:
-        found = []
+        pending = []
         for piece in segment.part.pieces:
             index = piece_index(hero, piece, position)
             for number in segment.roots:
                 root = plan.region.roots[number]
                 ((pointer, shape),) = targets[number]
                 at = root_index(hero, root, index)
-                found.append(Store(pointer, shape, at, builder.value(root, at)))
-        return sorted(found, key=lambda store: store.pointer.text)
+                pending.append(Store(pointer, shape, at, builder.value(root, at)))
+        return sorted(pending, key=lambda store: store.pointer.text)
 
     elements_of_thread(builder, plan, segment, first_block, segment.part.shape.element_count, stores)

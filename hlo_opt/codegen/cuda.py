@@ -63,7 +63,10 @@ def _piece(piece: Special) -> str:
         case Part(bits, array, position):
             return f"hlo_get<{bits}>({array.text}, {expression_text(position)})"
         case Shuffle(kind, register, lane, cast):
-            inner = f"__shfl{'' if kind == 'sync' else f'_{kind}'}_sync(0xffffffffu, {'(int)' if cast else ''}{register.text}"
+            inner = (
+                f"__shfl{'' if kind == 'sync' else f'_{kind}'}_sync(0xffffffffu, "
+                f"{'(int)' if cast else ''}{register.text}"
+            )
             return f"{f'({cast})' if cast else ''}{inner}, {expression_text(lane)})"
 
 
@@ -135,7 +138,7 @@ def helpers(tree: Tree) -> str:
 
 
 def kernel_text(tree: Tree, bounds: str) -> tuple[str, str]:
-    """A kernel with the helpers that it calls: what stands in front of its symbol, and what stands behind it."""
+    """A kernel with its helpers, as the text before and after its symbol."""
     parameters = [f"{'const ' * p.constant}{p.kind}*{' __restrict__' * p.alone} {p.name.text}" for p in tree.parameters]
     tables = [t for t in tree.tables if isinstance(t, Table)]
     places = kept_places(tree)
@@ -148,14 +151,14 @@ def kernel_text(tree: Tree, bounds: str) -> tuple[str, str]:
 
 
 def table_text(table: Table) -> str:
-    """The declaration of a table."""
+    """The declaration of a constant table."""
     rows = [", ".join(table.elements[k : k + 12]) for k in range(0, len(table.elements), 12)]
     body = ",\n  ".join(rows or ["0"])
     return f"static __device__ const {table.kind} {table.name.text}[] = {{\n  {body}}};\n"
 
 
 def kept_text(table: Kept, first: int) -> str:
-    """Where it lies in the memory that a launch is given, from a byte on."""
+    """The declaration of an array in the launch's memory, from byte `first` on."""
     kind = f"{'volatile ' * table.volatile}{table.kind}*"
     return f"  {kind} const {table.name.text} = ({kind})({KEPT} + {first});"
 
@@ -174,40 +177,40 @@ def walked(walk: Walk) -> For:
 
 
 def _no_digit(expression: Expression) -> Code:
-    raise AssertionError(f"a walk starts at {expression}, which is no variable")
+    raise AssertionError(f"a walk starts at {expression}, which is not a variable")
 
 
 MOST_READ_AT_ONCE = 4
-"""Arrays that one loop reads: NVRTC looks for neighbours among some 64 loads of a block of code at a time."""
+"""The most arrays that one loop reads ahead: NVRTC combines loads within some 64 of a basic block."""
 
 
 def _few_at_once(reading: list[Statement]) -> list[list[Statement]]:
-    """What is read ahead, each array in a loop of its own where they are many."""
+    """The reads ahead, split into one loop per array where they are many."""
     assigned = [statement for statement in reading if isinstance(statement, Assign)]
     declared = [statement for statement in reading if isinstance(statement, Let)]
     if len(assigned) <= MOST_READ_AT_ONCE or len(assigned) + len(declared) < len(reading):
         return [reading]
-    found = []
+    loops = []
     for assign in assigned:
         needed, lets = names_in([assign]), list[Statement]()
         for let in reversed(declared):
             if let.name in needed:
                 needed |= names_in([let])
                 lets.insert(0, let)
-        found.append([*lets, assign])
-    return found
+        loops.append([*lets, assign])
+    return loops
 
 
 def apart(group: Neighbours) -> list[Statement]:
-    """Neighbouring elements as loops one after the other."""
+    """Vector accesses as consecutive loops over the elements."""
 
     def loop(body: list[Statement]) -> list[Statement]:
         test = code("{} < {}", group.number, group.size)
         return [For("int", group.number, code("0"), test, code("++{}", group.number), "unroll", body)] if body else []
 
-    made: list[Statement] = [*group.bits, *group.arrays]
+    statements: list[Statement] = [*group.bits, *group.arrays]
     for reading in _few_at_once(group.reading):
-        made += loop(reading)
-    made += loop(group.making)
+        statements += loop(reading)
+    statements += loop(group.making)
     last = [*loop(group.writing), *group.filling]
-    return made + ([Block(group.guard, last)] if group.guard and last else last)
+    return statements + ([Block(group.guard, last)] if group.guard and last else last)

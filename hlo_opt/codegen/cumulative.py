@@ -1,10 +1,10 @@
-"""The emitter of cumulative windows.
+"""The emitter of cumulative windows (scans).
 
-Each thread folds a few elements of a line, one after another, and keeps what it has after each. What the threads before it have, and the tiles before theirs, then comes in front. The threads
-of a row hand it on by shuffles, its warps in shared memory; where lines lie across memory, a warp has a thread of each, and all meet in shared memory. A single processor has nothing to hand
-on but the last thread's result (see `Chain`).
-
-The init value comes in where a line starts. Elements are folded in their order, so that a reducer need not be commutative; it must be associative.
+Each thread folds a few consecutive elements of a line and keeps the partial results. Then the results of earlier
+threads, and of earlier tiles, are combined in front. Threads of a row exchange results by shuffles, its warps through
+shared memory; where lines are strided in memory, a warp has one thread of each line, and all exchange through shared
+memory. A CPU only passes on the last thread's result (see `Chain`). The init value is combined at the start of a line.
+Elements are folded in order, so a reducer must be associative, but not commutative.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hlo_opt.plans.plan import Plan, Segment
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Prefixes], first_block: int, targets: Targets) -> None:
-    """A block takes some lines, tile by tile."""
+    """Emit the tiles of the block's lines."""
     writes = [Write(plan.region.roots[n], tuple(targets[n]), True, 0) for n in segment.roots]
     part, block = segment.part, plan.launch.block
     at = _Place.of(builder, part, block, block_of(first_block, segment.blocks), segment.blocks)
@@ -45,8 +45,8 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Prefixes], first_block: 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a thread stands: its number in the block, its number among those of its line, the number of its line among those of the block, its line in the array, and the condition
-    that the line is its own."""
+    """A thread's position: in the block, in its line, its line in the block and in the array, and whether the line is
+    its own."""
 
     thread: Variable
     lane: Variable
@@ -56,7 +56,7 @@ class _Place:
 
     @classmethod
     def of(cls, builder: Builder, part: Prefixes, block: int, number: Expression, blocks: int) -> _Place:
-        """The place of a thread, in the block with that number among so many."""
+        """The position of a thread in block `number` of `blocks`."""
         count, per_block = part.lines.count, part.lines_per_block(block)
         threads = part.threads * per_block
         only_first(builder, threads, block)
@@ -66,7 +66,7 @@ class _Place:
         lane = builder.declare("lane", among)
         place = add(multiply(number, per_block), own)
         line, live = place, NOTHING
-        if blocks * per_block > count:  # all threads must meet: those without a line of their own repeat the last one
+        if blocks * per_block > count:  # surplus threads repeat the last line, so that all reach the barriers
             all_lines = builder.declare("own_line", place)
             live = code("{} < {}", all_lines, count)
             line = builder.clamped("line", live, all_lines, count - 1)
@@ -77,7 +77,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class _Folding:
-    """A window while its lines are gone along: its init values, what has been folded before a tile, and where threads meet."""
+    """A window in progress: its init values, the fold of earlier tiles, and shared memory for the threads."""
 
     window: Instruction
     inits: tuple[Code, ...]
@@ -86,7 +86,7 @@ class _Folding:
 
     @classmethod
     def of(cls, builder: Builder, part: Prefixes, block: int, window: Instruction) -> _Folding:
-        """Declare all this."""
+        """Declare the variables."""
         inits = tuple(builder.value(init, ()) for init in window.operands[len(window.operands) // 2 :])
         carries = _variables(builder, window, inits)
         size = part.meeting_places(block)
@@ -103,7 +103,7 @@ def _tile(
     folding: Sequence[_Folding],
     writes: Sequence[Write],
 ) -> None:
-    """What the threads of a line take at a time, `place` being the number of a thread's vector in its line."""
+    """Emit one tile of a line; `place` is the number of the thread's vector in its line."""
     steps = part.lines.length // part.vector
     inside = code("{} < {}", place, steps) if part.threads * part.tiles > steps else NOTHING
     step = Variable(0, steps - 1, place.name)
@@ -146,7 +146,7 @@ def _tile(
 
 
 def _each(builder: Builder, vector: int, step: Variable, compute: Compute, guard: Code) -> None:
-    """The elements of a thread's vector."""
+    """Emit the elements of a thread's vector."""
     if vector == 1:
         store_all(builder, compute(builder, step, constant(0)), guard)
         return
@@ -168,7 +168,7 @@ def _hand_on(
     step: Variable,
     front: Sequence[Code],
 ) -> None:
-    """Let `front` be what lies in front of a thread's elements, given what it has folded of them."""
+    """Set `front` to the fold of everything before a thread's elements, given its own fold of them."""
     builder.name_after(fold.reduce)
     if part.threads == 1:
         _assign(builder, front, folding.carries)
@@ -198,7 +198,7 @@ def _hand_on(
 def _among_row(
     builder: Builder, part: Prefixes, at: _Place, fold: Fold, folding: _Folding, front: Sequence[Code]
 ) -> None:
-    """By shuffles, and among the warps of a row in shared memory."""
+    """Combine within a row: by shuffles in a warp, through shared memory across warps."""
     threads = part.threads
     lane = at.lane
     if threads > WARP:
@@ -241,7 +241,8 @@ def _after_others(
     place: Callable[[Expression], Expression],
     count: int,
 ) -> None:
-    """Let `front` be what the carry and the results in shared memory give that come before a thread's `own`, of so many, each at its place; and the carry what all give."""
+    """Set `front` to the carry folded with the shared results before `own` (of `count`), and the carry to the fold of
+    all."""
     builder.add(Barrier())
     number = Variable(0, count - 1, builder.names.numbered("k"))
     name = Name(number.name)
@@ -256,7 +257,7 @@ def _after_others(
 
 
 def _variables(builder: Builder, window: Instruction, values: Sequence[Code] | None) -> tuple[Code, ...]:
-    """Variables of a window's running types that start with these values, or with zeros."""
+    """Variables of a window's accumulator types, initialised with these values or zeros."""
     builder.name_after(window)
     types = running_types(window)
     starts = [code(f"({register_type(t)})0") for t in types] if values is None else values
@@ -268,7 +269,7 @@ def _array(builder: Builder, kind: str, size: int) -> Name:
 
 
 def _folded(builder: Builder, part: Prefixes, fold: Fold, earlier: Sequence[Code], later: Sequence[Code]) -> list[Code]:
-    """What comes earlier on the way and what comes later, folded in the order of the array."""
+    """Fold earlier and later parts (along the walk) in array order."""
     return fold.combined(builder, later, earlier) if part.lines.is_reversed else fold.combined(builder, earlier, later)
 
 
@@ -280,7 +281,7 @@ def _assign(builder: Builder, names: Sequence[Code], values: Sequence[Code]) -> 
 def _provide(
     builder: Builder, part: Prefixes, fold: Fold, results: Sequence[Code], line: Expression, step: Expression
 ) -> None:
-    """Let a window's results be found at an element."""
+    """Provide a window's results at an element."""
     builder.name_after(fold.reduce)
     window, index = fold.reduce, part.lines.index(line, step)
     for number, (leaf, value) in enumerate(zip(window.shape.leaves(), results, strict=True)):

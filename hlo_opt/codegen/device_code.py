@@ -1,4 +1,4 @@
-"""Device code: the helpers that kernels call, as they stand in `device/*.cuh`. A kernel carries those that it needs, and nothing else."""
+"""The device helpers in `device/*.cuh`. A kernel includes only those that it needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME = re.compile(r"\bhlo_\w+|\bHLO_(?:PTX|RED|WARP)(?=_)")
 
 @cache
 def definitions() -> Mapping[str, str]:
-    """Every helper's definition by its name. A definition uses helpers that stand before it."""
+    """Every helper's definition, by name. A definition uses only helpers before it."""
     folder = resources.files("hlo_opt.codegen") / "device"
     texts = [(folder / f"{name}.cuh").read_text(encoding="utf-8") for name in FILES]
     parts = [part for text in texts for part in text.split("\n// @")[1:]]
@@ -22,13 +22,13 @@ def definitions() -> Mapping[str, str]:
 
 @cache
 def _needed(name: str) -> frozenset[str]:
-    """The helpers that a helper names."""
+    """The helpers that a helper uses."""
     known = definitions()
     return frozenset(other for other in _NAME.findall(known[name]) if other in known) - {name}
 
 
 def helpers(names: Iterable[str]) -> str:
-    """The definitions of those of the names that are helpers, and of the helpers that these need; empty when there are none."""
+    """The definitions of the helpers among `names`, and of those they use; "" for none."""
     known, needed = definitions(), set[str]()
     todo = [name for name in names if name in known]
     while todo:

@@ -1,4 +1,5 @@
-"""The emitter of updates in place: a thread writes an element of the update, or some neighbours, where the clamped starts say."""
+"""The emitter of in-place updates: a thread writes one or more neighbouring elements of the update at the clamped
+start."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from hlo_opt.plans.plan import Plan, Segment
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Windows], first_block: int, targets: Targets) -> None:
-    """All values are read before the first is written: an update may be computed from what it overwrites."""
+    """Read all values before the first write: an update may be computed from what it overwrites."""
     updates = [(update_of(plan.region.roots[n]), targets[n][0][0]) for n in segment.roots]
     starts = [clamped_starts(builder, update, 2, update.operands[1].shape.dimensions) for update, _ in updates]
 

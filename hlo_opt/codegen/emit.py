@@ -23,27 +23,28 @@ from hlo_opt.ops.spec import find
 from hlo_opt.plans.plan import Plan, Region, Segment
 
 Emitter = Callable[[Builder, Plan, Segment[Any], int, Targets], None]
-"""What writes a segment, from its first block and the pointers and shapes that each root of the region is written to."""
+"""Emits a segment, given its first block and the (pointer, shape) targets of each root of the region."""
 
 
 @cache
 def emitter(kind: str) -> Emitter:
-    """The emitter of a kind: `emit` in the file of its name."""
-    found: Emitter = import_module(f"hlo_opt.codegen.{kind.replace('-', '_')}").emit
-    return found
+    """The emitter of a kind: `emit` in the file named after it."""
+    emit: Emitter = import_module(f"hlo_opt.codegen.{kind.replace('-', '_')}").emit
+    return emit
 
 
 ALIGNMENT = 16
-"""Bytes that the start of every buffer is a multiple of on a GPU: the widest load of a thread. CuPy's allocations start at multiples of 512."""
+"""Every buffer on a GPU starts at a multiple of this many bytes, the widest load of a thread. CuPy's start at multiples
+of 512."""
 
 FEWEST_MULTIPROCESSORS = 108
-"""Of the GPUs that kernels are made for; an A100 has them."""
+"""The multiprocessors of the smallest GPU that kernels are tuned for, an A100."""
 
-_MOST_COMMENTED = 60  # instructions
+_MOST_COMMENTED = 60  # instructions listed in a kernel's comment
 
 
 def emit_kernel(plan: Plan) -> Kernel:
-    """The kernel of a plan. Equal plans over structurally equal regions give equal texts, and with them equal symbols.
+    """The kernel of a plan. Equal plans over structurally equal regions give equal texts, and so equal symbols.
 
     Raises BackendError for a region that `hlo_opt.plans.plan` would have refused.
     """
@@ -55,7 +56,7 @@ def emit_kernel(plan: Plan) -> Kernel:
     pointers = {parameter: Name(f"in{number}") for number, parameter in enumerate(region.parameters)}
     own = tuple(output for segment in plan.segments for output in segment.own)
     aliases = tuple(alias for segment in plan.segments for alias in segment.aliases)
-    places = dict(pointers)  # what is updated is read where it is written, so that both pointers may be the same
+    places = dict(pointers)  # an updated input is read from the output, so that both pointers may be equal
     places.update((region.parameters[number], Name(f"out{output}")) for output, number in aliases if output in own)
     unread = [name for p, name in pointers.items() if places[p] != name]
     scratch = [(Name(name), shape) for name, shape in zip(plan.scratch_names, plan.scratch, strict=True)]
@@ -81,7 +82,7 @@ def emit_kernel(plan: Plan) -> Kernel:
     inputs, outputs_of = list(region.inputs), (*region.outputs, *plan.scratch)
     for output, number in aliases:
         if inputs[number].dimensions == outputs_of[output].dimensions:
-            inputs[number] = outputs_of[output]  # in the layout in which the copy is updated
+            inputs[number] = outputs_of[output]  # in the layout of the updated copy
     traits = {name: any(getattr(s, name) for s in plan.segments) for name in ("in_order", "rereads", "meets")}
     source = f"{before}{symbol}{after}"
     return Kernel(
@@ -100,8 +101,11 @@ def emit_kernel(plan: Plan) -> Kernel:
 
 
 def _bounds(plan: Plan) -> str:
-    """Threads of a block, and that one block at a time will do where the grid has no second one for a multiprocessor. Left to itself the compiler would spill
-    registers to let another block in beside it (CUDA C++ Programming Guide, "Launch Bounds"). Tiles of products live in registers: two blocks at a time are enough."""
+    """The arguments of `__launch_bounds__`: threads per block, and the minimum of resident blocks.
+
+    One resident block suffices where the grid is at most one block per multiprocessor; left alone, the compiler would
+    spill registers to fit a second (CUDA C++ Programming Guide, "Launch Bounds"). Tiled products need only two.
+    """
     launch = plan.launch
     if launch.grid <= FEWEST_MULTIPROCESSORS:
         return f"{launch.block}, 1"
@@ -112,7 +116,7 @@ def _bounds(plan: Plan) -> str:
 def _promise_alignment(
     builder: Builder, pointers: Mapping[Instruction, Name], outputs: Sequence[tuple[Name, Shape]]
 ) -> None:
-    """Without it NVRTC has to load and store the consecutive elements of a thread one by one; with it, 16 bytes at a time."""
+    """Promise the alignment of buffers, so that NVRTC combines a thread's consecutive accesses into 16-byte ones."""
     builder.add(
         Note(f"every buffer starts at a multiple of {ALIGNMENT} bytes, so that neighbouring elements move together")
     )
@@ -123,7 +127,8 @@ def _promise_alignment(
 
 
 def _order(region: Region) -> list[Instruction]:
-    """What the outputs need, operands before users, in an order that depends on the structure only; parameters first."""
+    """The instructions that outputs need, parameters first, then operands before users, in an order that depends on
+    structure only."""
     done: set[Instruction] = set(region.parameters)
     order = list(region.parameters)
     stack = [(root, False) for root in reversed(region.roots)]
@@ -169,7 +174,7 @@ def _short_literal(instruction: Instruction) -> str:
 
 
 def _attributes(instruction: Instruction) -> list[str]:
-    """The attributes that the opcode declares, called computations by what they compute."""
+    """The attributes that the opcode declares; called computations by their root opcode."""
     spec = find(instruction.opcode)
     if spec is None:
         return []

@@ -1,7 +1,7 @@
-"""Reduces while they are being folded, and the outputs that are written on the way or after: what the emitters of row and column reductions have in common.
+"""Reduces in progress and the outputs written on the way: shared by the emitters of row and column reductions.
 
-The order differs from HLO's row-major fold, as on every GPU: a reducer must be associative and commutative.
-The init value enters once per result: it seeds the threads only where it is the reducer's identity.
+The order differs from HLO's row-major fold, as on every GPU, so a reducer must be associative and commutative.
+The init value enters once per result; threads start with it only if it is the reducer's identity.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hlo_opt.plans.row_reduction import Rows
 
 @dataclass(frozen=True)
 class Fold:
-    """One reduce while it is being folded: the accumulators' types, which may be wider than those of its results, and names."""
+    """One reduce in progress: the accumulators' types, which may be wider than the results', and their names."""
 
     reduce: Instruction
     types: tuple[ElementType, ...]
@@ -36,11 +36,11 @@ class Fold:
 
     @property
     def operands(self) -> Sequence[Instruction]:
-        """What is folded, without the init values."""
+        """The folded operands, without init values."""
         return self.reduce.operands[: len(self.types)]
 
     def take(self, builder: Builder, values: Sequence[Code], is_first: bool | Code) -> None:
-        """Fold further values in. `is_first`: whether they are the thread's first ones, or the condition for it."""
+        """Fold in values. `is_first`: whether these are the thread's first values, or the condition for that."""
         if self.starts_with_init or not is_first:
             self.combine(builder, values)
             return
@@ -57,29 +57,29 @@ class Fold:
             builder.assign(name, text)
 
     def combined(self, builder: Builder, left: Sequence[Code], right: Sequence[Code]) -> list[Code]:
-        made = builder.apply(self.reduce.called_by("to_apply"), [*left, *right], wide=is_wide(self.reduce))
-        if len(made) > 1:  # all are computed before the first accumulator changes
-            made = [builder.bind_exact(t, text) for t, text in zip(self.types, made, strict=True)]
-        return made
+        results = builder.apply(self.reduce.called_by("to_apply"), [*left, *right], wide=is_wide(self.reduce))
+        if len(results) > 1:  # compute all before the first accumulator changes
+            results = [builder.bind_exact(t, text) for t, text in zip(self.types, results, strict=True)]
+        return results
 
     def finish(self, builder: Builder, results: Sequence[Code], kept: Expression) -> None:
-        """Let the results be found at a kept position, with the init value in them."""
+        """Combine the init value in, and provide the results at a kept position."""
         builder.name_after(self.reduce)
-        found = list(results)
+        totals = list(results)
         if not self.starts_with_init:
             inits = [builder.value(o, ()) for o in self.reduce.operands[len(self.types) :]]
             builder.name_after(self.reduce)
-            found = [builder.bind_exact(t, text) for t, text in zip(self.types, found, strict=True)]
-            found = self.combined(builder, inits, found)
+            totals = [builder.bind_exact(t, text) for t, text in zip(self.types, totals, strict=True)]
+            totals = self.combined(builder, inits, totals)
         index = result_index(self.reduce, kept)
-        for number, (leaf, text) in enumerate(zip(self.reduce.shape.leaves(), found, strict=True)):
+        for number, (leaf, text) in enumerate(zip(self.reduce.shape.leaves(), totals, strict=True)):
             name = builder.bind(leaf.type, text)
             builder.provide(self.reduce, number if self.reduce.shape.is_tuple else None, index, name)
 
 
 @dataclass(frozen=True)
 class Write:
-    """An output: where it goes, what it is, and after how many levels it can be computed."""
+    """An output: its root and targets, whether it has the full shape, and the number of levels before it is known."""
 
     root: Instruction
     targets: tuple[Target, ...]
@@ -87,7 +87,7 @@ class Write:
     level: int
 
     def stores(self, builder: Builder, index: tuple[Expression, ...]) -> list[Store]:
-        """Compute the output's element, or elements, at an index."""
+        """Compute the output's elements at an index."""
         tuple_shaped = self.root.shape.is_tuple
         values = [
             builder.element(self.root, number, index) if tuple_shaped else builder.value(self.root, index)
@@ -102,18 +102,18 @@ class Write:
 def writes_of(
     plan: Plan, segment: Segment[Rows] | Segment[Columns], kept: int, targets: Targets, roots: Sequence[int]
 ) -> list[Write]:
-    """Outputs of a segment with so many kept positions; `roots` are their positions."""
+    """The outputs of a segment with `kept` kept positions; `roots` are their numbers."""
     level_of = levels_of(plan, segment)
-    made = []
+    writes = []
     for number in roots:
         root = plan.region.roots[number]
         per_position = targets[number][0][1].element_count != kept
-        made.append(Write(root, tuple(targets[number]), per_position, level_of[root]))
-    return made
+        writes.append(Write(root, tuple(targets[number]), per_position, level_of[root]))
+    return writes
 
 
 def levels_of(plan: Plan, segment: Segment[Rows] | Segment[Columns]) -> dict[Instruction, int]:
-    """How often threads have gone over their elements before a value is known."""
+    """The number of passes over the elements before each value is known."""
     level_of: dict[Instruction, int] = {}
     for instruction in plan.region.computation.instructions:
         level_of[instruction] = max((level_of[o] for o in instruction.operands), default=0)

@@ -1,4 +1,4 @@
-"""The emitter of gather plans: where the thread's slices begin is looked up before the loop over its elements."""
+"""The emitter of gathers: the start indices are read once, before the loop over a thread's elements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hlo_opt.plans.plan import Plan, Segment
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Slices], first_block: int, targets: Targets) -> None:
-    """All elements of a thread are in the same slice of each gather."""
+    """All elements of a thread are in one slice of each gather."""
     heroes = segment.part.heroes
     starts: list[dict[int, Expression]] = []
 

@@ -1,6 +1,8 @@
-"""The emitter of loops that all blocks share: the phases of a round one after another, with the state and the cells in memory of the launch.
+"""The emitter of loops over the whole grid: the phases of each iteration in order, with state and cells in the launch's
+memory.
 
-Rounds that are counted come in pairs: what one of them writes into the second array of a value of the state, the other reads there, and writes into the first.
+Counted iterations come in pairs with double-buffered state: the first of a pair writes the second buffer of a state
+value, the second reads it and writes the first.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from hlo_opt.plans.plan import Plan, Segment
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[InGrid], first_block: int, targets: Targets) -> None:
-    """All blocks, alone in their launch."""
+    """Emit all blocks of the launch."""
     part, block = segment.part, plan.launch.block
     pointers = {number: targets[root][0][0] for number, root in zip(part.numbers, part.roots, strict=True)}
     arrived = builder.numbered("arrived")
@@ -36,14 +38,15 @@ def emit(builder: Builder, plan: Plan, segment: Segment[InGrid], first_block: in
 
 
 def _memory(plan: Plan, part: InGrid) -> tuple[dict[Instruction, Name], dict[Instruction, Name]]:
-    """Where the state is taken from in the first round, and where cells are written then, by what stands for them."""
+    """The memory of the state in the first iteration, and of the cells written in it."""
     names = iter(map(Name, plan.scratch_names))
     return {v.taken: next(names) for v in part.state}, {made.stands: next(names) for made in part.cells}
 
 
 @dataclass(frozen=True)
 class _Loop:
-    """The loop: who goes through its rounds, where results go, where blocks meet, and where the state and the cells lie in the first round."""
+    """The loop: its threads, output pointers, grid barrier, and the memory of state and cells in the first
+    iteration."""
 
     builder: Builder
     part: InGrid
@@ -54,7 +57,7 @@ class _Loop:
     cells: Mapping[Instruction, Name]
 
     def begin(self) -> None:
-        """Write the state before the first round, and what results are then."""
+        """Write the initial state, and the initial contents of results."""
         for value in self.part.state:
             self.crew.each(self.builder, value.taken.shape, self.state[value.taken], value.given)
         for result in self.part.results:
@@ -63,7 +66,7 @@ class _Loop:
         self.builder.add(self.meeting)
 
     def rounds(self) -> None:
-        """All rounds; the state is found where the last has left it then."""
+        """Emit all iterations; then the state is where the last one left it."""
         trips, builder = self.part.trips, self.builder
         places = meeting_places(builder, self.part, self.crew.block)
         if trips is None:
@@ -80,7 +83,8 @@ class _Loop:
         self.turn(trips % 2 == 1)
 
     def uncounted(self, places: Mapping[Cell, Name]) -> None:
-        """A round of which nothing but the cells is written before it is known that there is one: nobody knows which of a pair would be the last, and the state is copied."""
+        """An iteration of unknown trip count: only cells are written before the test, and the state is copied instead
+        of double-buffered."""
         builder, part = self.builder, self.part
         self.turn(False)
         for phase in part.phases:
@@ -98,7 +102,7 @@ class _Loop:
         builder.add(self.meeting)
 
     def turn(self, is_second: bool) -> None:
-        """Let the state be taken where a round finds it that is the second of a pair, or the first."""
+        """Read and write the state in the buffers of the first or second iteration of a pair."""
         for made in self.part.cells:
             self.builder.point(made.stands, self.cells[made.stands])
         for value in self.part.state:
@@ -107,12 +111,14 @@ class _Loop:
             self.builder.point(value.made, here if is_second else there)
 
     def round(self, number: Expression, is_second: bool, places: Mapping[Cell, Name]) -> None:
-        """A round."""
+        """Emit one counted iteration."""
         builder, part = self.builder, self.part
         self.turn(is_second)
         for step, phase in enumerate(part.phases):
             for made in phase:
-                self.crew.compute(builder, made, builder.pointer(made.stands), places.get(made), lambda: count(builder, part, number))  # fmt: skip
+                self.crew.compute(
+                    builder, made, builder.pointer(made.stands), places.get(made), lambda: count(builder, part, number)
+                )
             self.write(step, number)
             builder.add(self.meeting)
         self.write(len(part.phases), number)
@@ -120,7 +126,7 @@ class _Loop:
             builder.add(self.meeting)
 
     def write(self, phase: int, number: Expression) -> None:
-        """The results that are written in a phase."""
+        """Write the results of a phase."""
         for result in self.part.results:
             if self.part.written_in(result) == phase:
                 self.crew.write(self.builder, self.part, result, self.pointers[result.number], number)

@@ -1,4 +1,4 @@
-"""C++ texts of index expressions: 32-bit arithmetic where the known ranges allow it, 64-bit where they do not."""
+"""C++ texts of index expressions: 32-bit arithmetic where ranges allow, else 64-bit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hlo_opt.ir.index_map import Constant, Expression, Product, Quotient, Remainder, Sum, Variable
 from hlo_opt.ops.code import Code, atom, code, of
 
-_INT_LOW, _INT_HIGH = -(2**31) + 1, 2**31 - 1  # -2**31 itself is no int literal in C++
+_INT_LOW, _INT_HIGH = -(2**31) + 1, 2**31 - 1  # -2**31 is not an int literal in C++
 
 
 def fits_int(expression: Expression) -> bool:
@@ -16,19 +16,19 @@ def fits_int(expression: Expression) -> bool:
 
 
 def index_type(expression: Expression) -> str:
-    """The C++ type of a variable that holds the expression's value."""
+    """The C++ type of a variable for the expression."""
     return "int" if fits_int(expression) else "long long"
 
 
 def integer_text(value: int) -> str:
-    """An integer literal that is right as an `int` or as a `long long`."""
+    """An integer literal, valid as `int` or as `long long`."""
     if _INT_LOW <= value <= _INT_HIGH:
         return str(value)
     return f"{value}LL" if value > -(2**63) else "(-9223372036854775807LL - 1)"
 
 
 def render(expression: Expression, digit: Callable[[Expression], Code]) -> Code:
-    """An expression as C++. `digit` gives the name of a variable that holds a quotient or a remainder."""
+    """An expression as C++. `digit` names the variable of a quotient or remainder."""
     match expression:
         case Constant():
             return atom(integer_text(expression.value))
@@ -55,13 +55,13 @@ def render(expression: Expression, digit: Callable[[Expression], Code]) -> Code:
 
 
 def _operand(expression: Expression, digit: Callable[[Expression], Code]) -> Code:
-    """As `render`, a sum in parentheses."""
-    made = render(expression, digit)
-    return code("({})", made) if isinstance(expression, Sum) else made
+    """As `render`, with sums in parentheses."""
+    text = render(expression, digit)
+    return code("({})", text) if isinstance(expression, Sum) else text
 
 
 def digit_text(expression: Expression, inner: Code) -> Code:
-    """A quotient or remainder whose left side has the given name; rounds down as HLO's index maps do, where C++ truncates."""
+    """A quotient or remainder of a named left side, rounding down as in HLO's index maps, where C++ truncates."""
     assert isinstance(expression, Quotient | Remainder)
     divisor = integer_text(expression.divisor)
     if expression.left.low >= 0:

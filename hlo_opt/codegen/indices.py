@@ -1,4 +1,4 @@
-"""Index arithmetic of a kernel while it is written: digits and heavy expressions get variables, each once in its scope."""
+"""Index arithmetic of a kernel: quotients, remainders and heavy expressions get variables, one per scope."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ from hlo_opt.plans.limits import HEAVIEST, weight
 
 
 class Indices(Statements):
-    """Gives index expressions as C++."""
+    """Turns index expressions into C++."""
 
     def text(self, expression: Expression) -> Code:
-        made = self._plain(expression)
+        plain = self._plain(expression)
         if isinstance(expression, Constant | Variable | Quotient | Remainder):
             negative = isinstance(expression, Constant) and expression.value < 0
-            return code("({})", made) if negative else made
-        return self._digit_name(expression, made)
+            return code("({})", plain) if negative else plain
+        return self._digit_name(expression, plain)
 
     def _plain(self, expression: Expression) -> Code:
-        """It may be a sum, not in parentheses."""
+        """The text, perhaps a sum without parentheses."""
         return render(self._settled(expression), self._digit)
 
     def _found_digit(self, expression: Expression) -> Code | None:
         for scope in reversed(self._scopes):
-            found = scope.digits.get(expression)
-            if found is not None:
-                return found
+            name = scope.digits.get(expression)
+            if name is not None:
+                return name
         return None
 
     def _digit(self, expression: Expression) -> Code:
         assert isinstance(expression, Quotient | Remainder)
-        found = self._found_digit(expression)
-        if found is not None:
-            return found
+        name = self._found_digit(expression)
+        if name is not None:
+            return name
         inner = render(expression.left, self._digit)
         pair = self._pairs.get(inner)
         if pair is not None and expression.divisor > pair.size and expression.divisor % pair.size == 0:
@@ -62,7 +62,8 @@ class Indices(Statements):
         return self._digit_name(expression, digit_text(expression, inner))
 
     def _digit_of_pair(self, expression: Quotient | Remainder, pair: Pair) -> Code:
-        """A digit of a thread's element by that of its vector: the compiler then sees that the elements of a vector are neighbours here too."""
+        """A digit of an element computed from that of its vector, so that the compiler sees that a vector's elements
+        are neighbours."""
         operator = "/" if isinstance(expression, Quotient) else "%"
         first = code(f"{{}} {operator} {{}}", pair.first, expression.divisor // pair.size)
         if isinstance(expression, Quotient):
@@ -72,9 +73,9 @@ class Indices(Statements):
         return name
 
     def _digit_name(self, expression: Expression, value: Code) -> Code:
-        found = self._found_digit(expression)
-        if found is not None:
-            return found
+        known = self._found_digit(expression)
+        if known is not None:
+            return known
         name = of(self._index(self.numbered("i"), expression, value, expression))
         self._scopes[-1].digits[expression] = name
         return name
@@ -85,27 +86,27 @@ class Indices(Statements):
         return name
 
     def _settled(self, expression: Expression) -> Expression:
-        """The expression, or a variable with its value when it has grown heavy."""
+        """The expression, or a variable holding it where it has become heavy."""
         if isinstance(expression, Constant | Variable) or weight(expression, HEAVIEST) < HEAVIEST:
             return expression
         for scope in reversed(self._scopes):
-            found = scope.heavy.get(expression)
-            if found is not None:
-                return found
+            known = scope.heavy.get(expression)
+            if known is not None:
+                return known
         name = self._digit_name(expression, render(expression, self._digit)).name
         assert name is not None
-        made = Variable(expression.low, expression.high, name.text)
-        self._scopes[-1].heavy[expression] = made
-        return made
+        held = Variable(expression.low, expression.high, name.text)
+        self._scopes[-1].heavy[expression] = held
+        return held
 
     def declare_index(self, stem: str, expression: Expression) -> Expression:
-        """A new variable with the expression's value and range, under a name of its own."""
+        """A new variable with the expression's value and range; constants stay constants."""
         if isinstance(expression, Constant):
             return expression
         return self.declare(stem, expression)
 
     def declare(self, stem: str, expression: Expression) -> Variable:
-        """As `declare_index`, a variable also for what has only one value."""
+        """As `declare_index`, but a variable also for constants."""
         name = self.fresh(stem)
         match expression:
             case Quotient() | Remainder() if self._found_digit(expression) is None:
@@ -121,71 +122,75 @@ class Indices(Statements):
         return Variable(expression.low, expression.high, name.text)
 
     def bounded(self, stem: str, value: Code, low: int, high: int) -> Variable:
-        """A new variable with a value that surely lies between these."""
-        made = Variable(low, high, self.names.fresh(stem))
-        self._index(Name(made.name), made, value)
-        return made
+        """A new variable for a value known to be in [low, high]."""
+        result = Variable(low, high, self.names.fresh(stem))
+        self._index(Name(result.name), result, value)
+        return result
 
     def column_at(self, place: Expression, row: Expression, columns: int) -> Variable:
-        """A new variable: the column of the element that lies at a place in memory, where rows lie one after another. An access to that row and column is one to the place, so that a
-        compiler sees whether it is aligned."""
+        """A new variable: the column of the element at `place` in row-major memory.
+
+        Accesses at that row and column become accesses at `place`, so that the compiler sees their alignment.
+        """
         first = multiply(row, columns)
-        made = self.bounded("column", self._plain(add(place, multiply(first, -1))), 0, columns - 1)
-        self._places[add(first, made)] = place
-        return made
+        column = self.bounded("column", self._plain(add(place, multiply(first, -1))), 0, columns - 1)
+        self._places[add(first, column)] = place
+        return column
 
     def index_let(self, stem: str, value: Code) -> Name:
-        """Declare an index of 32 bits that is made of indices."""
+        """Declare a 32-bit index computed from indices."""
         name = self.fresh(stem)
         self.add(Let("int", name, value, is_index=True))
         return name
 
     def clamped(self, stem: str, condition: Code, expression: Variable, most: int) -> Variable:
-        """A new variable with the expression's value where the condition holds, else the greatest that is allowed."""
-        made = Variable(expression.low, most, self.names.fresh(stem))
+        """A new variable: the expression where the condition holds, else `most`."""
+        result = Variable(expression.low, most, self.names.fresh(stem))
         value = code("{} ? {} : {}", condition, expression, integer_text(most))
-        self._index(Name(made.name), made, value)
-        return made
+        self._index(Name(result.name), result, value)
+        return result
 
     def index(self, value: Code, low: int, high: int) -> Expression:
         if low >= high:
             return constant(low)
         wide = self.unclamped_index(value)
-        made = Variable(low, high, self.names.numbered("i"))
-        kind = index_type(made)
+        result = Variable(low, high, self.names.numbered("i"))
+        kind = index_type(result)
         chosen = code(f"({kind})({{0}} < {low} ? {low} : ({{0}} > {high} ? {high} : {{0}}))", wide)
-        self._index(Name(made.name), made, chosen)
-        return made
+        self._index(Name(result.name), result, chosen)
+        return result
 
     def nearest(self, shape: Shape, index: Index, position: Variable, vector: int, number: Expression) -> Index:
-        """The index where it lies inside the shape, else one inside it; `position` is that of an element with a number in a vector of so many. Vectors that lie inside or
-        outside as a whole stay together."""
-        found: list[Expression] = []
+        """The index clamped into the shape. `position` is that of element `number` of a vector of `vector` elements.
+
+        Vectors that are wholly in or out of bounds stay contiguous.
+        """
+        clamped_index: list[Expression] = []
         for expression, size in zip(index, shape.dimensions, strict=True):
             if expression.low >= 0 and expression.high < size:
-                found.append(expression)
+                clamped_index.append(expression)
                 continue
             value, last = self.text(expression), size - 1
-            made = Variable(max(0, expression.low), min(last, expression.high), self.names.numbered("i"))
+            held = Variable(max(0, expression.low), min(last, expression.high), self.names.numbered("i"))
             if moves_in_vectors(expression, position, vector, size):
-                first = Variable(0, size - vector, made.name)
+                first = Variable(0, size - vector, held.name)
                 near = call("hlo_near_vector", value, self.text(number), vector, size)
                 self._index(Name(first.name), expression, near)
-                found.append(add(first, number))
+                clamped_index.append(add(first, number))
                 continue
             inside = code(f"{{0}} > {last} ? {last} : {{0}}", value) if expression.high > last else value
             if expression.low < 0:
                 inner = code("({})", inside) if expression.high > last else inside
                 inside = code("{} < 0 ? 0 : {}", value, inner)
-            self._index(Name(made.name), expression, inside)
-            found.append(made)
-        return tuple(found)
+            self._index(Name(held.name), expression, inside)
+            clamped_index.append(held)
+        return tuple(clamped_index)
 
     def narrowed(self, wide: Code, most: int) -> Variable:
-        """An index variable from one of 64 bits that lies between 0 and `most`."""
-        made = Variable(0, most, self.names.numbered("i"))
-        self._index(Name(made.name), made, code(f"({index_type(made)}){{}}", wide))
-        return made
+        """An index variable from a 64-bit one that is in [0, most]."""
+        result = Variable(0, most, self.names.numbered("i"))
+        self._index(Name(result.name), result, code(f"({index_type(result)}){{}}", wide))
+        return result
 
     def unclamped_index(self, value: Code) -> Code:
         name = self.numbered("r")
@@ -193,22 +198,22 @@ class Indices(Statements):
         return of(name)
 
     def address(self, shape: Shape, index: Index) -> Code:
-        """The position of an element in memory."""
+        """The position of an element in memory, as C++."""
         place = self.place(shape, index)
         place = self._places.get(place, place)
-        made = self._plain(place)
-        return Code(made.pieces, made.is_atom, place=place)
+        plain = self._plain(place)
+        return Code(plain.pieces, plain.is_atom, place=place)
 
     def place(self, shape: Shape, index: Index) -> Expression:
-        """The position of an element in memory: the layout's strides applied to the index."""
+        """The position of an element in memory: the index times the layout's strides."""
         position: Expression = constant(0)
         order = sorted(range(len(index)), key=lambda d: -shape.strides[d])
-        for d in order:  # major to minor, so that digits of one number join again
+        for d in order:  # major to minor, so that digits of one number recombine
             position = add(position, multiply(self._settled(index[d]), shape.strides[d]))
         return position
 
     def first_of(self, position: Expression, size: int) -> Expression | None:
-        """The position of the first element of a vector of that size, given that of any; None where it is not known."""
+        """The position of the first element of a vector, given that of any; None where unknown."""
         pair = self._pairs.get(of(position)) if isinstance(position, Variable) else None
         if pair is None or pair.size != size or pair.first.name is None:
             return None
@@ -216,8 +221,8 @@ class Indices(Statements):
 
 
 def moves_in_vectors(expression: Expression, position: Variable, vector: int, size: int) -> bool:
-    """Whether an index into a dimension of a size surely goes up by one from element to element of a vector, all of whose elements lie inside the dimension or none,
-    `position` being that of one."""
+    """Whether an index increases by one across a vector, whose elements are all in or all out of bounds. `position` is
+    that of one element."""
     inside, shift = expression, 0
     match expression:
         case Sum(left=left, right=Constant(value=value)):
@@ -229,24 +234,25 @@ def moves_in_vectors(expression: Expression, position: Variable, vector: int, si
 
 
 def thread_of(threads: int) -> Variable:
-    """The number of a thread among so many of its block."""
+    """The thread number, among `threads` of a block."""
     return Variable(0, threads - 1, THREAD.text)
 
 
 def only_first(builder: Indices, threads: int, block: int) -> None:
-    """The threads of a block after so many leave: another segment needs them, and barriers do not wait for what has returned."""
+    """Return from surplus threads of a block (needed by other segments): barriers do not wait for threads that
+    returned."""
     if threads < block:
         beyond = Condition(Variable(0, block - 1, THREAD.text), threads, block - 1)
         builder.add(Leave(Code(code("{} >= {}", THREAD, threads).pieces, says=(beyond,))))
 
 
 def block_of(first: int, blocks: int) -> Expression:
-    """The number of a block among so many from the first of its segment on."""
+    """The block number within a segment of `blocks` that starts at block `first`."""
     return add(Variable(first, first + blocks - 1, BLOCK.text), constant(-first))
 
 
 def named(builder: Indices, expression: Expression) -> Expression:
-    """A quotient or a remainder as the variable that holds it; anything else as it is."""
+    """A quotient or remainder as the variable that holds it; anything else unchanged."""
     if not isinstance(expression, Quotient | Remainder):
         return expression
     name = builder.text(expression).name
@@ -255,6 +261,6 @@ def named(builder: Indices, expression: Expression) -> Expression:
 
 
 def tile_of(builder: Indices, first: int, blocks: int, tiles: Sequence[int]) -> list[Expression]:
-    """Which tile a block's is along each dimension, for a block among so many from the first of its segment on."""
+    """The tile of a block along each dimension, for a segment of `blocks` that starts at block `first`."""
     block = builder.declare("block", block_of(first, blocks)) if blocks > 1 else constant(0)
     return [named(builder, digit) for digit in delinearize(block, tiles)]

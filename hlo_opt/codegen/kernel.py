@@ -13,8 +13,10 @@ from hlo_opt.plans.plan import Launch
 
 @dataclass(frozen=True)
 class Pointer:
-    """A parameter of a kernel: a pointer to elements of a C++ type, which are only read where it is `constant`. `alone`: what a thread reads through it no other has written since the launch
-    began."""
+    """A kernel parameter: a pointer to elements of a C++ type, read-only where `constant`.
+
+    `alone`: nothing that a thread reads through it was written by another thread during the launch.
+    """
 
     kind: str
     name: Name
@@ -24,7 +26,7 @@ class Pointer:
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """A kernel as its emitter built it. Its statements are not to be changed."""
+    """A kernel as its emitter built it. Do not modify its statements."""
 
     launch: Launch
     parameters: tuple[Pointer, ...]
@@ -33,40 +35,42 @@ class Tree:
 
 
 KEPT = "kept"
-"""The pointer to memory in which blocks meet."""
+"""The name of the pointer to memory in which blocks meet."""
 _ELEMENT = 8
-"""Bytes that an element gets there: those of the widest register."""
+"""Bytes per element in that memory, enough for the widest register."""
 
 
 def kept_places(tree: Tree) -> list[tuple[Kept, int]]:
-    """The arrays in which blocks meet, and the bytes at which they lie behind one another."""
+    """The arrays in which blocks meet, and their byte offsets."""
     kept = [table for table in tree.tables if isinstance(table, Kept)]
     ends = itertools.accumulate((_ELEMENT * table.size for table in kept), initial=0)
     return list(zip(kept, ends, strict=False))
 
 
 def kept_bytes(tree: Tree) -> int:
-    """The bytes of all of them; 0 where no blocks meet."""
+    """The total bytes of these arrays; 0 where no blocks meet."""
     return sum(_ELEMENT * table.size for table, _ in kept_places(tree))
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """`extern "C" __global__ void symbol(const T0* in0, ..., U0* out0, ...)`: one pointer per input, then one per output array, then one per array of scratch memory, then one to memory
-    in which blocks meet, where they do.
+    """`extern "C" __global__ void symbol(const T0* in0, ..., U0* out0, ...)`: one pointer per input, output array and
+    scratch array, then one to the memory in which blocks meet, if any.
 
-    Pointers are to physical memory: an array lies as its shape's layout says, and starts at a multiple of 16 bytes on a GPU. Elements of 2 and 4 bits share bytes
-    (`hlo_opt.library.arrays`); on a GPU such an array's last word of 4 bytes is whole. `source` stands alone (prelude included) and is what CuPy, NVRTC
-    and the C++ compiler (after the host shim) read. Structurally equal fusions give equal sources and so share a kernel.
+    Arrays are laid out as their shapes say and start at a multiple of 16 bytes on a GPU. Elements of 2 and 4 bits are
+    packed (`hlo_opt.library.arrays`); on a GPU the last 4-byte word of such an array is complete. `source` is
+    self-contained (with prelude) and compiles with CuPy, NVRTC, and the C++ compiler after the host shim. Structurally
+    equal fusions have equal sources and share a kernel.
 
-    outputs   the arrays that it writes; behind those of results, arrays that nobody reads afterwards
+    outputs   the arrays it writes; after the results, scratch arrays
     tree      what `source` is printed from
-    aliases   (output, input): before the launch the output must hold the input's elements, as they lie
-    own       outputs among these that may take the input's own memory, where nothing needs it afterwards
-    in_order  the result depends on which thread comes first; on the host they run one after another
+    aliases   (output, input): before the launch, the output must hold the input's elements, in its layout
+    own       outputs among these that may share the input's memory, where nothing needs the input afterwards
+    in_order  the result depends on the order of threads; the host runs them sequentially
     rereads   threads read each element many times
     meets     threads may write the same element
-    kept      bytes of the memory in which blocks meet: zero before the first launch, and left by each as the next can take it. Launches that overlap need memory of their own. 0: none
+    kept      bytes of kept memory: zero before the first launch, and reset by each launch for the next. Overlapping
+              launches need separate memory. 0: none
     """
 
     symbol: str

@@ -1,4 +1,5 @@
-"""The emitter of loops by lanes: the rounds of a `while` in a thread, with the lane's state in variables."""
+"""The emitter of loops by lanes: a thread runs all iterations of a `while` for one lane, with its state in
+variables."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from hlo_opt.plans.plan import Plan, Segment
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Lanes], first_block: int, targets: Targets) -> None:
-    """One thread per lane."""
+    """Emit one thread per lane."""
     part = segment.part
     pointers = {number: targets[root][0][0] for number, root in zip(part.numbers, part.roots, strict=True)}
     elements_of_thread(builder, plan, segment, first_block, part.lanes, lambda b, p: _lane(b, part, pointers, p))
@@ -34,7 +35,7 @@ class _Held:
 
 
 def _lane(builder: Builder, part: Lanes, pointers: dict[int, Name], position: Expression) -> list[Store]:
-    """The rounds, which write their results; the stores of the state at the end."""
+    """Emit the iterations, which write their results; returns the stores of the final state."""
     lane = part.lane_at(position)
     state: list[_Held] = []
     for value in part.values:
@@ -50,10 +51,16 @@ def _lane(builder: Builder, part: Lanes, pointers: dict[int, Name], position: Ex
                 builder.store(pointers[result.number], result.update.shape, at, builder.value(result.before, at))
     with builder.for_ever(carries=True) if part.trips is None else builder.loop(part.trips, carries=True) as round_:
         _round(builder, part, state, pointers, lane, round_)
-    stores = [Store(pointers[h.value.number], h.value.taken.shape, h.index, h.name) for h in state if h.value.number in pointers]  # fmt: skip
+    stores = [
+        Store(pointers[h.value.number], h.value.taken.shape, h.index, h.name)
+        for h in state
+        if h.value.number in pointers
+    ]
     for value in part.values:
         if value.counts is not None and value.number in pointers:
-            stores.append(Store(pointers[value.number], value.taken.shape, (), counted(value, constant(part.trips or 0), builder)))  # fmt: skip
+            stores.append(
+                Store(pointers[value.number], value.taken.shape, (), counted(value, constant(part.trips or 0), builder))
+            )
     alike = {pointers[v.number] for v in part.values if v.number in pointers and not v.lanes and part.lanes > 1}
     if any(store.pointer in alike for store in stores):
         with builder.branch(code("{} == 0", position)):
@@ -92,12 +99,13 @@ def _round(
             element = builder.value(result.update.operands[1], index)
             builder.store(pointers[result.number], result.update.shape, there, element)
     pairs = zip(state, after, strict=True)
-    for held, made in sorted(pairs, key=lambda pair: not pair[0].value.lanes):  # what a lane does stands together
+    # assignments that depend on the lane come first
+    for held, made in sorted(pairs, key=lambda pair: not pair[0].value.lanes):
         builder.assign(held.name, made)
 
 
 def counted(value: Value, round_: Expression, builder: Builder) -> Code:
-    """A counter in a round with a number."""
+    """The value of a counter in an iteration."""
     assert value.counts is not None
     first, step = value.counts
     kind = value.taken.shape.type

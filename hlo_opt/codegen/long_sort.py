@@ -1,4 +1,5 @@
-"""The emitter of sorts in global memory: number the places of a line, order them step by step, write every operand in that order."""
+"""The emitter of sorts in global memory: sort the positions of a line by a network, then write every operand in that
+order."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from hlo_opt.plans.sort import operands_of
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[LongLines], first_block: int, targets: Targets) -> None:
-    """The only segment of its launch: `first_block` is 0, and a block's number is that of its line."""
+    """Emit the only segment of the launch: `first_block` is 0, and each block has one line."""
     lines, length = segment.part, segment.part.length
     places, thread = Name(plan.scratch_names[0]), thread_of(lines.block)
     frame = _Frame(lines, places, builder.declare("line", block_of(0, lines.lines)) if lines.lines > 1 else None)
@@ -50,7 +51,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[LongLines], first_block:
 
 @dataclass(frozen=True)
 class _Frame:
-    """The lines, the memory of their places, and the block's line where there are several."""
+    """The lines, the memory of their positions, and the block's line where there are several."""
 
     lines: LongLines
     places: Name
@@ -58,7 +59,7 @@ class _Frame:
 
 
 def _cell(builder: Builder, frame: _Frame, stem: str, place: Variable) -> Variable:
-    """The cell of a place in the memory of all lines' places."""
+    """The cell of a position in the memory of all lines' positions."""
     if frame.line is None:
         return place
     inside = Variable(0, frame.lines.length - 1, place.name)
@@ -66,7 +67,7 @@ def _cell(builder: Builder, frame: _Frame, stem: str, place: Variable) -> Variab
 
 
 def _index(frame: _Frame, shape: Shape, along: Variable) -> Index:
-    """The index of an element of the block's line. Lines are counted in the order of the first operand's memory."""
+    """The index of an element of the block's line. Lines are numbered in the memory order of the first operand."""
     lines = frame.lines
     rest = [d for d in lines.hero.operands[0].shape.minor_to_major[::-1] if d != lines.along]
     line = frame.line or constant(0)
@@ -75,7 +76,7 @@ def _index(frame: _Frame, shape: Shape, along: Variable) -> Index:
 
 
 def _exchange(builder: Builder, frame: _Frame, first: Variable, second: Variable) -> None:
-    """Bring the elements at two places of a line into order."""
+    """Compare and exchange two positions of a line."""
     cells = [_cell(builder, frame, stem, place) for stem, place in (("low", first), ("high", second))]
     low, high = (
         of(builder.let("int", f"place_{stem}", cell(frame.places, at)))
@@ -91,7 +92,7 @@ def _exchange(builder: Builder, frame: _Frame, first: Variable, second: Variable
 
 
 def _is_after(builder: Builder, frame: _Frame, one: Code, other: Code) -> Code:
-    """Whether the comparator puts the element at the other place in front of the one at the one."""
+    """Whether the comparator puts `other` before `one`."""
     sides: list[dict[int, Code]] = []
     for place in (one, other):
         assert place.name is not None

@@ -15,7 +15,7 @@ from hlo_opt.plans.plan import Part, Plan, Segment
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Elements], first_block: int, targets: Targets) -> None:
-    """Every thread computes `vector` consecutive elements of each root."""
+    """Each thread computes `vector` consecutive elements of each root."""
     elements_of_thread(
         builder, plan, segment, first_block, segment.part.elements, lambda b, p: stores_at(b, plan, segment, targets, p)
     )
@@ -30,8 +30,8 @@ def elements_of_thread(
     compute: Callable[[Builder, Expression], Sequence[Store]],
     before: Callable[[Expression], None] | None = None,
 ) -> None:
-    """The statements of a thread that computes `segment.vector` consecutive ones of so many elements, each by its position. `before` writes what comes first, given the
-    thread's number."""
+    """Emit a thread that computes `segment.vector` consecutive of `elements` elements, by position. `before` runs
+    first, with the thread number."""
     threads = elements // segment.vector
     position = own_thread(builder, "thread" if segment.vector > 1 else "linear", plan, segment, first_block, threads)
     if before is not None:
@@ -52,7 +52,7 @@ def elements_of_thread(
 def own_thread(
     builder: Builder, stem: str, plan: Plan, segment: Segment[Part], first_block: int, threads: int
 ) -> Expression:
-    """The number of a thread among those of a segment; those after the first `threads` leave."""
+    """The thread number within a segment; surplus threads return."""
     block = plan.launch.block
     if segment.blocks * block == 1:
         return constant(0)
@@ -71,7 +71,7 @@ def stores_at(
     targets: Targets,
     position: Expression,
 ) -> list[Store]:
-    """Compute the element of each root that belongs to a position."""
+    """Compute the element of each root at a position."""
     stores = []
     for number in segment.roots:
         root = plan.region.roots[number]

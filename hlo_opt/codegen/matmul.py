@@ -1,4 +1,5 @@
-"""The emitter of matmul plans: fill a tile of each operand, wait, add its products to the sums of each thread; at the end compute what follows and write it."""
+"""The emitter of tiled matrix products: load a tile of each operand, synchronise, accumulate; then compute the epilogue
+and write."""
 
 from __future__ import annotations
 
@@ -25,8 +26,10 @@ ALIGNMENT = 16
 
 @dataclass(frozen=True)
 class Table:
-    """A tile in shared memory: the array, its sizes, the type of its elements; `across`: a line goes along rows (or columns), else along contracted elements. It begins `start` elements
-    behind the array's begin."""
+    """A tile in shared memory, with padding of `start` elements at the front.
+
+    `across`: lines run along rows (or columns), otherwise along contracted elements.
+    """
 
     name: Name
     shape: Shape
@@ -34,14 +37,14 @@ class Table:
     start: int = 0
 
     def index(self, free: Expression, deep: Expression) -> tuple[Expression, Expression]:
-        """Of an element of a row (or a column)."""
+        """The index of an element of a row or column."""
         line, inside = (deep, free) if self.across else (free, deep)
         return line, add(inside, constant(self.start))
 
 
 @dataclass(frozen=True)
 class _Frame:
-    """What all parts of a kernel share: the tile's batch, row and column among tiles, and a thread's line and lane."""
+    """Shared state of the emitter: the tile's batch, row and column numbers, and the thread's line and lane."""
 
     space: Space
     tile: Tile
@@ -51,16 +54,16 @@ class _Frame:
 
     @property
     def kind(self) -> str:
-        """The C++ type of a sum."""
+        """The C++ type of an accumulator."""
         return register_type(sum_type(self.space.hero.shape.type))
 
 
 Corner = tuple[Expression, Expression, Expression]
-"""Of a block's tile: its batch, and the numbers of the tile along rows and columns."""
+"""The batch of a block's tile, and its numbers along rows and columns."""
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Products], first_block: int, targets: Targets) -> None:
-    """The only segment of its launch: `first_block` is 0."""
+    """Emit the only segment of the launch: `first_block` is 0."""
     space, tile = segment.part.space, segment.part.tile
     wide = sum_type(space.hero.shape.type)
     tables = [
@@ -73,7 +76,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Products], first_block: 
     for number in range(count):
         builder.assign(cell(sums, number), zero(wide))
     rounds = -(-space.sizes[3] // tile.depth)
-    builder.advise("unroll 1")  # what is loaded ahead in other rounds would fill the registers
+    builder.advise("unroll 1")  # loads hoisted from later iterations would exhaust the registers
     with builder.loop(rounds) as step:
         for side, table in enumerate(tables):
             fill(builder, space, tile, frame.corner, side, table, step)
@@ -92,7 +95,7 @@ def _frame(builder: Builder, segment: Segment[Products], space: Space, tile: Til
 
 
 def table_of(builder: Builder, stem: str, shape: Shape, *, across: bool) -> Table:
-    """A new one."""
+    """Declare a tile."""
     kind, size = memory_type(shape.type), shape.element_count
     return Table(builder.array(kind, builder.fresh(stem), size, shared=True, alignment=ALIGNMENT), shape, across)
 
@@ -100,7 +103,7 @@ def table_of(builder: Builder, stem: str, shape: Shape, *, across: bool) -> Tabl
 def fill(
     builder: Builder, space: Space, tile: BlockTile, corner: Corner, side: int, table: Table, step: Expression
 ) -> None:
-    """Fill the tile of rows (side 0) or of columns, neighbouring threads from neighbouring places in memory; zeros where the operand has ended."""
+    """Load the tile of rows (side 0) or columns, coalesced; zeros beyond the operand."""
     extent = (tile.height, tile.width)[side]
     size, depth = space.sizes[1 + side], space.sizes[3]
     vector, along = vector_of(space, tile, side), space.goes_along(side)
@@ -112,7 +115,7 @@ def fill(
         place_of = builder.declare("cell", add(multiply(number, BLOCK), thread_of(BLOCK)))
         with builder.branch(code("{} < {}", place_of, cells) if cells % BLOCK else NOTHING):
             place_of = Variable(0, cells - 1, place_of.name)
-            across = (tile.depth if along else extent) // vector  # threads that lie along the memory
+            across = (tile.depth if along else extent) // vector  # threads along contiguous memory
             near, far = modulo(place_of, across), divide(place_of, across)
             corners = multiply(corner[1 + side], extent), multiply(step, tile.depth)
             starts = corners[::-1] if along else corners
@@ -152,12 +155,12 @@ def fill(
 
 
 def _part(start: Expression, vector: int) -> Expression:
-    """Where a tile starts, in vectors: tiles are whole numbers of them."""
+    """The start of a tile in vectors; tiles are whole multiples of them."""
     return divide(start, vector)
 
 
 def _add_up(builder: Builder, frame: _Frame, tables: Sequence[Name], sums: Name) -> None:
-    """The products of what shared memory holds, in the order of the contracted elements, added in variables of this loop."""
+    """Accumulate the products of a tile in the order of contracted elements, in variables local to this loop."""
     tile, element_type = frame.tile, frame.space.hero.shape.type
     wide, kind = sum_type(element_type), frame.kind
     totals = [of(builder.numbered("total")) for _ in range(tile.rows * tile.columns)]
@@ -194,7 +197,7 @@ def _write(
     sums: Name,
     targets: Targets,
 ) -> None:
-    """What follows the product, for each sum of a thread."""
+    """Write the epilogue of each accumulator of a thread."""
     space, tile = frame.space, frame.tile
     batch, row_tile, column_tile = frame.corner
     _, rows, columns, _ = space.sizes
@@ -220,7 +223,7 @@ def write(
     total: Code,
     targets: Targets,
 ) -> None:
-    """Compute what follows the product at an index, given its sum there, and store it."""
+    """Compute the epilogue at an index, given the product there, and store it."""
     hero = segment.hero
     builder.name_after(hero)
     builder.provide(hero, None, at, builder.bind(hero.shape.type, total))
@@ -231,8 +234,8 @@ def write(
 
 
 def inside(builder: Builder, stem: str, position: Expression, size: int) -> tuple[Expression, Code]:
-    """A row or a column as a variable, and the condition that the product has it."""
-    found = builder.declare_index(stem, position)
-    if not isinstance(found, Variable) or found.high < size:
-        return found, NOTHING
-    return variable(found.name, size), code("{} < {}", found, size)
+    """A row or column as a variable, and the condition that it is in bounds."""
+    index = builder.declare_index(stem, position)
+    if not isinstance(index, Variable) or index.high < size:
+        return index, NOTHING
+    return variable(index.name, size), code("{} < {}", index, size)

@@ -1,4 +1,5 @@
-"""The emitter of matrix-vector plans: each thread sums its part of a column's products, then some of them bring the parts together and write what follows."""
+"""The emitter of matrix-vector products: each thread sums a part of a column, then some threads combine the parts and
+write the epilogue."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from hlo_opt.plans.products import BLOCK
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Strips], first_block: int, targets: Targets) -> None:
-    """The only segment of its launch: `first_block` is 0."""
+    """Emit the only segment of the launch: `first_block` is 0."""
     strips = segment.part
     space, along = strips.space, strips.along
     hero, wide = space.hero, sum_type(space.hero.shape.type)
@@ -59,14 +60,15 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Strips], first_block: in
             with builder.loop(strips.ways) as way:
                 at = builder.address(shape, (add(first, way),))
                 part = builder.bind_exact(wide, loaded(wide, cell(parts, at)))
-                builder.assign(total, summed(hero.shape.type, total, part, code("1")))  # once each part
+                builder.assign(total, summed(hero.shape.type, total, part, code("1")))  # each part times 1
             write(builder, plan, segment, space.index(batch, row_number, column), total, targets)
 
 
 def _add_up(
     builder: Builder, strips: Strips, at: tuple[Expression, Expression, Expression], sums: Sequence[Code]
 ) -> None:
-    """A thread's share of the products of a column: every `ways`-th vector of contracted elements. `at` is the batch, the column and the thread's number among those of the column."""
+    """Accumulate every `ways`-th vector of contracted elements of a column. `at` is (batch, column, number of the
+    thread in it)."""
     batch, column, way = at
     space, vector = strips.space, strips.vector
     vectors = space.sizes[3] // vector

@@ -1,6 +1,6 @@
-"""Names and comments of generated code. Nothing that HLO text calls itself gets here unescaped.
+"""Names and comments in generated code. No text of the HLO gets there unescaped.
 
-Variables are called after opcodes and positions, not after instructions, so that structurally equal fusions give the same text.
+Variables are named after opcodes and positions, not instructions, so that structurally equal fusions give equal texts.
 """
 
 from __future__ import annotations
@@ -13,29 +13,30 @@ _MOST = 40  # characters of a name's stem
 
 @lru_cache(maxsize=1024)
 def identifier(text: str) -> str:
-    """The text as the stem of a C++ identifier: letters, digits and single underscores, a letter first, of limited length.
+    """The text as the stem of a C++ identifier: letters, digits and single underscores, starting with a letter, bounded
+    in length.
 
-    Not safe as it is: callers append `_` and a number, which no keyword and no reserved name has.
+    Not safe alone: callers append `_` and a number, as in no keyword or reserved name.
     """
     stem = re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9]", "_", text))[:_MOST].strip("_")
     return stem if stem[:1].isalpha() else f"v{stem}"
 
 
 class Names:
-    """Gives out names, each once."""
+    """Hands out unique names."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
         self._next: dict[str, int] = {}
 
     def copy(self) -> Names:
-        """Others that the same names are taken from."""
+        """A copy with the same names taken."""
         made = Names()
         made._taken, made._next = set(self._taken), dict(self._next)
         return made
 
     def is_taken(self, name: str) -> bool:
-        """Whether it was given out."""
+        """Whether the name was handed out."""
         return name in self._taken
 
     def fresh(self, stem: str) -> str:
@@ -57,7 +58,8 @@ class Names:
 
 
 def comment(lines: list[str]) -> str:
-    """The lines as `//` comments. Control characters, non-ASCII and backslashes (which would join lines) become `?`; long lines are cut."""
+    """The lines as `//` comments. Control characters, non-ASCII and backslashes (which would join lines) become `?`;
+    long lines are cut."""
     shown = []
     for line in lines:
         text = re.sub(r"[^ -~]|\\", "?", line)

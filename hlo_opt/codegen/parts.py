@@ -1,7 +1,8 @@
-"""Results that several blocks fold together: each leaves its part in global memory, and the block that comes last brings the parts together.
+"""Results folded by several blocks: each leaves its part in global memory, and the last block to arrive combines the
+parts.
 
-Blocks count themselves with an atomic operation, but the parts are folded in their own order, so that the result does not depend on which block comes last. The last one sets
-the count back to zero for the next launch. Two launches of a kernel may overlap where each is given memory of its own.
+Blocks count arrivals atomically, but parts are folded in a fixed order, so the result does not depend on which block is
+last. The last one resets the counter for the next launch. Overlapping launches of a kernel need separate memory.
 Source of the idea: J. Cheng et al., the threadFenceReduction sample of CUDA.
 """
 
@@ -22,7 +23,8 @@ from hlo_opt.ops.lowering import part_type
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where the blocks of a launch meet: a table of parts for each accumulator, how many parts a result has, and how many results there are."""
+    """Where the blocks of a launch meet: tables of parts per accumulator, the arrival counters, and the parts per
+    result."""
 
     tables: tuple[tuple[Name, ...], ...]
     arrived: Name
@@ -30,7 +32,7 @@ class Meeting:
 
 
 def meeting(builder: Builder, folds: Sequence[Fold], groups: int, results: int, parts: int) -> Meeting:
-    """Declare the memory for so many results, whose blocks meet in so many groups."""
+    """Declare the memory for `results` results, whose blocks meet in `groups` groups."""
     tables = []
     for fold in folds:
         names = []
@@ -47,7 +49,8 @@ def meeting(builder: Builder, folds: Sequence[Fold], groups: int, results: int, 
 
 
 def leave(builder: Builder, meeting: Meeting, folds: Sequence[Sequence[Fold]], places: Sequence[Code]) -> None:
-    """Put the results of this part where the last block finds them. `folds` are per result, `places` their first element in the tables with this part's number added."""
+    """Store this block's part. `folds` are per result; `places` are their positions in the tables, including the part
+    number."""
     for of_result, place in zip(folds, places, strict=True):
         for fold, names in zip(of_result, meeting.tables, strict=True):
             for element_type, table, name in zip(fold.types, names, fold.accumulators, strict=True):
@@ -57,21 +60,22 @@ def leave(builder: Builder, meeting: Meeting, folds: Sequence[Sequence[Fold]], p
 
 
 def part_at(element_type: ElementType, table: Name, place: Code) -> Code:
-    """The part at a place of a table."""
+    """The part at a position of a table."""
     elements = [element for element, _ in _elements(element_type, table, place)]
     return elements[0] if len(elements) == 1 else code(f"{register_type(element_type)}({{}}, {{}})", *elements)
 
 
 def _elements(element_type: ElementType, table: Name, place: Code) -> list[tuple[Code, str]]:
-    """The numbers that a part consists of, and what they are called in its register. C++ copies no volatile object of a class, so complex numbers lie
-    there as two."""
+    """The numbers of a part in memory, and their member names in a register. Complex parts are stored as two numbers,
+    as C++ does not copy volatile class objects."""
     if not element_type.is_complex:
         return [(cell(table, place), "")]
     return [(cell(table, code(f"2 * ({{}}) + {k}", place)), member) for k, member in enumerate((".re", ".im"))]
 
 
 def last_only(builder: Builder, meeting: Meeting, group: Code) -> None:
-    """What follows runs in the block that comes last of its group. All threads of the block must come here."""
+    """The code that follows runs only in the last block of its group to arrive. All threads of the block must reach
+    this."""
     seen = builder.array("unsigned int", builder.numbered("seen"), 1, shared=True)
     builder.add(Barrier())
     with builder.branch(code("{} == 0", THREAD)):
@@ -82,6 +86,6 @@ def last_only(builder: Builder, meeting: Meeting, group: Code) -> None:
 
 
 def reset(builder: Builder, meeting: Meeting, group: Code) -> None:
-    """Make ready for the next launch."""
+    """Reset the counter for the next launch."""
     with builder.branch(code("{} == 0", THREAD)):
         builder.assign(cell(meeting.arrived, group), code("0u"))

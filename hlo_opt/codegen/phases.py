@@ -1,4 +1,5 @@
-"""What the emitters of loops by phases have in common: threads that share the elements of arrays out among them, alone or as a team for each."""
+"""Shared by the emitters of loops by phases: threads that divide the elements of arrays among them, alone or in
+teams."""
 
 from __future__ import annotations
 
@@ -26,12 +27,13 @@ from hlo_opt.plans.lane_loop import Results
 from hlo_opt.plans.phases import TERMS_AHEAD, Cell, Phases, place_in
 
 Before = Callable[[], None]
-"""What provides values that an element needs."""
+"""Provides values that an element needs."""
 
 
 @dataclass(frozen=True)
 class Crew:
-    """Threads that share elements out among them: how many, the number of a thread among them, the same as an expression of its number in the block, and the threads of a block."""
+    """Threads that divide elements among them: their number, the thread's number, the same as an expression, and the
+    threads per block."""
 
     threads: int
     own: Variable
@@ -40,7 +42,7 @@ class Crew:
 
     @contextmanager
     def element(self, builder: Builder, shape: Shape) -> Iterator[Index]:
-        """A thread's elements of an array, one after another."""
+        """Iterates over a thread's elements of an array."""
         size = shape.element_count
         place = Variable(0, size - 1, builder.names.fresh("place"))
         kind = index_type(Variable(0, size + self.threads, ""))
@@ -50,14 +52,14 @@ class Crew:
     def each(
         self, builder: Builder, shape: Shape, pointer: Name, value: Instruction, before: Before | None = None
     ) -> None:
-        """Write all elements of an array of that shape."""
+        """Write all elements of an array of this shape."""
         with self.element(builder, shape) as index:
             if before is not None:
                 before()
             builder.store(pointer, shape, index, builder.value(value, index))
 
     def compute(self, builder: Builder, made: Cell, pointer: Name, parts: Name | None, before: Before) -> None:
-        """Write all elements of a cell. `parts` is where warps of a team meet."""
+        """Write all elements of a cell. `parts` is where the warps of a team meet."""
         if made.team.ways == 1:
             self.each(builder, made.stands.shape, pointer, made.value, before)
             return
@@ -81,10 +83,10 @@ class Crew:
                     _among_warps(builder, self, made, sums, parts)
                 builder.store(pointer, made.value.shape, index, sums.result(builder))
             if parts is not None and not isinstance(number, Constant):
-                builder.add(Barrier())  # the next elements' parts go to the same place
+                builder.add(Barrier())  # the parts of the next elements use the same memory
 
     def write(self, builder: Builder, part: Phases, result: Results, pointer: Name, round_: Expression | None) -> None:
-        """What a round writes of an array of results."""
+        """Write an iteration's results to an array."""
         with self.element(builder, result.window) as index:
             count(builder, part, round_)
             start = clamped_starts(builder, result.update, 2, result.window.dimensions)
@@ -92,7 +94,7 @@ class Crew:
             builder.store(pointer, result.update.shape, there, builder.value(result.update.operands[1], index))
 
     def finish(self, builder: Builder, part: Phases, pointers: Mapping[int, Name]) -> None:
-        """Write the state, and the counters, as the last round leaves them."""
+        """Write the final state and counters."""
         for value in part.state:
             if value.number in pointers:
                 self.each(builder, value.taken.shape, pointers[value.number], value.taken)
@@ -104,7 +106,7 @@ class Crew:
 
 
 def count(builder: Builder, part: Phases, round_: Expression | None) -> None:
-    """The counters in a round."""
+    """Provide the counters of an iteration."""
     for value in part.values:
         if value.counts is not None and round_ is not None:
             builder.name_after(value.taken)
@@ -112,21 +114,21 @@ def count(builder: Builder, part: Phases, round_: Expression | None) -> None:
 
 
 def meeting_places(builder: Builder, part: Phases, block: int) -> dict[Cell, Name]:
-    """Declare where warps bring the parts of an element together."""
-    found = {}
+    """Declare shared memory where the warps of teams combine their parts."""
+    parts = {}
     for made in part.cells:
         if made.team.meets:
             kind = register_type(_sum_type(made.value))
-            found[made] = builder.array(kind, builder.numbered("parts"), made.team.places(block), shared=True)
-    return found
+            parts[made] = builder.array(kind, builder.numbered("parts"), made.team.places(block), shared=True)
+    return parts
 
 
-# ---- an element that several threads fold
+# ---- an element folded by several threads
 
 
 @dataclass(frozen=True)
 class _Sums:
-    """What a thread has folded of an element so far: of a product its sum, else what a reducer makes."""
+    """A thread's partial fold of an element: the sum of a product, or the accumulator of a reducer."""
 
     value: Instruction
     type: ElementType
@@ -134,27 +136,27 @@ class _Sums:
     fold: Fold | None
 
     def take(self, builder: Builder, values: Sequence[Code], is_first: bool | Code) -> None:
-        """A further term: the two factors of a product, or what a reducer is given."""
+        """Fold in one term: the two factors of a product, or a value for the reducer."""
         if self.fold is not None:
             self.fold.take(builder, values, is_first)
         else:
             builder.assign(self.total, summed(self.value.shape.type, self.total, *values))
 
     def combine(self, builder: Builder, other: Code) -> None:
-        """What another thread has folded."""
+        """Fold in another thread's partial result."""
         if self.fold is not None:
             self.fold.combine(builder, [other])
         else:
             builder.assign(self.total, summed(self.value.shape.type, self.total, other, code("1")))
 
     def result(self, builder: Builder) -> Code:
-        """The element, once all is folded."""
-        made = self.total
+        """The element, once everything is folded."""
+        total = self.total
         if self.fold is not None and not self.fold.starts_with_init:
             init = builder.value(self.value.operands[1], ())
-            (made,) = self.fold.combined(builder, [init], [made])
+            (total,) = self.fold.combined(builder, [init], [total])
         builder.name_after(self.value)
-        return builder.bind(self.value.shape.type, made)
+        return builder.bind(self.value.shape.type, total)
 
 
 def _sum_type(value: Instruction) -> ElementType:
@@ -171,7 +173,7 @@ def _sums(builder: Builder, value: Instruction) -> _Sums:
 
 
 def _fold(builder: Builder, made: Cell, index: Index, way: Variable, sums: _Sums) -> None:
-    """A thread's terms of an element: every so many-th of each piece; what is left at its end only some threads have."""
+    """Fold a thread's terms of an element: every `ways`-th of each piece, and its remainder if the thread has one."""
     ways = made.team.ways
 
     def take(number: Expression, first: int, last: int, is_first: bool | Code) -> None:
@@ -194,7 +196,7 @@ def _fold(builder: Builder, made: Cell, index: Index, way: Variable, sums: _Sums
 
 
 def _among_lanes(builder: Builder, made: Cell, sums: _Sums) -> None:
-    """Bring together what the lanes of a warp have: the first of each element then has it all."""
+    """Combine the lanes of a warp; the first lane of each element gets the result."""
     team = made.team
     if team.lanes < 2:
         return
@@ -209,7 +211,7 @@ def _among_lanes(builder: Builder, made: Cell, sums: _Sums) -> None:
 
 
 def _leave(builder: Builder, crew: Crew, made: Cell, sums: _Sums, parts: Name) -> None:
-    """What a warp has, where the others of its team find it."""
+    """Store a warp's partial result for the other warps of its team."""
     thread, apart = thread_of(crew.block), made.team.apart
     lane = builder.declare("warp_lane", modulo(thread, WARP))
     with builder.branch(code("{} < {}", lane, apart)):
@@ -219,7 +221,7 @@ def _leave(builder: Builder, crew: Crew, made: Cell, sums: _Sums, parts: Name) -
 
 
 def _among_warps(builder: Builder, crew: Crew, made: Cell, sums: _Sums, parts: Name) -> None:
-    """Bring together what the warps of a team have, in the threads that are the first of it."""
+    """Combine the warps of a team in its first warp."""
     thread, apart = thread_of(crew.block), made.team.apart
     with builder.loop(made.team.size // WARP - 1) as number:
         warp = add(divide(thread, WARP), add(number, constant(1)))

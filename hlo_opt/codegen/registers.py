@@ -1,7 +1,7 @@
-"""Values that a thread computes in one pass over its columns and needs again in a later one: they stay in its registers.
+"""Values that a thread computes in one pass over its columns and reuses in a later one from registers.
 
-So a softmax reads its row once and takes each exponential once. Which values those are, a trial tells: it writes all passes and offers each what the passes
-before it have computed.
+So a softmax reads its row once and computes each exponential once. A trial run, which emits all passes and offers each
+the values of earlier ones, finds out which values are reused.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from hlo_opt.ir.index_map import Expression, Variable, substitute, variables_of
 from hlo_opt.ops.code import Code, Name, call, cell, code, of
 
 MOST_REGISTERS = 32
-"""Registers of a thread that hold kept values. In a block of 1,024 threads each has 64 for all that it does."""
+"""The most registers per thread for kept values. A thread of a 1,024-thread block has 64 in total."""
 
 PAIR = "unsigned int"
-"""Of a register with two values of 16 bits."""
+"""The type of a register with two 16-bit values."""
 
 _COLUMN = "hlo_column"
-"""Stands for the variable that a pass walks the columns with."""
+"""The placeholder for the column variable of a pass."""
 
 
 class Keeper(Protocol):
-    """Told of the column that a pass visits, before it computes anything there and after."""
+    """Called for each column of a pass, before and after its values are computed."""
 
     @property
     def keeps(self) -> bool:
-        """Whether passes must number a thread's columns by constants, as positions of an array in registers have to be."""
+        """Whether passes must unroll a thread's columns, since register arrays need constant indices."""
 
     def begin(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
-        """Pass `number` is about to compute values at a column, which is so many-th of the thread's."""
+        """Pass `number` is about to compute values at a column, the thread's column number `slot`."""
 
     def end(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
-        """It has."""
+        """Pass `number` has computed its values at the column."""
 
 
 @dataclass
 class _Value:
-    """Something computed at each column in the pass `made`; the pass `last` is the last one that needs it again, -1 where none does."""
+    """A value computed per column in pass `made` and last reused in pass `last`, -1 for never."""
 
     instruction: Instruction
     element: int | None
@@ -56,14 +56,14 @@ class _Value:
         return list(self.instruction.shape.leaves())[self.element or 0].type
 
     def registers(self, *, in_pairs: bool) -> float:
-        """Of a thread, for one of its columns."""
+        """Registers per thread and column."""
         if in_pairs and self.is_half:
             return 0.5
         return 2 if register_type(self.type) in ("double", "long long", "unsigned long long") else 1
 
     @property
     def is_half(self) -> bool:
-        """Whether a register may hold two."""
+        """Whether two fit a register."""
         return self.type.name == "bf16"
 
     def at(self, column: Expression) -> tuple[Expression, ...]:
@@ -71,19 +71,19 @@ class _Value:
 
 
 class _Nothing:
-    """Every pass computes all that it needs."""
+    """Keeps nothing: every pass computes what it needs."""
 
     keeps = False
 
     def begin(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
-        """Nothing to find."""
+        """Nothing to provide."""
 
     def end(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
         """Nothing to keep."""
 
 
 class _Trial:
-    """Finds out what later passes could use."""
+    """Finds the values that later passes could reuse."""
 
     keeps = True
 
@@ -109,7 +109,7 @@ class _Trial:
         for (instruction, element, index), name in builder.known().items():
             read = frozenset[str]().union(*map(variables_of, index))
             if column.name not in read or not read <= self._steady | {column.name} or name.name is None:
-                continue  # a constant, or of something that only this pass has
+                continue  # a constant, or dependent on variables of this pass only
             value = _Value(instruction, element, tuple(substitute(e, back) for e in index), number)
             wanted = instruction.parameter_number is not None or not self._loads_only
             if wanted and not value.type.is_complex and (instruction, element, value.index) not in found:
@@ -117,7 +117,7 @@ class _Trial:
 
 
 class _Registers:
-    """Keeps what a trial has found."""
+    """Keeps the values that a trial found."""
 
     keeps = True
 
@@ -156,15 +156,17 @@ class _Registers:
 
 
 def _pair(name: Name, slot: Code) -> Code:
-    """The register that holds a column with the one beside it."""
+    """The register that holds a column and its neighbour."""
     return cell(name, code("({}) / 2", slot))
 
 
 def keeper(
     builder: Builder, slots: int, passes: int, steady: Sequence[str], write: Callable[[Builder, Keeper], None]
 ) -> Keeper:
-    """What `passes` passes keep of `slots` columns per thread, as far as registers allow; `write` writes them all. `steady` are the names of the variables that mean the same
-    in every pass. Declares the arrays."""
+    """The values to keep in registers between `passes` passes, for `slots` columns per thread. Declares their arrays.
+
+    `write` emits all passes. `steady` are the names of variables that have one meaning in all passes.
+    """
     if passes < 2 or slots > 2 * MOST_REGISTERS:
         return _Nothing()
     for loads_only in (False, True):

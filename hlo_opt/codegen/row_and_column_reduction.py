@@ -1,7 +1,8 @@
-"""The emitter of rows with sums of columns beside them.
+"""The emitter of row reductions with column sums beside them.
 
-A team of threads walks the rows of its stretch one after another, each as `hlo_opt.codegen.row_reduction` does; a thread has the same columns in every row, and folds in its registers what
-is summed up of them. At the end it writes these; where two teams share a stretch, they show each other theirs in shared memory, and the first one writes.
+A team of threads processes the rows of its stretch in order, as `hlo_opt.codegen.row_reduction` does. A thread has the
+same columns in every row and accumulates their sums in registers, written at the end. Where two teams share a stretch,
+they exchange sums through shared memory, and the first team writes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from hlo_opt.plans.row_and_column_reduction import RowsAndColumns, along_rows
 
 @dataclass(frozen=True)
 class _Sum:
-    """A reduce of columns: the array of a thread's accumulators, after how many passes over a row its operand is known, and where its result goes."""
+    """A column reduce: the array of a thread's accumulators, the number of passes before its operand is known, and its
+    output."""
 
     fold: Fold
     array: Name
@@ -43,7 +45,7 @@ class _Sum:
 
 @dataclass(frozen=True)
 class _Beside:
-    """What is folded beside rows of a space."""
+    """The column sums beside the rows of a space."""
 
     space: Space
     sums: Sequence[_Sum]
@@ -53,7 +55,7 @@ class _Beside:
         return frozenset(s.level for s in self.sums)
 
     def take(self, builder: Builder, level: int, row: Expression, column: Expression, slot: Code) -> None:
-        """Fold an element in, which is so many-th of the thread's."""
+        """Fold in an element of column number `slot` of the thread."""
         for found in self.sums:
             if found.level == level:
                 reduce = found.fold.reduce
@@ -62,17 +64,17 @@ class _Beside:
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], first_block: int, targets: Targets) -> None:
-    """A loop over the rows of a stretch, and what is written after it."""
+    """Emit a loop over the rows of a stretch, and the writes after it."""
     part, threads = segment.part, segment.part.threads
     per_block = part.rows_per_block(plan.launch.block)
     thread, live = thread_of(plan.launch.block), NOTHING
-    if threads * per_block < plan.launch.block:  # whole warps that another segment needs
+    if threads * per_block < plan.launch.block:  # surplus warps, needed by other segments
         builder.add(Leave(code("{} >= {}", thread, threads * per_block)))
         thread = thread_of(threads * per_block)
     lane = builder.declare("lane", modulo(thread, threads))
     place = add(multiply(block_of(first_block, segment.blocks), per_block), divide(thread, threads))
     team = builder.declare("team", place)
-    if part.teams % per_block:  # threads without rows of their own repeat the last ones, so that all meet at barriers
+    if part.teams % per_block:  # surplus threads repeat the last rows, so that all reach the barriers
         live = code("{} < {}", team, part.teams)
         team = builder.clamped("stretch", live, team, part.teams - 1)
     sums = _sums(builder, plan, segment, targets)
@@ -86,7 +88,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], first_b
             _ask_for(builder, plan, segment, lane, row, code("{} < {}", number, own - 1))
         frame = Frame(segment, lane, lane, None, row, live, per_block, _Beside(part.space, sums))
         fold_rows(builder, frame, writes, [lane.name, row.name])
-        if threads > WARP and len(part.levels) == 1:  # the next row's results lie where this one's do
+        if threads > WARP and len(part.levels) == 1:  # the next row reuses the shared memory of this one
             builder.add(Barrier())
     stretch = team
     if part.in_halves:
@@ -99,7 +101,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], first_b
 def _ask_for(
     builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], lane: Variable, row: Variable, has_next: Code
 ) -> None:
-    """Ask for the next row, so that it is in L2 when its turn comes: memory then has something to do while a row is computed."""
+    """Prefetch the next row into L2, so that memory is busy while a row is computed."""
     columns = segment.part.columns
     given = along_rows(plan.region, segment.part)
     if given:
@@ -119,7 +121,7 @@ def _join(
     per_block: int,
     sums: Sequence[_Sum],
 ) -> None:
-    """Let both teams of a stretch know the sums of both. `own` is a team's number in its block."""
+    """Add the sums of the other team of a stretch. `own` is the team's number in its block."""
     vector, columns = segment.vector, segment.part.columns
     other = add(own, add(multiply(modulo(own, 2), -2), constant(1)))
     tables: dict[str, Name] = {}
@@ -144,12 +146,12 @@ def _join(
 
 
 def _show(builder: Builder, table: Name, found: _Sum, slot: Code, place: Code) -> None:
-    """Let other threads see a sum."""
+    """Publish a sum in shared memory."""
     builder.assign(cell(table, place), cell(found.array, slot))
 
 
 def _take(builder: Builder, table: Name, found: _Sum, slot: Code, place: Code) -> None:
-    """Take another thread's sum in."""
+    """Fold in another thread's sum."""
     found.at(slot).take(builder, [cell(table, place)], False)
 
 
@@ -184,13 +186,13 @@ def _write(
 
     def visit(to: Builder, column: Expression, place: Code, item: Expression) -> list[Store]:
         slot = code("{} * {} + {}", place, vector, to.text(item)) if isinstance(item, Variable) else place
-        found = []
+        stores = []
         for each in sums:
             pointer, shape = each.target
             to.name_after(each.fold.reduce)
             value = to.bind(shape.type, cell(each.array, slot))
-            found.append(Store(pointer, shape, physical_index(shape, add(multiply(team, columns), column)), value))
-        return found
+            stores.append(Store(pointer, shape, physical_index(shape, add(multiply(team, columns), column)), value))
+        return stores
 
     with steps_of(builder, segment, lane, True) as (step, place):
         if vector == 1:

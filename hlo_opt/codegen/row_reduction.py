@@ -1,9 +1,9 @@
 """The emitter of row-reduction plans.
 
-Each thread folds steps `lane, lane + threads, ...` of its row, a step being as many neighbouring columns as one access moves; a warp folds its threads' results by
-shuffles, and where a row has several warps they meet in shared memory. Rows that begin anywhere are peeled: some threads take the elements before the first aligned place and behind the last
-one. Short rows share a warp, and a thread takes one step. What a pass over the row computes and
-a later one needs stays in registers.
+Each thread folds steps `lane, lane + threads, ...` of its row. A step is the neighbouring columns that one access
+moves. A warp folds its threads' results by shuffles; several warps of a row meet in shared memory. Short rows share
+a warp, and each of their threads takes one step. Rows that are not aligned are peeled: single elements before the
+first aligned place and after the last. Values that several passes over a row need stay in registers.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from hlo_opt.plans.row_reduction import Rows
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Rows], first_block: int, targets: Targets) -> None:
-    """One pass over the row per level of reduces, and a last one when outputs of the whole space need the results."""
+    """One pass over the row per level of reduces, plus a last pass when outputs of the whole space need the results."""
     rows, threads = segment.part.rows, segment.part.threads
     per_block = segment.part.rows_per_block(plan.launch.block)
     thread, live = thread_of(plan.launch.block), NOTHING
     if (
         threads * per_block < plan.launch.block
-    ):  # whole warps that another segment needs; barriers do not wait for what has returned
+    ):  # the rest are whole warps, for another segment; barriers do not wait for threads that have returned
         builder.add(Leave(code("{} >= {}", thread, threads * per_block)))
         thread = thread_of(threads * per_block)
     lane = builder.declare("lane", modulo(thread, threads))
@@ -49,13 +49,13 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Rows], first_block: int,
         row, start, part = _part(builder, segment, lane, first_block)
     elif rows > 1:
         place = add(multiply(block_of(first_block, segment.blocks), per_block), divide(thread, threads))
-        if rows % per_block:  # threads without a row of their own repeat the last one, so that all meet at barriers
+        if rows % per_block:  # surplus threads repeat the last row, because every thread must reach the barriers
             own = builder.declare("own_row", place)
             live = code("{} < {}", own, rows)
             row = builder.clamped("row", live, own, rows - 1)
         else:
             row = builder.declare("row", place)
-    elif per_block > 1:  # all threads of the warp fold the only row, and the first ones write
+    elif per_block > 1:  # a single row: all threads of the warp fold it, and the first ones write
         live = code("{} < {}", thread, threads)
     writes = writes_of(plan, segment, rows, targets, segment.roots)
     steady = [lane.name, start.name, *variables_of(row)]
@@ -63,22 +63,25 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Rows], first_block: int,
 
 
 class Beside(Protocol):
-    """What else is folded of the elements of a row, across rows."""
+    """Folds across rows (column reductions) that read the same elements as the row's own folds."""
 
     @property
     def levels(self) -> Iterable[int]:
-        """The passes over a row in which there is something to fold."""
+        """The passes over a row in which this folds anything."""
         ...
 
     def take(self, builder: Builder, level: int, row: Expression, column: Expression, slot: Code) -> None:
-        """Fold an element in, which is so many-th of the thread's."""
+        """Fold element number `slot` of the thread."""
         ...
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Where a thread stands: its lane, its first step, the number of its block's part where blocks share a row, its row, the condition that the row is its own, how many rows a
-    block has, and what is folded beside."""
+    """Where a thread stands.
+
+    `lane` is the thread's number in its row and `start` its first step. `part` is the block's part of the row, where
+    blocks share rows. `live` is the condition that the row is the thread's own, `per_block` the rows of a block.
+    """
 
     segment: Segment[Rows]
     lane: Variable
@@ -91,7 +94,7 @@ class Frame:
 
 
 def fold_rows(builder: Builder, frame: Frame, writes: Sequence[Write], steady: Sequence[str]) -> None:
-    """Everything that is done with a thread's row."""
+    """Emit all passes over a thread's row, and the writes of its results."""
     segment, lane = frame.segment, frame.lane
     last = [w.level for w in writes if w.per_position] + list(frame.beside.levels if frame.beside else ())
     passes = max([len(segment.part.levels), *(level + 1 for level in last)])
@@ -110,7 +113,8 @@ def fold_rows(builder: Builder, frame: Frame, writes: Sequence[Write], steady: S
 def _part(
     builder: Builder, segment: Segment[Rows], lane: Variable, first_block: int
 ) -> tuple[Expression, Variable, Variable]:
-    """The row of a block that shares it with others, the first step of each of its threads (those of all parts walk the row side by side), and the part's number."""
+    """`(row, start, part)` of a block that shares its row with others. Threads of all parts walk the row side by
+    side."""
     rows, parts, threads = segment.part.rows, segment.part.parts, segment.part.threads
     block = block_of(first_block, segment.blocks)
     row: Expression = constant(0)
@@ -135,7 +139,7 @@ def _passes(builder: Builder, frame: Frame, writes: Sequence[Write], keeping: Ke
 
 
 def _across(segment: Segment[Rows]) -> int:
-    """Threads that fold a row, in all blocks that have parts of it."""
+    """Threads that fold a row, over all blocks that share it."""
     return segment.part.threads * segment.part.parts
 
 
@@ -158,11 +162,11 @@ def _pass(
         assert isinstance(column, Variable)
         keeping.begin(to, level, column, slot)
         _fold_column(to, folds, row, column, is_first)
-        found = _stores(to, segment, stores, row, column)
+        row_stores = _stores(to, segment, stores, row, column)
         if beside is not None:
             beside.take(to, level, row, column, slot)
         keeping.end(to, level, column, slot)
-        return found
+        return row_stores
 
     if not segment.part.is_peeled:
         with steps_of(builder, segment, frame.start, is_numbered) as (step, place):
@@ -180,12 +184,17 @@ def _pass(
 
 
 Take = Callable[[Builder, Expression, Code, bool | Code], Sequence[Store]]
-"""Does everything with an element of a row, given its column, its number among the thread's, and whether it is the thread's first one."""
+"""Emits everything for one element of a row, given its column, its number among the thread's elements, and whether it
+is the thread's first."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a thread in its row: its number in the row and among the thread's, and how many elements it takes; `first` is the number of the first one's vector in memory, where the row is peeled."""
+    """A step of a thread in its row.
+
+    `number` is its number in the row, `place` its number among the thread's steps, `size` its elements. In a peeled
+    row, `first` is the number of the row's first vector in memory.
+    """
 
     number: Variable
     place: Code
@@ -194,7 +203,7 @@ class Step:
 
 
 def _take_step(builder: Builder, frame: Frame, step: Step, take: Take) -> None:
-    """The elements of a step."""
+    """Emit the elements of a step."""
     size, columns = step.size, frame.segment.part.columns
     begins = Code((FirstRound(Name(step.number.name), _across(frame.segment)),))
     if size == 1:
@@ -215,7 +224,10 @@ def _take_step(builder: Builder, frame: Frame, step: Step, take: Take) -> None:
 
 
 def _peel(builder: Builder, frame: Frame, is_numbered: bool, take: Take) -> None:
-    """The vectors of a row, and its ends, which the threads take that have fewer vectors. What these read of the ends is asked for before the vectors."""
+    """Emit the vectors of a peeled row, and its ends, which the threads with fewer vectors take.
+
+    Loads of the ends are issued before the vectors.
+    """
     part, size, across = frame.segment.part, frame.segment.vector, _across(frame.segment)
     least, most = part.vectors
     begin = builder.declare_index("begin", multiply(frame.row, part.columns))
@@ -248,26 +260,27 @@ def _peel(builder: Builder, frame: Frame, is_numbered: bool, take: Take) -> None
     with builder.branch(is_end):
         for parameter, index, name in read:
             builder.name_after(parameter)
-            found = builder.bind_exact(parameter.shape.type, loaded(parameter.shape.type, of(name)))
-            builder.provide(parameter, None, index, found)
+            end_value = builder.bind_exact(parameter.shape.type, loaded(parameter.shape.type, of(name)))
+            builder.provide(parameter, None, index, end_value)
         store_all(builder, take(builder, column, slot, False), frame.live)
 
 
 def _read_ahead(
     builder: Builder, condition: Code, column: Variable, take: Callable[[Builder], object]
 ) -> list[tuple[Instruction, tuple[Expression, ...], Name]]:
-    """Read what `take` reads at a column, where the condition holds: the elements' indices, and the variables that hold them as they lie in memory."""
+    """Emit the loads that `take` needs at a column, under a condition: (parameter, index, variable with the raw
+    bits)."""
     trial = builder.trial()
     with trial.branch(condition):
         take(trial)
-        found = [
+        loads = [
             (parameter, index)
             for parameter, index in dict.fromkeys(trial.loads())
             if any(column.name in variables_of(e) for e in index)
             and all(name == column.name or builder.names.is_taken(name) for e in index for name in variables_of(e))
         ]
     read = []
-    for parameter, index in found:
+    for parameter, index in loads:
         name = builder.numbered("end_read")
         builder.add(Let(memory_type(parameter.shape.type), name, code("0"), constant=False))
         read.append((parameter, index, name))
@@ -282,8 +295,11 @@ def _read_ahead(
 def steps_of(
     builder: Builder, segment: Segment[Rows], start: Variable, numbered: bool, *, in_vectors: bool = True
 ) -> Iterator[tuple[Variable, Code]]:
-    """A loop over the steps of a thread: the variable of a step's place in the row, and where `numbered` that of its number among the thread's, for the
-    compiler to unroll. A step is a vector, or an element."""
+    """A loop over the steps of a thread; a step is a vector, or one element unless `in_vectors`.
+
+    Yields the variable of a step's number in the row, and where `numbered` its number among the thread's steps, which
+    lets the compiler unroll the loop.
+    """
     threads, vector = _across(segment), segment.vector if in_vectors else 1
     steps = segment.part.columns // vector
     step = Variable(0, steps - 1, builder.names.fresh("step" if vector > 1 else "column"))
@@ -296,7 +312,8 @@ def steps_of(
 def _fold_column(
     builder: Builder, folds: Sequence[Fold], row: Expression, column: Expression, is_first: bool | Code
 ) -> None:
-    """Take one column into the accumulators. `is_first`: whether it is the thread's first one, or the condition for it; every thread has one."""
+    """Fold one column into the accumulators. `is_first`: whether this is the thread's first column, or the condition
+    for it; every thread has one."""
     for fold in folds:
         at = operand_index(fold.reduce, row, column)
         fold.take(builder, [builder.value(o, at) for o in fold.operands], is_first)
@@ -314,7 +331,10 @@ def _stores(
 
 
 def _met(builder: Builder, frame: Frame, part: Variable, folds: Sequence[Fold]) -> list[Fold]:
-    """Bring the parts of a row together in the first warp of the block that is last: folds of one part per thread or some, to be closed as if the row had no others."""
+    """Combine the parts of a row in the first warp of the block that finishes last.
+
+    Returns folds with one or more parts per thread, to be closed as those of an unshared row.
+    """
     segment, row, lane = frame.segment, frame.row, frame.lane
     parts, rows = segment.part.parts, segment.part.rows
     _fold_block(builder, frame, folds)
@@ -325,19 +345,19 @@ def _met(builder: Builder, frame: Frame, part: Variable, folds: Sequence[Fold]) 
     last_only(builder, meet, group)
     reset(builder, meet, group)
     builder.add(Leave(code("{} >= {}", THREAD, WARP)))
-    found = open_folds(builder, [fold.reduce for fold in folds])
+    row_folds = open_folds(builder, [fold.reduce for fold in folds])
     number = Variable(0, parts - 1, builder.names.numbered("k"))
     with builder.walk("int", number, lane, parts, WARP):
-        for fold, names in zip(found, meet.tables, strict=True):
+        for fold, names in zip(row_folds, meet.tables, strict=True):
             builder.name_after(fold.reduce)
             at = builder.text(add(first, number))
             values = [builder.bind_exact(t, part_at(t, name, at)) for t, name in zip(fold.types, names, strict=True)]
             fold.take(builder, values, Code((FirstRound(Name(number.name), WARP),)))
-    return found
+    return row_folds
 
 
 def _close(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
-    """Bring the threads' results together; every thread of the row then knows the row's."""
+    """Combine the threads' results and hand the row's result to every thread of the row."""
     segment, lane = frame.segment, frame.lane
     if segment.part.parts > 1:
         lanes = min(WARP, segment.part.parts)
@@ -355,7 +375,7 @@ def _close(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
 
 
 def _fold_block(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
-    """Bring the results of a block's threads together; the first lane of each warp then knows the row's. All folds meet at the same barrier."""
+    """Combine the results of a block's threads in the first lane of each warp. All folds share one barrier."""
     segment, lane = frame.segment, frame.lane
     _fold_lanes(builder, folds, min(WARP, segment.part.threads), None)
     warps, threads = segment.part.threads // WARP, segment.part.threads * frame.per_block
@@ -382,8 +402,11 @@ def _fold_block(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
 
 
 def _fold_lanes(builder: Builder, folds: Sequence[Fold], lanes: int, within: Variable | None) -> None:
-    """Fold the first `lanes` lanes into lane 0. `within` is a thread's lane; where it is None, the lanes after these are other rows', or none: what the last lanes of a row
-    take from them reaches no first lane."""
+    """Fold the first `lanes` lanes into lane 0.
+
+    `within` is a thread's lane. Without it, the lanes behind belong to other rows or to none; what the last lanes of a
+    row take from them never reaches lane 0.
+    """
     if lanes < 2:
         return
     distance = builder.fresh("distance")

@@ -1,4 +1,4 @@
-"""Scalars in C++: literals, loads, stores, roundings, shuffles. What differs between element types is here and nowhere else."""
+"""Scalars in C++: literals, loads, stores, roundings, shuffles. All differences between element types are here."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from hlo_opt.ops.lowering import compute_type, is_rounded, part_type, storage_ty
 
 
 def register_type(element_type: ElementType) -> str:
-    """The C++ type of a register. Raises BackendError for a type that kernels cannot hold; plans refuse those before."""
-    found = compute_type(element_type)
-    if found is None:
+    """The C++ type of a register. Raises BackendError for a type that kernels cannot hold; no plan has such types."""
+    kind = compute_type(element_type)
+    if kind is None:
         raise BackendError(f"kernels cannot hold {element_type} values", code="HLO501")
-    return found
+    return kind
 
 
 def memory_type(element_type: ElementType) -> str:
-    """The C++ type of an element in memory. Raises BackendError as `register_type`."""
-    found = storage_type(element_type)
-    if found is None:
+    """The C++ type of an element in memory. Raises BackendError as `register_type` does."""
+    kind = storage_type(element_type)
+    if kind is None:
         raise BackendError(f"kernels cannot hold {element_type} values", code="HLO501")
-    return found
+    return kind
 
 
 def loaded(element_type: ElementType, held: Code) -> Code:
-    """The register value of an element as it lies in memory."""
+    """The register value of an element, given its bits in memory."""
     if element_type.kind == "pred":
         return code("{} != 0", held)
     if is_rounded(element_type):
@@ -36,7 +36,7 @@ def loaded(element_type: ElementType, held: Code) -> Code:
 
 
 def stored(element_type: ElementType, value: Code) -> Code:
-    """What is written to memory for a register value, which is one of the type."""
+    """The bits to write to memory for a register value that is already of the element type."""
     if element_type.kind == "pred":
         return code("{} ? 1 : 0", value)
     if element_type.name == "bf16":
@@ -49,17 +49,18 @@ def stored(element_type: ElementType, value: Code) -> Code:
 
 
 def rounded(element_type: ElementType, value: Code) -> Code:
-    """The value rounded to the element type, for types that are narrower than their register."""
+    """The value rounded to the element type, if the type is narrower than its register."""
     return call(f"hlo_round_{element_type.name}", value) if is_rounded(element_type) else value
 
 
 def _low_bits(element_type: ElementType, value: Code) -> Code:
-    """An integer of less than 8 bits as NumPy keeps it in a byte: the other bits are 0."""
+    """The low bits of an integer of less than 8 bits, as NumPy keeps it in a byte: unsigned types have no other
+    bits."""
     return value if element_type.kind == "unsigned" else code("{} & {}", value, (1 << element_type.bits) - 1)
 
 
 def literal(element_type: ElementType, value: Any) -> Code:
-    """A C++ constant of the compute type with exactly the value's bits (of a NumPy scalar)."""
+    """A C++ constant of the compute type with exactly the bits of a NumPy scalar."""
 
     kind = register_type(element_type)
     if element_type.kind == "pred":
@@ -74,7 +75,7 @@ def literal(element_type: ElementType, value: Any) -> Code:
 
 
 def zero(element_type: ElementType) -> Code:
-    """The C++ constant 0 of an element type's compute type."""
+    """The C++ constant 0 of the compute type."""
     import numpy as np
 
     return literal(element_type, np.complex128(0) if element_type.is_complex else np.float64(0))
@@ -107,7 +108,7 @@ def _integer(kind: str, value: int) -> str:
 
 
 def bits_table(element_type: ElementType, values: Any) -> tuple[str, list[str]]:
-    """(C++ type, elements) of a constant table that holds an array's elements as they lie in memory; see `from_table`."""
+    """(C++ type, elements) of a constant table that holds an array's bits as they lie in memory; see `from_table`."""
     import numpy as np
 
     width = element_type.bytes
@@ -121,7 +122,7 @@ def bits_table(element_type: ElementType, values: Any) -> tuple[str, list[str]]:
 
 
 def from_table(element_type: ElementType, held: Code) -> Code:
-    """The register value of an element of a table."""
+    """The register value of an element of a constant table."""
     if element_type.name == "f32":
         return code("__int_as_float((int){})", held)
     if element_type.name == "f64":
@@ -137,7 +138,7 @@ _NARROW = frozenset({"bool", "signed char", "unsigned char", "short", "unsigned 
 
 
 def shuffled(element_type: ElementType, kind: str, register: Code, lane: Code) -> Code:
-    """What a register of another thread of the warp holds (see `Shuffle`); CUDA shuffles no type narrower than int."""
+    """The register of another thread of the warp (see `Shuffle`). CUDA shuffles no type narrower than int."""
     name, of_register = register.name, register_type(element_type)
     assert name is not None
     return Code((Shuffle(kind, name, lane, of_register if of_register in _NARROW else ""),))

@@ -1,4 +1,4 @@
-"""The emitter of scan plans: a loop over the steps of one line, with what is carried in variables."""
+"""The emitter of scan plans: a loop over the steps of one line, with carried values in variables."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from hlo_opt.plans.sort import operands_of
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Runs], first_block: int, targets: Targets) -> None:
-    """One thread per line, neighbours in memory side by side as far as lines are neighbours there."""
+    """One thread per line. Lines that are neighbours in memory go to neighbouring threads."""
     runs = segment.part
-    written = [made for number in segment.roots for made in operands_of(plan.region.roots[number], targets[number])]
+    written = [target for number in segment.roots for target in operands_of(plan.region.roots[number], targets[number])]
     assert runs.whole is not None
     order = [d if d < runs.axis else d - 1 for d in runs.whole.minor_to_major[::-1] if d != runs.axis]
 
@@ -33,7 +33,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Runs], first_block: int,
 
 
 def _line(builder: Builder, runs: Runs, place: Index, written: Sequence[tuple[int, Name, Shape]]) -> list[Store]:
-    """The steps, which write what is made on the way; the stores of what is carried at the end."""
+    """Emit the steps, which write the outputs per step. Returns the stores of the final carries."""
     hero = runs.hero
     first = len(list(hero.shape.leaves())) - runs.carries
     carried = []
@@ -47,12 +47,12 @@ def _line(builder: Builder, runs: Runs, place: Index, written: Sequence[tuple[in
             index = (*place[: runs.axis], along, *place[runs.axis :])
             values = [builder.value(o, index) for o in runs.inputs]
             body = hero.called_by("to_apply")
-            made = builder.apply(body, [*values, *carried], index=place)
+            results = builder.apply(body, [*values, *carried], index=place)
             kinds = [leaf.type for leaf in body.root.shape.leaves()][first:]
-            handed_on = [builder.bind_exact(t, value) for t, value in zip(kinds, made[first:], strict=True)]
+            carries = [builder.bind_exact(t, value) for t, value in zip(kinds, results[first:], strict=True)]
             for number, pointer, shape in written:
                 if number < first:
-                    builder.store(pointer, shape, index, made[number])
-            for name, value in zip(carried, handed_on, strict=True):
+                    builder.store(pointer, shape, index, results[number])
+            for name, value in zip(carried, carries, strict=True):
                 builder.assign(name, value)
     return [Store(pointer, shape, place, carried[n - first]) for n, pointer, shape in written if n >= first]

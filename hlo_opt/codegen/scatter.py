@@ -1,4 +1,4 @@
-"""The emitter of scatter plans: each thread brings an update to the element of the output that its index names."""
+"""The emitter of scatter plans: each thread combines an update with the element of the output that its index names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.scatter import Form, Update, Updates, element_of
 
 Result = tuple[int, Name, Shape]
-"""Which of a scatter's results, and where it is written."""
+"""The number of a scatter's result, and the pointer and shape to write it to."""
 
 _FUNCTIONS = {
     "add": "atomicAdd",
@@ -36,14 +36,14 @@ _FUNCTIONS = {
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Updates], first_block: int, targets: Targets) -> None:
-    """One thread per update, or per place in the windows where updates come in turns."""
+    """One thread per update, or per window element where updates must run in order."""
     form = Form(segment.hero)
     written = list(_written(plan, segment, targets))
     if segment.aliases:
         if not form.is_empty:
             _spread(builder, plan, segment, first_block, form, written)
         return
-    # the operand is made here, by the only block
+    # not in place: the only block copies the operand first
     block = plan.launch.block
     thread = builder.declare("thread", thread_of(block)) if block > 1 else constant(0)
     for number, pointer, shape in written:
@@ -86,7 +86,7 @@ def _spread(
 
 
 def _update(builder: Builder, form: Form, written: Sequence[Result], position: Expression, vector: int = 1) -> None:
-    """What one thread does: its update, or neighbours of them, or its share of each window in turns."""
+    """Emit a thread's work: one update, a vector of neighbours, or its element of every window in order."""
     sizes = form.hero.operands[form.results + 1].shape.dimensions
     space = form.space if vector == 1 else (*form.space[:-1], form.space[-1] // vector)
     at = dict(zip(form.parallel, delinearize(position, space), strict=True))
@@ -108,7 +108,7 @@ def _batch(form: Form, index: Index) -> Index:
 
 
 def _starts(builder: Builder, form: Form, index: Index, stack: ExitStack) -> dict[int, Expression]:
-    """The window's start by operand dimension; what follows runs for windows that lie wholly inside."""
+    """The window's start by operand dimension. What follows runs only for windows that lie wholly inside."""
     s, batch = form.dimensions, _batch(form, index)
     indices = form.hero.operands[form.results]
     names: dict[int, Code] = {}
@@ -122,7 +122,7 @@ def _starts(builder: Builder, form: Form, index: Index, stack: ExitStack) -> dic
             code(f"(unsigned long long){{}} <= {form.rooms[d]}ull" if form.rooms[d] else "{} == 0", name)
             for d, name in names.items()
         ]
-        stack.enter_context(builder.branch(both(*inside)))  # one comparison: a negative start is a large one
+        stack.enter_context(builder.branch(both(*inside)))  # unsigned, so a negative start fails as well
     starts: dict[int, Expression] = {}
     for d, name in names.items():
         start: Expression = constant(0)
@@ -135,14 +135,14 @@ def _starts(builder: Builder, form: Form, index: Index, stack: ExitStack) -> dic
 
 
 def _target(form: Form, index: Index, starts: dict[int, Expression]) -> Index:
-    """The element of the output that an update is for."""
+    """The output element that an update changes."""
     s = form.dimensions
     window = iter([index[d] for d in s.offset_dims])
-    found: list[Expression] = []
+    target: list[Expression] = []
     for d in range(form.hero.operands[0].shape.rank):
         inside = constant(0) if d in s.removed else next(window)
-        found.append(add(inside, starts.get(d, constant(0))))
-    return tuple(found)
+        target.append(add(inside, starts.get(d, constant(0))))
+    return tuple(target)
 
 
 def _combine(builder: Builder, form: Form, written: Sequence[Result], index: Index, target: Index) -> None:
@@ -173,7 +173,7 @@ def _combine_together(
     indices: Sequence[Index],
     starts: dict[int, Expression],
 ) -> None:
-    """Updates that are neighbours: all are read, then what they change, then all is written."""
+    """Emit a vector of neighbouring updates: read all, then their targets, then write all."""
     targets = [_target(form, index, starts) for index in indices]
     half = form.results
     updates = [[builder.value(form.hero.operands[half + 1 + k], index) for index in indices] for k in range(half)]
@@ -182,8 +182,8 @@ def _combine_together(
         values = updates[number]
         if form.sums_together(number):
             element = address(pointer, builder.address(shape, targets[0]))
-            given = [stored(shape.type, value) for value in values]
-            builder.do(call(f"hlo_atomic_add_{shape.type.name}", element, *given))
+            words = [stored(shape.type, value) for value in values]
+            builder.do(call(f"hlo_atomic_add_{shape.type.name}", element, *words))
             continue
         if form.updates[number] is Update.PLAIN:
             held = [loaded(shape.type, builder.held(pointer, shape, target)) for target in targets]
@@ -194,7 +194,10 @@ def _combine_together(
 
 
 def _together(builder: Builder, form: Form, written: Sequence[Result], updates: list[Code], target: Index) -> None:
-    """All results at once, for a combiner whose results depend on each other. A result that is written twice is computed from its first copy."""
+    """Combine all results at once, for a combiner whose results depend on each other.
+
+    A result with several output buffers is computed from its first one.
+    """
     first: dict[int, tuple[Name, Shape]] = {}
     for number, pointer, shape in written:
         first.setdefault(number, (pointer, shape))
@@ -202,15 +205,15 @@ def _together(builder: Builder, form: Form, written: Sequence[Result], updates: 
     for k in range(form.results):
         pointer, shape = first[k]
         currents.append(builder.bind_exact(shape.type, loaded(shape.type, builder.held(pointer, shape, target))))
-    made = builder.apply(form.combiner, [*currents, *updates])
+    results = builder.apply(form.combiner, [*currents, *updates])
     types = [form.hero.operands[k].shape.type for k in range(form.results)]
-    made = [builder.bind(t, value) for t, value in zip(types, made, strict=True)]
+    results = [builder.bind(t, value) for t, value in zip(types, results, strict=True)]
     for number, pointer, shape in written:
-        builder.store(pointer, shape, target, made[number])
+        builder.store(pointer, shape, target, results[number])
 
 
 def _one(builder: Builder, form: Form, number: int, current: Code, update: Code) -> Code:
-    """One result of the combiner, which reads nothing but its own element and update."""
+    """One result of a combiner that reads only its own element and update."""
     half = form.results
     arguments = [code("0")] * (2 * half)
     arguments[number], arguments[half + number] = current, update
@@ -231,8 +234,8 @@ def _swap(builder: Builder, form: Form, target: Result, update: Code, index: Ind
     builder.add(Let(word, seen, call("hlo_seen", element), constant=False))
     with builder.for_ever():
         current = builder.bind_exact(shape.type, loaded(shape.type, call("hlo_taken", element, seen)))
-        made = stored(shape.type, _one(builder, form, number, current, update))
-        builder.add(Break(call("hlo_swapped", element, seen, code(f"({kind})({{}})", made))))
+        replacement = stored(shape.type, _one(builder, form, number, current, update))
+        builder.add(Break(call("hlo_swapped", element, seen, code(f"({kind})({{}})", replacement))))
 
 
 def _swap_part(builder: Builder, form: Form, target: Result, update: Code, index: Index) -> None:
@@ -244,8 +247,8 @@ def _swap_part(builder: Builder, form: Form, target: Result, update: Code, index
     builder.add(Let("unsigned int", seen, call(f"hlo_part_seen<{bits}>", pointer, at), constant=False))
     with builder.for_ever():
         current = builder.bind_exact(shape.type, loaded(shape.type, call(f"hlo_part_taken<{bits}>", at, seen)))
-        made = stored(shape.type, _one(builder, form, number, current, update))
-        builder.add(Break(call(f"hlo_part_swapped<{bits}>", pointer, at, seen, made, *last_argument(shape))))
+        replacement = stored(shape.type, _one(builder, form, number, current, update))
+        builder.add(Break(call(f"hlo_part_swapped<{bits}>", pointer, at, seen, replacement, *last_argument(shape))))
 
 
 def _atomic(name: str, element_type: ElementType, element: Code, value: Code) -> Code:

@@ -1,4 +1,5 @@
-"""The emitter of sort plans: fill shared memory with what is compared, order it step by step, write every operand in that order."""
+"""The emitter of sort plans: load the keys into shared memory, sort them there, then write every operand in that
+order."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from hlo_opt.plans.sort import Lines, operands_of
 
 @dataclass(frozen=True)
 class _Tables:
-    """Names of the shared memory: of the operands that are compared, by number, and of places, where these are kept."""
+    """Names of the shared memory: the compared operands by number, and the positions, if any are kept."""
 
     lines: Lines
     positions: Name | None
@@ -32,14 +33,14 @@ class _Tables:
 
     @property
     def kinds(self) -> list[tuple[str, Name]]:
-        """All of them, with the C++ types of their elements."""
+        """All tables, with the C++ types of their elements."""
         operands = self.lines.hero.operands
         keys = [(memory_type(operands[number].shape.type), name) for number, name in self.of.items()]
         return keys + ([] if self.positions is None else [("unsigned short", self.positions)])
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Lines], first_block: int, targets: Targets) -> None:
-    """The only segment of its launch: `first_block` is 0."""
+    """The only segment of its launch, so `first_block` is 0."""
     lines = segment.part
     hero, along = lines.hero, lines.along
     tables = _Tables(lines, builder.fresh("positions") if lines.has_positions else None)
@@ -68,18 +69,18 @@ def _write(
     index: Index,
     targets: Targets,
 ) -> None:
-    """Write what came to a cell, unless it is behind the elements of a line that are wanted."""
+    """Write the element that ended in a cell, unless it lies behind the last kept element of its line."""
     lines, along = tables.lines, tables.lines.along
     operands = lines.hero.operands
     condition = code("{} < {}", builder.text(index[along]), lines.kept) if lines.kept < lines.length else NOTHING
     with builder.branch(condition):
         source = index
         if any(k not in tables.of for k in range(len(operands))):
-            made = variable(builder.names.fresh("source"), lines.length)
-            if isinstance(made, Variable):
+            position = variable(builder.names.fresh("source"), lines.length)
+            if isinstance(position, Variable):
                 assert tables.positions is not None
-                builder.add(Let("int", Name(made.name), cell(tables.positions, at)))
-            source = (*index[:along], made, *index[along + 1 :])
+                builder.add(Let("int", Name(position.name), cell(tables.positions, at)))
+            source = (*index[:along], position, *index[along + 1 :])
         if condition:
             place = builder.text(index[along]).name
             assert place is not None
@@ -98,7 +99,7 @@ def _write(
 
 
 def _in_memory(builder: Builder, instruction: Instruction, index: Index) -> Code:
-    """An element as it lies in memory: that of a parameter is moved bit by bit."""
+    """An element's bits in memory; a parameter's are moved unchanged."""
     if instruction.parameter_number is not None:
         return builder.where(instruction, index)
     return stored(instruction.shape.type, builder.value(instruction, index))
@@ -106,7 +107,8 @@ def _in_memory(builder: Builder, instruction: Instruction, index: Index) -> Code
 
 @contextmanager
 def _cells(builder: Builder, lines: Lines) -> Iterator[tuple[Variable, Index]]:
-    """A loop of a block over its elements, in the order of memory as far as its lines are neighbours there: the place in shared memory and the index."""
+    """A loop of a block over its elements, in memory order where its lines are neighbours: (place in shared memory,
+    index)."""
     at = Variable(0, lines.cells - 1, builder.names.fresh("cell"))
     shape, along = lines.hero.operands[0].shape, lines.along
     with builder.walk("int", at, thread_of(lines.block), lines.cells, lines.block):
@@ -123,23 +125,27 @@ def _cells(builder: Builder, lines: Lines) -> Iterator[tuple[Variable, Index]]:
 
 @contextmanager
 def _own(builder: Builder, lines: Lines, stem: str, inside: Expression, size: int) -> Iterator[Expression]:
-    """The number among those of all blocks of something of which a line has `size`, given its number inside the block; the last block has fewer."""
+    """A number among all blocks, of a thing that each line has `size` of, given its number `inside` the block. The last
+    block has fewer."""
     if lines.lines <= lines.per_block:
         yield inside
         return
     block = Variable(0, (lines.lines - 1) // lines.per_block, "blockIdx.x")
-    found, count = add(multiply(block, lines.per_block * size), inside), lines.lines * size
-    if found.high < count:
-        yield found
+    number, count = add(multiply(block, lines.per_block * size), inside), lines.lines * size
+    if number.high < count:
+        yield number
         return
-    made = builder.declare_index(stem, found)
-    assert isinstance(made, Variable)
-    with builder.branch(code("{} < {}", made, count)):
-        yield Variable(0, count - 1, made.name)
+    name = builder.declare_index(stem, number)
+    assert isinstance(name, Variable)
+    with builder.branch(code("{} < {}", name, count)):
+        yield Variable(0, count - 1, name.name)
 
 
 def _order(builder: Builder, tables: _Tables) -> None:
-    """The network: for lines of 2, 4, 8, ... elements, a step that compares mirrored places, and steps that compare places half as far apart each time."""
+    """Emit the bitonic network.
+
+    For runs of 2, 4, 8, ... elements: one step that compares mirrored places, then steps at half the distance each.
+    """
     steps: list[Statement] = []
     with builder.inside(steps):
         _steps(builder, tables)
@@ -165,7 +171,8 @@ def _steps(builder: Builder, tables: _Tables) -> None:
 
 @contextmanager
 def network_steps(builder: Builder, pairs: int) -> Iterator[tuple[Name, Name]]:
-    """The loops over the steps of a network for lines of so many pairs: a step's distance, and the bits in which the places of a pair differ."""
+    """The loops over the steps of a network for lines of `pairs` pairs: a step's distance, and the bits in which the
+    places of a pair differ."""
     size, step, mask = builder.fresh("size"), builder.fresh("step"), builder.fresh("mask")
     sizes = code("{} <= {}", size, 2 * pairs), code("{} *= 2", size)
     steps = code("{} > 0", step), code("{} /= 2", step)
@@ -173,13 +180,13 @@ def network_steps(builder: Builder, pairs: int) -> Iterator[tuple[Name, Name]]:
         builder.loop_while("int", size, code("2"), *sizes),
         builder.loop_while("int", step, code("{} / 2", size), *steps),
     ):
-        # mirrored, then a step apart
+        # the first step mirrors; the others compare at the step's distance
         builder.add(Let("int", mask, code("{0} == {1} / 2 ? {1} - 1 : {0}", step, size), is_index=True))
         yield step, mask
 
 
 def pair_places(builder: Builder, pairs: int, pair: Code, step: Name, mask: Name) -> tuple[Variable, Variable]:
-    """The two places of a pair."""
+    """The two places that a pair compares."""
     names = builder.fresh("first"), builder.fresh("second")
     values = code("2 * {0} - ({0} & ({1} - 1))", pair, step), code("{} ^ {}", names[0], mask)
     for name, value in zip(names, values, strict=True):
@@ -190,7 +197,8 @@ def pair_places(builder: Builder, pairs: int, pair: Code, step: Name, mask: Name
 
 @contextmanager
 def _pairs(builder: Builder, lines: Lines, work: int) -> Iterator[tuple[Code, Code]]:
-    """What follows is done for each pair of places that a step compares: the line inside the block (nothing where it has one), and the pair's number in it."""
+    """A loop over the pairs of places of a step: (line in the block, or nothing if there is one; the pair's number in
+    it)."""
     loop: AbstractContextManager[object] = nullcontext()
     item: Expression = thread_of(work)
     if work > lines.block:
@@ -213,14 +221,14 @@ def _pairs(builder: Builder, lines: Lines, work: int) -> Iterator[tuple[Code, Co
 
 
 def _is_live(lines: Lines, line: Code) -> Code:
-    """The condition that a line of the block is one of the operand's."""
+    """The condition that a line of the block exists in the operand."""
     if lines.lines % lines.per_block == 0:
         return NOTHING
     return code("{} * {} + {} < {}", BLOCK, lines.per_block, line, lines.lines)
 
 
 def _exchange(builder: Builder, tables: _Tables, line: Code, first: Expression, second: Expression) -> None:
-    """Bring the elements at two places of a line into order; the second place may lie behind the line's end."""
+    """Compare and swap the elements at two places of a line; the second place may lie behind the line's end."""
     lines = tables.lines
     short = code("{} < {}", second, lines.length) if lines.length < 2 * lines.pairs else NOTHING
     with builder.branch(short):
@@ -244,7 +252,7 @@ def _exchange(builder: Builder, tables: _Tables, line: Code, first: Expression, 
 
 
 def _is_after(builder: Builder, tables: _Tables, one: dict[Name, Code], other: dict[Name, Code]) -> Code:
-    """Whether the comparator puts the other element in front of the one, both as they lie in tables."""
+    """Whether the comparator puts `other` before `one`, both given as bits in memory."""
     operands = tables.lines.hero.operands
     sides = []
     for held in (one, other):
@@ -258,7 +266,7 @@ def _is_after(builder: Builder, tables: _Tables, one: dict[Name, Code], other: d
 
 
 def is_before(builder: Builder, lines: Lines, one: dict[int, Code], other: dict[int, Code]) -> Code:
-    """Whether the comparator puts elements in front of others, both given by operand; what it does not read is 0."""
+    """Whether the comparator puts `one` before `other`, both given by operand; operands that it does not read are 0."""
     arguments = [side.get(number, code("0")) for number in range(len(lines.hero.operands)) for side in (one, other)]
     return builder.apply(lines.comparator, arguments)[0]
 
@@ -289,7 +297,7 @@ def _merge(builder: Builder, tables: _Tables) -> Merge:
 
 
 def _cell(lines: Lines, line: Code, place: Code) -> Code:
-    """The cell of an element of a line."""
+    """The cell of an element of a line in shared memory."""
     if not line:
         return place
     if lines.across:

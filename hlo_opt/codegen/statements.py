@@ -1,4 +1,4 @@
-"""The statements of a kernel while it is written, and the names and scopes that go with them."""
+"""The statements of a kernel under construction, with their names and scopes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from hlo_opt.ops.code import NOTHING, Code, Name, code, of
 from hlo_opt.ops.lowering import Index
 
 MOST_UNROLLED = 16
-"""Rounds of a loop that NVRTC may unroll as it likes. It would unroll hundreds, and spill what it has loaded ahead."""
+"""Trip counts up to which NVRTC may unroll. It would unroll hundreds of iterations, and spill the hoisted loads."""
 
 THREAD, BLOCK = Name("threadIdx.x"), Name("blockIdx.x")
-"""The number of a thread in its block, and that of the block. Both are unsigned in CUDA."""
+"""Thread index in the block, and block index. Both are unsigned in CUDA."""
 
 Key = tuple[Instruction, int | None, Index]
 
@@ -32,25 +32,25 @@ class Scope:
     __slots__ = ("digits", "heavy", "hides", "likely", "likely_hides", "loads", "made")
 
     def __init__(self) -> None:
-        self.made: list[tuple[Key, Code | None]] = []  # with what each was before
+        self.made: list[tuple[Key, Code | None]] = []  # each key with its value before this scope
         self.digits: dict[Expression, Code] = {}
         self.heavy: dict[Expression, Expression] = {}
         self.loads: list[tuple[Instruction, Index]] = []
         self.likely: list[tuple[Instruction, Index]] = []
-        # whether memory is read that `loads` does not tell of: in tables, and between braces inside
+        # whether memory is read that `loads` does not list: in tables, and in nested scopes
         self.hides = self.likely_hides = False
 
     def copy(self) -> Scope:
-        made = Scope()
-        made.made, made.digits, made.heavy = list(self.made), dict(self.digits), dict(self.heavy)
-        made.loads, made.likely = list(self.loads), list(self.likely)
-        made.hides, made.likely_hides = self.hides, self.likely_hides
-        return made
+        clone = Scope()
+        clone.made, clone.digits, clone.heavy = list(self.made), dict(self.digits), dict(self.heavy)
+        clone.loads, clone.likely = list(self.loads), list(self.likely)
+        clone.hides, clone.likely_hides = self.hides, self.likely_hides
+        return clone
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A position that is `first * size + number`, `first` being the same for all numbers below the size."""
+    """A position `first * size + number`, where `first` is the same for all numbers below `size`."""
 
     first: Code
     size: int
@@ -58,12 +58,13 @@ class Pair:
 
 
 class Statements:
-    """Writes statements one after another, some of them inside others."""
+    """Writes statements one after another, some of them nested."""
 
     def __init__(
         self, numbers: dict[Instruction, int], pointers: dict[Instruction, Name], taken: Sequence[Name] = ()
     ) -> None:
-        """`numbers` gives instructions the number in their variables' names, `pointers` the parameters' C++ names; `taken` are further names."""
+        """`numbers` are the instructions' numbers in variable names, `pointers` the parameters' C++ names; `taken` are
+        further reserved names."""
         self.names = Names()
         self.body: list[Statement] = []
         self.tables: list[Table | Kept] = []
@@ -74,10 +75,10 @@ class Statements:
         self._widened: dict[Computation, Computation] = {}
         self._scopes = [Scope()]
         self._values: dict[Key, Code] = {}
-        """What has been computed in all scopes."""
+        """Values known in the open scopes."""
         self._pairs: dict[Code, Pair] = {}
         self._places: dict[Expression, Expression] = {}
-        """What is known of positions in memory as a variable."""
+        """Variables for positions in memory."""
         self._advice = ""
         self._naming = "value"
         self._depth = 0
@@ -86,34 +87,34 @@ class Statements:
             self.names.fresh(name.text)
 
     def trial(self) -> Self:
-        """A builder in the same state. What it writes, and the names that it takes, leave this one as it is."""
-        made = copy.copy(self)
-        made.names, made.body, made.tables = self.names.copy(), [], []
-        made._at = made.body
-        made._numbers, made._tables, made._pairs = dict(self._numbers), dict(self._tables), dict(self._pairs)
-        made._places = dict(self._places)
-        made._scopes, made._values = [scope.copy() for scope in self._scopes], dict(self._values)
-        return made
+        """A builder in the same state. Its statements and names do not change this one."""
+        clone = copy.copy(self)
+        clone.names, clone.body, clone.tables = self.names.copy(), [], []
+        clone._at = clone.body
+        clone._numbers, clone._tables, clone._pairs = dict(self._numbers), dict(self._tables), dict(self._pairs)
+        clone._places = dict(self._places)
+        clone._scopes, clone._values = [scope.copy() for scope in self._scopes], dict(self._values)
+        return clone
 
     # ---- names
 
     def fresh(self, stem: str) -> Name:
-        """A name that nothing else has: the stem, or the stem and a number."""
+        """An unused name: the stem, or the stem and a number."""
         return Name(self.names.fresh(stem))
 
     def numbered(self, stem: str) -> Name:
-        """As `fresh`, with a number from the first on."""
+        """As `fresh`, but always with a number."""
         return Name(self.names.numbered(stem))
 
     # ---- statements
 
     def add(self, statement: Statement) -> None:
-        """Add one statement."""
+        """Append one statement."""
         self._at.append(statement)
 
     @property
     def statements(self) -> list[Statement]:
-        """What stands between the innermost braces so far."""
+        """The statements of the innermost braces so far."""
         return self._at
 
     def do(self, expression: Code) -> None:
@@ -127,27 +128,27 @@ class Statements:
         return name
 
     def array(self, kind: str, name: Name, size: int, *, shared: bool = False, alignment: int = 0) -> Name:
-        """Declare an array, of each thread or of a block."""
+        """Declare an array: per thread, or per block if `shared`."""
         self.add(Array(kind, name, size, shared, alignment))
         return name
 
     def advise(self, text: str) -> None:
-        """Advice to the compiler about the loop that follows."""
+        """Set the pragma of the next loop."""
         self._advice = text
 
     def stem_of(self, instruction: Instruction) -> str:
-        """What variables that hold the instruction's values are called, before a number that sets them apart."""
+        """The stem of the variables that hold the instruction's values."""
         if instruction.parameter_number is not None:
             return f"x{instruction.parameter_number}"
         return f"{identifier(instruction.opcode)}_{self._number(instruction)}"
 
     def name_after(self, instruction: Instruction) -> None:
-        """Call the variables that follow after an instruction."""
+        """Name the next variables after an instruction."""
         self._naming = self.stem_of(instruction)
 
     @contextmanager
     def inside(self, statements: list[Statement]) -> Iterator[None]:
-        """What follows goes to these statements. Values computed inside are forgotten after it."""
+        """Direct what follows to these statements. Values computed inside are forgotten afterwards."""
         outer, self._at = self._at, statements
         with self.scope() as inside:
             yield
@@ -156,36 +157,36 @@ class Statements:
 
     @contextmanager
     def scope(self) -> Iterator[Scope]:
-        """Values computed inside are forgotten after it."""
-        made = Scope()
-        self._scopes.append(made)
-        yield made
+        """Values computed inside are forgotten afterwards."""
+        opened = Scope()
+        self._scopes.append(opened)
+        yield opened
         self._scopes.pop()
-        for key, before in reversed(made.made):
+        for key, before in reversed(opened.made):
             if before is None:
                 del self._values[key]
             else:
                 self._values[key] = before
 
     def keep(self, key: Key, value: Code) -> None:
-        """Let a value be found in this scope and those inside it."""
+        """Record a value for this scope and those inside it."""
         self._scopes[-1].made.append((key, self._values.get(key)))
         self._values[key] = value
 
     @contextmanager
     def block(self) -> Iterator[None]:
         """Statements between braces."""
-        made, self._advice = Block(), ""
-        self.add(made)
-        with self.inside(made.body):
+        braces, self._advice = Block(), ""
+        self.add(braces)
+        with self.inside(braces.body):
             yield
 
     @contextmanager
     def own_blocks(self, first: int, blocks: int) -> Iterator[None]:
-        """The statements of a segment, which so many blocks do."""
-        made = Segment(first, first + blocks)
-        self.add(made)
-        with self.inside(made.body):
+        """The statements of a segment: of `blocks` blocks from `first` on."""
+        segment = Segment(first, first + blocks)
+        self.add(segment)
+        with self.inside(segment.body):
             yield
 
     @contextmanager
@@ -200,29 +201,30 @@ class Statements:
         carries: bool = False,
         tree: tuple[int, int] | None = None,
     ) -> Iterator[None]:
-        """A loop; for ever where there is no name. Values computed inside are forgotten after it. `carries` and `tree` as of `For`."""
-        made, self._advice = For(kind, name, first, test, step, self._advice, carries=carries, tree=tree), ""
-        self.add(made)
-        with self.inside(made.body):
+        """A loop; endless without a name. Values computed inside are forgotten afterwards. `carries` and `tree` as in
+        `For`."""
+        loop, self._advice = For(kind, name, first, test, step, self._advice, carries=carries, tree=tree), ""
+        self.add(loop)
+        with self.inside(loop.body):
             yield
 
     def for_ever(self, *, carries: bool = False) -> AbstractContextManager[None]:
-        """A loop that only a `Break` ends. `carries` as of `For`."""
+        """A loop that only a `Break` ends. `carries` as in `For`."""
         return self.loop_while("", None, NOTHING, NOTHING, NOTHING, carries=carries)
 
     @contextmanager
     def walk(
         self, kind: str, step: Variable, start: Expression, end: int, stride: int, counter: Name | None = None
     ) -> Iterator[Variable]:
-        """See `Walk`. `start` must be a variable, or a constant."""
-        made = Walk(kind, Name(step.name), start, end, stride, counter)
-        self.add(made)
-        with self.inside(made.body):
+        """See `Walk`. `start` must be a variable or a constant."""
+        walk = Walk(kind, Name(step.name), start, end, stride, counter)
+        self.add(walk)
+        with self.inside(walk.body):
             yield step
 
     @contextmanager
     def loop(self, extent: int, *, carries: bool = False) -> Iterator[Expression]:
-        """See `KernelBuilder`. `carries` as of `For`."""
+        """See `KernelBuilder`. `carries` as in `For`."""
         name = self.numbered("s")
         counter = variable(name.text, extent)
         if isinstance(counter, Constant) and extent == 1:
@@ -238,13 +240,13 @@ class Statements:
 
     @contextmanager
     def branch(self, condition: Code) -> Iterator[None]:
-        """Statements that run where the condition holds; always where there is none."""
+        """Statements under a condition; unconditional if it is empty."""
         if not condition:
             yield
             return
-        made = Block(condition)
-        self.add(made)
-        with self.inside(made.body):
+        block = Block(condition)
+        self.add(block)
+        with self.inside(block.body):
             yield
 
     @contextmanager
@@ -262,7 +264,7 @@ class Statements:
 
     @contextmanager
     def having_likely(self) -> Iterator[None]:
-        """What `likely` conditions ask for has been read: the statements under them run without asking."""
+        """The conditions of `likely` are satisfied by loads ahead: statements under them run unconditionally."""
         before, self._has_likely = self._has_likely, True
         try:
             yield
@@ -280,11 +282,11 @@ class Statements:
         return self.bind_exact(element_type, rounded(element_type, value))
 
     def bind_exact(self, element_type: ElementType, value: Code) -> Code:
-        """As `bind`, for a value that is of the element type already."""
+        """As `bind`, for a value that is already of the element type."""
         return of(self.let(register_type(element_type), self._naming, value))
 
     def variable(self, element_type: ElementType, value: Code, *, alike: bool = False) -> Code:
-        """See `KernelBuilder`. `alike`: it is the same in all threads at all times."""
+        """See `KernelBuilder`. `alike`: the variable is always the same in all threads."""
         name = self.fresh(self._naming)
         self.add(Let(register_type(element_type), name, value, constant=False, alike=alike))
         return of(name)

@@ -1,4 +1,8 @@
-"""The emitter of tensor-matmul plans: fill a tile of each operand, wait, let each warp multiply its pieces; at the end each thread computes what follows its elements and writes it."""
+"""The emitter of tensor-matmul plans.
+
+Fill a tile of each operand, wait, and let each warp multiply its pieces. At the end each thread computes the
+consumers of its elements and writes them.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +24,11 @@ from hlo_opt.plans.products import BLOCK, following
 from hlo_opt.plans.tensor_matmul import COLUMNS, ROWS, STEP, TensorProducts
 
 _WORDS = (4, 2)
-"""Registers in which a lane has its part of 16 rows by 16, and of 16 by 8 columns."""
+"""Registers per lane for a fragment of 16 by 16, and of 16 by 8 elements."""
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[TensorProducts], first_block: int, targets: Targets) -> None:
-    """The only segment of its launch: `first_block` is 0."""
+    """The only segment of its launch, so `first_block` is 0."""
     part, space, tile = segment.part, segment.part.space, segment.part.tile
     along = [space.goes_along(side) for side in (0, 1)]
     shapes = [Shape(part.type, tile.sizes(side, along[side])) for side in (0, 1)]
@@ -40,7 +44,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[TensorProducts], first_b
     for number in range(tile.pieces):
         builder.assign(cell(sums, number), code("hlo_piece{{}}"))
     rounds = -(-space.sizes[3] // tile.depth)
-    builder.advise("unroll 1")  # what is loaded ahead in other rounds would fill the registers
+    builder.advise("unroll 1")  # hoisted loads of other iterations would fill the registers
     with builder.loop(rounds) as step:
         for side, table in enumerate(tables):
             fill(builder, space, tile, corner, side, table, step)
@@ -59,7 +63,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[TensorProducts], first_b
 def _multiply(
     builder: Builder, part: TensorProducts, tables: Sequence[Table], warp: Variable, lane: Variable, sums: Name
 ) -> None:
-    """The products of what shared memory holds: what a warp needs of a side is read once for all pieces."""
+    """Multiply the tiles in shared memory: a warp reads its fragments of each side once for all pieces."""
     tile = part.tile
     across = BLOCK // WARP // tile.down
     starts = multiply(divide(warp, across), tile.rows * ROWS), multiply(modulo(warp, across), tile.columns * COLUMNS)
@@ -67,18 +71,18 @@ def _multiply(
     function = f"hlo_multiply<{str(part.type.name == 'bf16').lower()}, {', '.join(lines)}>"
     builder.advise("unroll")
     with builder.loop(tile.depth // STEP) as deep:
-        found: list[list[tuple[Name, Code]]] = []
+        fragments: list[list[tuple[Name, Code]]] = []
         for side, (table, count, size) in enumerate(
             zip(tables, (tile.rows, tile.columns), (ROWS, COLUMNS), strict=True)
         ):
-            found.append([])
+            fragments.append([])
             for number in range(count):
                 index = table.index(add(starts[side], constant(number * size)), multiply(deep, STEP))
                 at = code("{} + {}", table.name, builder.address(table.shape, index))
                 fragment = call(f"hlo_fragment<{_WORDS[side]}, {lines[side]}>", at, lane)
-                found[side].append((builder.let(f"hlo_fragment_of<{_WORDS[side]}>", "ab"[side], fragment), at))
+                fragments[side].append((builder.let(f"hlo_fragment_of<{_WORDS[side]}>", "ab"[side], fragment), at))
         for number in range(tile.pieces):
-            (a, row), (b, column) = found[0][number // tile.columns], found[1][number % tile.columns]
+            (a, row), (b, column) = fragments[0][number // tile.columns], fragments[1][number % tile.columns]
             builder.assign(cell(sums, number), call(function, cell(sums, number), a, b, row, column, lane))
 
 
@@ -92,7 +96,7 @@ def _write(
     sums: Name,
     targets: Targets,
 ) -> None:
-    """What follows the product, for each sum of a thread."""
+    """Emit the consumers of the product, for each sum of a thread."""
     space, tile = segment.part.space, segment.part.tile
     starts = multiply(corner[1], tile.height), multiply(corner[2], tile.width)
     builder.advise("unroll")
@@ -112,7 +116,7 @@ def _write(
 
 
 def _stage(builder: Builder, part: TensorProducts, table: Table, warp: Variable, lane: Variable, sums: Name) -> None:
-    """Leave the sums in shared memory, as elements of the product, so that neighbours can be written together."""
+    """Store the sums in shared memory, as elements of the product, so that neighbours are written together."""
     builder.advise("unroll")
     with builder.loop(part.tile.pieces) as piece:
         builder.advise("unroll")
@@ -134,7 +138,7 @@ def _write_staged(
     shared: Name,
     targets: Targets,
 ) -> None:
-    """What follows the product, for neighbouring columns of a row at a time."""
+    """Emit the consumers of the product, for neighbouring columns of a row at a time."""
     part, space, tile = segment.part, segment.part.space, segment.part.tile
     hero, vector = part.hero, part.vector
     across = tile.width // vector
@@ -159,11 +163,11 @@ def _write_staged(
                 builder.name_after(hero)
                 builder.provide(hero, None, at, builder.bind_exact(hero.shape.type, held))
                 places = following(plan.region, hero, at)
-                found = []
+                stores = []
                 for n in segment.roots:
                     root, (pointer, shape) = plan.region.roots[n], targets[n][0]
-                    found.append(Store(pointer, shape, places[root], builder.value(root, places[root])))
-                return found
+                    stores.append(Store(pointer, shape, places[root], builder.value(root, places[root])))
+                return stores
 
             with builder.branch(both(row_fits, first_fits)):
                 if vector > 1:

@@ -1,4 +1,4 @@
-"""What the threads of a kernel do together: questions that its tree answers."""
+"""Questions about how the threads of a kernel interact, answered from its tree."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hlo_opt.ops.code import Address, Code, Function, Name, Shuffle
 
 
 def keeps_memory(kernel: Kernel) -> bool:
-    """Whether blocks of a kernel meet in memory."""
+    """Whether blocks of a kernel communicate through kept memory."""
     return any(isinstance(table, Kept) for table in kernel.tree.tables)
 
 
 def meets(statements: Sequence[Statement]) -> bool:
-    """Whether threads wait for each other somewhere in these statements."""
+    """Whether the threads of a block wait for each other in these statements."""
     return any(
         isinstance(statement, Barrier | GridBarrier) or any(shuffles(code) for code in codes_of(statement))
         for statement in walk(statements)
@@ -23,7 +23,7 @@ def meets(statements: Sequence[Statement]) -> bool:
 
 
 def shuffles(expression: Code) -> bool:
-    """Whether it reads a register of another thread."""
+    """Whether an expression reads a register of another thread."""
     return any(isinstance(piece, Shuffle) for piece in expression.parts())
 
 
@@ -33,35 +33,36 @@ def threads_meet(kernel: Kernel) -> bool:
 
 
 def meets_in_grid(statements: Sequence[Statement]) -> bool:
-    """Whether the blocks of a launch wait for each other somewhere in these statements."""
+    """Whether the blocks of a launch wait for each other in these statements."""
     return any(isinstance(statement, GridBarrier) for statement in walk(statements))
 
 
 def leaves(statements: Sequence[Statement]) -> bool:
-    """Whether a thread may end early."""
+    """Whether a thread may return early."""
     return any(isinstance(statement, Leave) for statement in walk(statements))
 
 
 def changed_at_once(kernel: Kernel) -> set[Name]:
-    """The arrays whose elements the kernel changes by atomic operations."""
-    found = set()
+    """The arrays that the kernel changes atomically."""
+    arrays = set()
     for statement in walk(kernel.tree.body):
         for expression in codes_of(statement):
-            found |= {piece.of.array for piece in expression.parts() if isinstance(piece, Address)}
+            arrays |= {piece.of.array for piece in expression.parts() if isinstance(piece, Address)}
             if "hlo_part_seen" in expression.functions():
-                found |= set(expression.names())
-    return found
+                arrays |= set(expression.names())
+    return arrays
 
 
 def only_counts(kernel: Kernel) -> bool:
-    """Whether blocks update the same memory only to see which of them comes last: what they compute then does not depend on their order."""
+    """Whether blocks share memory only to find out which comes last; then results do not depend on their order."""
     own = {table.name for table in kernel.tree.tables if isinstance(table, Kept)}
     is_seen = not kernel.in_order and not meets_in_grid(kernel.tree.body)
     return bool(own) and is_seen and changed_at_once(kernel) <= own
 
 
 def is_ordered(kernel: Kernel) -> bool:
-    """Whether blocks update the same memory (atomics), so that one processor must run them all, in order: a sum then comes out the same every time."""
+    """Whether blocks update the same memory (atomics), so that one processor must run them in order to make sums
+    reproducible."""
     return kernel.in_order or keeps_memory(kernel) or _has_atomics(kernel)
 
 

@@ -1,4 +1,5 @@
-"""The emitter of tiled-transpose plans: fill tiles in the order of the operand, wait, write them in the order of the result."""
+"""The emitter of tiled-transpose plans: fill tiles in the order of the operand, wait, write them in the order of the
+result."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.tiled_transpose import BLOCK, Frame, Tiles, index_in, source_of, writes_after
 
 STRIP = 8
-"""Tiles side by side in a strip, at most."""
+"""The most tiles side by side in a strip."""
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int, targets: Targets) -> None:
@@ -36,14 +37,14 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int
     after = {n: writes_after(plan.region.roots[n], segment.part.tiled, frame) for n in segment.roots}
 
     def fill(places: Sequence[Sequence[Expression]], cells: Sequence[Code]) -> None:
-        found = []
+        assignments = []
         for at, of_cell in zip(places, cells, strict=True):
             place = frame.given(at)
             for transpose, table in tables.items():
                 source = source_of(transpose)
                 value = builder.value(source, physical_index(source.shape, place))
-                found.append((cell(table, of_cell), stored(transpose.shape.type, value)))
-        for target, value in found:
+                assignments.append((cell(table, of_cell), stored(transpose.shape.type, value)))
+        for target, value in assignments:
             builder.assign(target, value)
         _write([n for n in segment.roots if not after[n]], [frame.given(at) for at in places], places[0][frame.near])
 
@@ -56,7 +57,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int
         _write([n for n in segment.roots if after[n]], [frame.made(at) for at in places], places[0][frame.far])
 
     def _write(numbers: Sequence[int], places: Sequence[Expression], first: Expression) -> None:
-        """Write outputs at places that are neighbours along a dimension; `first` is where the first of them lies along it."""
+        """Write outputs at neighbouring places; `first` is the coordinate of the first along their dimension."""
         for number in numbers:
             root, (pointer, shape) = plan.region.roots[number], targets[number][0]
             indices = [physical_index(shape, place) for place in places]
@@ -73,9 +74,9 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int
                     builder.assign(cell(bits, k), stored(shape.type, value))
                 builder.do(call(f"hlo_fill<{shape.type.bits}>", pointer, builder.address(shape, indices[0]), bits))
                 continue
-            kind = memory_type(shape.type)  # all are made before the first is written: they move together
-            made = [of(builder.let(kind, "made", stored(shape.type, value))) for value in values]
-            for name, index in zip(made, indices, strict=True):
+            kind = memory_type(shape.type)  # compute all before the first write, so that the writes can be joined
+            values_made = [of(builder.let(kind, "made", stored(shape.type, value))) for value in values]
+            for name, index in zip(values_made, indices, strict=True):
                 builder.put(pointer, shape, index, name)
 
     side, vector = frame.side, frame.vector
@@ -97,7 +98,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int
             at, conditions = _position(builder, frame, corner, inside, kept, along)
             near, far = inside[frame.near], inside[frame.far]
             here = add(multiply(far, (side + 1) * frame.width), add(multiply(near, frame.width), kept))
-            apart = 1 if along == frame.near else side + 1  # cells of a thread's elements
+            apart = 1 if along == frame.near else side + 1  # distance of a thread's elements, in cells
             with builder.branch(both(*conditions)):
                 places = [
                     [add(e, constant(k)) if d == along and k else e for d, e in enumerate(at)] for k in range(vector)
@@ -106,7 +107,10 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int
 
 
 def _corner(builder: Builder, first_block: int, blocks: int, frame: Frame) -> list[Expression]:
-    """Which tile a block moves, along each dimension. Blocks go along strips that are a few tiles wide: what they write lies in few pages of memory, and they come back to each soon."""
+    """The tile that a block moves, along each dimension.
+
+    Blocks follow strips a few tiles wide: their writes then touch few pages of memory, and return to each soon.
+    """
     tiles = frame.tiles
     wide = max(d for d in range(1, STRIP + 1) if tiles[frame.near] % d == 0)
     others = [size for d, size in enumerate(tiles) if d != frame.near]
@@ -123,8 +127,7 @@ def _position(
     kept: Expression,
     along: int,
 ) -> tuple[list[Expression], list[Code]]:
-    """The position of an element of the tile, or of the first of a thread's elements along a dimension, a variable per dimension, and the conditions that they are the
-    operand's."""
+    """The index of a thread's first element in the tile, and the conditions that it lies inside the operand."""
     at: list[Expression] = []
     conditions: list[Code] = []
     for d, size in enumerate(frame.sizes):

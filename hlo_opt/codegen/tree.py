@@ -1,4 +1,4 @@
-"""The statements of a kernel: what emitters build and printers print."""
+"""The statement types of a kernel: emitters build them, printers print them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from hlo_opt.ops.code import NOTHING, Code, Name, address, call, code, of
 
 @dataclass(slots=True)
 class Let:
-    """`const kind name = value;`, or a variable where it is not constant."""
+    """`const kind name = value;`, or a variable unless `constant`."""
 
     kind: str
     name: Name
     value: Code
     constant: bool = True
     is_index: bool = False
-    """Whether it is made of indices alone as far as the names in it are."""
+    """Whether the value depends on indices alone, if the names in it do."""
     expression: Expression | None = None
-    """Its value, where that is known as an expression of variables."""
+    """The value as an expression of variables, if known."""
     alike: bool = False
-    """Whether a variable is the same in all threads at all times."""
+    """Whether a variable is always the same in all threads."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Assign:
 
 @dataclass(slots=True)
 class Array:
-    """An array of a thread, or of a block where it is `shared`; aligned to so many bytes where that is not 0."""
+    """An array of a thread, or of a block if `shared`; `alignment` is in bytes, 0 for the type's own."""
 
     kind: str
     name: Name
@@ -46,28 +46,29 @@ class Array:
 
 @dataclass(slots=True)
 class Do:
-    """A call for what it does."""
+    """A call for its side effect."""
 
     call: Code
 
 
 @dataclass(slots=True)
 class Barrier:
-    """The threads of a block wait for each other, or those of a warp (`warp`)."""
+    """The threads of a block (or of a warp, if `warp`) wait for each other."""
 
     warp: bool = False
 
 
 @dataclass(slots=True)
 class GridBarrier:
-    """All threads of a launch wait for each other, and see what the others wrote before. `arrived` is where blocks count themselves."""
+    """All threads of a launch wait for each other, and then see each other's earlier writes. Blocks count themselves in
+    `arrived`."""
 
     arrived: Name
 
 
 @dataclass(slots=True)
 class Fence:
-    """What was written before is seen by other blocks before what is written after."""
+    """A memory fence: other blocks see earlier writes before later ones."""
 
 
 @dataclass(slots=True)
@@ -86,7 +87,7 @@ class Break:
 
 @dataclass(slots=True)
 class Aligned:
-    """A promise that a pointer to elements of a kind is a multiple of so many bytes."""
+    """A promise that a pointer to elements of type `kind` is a multiple of `bytes`."""
 
     name: Name
     kind: str
@@ -95,14 +96,14 @@ class Aligned:
 
 @dataclass(slots=True)
 class Note:
-    """A comment of ours."""
+    """A comment."""
 
     text: str
 
 
 @dataclass(slots=True)
 class Block:
-    """Statements between braces; where there is a condition, they run where it holds, else `otherwise`."""
+    """Statements between braces. With a condition: an `if`, and `otherwise` is its `else`."""
 
     condition: Code = NOTHING
     body: list[Statement] = field(default_factory=list)
@@ -111,8 +112,12 @@ class Block:
 
 @dataclass(slots=True)
 class For:
-    """`for (kind name = first; test; step)`; without a name, for ever. `advice` is a pragma for the compiler. `carries`: its rounds hand on variables of the thread, and it is the bulk of
-    what the thread does. `tree`: it folds so many lanes at a time into the first so many of them, and nobody reads what the others have afterwards."""
+    """`for (kind name = first; test; step)`; without a name, an endless loop.
+
+    `advice` is a pragma for the compiler. `carries`: the iterations hand on variables of the thread, and the loop is
+    the bulk of the thread's work. `tree` is `(lanes, results)`: the loop folds that many lanes into the first
+    `results`, and nothing reads the other lanes afterwards.
+    """
 
     kind: str
     name: Name | None
@@ -127,7 +132,7 @@ class For:
 
 @dataclass(slots=True)
 class Segment:
-    """What the blocks from `first` up to `last` do."""
+    """The statements of the blocks from `first` up to, but not including, `last`."""
 
     first: int
     last: int
@@ -136,8 +141,11 @@ class Segment:
 
 @dataclass(slots=True)
 class Walk:
-    """A loop of a thread over `start`, `start + stride`, ... below `end`, `start` being its place among as many threads as the stride; `rounds` of them at most. With a `counter` the rounds
-    are numbered, and a compiler can unroll them."""
+    """A loop of a thread over `start`, `start + stride`, ... below `end`.
+
+    `start` is the thread's number among `stride` threads. A `counter` numbers the iterations, so that a compiler can
+    unroll the loop.
+    """
 
     kind: str
     name: Name
@@ -149,17 +157,19 @@ class Walk:
 
     @property
     def rounds(self) -> int:
-        """Steps of the thread that has most."""
+        """The most iterations that any thread runs."""
         return -(-self.end // self.stride)
 
 
 @dataclass(slots=True)
 class Neighbours:
-    """`size` elements one after another that a thread takes: all are read, then computed, then written, so that a compiler joins the accesses to memory.
+    """`size` consecutive elements of a thread: read all, compute all, then write all, so that accesses can be joined.
 
-    `arrays` hold what is read ahead and what is made, by element; `bits` hold what fills bytes. `number` is the variable of an element's number among them, and that of its place
-    is declared first in each of `reading`, `making` and `writing`, which run for each element. `writing`, and after it `filling`, happen only where the condition `guard` holds. All may be
-    in `making`, where a compiler joins the accesses anyway. No two of these declare the same name: printed as one loop they stand side by side.
+    `number` is an element's number among them. `reading`, `making` and `writing` run once per element, and each
+    declares the variable of its position first. `arrays` hold what is read ahead and what is computed, by element;
+    `bits` hold sub-byte elements that fill whole bytes. `writing`, and then `filling`, run only where `guard` holds.
+    Everything may be in `making`, where a compiler joins the accesses anyway. The parts declare no name twice, because
+    they may be printed as one loop.
     """
 
     size: int
@@ -175,11 +185,12 @@ class Neighbours:
 
 @dataclass(slots=True)
 class Merge:
-    """What orders the lines of a block when one processor does a line after the other.
+    """How one processor sorts the lines of a block, one after the other.
 
-    A line has `length` elements; `lines` of them are in a block, the one with the number `line` where the condition `live` holds. An element is what `tables` hold at `cell`, which is
-    computed from its `place` by `placing`. Of two elements `one` and `two`, the second comes first where `less` holds after `comparing`; elements are then structs with a member called
-    like each table. `in_shared`: the tables are a block's own memory.
+    There are `lines` lines of `length` elements; `line` is the variable of their number, and `live` the condition that
+    a line exists. An element is what `tables` hold at `cell`, which `placing` computes from `place`. Element `two`
+    comes before `one` where `less` holds after `comparing`; elements are structs with a member per table. `in_shared`:
+    the tables are the block's shared memory.
     """
 
     length: int
@@ -199,8 +210,10 @@ class Merge:
 
 @dataclass(slots=True)
 class Network:
-    """Brings the elements of a block's lines into order: the steps of a sorting network, and what a single processor does instead. Both order equal elements by their places, and so give the
-    same result where the comparator is an order."""
+    """Sorts a block's lines: the steps of a sorting network, and what a single processor does instead.
+
+    Both order equal elements by position, so their results agree wherever the comparator is an order.
+    """
 
     steps: list[Statement]
     merge: Merge
@@ -208,8 +221,11 @@ class Network:
 
 @dataclass(slots=True)
 class Chain:
-    """Each thread takes what the threads before it have, and hands on what it has: the steps in which the threads of a block do so together, and what a single processor does instead, thread
-    after thread. `handed` are the arrays in which it then keeps what is handed on. Of each `abreast` threads none takes anything from another."""
+    """A chain of threads, in which each continues from the results of the threads before it.
+
+    `steps` do this for the threads of a block together, `walking` for a single processor, thread after thread; it keeps
+    what is handed on in the arrays `handed`. Of every `abreast` threads, none takes anything from another.
+    """
 
     steps: list[Statement] = field(default_factory=list)
     handed: list[Array] = field(default_factory=list)
@@ -219,8 +235,11 @@ class Chain:
 
 @dataclass(slots=True)
 class Peeled:
-    """A thread's elements of a row that begins anywhere in memory: `steps` take vectors between the places where such may begin, and the elements before and behind these one by one; `walking` takes
-    all elements one by one, for processors whose vectors may begin anywhere."""
+    """A thread's elements of a row that is not aligned.
+
+    `steps` take vectors between aligned places, and single elements at both ends. `walking` takes all elements one by
+    one, for processors whose vectors need no alignment.
+    """
 
     steps: list[Statement] = field(default_factory=list)
     walking: list[Statement] = field(default_factory=list)
@@ -228,7 +247,7 @@ class Peeled:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Constants in memory, as texts."""
+    """A table of constants, as C++ texts."""
 
     kind: str
     name: Name
@@ -237,7 +256,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Memory in which the blocks of a launch meet: zero before the first launch, and left by each as the next can take it; `volatile`: past the caches of one multiprocessor, which do not see what others write."""
+    """Global memory through which the blocks of a launch communicate.
+
+    It is zero before the first launch, and each launch leaves it ready for the next. `volatile`: accesses bypass the
+    caches of a multiprocessor, which do not see the writes of others.
+    """
 
     kind: str
     name: Name
@@ -269,7 +292,7 @@ Statement = (
 
 
 def walk(statements: Sequence[Statement]) -> Iterator[Statement]:
-    """All statements, those inside others after them."""
+    """All statements in order, nested ones after the statement that holds them."""
     todo = list(reversed(statements))
     while todo:
         statement = todo.pop()
@@ -288,7 +311,7 @@ def walk(statements: Sequence[Statement]) -> Iterator[Statement]:
 
 
 def codes_of(statement: Statement) -> Iterator[Code]:
-    """The expressions of a statement itself."""
+    """The expressions of a statement itself, without nested statements."""
     match statement:
         case Let(value=value):
             yield value
@@ -313,21 +336,21 @@ def codes_of(statement: Statement) -> Iterator[Code]:
 
 
 def kinds_in(statements: Sequence[Statement]) -> set[str]:
-    """The C++ types of what is declared."""
-    found = set()
+    """The C++ types of all declarations."""
+    kinds = set()
     for statement in walk(statements):
         if isinstance(statement, Let | Array):
-            found.add(statement.kind)
+            kinds.add(statement.kind)
         elif isinstance(statement, Neighbours):
-            found |= {array.kind for array in (*statement.arrays, *statement.bits)}
-    return found
+            kinds |= {array.kind for array in (*statement.arrays, *statement.bits)}
+    return kinds
 
 
 def names_in(statements: Sequence[Statement]) -> set[Name]:
-    """What the expressions of statements mention."""
+    """The names in the expressions of statements."""
     return {name for s in walk(statements) for expression in codes_of(s) for name in expression.names()}
 
 
 def functions_in(statements: Sequence[Statement]) -> set[str]:
-    """What the statements call."""
+    """The functions that the statements call."""
     return {f for s in walk(statements) for expression in codes_of(s) for f in expression.functions()}

@@ -1,6 +1,7 @@
 """Neighbouring elements of one thread: read together, then computed one by one, then written together.
 
-NVRTC joins accesses to neighbouring addresses, but not across an assembler statement or a branch, and conversions of narrow types and most functions have one.
+NVRTC joins accesses to neighbouring addresses, but not across inline assembly or branches, which most functions and
+all conversions of narrow types contain.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from hlo_opt.ir.index_map import (
 from hlo_opt.ops.code import NOTHING, Code, Name, call, cell
 
 MOST_BYTES = 256
-"""Bytes of a thread's elements that are read ahead and written at the end, as many as 64 registers hold. With more, each moves by itself."""
+"""The most bytes of a thread's elements to read ahead: 64 registers. With more, each element moves by itself."""
 
 _PLAIN = frozenset({"hlo_load_bf16", "fabsf", "fabs", "sqrtf", "sqrt"})
-"""Functions without assembler statements and branches."""
+"""Functions without inline assembly or branches."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """One element of an output: where it goes, and the register value."""
+    """A store of one output element: its place, and the register value."""
 
     pointer: Name
     shape: Shape
@@ -50,20 +51,23 @@ class Store:
 
 
 Target = tuple[Name, Shape]
-"""Where an output goes: its pointer, and its shape."""
+"""The pointer and shape of an output."""
 Targets = Sequence[Sequence[Target]]
 """The outputs of each root of a region."""
 
 Place = Callable[[Builder, Expression], Expression]
-"""Declares the variable of an element's position, given that of its number in the vector."""
+"""Declares the variable of an element's position, given its number in the vector."""
 Compute = Callable[[Builder, Expression, Expression], Sequence[Store]]
-"""Computes what belongs to a position with a number in the vector, and says what is to be stored."""
+"""Computes everything at a position with a number in the vector, and returns the stores."""
 
 
 @dataclass(frozen=True)
 class _Read:
-    """An element of a parameter that is read at each position; `may_miss` where the index may lie outside the parameter, and the element is not needed then. `fills`: the elements of a
-    vector fill bytes, each of which holds several."""
+    """An element of a parameter that is read at each position.
+
+    `may_miss`: the index may lie outside the parameter; the element is then not needed. `fills`: the elements of a
+    vector fill whole bytes that hold several elements each.
+    """
 
     parameter: Instruction
     index: tuple[Expression, ...]
@@ -73,8 +77,11 @@ class _Read:
 
 @dataclass(frozen=True)
 class _Foreseen:
-    """What a trial has shown: the variable of the position in it, what is read, what is stored, whether NVRTC joins the accesses anyway, whether all that is read under `likely` conditions
-    is among what is read, and which stores fill bytes."""
+    """The findings of a trial emission.
+
+    `position` is the trial's variable of the position. `is_plain`: NVRTC joins the accesses anyway. `has_likely`:
+    `reads` includes everything that is read under `likely` conditions.
+    """
 
     position: Variable
     reads: Sequence[_Read]
@@ -82,7 +89,7 @@ class _Foreseen:
     is_plain: bool
     has_likely: bool
     fills: Sequence[bool]
-    """Which of the stores, with those of its neighbours, fill whole bytes that hold several elements each."""
+    """Which of the stores fill whole bytes, together with those of the neighbours."""
 
     def at(self, index: Sequence[Expression], position: Expression) -> tuple[Expression, ...]:
         return tuple(substitute(e, {self.position.name: position}) for e in index)
@@ -94,7 +101,7 @@ class _Foreseen:
 
 
 def each_element(builder: Builder, vector: int, place: Place, compute: Compute, guard: Code = NOTHING) -> None:
-    """The statements for `vector` neighbouring elements. Nothing is stored unless the condition `guard` holds."""
+    """The statements for `vector` neighbouring elements. Nothing is stored unless `guard` holds."""
     seen = _trial(builder, vector, place, compute)
     counter = builder.numbered("s")
     number = variable(counter.text, vector)
@@ -106,14 +113,14 @@ def each_element(builder: Builder, vector: int, place: Place, compute: Compute, 
         return
     group.guard = guard
     ahead = [builder.numbered("read") for _ in seen.reads]
-    made = [builder.numbered("bits" if fills else "made") for fills in seen.fills]
-    for name, store, fills in zip(made, seen.stores, seen.fills, strict=True):
+    results = [builder.numbered("bits" if fills else "made") for fills in seen.fills]
+    for name, store, fills in zip(results, seen.stores, seen.fills, strict=True):
         (group.bits if fills else group.arrays).append(Array(memory_type(store.shape.type), name, vector))
     group.arrays[:0] = [
         Array(memory_type(read.parameter.shape.type), name, vector)
         for name, read in zip(ahead, seen.reads, strict=True)
     ]
-    alone = [(name, store) for name, store, fills in zip(made, seen.stores, seen.fills, strict=True) if not fills]
+    alone = [(name, store) for name, store, fills in zip(results, seen.stores, seen.fills, strict=True) if not fills]
     if ahead:
         with builder.inside(group.reading):
             position = place(builder, number)
@@ -128,7 +135,7 @@ def each_element(builder: Builder, vector: int, place: Place, compute: Compute, 
             builder.provide(parameter, None, seen.at(read.index, position), bound)
         with builder.having_likely() if seen.has_likely else nullcontext():
             stores = compute(builder, position, number)
-        for name, store in zip(made, stores, strict=True):
+        for name, store in zip(results, stores, strict=True):
             builder.assign(cell(name, counter), stored(store.shape.type, store.value))
     if alone:
         with builder.inside(group.writing):
@@ -138,7 +145,7 @@ def each_element(builder: Builder, vector: int, place: Place, compute: Compute, 
     if any(seen.fills):
         with builder.inside(group.filling):
             first = place(builder, constant(0))
-            for name, store, fills in zip(made, seen.stores, seen.fills, strict=True):
+            for name, store, fills in zip(results, seen.stores, seen.fills, strict=True):
                 if fills:
                     address = builder.address(store.shape, seen.at(store.index, first))
                     builder.do(call(f"hlo_fill<{store.shape.type.bits}>", store.pointer, address, name))
@@ -167,7 +174,7 @@ def _read(
 
 
 def store_all(builder: Builder, stores: Sequence[Store], guard: Code = NOTHING) -> None:
-    """Store elements, if the condition `guard` holds."""
+    """Store elements, if `guard` holds."""
     if stores:
         with builder.branch(guard):
             for store in stores:
@@ -181,7 +188,7 @@ def _trial(builder: Builder, vector: int, place: Place, compute: Compute) -> _Fo
         assert isinstance(position, Variable)
         start = len(trial.statements)
         stores = compute(trial, position, number)
-        made = trial.statements[start:]
+        body = trial.statements[start:]
         loads, (likely, has_likely) = trial.loads(), trial.likely_loads()
 
     def is_outer(index: Sequence[Expression]) -> bool:
@@ -201,8 +208,8 @@ def _trial(builder: Builder, vector: int, place: Place, compute: Compute) -> _Fo
             reads.append(_Read(parameter, index, True))
         else:
             has_likely = False
-    called = functions_in(made) | {f for s in stores for f in stored(s.shape.type, s.value).functions()}
-    branches = any(isinstance(statement, Block | For | Neighbours) for statement in made)
+    called = functions_in(body) | {f for s in stores for f in stored(s.shape.type, s.value).functions()}
+    branches = any(isinstance(statement, Block | For | Neighbours) for statement in body)
     outer = all(is_outer(store.index) for store in stores)
     fills = [outer and fills_bytes(trial, store.shape, store.index, position, vector, True) for store in stores]
     is_plain = not outer or (called <= _PLAIN and not branches and not any(fills))
@@ -212,8 +219,11 @@ def _trial(builder: Builder, vector: int, place: Place, compute: Compute) -> _Fo
 def fills_bytes(
     builder: Builder, shape: Shape, index: Sequence[Expression], position: Variable, vector: int, in_rows: bool = False
 ) -> bool:
-    """Whether the elements of a vector, one after another in memory, begin and end with a byte that holds several. The first one's position is a multiple of the vector's size.
-    `in_rows` allows for rows that do not lie one after the other, as long as each is a whole number of vectors."""
+    """Whether the elements of a vector fill whole bytes of a sub-byte type.
+
+    The position of the first is a multiple of the vector's size. `in_rows` allows rows that are apart in memory, as
+    long as each is a whole number of vectors.
+    """
     per_byte = shape.type.per_byte
     if per_byte == 1 or vector % per_byte:
         return False
@@ -237,7 +247,7 @@ def fills_bytes(
 
 
 def _is_alike(expression: Expression, position: Variable, vector: int) -> bool:
-    """Whether an expression is surely the same for all elements of a vector, `position` being that of one."""
+    """Whether an expression is surely the same for all elements of a vector, `position` being that of one of them."""
     match expression:
         case Quotient(left=Variable() as number, divisor=divisor) if number == position:
             return divisor % vector == 0

@@ -1,4 +1,4 @@
-"""Where things are in a text, what is wrong with it, and why a fusion was refused."""
+"""Source positions, user-visible errors, and the reasons for refused fusions."""
 
 from hlo_opt.diag.errors import (
     BackendError,

@@ -1,4 +1,5 @@
-"""Places in a user's program with something to say about them, as continuous integration shows them: GitHub's workflow commands and SARIF 2.1.0."""
+"""Findings at places in a user's program, in the formats of continuous integration: GitHub workflow commands, SARIF
+2.1.0."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ Level = Literal["error", "warning", "note"]
 SARIF_VERSION = "2.1.0"
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 ROOT_ID = "SRCROOT"
-"""What SARIF's relative paths are relative to: the top of the repository."""
+"""The base of SARIF's relative paths: the repository root."""
 
 _FIELD = re.compile(r"`?\{\w+\}`?")
 _GITHUB_LEVELS = {"error": "error", "warning": "warning", "note": "notice"}
@@ -24,7 +25,7 @@ _GITHUB_LEVELS = {"error": "error", "warning": "warning", "note": "notice"}
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """One thing to say. `file` is empty and `line` (from 1) is 0 where the place is not known; `key` tells it from others when lines move."""
+    """One finding. `file` is "" and `line` (from 1) is 0 where unknown; `key` identifies it when line numbers shift."""
 
     code: str
     message: str
@@ -36,9 +37,9 @@ class Annotation:
 
 
 def github(annotations: Iterable[Annotation]) -> str:
-    """Workflow commands, a line each: `::warning file=model.py,line=7,title=FUS201::message`.
+    """GitHub workflow commands, one per line: `::warning file=model.py,line=7,title=FUS201::message`.
 
-    Source of the form and of what is escaped: actions/toolkit, packages/core/src/command.ts.
+    Source of the form and of the escaping: actions/toolkit, packages/core/src/command.ts.
     """
     lines = []
     for a in annotations:
@@ -57,9 +58,10 @@ def _property(text: str) -> str:
 
 
 def sarif(annotations: Sequence[Annotation], rules: Iterable[ReasonSpec], version: str) -> dict[str, Any]:
-    """A SARIF log of one run of the program in this version; `rules` describe the codes, of which those that occur are declared.
+    """A SARIF log of one run of this version of the program.
 
-    A code that is no reason (of a budget, say) is declared by itself alone.
+    `rules` describe the codes; the log declares those that occur. A code without a rule (of a budget, say) is declared
+    by its id alone.
     """
     known = {spec.code: spec for spec in rules}
     used = sorted({a.code for a in annotations})
@@ -89,21 +91,21 @@ def _rule(spec: ReasonSpec) -> dict[str, Any]:
 
 
 def _result(a: Annotation, rule: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"ruleId": a.code, "ruleIndex": rule, "level": a.level, "message": {"text": a.message}}
+    result: dict[str, Any] = {"ruleId": a.code, "ruleIndex": rule, "level": a.level, "message": {"text": a.message}}
     if a.file:
         physical: dict[str, Any] = {"artifactLocation": _artifact(a.file)}
         if a.line > 0:
             physical["region"] = {"startLine": a.line}
-        found["locations"] = [{"physicalLocation": physical}]
+        result["locations"] = [{"physicalLocation": physical}]
     if a.key:
-        found["partialFingerprints"] = {"edge/v1": a.key}
+        result["partialFingerprints"] = {"edge/v1": a.key}
     if a.properties:
-        found["properties"] = dict(a.properties)
-    return found
+        result["properties"] = dict(a.properties)
+    return result
 
 
 def _artifact(file: str) -> dict[str, str]:
-    """A path as a URI: absolute ones as `file:`, others below the repository's top."""
+    """A path as a URI: an absolute one as `file:`, others relative to the repository root."""
     if PureWindowsPath(file).drive:
         return {"uri": "file:///" + quote(PureWindowsPath(file).as_posix(), safe="/:", errors="surrogatepass")}
     if PurePosixPath(file).is_absolute():

@@ -1,6 +1,6 @@
-"""Errors that a user may see. Each is one sentence with a code, a place where there is one, and a hint.
+"""Errors that a user may see. Each is one sentence with a code and, where known, a position and a hint.
 
-Every class keeps its parts as attributes, survives pickling (results cross process pools), and prints as
+Every class keeps these parts as attributes, can be pickled (results cross process pools), and prints as
 `file:line:column: CODE message`, the source line, carets and the hint.
 """
 
@@ -16,12 +16,12 @@ _CONTEXT = 160  # characters of a source line that are shown around the carets
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word most like a misspelt one, or None when none is close."""
-    found = difflib.get_close_matches(word[:200], list(known), n=1, cutoff=0.6)
-    return found[0] if found else None
+    matches = difflib.get_close_matches(word[:200], list(known), n=1, cutoff=0.6)
+    return matches[0] if matches else None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """The hint for a misspelt word, None when no known one is close."""
+    """The hint for a misspelt word; None when no known word is close."""
     close = nearest(word, known)
     return None if close is None else f"did you mean {close}?"
 
@@ -32,7 +32,7 @@ def printable(text: str) -> str:
 
 
 class HloOptError(Exception):
-    """The base of all errors that are the input's or the user's fault, never the program's."""
+    """The base of all errors caused by the input or the user. An internal fault is never an HloOptError."""
 
     default_code = "HLO000"
 
@@ -55,17 +55,17 @@ class HloOptError(Exception):
 
     @property
     def errors(self) -> tuple[HloOptError, ...]:
-        """This error and the further ones that were found in the same input, in the order of the text."""
+        """This error and further ones found in the same input, in text order."""
         return (self, *self.others)
 
     @property
     def line(self) -> int | None:
-        """The 1-based line of the fault, or None where no text is at fault."""
+        """The 1-based line of the fault; None where there is no position."""
         return None if self.span is None else self.span.line
 
     @property
     def column(self) -> int | None:
-        """The 1-based column of the fault, or None where no text is at fault."""
+        """The 1-based column of the fault; None where there is no position."""
         return None if self.span is None else self.span.column
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -96,7 +96,7 @@ class HloOptError(Exception):
 
 
 def _bare(cls: type[HloOptError], message: str) -> HloOptError:
-    """An error without its attributes, which unpickling sets."""
+    """An error without attributes, which unpickling sets."""
     return cls.__new__(cls, message)
 
 
@@ -119,7 +119,7 @@ class UsageError(HloOptError):
 
 
 class EvaluationError(HloOptError):
-    """An operation has no meaning here: an unknown custom call, a missing face of the op table, wrong inputs."""
+    """An operation cannot be evaluated: an unknown custom call, an op without an evaluator, wrong inputs."""
 
     default_code = "HLO400"
 
@@ -131,7 +131,7 @@ class BackendError(HloOptError):
 
 
 class ProofError(HloOptError):
-    """A pass that must keep the graph did not: a fault of this program, found before anything was printed."""
+    """A pass that must preserve the graph did not. This is a fault of hlo-opt, found before anything is printed."""
 
     default_code = "HLO600"
 
@@ -143,4 +143,4 @@ class CheckError(HloOptError):
 
 
 class DeviceWarning(UserWarning):
-    """Only the first device of a module for several was run, where what the others do matters."""
+    """A module for several devices ran on the first one only, although its result depends on the others."""

@@ -1,6 +1,7 @@
-"""What installed packages add through entry points, and one error that names the package when it cannot be used.
+"""Entry points of installed packages. Errors name the package at fault.
 
-An entry point is `NAME = "module:object"` in a group such as `hlo_opt.passes`. What the object must be is said where the group is read.
+An entry point is `NAME = "module:object"` in a group such as `hlo_opt.passes`. The reader of each group documents what
+the object must be.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ DUPLICATE = "HLO311"
 
 @dataclass(frozen=True)
 class Plugin:
-    """One entry point: its group and name, `module:object`, and the package (with its version) that declares it."""
+    """An entry point: its group and name, its value `module:object`, and the package and version that declare it."""
 
     group: str
     name: str
@@ -31,7 +32,7 @@ class Plugin:
     package: str
 
     def load(self) -> object:
-        """The object. Raises UsageError (HLO310), which names the plugin, when it cannot be imported."""
+        """Import the object. Raises UsageError (HLO310), which names the plugin, when that fails."""
         from importlib import metadata
 
         try:
@@ -40,16 +41,16 @@ class Plugin:
             raise self.broken(f"cannot be loaded: {told(error)}") from error
 
     def broken(self, why: str) -> UsageError:
-        """The error that says what is wrong with this plugin."""
+        """The UsageError for this plugin; `why` completes the sentence."""
         return UsageError(
             f"plugin {self.name!r} ({self.value}, from {self.package}) {why}",
             code=BROKEN,
-            hint=f"it is an entry point of the group {self.group}; mend or uninstall {self.package}",
+            hint=f"it is an entry point of the group {self.group}; fix or uninstall {self.package}",
         )
 
 
 def told(error: Exception) -> str:
-    """An exception of a plugin in one line, with the file and line that raised it."""
+    """A plugin's exception in one line, with the file and line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     text = " ".join(str(error).split())[:200]
@@ -57,9 +58,10 @@ def told(error: Exception) -> str:
 
 
 def plugins(group: str, taken: Container[str] = ()) -> list[Plugin]:
-    """The plugins of a group by name. Raises UsageError (HLO311) for a name that two of them, or the program (`taken`) and one of them, declare."""
-    found = _installed(group)
-    for before, plugin in zip((None, *found), found, strict=False):
+    """The plugins of a group, sorted by name. Raises UsageError (HLO311) for a name in `taken` or declared by two of
+    them."""
+    installed = _installed(group)
+    for before, plugin in zip((None, *installed), installed, strict=False):
         if plugin.name in taken:
             owner = "hlo-opt itself"
         elif before is not None and before.name == plugin.name:
@@ -71,22 +73,22 @@ def plugins(group: str, taken: Container[str] = ()) -> list[Plugin]:
             code=DUPLICATE,
             hint=f"names in the group {group} must differ; rename it or uninstall one of the two",
         )
-    return found
+    return installed
 
 
 @functools.cache
 def _installed(group: str) -> list[Plugin]:
-    from importlib import metadata  # takes a while, and not every command asks
+    from importlib import metadata  # slow to import, and few commands need it
 
-    found = {
+    entries = {
         Plugin(
             group, e.name, e.value, f"{e.dist.name} {e.dist.version}" if e.dist is not None else "an unnamed package"
         )
         for e in metadata.entry_points(group=group)
     }
-    return sorted(found, key=lambda p: (p.name, p.package, p.value))
+    return sorted(entries, key=lambda p: (p.name, p.package, p.value))
 
 
 def forget_plugins() -> None:
-    """Look at what is installed again, when it is next asked for."""
+    """Clear the cache, so that the next call reads what is installed."""
     _installed.cache_clear()

@@ -1,9 +1,9 @@
-"""Why an edge was not fused, as a value: a code, the numbers that decided, and what would change the answer.
+"""Why an edge was not fused, as a value: a code, the numbers behind it, and what would change the answer.
 
-Codes: `FUS1xx` graph shape, `2xx` resources, `3xx` no lowering, `4xx` not profitable, `5xx` switched off, `6xx` aliasing and in-place. Each is
-declared once, by its page, `hlo_opt/diag/pages/CODE.md`: the slug, the message, the hint, what they mean, and a module on which `hlo-opt explain`
-gives the reason; the module's first line may name the passes to run. Plugins declare others, with entry points of the group `hlo_opt.reasons`:
-each is a `ReasonSpec` or several of them.
+Codes: `FUS1xx` graph shape, `2xx` resources, `3xx` no lowering, `4xx` not profitable, `5xx` switched off, `6xx`
+aliasing and in-place. The page of a code, `hlo_opt/diag/pages/CODE.md`, declares it: slug, message, hint, explanation,
+and a module on which `hlo-opt explain` gives this reason (its first line may name the passes to run). Plugins declare
+reasons through entry points of the group `hlo_opt.reasons`: a `ReasonSpec` or an iterable of them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ Number = int | float | str
 
 @dataclass(frozen=True)
 class ReasonSpec:
-    """The declaration of a reason. `template`, `hint`, `short` and `change` are format strings; every field in the first two is required, and the others have no more.
+    """The declaration of a reason.
 
-    short   the message in few plain words, beside the names of both ends; the message, where it is empty
-    change  what the user can change, as briefly; the hint, where it is empty
+    `template`, `hint`, `short` and `change` are format strings. Fields of the first two are required of every instance;
+    the other two may use only those.
+
+    short   the cause in a few plain words, shown next to the names of both ends; the message where it is empty
+    change  what the user can change, in a few words; the hint where it is empty
     """
 
     code: str
@@ -40,21 +43,22 @@ class ReasonSpec:
 
     @cached_property
     def fields(self) -> frozenset[str]:
-        """The numbers (and names) that an instance must carry."""
+        """The fields that an instance must supply: numbers and names."""
         used = string.Formatter().parse(self.template + self.hint)
         return frozenset(name for _, name, _, _ in used if name)
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One refusal. Build it with `Reason.of`, which insists on the numbers."""
+    """One refusal. Make it with `Reason.of`, which requires all fields."""
 
     code: str
     numbers: Mapping[str, Number] = field(default_factory=dict)
 
     @classmethod
     def of(cls, code: str, **numbers: Number) -> Reason:
-        """Raises KeyError for an undeclared code and TypeError when a number is missing or unknown."""
+        """A reason with its fields. Raises KeyError for an undeclared code, TypeError for a missing or unknown
+        field."""
         spec = _spec(code) or _with_plugins()[code]
         if spec.fields != numbers.keys():
             raise TypeError(f"{code} needs {sorted(spec.fields)}, got {sorted(numbers)}")
@@ -78,13 +82,13 @@ class Reason:
 
     @property
     def short(self) -> str:
-        """The message in few words."""
+        """The cause in a few words."""
         spec = self.spec
         return (spec.short or spec.template).format(**self.numbers)
 
     @property
     def change(self) -> str:
-        """What the user can change, in few words."""
+        """What the user can change, in a few words."""
         spec = self.spec
         return (spec.change or spec.hint).format(**self.numbers)
 
@@ -93,26 +97,26 @@ class Reason:
 
 
 _SPECS: dict[str, ReasonSpec] = {}
-"""What was asked for, or registered, so far."""
+"""The declarations read or registered so far, by code."""
 _PAGES = Path(__file__).with_name("pages")
 _CODE = re.compile(r"[A-Z]{3}[0-9]{3}")
 
 
 @cache
 def _own_codes() -> frozenset[str]:
-    """The codes that have a page."""
+    """The codes with a page in this package."""
     return frozenset(page.name.removesuffix(".md") for page in _PAGES.iterdir())
 
 
 def _spec(code: str) -> ReasonSpec | None:
-    """The declaration of a code of our own, or of one that is registered already."""
+    """The declaration of a built-in or registered code; None for others."""
     if code not in _SPECS and code in _own_codes():
         _SPECS[code] = _read(code)
     return _SPECS.get(code)
 
 
 def _read(code: str) -> ReasonSpec:
-    """The declaration on a page: a heading, `Message:`, `Hint:`, `In short:`, `Change:`, what they mean, and the example between its fences."""
+    """Parse a page: heading, `Message:`, `Hint:`, `In short:`, `Change:`, explanation, fenced example."""
     text, _, example = (_PAGES / f"{code}.md").read_text(encoding="utf-8").partition("\n```hlo\n")
     heading, message, hint, short, change, page = text.rstrip("\n").split("\n\n", 5)
     return ReasonSpec(
@@ -128,7 +132,7 @@ def _read(code: str) -> ReasonSpec:
 
 
 def register_reason(spec: ReasonSpec) -> ReasonSpec:
-    """Declare a reason. Raises ValueError when the code or the slug is taken."""
+    """Declare a reason. Raises ValueError when its code or slug is taken."""
     if any(spec.code == s.code or spec.slug == s.slug for s in declared().values()):
         raise ValueError(f"reason {spec.code} {spec.slug} is declared twice")
     _SPECS[spec.code] = spec
@@ -136,36 +140,36 @@ def register_reason(spec: ReasonSpec) -> ReasonSpec:
 
 
 def reason_spec(code: str) -> ReasonSpec:
-    """The declaration of a code. Raises UsageError, naming the nearest code, for an unknown one."""
-    found = _spec(code) or _with_plugins().get(code)
-    if found is None:
+    """The declaration of a code. Raises UsageError, which names the nearest code, for an unknown one."""
+    spec = _spec(code) or _with_plugins().get(code)
+    if spec is None:
         raise UsageError(f"there is no reason {code!r}", hint=did_you_mean(code, _SPECS))
-    return found
+    return spec
 
 
 def reason_specs() -> list[ReasonSpec]:
-    """All declared reasons, those of plugins too, in the order of their codes. Raises UsageError for a plugin that cannot be used."""
+    """All declared reasons, plugins' included, sorted by code. Raises UsageError for a broken plugin."""
     return sorted(_with_plugins().values(), key=lambda spec: spec.code)
 
 
 def declared() -> Mapping[str, ReasonSpec]:
-    """What has been declared up to now, by code."""
+    """The declarations of built-in and registered reasons, by code."""
     for code in _own_codes() - _SPECS.keys():
         _SPECS[code] = _read(code)
     return _SPECS
 
 
 def forget_reasons() -> None:
-    """Take the reasons of plugins out again: for tests and plugins that clean up after themselves."""
+    """Remove the reasons of plugins, for tests and for plugins that unregister themselves."""
     _SPECS.clear()
     _given.cache_clear()
 
 
 def _with_plugins() -> Mapping[str, ReasonSpec]:
-    """All reasons, those of plugins too. Raises UsageError, which names the plugin, for one that cannot be used."""
+    """All reasons, plugins' included. Raises UsageError, which names the plugin, for a broken one."""
     for plugin in plugins(REASONS):
         for spec in _given(plugin):
-            if _SPECS.get(spec.code) is spec:  # declared before: here, or by its module
+            if _SPECS.get(spec.code) is spec:  # registered already, by an earlier call or by the plugin's module
                 continue
             try:
                 register_reason(spec)
@@ -178,12 +182,19 @@ def _with_plugins() -> Mapping[str, ReasonSpec]:
 
 @cache
 def _given(plugin: Plugin) -> list[ReasonSpec]:
-    """What a plugin declares."""
-    given = plugin.load()
-    found = [given] if isinstance(given, ReasonSpec) else list(given) if isinstance(given, Iterable) else []
-    if not found or not all(isinstance(spec, ReasonSpec) for spec in found):
+    """The reasons that a plugin declares. Raises UsageError when its object is not a ReasonSpec or an iterable of
+    them."""
+    declaration = plugin.load()
+    specs = (
+        [declaration]
+        if isinstance(declaration, ReasonSpec)
+        else list(declaration)
+        if isinstance(declaration, Iterable)
+        else []
+    )
+    if not specs or not all(isinstance(spec, ReasonSpec) for spec in specs):
         raise plugin.broken("is neither a ReasonSpec nor several of them")
-    for spec in found:
+    for spec in specs:
         if not _CODE.fullmatch(spec.code):
             raise plugin.broken(f"declares the code {spec.code!r}; a code is three capital letters and three digits")
-    return found
+    return specs

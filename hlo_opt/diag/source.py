@@ -1,4 +1,4 @@
-"""A text with a name, and places in it."""
+"""Named source texts and positions in them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False)
 class Source:
-    """One input text. `filename` is only ever shown to people, never opened.
+    """One input text. `filename` is shown to people and never opened.
 
-    `first_line` is the number of the text's first line: more than 1 where the text is a part of a file.
+    `first_line` is the line number of the text's first line: above 1 where the text is part of a file.
     """
 
     text: str
@@ -30,7 +30,7 @@ class Source:
         return line + self.first_line - 1, offset - starts[line - 1] + 1
 
     def line_text(self, line: int) -> str:
-        """The text of a line, counted as `position` does, without its end."""
+        """The text of a line, numbered as by `position`, without its line ending."""
         starts = self._line_starts()
         line -= self.first_line - 1
         end = starts[line] - 1 if line < len(starts) else len(self.text)
@@ -39,7 +39,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Characters `start` up to `end` of a source."""
+    """Characters `start` (inclusive) to `end` (exclusive) of a source."""
 
     source: Source
     start: int

@@ -1,4 +1,4 @@
-"""The NumPy interpreter over the op table: the reference for everything that runs elsewhere."""
+"""The NumPy interpreter over the op table: the reference that every backend is compared with."""
 
 import sys
 from types import ModuleType
@@ -26,8 +26,7 @@ __all__ = [
 
 
 class _Room(ModuleType):
-    """Python binds a package's name in its parent to the package, so `hlo_opt.evaluate` is this module as soon as anything of it is
-    imported; calling the module calls the public function of that name."""
+    """`hlo_opt.evaluate` names both this package and the public function. Calling the module calls the function."""
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         return evaluate(*arguments, **options)

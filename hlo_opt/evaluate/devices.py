@@ -1,14 +1,15 @@
-"""Runs of one module on several simulated devices, which meet in its collectives; and their inputs, drawn, or cut from arrays for all.
+"""Run a module on several simulated devices, and make their inputs: drawn, or cut from global arrays.
 
-Every device runs in a thread of its own, and exactly one of them runs at any time, until it waits at a collective or ends; then the
-next one that can go on does, in order of their numbers. So a run is deterministic, and when nobody can go on although somebody has not ended, the devices
-have gone different ways and the run stops with an error that names where each one waits.
+Every device runs in its own thread, but only one at a time: until it waits at a collective or ends. Then the lowest
+numbered device that can continue runs, so a run is deterministic. When none can continue and some have not ended, the
+devices have diverged, and the run stops with an error that names where each one waits.
 
-What a module says about its parameters decides which devices get the same numbers. In a module with loops or branches, scalars are the same everywhere, as bounds and
-steps must be; a parameter that is sharded or replicated over partitions (`sharding`) is the same where the partitions hold the same tile; one that is replicated over replicas
-(`parameter_replication`) is the same in all of these. Otherwise each device gets its own.
-
-Source of the forms: xla/hlo/parser/hlo_parser.cc (ParseParameterReplication, ParseSharding) and xla/hlo/ir/named_sharding.cc.
+Devices share drawn inputs as the module requires. With loops or branches in the module, scalars are equal on all
+devices, since bounds and steps must be. A parameter that is sharded or replicated over partitions (`sharding`) is equal
+where partitions hold the same tile; one replicated over replicas (`parameter_replication`) is equal on all replicas.
+Otherwise each device gets its own.
+Source of the forms: xla/hlo/parser/hlo_parser.cc (ParseParameterReplication, ParseSharding) and
+xla/hlo/ir/named_sharding.cc.
 """
 
 from __future__ import annotations
@@ -43,20 +44,21 @@ _SIZED = re.compile(r"'([^']*)'\s*=\s*(\d+)")
 
 @dataclass(frozen=True)
 class Tiling:
-    """An array cut into `counts` tiles along its dimensions. `tiles` says which of them, counted in row-major order, each partition holds."""
+    """An array split into `counts` tiles per dimension. `tiles[p]` is the row-major number of the tile on partition
+    p."""
 
     counts: tuple[int, ...]
     tiles: tuple[int, ...]
 
     def place(self, partition: int) -> tuple[int, ...]:
-        """Where a partition's tile is, counted in tiles along each dimension."""
+        """The position of a partition's tile, counted in tiles along each dimension."""
         return tuple(int(k) for k in np.unravel_index(self.tiles[partition], self.counts)) if self.counts else ()
 
 
 def sharding_of(parameter: Instruction, place: int) -> str:
-    """The sharding of one array of a parameter; of a tuple, `{{..}, {..}}`, the one at its place. Empty where there is none."""
-    found = parameter.attributes.get("sharding")
-    text = found.text.strip() if isinstance(found, Attribute) else ""
+    """The sharding text of one array of a parameter (element `place` of a tuple sharding `{{..}, {..}}`), or ""."""
+    attribute = parameter.attributes.get("sharding")
+    text = attribute.text.strip() if isinstance(attribute, Attribute) else ""
     if not parameter.shape.is_tuple or not text.startswith("{{"):
         return text
     parts, depth, start = [], 0, 0
@@ -72,16 +74,17 @@ def sharding_of(parameter: Instruction, place: int) -> str:
 
 
 def tiling(sharding: str, rank: int, partitions: int) -> Tiling | None:
-    """What a sharding says; None for no sharding, for one that does not cut the array (`manual`, `unknown`, ...) and for one that does not fit `rank` or `partitions`."""
+    """Parse a sharding. None where it is "", does not split the array (`manual`, `unknown`, ...) or does not fit the
+    arguments."""
     if sharding.startswith(("{replicated", "{maximal")):
         return Tiling((1,) * rank, (0,) * partitions)
     mesh = _MESH.match(sharding)
     if mesh is not None:
         return _of_mesh(dict(_SIZED.findall(mesh[1])), mesh[2], rank, partitions)
-    found = _TILES.search(sharding)
-    if found is None:
+    match = _TILES.search(sharding)
+    if match is None:
         return None
-    sizes, iota, order, listed, rest = found.groups()
+    sizes, iota, order, listed, rest = match.groups()
     dimensions = _numbers(sizes)
     if listed is not None:
         devices = np.array(_numbers(listed))
@@ -98,7 +101,7 @@ def tiling(sharding: str, rank: int, partitions: int) -> Tiling | None:
 
 
 def _of_mesh(axes: dict[str, str], dimensions: str, rank: int, partitions: int) -> Tiling | None:
-    """`mesh['x'=2,'y'=2], [{'x'}, {}]`: the axes along which each dimension is cut, the slowest first."""
+    """The tiling of `mesh['x'=2,'y'=2], [{'x'}, {}]`: each dimension is split along the named axes, major first."""
     cut = [re.findall(r"'([^']*)'", part) for part in re.findall(r"\{([^}]*)\}", dimensions)]
     used = [name for names in cut for name in names]
     sizes = {name: int(size) for name, size in axes.items()}
@@ -114,7 +117,7 @@ def _of_mesh(axes: dict[str, str], dimensions: str, rank: int, partitions: int) 
 
 
 def _assigned(counts: tuple[int, ...], devices: list[int], partitions: int) -> Tiling | None:
-    """Tiles in row-major order, each held by as many partitions as there are copies of it."""
+    """The tiling for devices listed in row-major tile order, with equally many copies of each tile."""
     if sorted(devices) != list(range(partitions)):
         return None
     copies = partitions // math.prod(counts)
@@ -129,12 +132,12 @@ def _numbers(text: str) -> list[int]:
 
 
 def device_inputs(module: Module, seed: int = 0, *, style: Style = PLAIN) -> list[list[Array]]:
-    """Inputs for every device, the same for the same seed; those of device 0 are `module_inputs(module, seed)`. `style` as for `module_inputs`."""
+    """Random inputs for every device, determined by the seed; those of device 0 equal `module_inputs(module, seed)`."""
     replicas, partitions = counts(module)
     drawn: dict[int, list[Array]] = {}
-    found: list[list[Array]] = [[] for _ in range(replicas * partitions)]
+    inputs: list[list[Array]] = [[] for _ in range(replicas * partitions)]
     chooses = any(i.opcode in ("while", "conditional") for c in module.computations for i in c.instructions)
-    for device, own in enumerate(found):
+    for device, own in enumerate(inputs):
         number = 0
         for parameter in module.entry.parameters:
             for place, leaf in enumerate(parameter.shape.leaves()):
@@ -145,27 +148,29 @@ def device_inputs(module: Module, seed: int = 0, *, style: Style = PLAIN) -> lis
                     drawn[leader] = module_inputs(module, seed, device=leader, style=style)
                 own.append(drawn[leader][number])
                 number += 1
-    return found
+    return inputs
 
 
 def _leader(parameter: Instruction, place: int, leaf: Shape, device: int, partitions: int) -> int:
-    """The first device that gets the same numbers for one array of a parameter."""
+    """The first device that shares its numbers for one array of a parameter."""
     replica, partition = divmod(device, partitions)
     if _is_replicated(parameter, place):
         replica = 0
-    found = tiling(sharding_of(parameter, place), leaf.rank, partitions)
-    return replica * partitions + (partition if found is None else found.tiles.index(found.tiles[partition]))
+    tiles = tiling(sharding_of(parameter, place), leaf.rank, partitions)
+    return replica * partitions + (partition if tiles is None else tiles.tiles.index(tiles.tiles[partition]))
 
 
 def _is_replicated(parameter: Instruction, place: int) -> bool:
-    """`parameter_replication={true,false}`: one flag for each array, or one for all."""
-    found = parameter.attributes.get("parameter_replication")
-    flags = re.findall(r"true|false", found.text if isinstance(found, Attribute) else "")
+    """Whether an array is equal on all replicas: `parameter_replication={true,false}` has a flag per array, or one for
+    all."""
+    attribute = parameter.attributes.get("parameter_replication")
+    flags = re.findall(r"true|false", attribute.text if isinstance(attribute, Attribute) else "")
     return bool(flags) and flags[place if place < len(flags) else -1] == "true"
 
 
 def spread(module: Module, inputs: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """The inputs of each device, from theirs or from one list for all, whose arrays are cut where they hold those of all devices: see `cut`.
+    """The inputs of each device, from one list per device, or from one list for all, which may hold global arrays: see
+    `cut`.
 
     Raises EvaluationError (HLO401) for another number of lists.
     """
@@ -174,44 +179,47 @@ def spread(module: Module, inputs: Sequence[Sequence[Any]]) -> list[list[Any]]:
         return [list(own) for own in inputs]
     if len(inputs) != 1:
         raise EvaluationError(
-            f"the module runs on {devices} devices, inputs for {len(inputs)} are given", code="HLO401"
+            f"the module runs on {devices} devices, but inputs for {len(inputs)} are given", code="HLO401"
         )
     if devices == 1 or len(inputs[0]) != len(_leaves(module)):
         return [list(inputs[0])] * devices
-    found: list[list[Any]] = [[] for _ in range(devices)]
+    by_device: list[list[Any]] = [[] for _ in range(devices)]
     for number, given in enumerate(inputs[0]):
         sizes = getattr(given, "shape", None)
         is_whole = isinstance(sizes, tuple) and is_global(module, number, sizes)
         pieces = cut(module, number, as_numpy(given)) if is_whole else [given] * devices
-        for own, piece in zip(found, pieces, strict=True):
+        for own, piece in zip(by_device, pieces, strict=True):
             own.append(piece)
-    return found
+    return by_device
 
 
 def is_global(module: Module, number: int, sizes: tuple[int, ...]) -> bool:
-    """Whether an array of these sizes is no device's own, but one that holds those of all: see `cut`."""
+    """Whether an array of these sizes is global rather than one device's own: see `cut`."""
     parameter, place, leaf = _leaves(module)[number]
     return sizes != leaf.dimensions and _pieces(module, parameter, place, leaf, sizes) is not None
 
 
 def global_forms(module: Module, number: int) -> str:
-    """What else than its own array a device's input may be cut from, in words; empty where there is nothing."""
+    """In words, the global arrays that a device's input may be cut from; "" where there are none."""
     parameter, place, leaf = _leaves(module)[number]
     replicas, partitions = counts(module)
-    found = tiling(sharding_of(parameter, place), leaf.rank, partitions)
+    tiles = tiling(sharding_of(parameter, place), leaf.rank, partitions)
     forms = []
-    if found is not None and math.prod(found.counts) > 1:
-        whole = [n * size for n, size in zip(found.counts, leaf.dimensions, strict=True)]
-        forms.append(f"[{','.join(map(str, whole))}], which its sharding cuts")
+    if tiles is not None and math.prod(tiles.counts) > 1:
+        whole = [n * size for n, size in zip(tiles.counts, leaf.dimensions, strict=True)]
+        forms.append(f"[{','.join(map(str, whole))}], which its sharding splits")
     if replicas > 1 and not _is_replicated(parameter, place):
         forms.append(f"[{','.join(map(str, (replicas, *leaf.dimensions)))}], one for each replica")
     return " or ".join(forms)
 
 
 def cut(module: Module, number: int, array: Array) -> list[Array]:
-    """What each device gets of input `number` where one array for all is given: the array itself, where it has the size that a device takes; its tile of a global array, as the parameter's
-    sharding cuts that; its replica's part of an array with one more dimension, the first, for the replicas. A tile that reaches beyond the end of the
-    global array is filled up with zeros there, as XLA pads. An array that is none of these comes back as it is."""
+    """What each device gets of input `number` when one array is given for all.
+
+    An array of the parameter's own size goes to every device. A global array is split as the parameter's sharding says.
+    An array with an additional first dimension of the number of replicas is split among them. Tiles that extend beyond
+    the global array are padded with zeros, as in XLA. Any other array is returned unchanged for every device.
+    """
     parameter, place, leaf = _leaves(module)[number]
     replicas, partitions = counts(module)
     if array.shape == leaf.dimensions:
@@ -219,41 +227,41 @@ def cut(module: Module, number: int, array: Array) -> list[Array]:
     pieces = _pieces(module, parameter, place, leaf, array.shape)
     if pieces is None:
         return [array] * (replicas * partitions)
-    made: dict[Piece, Array] = {}
+    parts: dict[Piece, Array] = {}
     for row, starts in dict.fromkeys(pieces):
         windows = tuple(slice(start, start + size) for start, size in zip(starts, leaf.dimensions, strict=True))
         part = (array[row[0]] if row else array)[windows]
-        taken = made[row, starts] = np.zeros(leaf.dimensions, array.dtype)
+        taken = parts[row, starts] = np.zeros(leaf.dimensions, array.dtype)
         taken[tuple(map(slice, part.shape))] = part
-    return [made[piece] for piece in pieces]
+    return [parts[piece] for piece in pieces]
 
 
 Piece = tuple[tuple[int, ...], tuple[int, ...]]
-"""The replica's row in a stack, if it is one, and where the tile begins."""
+"""The replica's row in a stacked array (empty if it is not stacked), and the tile's start indices."""
 
 
 def _pieces(
     module: Module, parameter: Instruction, place: int, leaf: Shape, sizes: tuple[int, ...]
 ) -> list[Piece] | None:
-    """What each device takes of an array of these sizes; None where it cannot be cut."""
+    """The part of an array of these sizes that each device takes; None where it cannot be split."""
     replicas, partitions = counts(module)
-    found = tiling(sharding_of(parameter, place), leaf.rank, partitions) or Tiling((1,) * leaf.rank, (0,) * partitions)
+    tiles = tiling(sharding_of(parameter, place), leaf.rank, partitions) or Tiling((1,) * leaf.rank, (0,) * partitions)
     stacked = len(sizes) == leaf.rank + 1 and sizes[0] == replicas > 1 and not _is_replicated(parameter, place)
     whole = sizes[1:] if stacked else sizes
     if len(whole) != leaf.rank:
         return None
     if whole == leaf.dimensions:
         starts = [(0,) * leaf.rank] * partitions
-    elif any(-(-w // n) != size for w, n, size in zip(whole, found.counts, leaf.dimensions, strict=True)):
+    elif any(-(-w // n) != size for w, n, size in zip(whole, tiles.counts, leaf.dimensions, strict=True)):
         return None
     else:
-        places = [found.place(p) for p in range(partitions)]
+        places = [tiles.place(p) for p in range(partitions)]
         starts = [tuple(k * size for k, size in zip(at, leaf.dimensions, strict=True)) for at in places]
     return [((r,) if stacked else (), start) for r in range(replicas) for start in starts]
 
 
 def _leaves(module: Module) -> list[tuple[Instruction, int, Shape]]:
-    """(parameter, place among its arrays, shape) of each input."""
+    """(parameter, number among its arrays, shape) of each input."""
     return [
         (parameter, place, leaf)
         for parameter in module.entry.parameters
@@ -265,19 +273,22 @@ def _leaves(module: Module) -> list[tuple[Instruction, int, Shape]]:
 T = TypeVar("T")
 
 LEFT_BEHIND = 0.5
-"""Seconds that the threads of a run that failed get to end."""
+"""Seconds that the threads of a failed run get to end."""
 
 
 class Player(Protocol):
-    """What runs the program of a device. Once `stopped` is set it ends soon, with `Stopped`."""
+    """Runs the program of a device. Once `stopped` is set, it raises `Stopped` soon."""
 
     stopped: bool
 
 
 @dataclass(eq=False)
 class SimulatedDevice:
-    """A device of a run. `player` is what runs its program, where that can be stopped; `ready` is set while it may run. `turns` counts the collectives that it has
-    reached, by group."""
+    """A device of a run.
+
+    `player` runs its program, where that can be stopped; `ready` is set while it may run. `turns` counts the
+    collectives that it has reached, by group.
+    """
 
     replica: int
     partition: int
@@ -311,7 +322,7 @@ class SimulatedDevice:
 
 
 class _Run:
-    """The devices of a run, and what they have brought to the meetings that not all have reached."""
+    """The devices of a run, and the values brought to collectives that some members have not reached."""
 
     def __init__(self, replicas: int, partitions: int) -> None:
         self.devices = [
@@ -325,7 +336,7 @@ class _Run:
     def meet(
         self, device: SimulatedDevice, instruction: Instruction, key: tuple[Any, ...], values: Sequence[Value]
     ) -> list[Sequence[Value]]:
-        """Bring values to a meeting; returns what all members brought, in the group's order, once they have."""
+        """Bring values to a collective. Blocks until all members have; returns what they brought, in group order."""
         brought = self.meetings.setdefault(key, {})
         brought[device.number] = (instruction, values)
         members = key[0]
@@ -339,11 +350,11 @@ class _Run:
         other = next((found for found, _ in brought.values() if not _same(found, instruction)), None)
         if other is not None:
             raise error(instruction, f"other devices of its group are at {other.opcode} {other.name}", code="HLO405")
-        made = [brought[member][1] for member in members]
+        received = [brought[member][1] for member in members]
         self.left[key] = self.left.get(key, 0) + 1
         if self.left[key] == len(members):
             del self.meetings[key], self.left[key]
-        return made
+        return received
 
     def can_go_on(self, device: SimulatedDevice) -> bool:
         if device.ended:
@@ -351,7 +362,7 @@ class _Run:
         return device.waits is None or len(self.meetings[device.waits]) == len(device.waits[0])
 
     def drive(self) -> None:
-        """Let the devices run in turn until all have ended or one has failed. Raises EvaluationError when they wait for each other."""
+        """Run the devices in turn until all have ended or one has failed. Raises EvaluationError when they deadlock."""
         try:
             while self.failure is None and not all(device.ended for device in self.devices):
                 device = next((d for d in self.devices if self.can_go_on(d)), None)
@@ -360,7 +371,7 @@ class _Run:
                     break
                 device.ready.release()
                 self.back.acquire()
-        except BaseException as fault:  # Ctrl-C: the device that runs now ends at its next call, all others at once
+        except BaseException as fault:  # Ctrl-C: the running device ends at its next call, all others at once
             self.failure = self.failure or fault
             raise
         finally:
@@ -373,21 +384,21 @@ class _Run:
         waiting = [d for d in self.devices if d.at is not None]
         places = ", ".join(f"device {d.number} at {d.at.name}" for d in waiting[:8] if d.at is not None)
         ended = [str(d.number) for d in self.devices if d.ended]
-        told = f"; ended: {', '.join(ended[:8])}" if ended else ""
+        ended_text = f"; ended: {', '.join(ended[:8])}" if ended else ""
         assert waiting and waiting[0].at is not None
         return error(
             waiting[0].at,
-            f"the devices wait for each other: {places}{told}",
+            f"the devices wait for each other: {places}{ended_text}",
             hint="every device of a group must reach the same collectives in the same order",
             code="HLO405",
         )
 
 
 def play(module: Module, work: Callable[[SimulatedDevice], T]) -> list[T]:
-    """What `work` gives for each device of a module, in order of their numbers: replica * partitions + partition.
+    """The result of `work` for each device of a module, ordered by number: replica * partitions + partition.
 
-    Each device works in a thread of its own, one at a time. Raises what one of them raises; EvaluationError for too many devices (HLO402), and when they wait for
-    each other for ever or meet in different collectives (HLO405).
+    Each device works in its own thread, one at a time. Raises what any of them raises; EvaluationError for too many
+    devices (HLO402), and when they deadlock or meet in different collectives (HLO405).
     """
     check_devices(module)
     run = _Run(*counts(module))
@@ -400,7 +411,7 @@ def play(module: Module, work: Callable[[SimulatedDevice], T]) -> list[T]:
                 results[device.number] = work(device)
         except Stopped:
             pass
-        except BaseException as fault:  # handed to the caller's thread
+        except BaseException as fault:  # raised again in the caller's thread
             run.failure = run.failure or fault
         finally:
             device.ended = True
@@ -413,7 +424,7 @@ def play(module: Module, work: Callable[[SimulatedDevice], T]) -> list[T]:
     try:
         run.drive()
     finally:
-        for thread in threads:  # after Ctrl-C, one may be in the middle of a long NumPy call: it is left behind
+        for thread in threads:  # after Ctrl-C, a thread in a long NumPy call is abandoned
             thread.join(None if run.failure is None else LEFT_BEHIND / len(threads))
     if run.failure is not None:
         raise run.failure
@@ -437,19 +448,21 @@ def evaluate_devices(
     elided: Elided = None,
     change: Change | None = None,
 ) -> list[list[Array]]:
-    """The entry's results on every simulated device, in order of their numbers: replica * partitions + partition.
+    """The entry's results on every simulated device, ordered by number: replica * partitions + partition.
 
-    inputs        per device what `evaluate` takes: one array per array of the entry's parameters. One list alone goes to all devices; its arrays may be global ones, which the
-                  parameters' shardings cut
-    watch         as for `evaluate`; the events say on which device they happened
+    inputs        per device what `evaluate` takes: one array per array of the entry's parameters. A single list goes to
+                  all devices; its arrays may be global, to be split by the parameters' shardings
+    watch         as for `evaluate`; events carry the device
     check_nans    as for `evaluate`
-    max_steps     how many iterations the loops of each device may take together; None: any number
-    memory_limit  bytes that all devices may hold at once, inputs and outputs included, found before anything is computed; None: any number
-    effects       as for `evaluate`; an occurrence says on which device it is
+    max_steps     the most loop iterations per device, all loops together; None: no limit
+    memory_limit  the most bytes that all devices may hold at once, inputs and outputs included; checked before anything
+                  is computed; None: no limit
+    effects       as for `evaluate`; occurrences carry the device
     elided        as for `evaluate`
-    change        called with every value on every device; gives the one to go on with: see `Interpreter`
-    Raises EvaluationError as `evaluate` does; for another number of input lists than devices (HLO401); for too many devices (HLO402); when devices wait
-    for each other for ever or meet in different collectives (HLO405). CheckError as `evaluate` does.
+    change        called with every value on every device; returns the value to continue with: see `Interpreter`
+
+    Raises EvaluationError as `evaluate` does; for another number of input lists than devices (HLO401); for too many
+    devices (HLO402); when devices deadlock or meet in different collectives (HLO405). CheckError as `evaluate` does.
     """
     module = with_values(module, elided)
     number = check_devices(module)

@@ -1,8 +1,8 @@
-"""Values for constants whose text a dump leaves out: `constant({...})`.
+"""Values for constants that a dump elides: `constant({...})`.
 
-XLA's printer leaves out what is large. Such a module can be read, fused, explained and emitted; to run it somebody has to say what these constants are: `zeros`, `random`,
-or arrays under the constants' names. A constant keeps the name that it had in the text through every pass, so a module and what fusing it gives take the same values, and so do
-two texts in which it has the same name.
+XLA's printer elides large constants. Such a module can be read, fused, explained and emitted, but to run it the user
+must say what these constants are: `zeros`, `random`, or arrays by constant name. A constant keeps its original name
+through all passes, so a module and its fused form take the same values, and so do two texts that share the name.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from hlo_opt.ir import Instruction, Literal, Module, Shape, edit
 from hlo_opt.ir.values import Array
 
 Elided = str | os.PathLike[str] | Mapping[str, Any] | None
-"""`zeros`, `random`, the name of an npz file, or arrays by the constants' names; None: nobody has said."""
+"""`zeros`, `random`, the path of an npz file, or arrays by constant name; None: not specified."""
 
-HINT = "--elided zeros, --elided random or --elided FILE.npz (in Python elided=) says what to take for them"
+HINT = "pass --elided zeros, --elided random or --elided FILE.npz (in Python elided=) to supply them"
 
 
 def elided_constants(module: Module) -> list[Instruction]:
-    """The constants with a value, or a part of one, that the text leaves out and nobody has given yet, in the order of the text."""
+    """The constants whose value, or a part of it, is elided and not supplied yet, in text order."""
     constants = (i for c in module.computations for i in c.instructions if i.literal is not None)
     return [i for i in constants if i.literal is not None and any(_missing(i.literal))]
 
 
 def _missing(literal: Literal) -> Iterator[Literal]:
-    """The literals without a value."""
+    """The parts of a literal without a value."""
     if literal.is_elided:
         if not literal.is_known:
             yield literal
@@ -43,31 +43,32 @@ def _missing(literal: Literal) -> Iterator[Literal]:
 
 
 def with_values(module: Module, elided: Elided) -> Module:
-    """The module itself where no constant lacks its value, else a copy in which all have one.
+    """The module itself where every constant has a value, else a copy with the elided values supplied.
 
-    Raises EvaluationError (HLO407), placed at the first such constant, where nobody has said what they are, and where an array is missing or does not fit; UsageError for a file that
-    cannot be read.
+    Raises EvaluationError (HLO407) at the first constant whose value is not specified, or whose array is missing or
+    does not fit; UsageError for a file that cannot be read.
     """
     return all_with_values([module], elided)[0]
 
 
 def all_with_values(modules: Sequence[Module], elided: Elided) -> list[Module]:
-    """As `with_values`, for modules that are about to be compared."""
-    found = [elided_constants(module) for module in modules]
-    if not any(found):
+    """As `with_values`, for several modules that are to be compared."""
+    elided_by_module = [elided_constants(module) for module in modules]
+    if not any(elided_by_module):
         return list(modules)
     given = _File(elided) if isinstance(elided, str | os.PathLike) and elided not in ("zeros", "random") else elided
     return [
-        _filled(module, missing, given) if missing else module for module, missing in zip(modules, found, strict=True)
+        _filled(module, missing, given) if missing else module
+        for module, missing in zip(modules, elided_by_module, strict=True)
     ]
 
 
 def missing(module: Module, constants: Sequence[Instruction]) -> EvaluationError:
-    """What is said to somebody who runs a module without these constants."""
+    """The error for running a module without values for these constants."""
     first, others = constants[0], len(constants) - 1
     more = f", nor {f'those of {others} others' if others > 1 else 'that of one other'}" if others else ""
     return EvaluationError(
-        f"the text does not have the value of constant {first.name}, {first.shape.without_layout()}{more}",
+        f"the text elides the value of constant {first.name}, {first.shape.without_layout()}{more}",
         code="HLO407",
         span=module.span(first),
         hint=HINT,
@@ -75,7 +76,7 @@ def missing(module: Module, constants: Sequence[Instruction]) -> EvaluationError
 
 
 class _File(Mapping[str, Any]):
-    """The arrays of an npz file, read when they are asked for."""
+    """The arrays of an npz file."""
 
     def __init__(self, name: str | os.PathLike[str]) -> None:
         self.name = os.fspath(name)
@@ -118,18 +119,20 @@ def _with_value(module: Module, constant: Instruction, literal: Literal, key: st
     shape = literal.shape
     if shape.elements is not None:
         parts = literal.value if not literal.is_elided else [literal.element(k) for k in range(len(shape.elements))]
-        made = []
+        elements = []
         for number, part in enumerate(parts):
             assert isinstance(part, Literal)
-            made.append(_with_value(module, constant, part, f"{key}.{number}", given) if any(_missing(part)) else part)
-        return Literal(shape, value=tuple(made), text=literal.text)
+            elements.append(
+                _with_value(module, constant, part, f"{key}.{number}", given) if any(_missing(part)) else part
+            )
+        return Literal(shape, value=tuple(elements), text=literal.text)
     return Literal(
         shape, value=_value(module, constant, key, shape, given), text=literal.text, is_elided=True, origin=key
     )
 
 
 def _value(module: Module, constant: Instruction, key: str, shape: Shape, given: Elided) -> Array:
-    """The array under a key."""
+    """The array for a key, checked against the shape."""
     if not isinstance(given, Mapping):
         if given == "zeros":
             return np.zeros(shape.dimensions, shape.type.dtype)
@@ -141,7 +144,7 @@ def _value(module: Module, constant: Instruction, key: str, shape: Shape, given:
             f"{where} no array {key} for constant {constant.name}, {shape.without_layout()}",
             code="HLO407",
             span=module.span(constant),
-            hint=f"the keys are the constants' names; there are {', '.join(sorted(given)[:8]) or 'none'}",
+            hint=f"keys are the constants' names; there are {', '.join(sorted(given)[:8]) or 'none'}",
         )
     array = np.asarray(given[key])
     wanted = shape.type.dtype

@@ -1,4 +1,4 @@
-"""Values at the edge of a module: entry parameters as a flat list of arrays, and back; arrays drawn at random, by what their readers wish for."""
+"""Inputs of a module: checked, flattened and unflattened; and random inputs that suit the operations that read them."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from hlo_opt.ops.wishes import NONE, Form, Wish
 Generator = np.random.Generator
 
 NEAR_SHARE = 0.25
-"""Of the elements, how many are put at or near the values that decide something."""
+"""The share of elements put at or near the values in `Wish.near`, which decide something."""
 SMALL_SHARE = 0.25
-"""Of the rows, how many are as small as constants that are added to them."""
+"""The share of rows with magnitudes as small as the constants added to them."""
 
 FEW_CHOICES = 9
-"""So many values of a scalar index take their turns from draw to draw: the branches of a conditional."""
+"""A scalar index with fewer values than this takes them in turn, draw by draw: the branches of a conditional."""
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
     """How one set of inputs is drawn.
 
-    number    of the draw: each has its own random numbers
-    loudness  factor of the magnitude of floats that nothing bounds
-    mixed     each array has a loudness of its own, up to this one
-    axis      small magnitudes go along this dimension: all elements with one index there are small together
-    whole     floats are whole multiples of a quarter of their magnitude, so sums tie and vanish; integers are 0 and 1
-    sparse    half of the floats are 0, and more of them are exactly what decides something: what is computed from them ties too
+    number    of the draw, which seeds its random numbers
+    loudness  factor of the magnitude of unbounded floats
+    mixed     each array gets a loudness of its own, up to `loudness`
+    axis      the dimension along which rows get small magnitudes
+    whole     floats are multiples of a quarter of their magnitude, so that sums tie and cancel; integers are 0 and 1
+    sparse    half of the floats are 0, and more elements equal a deciding value, so that computed values tie too
     beyond    share of indices that are out of range
-    special   share of floats that are infinite or NaN; where that is wished for, most are, or zeros
+    special   share of floats that are infinite or NaN; where a wish asks for these, most elements are special or zero
     """
 
     number: int = 0
@@ -57,7 +57,8 @@ PLAIN = Style()
 
 
 def draw(generator: Generator, shape: Shape, wish: Wish = NONE, style: Style = PLAIN) -> Array:
-    """An array of a shape. With no wish: normal numbers for floats and complex numbers, 0..7 or -4..7 for integers (what the type has of that range), coins for pred."""
+    """A random array. Without a wish: normal floats and complex numbers, integers in 0..7 or -4..7 as far as they fit,
+    random bits."""
     element_type, sizes = shape.type, shape.dimensions
     if element_type.kind == "pred":
         return generator.integers(0, 2, sizes).astype(np.bool_)
@@ -71,7 +72,7 @@ def draw(generator: Generator, shape: Shape, wish: Wish = NONE, style: Style = P
         real = parts[0]
         if element_type.is_complex:
             real = np.empty(sizes, np.complex128)
-            real.real, real.imag = parts  # 1j times infinity has a NaN in it
+            real.real, real.imag = parts  # not `re + 1j * im`: 1j times infinity contains a NaN
     with np.errstate(all="ignore"):
         narrow = element_type.is_narrow_float
         return np.asarray(real.astype(np.float32) if narrow else real).astype(element_type.dtype)
@@ -118,11 +119,11 @@ def _reals(generator: Generator, sizes: tuple[int, ...], wish: Wish, style: Styl
 
 
 ENDS = (math.inf, -math.inf, math.nan, 0.0, -0.0)
-"""What functions have rules of their own for, beside all other numbers."""
+"""The values for which functions have special cases."""
 
 
 def _with_ends(generator: Generator, parts: list[Array]) -> list[Array]:
-    """Each of `ENDS` and what was drawn take turns in each part, so that the parts of 36 complex numbers have them in every combination."""
+    """Mix each of `ENDS` into each part, in turn, so that 36 complex numbers have every combination."""
     number, kinds = generator.permutation(parts[0].size).reshape(parts[0].shape), len(ENDS) + 1
     turns = [number // kinds**k % kinds for k in range(len(parts))]
     return [
@@ -131,7 +132,7 @@ def _with_ends(generator: Generator, parts: list[Array]) -> list[Array]:
 
 
 def _smallness(generator: Generator, sizes: tuple[int, ...], least: float, axis: int) -> Array:
-    """Factors from 1 down to a quarter of `least`: for each row of a matrix, for each element of a vector."""
+    """Factors from 1 down to a quarter of `least`, one per row of a matrix or element of a vector."""
     rows = (*(size if d == axis % len(sizes) else 1 for d, size in enumerate(sizes)),) if len(sizes) > 1 else sizes
     lowest = math.log(min(least / 4, 1.0))
     factors = np.exp(generator.uniform(lowest, 0.0, rows))
@@ -140,7 +141,7 @@ def _smallness(generator: Generator, sizes: tuple[int, ...], least: float, axis:
 
 
 def _put_near(generator: Generator, x: Array, near: list[float], scale: float, exactly: bool) -> Array:
-    """Some elements become one of the values, or lie within a hundredth of it, or not too far away."""
+    """Replace some elements by one of the values, or by something within a hundredth of it or moderately near."""
     if not near:
         return x
     values = np.asarray(generator.choice(near, x.shape))
@@ -155,7 +156,7 @@ def _put_near(generator: Generator, x: Array, near: list[float], scale: float, e
 
 
 def _matrix(generator: Generator, sizes: tuple[int, ...], form: Form) -> Array | None:
-    """Matrices that can be factorized or solved; None where no such thing is wished for."""
+    """Matrices that can be factorized or solved; None where the wish does not ask for them."""
     if form not in (Form.DEFINITE, Form.TRIANGULAR) or sizes[-1] != sizes[-2]:
         return None
     x = generator.standard_normal(sizes)
@@ -169,9 +170,9 @@ def _matrix(generator: Generator, sizes: tuple[int, ...], form: Form) -> Array |
 
 
 def _integers(generator: Generator, shape: Shape, wish: Wish, style: Style) -> Array:
-    """As Python-sized integers within the type."""
+    """Random integers within the type and the wish, as int64 or uint64."""
     least, most = (int(b) for b in type_bounds(shape))
-    if shape.type.bits == 64:  # as floats the ends are not exact
+    if shape.type.bits == 64:  # the bounds are floats, and inexact here
         least, most = (0, (1 << 64) - 1) if shape.type.kind == "unsigned" else (-(1 << 63), (1 << 63) - 1)
     sizes = shape.dimensions
     if wish.form is Form.BITS:
@@ -191,7 +192,7 @@ def _integers(generator: Generator, shape: Shape, wish: Wish, style: Style) -> A
         return _in_turn(x, (low, high), (least, most), style.number)
     if wish.gap is not None:
         x = _out_of(x, low, wish.gap, style.number)
-    if not sizes and wish.form is Form.INDEX and style.number in (2, 3):  # an end of the range
+    if not sizes and wish.form is Form.INDEX and style.number in (2, 3):  # one end of the range
         return np.asarray(high if style.number == 3 else max(low, min(0, high)))
     if wish.form is Form.UNIQUE and x.size and high - low + 1 >= x.size:
         x = low + generator.permutation(high - low + 1)[: x.size].reshape(sizes) if high - low < 1 << 24 else x
@@ -205,14 +206,14 @@ def _integers(generator: Generator, shape: Shape, wish: Wish, style: Style) -> A
 
 
 def _out_of(x: Array, low: int, gap: tuple[float, float], number: int) -> Array:
-    """What lies in the gap goes to the range below it; so does a single value in every other draw."""
+    """Move values in the gap into the range below it; a scalar only in every other draw."""
     last = int(gap[0])
     is_moved = (x > last) & (x < gap[1]) if x.shape else np.asarray(number % 2 == 1 and x > last)
     return np.asarray(np.where(is_moved, low + (x - low) % max(last - low + 1, 1), x))
 
 
 def _in_turn(first: Array, range_: tuple[int, int], type_: tuple[int, int], number: int) -> Array:
-    """One choice of few: each draw takes the next one, and when all had their turn, those beyond both ends."""
+    """A scalar with few choices: each draw takes the next one, and after all of them one beyond either end."""
     low, high = range_
     choices = [*range(low, high + 1), max(low - 1, type_[0]), min(high + 1, type_[1])]
     start = int(first) - low
@@ -226,7 +227,7 @@ def _within(generator: Generator, low: int, high: int, sizes: tuple[int, ...]) -
 
 
 def _put_integers_near(generator: Generator, x: Array, wish: Wish, least: int, most: int) -> Array:
-    """Half of the elements are one of the values or its neighbour, or lie anywhere between them."""
+    """Replace half of the elements by one of the values or its neighbour, or by anything between the values."""
     near = sorted({min(max(round(n), least), most) for n in wish.near if math.isfinite(n)})
     if not near:
         return x
@@ -243,7 +244,7 @@ def _put_integers_near(generator: Generator, x: Array, wish: Wish, least: int, m
 
 
 def _put_beyond(generator: Generator, x: Array, range_: tuple[int, int], type_: tuple[int, int], share: float) -> Array:
-    """Some indices go just beyond one end, or far."""
+    """Move some indices just beyond one end, or far beyond it."""
     low, high = range_
     least, most = type_
     far = max(high - low, 1)
@@ -256,31 +257,31 @@ def _put_beyond(generator: Generator, x: Array, range_: tuple[int, int], type_: 
 
 
 def input_shapes(module: Module) -> list[Shape]:
-    """The shapes of the entry's parameters, tuples flattened in order, tokens left out."""
+    """The shapes of the entry's parameters, tuples flattened, without tokens."""
     return [leaf for p in module.entry.parameters for leaf in p.shape.leaves() if leaf.is_array]
 
 
 def flatten(value: Value) -> list[Array]:
-    """The arrays of a value depth first; empty tuples and tokens give none."""
-    found: list[Array] = []
+    """The arrays of a value, depth first; empty tuples and tokens contribute none."""
+    arrays: list[Array] = []
     todo = [value]
     while todo:
         top = todo.pop()
         if isinstance(top, tuple):
             todo.extend(reversed(top))
         else:
-            found.append(np.asarray(top))
-    return found
+            arrays.append(np.asarray(top))
+    return arrays
 
 
 def unflatten(shapes: Iterable[Shape], arrays: Iterable[Array]) -> list[Value]:
-    """One value per shape from a flat list of arrays. Raises StopIteration when there are too few: check the count first."""
+    """Rebuild one value per shape from a flat list of arrays. Raises StopIteration when there are too few."""
     rest = iter(arrays)
     return [_build(shape, rest) for shape in shapes]
 
 
 def _build(shape: Shape, rest: Iterator[Array]) -> Value:
-    """Nested as the shape is; the parser bounds how deep that can be."""
+    """One value, nested like its shape; the parser bounds the depth."""
     if shape.elements is not None:
         return tuple(_build(element, rest) for element in shape.elements)
     if not shape.is_array:
@@ -289,14 +290,16 @@ def _build(shape: Shape, rest: Iterator[Array]) -> Value:
 
 
 def checked(module: Module, inputs: Sequence[Any], shapes: Sequence[Shape] | None = None) -> list[Array]:
-    """The inputs as arrays of the parameters' types, whose `shapes` may be given where they are known. Raises EvaluationError where number, type or dimensions do not fit.
+    """The inputs as arrays of the parameters' types. `shapes` saves looking them up where they are known.
 
-    Python numbers and lists are converted; an array must have the type already, or be the raw bits of a type that NumPy lacks. Arrays of CuPy are copied.
+    Converts Python numbers and lists; copies arrays of CuPy to the host. An array must have the parameter's type
+    already, or hold the raw bits of a type that NumPy lacks. Raises EvaluationError (HLO401) where number, type or
+    dimensions differ.
     """
     shapes = input_shapes(module) if shapes is None else shapes
     if len(inputs) != len(shapes):
         raise EvaluationError(
-            f"the module takes {len(shapes)} inputs, {len(inputs)} are given",
+            f"the module takes {len(shapes)} inputs, but {len(inputs)} are given",
             code="HLO401",
             hint="tuple parameters are flattened in order: one input per array",
         )
@@ -306,7 +309,7 @@ def checked(module: Module, inputs: Sequence[Any], shapes: Sequence[Shape] | Non
 
 
 def checked_array(number: int, shape: Shape, given: Any) -> Array:
-    """One input as `checked` gives it."""
+    """One input, checked and converted as `checked` does."""
     dtype = shape.type.dtype
     if type(given) is np.ndarray and given.dtype == dtype and given.shape == shape.dimensions:
         return given
@@ -321,7 +324,7 @@ def checked_array(number: int, shape: Shape, given: Any) -> Array:
             array = np.asarray(given)
             array = array if hasattr(given, "__array__") else array.astype(dtype)
         except (TypeError, ValueError) as fault:
-            raise EvaluationError(f"in{number} is no array of {shape.type}: {fault}", code="HLO401") from fault
+            raise EvaluationError(f"in{number} is not an array of {shape.type}: {fault}", code="HLO401") from fault
     if array.dtype != dtype or not _fits(array.shape, shape):
         expected = f"{shape.type}[{','.join(map(str, shape.dimensions))}]"
         raise EvaluationError(
@@ -332,17 +335,17 @@ def checked_array(number: int, shape: Shape, given: Any) -> Array:
 
 
 def as_numpy(given: Any) -> Array:
-    """An array of any library on the host."""
+    """Any library's array as a NumPy array on the host."""
     return np.asarray(given.get() if _is_of_cupy(given) else given)
 
 
 def _is_of_cupy(given: Any) -> bool:
-    """Whether it is an array of CuPy, which makes no NumPy array of its own accord."""
+    """Whether it is a CuPy array, which does not convert to NumPy implicitly."""
     return not isinstance(given, np.ndarray) and hasattr(given, "__cuda_array_interface__") and hasattr(given, "get")
 
 
 def _fits(sizes: tuple[int, ...], shape: Shape) -> bool:
-    """The declared sizes; in a dynamic dimension any size within the bound."""
+    """Whether sizes equal the declared ones; in a dynamic dimension, are within the bound."""
     if sizes == shape.dimensions:
         return True
     open_ = shape.dynamic or (False,) * shape.rank
@@ -352,26 +355,27 @@ def _fits(sizes: tuple[int, ...], shape: Shape) -> bool:
 
 
 def is_raw(element_type: ElementType) -> bool:
-    """Whether files hold the type as raw bits because NumPy itself lacks it."""
+    """Whether files store the type as raw bits because NumPy lacks it."""
     return element_type.dtype.kind == "V" or element_type.dtype.isbuiltin != 1
 
 
 def raw_dtype(element_type: ElementType) -> DType:
-    """The unsigned type of a value's raw bits."""
+    """The unsigned integer type that stores an element's raw bits."""
     return np.dtype(f"uint{element_type.dtype.itemsize * 8}")
 
 
 def module_inputs(module: Module, seed: int = 0, *, device: int = 0, style: Style = PLAIN) -> list[Array]:
-    """Inputs for the entry, the same for the same seed (and simulated device, and style): what everything that reads them likes to be given, see
-    `hlo_opt.ops.wishes`; else normal floats, small integers, coins. Raises EvaluationError (HLO401) for a parameter whose size is open.
+    """Random inputs for the entry that suit the operations that read them (see `hlo_opt.ops.wishes`).
+
+    Determined by seed, simulated device and style. Raises EvaluationError (HLO401) for a parameter of unbounded size.
     """
     for parameter in module.entry.parameters:
         if any(size < 0 for leaf in parameter.shape.leaves() for size in leaf.dimensions):
             raise EvaluationError(
-                f"nothing can be drawn for parameter {parameter.name}: {parameter.shape.without_layout()} is of any size",
+                f"cannot draw parameter {parameter.name}: {parameter.shape.without_layout()} has no bound",
                 code="HLO401",
                 span=module.span(parameter),
-                hint="give the inputs",
+                hint="pass the inputs",
             )
     parts = [seed, device, style.number] if style.number else [seed, device] if device else seed
     generator = np.random.default_rng(parts)

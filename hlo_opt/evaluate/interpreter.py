@@ -35,27 +35,28 @@ from hlo_opt.ops.spec import Device, OnlyDevice
 from hlo_opt.ops.values import Value
 
 DEEPEST = 100
-"""Computations that call each other deeper than this are refused: each level takes a few Python frames."""
+"""The deepest nesting of calls; each level takes a few Python frames."""
 
 
 class Stopped(BaseException):
-    """Ends a run from outside; no error, and nothing that a face could take for one of its own."""
+    """Ends a run from outside. Not an Exception, so that no handler mistakes it for a fault."""
 
 
 def endless(loop: Instruction, done: int, steps: int, most: int) -> EvaluationError:
-    """The error of a loop that has done some iterations and asks for one more, when all loops together have taken as many as they may."""
+    """The error of a loop that would exceed the limit on iterations of all loops together."""
     others = "" if steps == done else f" ({steps} with those of other loops)"
     return error(
         loop,
         f"the loop goes on after {done} iterations{others}; the loops of a run may take {most}",
-        hint="it may never end; --max-steps N (in Python max_steps) sets how many iterations all loops may take together",
+        hint="it may never end; --max-steps N (in Python max_steps) sets how many iterations all loops may take "
+        "together",
         code="HLO402",
     )
 
 
 @dataclass(slots=True)
 class RunningLoop:
-    """A loop of a run, and the iterations that it has done."""
+    """A loop in progress, and its number of completed iterations."""
 
     interpreter: Interpreter
     instruction: Instruction
@@ -72,19 +73,20 @@ class RunningLoop:
 
 
 _FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, ShapeError, TypeError, ValueError)
-"""What a face raises for operands or attributes that do not fit; malformed modules get this far when nobody verified them."""
+"""Exceptions of an evaluator for operands or attributes that do not fit, as in modules that nobody verified."""
 
 
 class Interpreter:
-    """Evaluates computations. One interpreter can be used for many calls; it keeps the compiled form of each computation.
+    """Evaluates computations. It can be called many times, and caches the compiled form of each computation.
 
-    watch        is called with an `Event` for every evaluation, in order
-    max_steps    how many iterations all loops may take together; None: any number
-    device       the device to play; None: the only one
-    effects      answers what the module does not say, such as random draws: see `hlo_opt.evaluate.program`; None: that is an error
-    change       is called with every value, before anybody reads it, and gives the one to go on with; not with those of parameters
+    watch      called with an `Event` for every evaluation, in order
+    max_steps  the most iterations of all loops together; None: no limit
+    device     the simulated device; None: the only one
+    effects    supplies values that the module does not define, such as random draws (`hlo_opt.evaluate.program`); None:
+               these are errors
+    change     called with every value, except of parameters, before it is read; returns the value to continue with
 
-    Set `stopped` from another thread to end a run at its next call of a computation, with `Stopped`.
+    Set `stopped` from another thread to end a run with `Stopped` at its next call of a computation.
     """
 
     def __init__(
@@ -112,7 +114,8 @@ class Interpreter:
         self._widened: dict[Computation, Computation] = {}
 
     def call(self, computation: Computation, arguments: Sequence[Value]) -> Value:
-        """The value of the root. Raises EvaluationError for operations without meaning here, and where a limit is passed."""
+        """The value of the root. Raises EvaluationError for an operation that cannot be evaluated, and where a limit is
+        exceeded."""
         program = self.program(computation)
         if self._depth:
             return self._run(program, computation, arguments)
@@ -121,7 +124,7 @@ class Interpreter:
 
     @contextlib.contextmanager
     def loop(self, instruction: Instruction) -> Iterator[RunningLoop]:
-        """Counts the iterations of a loop while it runs."""
+        """Counts the iterations of a loop while entered."""
         running = RunningLoop(self, instruction)
         self.loops.append(running)
         try:
@@ -139,14 +142,16 @@ class Interpreter:
         return program
 
     def widened(self, reducer: Computation) -> Computation:
-        """The reducer of a wide fold: see `hlo_opt.ops.reduction.reducers`."""
+        """The reducer that accumulates in a wider type: see `hlo_opt.ops.reduction.reducers`."""
         if reducer not in self._widened:
             self._widened[reducer] = widened(reducer)
         return self._widened[reducer]
 
     def map_elements(self, computation: Computation, arguments: Sequence[Value], *, wide: bool = False) -> list[Value]:
-        """A computation over scalars applied to arrays of one shape, element by element: one array per leaf of its root. `wide`: as the reducer of a wide
-        fold (`hlo_opt.ops.reduction.reducers`)."""
+        """Apply a computation over scalars to arrays of one shape, elementwise. Returns one array per leaf of its root.
+
+        `wide`: accumulate in a wider type (`hlo_opt.ops.reduction.reducers`).
+        """
         if wide:
             computation = self.widened(computation)
         if computation not in self._elementwise:
@@ -157,15 +162,15 @@ class Interpreter:
         sizes = np.broadcast_shapes(*(a.shape for a in arrays))
         leaves = list(computation.root.shape.leaves())
         if program is not None:
-            made = map(np.asarray, _leaves(self._run(program, computation, arguments)))
-            return [m if m.shape == sizes else np.broadcast_to(m, sizes) for m in made]
-        found: list[Array] = [np.empty(sizes, leaf.type.dtype) for leaf in leaves]
+            results = map(np.asarray, _leaves(self._run(program, computation, arguments)))
+            return [m if m.shape == sizes else np.broadcast_to(m, sizes) for m in results]
+        outputs: list[Array] = [np.empty(sizes, leaf.type.dtype) for leaf in leaves]
         spread = [np.broadcast_to(a, sizes) for a in arrays]
         for position in np.ndindex(*sizes):
             value = self.call(computation, [a[position] for a in spread])
-            for target, element in zip(found, _leaves(value), strict=True):
+            for target, element in zip(outputs, _leaves(value), strict=True):
                 target[position] = element
-        return [*found]
+        return [*outputs]
 
     def _run(self, program: Program, computation: Computation, arguments: Sequence[Value]) -> Value:
         if self.stopped:
@@ -206,7 +211,7 @@ class Interpreter:
         return self.watch is not None or self.effects is not None or self.change is not None
 
     def _watched(self, program: Program, computation: Computation, values: list[Value]) -> None:
-        """As the plain loop, with somebody who watches, who changes values, or who answers for what the module does not say."""
+        """Run the steps with watchers, changes and effects."""
         watch, device = self.watch, self.device.number
         loops = tuple((loop.instruction, loop.done) for loop in self.loops)
         for parameter in computation.parameters if watch is not None else ():
@@ -219,11 +224,11 @@ class Interpreter:
             try:
                 if self.effects is not None and is_answered(step.instruction):
                     iterations = tuple(done for _, done in loops)
-                    made = self.effects(
+                    result = self.effects(
                         Occurrence(step.instruction, operands, tuple(self.callers[:-1]), iterations, device)
                     )
                 else:
-                    made = step.evaluate(self, step.instruction, operands)
+                    result = step.evaluate(self, step.instruction, operands)
             except _FAULTS as fault:
                 raise error(step.instruction, _said(fault)) from fault
             except EvaluationError as fault:
@@ -231,16 +236,16 @@ class Interpreter:
             finally:
                 self.callers.pop()
             if self.change is not None:
-                made = self.change(step.instruction, operands, made)
-            values[step.slot] = made
+                result = self.change(step.instruction, operands, result)
+            values[step.slot] = result
             if watch is not None:
-                watch(Event(step.instruction, operands, made, loops, device))
+                watch(Event(step.instruction, operands, result, loops, device))
             for slot in step.frees:
                 values[slot] = ()
 
 
 def _leaves(value: Value) -> list[Value]:
-    """The arrays of a value that may be a tuple of arrays."""
+    """The arrays of a value, tuples flattened."""
     if not isinstance(value, tuple):
         return [value]
     return [leaf for element in value for leaf in _leaves(element)]
@@ -268,18 +273,23 @@ def evaluate(
 ) -> list[Array]:
     """The entry's results, tuples flattened in order.
 
-    A module for several devices (`replica_count`, `num_partitions`) is run on the first of them, alone: its number is 0, groups hold nobody else, and what nobody sends is zero. A DeviceWarning (HLO406)
-    says so where that matters; `evaluate_devices` runs all.
+    A module for several devices (`replica_count`, `num_partitions`) runs on the first one alone: its number is 0,
+    groups hold nobody else, and values from others are zero. Where that matters, a DeviceWarning (HLO406) says so;
+    `evaluate_devices` runs all devices.
 
     inputs        one array per array of the entry's parameters, tuples flattened in order
-    watch         called with an `Event` for every evaluation: the operands' values, the value, and the iterations of the loops around
-    check_nans    stop where the first NaN is born: see `hlo_opt.evaluate.nans`
-    max_steps     how many iterations all loops may take together; None: any number
-    memory_limit  bytes that the run may hold at once, inputs and outputs included, found before anything is computed; None: any number
-    effects       answers what the module does not say, such as random draws: see `hlo_opt.evaluate.program`; None: that is an error
-    elided        what constants are that the text leaves out (`{...}`): `zeros`, `random`, the name of an npz file or arrays by the constants' names; None: such a module is not run
-    Raises EvaluationError for inputs that do not fit (HLO401), an operation without meaning here (HLO400), a limit passed (HLO402), a constant without a value (HLO407); CheckError for a NaN
-    that was looked for (HLO720).
+    watch         called with an `Event` for every evaluation: operands, value, and iterations of the enclosing loops
+    check_nans    stop at the operation that makes the first NaN: see `hlo_opt.evaluate.nans`
+    max_steps     the most iterations of all loops together; None: no limit
+    memory_limit  the most bytes that the run may hold at once, inputs and outputs included; checked before anything is
+                  computed; None: no limit
+    effects       supplies values that the module does not define, such as random draws (`hlo_opt.evaluate.program`);
+                  None: these are errors
+    elided        values of elided constants (`{...}`): `zeros`, `random`, the path of an npz file or arrays by constant
+                  name; None: a module with such constants is an error
+
+    Raises EvaluationError for inputs that do not fit (HLO401), an operation that cannot be evaluated (HLO400), an
+    exceeded limit (HLO402), a constant without a value (HLO407); CheckError for a NaN under `check_nans` (HLO720).
     """
     module = with_values(module, elided)
     warn_of_one_device(module)

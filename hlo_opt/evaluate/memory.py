@@ -1,7 +1,9 @@
-"""How many bytes a run will hold at once, told before anything is allocated: who owns which memory, and how long it lives.
+"""The peak memory of a run, computed before anything is allocated: who owns which buffer, and how long it lives.
 
-A value is a list of leaves, one per array of its shape, and a leaf names the buffers whose memory it uses: its own, or those of the values that it is a view
-of. A buffer lives as long as a value that uses it. Parameters are buffers of the caller; so is what a computation returns as it got it."""
+A value is a list of leaves, one per array of its shape. A leaf names the buffers that it uses: its own, or those of the
+values that it is a view of. A buffer lives as long as a value that uses it. Parameters are the caller's buffers, and so
+is any parameter that a computation returns unchanged.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from hlo_opt.ops.strides import Strides, row_major
 
 
 def scratch_bytes(instruction: Instruction, inner: int) -> int:
-    """Bytes besides operands and result. `inner` is what one run of a called scalar computation takes (a reducer, a comparator)."""
+    """Bytes besides operands and result. `inner` is the peak of one run of a called scalar computation (reducer,
+    comparator)."""
     spec = find(instruction.opcode)
     if spec is not None and isinstance(spec.evaluate, Evaluation):
         return _elementwise(instruction, spec.evaluate)
@@ -29,25 +32,25 @@ def scratch_bytes(instruction: Instruction, inner: int) -> int:
 
 
 def _elementwise(instruction: Instruction, evaluation: Evaluation) -> int:
-    """Widened operands, the result before it is rounded, and as much again for a meaning of several steps."""
+    """Bytes of widened operands and the unrounded result; twice the result's more for an evaluator of several steps."""
     if not instruction.shape.is_array or direct(instruction) is not None or evaluation.precision == "own":
         return 0
     further = evaluation.precision == "f64"
-    found = 0
+    total = 0
     for shape in arrays(instruction):
         wide = wide_bytes(shape.type, further=further)
         if wide != shape.type.bytes or shape.type.bits < 8:
-            found += count(shape) * wide
+            total += count(shape) * wide
     own = instruction.shape.type
     wide = wide_bytes(own, further=further)
     if wide != own.bytes or own.bits < 8:
-        found += count(instruction.shape) * wide
-    return found if evaluation.one_step else found + 2 * count(instruction.shape) * max(wide, 4)
+        total += count(instruction.shape) * wide
+    return total if evaluation.one_step else total + 2 * count(instruction.shape) * max(wide, 4)
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One array: the buffers that it uses (number n of the parameters' arrays is -1 - n) and how it lies in them."""
+    """One array: the buffers it uses (array n of the parameters is -1 - n) and its strides in them."""
 
     buffers: frozenset[int] = frozenset()
     strides: Strides = None
@@ -58,12 +61,12 @@ Value = tuple[Leaf, ...]
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Of one run of a computation, without its arguments.
+    """The memory of one run of a computation, without its arguments.
 
-    peak     the most bytes alive at once, scratch memory of NumPy's included
-    at       the instruction where that is; None where nothing is made
+    peak     the most bytes alive at once, NumPy's scratch memory included
+    at       the instruction of the peak; None where nothing is allocated
     results  the leaves of the root
-    sizes    bytes of the buffers that they use and that are no parameter's
+    sizes    bytes of the buffers that they use, other than parameters
     """
 
     peak: int
@@ -74,14 +77,14 @@ class Footprint:
 
 def footprints(computation: Computation, program_of: Callable[[Computation], Program]) -> dict[Computation, Footprint]:
     """The footprints of a computation and of all that it calls."""
-    found: dict[Computation, Footprint] = {}
+    by_computation: dict[Computation, Footprint] = {}
     for called in _callees_first(computation):
-        found[called] = _Run(program_of(called), called, found).footprint()
-    return found
+        by_computation[called] = _Run(program_of(called), called, by_computation).footprint()
+    return by_computation
 
 
 def _callees_first(computation: Computation) -> list[Computation]:
-    """The computation and all that it calls, in any depth, each after what it calls itself."""
+    """The computation and all that it calls, transitively, callees first."""
     order: list[Computation] = []
     entered: set[Computation] = set()
     todo = [(computation, False)]
@@ -97,13 +100,13 @@ def _callees_first(computation: Computation) -> list[Computation]:
 
 
 def bytes_of(shape: Shape) -> int:
-    """Bytes that NumPy takes for a value of the shape; tokens and sizes that are open count as none."""
+    """Bytes of a value in NumPy; tokens and unbounded sizes count as 0."""
     return sum(max(0, leaf.byte_size) for leaf in shape.leaves() if leaf.is_array)
 
 
 @dataclass
 class _Run:
-    """Follows a program step by step."""
+    """Tracks memory through the steps of a program."""
 
     program: Program
     computation: Computation
@@ -137,7 +140,7 @@ class _Run:
         return Footprint(self.peak, self.at, results, {b: self.sizes[b] for b in sorted(used)})
 
     def made(self, step: Step, operands: Sequence[Value], shapes: Sequence[Shape]) -> Value:
-        """The value of a step; its own memory and what it takes on the way count for the peak."""
+        """The value of a step. Its memory, and its scratch memory, count towards the peak."""
         instruction = step.instruction
         opcode, shape = instruction.opcode, instruction.shape
         spec = find(opcode)
@@ -176,7 +179,7 @@ class _Run:
         return scratch_bytes(instruction, inner)
 
     def mark(self, more: int, at: Instruction) -> None:
-        """So many bytes are taken on top of what is alive."""
+        """Record a momentary use of `more` bytes besides what is alive."""
         if self.alive + more > self.peak:
             self.peak, self.at = self.alive + more, at
 
@@ -185,7 +188,7 @@ class _Run:
         return len(self.sizes) - 1
 
     def fresh(self, instruction: Instruction, scratch: int) -> Value:
-        """New memory for every array, while `scratch` bytes are taken besides."""
+        """Newly allocated arrays, while `scratch` bytes are in use."""
         leaves = list(instruction.shape.leaves())
         self.mark(bytes_of(instruction.shape) + scratch, instruction)
         return tuple(
@@ -194,52 +197,53 @@ class _Run:
         )
 
     def line(self, instruction: Instruction) -> Value:
-        """An iota is one line of numbers, seen again and again."""
+        """An iota is stored as one line of numbers, broadcast by strides."""
         shape, along = instruction.shape, instruction.value("iota_dimension", 0)
         along = along if isinstance(along, int) else 0
         count = max(0, shape.dimensions[along])
-        self.mark(count * (shape.type.bytes + 8), instruction)  # counted in 64 bits first
+        self.mark(count * (shape.type.bytes + 8), instruction)  # NumPy counts in 64 bits first
         strides = tuple(int(d == along) for d in range(shape.rank))
         return (Leaf(frozenset({self.buffer(count * shape.type.bytes)}), strides),)
 
     def returned(self, inner: Footprint, arguments: Sequence[Leaf]) -> Value:
-        """What a computation gives its caller: its own buffers are the caller's from now on."""
+        """A computation's result in its caller, which owns the new buffers from now on."""
         own = {b: self.buffer(size) for b, size in inner.sizes.items()}
         return tuple(Leaf(_mapped(leaf, own, arguments), leaf.strides) for leaf in inner.results)
 
     def loop(self, instruction: Instruction, state: Value) -> Value:
-        """While the body makes the next state, its own one and the first one are alive. What the body hands on as it is stays where it was."""
+        """While the body computes the next state, the current and the initial state are alive. Elements it passes
+        through stay in place."""
         condition, body = (self.known[instruction.called_by(n)] for n in ("condition", "body"))
-        made: list[Leaf] = []
+        leaves: list[Leaf] = []
         carried, charged = 0, set[int]()
         for number, (leaf, own, shape) in enumerate(zip(body.results, state, instruction.shape.leaves(), strict=True)):
             if leaf.buffers == {-1 - number}:
-                made.append(own)
+                leaves.append(own)
                 continue
             new = {b for b in leaf.buffers if b >= 0}
             size = sum(body.sizes[b] for b in sorted(new - charged)) if new else bytes_of(shape)
             charged |= new
             carried += size
-            made.append(Leaf(frozenset({self.buffer(size)}), leaf.strides))
+            leaves.append(Leaf(frozenset({self.buffer(size)}), leaf.strides))
         inner = max(condition, body, key=lambda f: f.peak)
         self.mark(carried + inner.peak, inner.at or instruction)
-        return tuple(made)
+        return tuple(leaves)
 
     def choice(self, instruction: Instruction, operands: Sequence[Value]) -> Value:
-        """As much as the branch that takes most."""
+        """A conditional counts as its most expensive branch."""
         called = [c for value in branches(instruction) for c in value.computations]
-        found = [self.known[c] for c in called]
-        largest = max(found, key=lambda f: f.peak)
+        callees = [self.known[c] for c in called]
+        largest = max(callees, key=lambda f: f.peak)
         self.mark(largest.peak, largest.at or instruction)
-        shared = self.buffer(max(sum(f.sizes.values()) for f in found))
-        made = []
-        for number in range(len(found[0].results)):
+        shared = self.buffer(max(sum(f.sizes.values()) for f in callees))
+        leaves = []
+        for number in range(len(callees[0].results)):
             used: frozenset[int] = frozenset()
-            for footprint, argument in zip(found, operands[1:], strict=True):
+            for footprint, argument in zip(callees, operands[1:], strict=True):
                 own = dict.fromkeys(footprint.sizes, shared)
                 used |= _mapped(footprint.results[number], own, argument)
-            made.append(Leaf(used))
-        return tuple(made)
+            leaves.append(Leaf(used))
+        return tuple(leaves)
 
     def hold(self, value: Value) -> None:
         for leaf in value:
@@ -257,10 +261,10 @@ class _Run:
 
 
 def _mapped(leaf: Leaf, own: Mapping[int, int], arguments: Sequence[Leaf]) -> frozenset[int]:
-    found: set[int] = set()
+    buffers: set[int] = set()
     for b in leaf.buffers:
-        found |= {own[b]} if b >= 0 else arguments[-1 - b].buffers
-    return frozenset(found)
+        buffers |= {own[b]} if b >= 0 else arguments[-1 - b].buffers
+    return frozenset(buffers)
 
 
 def _element(value: Value, shape: Shape, index: int) -> Value:
@@ -271,22 +275,22 @@ def _element(value: Value, shape: Shape, index: int) -> Value:
 
 
 SHARE = 0.8
-"""The part of the machine's memory that a run may take by default."""
+"""The share of the machine's memory that a run may take by default."""
 
 _DRAWN = 16
-"""Bytes per element while random inputs are drawn: in f64, and once more on the way to their type."""
+"""Bytes per element while random inputs are drawn: once in f64, once while converted to their type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The most bytes that are alive at once, and at which instruction; None where nothing is made."""
+    """The most bytes alive at once, and the instruction where that is; None where nothing is allocated."""
 
     bytes: int
     at: Instruction | None
 
 
 def default_limit() -> int | None:
-    """80 % of the machine's memory in bytes; None where the system does not tell."""
+    """80 % of the machine's memory in bytes; None where the system does not report it."""
     try:
         return int(SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, OSError, ValueError):
@@ -294,7 +298,7 @@ def default_limit() -> int | None:
 
 
 def sized(number: int) -> str:
-    """Bytes for people: `3.5 GiB (3758096384 bytes)`."""
+    """A byte count for people: `3.5 GiB (3758096384 bytes)`."""
     value, unit = float(number), 0
     names = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
     while value >= 1024 and unit < len(names) - 1:
@@ -319,12 +323,12 @@ def drawing_bytes(module: Module) -> int:
 
 
 def peak_of(computation: Computation, program_of: Callable[[Computation], Program]) -> Peak:
-    """What a run of the computation holds on top of its arguments; its results count twice at the end, where the caller gets copies."""
-    found = footprints(computation, program_of)[computation]
-    copied = sum(found.sizes.values()) + bytes_of(computation.root.shape)
-    if copied > found.peak:
+    """The peak of a run besides its arguments. Results count twice at the end, when the caller gets copies."""
+    footprint = footprints(computation, program_of)[computation]
+    copied = sum(footprint.sizes.values()) + bytes_of(computation.root.shape)
+    if copied > footprint.peak:
         return Peak(copied, computation.root)
-    return Peak(found.peak, found.at)
+    return Peak(footprint.peak, footprint.at)
 
 
 def check_memory(
@@ -337,13 +341,13 @@ def check_memory(
     drawn: bool = False,
     program_of: Callable[[Computation], Program] = compile_computation,
 ) -> None:
-    """Raises EvaluationError (HLO402) where a run of the module would hold more bytes than the limit (None: any number). Nothing is allocated here.
+    """Raises EvaluationError (HLO402) where a run of the module would exceed `limit` bytes (None: no limit).
 
-    devices  how many devices run it at the same time, each with values of its own
-    inputs   bytes of all inputs, of all devices; None: those of the parameters, for each device
-    beside   bytes that the caller holds meanwhile
-    program_of  the compiled form of a computation, for those who have it
-    drawn    whether the inputs will be drawn at random, which takes more than they do
+    devices     the number of devices that run at the same time, each with its own values
+    inputs      bytes of all devices' inputs; None: those of the parameters, per device
+    beside      bytes that the caller holds meanwhile
+    drawn       whether inputs are drawn at random, which takes more than they do
+    program_of  the compiled form of a computation, where the caller caches it
     """
     if limit is None:
         return
@@ -356,7 +360,8 @@ def check_memory(
 
 
 def refuse_more(peak: Peak, limit: int, *, devices: int = 1, inputs: int | None = None) -> None:
-    """Raises EvaluationError (HLO402) for a run, on so many devices, whose peak is above the limit. `inputs` says how many of the bytes are inputs."""
+    """Raises EvaluationError (HLO402) where a peak exceeds the limit. `inputs` is the number of its bytes that are
+    inputs."""
     if peak.bytes <= limit:
         return
     times = f" on {devices} devices" if devices > 1 else ""
@@ -371,7 +376,8 @@ def refuse_more(peak: Peak, limit: int, *, devices: int = 1, inputs: int | None 
 
 
 def check_drawing(module: Module, limit: int | None, *, devices: int = 1) -> None:
-    """Raises EvaluationError (HLO402) where drawing random inputs for all devices would take more bytes than the limit (None: any number)."""
+    """Raises EvaluationError (HLO402) where drawing inputs for all devices would exceed `limit` bytes (None: no
+    limit)."""
     most = (devices - 1) * inputs_bytes(module) + drawing_bytes(module)
     if limit is not None and most > limit:
         times = f" for {devices} devices" if devices > 1 else ""

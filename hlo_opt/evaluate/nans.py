@@ -1,9 +1,9 @@
-"""What somebody who watches a run sees, every evaluation of an instruction with where in the loops it happened; and a watcher that finds where the first NaN is born.
+"""Events of a watched run, and a watcher that finds the operation that makes the first NaN.
 
-The check stops at the first value that holds a NaN which is not a constant's. A module may carry NaN constants on purpose (as padding, or for the branch of
-a select that is rarely taken); they are nobody's fault as long as they are only moved, and count from the operation that makes something of them, or takes
-them into its result. An input that holds a NaN stops the run before anything is computed. Infinities do not: masks are made of them. Where a NaN was made of
-one, the ranges of the operands show it.
+The check stops at the first value with a NaN that does not come from a constant. A module may hold NaN constants on
+purpose (as padding, or for a branch of a select that is rarely taken). They are ignored as long as they are only moved,
+and reported at the operation that computes with them. An input with a NaN stops the run before anything is computed.
+Infinities are allowed, since masks use them; where one led to the NaN, the operands' ranges show it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from hlo_opt.text.frames import source_location
 class Event:
     """One evaluation of one instruction.
 
-    operands  the operands' values, in order; none for a parameter
-    value     an array, a NumPy scalar, or a tuple of such
-    loops     the loops that run, the outermost first, each with the iterations that it has done
+    operands  the operands' values, in order; empty for a parameter
+    value     an array, a NumPy scalar, or a tuple of these
+    loops     the enclosing loops, outermost first, each with its number of completed iterations
     device    the simulated device, from 0
     """
 
@@ -40,26 +40,26 @@ class Event:
     device: int
 
     def place(self) -> str:
-        """Where it happened, in words: the computation, the iteration of each loop (from 0, the outermost first). Names are as the text has them."""
+        """Where it happened, in words: computation, then iteration of each loop (from 0, outermost first)."""
         parent = self.instruction.parent
-        found = [] if parent is None else [parent.name]
-        found += [f"iteration {done} of {loop.name}" for loop, done in self.loops]
-        return ", ".join(found)
+        parts = [] if parent is None else [parent.name]
+        parts += [f"iteration {done} of {loop.name}" for loop, done in self.loops]
+        return ", ".join(parts)
 
 
 Watcher = Callable[[Event], None]
 Change = Callable[[Instruction, Sequence[Value], Value], Value]
-"""Puts another value in the place of one that was computed; it is given the instruction, its operands' values and that value."""
+"""Called with an instruction, its operands' values and its value; returns the value to continue with."""
 
 
 def watching(*watchers: Watcher | None) -> Watcher | None:
-    """One watcher for several; None where there are none."""
-    found = [w for w in watchers if w is not None]
-    if len(found) < 2:
-        return found[0] if found else None
+    """One watcher that calls several; None for none."""
+    active = [w for w in watchers if w is not None]
+    if len(active) < 2:
+        return active[0] if active else None
 
     def tell(event: Event) -> None:
-        for watcher in found:
+        for watcher in active:
             watcher(event)
 
     return tell
@@ -67,14 +67,14 @@ def watching(*watchers: Watcher | None) -> Watcher | None:
 
 CODE = "HLO720"
 _MOVES = frozenset({"convert", "copy"})
-"""What hands numbers on besides the operations that only move them."""
+"""Operations besides those that `moves_data` that pass NaNs through."""
 
 
 class NanCheck:
-    """Watches a run and raises CheckError (HLO720) at the first NaN.
+    """A watcher that raises CheckError (HLO720) at the first NaN.
 
-    The error says which instruction made it, where in the loops, how many elements and the first of them, the operands with their ranges, and the source line of
-    the Python program where the dump has it.
+    The error names the instruction, its place in the loops, the number of NaNs and the first one, the operands with
+    their ranges, and the Python line where the dump has it.
     """
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class NanCheck:
             and instruction.literal is None
             and instruction.parameter_number is None
         ):
-            return  # what it hands on has been looked at where it was made
+            return  # its value was checked where it was computed
         if instruction.parameter_number is not None and not _is_input(instruction):
             return
         for leaf in _leaves(event.value):
@@ -134,7 +134,7 @@ def _array(leaf: Value) -> Array:
 
 
 def nan_mask(leaf: Value) -> Array | None:
-    """Which elements are NaN; None for types that have none."""
+    """Which elements are NaN; None for types without NaN."""
     array = _array(leaf)
     if array.dtype.kind in "biu":
         return None
@@ -145,13 +145,13 @@ def nan_mask(leaf: Value) -> Array | None:
 
 
 def has_nan(leaf: Value) -> bool:
-    """Whether one element is NaN."""
+    """Whether any element is NaN."""
     mask = nan_mask(leaf)
     return mask is not None and bool(mask.any())
 
 
 def value_range(leaf: Value) -> str:
-    """Least and greatest of the elements that are no NaN, with the number of those that are: `[-inf, 3.5], 2 NaN`."""
+    """The range of the elements other than NaN, and the number of NaNs: `[-inf, 3.5], 2 NaN`."""
     array = _array(leaf)
     if not array.size:
         return "no elements"
@@ -165,8 +165,8 @@ def value_range(leaf: Value) -> str:
             array = np.abs(array)
         elif array.dtype.kind != "f" or array.dtype.itemsize < 4:
             array = array.astype(np.float32)
-        told = f"[{array.min():.6g}, {array.max():.6g}]"
-        return f"{told}, {count} NaN" if count else told
+        bounds = f"[{array.min():.6g}, {array.max():.6g}]"
+        return f"{bounds}, {count} NaN" if count else bounds
     if array.dtype.kind == "b":
         return f"{int(array.sum())} of {array.size} true"
     wide = array.astype(np.int64) if array.dtype.itemsize < 8 else array
@@ -196,10 +196,10 @@ def _born(event: Event, leaf: Value) -> CheckError:
 
 
 def _operands(instruction: Instruction, event: Event) -> str:
-    """The operands with their ranges."""
-    told = []
+    """The operands with their ranges, in words."""
+    texts = []
     for operand, value in zip(instruction.operands, event.operands, strict=False):
         leaves = list(_leaves(value))
         ranges = " and ".join(value_range(v) for v in leaves[:4])
-        told.append(f"{operand.name} in {ranges}" if leaves else operand.name)
-    return "its operands are " + "; ".join(told[:8]) if told else ""
+        texts.append(f"{operand.name} in {ranges}" if leaves else operand.name)
+    return "its operands are " + "; ".join(texts[:8]) if texts else ""

@@ -1,7 +1,7 @@
-"""A computation made ready to run: a flat list of steps over numbered slots, without what the root does not need.
+"""A computation compiled for evaluation: a flat list of steps over numbered slots, without dead instructions.
 
-Of some operations a module does not show the value, or the act: random draws, transfers from and to the host, custom calls that nobody knows. Evaluating one is an error, unless
-somebody plays the world outside: he is told of each occurrence of such an instruction in a run, and gives its value.
+The module does not define the value or effect of some operations: random draws, host transfers, unknown custom calls.
+Evaluating one is an error, unless the caller passes `effects`, which gets each occurrence and returns its value.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from hlo_opt.ops.values import Value, parts
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """One run of an instruction that the world outside answers.
+    """One execution of an instruction that `effects` answers.
 
-    operands    the operands' values, in order: arrays, tuples of such, and empty tuples for tokens
-    callers     the instructions whose computations it runs in, the outermost first; none in the entry
-    iterations  how many iterations the loops around it have done, the outermost first
+    operands    the operands' values, in order: arrays, tuples, and empty tuples for tokens
+    callers     the instructions in whose computations it runs, outermost first; empty in the entry
+    iterations  completed iterations of the enclosing loops, outermost first
     device      the simulated device, from 0
     """
 
@@ -40,12 +40,12 @@ class Occurrence:
 
 
 Effects = Callable[[Occurrence], Any]
-"""Answers an occurrence: with an array of the instruction's shape and type, a tuple for a tuple, an empty one for a token."""
+"""Answers an occurrence with an array of the instruction's shape and type, a tuple, or () for a token."""
 
 
 def is_answered(instruction: Instruction) -> bool:
-    """Whether the world outside gives the instruction's value: its op has none of its own, it is a custom call that says that it has a side effect,
-    or one whose target nobody knows."""
+    """Whether `effects` answers the instruction: an op with side effects that the table cannot evaluate, a custom call
+    with side effects, or one with an unknown target."""
     if instruction.opcode == "custom-call":
         return says_side_effect(instruction) or not is_known(instruction)
     spec = find(instruction.opcode)
@@ -56,28 +56,28 @@ def is_answered(instruction: Instruction) -> bool:
 
 
 class Acting:
-    """Tells which instructions must run although nobody asks for their value: those that the world outside answers, and calls of computations that hold
-    any."""
+    """Finds the instructions that must run although nothing reads them: those that `effects` answers, and calls of
+    computations with such instructions."""
 
     def __init__(self) -> None:
         self._known: dict[Computation, bool] = {}
 
     def computation(self, computation: Computation) -> bool:
-        """Whether it holds one, or calls one that does."""
-        found = self._known.get(computation)
-        if found is None:
-            found = self._known[computation] = any(self.instruction(i) for i in computation.instructions)
-        return found
+        """Whether the computation has such an instruction, in any depth of calls."""
+        acts = self._known.get(computation)
+        if acts is None:
+            acts = self._known[computation] = any(self.instruction(i) for i in computation.instructions)
+        return acts
 
     def instruction(self, instruction: Instruction) -> bool:
         return is_answered(instruction) or any(self.computation(c) for c in instruction.called())
 
 
 def direct(instruction: Instruction) -> Evaluate | None:
-    """The NumPy function that does at once what an instruction's face does, or None where that must be asked.
+    """The NumPy function that replaces an instruction's evaluator without any wrapping; None where there is none.
 
-    A face widens, rounds and guards for every type; for f32, f64, the plain integers and pred the commonest operations need none of it, and loops over scalars spend their time in
-    exactly those.
+    Evaluators widen, round and guard for every type. The commonest operations on f32, f64, plain integers and pred need
+    none of that, and loops over scalars spend most of their time in them.
     """
     operands = instruction.operands
     if len(operands) != 2 or not all(o.shape.is_array for o in operands):
@@ -100,9 +100,9 @@ Evaluate = Callable[[Evaluator, Instruction, list[Value]], Value]
 
 @dataclass(slots=True)
 class Step:
-    """One instruction: its face, the slots of its operands, its own slot, and the slots that nothing needs afterwards.
+    """One instruction: its evaluator, the slots of its operands, its own slot, and the slots that are dead afterwards.
 
-    `is_taken` marks an element that is taken from where it went into its tuple: its value is that of the operand.
+    `is_taken` marks a get-tuple-element that reads directly what went into its tuple; its operand is that value.
     """
 
     instruction: Instruction
@@ -115,7 +115,7 @@ class Step:
 
 @dataclass(slots=True)
 class Program:
-    """`parameters` has the slot of each parameter by its number, -1 for one that nothing needs."""
+    """A compiled computation. `parameters` has the slot of each parameter by number, -1 for an unused one."""
 
     slots: int
     parameters: tuple[int, ...]
@@ -126,14 +126,14 @@ class Program:
 def error(
     instruction: Instruction, message: str, *, hint: str | None = None, code: str | None = None
 ) -> EvaluationError:
-    """An EvaluationError that names the instruction and, where the text is known, shows it."""
+    """An EvaluationError that names the instruction and, where the source is known, its position."""
     module = None if instruction.parent is None else instruction.parent.module
     span = None if module is None else module.span(instruction)
     return EvaluationError(f"{instruction.opcode} {instruction.name}: {message}", span=span, hint=hint, code=code)
 
 
 def placed(fault: EvaluationError, instruction: Instruction) -> EvaluationError:
-    """The error with the instruction's place in the text, where it has none of its own."""
+    """The error, with the instruction's position where it has none."""
     module = None if instruction.parent is None else instruction.parent.module
     if fault.span is None and module is not None:
         fault.span = module.span(instruction)
@@ -142,10 +142,10 @@ def placed(fault: EvaluationError, instruction: Instruction) -> EvaluationError:
 
 
 def compile_computation(computation: Computation, *, whole: bool = False, acting: Acting | None = None) -> Program:
-    """The steps of a computation in its own order. What does not lead to the root is left out, but for what is `acting` where somebody answers for
-    effects: without him evaluation has none.
+    """Compile a computation in its own order, without dead instructions.
 
-    `whole` keeps tuples that could be looked through, for those who watch every value.
+    `acting` keeps dead instructions with effects. `whole` keeps every tuple instead of forwarding elements, for
+    watchers of all values.
     """
     sources, taken = _sources(computation, whole, acting)
     order = [i for i in computation.instructions if i in sources]
@@ -181,7 +181,7 @@ def compile_computation(computation: Computation, *, whole: bool = False, acting
 
 
 def face(instruction: Instruction) -> Evaluate:
-    """The `evaluate` face of an instruction. Raises EvaluationError, when it is called, for operations without one."""
+    """The evaluator of an instruction. For an operation without one, it raises EvaluationError when called."""
     if instruction.opcode == "copy" and instruction.shape.is_tuple:
         return _same
     spec = find(instruction.opcode)
@@ -198,14 +198,14 @@ def face(instruction: Instruction) -> Evaluate:
 
 
 LARGEST = 1 << 36
-"""Bytes (64 GiB) above which no value is made: some systems promise memory that they do not have, and end the process when it is used."""
+"""Bytes (64 GiB) above which no value is allocated: some systems overcommit and kill the process on use."""
 
 
 def own_bytes(instruction: Instruction) -> int:
-    """Bytes that NumPy takes for the instruction's value."""
+    """Bytes of the instruction's value in NumPy, 0 where it is a view."""
     spec = find(instruction.opcode)
     if spec is not None and spec.view is not None:
-        return 0  # most of the time
+        return 0  # nearly always a view
     if held(instruction) is not None or taken_element(instruction) is not None:
         return 0
     return sum(leaf.byte_size for leaf in instruction.shape.leaves() if leaf.is_array)
@@ -216,7 +216,7 @@ def _too_large(evaluator: Evaluator, instruction: Instruction, values: list[Valu
 
 
 def _asynchronous(instruction: Instruction) -> Evaluate:
-    """The short spellings `X-start`, `X-update` and `X-done` of an operation that runs asynchronously; here it runs at once."""
+    """Evaluator of the sugared `X-start`, `X-update` and `X-done`, which run the operation synchronously."""
     part = instruction.opcode.rpartition("-")[2]
     if part == "update":
         return _same
@@ -241,7 +241,8 @@ def _refuse(evaluator: Evaluator, instruction: Instruction, values: list[Value])
 def _sources(
     computation: Computation, whole: bool, acting: Acting | None
 ) -> tuple[dict[Instruction, Sequence[Instruction]], set[Instruction]]:
-    """What every instruction that leads to the root, or acts, needs, and the elements of tuples that are taken from where they went into the tuple."""
+    """The operands that each live (or acting) instruction reads, and the elements forwarded from what went into their
+    tuple."""
     sources: dict[Instruction, Sequence[Instruction]] = {}
     taken: set[Instruction] = set()
     todo = [computation.root]
@@ -262,7 +263,7 @@ def _sources(
 
 
 def _origin(element: Instruction) -> tuple[Instruction, bool]:
-    """Where an element comes from: its value itself (True), or a tuple that holds it."""
+    """Where an element comes from: its value itself (True), or the tuple that holds it (False)."""
     source, index = element.operands[0], element.value("index", -1)
     elements = held(source)
     if elements is not None and isinstance(index, int) and 0 <= index < len(elements):
@@ -271,11 +272,11 @@ def _origin(element: Instruction) -> tuple[Instruction, bool]:
 
 
 _SAME = frozenset({"broadcast", "reshape", "copy", "transpose", "reverse"})
-"""On a scalar these give their operand."""
+"""Operations that return their operand unchanged on a scalar."""
 
 
 def compile_elementwise(computation: Computation) -> Program | None:
-    """The steps when the computation works on scalars only, so that arrays can go through it instead; None when it does not."""
+    """Compile a computation that works on scalars only, so that it can be applied to whole arrays; None for others."""
     program = compile_computation(computation)
     for step in program.steps:
         instruction = step.instruction
@@ -307,5 +308,5 @@ def _second(evaluator: Evaluator, instruction: Instruction, values: list[Value])
 
 
 def _mapped(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
-    made = evaluator.map_elements(next(instruction.called()), values)
-    return tuple(made) if instruction.shape.is_tuple else made[0]
+    results = evaluator.map_elements(next(instruction.called()), values)
+    return tuple(results) if instruction.shape.is_tuple else results[0]

@@ -1,4 +1,5 @@
-"""The ways that a run can go, and inputs that reach them: several draws, until all that a run of the module can do has been done, as far as inputs can be found that do it."""
+"""Which ways a run can take (branches, comparisons, clamps, ...), and draws of inputs that together take as many as
+possible."""
 
 from __future__ import annotations
 
@@ -26,13 +27,13 @@ from hlo_opt.ops.wishes import Bounds, is_special
 
 @dataclass(frozen=True)
 class Way:
-    """One way that an instruction can go. `words` finish the sentence that begins with the instruction's name: `is never true`."""
+    """One way that an instruction can go. `words` completes a sentence that begins with its name: `is never true`."""
 
     instruction: Instruction
     words: str
 
     def place(self) -> str:
-        """The name of the instruction, with the line of the text where it stands, if that is known."""
+        """The instruction's name, with its line in the text where that is known."""
         module = None if self.instruction.parent is None else self.instruction.parent.module
         span = None if module is None else module.span(self.instruction)
         return self.instruction.name if span is None else f"{self.instruction.name} (line {span.line})"
@@ -42,10 +43,10 @@ class Way:
 
 
 def ways_of(module: Module) -> dict[Instruction, set[str]]:
-    """The ways of all instructions whose value depends on the inputs, but for those that bounds of values shut."""
+    """The possible ways of all instructions that depend on the inputs, without those that value bounds exclude."""
     bounds = known_bounds(module)
     drawn = _drawn(module)
-    found = {}
+    by_instruction = {}
     for instruction in drawn:
         kind = _ways_at(instruction)
         if kind is None or instruction not in bounds:
@@ -54,8 +55,8 @@ def ways_of(module: Module) -> dict[Instruction, set[str]]:
         if any(o in drawn for o in deciding):
             ways = set(kind.ways(instruction, [bounds.get(o, _OPEN) for o in instruction.operands]))
             if ways:
-                found[instruction] = ways
-    return found
+                by_instruction[instruction] = ways
+    return by_instruction
 
 
 def _drawn(module: Module) -> dict[Instruction, None]:
@@ -66,33 +67,33 @@ def _drawn(module: Module) -> dict[Instruction, None]:
 
 
 Places = frozenset[int]
-"""Arrays of a value, by their places in its flattened tuple."""
+"""Arrays of a value, by their numbers in its flattened tuple."""
 
 
 class _Taint:
-    """Which arrays depend on inputs, followed through calls and loops."""
+    """Tracks which arrays depend on inputs, through calls and loops."""
 
     def __init__(self) -> None:
         self.drawn: dict[Instruction, None] = {}
         self._known: dict[tuple[Computation, tuple[Places, ...]], Places] = {}
 
     def visit(self, computation: Computation, arguments: Sequence[Places], depth: int = 0) -> Places:
-        """Those of the root, given those of the parameters."""
+        """The dependent arrays of the root, given those of the parameters."""
         key = (computation, tuple(arguments))
         if key in self._known:
             return self._known[key]
-        found: dict[Instruction, Places] = {}
+        dependent: dict[Instruction, Places] = {}
         for instruction in computation.instructions:
             number = instruction.parameter_number
             if number is None:
-                made = self._made(instruction, [found[o] for o in instruction.operands], depth)
+                own = self._made(instruction, [dependent[o] for o in instruction.operands], depth)
             else:
-                made = arguments[number] if number < len(arguments) else frozenset()
-            found[instruction] = made
-            if made:
+                own = arguments[number] if number < len(arguments) else frozenset()
+            dependent[instruction] = own
+            if own:
                 self.drawn[instruction] = None
-        self._known[key] = found[computation.root]
-        return found[computation.root]
+        self._known[key] = dependent[computation.root]
+        return dependent[computation.root]
 
     def _made(self, instruction: Instruction, operands: Sequence[Places], depth: int) -> Places:
         everything = frozenset(range(leaves(instruction)))
@@ -120,18 +121,19 @@ class _Taint:
         while True:
             if self.visit(condition, [state], depth + 1):
                 state = everything
-            made = state | self.visit(body, [state], depth + 1)
-            if made == state:
+            next_state = state | self.visit(body, [state], depth + 1)
+            if next_state == state:
                 return state
-            state = made
+            state = next_state
 
 
 class TooMuchError(Exception):
-    """A run goes on for longer than it is worth."""
+    """A run exceeds its budget of work."""
 
 
 class Watch:
-    """Sees which ways a run goes. `work` is about how much the run has done, in elements; beyond `limit` it ends with `TooMuchError`."""
+    """A watcher that records the ways a run takes. `work` estimates its cost in elements; beyond `limit` it raises
+    TooMuchError."""
 
     def __init__(self, missing: Mapping[Instruction, set[str]], limit: float | None = None) -> None:
         self.limit = math.inf if limit is None else limit
@@ -158,7 +160,7 @@ class Watch:
 
 
 _EVENT = 4000
-"""What an instruction costs that does next to nothing, in elements."""
+"""The overhead of one instruction, in elements."""
 _OPEN: Bounds = (-math.inf, math.inf)
 
 
@@ -170,17 +172,17 @@ def _ways_at(instruction: Instruction) -> Ways | None:
 
 
 MOST_DRAWS = 8
-"""Draws that are chosen at most; mostly it is one to three."""
+"""The most draws that are chosen; one to three are usual."""
 MOST_TRIED = 12
-"""Draws that are tried, of a module that takes next to no time."""
+"""The most draws that are tried, for a cheap module."""
 WORK = 100_000_000
-"""How much all draws together may have to do, counted as in `Watch`; of a module where one draw has more to do, two are tried."""
+"""The budget of all tried draws, counted as in `Watch`. A module with one draw beyond it gets two tries."""
 CHOSEN_WORK = 30_000_000
-"""How much the chosen draws may have to do together; one draw is always chosen."""
+"""The budget of the chosen draws. One draw is always chosen."""
 LARGEST = 1 << 30
-"""Bytes of inputs, above which one draw is made only."""
+"""Bytes of inputs above which only one draw is made."""
 VAIN = 5
-"""Draws one after another that reach nothing new, after which no more are tried."""
+"""The search stops after this many draws in a row that reach nothing new."""
 
 Gone = frozenset[tuple[Instruction, str]]
 
@@ -189,9 +191,9 @@ Gone = frozenset[tuple[Instruction, str]]
 class Draw:
     """One set of inputs.
 
-    inputs   for each device, one array per array of the entry's parameters
-    outputs  what the module makes of them on each device, tuples flattened in order: HLO's meaning, by the interpreter
-    style    how they were drawn, if they were
+    inputs   per device, one array per array of the entry's parameters
+    outputs  per device, the interpreter's results for them, tuples flattened in order
+    style    how they were drawn, if at random
     """
 
     inputs: list[list[Array]]
@@ -201,7 +203,8 @@ class Draw:
 
 @dataclass(frozen=True, eq=False)
 class Reached:
-    """The draws that a check should use, the first of them that of the plain seed, and the ways that none of them went. `tried` counts the draws looked at."""
+    """The draws that a check should use (first the plain one), and the ways that none takes. `tried` counts all draws
+    made."""
 
     draws: tuple[Draw, ...]
     unreached: tuple[Way, ...]
@@ -209,7 +212,8 @@ class Reached:
 
 
 def styles() -> Iterator[Style]:
-    """How one draw after the other is made: plain; quiet, such that constants matter; whole numbers, which tie; loud; sparse, which ties what is computed; then all mixed."""
+    """The styles of successive draws: plain; quiet, so that constants matter; whole, which ties; loud; sparse, which
+    ties computed values; then mixed."""
     yield PLAIN
     yield Style(1, loudness=1e-3, axis=-1, beyond=0.125)
     yield Style(2, whole=True, beyond=0.125, axis=-1)
@@ -230,11 +234,12 @@ def styles() -> Iterator[Style]:
 
 
 def reaching_inputs(module: Module, seed: int = 0, *, most: int = MOST_DRAWS) -> Reached:
-    """Draw inputs from a seed until selects, comparisons, branches, clamps, indices and loops have gone every way, or nothing new is found; choose few draws that
-    together went all that any went, `most` draws at most.
+    """Draw inputs until selects, comparisons, branches, clamps, indices and loops have gone every way, or nothing new
+    is found.
 
-    The same seed gives the same draws. A module that takes long is evaluated twice at most. Raises EvaluationError as `module_inputs` and `evaluate` do; what
-    only a later draw runs into ends the search.
+    Then choose at most `most` draws that together go every way that any draw went. Determined by the seed. An expensive
+    module is evaluated at most twice. Raises EvaluationError as `module_inputs` and `evaluate` do; an error of a later
+    draw ends the search.
     """
     ways = ways_of(module)
     tried: list[_Tried] = []
@@ -249,34 +254,35 @@ def reaching_inputs(module: Module, seed: int = 0, *, most: int = MOST_DRAWS) ->
             continue
         if len(tried) > 1 and sum(t.work for t in tried) + tried[0].work > WORK:
             break
-        found = _try(module, seed, style, Watch(ways, limit))
-        if found is None:
+        attempt = _try(module, seed, style, Watch(ways, limit))
+        if attempt is None:
             vain += 1
             continue
-        limit = limit or max(SLACK * found.work, LEAST_LIMIT)
-        vain = vain + 1 if missing.isdisjoint(found.gone) else 0
-        missing -= found.gone
-        tried.append(found)
+        limit = limit or max(SLACK * attempt.work, LEAST_LIMIT)
+        vain = vain + 1 if missing.isdisjoint(attempt.gone) else 0
+        missing -= attempt.gone
+        tried.append(attempt)
     return _chosen(tried, {(i, way): None for i, own in ways.items() for way in sorted(own)}, most)
 
 
 def other_draws(module: Module, seed: int, draws: Sequence[Draw], max_steps: int | None = None) -> Iterator[Draw]:
-    """Draws in styles that none of the given ones has, those with infinities and NaN first; not those with hardly a number in their outputs."""
+    """Draws in styles that none of `draws` has, those with infinities and NaNs first; without those with mostly
+    non-finite outputs."""
     for style in sorted(styles(), key=lambda s: -s.special):
         if all(draw.style != style for draw in draws) and style != PLAIN:
-            found = _try(module, seed, style, Watch({}), max_steps)
-            if found is not None and found.finite >= POOR:
-                yield found.draw
+            attempt = _try(module, seed, style, Watch({}), max_steps)
+            if attempt is not None and attempt.finite >= POOR:
+                yield attempt.draw
 
 
 SLACK = 1.5
-"""How much more than the first draw a later one may do: with other inputs, a loop may run for ever."""
+"""The most work of a later draw, relative to the first: other inputs may make a loop run for ever."""
 LEAST_LIMIT = 10_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class _Tried:
-    """A draw, the ways that it went, how much there was to do, and the share of its outputs that are numbers."""
+    """A draw, the ways it went, its work, and the share of its outputs that are finite."""
 
     draw: Draw
     gone: Gone
@@ -285,7 +291,7 @@ class _Tried:
 
 
 def _try(module: Module, seed: int, style: Style, seen: Watch, max_steps: int | None = None) -> _Tried | None:
-    """None where a draw that is not the first one goes wrong: it can be left out."""
+    """Make one draw. None where one other than the first fails, since it can be left out."""
     inputs = device_inputs(module, seed, style=style)
     try:
         if check_devices(module) == 1:
@@ -301,8 +307,10 @@ def _try(module: Module, seed: int, style: Style, seen: Watch, max_steps: int | 
 
 
 def _chosen(tried: list[_Tried], ways: dict[tuple[Instruction, str], None], most: int) -> Reached:
-    """The fewest draws that go all ways that any goes, as far as `most` can: the first (or one with numbers in its outputs, where that has hardly any), then
-    always the one that adds most."""
+    """A small set of draws that goes all ways that any goes: greedy, at most `most`.
+
+    Starts with the first draw, or with the one of the most finite outputs where the first has hardly any.
+    """
     left = list(tried)
     first = left[0] if left[0].finite >= POOR else max(left, key=lambda t: t.finite)
     chosen = [first]
@@ -320,4 +328,4 @@ def _chosen(tried: list[_Tried], ways: dict[tuple[Instruction, str], None], most
 
 
 POOR = 0.5
-"""Share of numbers in an output, below which a draw does not say much about it."""
+"""The share of finite numbers below which an output says little about a draw."""

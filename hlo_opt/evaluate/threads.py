@@ -1,4 +1,5 @@
-"""How many processors a run may use: `$HLO_OPT_THREADS`, for kernels on the host and for the libraries below NumPy."""
+"""The number of processors a run may use: `$HLO_OPT_THREADS`, for kernels on the host and for the libraries below
+NumPy."""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ VARIABLE = "HLO_OPT_THREADS"
 
 
 def threads_wished() -> int | None:
-    """`$HLO_OPT_THREADS`; None where it is not set. Raises UsageError for what is no positive number."""
+    """The value of `$HLO_OPT_THREADS`; None where unset. Raises UsageError unless it is a positive integer."""
     return positive(VARIABLE)
 
 
 def positive(variable: str, least: int = 1) -> int | None:
-    """The number that an environment variable holds; None where it is not set or empty. Raises UsageError for anything else."""
+    """The integer in an environment variable; None where it is unset or empty. Raises UsageError for anything else."""
     wish = os.environ.get(variable, "").strip()
     if not wish:
         return None
@@ -29,7 +30,8 @@ def positive(variable: str, least: int = 1) -> int | None:
 
 
 def processors() -> int:
-    """How many processors kernels may use: `$HLO_OPT_THREADS`, else those of this process. Raises UsageError as `threads_wished` does."""
+    """The number of processors for kernels: `$HLO_OPT_THREADS`, else those of this process. Raises UsageError as
+    `threads_wished` does."""
     wish = threads_wished()
     if wish is not None:
         return wish
@@ -40,9 +42,10 @@ def processors() -> int:
 
 @contextmanager
 def bounded_libraries(most: int | None = None) -> Iterator[None]:
-    """While this is entered, what NumPy calls (OpenBLAS, MKL, BLIS, OpenMP) has at most `$HLO_OPT_THREADS` threads, or `most`, which is fewer; without either, as many as it likes.
+    """Bound the threads of the libraries below NumPy (OpenBLAS, MKL, BLIS, OpenMP) while entered.
 
-    The bound holds for the whole process, also for other threads. Raises UsageError as `threads_wished` does.
+    The bound is `most`, else `$HLO_OPT_THREADS`; without either there is none. It holds for the whole process, other
+    threads included. Raises UsageError as `threads_wished` does.
     """
     wish = threads_wished() if most is None else most
     before = [] if wish is None else [(pool, pool.num_threads) for pool in _pools()]
@@ -57,7 +60,7 @@ def bounded_libraries(most: int | None = None) -> Iterator[None]:
 
 @functools.cache
 def _pools() -> list[Any]:
-    """The thread pools of the libraries that are loaded; finding them takes a millisecond, bounding them a few microseconds."""
+    """The thread pools of the loaded libraries. Finding them takes 1 ms, bounding them a few microseconds."""
     from threadpoolctl import ThreadpoolController
 
     return list(ThreadpoolController().lib_controllers)

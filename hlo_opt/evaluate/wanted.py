@@ -1,7 +1,7 @@
-"""What a module's parameters should hold: the wishes of everything that reads them, followed backwards from each result.
+"""What a module's parameters should hold: the wishes of their readers, propagated backwards from each result.
 
-Calls, fusions, conditionals and loops are looked into at each place where they stand, as if they were written there. Of a loop, the state that goes in is asked for
-what condition and body like of theirs; what goes round is not followed.
+Calls, fusions, conditionals and loops are visited at each call site, as if inlined. The initial state of a loop gets
+the wishes of its condition and body; wishes do not propagate around the loop.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from hlo_opt.ops.sets import APPLIED, COPIES, held, looped, taken_element
 from hlo_opt.ops.wishes import ANYTHING, NONE, Bounds, Form, Wish, is_special
 
 MOST_VISITED = 100_000
-"""Instructions that are looked at, each as often as it is called; what comes beyond has no wishes."""
+"""The most instructions visited, counted per call; instructions beyond have no wishes."""
 DEEPEST = 50
-"""Computations that call each other; what lies deeper has no wishes."""
+"""The deepest call nesting visited; computations below have no wishes."""
 FEW = 6.0
-"""Rounds that a loop should take whose bound is an input."""
+"""The iterations that a loop should take whose bound is an input."""
 
 _HANDS_ON = COPIES | {"broadcast", "convert", "reverse", "transpose"}
 
 
 def wanted(module: Module) -> list[Wish]:
-    """One wish for each array of the entry's parameters, tuples flattened in order."""
+    """One wish per array of the entry's parameters, tuples flattened in order."""
     entry = module.entry
     frame = _Frame(entry, [], True, _Budget())
     frame.look()
@@ -39,29 +39,29 @@ def wanted(module: Module) -> list[Wish]:
 
 
 def known_bounds(module: Module) -> dict[Instruction, Bounds]:
-    """Between which numbers the values are, of all instructions that run by themselves (not within a reduction or a sort) and have one array as their value."""
-    found: dict[Instruction, Bounds] = {}
+    """Value bounds of all instructions that have one array as their value, except inside reducers and comparators."""
+    by_instruction: dict[Instruction, Bounds] = {}
     todo = [_Frame(module.entry, [], True, _Budget())]
     while todo:
         frame = todo.pop()
         for instruction in frame.computation.instructions:
             low, high = frame.bounds(instruction)
-            if instruction in found:
-                low, high = min(low, found[instruction][0]), max(high, found[instruction][1])
-            found[instruction] = low, high
+            if instruction in by_instruction:
+                low, high = min(low, by_instruction[instruction][0]), max(high, by_instruction[instruction][1])
+            by_instruction[instruction] = low, high
         todo += [inner for frames in frame.within.values() for inner, _ in frames]
-    return found
+    return by_instruction
 
 
 class _Budget:
-    """How many instructions may still be looked at."""
+    """The number of instructions that may still be visited."""
 
     def __init__(self) -> None:
         self.left = MOST_VISITED
 
 
 class _Frame:
-    """A computation at one place where it is called."""
+    """A computation at one call site."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class _Frame:
         self.budget = budget
         self.depth = depth
         self.within: dict[Instruction, list[tuple[_Frame, int]]] = {}
-        """The frames of what an instruction calls, each with the number of the first operand that goes there."""
+        """The frames of the computations an instruction calls, each with the number of its first operand."""
         self._wishes: dict[Instruction, list[Wish]] = {}
         self._bounds: dict[Instruction, list[Bounds]] = {}
         self._weights: set[Instruction] = set()
@@ -92,7 +92,7 @@ class _Frame:
                 self._enter(instruction)
 
     def _enter(self, instruction: Instruction) -> None:
-        """Bounds of an instruction, and frames for what it calls."""
+        """Record the bounds of an instruction, and make frames for what it calls."""
         self.budget.left -= 1
         operands = instruction.operands
         if (instruction.opcode in _HANDS_ON or taken_element(instruction) is not None) and operands[0] in self._weights:
@@ -108,14 +108,14 @@ class _Frame:
         called = self._called(instruction) if self.budget.left > 0 and self.depth < DEEPEST else []
         for computation, first in called:
             known = instruction.opcode in APPLIED or instruction.opcode in ("conditional", "async-start")
-            given = operands[first : first + len(computation.parameters)]
+            arguments = operands[first : first + len(computation.parameters)]
             frame = _Frame(
                 computation,
-                [self._bounds[o] for o in given] if known else [],
+                [self._bounds[o] for o in arguments] if known else [],
                 False,
                 self.budget,
                 self.depth + 1,
-                [o in self._weights for o in given],
+                [o in self._weights for o in arguments],
             )
             self.within.setdefault(instruction, []).append((frame, first))
         if instruction.opcode in APPLIED and called:
@@ -128,18 +128,18 @@ class _Frame:
 
     @staticmethod
     def _called(instruction: Instruction) -> list[tuple[Computation, int]]:
-        """What it calls with whole operands, and with which operand the parameters begin."""
-        found: list[tuple[Computation, int]] = []
+        """The computations called with whole operands, each with the number of the first operand."""
+        called: list[tuple[Computation, int]] = []
         if instruction.opcode == "conditional":
             branches = instruction.attributes.get("branch_computations")
             listed = branches.computations if isinstance(branches, Called) else instruction.called()
             return [(computation, number) for number, computation in enumerate(listed, 1)]
         if instruction.opcode in APPLIED or instruction.opcode in ("while", "map", "async-start"):
-            found = [(computation, 0) for computation in instruction.called()]
-        return found
+            called = [(computation, 0) for computation in instruction.called()]
+        return called
 
     def look(self, result: Sequence[Wish] = ()) -> None:
-        """Follow the wish for the result back to the parameters."""
+        """Propagate the wish for the result back to the parameters."""
         if result:
             self._want(self.computation.root, result)
         for instruction in reversed(list(self.computation.instructions)):
@@ -147,7 +147,7 @@ class _Frame:
                 self._ask(instruction, self.wishes(instruction))
 
     def _ask(self, instruction: Instruction, wish: list[Wish]) -> None:
-        """What an instruction with this wish for its result asks of its operands."""
+        """Propagate the wish for an instruction's result to its operands."""
         operands = instruction.operands
         if held(instruction) is not None:
             start = 0
@@ -191,19 +191,20 @@ class _Frame:
             self._want(instruction.operands[0], [Wish(0.0, float(branches - 1), form=Form.INDEX)])
 
     def _ask_bounds(self, loop: Instruction) -> None:
-        """Integers of the state that the condition compares are small: a loop takes some rounds, not billions."""
+        """Integers of the state that the condition compares should be small, so that the loop takes a few
+        iterations."""
         condition = loop.attributes.get("condition")
         if not isinstance(condition, Called):
             return
-        found = [NONE] * leaves(loop)
+        wishes = [NONE] * leaves(loop)
         for compare in condition.computations[0].instructions:
             if compare.opcode != "compare":
                 continue
             for operand in compare.operands:
                 leaf = _leaf_of_state(operand)
                 if leaf is not None and operand.shape.is_array and operand.shape.type.is_integer:
-                    found[leaf] = Wish(0.0, FEW)
-        self._want(loop.operands[0], found)
+                    wishes[leaf] = Wish(0.0, FEW)
+        self._want(loop.operands[0], wishes)
 
     def _want(self, instruction: Instruction, wishes: Sequence[Wish]) -> None:
         own = self._wishes.setdefault(instruction, [NONE] * leaves(instruction))
@@ -211,19 +212,19 @@ class _Frame:
             own[number] = own[number] & wish
 
     def wishes(self, instruction: Instruction) -> list[Wish]:
-        """What is wished for each array of an instruction's value."""
+        """The wishes for each array of an instruction's value."""
         return self._wishes.get(instruction) or [NONE] * leaves(instruction)
 
     def bounds(self, instruction: Instruction) -> Bounds:
-        found = self._bounds.get(instruction)
-        return found[0] if found is not None and len(found) == 1 else ANYTHING
+        limits = self._bounds.get(instruction)
+        return limits[0] if limits is not None and len(limits) == 1 else ANYTHING
 
     def is_weight(self, instruction: Instruction) -> bool:
         return instruction in self._weights
 
 
 def _leaf_of_state(instruction: Instruction) -> int | None:
-    """The array of a condition's parameter that an instruction hands on."""
+    """The number of the array of a condition's parameter that an instruction passes on; None where it does not."""
     while instruction.opcode in _HANDS_ON:
         instruction = instruction.operands[0]
     if taken_element(instruction) is not None and instruction.operands[0].parameter_number is not None:
@@ -232,12 +233,12 @@ def _leaf_of_state(instruction: Instruction) -> int | None:
 
 
 def leaves(instruction: Instruction) -> int:
-    """How many arrays (and tokens) the value of an instruction holds."""
+    """The number of arrays and tokens in an instruction's value."""
     return sum(1 for _ in instruction.shape.leaves())
 
 
 def first_leaf(element: Instruction) -> int:
-    """Which array of its operand's value a get-tuple-element begins with."""
+    """The number of the first array of a get-tuple-element among those of its operand."""
     index, elements = element.value("index", 0), element.operands[0].shape.elements or ()
     count = index if isinstance(index, int) else 0
     return sum(sum(1 for _ in e.leaves()) for e in elements[:count])

@@ -1,7 +1,7 @@
 """Attribute values: what follows `name=` after an instruction's operands or in the module header.
 
-An attribute keeps the text that was read (so nothing is lost) and decodes it when somebody asks for its value. Code that builds
-instructions makes attributes from values with `Attribute.of`. The decoded forms:
+An attribute keeps the text it was read from, so nothing is lost, and decodes it on first use. Passes make
+attributes from values with `Attribute.of`. The decoded forms:
 
     dimensions={0,1}              tuple of int
     index=2, channel_id=7         int
@@ -85,7 +85,8 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Where an instruction came from. Absent parts are empty or 0; `stack_frame_id` points into the module's stack-frame tables."""
+    """Where an instruction came from. Absent parts are "" or 0; `stack_frame_id` indexes the module's stack-frame
+    tables."""
 
     op_type: str = ""
     op_name: str = ""
@@ -107,7 +108,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Quoted:
-    """A string in quotes, unescaped."""
+    """A quoted string, with its escapes decoded."""
 
     text: str
 
@@ -117,7 +118,7 @@ class Quoted:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Text that the IR does not interpret; printed back as it was read."""
+    """Text that the IR does not interpret. It prints back as it was read."""
 
     text: str
 
@@ -147,7 +148,7 @@ def _quote(text: str) -> str:
 
 
 def render(value: Value) -> str:
-    """The HLO text of a value."""
+    """The HLO text of an attribute's value."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
@@ -159,7 +160,7 @@ def render(value: Value) -> str:
 
 
 class Attribute:
-    """The text of an attribute's value and, on demand, the value. Compared by text."""
+    """The text of an attribute's value and its decoded form, computed on first use. Compared by text."""
 
     __slots__ = ("_decode", "_value", "text")
 
@@ -175,7 +176,7 @@ class Attribute:
 
     @property
     def value(self) -> Value:
-        """The decoded value; `Raw` when no decoder knows it. Raises ParseError (from the decoder) for malformed text."""
+        """The decoded value, or `Raw` for an attribute without a decoder. Raises ParseError for malformed text."""
         if self._value is None:
             self._value = Raw(self.text) if self._decode is None else self._decode(self.text)
         return self._value

@@ -1,4 +1,4 @@
-"""The only code that changes a module. Every function keeps use lists, names and parents consistent."""
+"""The only functions that change a module. Each keeps use lists, unique names and parents consistent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hlo_opt.ir.walk import needed_first
 
 
 def add_computation(module: Module, computation: Computation, *, entry: bool = False) -> Computation:
-    """Append a computation to the module (with a name of its own); `sort_computations` puts callees first again."""
+    """Append a computation to the module. Its name must be unique; `sort_computations` restores callees-first order."""
     computation.module = module
     module._computations[computation] = None
     if entry:
@@ -22,19 +22,19 @@ def add_computation(module: Module, computation: Computation, *, entry: bool = F
 
 
 def new_computation(module: Module, wish: str) -> Computation:
-    """An empty computation in the module, named after the wish."""
+    """Append an empty computation. Its name is `wish`, with a number after it where that name is taken."""
     return add_computation(module, Computation(module.unique_name(wish)))
 
 
 def remove_computation(computation: Computation) -> None:
-    """Take a computation that nothing calls out of its module."""
+    """Remove a computation that nothing calls from its module."""
     assert computation.module is not None
     del computation.module._computations[computation]
     computation.module = None
 
 
 def append(computation: Computation, instruction: Instruction, *, root: bool = False) -> Instruction:
-    """Append an instruction whose operands are in the computation already."""
+    """Append an instruction. Its operands must be in the computation already."""
     computation._instructions[instruction] = None
     instruction.parent = computation
     if computation._parameters is not None and instruction.parameter_number is not None:
@@ -62,10 +62,10 @@ def create(
 ) -> Instruction:
     """Make an instruction with a unique name and append it."""
     name = wish if computation.module is None else computation.module.unique_name(wish)
-    made = Instruction(
+    instruction = Instruction(
         name, opcode, shape, list(operands), dict(attributes or {}), literal=literal, parameter_number=parameter_number
     )
-    return append(computation, made, root=root)
+    return append(computation, instruction, root=root)
 
 
 def create_parameter(computation: Computation, wish: str, shape: Shape, number: int) -> Instruction:
@@ -79,7 +79,7 @@ def create_tuple(computation: Computation, values: Sequence[Instruction], *, roo
 
 
 def create_element(value: Instruction, number: int) -> Instruction:
-    """Append what takes an element out of a tuple-shaped value."""
+    """Append a `get-tuple-element` that reads element `number` of a tuple-shaped value."""
     name = "get-tuple-element"
     assert value.shape.elements is not None
     index = {"index": Attribute.of(number)}
@@ -89,7 +89,8 @@ def create_element(value: Instruction, number: int) -> Instruction:
 def clone_into(
     computation: Computation, instruction: Instruction, operands: Iterable[Instruction], *, name: str | None = None
 ) -> Instruction:
-    """Append a copy of an instruction with other operands. It remembers where the original stood in the text."""
+    """Append a copy of an instruction with other operands. The copy keeps the original's position in the source
+    text."""
     wish = name or instruction.name
     if computation.module is not None:
         wish = computation.module.unique_name(wish)
@@ -102,7 +103,7 @@ def copied(
     operands: Iterable[Instruction],
     attributes: Mapping[str, Attribute | Called] | None = None,
 ) -> Instruction:
-    """A copy of an instruction that is in no computation yet and waits for nothing."""
+    """A copy of an instruction, in no computation yet and without control predecessors."""
     return Instruction(
         name,
         instruction.opcode,
@@ -129,12 +130,12 @@ def set_shape(instruction: Instruction, shape: Shape) -> None:
 
 
 def set_literal(constant: Instruction, literal: Literal) -> None:
-    """Give a constant another value, whose shape it takes."""
+    """Give a constant another value, and its shape."""
     constant.literal, constant.shape = literal, literal.shape
 
 
 def stop_waiting(computation: Computation) -> None:
-    """No instruction of the computation waits for another any more."""
+    """Drop all control predecessors in the computation."""
     for instruction in computation._instructions:
         instruction.control_predecessors = []
 
@@ -169,7 +170,10 @@ def set_operands(user: Instruction, operands: Iterable[Instruction]) -> None:
 
 
 def redirect_users(old: Instruction, new: Instruction) -> None:
-    """Every user of `old`, and the root, takes `new` instead. Takes time for the users only; no instruction may wait for `old`."""
+    """Every user of `old`, and the root, reads `new` instead.
+
+    Takes time proportional to the uses. No instruction may have `old` as a control predecessor.
+    """
     for user in list(old.users):
         for position in _positions(user, old):
             replace_operand(user, position, new)
@@ -179,11 +183,11 @@ def redirect_users(old: Instruction, new: Instruction) -> None:
 
 
 MANY_OPERANDS = 64
-"""From so many operands on (a result of thousands of arrays), their places are looked up instead of searched for."""
+"""An instruction with at least this many operands keeps a map from operand to positions instead of scanning."""
 
 
 def _positions(user: Instruction, operand: Instruction) -> list[int]:
-    """Where an instruction takes an operand."""
+    """The operand positions at which `user` reads `operand`."""
     operands = user.operands
     if len(operands) < MANY_OPERANDS:
         return [n for n, o in enumerate(operands) if o is operand]
@@ -195,7 +199,7 @@ def _positions(user: Instruction, operand: Instruction) -> list[int]:
 
 
 def replace_all_uses(old: Instruction, new: Instruction) -> None:
-    """Every user of `old` takes `new` instead; so does the root and whoever waits for `old`."""
+    """Every user of `old`, the root and every instruction with `old` as control predecessor take `new` instead."""
     if old is new:
         return
     redirect_users(old, new)
@@ -206,7 +210,8 @@ def replace_all_uses(old: Instruction, new: Instruction) -> None:
 
 
 def remove(instruction: Instruction) -> None:
-    """Take an instruction without users out of its computation. Raises ValueError when it is still needed."""
+    """Remove an instruction without users from its computation. Raises ValueError for the root or where it has
+    users."""
     computation = instruction.computation
     if computation._root is instruction or (instruction._users is not None and instruction._users):
         raise ValueError(f"{instruction.name} is still used")
@@ -220,8 +225,11 @@ def remove(instruction: Instruction) -> None:
 
 
 def splice(inner: Computation, computation: Computation, arguments: list[Instruction]) -> Instruction:
-    """All that a computation holds, which is about to be dropped, moves to the end of another one, where the arguments take the place of its
-    parameters. Returns the value of its root there. Takes next to no time for instructions that read no parameter."""
+    """Move all instructions of `inner`, which the caller then drops, to the end of another computation.
+
+    `arguments` replace the parameters of `inner`, by number. Returns the value of its root in the new place. The cost
+    is proportional to the uses of parameters; other instructions are only re-parented.
+    """
     inner.index_users()
     parameters = inner.parameters
     root = inner.root if inner.root.parameter_number is None else arguments[inner.root.parameter_number]
@@ -240,24 +248,29 @@ def splice(inner: Computation, computation: Computation, arguments: list[Instruc
 
 
 def sort(computation: Computation) -> None:
-    """Put operands (and control predecessors) before users again, otherwise keeping the order that there is. Raises AssertionError for an instruction that
-    needs itself: what was edited wrongly must not run on for ever."""
+    """Sort instructions so that operands and control predecessors precede users; the order is stable otherwise.
+
+    Raises AssertionError on a cycle, so that a wrong edit cannot loop for ever.
+    """
     order = needed_first(computation._instructions, lambda i: (*i.operands, *i.control_predecessors))
     computation._instructions = dict.fromkeys(order)
 
 
 def arrange(computation: Computation, order: Iterable[Instruction]) -> None:
-    """Put the instructions of a computation into another order, which names each once and has operands and control predecessors before users."""
+    """Reorder the instructions. `order` names each once, with operands and control predecessors before users."""
     computation._instructions = dict.fromkeys(order)
 
 
 def sort_computations(module: Module) -> None:
-    """Put callees before callers, otherwise keeping the order that there is."""
+    """Sort computations so that callees precede callers; the order is stable otherwise."""
     module._computations = dict.fromkeys(needed_first(module._computations, lambda c: c.called))
 
 
 def restore_names(module: Module) -> None:
-    """Constants that the text leaves out are known by their names only: those that passes renamed when they moved them get theirs back, where it is free."""
+    """Give elided constants that passes renamed their original names back, where those are free.
+
+    A constant whose value the text leaves out is identified by its name only.
+    """
     moved = [
         i
         for c in module.computations
@@ -275,7 +288,8 @@ def restore_names(module: Module) -> None:
 
 
 def clone_module(module: Module) -> Module:
-    """A deep copy: same names, same order, same places in the text. Literals and attribute values are shared (they never change)."""
+    """A deep copy with the same names, order and source positions. Literals and attribute values are immutable and
+    shared."""
     copy = Module(module.name, source=module.source)
     copy.attributes = dict(module.attributes)
     copy.tables = module.tables
@@ -289,7 +303,7 @@ def clone_module(module: Module) -> Module:
 
 
 def clone_into_module(module: Module, computation: Computation) -> Computation:
-    """Copy a computation of another module, and all that it calls, with names of their own here. Returns the copy."""
+    """Copy a computation of another module, and all that it calls, under names unique here. Returns the copy."""
     computations = {old: new_computation(module, old.name) for old in needed_first([computation], lambda c: c.called)}
     for old, new in computations.items():
         new.attributes = dict(old.attributes)
@@ -300,7 +314,8 @@ def clone_into_module(module: Module, computation: Computation) -> Computation:
 
 
 def copy_computations(computations: Iterable[Computation], module: Module) -> dict[Computation, Computation]:
-    """Copies in another module, under the same names, of computations that call only each other, callees first."""
+    """Copy computations, which call only each other and come callees first, into another module under the same
+    names."""
     copies: dict[Computation, Computation] = {}
     for old in computations:
         new = copies[old] = add_computation(module, Computation(old.name, offset=old.offset))
@@ -310,7 +325,7 @@ def copy_computations(computations: Iterable[Computation], module: Module) -> di
 
 
 def calling(instruction: Instruction, computations: Mapping[Computation, Computation]) -> dict[str, Attribute | Called]:
-    """The attributes of an instruction, which call other computations instead of those of the mapping."""
+    """The instruction's attributes, with called computations replaced as the mapping says."""
     attributes = dict(instruction.attributes)
     for name, value in instruction.attributes.items():
         if isinstance(value, Called):
@@ -319,22 +334,22 @@ def calling(instruction: Instruction, computations: Mapping[Computation, Computa
 
 
 def clone_computation(computation: Computation) -> Computation:
-    """A copy of a computation in the same module, with names of its own. It calls what the original calls."""
+    """Copy a computation within its module, under unique names. The copy calls what the original calls."""
     assert computation.module is not None
-    made = new_computation(computation.module, computation.name)
-    made.attributes = dict(computation.attributes)
-    _copy_instructions(computation, made, {})
-    for instruction in made.instructions:
+    copy = new_computation(computation.module, computation.name)
+    copy.attributes = dict(computation.attributes)
+    _copy_instructions(computation, copy, {})
+    for instruction in copy.instructions:
         instruction.name = computation.module.unique_name(instruction.name)
-    return made
+    return copy
 
 
 def _copy_instructions(old: Computation, new: Computation, computations: Mapping[Computation, Computation]) -> None:
-    made: dict[Instruction, Instruction] = {}
+    copies: dict[Instruction, Instruction] = {}
     for i in old._instructions:
-        clone = copied(i, i.name, [made[o] for o in i.operands], calling(i, computations))
-        clone.control_predecessors = [made[p] for p in i.control_predecessors]
-        made[i] = append(new, clone, root=i is old._root)
+        clone = copied(i, i.name, [copies[o] for o in i.operands], calling(i, computations))
+        clone.control_predecessors = [copies[p] for p in i.control_predecessors]
+        copies[i] = append(new, clone, root=i is old._root)
 
 
 def _add_use(operand: Instruction, user: Instruction) -> None:

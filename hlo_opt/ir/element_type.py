@@ -17,7 +17,8 @@ Kind = Literal["pred", "signed", "unsigned", "float", "complex", "token", "opaqu
 
 @dataclass(frozen=True)
 class ElementType:
-    """An element type. `bits` is the width of a value; `numpy_name` a dtype of numpy or ml_dtypes, empty where none exists."""
+    """An element type. `bits` is the width of a value; `numpy_name` a dtype of NumPy or ml_dtypes, "" where none
+    exists."""
 
     name: str
     kind: Kind
@@ -32,13 +33,16 @@ class ElementType:
 
     @property
     def bytes(self) -> int:
-        """Bytes of one element: types under 8 bits take a whole byte, as in NumPy's arrays and where XLA's cost analysis counts them unpacked."""
+        """Bytes of one unpacked element: a type of less than 8 bits takes a whole byte, as in NumPy and XLA's cost
+        analysis."""
         return (self.bits + 7) // 8
 
     @property
     def per_byte(self) -> int:
-        """Elements that share a byte of a device's memory: two of 4 bits, four of 2, eight of 1; 1 for all other types. The first lies in the lowest bits
-        (xla/util.h, PackIntN)."""
+        """Elements per byte of device memory: two of 4 bits, four of 2, eight of 1; 1 for all other types.
+
+        The first element is in the lowest bits (xla/util.h, PackIntN).
+        """
         return 8 // self.bits if self.bits in (1, 2, 4) else 1
 
     @property
@@ -55,19 +59,19 @@ class ElementType:
 
     @property
     def is_narrow_float(self) -> bool:
-        """A float that XLA computes in f32 and rounds after every operation."""
+        """Whether XLA computes this float type in f32 and rounds after every operation."""
         return self.kind == "float" and self.bits < 32
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The least and the greatest value of an integer type."""
+        """The smallest and the largest value of an integer type."""
         if self.kind == "unsigned":
             return 0, (1 << self.bits) - 1
         return -(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1
 
     @cached_property
     def dtype(self) -> np.dtype[np.generic]:
-        """The NumPy dtype. Raises TypeError for types that have no values (token, opaque) or no NumPy form."""
+        """The NumPy dtype. Raises TypeError for types without values (token, opaque) or without a NumPy dtype."""
         import ml_dtypes
         import numpy as np
 
@@ -101,7 +105,7 @@ def _rows() -> list[ElementType]:
 
 
 ELEMENT_TYPES: dict[str, ElementType] = {row.name: row for row in _rows()}
-"""Every element type by the name that HLO text gives it."""
+"""Every element type by its name in HLO text."""
 
 PRED, S32, S64, U32, U64 = (ELEMENT_TYPES[n] for n in ("pred", "s32", "s64", "u32", "u64"))
 F16, BF16, F32, F64 = (ELEMENT_TYPES[n] for n in ("f16", "bf16", "f32", "f64"))

@@ -1,7 +1,7 @@
-"""Index arithmetic with known ranges, and maps from an output index to the operand index that it reads.
+"""Integer expressions with known ranges, and maps from an output index to the operand index it reads.
 
-Legality, cost and code generation all read these maps. The expressions are affine terms with division and remainder by positive constants; every
-expression knows the range of its values, so that `(i * 4 + j) / 4` with `0 <= j < 4` becomes `i`.
+Legality, cost and code generation all read these maps. Expressions are affine terms with division and remainder by
+positive constants. Each knows the range of its values, so `(i * 4 + j) / 4` with `0 <= j < 4` becomes `i`.
 Source of the idea: xla/hlo/analysis/indexing_map.h.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 KEPT = 4096
-"""Constants, and variables, that are kept: maps ask for the same few again and again."""
+"""Size of the caches of constants and variables: index maps ask for the same few again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,8 @@ class Constant(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Variable(Expression):
-    """A named value: an output dimension `d0`, a reduced dimension `s0`, a value read at run time `r0`, or a variable of a kernel."""
+    """A named value: an output dimension `d0`, a reduced dimension `s0`, a value read at run time `r0`, or a variable
+    of a kernel."""
 
     name: str
 
@@ -98,7 +99,7 @@ def variable(name: str, size: int) -> Expression:
 
 
 def add(left: Expression, right: Expression) -> Expression:
-    """left + right; a constant ends up on the right, sums lean to the left."""
+    """left + right. A constant moves to the right; nested sums become left-associative."""
     if isinstance(left, Constant):
         left, right = right, left
     if isinstance(right, Constant):
@@ -120,7 +121,7 @@ def add(left: Expression, right: Expression) -> Expression:
 
 
 def _digit(term: Expression) -> tuple[Expression, int, int | None, int]:
-    """The term as `((base / step) % modulus) * scale`; the modulus is None where there is no remainder."""
+    """Split a term into `((base / step) % modulus) * scale`; `modulus` is None where there is no remainder."""
     base = term
     scale, step, modulus = 1, 1, None
     if isinstance(base, Product):
@@ -133,7 +134,10 @@ def _digit(term: Expression) -> tuple[Expression, int, int | None, int]:
 
 
 def _join_digits(left: Expression, right: Expression) -> Expression | None:
-    """left + right where a term of the left is the digit next to `right` in the same number: `(i / 4) * 4 + i % 4` is `i`."""
+    """left + right, where a term of `left` and `right` are adjacent digits of one number: `(i / 4) * 4 + i % 4` is `i`.
+
+    None where they are not.
+    """
     base, step, modulus, scale = _digit(right)
     rest: list[Expression] = []
     while True:
@@ -165,7 +169,7 @@ def _join_digits(left: Expression, right: Expression) -> Expression | None:
 
 
 def multiply(left: Expression, factor: int) -> Expression:
-    """left * factor, multiplied out over sums."""
+    """left * factor, distributed over sums."""
     if factor == 0:
         return constant(0)
     if factor == 1:
@@ -187,7 +191,8 @@ def _terms(expression: Expression) -> list[Expression]:
 
 
 def _split(expression: Expression, divisor: int) -> tuple[Expression, Expression]:
-    """The part that the divisor divides, divided by it, and the rest: expression = first * divisor + rest."""
+    """Split `expression` into `(whole, rest)` with expression = whole * divisor + rest; `whole` has the divisible
+    terms."""
     whole: Expression = constant(0)
     rest: Expression = constant(0)
     for term in _terms(expression):
@@ -202,8 +207,11 @@ def _split(expression: Expression, divisor: int) -> tuple[Expression, Expression
 
 
 def _coarser(expression: Expression, divisor: int) -> tuple[Expression, Expression, int] | None:
-    """(coarse, fine, step) with expression = coarse * step + fine, 0 <= fine < step, and a step above 1 that divides the divisor: a digit of the expression is then one of `coarse`,
-    or `fine` has to be added. None where there is no such step."""
+    """Split `expression` into `(coarse, fine, step)` with expression = coarse * step + fine and 0 <= fine < step.
+
+    `step` is above 1 and divides `divisor`, so a quotient of the expression is one of `coarse`, and a remainder is one
+    of `coarse` plus `fine`. None where there is no such step.
+    """
     terms = _terms(expression)
     factors = {t.value if isinstance(t, Constant) else t.factor for t in terms if isinstance(t, Constant | Product)} - {
         1
@@ -256,7 +264,7 @@ def modulo(left: Expression, divisor: int) -> Expression:
 
 
 def substitute(expression: Expression, values: Mapping[str, Expression]) -> Expression:
-    """The expression with variables replaced, simplified again."""
+    """The expression with variables replaced, simplified."""
     match expression:
         case Variable():
             return values.get(expression.name, expression)
@@ -273,7 +281,7 @@ def substitute(expression: Expression, values: Mapping[str, Expression]) -> Expr
 
 
 def variables_of(expression: Expression) -> frozenset[str]:
-    """The names of the variables in it."""
+    """The names of the variables in the expression."""
     match expression:
         case Variable():
             return frozenset({expression.name})
@@ -294,7 +302,8 @@ def linearize(index: Sequence[Expression], sizes: Sequence[int]) -> Expression:
 
 
 def delinearize(position: Expression, sizes: Sequence[int]) -> tuple[Expression, ...]:
-    """The index at a row-major position. The position must be below the product of the sizes; where that is 0, there is none, and any index will do."""
+    """The index at a row-major position, which must be below the product of the sizes. An empty array has no
+    positions."""
     index: list[Expression] = []
     step = 1
     for number, size in reversed(list(enumerate(sizes))):
@@ -327,8 +336,9 @@ class Condition:
 class IndexMap:
     """Which elements of an operand an output element reads.
 
-    `results` has one expression per operand dimension over `d0..` (output dimensions), `s0..` (loops of the sizes in `symbols`: reduced dimensions,
-    windows) and `r0..` (scalars read at run time: operand numbers in `runtime`). Where a condition fails, the operand is not read.
+    `results` has one expression per operand dimension, over `d0..` (output dimensions), `s0..` (loop variables with the
+    sizes in `symbols`: reduced dimensions, windows) and `r0..` (scalars read at run time, from the operands in
+    `runtime`). An output element reads nothing where a condition fails.
     """
 
     results: tuple[Expression, ...]
@@ -339,19 +349,19 @@ class IndexMap:
     def apply(
         self, index: Sequence[Expression], symbols: Sequence[Expression] = (), runtime: Sequence[Expression] = ()
     ) -> tuple[Expression, ...]:
-        """The operand index for an output index."""
+        """The operand index at an output index."""
         values = bindings(index, symbols, runtime)
         return tuple(substitute(e, values) for e in self.results)
 
     def conditions_at(self, index: Sequence[Expression], symbols: Sequence[Expression] = ()) -> tuple[Condition, ...]:
-        """The conditions at an output index, without those that always hold there."""
+        """The conditions at an output index, except those that always hold there."""
         values = bindings(index, symbols, ())
-        made = (Condition(substitute(c.expression, values), c.low, c.high) for c in self.conditions)
-        return tuple(c for c in made if not c.always)
+        conditions = (Condition(substitute(c.expression, values), c.low, c.high) for c in self.conditions)
+        return tuple(c for c in conditions if not c.always)
 
     @property
     def is_identity(self) -> bool:
-        """Whether every output element reads the element at the same index and nothing else."""
+        """Whether every output element reads exactly the element at the same index."""
         return not (self.symbols or self.conditions or self.runtime) and all(
             isinstance(e, Constant) or (isinstance(e, Variable) and e.name == f"d{k}")
             for k, e in enumerate(self.results)
@@ -361,7 +371,7 @@ class IndexMap:
 def bindings(
     index: Sequence[Expression], symbols: Sequence[Expression], runtime: Sequence[Expression]
 ) -> dict[str, Expression]:
-    """Values for the variables of an index map."""
+    """The values of an index map's variables, by name."""
     values = {f"d{k}": e for k, e in enumerate(index)}
     values.update((f"s{k}", e) for k, e in enumerate(symbols))
     values.update((f"r{k}", e) for k, e in enumerate(runtime))
@@ -369,22 +379,22 @@ def bindings(
 
 
 def dimensions(sizes: Sequence[int]) -> tuple[Expression, ...]:
-    """The variables `d0..` of an output with these sizes."""
+    """The variables `d0..` of an output of these sizes."""
     return tuple(variable(f"d{k}", size) for k, size in enumerate(sizes))
 
 
 def identity(sizes: Sequence[int]) -> IndexMap:
-    """The map of an elementwise operation."""
+    """The map of an elementwise operation: each output index reads the same operand index."""
     return IndexMap(dimensions(sizes))
 
 
 def groups(left: Sequence[int], right: Sequence[int]) -> list[tuple[int, int, int, int]]:
-    """The finest common grouping of two lists of sizes with the same product: (left from, left to, right from, right to), dimensions of
-    size 1 in the group to their left.
+    """The finest common grouping of two lists of sizes with the same product, which must not be 0.
 
-    Source of the idea: xla/util.cc, CommonFactors. The products must be equal and not 0.
+    Returns (left from, left to, right from, right to) per group. A dimension of size 1 joins the group to its left.
+    Source of the idea: xla/util.cc, CommonFactors.
     """
-    found = []
+    spans = []
     i = j = 0
     while i < len(left) or j < len(right):
         start_i, start_j = i, j
@@ -398,23 +408,23 @@ def groups(left: Sequence[int], right: Sequence[int]) -> list[tuple[int, int, in
                 product_left, i = product_left * left[i], i + 1
             else:
                 product_right, j = product_right * right[j], j + 1
-        found.append((start_i, i, start_j, j))
-    return found
+        spans.append((start_i, i, start_j, j))
+    return spans
 
 
 def regroup(index: Sequence[Expression], sizes: Sequence[int], others: Sequence[int]) -> tuple[Expression, ...]:
-    """The index in an array of the sizes `others` that has the same row-major position as `index` in one of `sizes`.
+    """The index into an array of sizes `others` with the same row-major position as `index` into one of `sizes`.
 
-    Dimensions that stay together are treated together, so that no division crosses from one group to the next.
+    Works group by group (see `groups`), so that no division spans dimensions that do not mix.
     """
     if math.prod(sizes) == 0:
         return tuple(constant(0) for _ in others)
     kept = [(i, size) for i, size in zip(index, sizes, strict=True) if size != 1]
     wide = [size for size in others if size != 1]
-    found: list[Expression] = []
+    wide_index: list[Expression] = []
     for from_, to, other_from, other_to in groups([size for _, size in kept], wide):
         part = kept[from_:to]
         position = linearize([i for i, _ in part], [size for _, size in part])
-        found.extend(delinearize(position, wide[other_from:other_to]))
-    remaining = iter(found)
+        wide_index.extend(delinearize(position, wide[other_from:other_to]))
+    remaining = iter(wide_index)
     return tuple(constant(0) if size == 1 else next(remaining) for size in others)

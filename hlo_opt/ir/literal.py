@@ -1,4 +1,4 @@
-"""Constant values. The text of a large constant is decoded only when somebody asks for its value."""
+"""Constant values. The text of a large constant is decoded on first use."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 
 class Literal:
-    """A value of a shape: a NumPy array of the shape's dtype, or a tuple of literals.
+    """A constant value: a NumPy array of the shape's dtype, or a tuple of literals.
 
-    `text` is the value as HLO text writes it (`1.5`, `{1, 2}`); None for a literal made in memory. `origin` is the name of the constant that it was read for, with `.0`, `.1`, ..
-    for what a tuple holds. An elided literal (`{...}`) has no value until somebody gives it one. Two literals are equal when shape and bits are; an elided one equals only
-    itself, and one of the same origin that was given the same value.
+    `text` is the value as HLO text writes it (`1.5`, `{1, 2}`), None for a literal made in memory. `origin` is the name
+    of the constant it was read for, with `.0`, `.1`, .. appended for tuple elements. An elided literal (`{...}`) has no
+    value until the caller supplies one. Literals are equal when shapes and bits are. An elided one without a value
+    equals only itself; with a value, only one of the same origin and value.
     """
 
     __slots__ = ("_decode", "_value", "is_elided", "origin", "shape", "text")
@@ -42,7 +43,7 @@ class Literal:
 
     @property
     def value(self) -> LiteralValue:
-        """The value. Raises ValueError when it was elided from the text, or as the decoder does when the text is malformed."""
+        """The value. Raises ValueError when the text elides it, ParseError when the text is malformed."""
         if self._value is None:
             if self.is_elided or self._decode is None or self.text is None:
                 raise ValueError(f"the value of this {self.shape} constant was elided from the text")
@@ -53,16 +54,16 @@ class Literal:
 
     @property
     def is_known(self) -> bool:
-        """Whether it has a value: it was not elided, or somebody has given it one."""
+        """Whether the value is known: written in the text, or supplied for an elided literal."""
         return not self.is_elided or self._value is not None
 
     def element(self, number: int) -> Literal:
-        """An element of an elided tuple."""
+        """Element `number` of an elided tuple."""
         assert self.is_elided and self.shape.elements is not None
         return Literal(self.shape.elements[number], text=self.text, is_elided=True, origin=f"{self.origin}.{number}")
 
     def key(self) -> tuple[object, ...]:
-        """What equality and hashing go by: shape and bits."""
+        """What equality and hash compare: shape without layout, and bits."""
         if not self.is_known:
             return ("elided", id(self))
         value = self.value

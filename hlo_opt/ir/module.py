@@ -20,9 +20,9 @@ V = TypeVar("V")
 class Instruction:
     """One operation of a computation.
 
-    `attributes` keeps the order of the text; a value is an `Attribute` or, where it names computations, a `Called`.
-    `literal` is set for a constant, `parameter_number` for a parameter. `offset` is where the instruction starts in the source text, -1
-    when a pass made it. Equality is identity.
+    `attributes` is in the order of the text; a value is an `Attribute`, or a `Called` where it names computations.
+    `literal` is set for a constant, `parameter_number` for a parameter. `offset` is the instruction's position in the
+    source text, -1 for one that a pass made. Equality is identity.
     """
 
     name: str
@@ -39,18 +39,18 @@ class Instruction:
     parent: Computation | None = field(default=None, init=False)
     _users: dict[Instruction, int] | None = field(default=None, init=False)
     _places: dict[Instruction, list[int]] | None = field(default=None, init=False)
-    """Where each operand stands, of an instruction with very many; `edit` builds it and keeps it up."""
+    """The positions of each operand, built and updated by `edit` for an instruction with very many operands."""
 
     @property
     def computation(self) -> Computation:
-        """The computation that holds this instruction. Raises ValueError when it was removed."""
+        """The computation that holds this instruction. Raises ValueError for a removed instruction."""
         if self.parent is None:
             raise ValueError(f"{self.name} is in no computation")
         return self.parent
 
     @property
     def users(self) -> KeysView[Instruction]:
-        """The instructions that take this one as an operand, each once, in the order in which they began to."""
+        """The instructions with this one as an operand, each once, in the order in which they were added."""
         if self._users is None:
             self.computation.index_users()
         assert self._users is not None
@@ -61,28 +61,30 @@ class Instruction:
         return self.parent is not None and self.parent.root is self
 
     def called(self) -> Iterator[Computation]:
-        """The computations that this instruction's attributes name, in order."""
+        """The computations named by this instruction's attributes, in order."""
         if not self.attributes:
             return iter(())
-        found: tuple[Computation, ...] = ()
+        computations: tuple[Computation, ...] = ()
         for value in self.attributes.values():
             if isinstance(value, Called):
-                found = (*found, *value.computations) if found else value.computations
-        return iter(found)
+                computations = (*computations, *value.computations) if computations else value.computations
+        return iter(computations)
 
     def called_by(self, name: str) -> Computation:
-        """The one computation that the attribute names. Raises KeyError when there is no such attribute."""
+        """The computation named by the attribute (the first of a list). Raises KeyError when the attribute is
+        absent."""
         value = self.attributes[name]
         if not isinstance(value, Called):
             raise KeyError(name)
         return value.computations[0]
 
     def attribute(self, name: str, kind: type[V]) -> V:
-        """The decoded value of an attribute that must be there. Raises KeyError or TypeError."""
-        found = self.attributes[name]
-        value = found.value if isinstance(found, Attribute) else found
+        """The decoded value of a required attribute. Raises KeyError when it is absent, TypeError when it is of another
+        type."""
+        attribute = self.attributes[name]
+        value = attribute.value if isinstance(attribute, Attribute) else attribute
         if not isinstance(value, kind):
-            raise TypeError(f"{self.name}: {name}={found.text} is not a {kind.__name__}")
+            raise TypeError(f"{self.name}: {name}={attribute.text} is not a {kind.__name__}")
         return value
 
     def ints(self, name: str) -> tuple[int, ...]:
@@ -94,16 +96,16 @@ class Instruction:
 
     def word(self, name: str, default: str = "") -> str:
         """A bare word such as `direction=GE` or a quoted string, without its quotes."""
-        found = self.attributes.get(name)
-        if found is None or isinstance(found, Called):
+        attribute = self.attributes.get(name)
+        if attribute is None or isinstance(attribute, Called):
             return default
-        value = found.value
+        value = attribute.value
         return value if isinstance(value, str) else str(getattr(value, "text", value))
 
     def value(self, name: str, default: Value) -> Value:
         """The decoded value of an attribute, or the default when it is absent."""
-        found = self.attributes.get(name)
-        return found.value if isinstance(found, Attribute) else default
+        attribute = self.attributes.get(name)
+        return attribute.value if isinstance(attribute, Attribute) else default
 
     @property
     def metadata(self) -> Metadata:
@@ -127,7 +129,7 @@ class Computation:
         self._root: Instruction | None = None
         self._users_known = False
         self._parameters: dict[Instruction, None] | None = None
-        """The parameters, in the order in which they came; found when they are first asked for."""
+        """The parameters in order of appearance; None until first used."""
 
     @property
     def instructions(self) -> KeysView[Instruction]:
@@ -143,7 +145,7 @@ class Computation:
 
     @property
     def called(self) -> list[Computation]:
-        """What the instructions' attributes name, in order, each as often as it is named."""
+        """The computations named by the instructions' attributes, in order, with repetitions."""
         return [
             computation
             for instruction in self._instructions
@@ -154,13 +156,13 @@ class Computation:
 
     @property
     def parameters(self) -> list[Instruction]:
-        """The parameters by their numbers."""
+        """The parameters, sorted by number."""
         if self._parameters is None:
             self._parameters = {i: None for i in self._instructions if i.parameter_number is not None}
         return sorted(self._parameters, key=lambda i: i.parameter_number or 0)
 
     def index_users(self) -> None:
-        """Build the use lists of all instructions; `edit` keeps them up to date from then on."""
+        """Build the use lists of all instructions. `edit` keeps them up to date from then on."""
         if self._users_known:
             return
         for instruction in self._instructions:
@@ -177,18 +179,19 @@ class Computation:
 
 
 class Target(Protocol):
-    """A device that kernels can be made for: see `hlo_opt.analysis.targets`."""
+    """A device that kernels are generated for; see `hlo_opt.analysis.targets`."""
 
     @property
     def name(self) -> str:
-        """What it is called: `h100_sxm`."""
+        """The device's name, such as `h100_sxm`."""
 
 
 class Module:
     """A program: computations in the order of the text (callees before callers), one of them the entry.
 
-    `attributes` are the header's (`entry_computation_layout`, `input_output_alias`, ...). `tables` is the text of the stack-frame tables, kept
-    as read. `target` is the device that the module was fused for, None for one that was not; the text does not say it.
+    `attributes` are those of the header (`entry_computation_layout`, `input_output_alias`, ...). `tables` is the text
+    of the stack-frame tables. `target` is the device that the module was fused for, None before fusion; HLO text does
+    not record it.
     """
 
     def __init__(self, name: str, *, source: Source | None = None) -> None:
@@ -215,9 +218,9 @@ class Module:
         return self._entry
 
     def unique_name(self, wish: str) -> str:
-        """A name for a computation or an instruction that nothing in the module has; the wish itself when it is free.
+        """Reserve a name that no computation or instruction has: `wish` itself where it is free.
 
-        The name is taken from then on. Digits after the last dot of the wish count as a number, as in XLA.
+        Otherwise digits after the last dot of `wish` are replaced by the next free number, as in XLA.
         """
         if self._names is None:
             self._names = {c.name for c in self._computations}
@@ -236,7 +239,7 @@ class Module:
         return f"{stem}.{number}"
 
     def span(self, instruction: Instruction) -> Span | None:
-        """Where the instruction stands in the text; None for one that a pass made."""
+        """The instruction's place in the source text; None for one that a pass made."""
         from hlo_opt.diag import Span
 
         if self.source is None or instruction.offset < 0:
@@ -244,7 +247,7 @@ class Module:
         return Span(self.source, instruction.offset, max(instruction.end, instruction.offset + 1))
 
     printer: ClassVar[Callable[[Module], str] | None] = None
-    """Set by the text room, which lies below this one."""
+    """Set by the text room, which this room may not import."""
 
     def __str__(self) -> str:
         """Canonical HLO text, as `hlo-opt print` writes it."""

@@ -14,10 +14,10 @@ from hlo_opt.ir.element_type import ElementType
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How an array lies in memory: dimension numbers from the fastest varying to the slowest.
+    """How an array is laid out in memory: dimension numbers from minor (fastest varying) to major.
 
-    `tail` is what follows the colon in the text (tiles, memory space, element size, ...), kept as written.
-    `minor_to_major` is None where the text gives a tail only.
+    `tail` is the text after the colon (tiles, memory space, element size, ...). `minor_to_major` is None where the text
+    has only a tail.
     """
 
     minor_to_major: tuple[int, ...] | None
@@ -32,8 +32,9 @@ class Layout:
 class Shape:
     """An array shape (element type, dimensions, layout) or a tuple of shapes.
 
-    `elements` is None for an array, a token and an opaque value. A dynamic dimension has its bound in `dimensions` and True in
-    `dynamic`; an unbounded one (`?`) has -1. `dynamic` is empty when no dimension is dynamic. `is_buffer` marks `b(...)` types.
+    `elements` is None for an array, a token and an opaque value. A dynamic dimension has its bound in `dimensions` and
+    True in `dynamic`; an unbounded one (`?`) has -1. `dynamic` is empty when all dimensions are static. `is_buffer`
+    marks `b(...)` types.
     """
 
     element_type: ElementType | None
@@ -55,7 +56,7 @@ class Shape:
 
     @staticmethod
     def tuple_of(*elements: Shape) -> Shape:
-        """The tuple shape of the given elements."""
+        """The tuple shape with these elements."""
         return Shape(None, elements=elements)
 
     @property
@@ -68,7 +69,7 @@ class Shape:
 
     @property
     def type(self) -> ElementType:
-        """The element type of an array (or token). Raises TypeError for a tuple."""
+        """The element type of an array or token. Raises TypeError for a tuple."""
         if self.element_type is None:
             raise TypeError(f"a tuple has no element type: {self}")
         return self.element_type
@@ -90,7 +91,10 @@ class Shape:
 
     @property
     def byte_size(self) -> int:
-        """Bytes of all array leaves, sub-byte types counted in whole bytes per element. A dimension without a bound counts nothing, nor do a tuple's pointers."""
+        """Bytes of all array leaves, unpacked: an element takes at least one byte.
+
+        A dimension without a bound counts as 0; the pointers of a tuple are not counted.
+        """
         if self._bytes < 0:
             if self.elements is not None:
                 size = sum(e.byte_size for e in self.elements)
@@ -101,14 +105,14 @@ class Shape:
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of all array leaves in a device's memory, where elements of 1, 2 and 4 bits share bytes."""
+        """Bytes of all array leaves in device memory, where elements of 1, 2 and 4 bits are packed."""
         if self.elements is not None:
             return sum(e.stored_bytes for e in self.elements)
         return -(-self.element_count * self.type.bytes // self.type.per_byte)
 
     @property
     def minor_to_major(self) -> tuple[int, ...]:
-        """Dimension numbers from the fastest varying one; row-major when the text gives no layout."""
+        """Dimension numbers from minor to major; row-major when the text gives no layout."""
         if self.layout is not None and self.layout.minor_to_major is not None:
             return self.layout.minor_to_major
         return tuple(range(len(self.dimensions) - 1, -1, -1))
@@ -119,7 +123,7 @@ class Shape:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Distance in elements between neighbours along each dimension, as the array lies in memory."""
+        """The distance in elements between neighbours along each dimension, in memory order."""
         strides, step = [0] * len(self.dimensions), 1
         for d in self.minor_to_major:
             strides[d] = step
@@ -127,7 +131,7 @@ class Shape:
         return tuple(strides)
 
     def leaves(self) -> Iterator[Shape]:
-        """The array (and token) shapes of a tuple, depth first; the shape itself when it is no tuple."""
+        """The array and token shapes of a tuple, depth first; the shape itself when it is not a tuple."""
         if self.elements is None:
             yield self
         else:
@@ -139,7 +143,7 @@ class Shape:
         return replace(self, element_type=element_type)
 
     def without_layout(self) -> Shape:
-        """The same shape with no layout anywhere: what two shapes are compared by when only values count."""
+        """The shape without any layout. Use it to compare shapes when only values matter."""
         if self.elements is None and self.layout is None:
             return self
         if self._bare is not None:
@@ -152,11 +156,11 @@ class Shape:
         return bare
 
     def same_values(self, other: Shape) -> bool:
-        """Whether both hold the same kind of values: equal up to layouts."""
+        """Whether both are equal apart from layouts."""
         return self is other or self.without_layout() == other.without_layout()
 
     def same_bytes(self, other: Shape) -> bool:
-        """Whether both lie in memory alike: equal, where a layout that is not written counts as the row-major one that it means."""
+        """Whether both are laid out alike in memory. A missing layout means row-major."""
         return self is other or self == other or self.laid_out() == other.laid_out()
 
     def laid_out(self) -> Shape:
@@ -179,5 +183,5 @@ class Shape:
 
 
 def array(element_type: ElementType, *dimensions: int) -> Shape:
-    """An array shape with the default (row-major) layout written out, as XLA's printer does."""
+    """An array shape with an explicit row-major layout, as XLA's printer writes it."""
     return Shape(element_type, dimensions, Layout(tuple(range(len(dimensions) - 1, -1, -1))) if dimensions else None)

@@ -1,4 +1,4 @@
-"""The types of what programs compute with. NumPy is imported by those who need it: naming a type loads nothing."""
+"""The types of values at run time. Naming a type imports nothing: NumPy is loaded where it is used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import numpy
 
 Array: TypeAlias = "numpy.ndarray[Any, numpy.dtype[Any]]"
-"""An array of NumPy; where code is written over an array module `xp`, one of CuPy too, which does all that such code asks for."""
+"""A NumPy array, or a CuPy array in code written over an array module `xp`."""
 
 DType: TypeAlias = "numpy.dtype[Any]"
-"""How NumPy stores elements."""
+"""A NumPy dtype."""

@@ -1,4 +1,4 @@
-"""Orders of a graph."""
+"""Traversal orders of the graph."""
 
 from __future__ import annotations
 
@@ -11,38 +11,41 @@ N = TypeVar("N", bound=Hashable)
 
 
 def needed_first(starts: Iterable[N], needs: Callable[[N], Sequence[N]]) -> list[N]:
-    """The starts and all that they need, directly or not, each once and after what it needs, otherwise in order. Raises AssertionError for one that needs
-    itself."""
+    """All that `starts` need, transitively, in post order: each node once, after what it needs; otherwise in order.
+
+    Raises AssertionError on a cycle.
+    """
     entered: set[N] = set()
-    found: dict[N, None] = {}
+    order: dict[N, None] = {}
     stack = list(starts)[::-1]
     while stack:
         node = stack[-1]
         if node in entered:
-            found[stack.pop()] = None
+            order[stack.pop()] = None
             continue
         entered.add(node)
         for needed in reversed(needs(node)):
-            if needed not in found:
+            if needed not in order:
                 assert needed not in entered, f"{needed} needs itself"
                 stack.append(needed)
-    return list(found)
+    return list(order)
 
 
 def post_order(computation: Computation) -> list[Instruction]:
-    """Operands before users, deterministic, as XLA's MakeInstructionPostOrder: depth first from the instructions without users."""
+    """Instructions in post order, depth first from those without users, as XLA's MakeInstructionPostOrder."""
     ends = [i for i in computation.instructions if i.is_root or not i.users]
     return needed_first(ends, lambda i: (*i.operands, *i.control_predecessors))
 
 
 CONTROL_FLOW = frozenset({"while", "conditional", "call"})
-"""Operations that run computations of a program: these launch work of their own. Bodies of fusions, reducers and comparators do not."""
+"""Opcodes whose called computations launch work of their own, unlike bodies of fusions, reducers and comparators."""
 
 
 def executed_computations(module: Module) -> Iterator[Computation]:
-    """The entry and every computation that control flow (while, conditional, call) reaches from it, each once, callers first.
+    """The entry and every computation that control flow (while, conditional, call) reaches from it, each once, callers
+    first.
 
-    Bodies of fusions, reducers and comparators are not executed by themselves and are left out.
+    Bodies of fusions, reducers and comparators are not executed on their own, so they are left out.
     """
     seen: set[Computation] = set()
     todo = [module.entry]

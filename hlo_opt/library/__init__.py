@@ -1,1 +1,2 @@
-"""What these functions do, written over an array module `xp`; drivers contain their text."""
+"""Library calls (products, sorts, FFT, factorizations, ...) over an array module `xp`; emitted drivers copy their
+source."""

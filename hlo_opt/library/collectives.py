@@ -1,6 +1,7 @@
-"""What devices exchange, over the interface of `cupyx.distributed`: each device has a process of its own, which runs the same driver.
+"""Collectives over the interface of `cupyx.distributed`: one process per device, each running the same driver.
 
-The text of these functions is also what an emitted driver contains. `COMMUNICATOR` is empty, or holds what `init_process_group` gave.
+Emitted drivers contain the source of these functions. `COMMUNICATOR` is empty, or holds the result of
+`init_process_group`.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ COMMUNICATOR: list[Communicator] = []
 
 
 def own_communicator(devices: int) -> Communicator:
-    """That of this process."""
+    """This process's communicator. Raises RuntimeError where there is none."""
     if not COMMUNICATOR:
         raise RuntimeError(f"run on {devices} devices: run(*arrays, communicator=init_process_group({devices}, rank))")
     return COMMUNICATOR[0]
 
 
 def own_number(xp: ModuleType, partitions: int, is_partition: bool) -> Array:
-    """The `partition-id` or `replica-id` of this process; 0 where it runs alone."""
+    """The `partition-id` or `replica-id` of this process; 0 when it runs alone."""
     rank = COMMUNICATOR[0].rank if COMMUNICATOR else 0
     return xp.asarray([rank % partitions if is_partition else rank // partitions]).astype("uint32")
 
 
 def delivered(xp: ModuleType, exchanged: Sequence[Array], results: Sequence[Described]) -> list[Array]:
-    """The buffers of the results: `exchanged` are arrays of the type that buffers hold."""
+    """The buffers of the results. `exchanged` holds arrays of the stored dtypes."""
     return [flat(xp, values.reshape(r[2]), r[3]) for values, r in zip(exchanged, results, strict=True)]
 
 
@@ -55,9 +56,11 @@ def exchange_call(
     along: int,
     devices: int,
 ) -> list[Array]:
-    """`all-reduce`, `reduce-scatter` or `all-gather` of each buffer among all devices, the last two along a dimension; `combine` is sum, prod, max or min.
-    Narrow floats are folded in float32."""
-    made = []
+    """`all-reduce`, `reduce-scatter` or `all-gather` of each buffer among all devices.
+
+    `combine` is sum, prod, max or min; `along` is the dimension of the last two. f16 and bf16 are reduced in float32.
+    """
+    exchanged = []
     for buffer, source in zip(buffers, shapes, strict=False):
         values = logical(widened(xp, buffer, source[0]), source[2], source[3])
         if kind != "all-gather" and source[0] == "f16":
@@ -80,8 +83,8 @@ def exchange_call(
             taken = xp.concatenate(list(taken.reshape((devices, *sent.shape))), along)
         elif kind == "reduce-scatter":
             taken = taken.reshape(sent.shape[1:])
-        made.append(narrowed(xp, taken, source[0], source[1]))
-    return delivered(xp, made, shapes[len(buffers) :])
+        exchanged.append(narrowed(xp, taken, source[0], source[1]))
+    return delivered(xp, exchanged, shapes[len(buffers) :])
 
 
 def group_exchange_call(
@@ -94,8 +97,11 @@ def group_exchange_call(
     devices: int,
     groups: Sequence[Sequence[int]],
 ) -> list[Array]:
-    """A collective inside each of `groups`; for `collective-permute` these are pairs (source, target). A device that is in none keeps what it has, or gets
-    zeros where only others send. `combine` is the function of `xp` that folds, in the order of the group; `whole` where an all-to-all moves whole operands."""
+    """A collective within each of `groups`; for `collective-permute`, these are pairs (source, target).
+
+    A device in no group keeps its own values, or gets zeros where it would only receive. `combine` names the function
+    of `xp` that reduces, in group order; it is `whole` where an all-to-all moves whole operands.
+    """
     rank = own_communicator(devices).rank
     everyone = []
     for buffer, source in zip(buffers, shapes, strict=False):
@@ -109,7 +115,7 @@ def group_exchange_call(
     elif kind == "collective-broadcast" and not any(rank in g for g in groups):
         group = ()
     place = group.index(rank) if rank in group else 0
-    made: list[Any] = []
+    exchanged: list[Any] = []
     for each, source in zip(everyone, shapes, strict=False):
         if not group:
             taken = xp.zeros_like(each[0])
@@ -119,7 +125,7 @@ def group_exchange_call(
             taken = xp.concatenate([each[member] for member in group], along)
         elif kind == "all-to-all":
             if combine == "whole":
-                taken = everyone[place][group[len(made)]]
+                taken = everyone[place][group[len(exchanged)]]
             else:
                 taken = xp.concatenate([xp.split(each[m], len(group), along)[place] for m in group], along)
         else:
@@ -130,5 +136,5 @@ def group_exchange_call(
             taken = narrowed(xp, total, source[0], source[1])
             if kind == "reduce-scatter":
                 taken = xp.split(taken, len(group), along)[place]
-        made.append(taken)
-    return delivered(xp, made, shapes[len(buffers) :])
+        exchanged.append(taken)
+    return delivered(xp, exchanged, shapes[len(buffers) :])

@@ -1,4 +1,4 @@
-"""The functions of this room by name, and their texts, which an emitted driver contains."""
+"""The functions of this room by name, and their source, which emitted drivers contain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def texts_of(names: Sequence[str]) -> list[str]:
-    """The Python text of functions and of those that they call, callees first."""
+    """The source of the named functions and of those they call, callees first."""
     order: dict[str, None] = {}
     todo = [(name, False) for name in reversed(names)]
     while todo:

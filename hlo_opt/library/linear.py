@@ -1,8 +1,9 @@
-"""Fourier transforms, triangular factors and other factorizations of (batches of) matrices over an array module `xp` that is CuPy (or looks like it): cuFFT, cuSOLVER and cuBLAS on a GPU.
-Written as `library.arrays` says.
+"""FFT, triangular solve and factorizations of batches of matrices over an array module `xp`: cuFFT, cuSOLVER and cuBLAS
+on a GPU.
 
-What custom calls name is computed in float64 or complex128 and rounded once, for the NumPy meaning of the calls is the same functions. Reflections and
-pivots go column by column, all matrices of a batch together; eigenvalues and singular values are cuSOLVER's.
+See `library.arrays` for the conventions. Factorizations behind custom calls compute in float64 or complex128 and round
+once; the NumPy meaning of these calls runs the same functions. Reflections and pivots advance column by column, over
+all matrices of a batch at once; eigenvalues and singular values come from cuSOLVER.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from hlo_opt.library.arrays import Described, flat, logical, narrowed, widened
 def fft_call(
     xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], function: str, lengths: Sequence[int]
 ) -> list[Array]:
-    """`fft` on buffers, over the innermost dimensions; `function` is the one of `xp.fft`. The input is cut or filled with zeros to the lengths."""
+    """`fft` over the innermost dimensions. `function` names one of `xp.fft`; the input is cut or zero-padded to
+    `lengths`."""
     source, result = shapes
     value = logical(buffers[0], source[2], source[3])
     axes = tuple(range(value.ndim - len(lengths), value.ndim))
-    made = getattr(xp.fft, function)(xp.ascontiguousarray(value), s=lengths, axes=axes)
-    return [flat(xp, made, result[3]).astype(result[1], copy=False)]
+    transformed = getattr(xp.fft, function)(xp.ascontiguousarray(value), s=lengths, axes=axes)
+    return [flat(xp, transformed, result[3]).astype(result[1], copy=False)]
 
 
 def cholesky_factors(xp: ModuleType, full: Array) -> Array:
-    """The lower factors of matrices [batch, n, n]; NaN for those that are not positive definite."""
+    """The lower Cholesky factors of matrices [batch, n, n]; NaN for a matrix that is not positive definite."""
     import contextlib
 
     guard: Any = contextlib.nullcontext()
@@ -39,24 +41,25 @@ def cholesky_factors(xp: ModuleType, full: Array) -> Array:
         try:
             return xp.linalg.cholesky(full)
         except xp.linalg.LinAlgError:
-            made = xp.full(full.shape, xp.nan, full.dtype)
+            factors = xp.full(full.shape, xp.nan, full.dtype)
             for number in range(len(full)):
                 with contextlib.suppress(xp.linalg.LinAlgError):
-                    made[number] = xp.linalg.cholesky(full[number])
-    return made
+                    factors[number] = xp.linalg.cholesky(full[number])
+    return factors
 
 
 def cholesky_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], lower: bool) -> list[Array]:
-    """`cholesky` on buffers. Reads the chosen triangle only; a matrix that is not positive definite gives NaN, the other triangle is zero."""
+    """`cholesky` on buffers. Reads one triangle and zeroes the other; NaN for a matrix that is not positive
+    definite."""
     source, result = shapes
     value = logical(widened(xp, buffers[0], source[0]), source[2], source[3])
     value = value.astype("float32") if value.dtype.name == "float16" else value
     half = xp.tril(value) if lower else xp.conj(xp.swapaxes(xp.triu(value), -1, -2))
     full = half + xp.conj(xp.swapaxes(xp.tril(half, -1), -1, -2))
     full = xp.ascontiguousarray(full.reshape(-1, *value.shape[-2:]))
-    made = cholesky_factors(xp, full).reshape(value.shape)
-    made = made if lower else xp.conj(xp.swapaxes(made, -1, -2))
-    return [narrowed(xp, flat(xp, made, result[3]), result[0], result[1])]
+    factors = cholesky_factors(xp, full).reshape(value.shape)
+    factors = factors if lower else xp.conj(xp.swapaxes(factors, -1, -2))
+    return [narrowed(xp, flat(xp, factors, result[3]), result[0], result[1])]
 
 
 def triangular_solve_call(
@@ -68,7 +71,7 @@ def triangular_solve_call(
     transpose: str,
     unit_diagonal: bool,
 ) -> list[Array]:
-    """`triangular-solve` on buffers: one matrix after the other. The other triangle is not read, nor a unit diagonal."""
+    """`triangular-solve` on buffers, one matrix at a time. Does not read the other triangle, nor a unit diagonal."""
     from cupyx.scipy.linalg import solve_triangular
 
     a, b = (logical(widened(xp, m, s[0]), s[2], s[3]) for m, s in zip(buffers, shapes[:2], strict=True))
@@ -80,7 +83,7 @@ def triangular_solve_call(
     if not left:  # x a = b is a' x' = b'
         a, b, lower = xp.swapaxes(a, -1, -2), xp.swapaxes(b, -1, -2), not lower
     a = xp.ascontiguousarray(a).reshape(-1, *a.shape[-2:])
-    x = xp.array(b, order="C")  # the operand stays as it is
+    x = xp.array(b, order="C")  # a copy: the operand must not change
     rows = x.reshape(-1, *x.shape[-2:])
     for number in range(len(a)):
         rows[number] = solve_triangular(a[number], rows[number], lower=lower, unit_diagonal=unit_diagonal)
@@ -89,7 +92,11 @@ def triangular_solve_call(
 
 
 def eliminated(xp: ModuleType, matrices: Array) -> tuple[Array, Array, Array]:
-    """PA = LU of matrices [batch, rows, columns], which are overwritten: (L and U, rows swapped in turn counted from 1, the first zero pivot counted from 1 or 0)."""
+    """LU with partial pivoting of matrices [batch, rows, columns], in place.
+
+    Returns (L and U in one array, the row swapped with row k counted from 1, the first zero pivot counted from 1, or
+    0).
+    """
     batch, rows, columns = matrices.shape
     steps = min(rows, columns)
     pivots = xp.zeros((batch, steps), "int32")
@@ -110,7 +117,8 @@ def eliminated(xp: ModuleType, matrices: Array) -> tuple[Array, Array, Array]:
 
 
 def swapped_order(xp: ModuleType, pivots: Array, count: int) -> Array:
-    """The order of `count` rows after swapping row k with row pivots[k], counted from 0, for each k in turn; pivots [batch, swaps]."""
+    """The order of `count` rows after row k is swapped with row pivots[k] (from 0), for each k in turn; pivots [batch,
+    swaps]."""
     pivots = pivots.astype("int64")
     order = xp.zeros((len(pivots), count), "int64") + xp.arange(count)
     every = xp.arange(len(pivots))
@@ -122,26 +130,27 @@ def swapped_order(xp: ModuleType, pivots: Array, count: int) -> Array:
 
 
 def wide_operand(xp: ModuleType, memory: Array, shape: Described) -> Array:
-    """A copy of the array in a buffer, in the type that factorizations are computed in."""
+    """A copy of a buffer's array in the type that factorizations compute in: float64 or complex128."""
     array = logical(widened(xp, memory, shape[0]), shape[2], shape[3])
     return xp.array(array.astype("complex128" if array.dtype.kind == "c" else "float64"), order="C")
 
 
 def declared(xp: ModuleType, shapes: Sequence[Described], made: Sequence[Array]) -> list[Array]:
-    """The buffers of the first results in the types that the call declares; what else it declares (workspace) is zero."""
-    found = []
+    """The buffers of the results, in the declared types. Declared results beyond those of `made` (workspace) are
+    zeros."""
+    outputs = []
     for number, shape in enumerate(shapes):
         if number < len(made):
             value = made[number]
             value = value.real if value.dtype.kind == "c" and xp.dtype(shape[1]).kind != "c" else value
-            found.append(narrowed(xp, flat(xp, value.reshape(shape[2]), shape[3]), shape[0], shape[1]))
+            outputs.append(narrowed(xp, flat(xp, value.reshape(shape[2]), shape[3]), shape[0], shape[1]))
         else:
-            found.append(xp.zeros(shape[2], shape[1]).reshape(-1))
-    return found
+            outputs.append(xp.zeros(shape[2], shape[1]).reshape(-1))
+    return outputs
 
 
 def hermitian(xp: ModuleType, a: Array, lower: bool) -> Array:
-    """The whole matrices of which one triangle is given; the diagonal is real."""
+    """The Hermitian matrices of which one triangle is stored; the imaginary part of the diagonal is ignored."""
     half = xp.tril(a) if lower else xp.conj(xp.swapaxes(xp.triu(a), -1, -2))
     strict = xp.tril(half, -1)
     return strict + xp.conj(xp.swapaxes(strict, -1, -2)) + half.real * xp.eye(a.shape[-1])
@@ -153,7 +162,10 @@ def reflected(xp: ModuleType, a: Array, factor: Array, v: Array) -> Array:
 
 
 def reflector(xp: ModuleType, x: Array) -> tuple[Array, Array, Array]:
-    """(beta, factor, v) for columns [.., n] with H^H x = (beta, 0, ..), beta real: LAPACK's larfg. Nothing is turned (factor 0) where that holds already."""
+    """(beta, factor, v) for columns [.., n] with H^H x = (beta, 0, ..) and beta real, as LAPACK's larfg.
+
+    `factor` is 0, so H is the identity, where x has that form already.
+    """
     alpha = x[..., 0].copy()
     below = (xp.abs(x[..., 1:]) ** 2).sum(axis=-1)
     norm = xp.sqrt(xp.abs(alpha) ** 2 + below)
@@ -166,7 +178,8 @@ def reflector(xp: ModuleType, x: Array) -> tuple[Array, Array, Array]:
 
 
 def geqrf_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described]) -> list[Array]:
-    """A = QR as LAPACK stores it: (R above, below the diagonal the vectors of H = I - factor v v^H with v[0] = 1; the factors)."""
+    """QR as LAPACK's geqrf: R above the diagonal, below it the vectors of H = I - factor v v^H with v[0] = 1; and the
+    factors."""
     a = wide_operand(xp, buffers[0], shapes[0])
     steps = min(a.shape[-2:])
     factors = xp.zeros((*a.shape[:-2], steps), a.dtype)
@@ -179,14 +192,14 @@ def geqrf_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Descri
 
 
 def stored_vector(a: Array, k: int) -> Array:
-    """The vector of reflection k."""
+    """The vector of reflection k, from below the diagonal."""
     v = a[..., k:, k].copy()
     v[..., 0] = 1
     return v
 
 
 def orgqr_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described]) -> list[Array]:
-    """The first columns of Q, the product of all reflections."""
+    """The first columns of Q, the product of all reflections, as LAPACK's orgqr."""
     a, factors = (wide_operand(xp, b, s) for b, s in zip(buffers, shapes[:2], strict=True))
     q = xp.zeros(a.shape, a.dtype) + xp.eye(*a.shape[-2:])
     for k in range(factors.shape[-1] - 1, -1, -1):
@@ -197,7 +210,7 @@ def orgqr_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Descri
 def ormqr_call(
     xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], left: bool, turned: bool
 ) -> list[Array]:
-    """Q C, Q^H C (`turned`), or with Q on the right."""
+    """Q C, or Q^H C where `turned`; C Q or C Q^H where not `left`. As LAPACK's ormqr."""
     a, factors, c = (wide_operand(xp, b, s) for b, s in zip(buffers, shapes[:3], strict=True))
     c = c if left else xp.conj(xp.swapaxes(c, -1, -2)).copy()  # C Q is (Q^H C^H)^H
     adjoint = turned if left else not turned
@@ -209,13 +222,14 @@ def ormqr_call(
 
 
 def getrf_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described]) -> list[Array]:
-    """PA = LU: (L and U, rows swapped in turn counted from 1, the first zero pivot counted from 1 or 0)."""
+    """LU as LAPACK's getrf: (L and U, the row swapped with row k counted from 1, the first zero pivot counted from 1,
+    or 0)."""
     a = wide_operand(xp, buffers[0], shapes[0])
     return declared(xp, shapes[1:], eliminated(xp, a.reshape(-1, *a.shape[-2:])))
 
 
 def pivots_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described]) -> list[Array]:
-    """The rows' order after swapping row k with row pivots[k], counted from 0, for each k in turn."""
+    """The row order after row k is swapped with row pivots[k] (from 0), for each k in turn."""
     pivots = logical(buffers[0], shapes[0][2], shapes[0][3])
     order = swapped_order(xp, pivots.reshape(-1, pivots.shape[-1]), shapes[1][2][-1])
     return declared(xp, shapes[1:], [order])
@@ -224,7 +238,11 @@ def pivots_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Descr
 def potrf_call(
     xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], lower: bool, has_workspace: bool
 ) -> list[Array]:
-    """A = L L^H or U^H U: (the factor over the operand's triangle, [workspace,] the first minor that is not positive counted from 1 or 0)."""
+    """A = L L^H or U^H U, as LAPACK's potrf.
+
+    Returns (the operand with the factor in its triangle, [workspace,] the order of the first minor that is not
+    positive, or 0).
+    """
     a = wide_operand(xp, buffers[0], shapes[0])
     matrices = a.reshape(-1, *a.shape[-2:])
     full = hermitian(xp, matrices, lower)
@@ -238,13 +256,13 @@ def potrf_call(
         )
         state[number] = next(wrong, full.shape[-1])
     over = factors + xp.triu(matrices, 1) if lower else xp.conj(xp.swapaxes(factors, -1, -2)) + xp.tril(matrices, -1)
-    made = xp.where(failed[:, None, None], matrices, over)
+    result = xp.where(failed[:, None, None], matrices, over)
     between = [xp.zeros(shapes[2][2], shapes[2][1])] if has_workspace else []
-    return declared(xp, shapes[1:], [made, *between, xp.asarray(state)])
+    return declared(xp, shapes[1:], [result, *between, xp.asarray(state)])
 
 
 def syevd_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], lower: bool) -> list[Array]:
-    """(eigenvectors in columns, eigenvalues in rising order, 0)"""
+    """(eigenvectors in columns, eigenvalues in ascending order, 0), as cuSOLVER's syevd."""
     a = wide_operand(xp, buffers[0], shapes[0])
     eigenvalues, vectors = xp.linalg.eigh(a, UPLO="L" if lower else "U")
     return declared(xp, shapes[1:], [vectors, eigenvalues])
@@ -253,7 +271,10 @@ def syevd_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Descri
 def gesvd_call(
     xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], kind: str, is_whole: bool, is_turned: bool
 ) -> list[Array]:
-    """(the operand's memory, singular values, U, V^H or (`kind` is V) V, 0); no vectors where `kind` is empty. `is_turned`: V^H comes before U."""
+    """(operand buffer, singular values, U, V^H, or V where `kind` is V, 0), as LAPACK's gesvd.
+
+    No vectors where `kind` is empty. `is_turned`: V^H comes before U.
+    """
     a = wide_operand(xp, buffers[0], shapes[0])
     if not kind:
         singular = xp.linalg.svd(a, compute_uv=False)

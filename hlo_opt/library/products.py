@@ -1,4 +1,4 @@
-"""Matrix products and convolutions on a GPU: cuBLAS through CuPy. Written as `library.arrays` says."""
+"""Matrix products and convolutions on a GPU: cuBLAS through CuPy. See `library.arrays` for the conventions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from hlo_opt.library.arrays import Described, flat, logical, operand, rounded_re
 
 
 def gemm_operand(xp: ModuleType, array: Array) -> tuple[Any, bool, int, int]:
-    """[batch, rows, columns] as cuBLAS can read it, without a copy where that is possible: (array, is transposed, leading dimension, batch stride)."""
+    """[batch, rows, columns] in a form that cuBLAS reads, without a copy where the strides allow it.
+
+    Returns (array, is transposed, leading dimension, batch stride).
+    """
     size = array.dtype.itemsize
     batch, rows, columns = array.shape
     steps = [step // size for step in array.strides]
@@ -29,9 +32,10 @@ def gemm_operand(xp: ModuleType, array: Array) -> tuple[Any, bool, int, int]:
 
 
 def gemm(xp: ModuleType, left: Array, right: Array, types: Sequence[str]) -> Array:
-    """[batch, m, k] x [batch, k, n] by one call of cuBLAS, for raw buffers of any type that it has. `types` are the types of operands and result.
+    """[batch, m, k] x [batch, k, n] by one cuBLAS call on raw buffers. `types` are the operands' type and the result's.
 
-    cuBLAS counts columns first, so it computes the transposed product of the transposed operands. Sums of f16 and bf16 are in f32; no TF32.
+    cuBLAS is column-major, so it computes the transposed product of the transposed operands. f16 and bf16 accumulate in
+    f32; TF32 is off.
     """
     import numpy
 
@@ -41,7 +45,7 @@ def gemm(xp: ModuleType, left: Array, right: Array, types: Sequence[str]) -> Arr
     one_type = stored[types[1]] if types[1] in ("c64", "c128") else "float64" if double else "float32"
     one, zero = numpy.ones(1, one_type), numpy.zeros(1, one_type)
     (batch, rows, _), columns = left.shape, right.shape[2]
-    made = xp.empty((batch, rows, columns), stored.get(types[1], "uint16"))
+    product = xp.empty((batch, rows, columns), stored.get(types[1], "uint16"))
     a, a_turned, a_step, a_batch = gemm_operand(xp, left)
     b, b_turned, b_step, b_batch = gemm_operand(xp, right)
     xp.cuda.cublas.gemmStridedBatchedEx(
@@ -61,7 +65,7 @@ def gemm(xp: ModuleType, left: Array, right: Array, types: Sequence[str]) -> Arr
         a_step,
         a_batch,
         zero.ctypes.data,
-        made.data.ptr,
+        product.data.ptr,
         numbers[types[1]],
         columns,
         rows * columns,
@@ -69,13 +73,13 @@ def gemm(xp: ModuleType, left: Array, right: Array, types: Sequence[str]) -> Arr
         70 if double else 68,  # CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_32F
         -1,  # CUBLAS_GEMM_DEFAULT
     )
-    return made
+    return product
 
 
 def matrices(
     lhs: Array, rhs: Array, batch: Sequence[Sequence[int]], contracting: Sequence[Sequence[int]]
 ) -> tuple[Array, Array, list[int]]:
-    """Both operands of a dot as [batch, m, k] and [batch, k, n], and the dimensions of the result."""
+    """The operands of a dot as [batch, m, k] and [batch, k, n], and the dimensions of the result."""
     (lhs_batch, rhs_batch), (lhs_sum, rhs_sum) = batch, contracting
     lhs_free = [d for d in range(lhs.ndim) if d not in lhs_batch and d not in lhs_sum]
     rhs_free = [d for d in range(rhs.ndim) if d not in rhs_batch and d not in rhs_sum]
@@ -97,7 +101,7 @@ def dot(
     contracting: Sequence[Sequence[int]],
     dtype_name: str,
 ) -> Array:
-    """HLO's dot: batch dimensions, then the others of the left, then of the right. Operands are converted to `dtype_name`, which accumulates."""
+    """HLO's dot, computed and accumulated in `dtype_name`. Result: batch, then free lhs, then free rhs dimensions."""
     left, right, dimensions = matrices(lhs, rhs, batch, contracting)
     if 0 in (*left.shape, *right.shape):
         return xp.zeros(dimensions, dtype_name)
@@ -112,7 +116,7 @@ def gemm_call(
     batch: Sequence[Sequence[int]],
     contracting: Sequence[Sequence[int]],
 ) -> list[Array]:
-    """`dot` on buffers of types that cuBLAS multiplies as they are."""
+    """`dot` on buffers whose types cuBLAS multiplies directly."""
     left, right, result = shapes
     lhs = logical(buffers[0], left[2], left[3])
     rhs = logical(buffers[1], right[2], right[3])
@@ -132,7 +136,8 @@ def dot_call(
     dtype_name: str,
     tables: Sequence[str] = ("", "", ""),
 ) -> list[Array]:
-    """`dot` on buffers of any types, computed in `dtype_name`. `tables` are as `operand` and, the last one, as `rounded_result` takes them."""
+    """`dot` on buffers of any type, computed in `dtype_name`. `tables` are those of `operand` (twice) and
+    `rounded_result`."""
     left, right, result = shapes
     lhs, rhs = operand(xp, buffers[0], left, tables[0]), operand(xp, buffers[1], right, tables[1])
     product = dot(xp, lhs, rhs, batch, contracting, dtype_name)
@@ -149,11 +154,12 @@ def convolution_call(
     dtype_name: str,
     tables: Sequence[str] = ("", "", ""),
 ) -> list[Array]:
-    """`convolution` on buffers, computed in `dtype_name`; `tables` are as `dot_call` takes them, the other arguments as `convolution` does."""
+    """`convolution` on buffers, computed in `dtype_name`. `tables` are those of `dot_call`; the rest goes to
+    `convolution`."""
     source, weights, result = shapes
     value, kernel = operand(xp, buffers[0], source, tables[0]), operand(xp, buffers[1], weights, tables[1])
-    made = convolution(xp, value, kernel, result[2], positions, window, groups, dtype_name)
-    return [rounded_result(xp, made, result, tables[2])]
+    output = convolution(xp, value, kernel, result[2], positions, window, groups, dtype_name)
+    return [rounded_result(xp, output, result, tables[2])]
 
 
 def convolution(
@@ -167,11 +173,12 @@ def convolution(
     dtype_name: str,
     most: int = 2**30,
 ) -> Array:
-    """HLO's convolution, whose result has these dimensions: the windows are laid out next to each other, as many batch elements as `most` bytes hold, and one matrix product per group does
-    the rest.
+    """HLO's convolution as im2col and one matrix product per group. `dimensions` are those of the result.
 
-    positions  for input, kernel and output: (batch or output feature, feature, spatial dimensions)
-    window     per spatial dimension: (size, stride, low padding, high padding, dilation of the input, dilation of the window, reversed)
+    The windows of as many batch elements are copied at a time as `most` bytes hold.
+
+    positions  of input, kernel and output: (batch or output feature, feature, spatial dimensions)
+    window     per spatial dimension: (size, stride, low padding, high padding, lhs dilation, rhs dilation, reversed)
     groups     feature groups, batch groups
     """
     dtype = xp.dtype(dtype_name)
@@ -213,12 +220,12 @@ def convolution(
     for w, size in zip(window, out, strict=True):
         length, places = length * w[0], places * size
     matrix = xp.moveaxis(kernel.reshape(length, count, outputs), 1, 0)
-    made = xp.empty((count, batch, places, outputs), dtype)
+    output = xp.empty((count, batch, places, outputs), dtype)
     step = max(1, most // max(1, count * places * length * dtype.itemsize))
     for at in range(0, batch, step):
         part = windows[:, at : at + step]
         laid = part.reshape(count, part.shape[1] * places, length)
-        made[:, at : at + step] = xp.matmul(laid, matrix).reshape(count, part.shape[1], places, outputs)
-    made = xp.moveaxis(made, 0, 2).reshape([batch, *out, count * outputs])
+        output[:, at : at + step] = xp.matmul(laid, matrix).reshape(count, part.shape[1], places, outputs)
+    output = xp.moveaxis(output, 0, 2).reshape([batch, *out, count * outputs])
     order = [positions[2][0], *positions[2][2], positions[2][1]]
-    return made.transpose([order.index(d) for d in range(len(order))])
+    return output.transpose([order.index(d) for d in range(len(order))])

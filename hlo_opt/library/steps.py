@@ -1,4 +1,4 @@
-"""Scatters, functions of complex numbers, and operations one after the other on a GPU. Written as `library.arrays` says."""
+"""Scatter, complex functions, and chains of operations on a GPU. See `library.arrays` for the conventions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,13 @@ def scatter_call(
     combine: str,
     dtype_name: str,
 ) -> list[Array]:
-    """`scatter` on buffers, of one operand. `dimensions` are, by operand dimension, (component of the index vector, dimension of the index space,
-    dimension of the updates), each None where there is none; then the vector's dimension in the indices. `combine` is `assign` or a ufunc of `xp`;
-    it works in `dtype_name`. Windows that are not wholly inside change nothing; where several updates meet, the order is any."""
+    """`scatter` of one operand on buffers.
+
+    `dimensions` holds, per operand dimension, (component of the index vector, dimension of the index space, dimension
+    of the updates), each None where there is none; then the index vector dimension. `combine` is `assign` or a ufunc of
+    `xp`, applied in `dtype_name`. Windows that are partly out of bounds are skipped. The order of updates to one
+    element is unspecified.
+    """
     source, index_shape, update_shape, result = shapes
     by_dimension, vector_dim = dimensions
     values = xp.array(logical(widened(xp, buffers[0], source[0]), source[2], source[3]).astype(dtype_name), order="C")
@@ -64,60 +68,64 @@ def scatter_call(
 
 
 def complex_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], function: str) -> list[Array]:
-    """An elementwise operation on buffers, some of them complex; `pair` makes complex numbers of real and imaginary parts."""
+    """An elementwise operation on buffers, some of them complex. `pair` makes complex numbers of real and imaginary
+    parts."""
     result = shapes[-1]
     values = [flat(xp, logical(b, s[2], s[3]), result[3]) for b, s in zip(buffers, shapes, strict=False)]
     if function == "pair":
-        made = xp.empty(values[0].size, result[1])
-        made.real, made.imag = values
+        result_values = xp.empty(values[0].size, result[1])
+        result_values.real, result_values.imag = values
     else:
-        made = getattr(xp, function)(*values)
-    return [xp.ascontiguousarray(made.astype(result[1], copy=False))]
+        result_values = getattr(xp, function)(*values)
+    return [xp.ascontiguousarray(result_values.astype(result[1], copy=False))]
 
 
 Step = tuple[str, Sequence[Any], Sequence[int]]
-"""(operation, arguments, numbers of the values that it takes)"""
+"""(operation, arguments, numbers of its input values). Values are the inputs, then the results of all steps before."""
 
 
 def computed(
     xp: ModuleType, steps: Sequence[Step], values: Sequence[Array], functions: Mapping[str, Callable[..., Array]]
 ) -> list[Array]:
-    """The values, and behind them those of all steps: each is (operation, arguments, numbers of the values that it takes). bf16 is computed in float32 and rounded where the steps say
-    `narrow`. `functions` are further operations by name."""
-    found = list(values)
+    """The values followed by the results of all steps.
+
+    bf16 is computed in float32 and rounded where a step says `narrow`. `functions` are further operations by name.
+    """
+    results = list(values)
     for operation, arguments, taken in steps:
-        parts = [found[n] for n in taken]
+        parts = [results[n] for n in taken]
         if operation == "constant":
             dtype_name, value = arguments
-            made = xp.asarray(float(value) if isinstance(value, str) else value).astype(dtype_name)
+            result = xp.asarray(float(value) if isinstance(value, str) else value).astype(dtype_name)
         elif operation == "broadcast":
             spread = [1] * len(arguments[1])
             for place, d in enumerate(arguments[0]):
                 spread[d] = parts[0].shape[place]
-            made = xp.broadcast_to(parts[0].reshape(spread), arguments[1])
+            result = xp.broadcast_to(parts[0].reshape(spread), arguments[1])
         elif operation == "clamp":
-            made = xp.minimum(xp.maximum(parts[0], parts[1]), parts[2])
+            result = xp.minimum(xp.maximum(parts[0], parts[1]), parts[2])
         elif operation == "logistic":
-            made = 1 / (1 + xp.exp(-parts[0]))
+            result = 1 / (1 + xp.exp(-parts[0]))
         elif operation == "narrow":
-            made = widened(xp, narrowed(xp, parts[0], "bf16", "uint16"), "bf16")
+            result = widened(xp, narrowed(xp, parts[0], "bf16", "uint16"), "bf16")
         elif operation == "view":
-            made = xp.ascontiguousarray(parts[0]).view(*arguments).reshape(parts[0].shape)
+            result = xp.ascontiguousarray(parts[0]).view(*arguments).reshape(parts[0].shape)
         elif operation in ("astype", "reshape", "transpose"):
-            made = getattr(parts[0], operation)(*arguments)
+            result = getattr(parts[0], operation)(*arguments)
         elif operation in functions:
-            made = functions[operation](xp, *parts, *arguments)
+            result = functions[operation](xp, *parts, *arguments)
         else:
-            made = getattr(xp, operation)(*parts)
-        found.append(made)
-    return found
+            result = getattr(xp, operation)(*parts)
+        results.append(result)
+    return results
 
 
 def steps_call(
     xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], steps: Sequence[Step], results: Sequence[int]
 ) -> list[Array]:
-    """What a library call means, operation by operation: the first values of the steps are the operands; `results` are numbers of values."""
-    given = [logical(widened(xp, b, s[0]), s[2], s[3]) for b, s in zip(buffers, shapes, strict=False)]
-    values = computed(xp, steps, given, {"convolution": convolution})
-    made = [(values[n], shape) for n, shape in zip(results, shapes[len(buffers) :], strict=True)]
-    return [narrowed(xp, flat(xp, value, s[3]), s[0], s[1]) for value, s in made]
+    """A library call computed step by step from its operands. `results` are the numbers of the values that it
+    returns."""
+    operands = [logical(widened(xp, b, s[0]), s[2], s[3]) for b, s in zip(buffers, shapes, strict=False)]
+    values = computed(xp, steps, operands, {"convolution": convolution})
+    outputs = [(values[n], shape) for n, shape in zip(results, shapes[len(buffers) :], strict=True)]
+    return [narrowed(xp, flat(xp, value, s[3]), s[0], s[1]) for value, s in outputs]

@@ -1,4 +1,5 @@
-"""The op table: one OpSpec per opcode, declared once, with all its faces."""
+"""The op table: one OpSpec per opcode, which declares all its faces (what each part of the compiler asks of an
+opcode)."""
 
 from hlo_opt.ops.collective import table as collective
 from hlo_opt.ops.contraction import table as contraction
@@ -19,6 +20,6 @@ FAMILIES = (
     *(arithmetic, collective, contraction, control, convert, convolutions, custom_calls),
     *(indexing, linalg, math, movement, ordering, random, reduction),
 )
-"""The files that fill the table."""
+"""The modules that fill the table when imported."""
 
 __all__ = ["Arity", "OpKind", "OpSpec", "ShapeError", "evaluates", "find", "register", "spec_of", "table", "unregister"]

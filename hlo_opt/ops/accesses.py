@@ -1,4 +1,4 @@
-"""What operations read, write and compute that do not read everything once, write everything once and compute nothing.
+"""Bytes and flops of operations that do not simply read and write everything once, after XLA's cost analysis.
 
 Source: xla/service/hlo_cost_analysis.cc and xla/service/gpu/model/gpu_hlo_cost_analysis.cc.
 """
@@ -15,7 +15,8 @@ from hlo_opt.ops.shapes import flops_of
 
 @dataclass(frozen=True, slots=True)
 class Accesses:
-    """Of one execution. `utilization` is how often each operand's full size is used, by operand number; `read` the bytes read of each."""
+    """Of one execution: flops, bytes read per operand, bytes written; `utilization` is how often each operand's full
+    size is used."""
 
     flops: float
     utilization: tuple[float, ...]
@@ -28,22 +29,22 @@ class Accesses:
 
 
 Called = Callable[[Computation], float]
-"""Operations of one run of a computation."""
+"""The flops of one run of a computation."""
 Rule = Callable[[Instruction, Called], Accesses]
 
 SPREADS = frozenset({"broadcast", "reshape"})
-"""Of these, and of `sets.SLICES`, each counts by itself where it reads a parameter of a fusion (FusionParameterReadBytes): with what it cuts out, with the whole parameter."""
+"""These and `sets.SLICES` are charged separately for each read of a fusion parameter (FusionParameterReadBytes)."""
 
 
 def whole(instruction: Instruction, flops: float = 0.0) -> Accesses:
-    """Everything is read once and written once."""
+    """Accesses that read and write everything once."""
     return _partial(instruction, {}, None, flops)
 
 
 def _partial(
     instruction: Instruction, used: dict[int, tuple[float, float]], written: float | None = None, flops: float = 0.0
 ) -> Accesses:
-    """Like `whole`, with other bytes and another utilization (in this order) for some operands, by number."""
+    """Like `whole`, with (bytes, utilization) overridden for some operands, by number."""
     parts = [used.get(n) or (float(o.shape.byte_size), 1.0) for n, o in enumerate(instruction.operands)]
     written = float(instruction.shape.byte_size) if written is None else written
     return Accesses(flops, tuple([share for _, share in parts]), tuple([size for size, _ in parts]), written)
@@ -54,7 +55,7 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def _as_much_as_written(i: Instruction, called: Called) -> Accesses:
-    """The first operand is read once for each element of the result."""
+    """The first operand is read once per element of the result."""
     elements = _ratio(i.shape.element_count, i.operands[0].shape.element_count)
     return _partial(i, {0: (float(i.shape.byte_size), elements)})
 
@@ -95,7 +96,8 @@ def _reduce_window(i: Instruction, called: Called) -> Accesses:
 
 
 def _reduced_span(i: Instruction, dimensions: Sequence[WindowDimension]) -> int | None:
-    """The extent of the one dimension that a reduce-window reduces in full and spreads back over itself; None for other windows."""
+    """The extent of the one dimension that a reduce-window sums over completely, keeping its size; None for other
+    windows."""
     windowed = [n for n, d in enumerate(dimensions) if d.size != 1]
     padded = [d for d in dimensions if d.pad_low or d.pad_high]
     if len(windowed) != 1 or len(padded) != 1 or not i.shape.is_array:
@@ -127,7 +129,7 @@ PARTIAL: dict[str, Rule] = {
     "dynamic-update-slice": _dynamic_update_slice,
     "scatter": _scatter,
 }
-"""Operations that touch a part of an operand or of their result."""
+"""Operations that access only a part of an operand or of their result."""
 
 RULES: dict[str, Rule] = PARTIAL | {
     "broadcast": _as_much_as_written,
@@ -138,4 +140,4 @@ RULES: dict[str, Rule] = PARTIAL | {
     "concatenate": _concatenate,
     "map": lambda i, called: whole(i, i.shape.element_count * called(i.called_by("to_apply"))),
 }
-"""The same, and operations that a GPU reads for more than once or that compute what their elements do not say."""
+"""`PARTIAL`, and operations that a GPU reads repeatedly or whose flops their elements do not tell."""

@@ -1,6 +1,6 @@
-"""Between which numbers the values of an operation are, whatever its operands hold: rules beside the op table, for those who draw inputs.
+"""Value bounds of operations, for drawing inputs. Rules beside the op table.
 
-Bounds are those of real numbers: NaN and what rounding adds are left out, so nothing that must be right may be built on them.
+Bounds are those of real arithmetic: they ignore NaN and rounding, so correctness must not depend on them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from hlo_opt.ops.wishes import ANYTHING, Bounds, reducer
 Rule = Callable[[Instruction, Sequence[Bounds]], Bounds]
 
 LARGEST_CONSTANT = 1 << 16
-"""Elements of a constant that are looked at."""
+"""The most elements of a constant that are examined."""
 
 
 def bounds_of(instruction: Instruction, operands: Sequence[Bounds]) -> Bounds:
-    """The bounds of an operation with one array as its result, from those of its operands; (-inf, inf) where nothing is known."""
+    """Bounds of an operation with one array result, from its operands'; (-inf, inf) where unknown."""
     if not instruction.shape.is_array:
         return ANYTHING
     rule = _RULES.get(instruction.opcode)
@@ -27,13 +27,13 @@ def bounds_of(instruction: Instruction, operands: Sequence[Bounds]) -> Bounds:
     if math.isnan(low) or math.isnan(high):
         low, high = ANYTHING
     least, most = type_bounds(instruction.shape)
-    if low < least or high > most:  # an integer that wraps around
+    if low < least or high > most:  # the integer may wrap around
         return least, most
     return low, high
 
 
 def type_bounds(shape: Shape) -> Bounds:
-    """What an integer type holds; (-inf, inf) for all others."""
+    """The range of an integer type; (-inf, inf) for other types."""
     if not shape.is_array:
         return ANYTHING
     element_type = shape.type
@@ -123,14 +123,14 @@ def _and(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
 
 
 def _or(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
-    """No bit is lost, and there are no carries."""
+    """Or of non-negative integers keeps all bits, and never exceeds the sum."""
     if any(low < 0 for low, _ in operands):
         return ANYTHING
     return max(low for low, _ in operands), sum(high for _, high in operands)
 
 
 def _bitcast_convert(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
-    """Positive floats are in the order of their bits."""
+    """Positive floats order like their bits."""
     source, (low, high) = i.operands[0].shape.type, operands[0]
     words = {("u32", "f32"): ("<I", "<f"), ("u64", "f64"): ("<Q", "<d"), ("u16", "f16"): ("<H", "<e")}
     found = words.get((source.name, i.shape.type.name))
@@ -150,7 +150,7 @@ def _shift_right(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
 
 
 def _monotonic(function: Callable[[float], float], low: float, high: float) -> Rule:
-    """A function that rises; `low` and `high` are its least and its greatest value."""
+    """The rule of a non-decreasing function with values in [low, high]."""
 
     def rule(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
         if i.shape.type.is_complex:

@@ -1,6 +1,7 @@
-"""The `backend_config` of fusions, loops and library calls: the one place that reads it.
+"""Reads the `backend_config` of fusions, loops and library calls.
 
-It is JSON, bare or in quotes, or the attributes of a foreign-function call (`uplo = 76 : ui8`), or a protobuf's text; `configuration` wants JSON, `field` takes all.
+It is JSON (bare or quoted), the attributes of an FFI call (`uplo = 76 : ui8`), or protobuf text. `configuration` reads
+JSON only, `field` all three.
 """
 
 from __future__ import annotations
@@ -17,44 +18,45 @@ _VALUE = re.compile(r'"([^"]*)"|\[([^\]]*)\]|([\w.+\-]+)')
 
 
 def configuration(instruction: Instruction, name: str = "") -> dict[str, Any]:
-    """A call's configuration, or the message of a name in it: JSON, bare or in quotes. Raises ValueError when it is no JSON object."""
+    """A call's configuration, or the message `name` in it. Raises ValueError unless it is a JSON object, bare or
+    quoted."""
     written = instruction.attributes.get("backend_config")
     if written is None:
         return {}
-    try:  # quoted text may run over lines
-        found = json.loads(written.text, strict=False)
-        if isinstance(found, str):
-            found = json.loads(found, strict=False) if found else {}
+    try:  # a quoted text may contain line breaks
+        decoded = json.loads(written.text, strict=False)
+        if isinstance(decoded, str):
+            decoded = json.loads(decoded, strict=False) if decoded else {}
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"backend_config is no JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(decoded, dict):
         raise ValueError("backend_config is no JSON object")
-    inner = found.get(name, found)
+    inner = decoded.get(name, decoded)
     return inner if isinstance(inner, dict) else {}
 
 
 def number(config: dict[str, Any], name: str, default: float) -> float:
     """A finite number of a message. Raises ValueError for anything else."""
-    found = float(config.get(name, default))
-    if not math.isfinite(found):
-        raise ValueError(f"{name} is {found}")
-    return found
+    value = float(config.get(name, default))
+    if not math.isfinite(value):
+        raise ValueError(f"{name} is {value}")
+    return value
 
 
 def field(instruction: Instruction, *path: str) -> str | None:
-    """The text of a field's value, in whatever form it is written: of a string what is in its quotes, of a list what is in its brackets, else the word.
+    """The text of a field's value in any of the three forms: inside its quotes or brackets, or a word.
 
-    path  names, each of which is looked for behind the one before: the first field of the last name counts. None where one of them is missing or has no such value
+    path  names, each searched for after the one before. None where one is missing or has no such value
     """
     written = instruction.attributes.get("backend_config")
     if written is None or path[0] not in written.text:
         return None
     text, position = written.text.replace('\\"', '"'), 0
     for name in path:
-        found = _name(name).search(text, position)
-        if found is None:
+        match = _name(name).search(text, position)
+        if match is None:
             return None
-        position = found.end()
+        position = match.end()
     value = _VALUE.match(text, position)
     return None if value is None else next(v for v in value.groups() if v is not None)
 
@@ -65,29 +67,30 @@ def _name(name: str) -> re.Pattern[str]:
 
 
 def option(instruction: Instruction, name: str, default: str) -> str:
-    """An attribute of a call through XLA's foreign-function interface: `uplo = 76 : ui8`, `lower = true`. JSON (`"top_k": 3`) will do."""
-    found = field(instruction, name)
-    return default if found is None else found
+    """An attribute of an FFI call, `uplo = 76 : ui8` or `lower = true`; JSON (`"top_k": 3`) works too."""
+    value = field(instruction, name)
+    return default if value is None else value
 
 
 def letter(instruction: Instruction, name: str, default: str) -> str:
-    """An option of LAPACK, which is written as the number of its letter: `uplo = 76 : ui8` is L."""
-    found = option(instruction, name, default)
-    return chr(int(found)) if found.isdigit() and 32 <= int(found) < 127 else found
+    """A LAPACK option, written as a character code: `uplo = 76 : ui8` is L."""
+    value = option(instruction, name, default)
+    return chr(int(value)) if value.isdigit() and 32 <= int(value) < 127 else value
 
 
 def is_true(instruction: Instruction, name: str, default: bool = False) -> bool:
-    """An option that is `true` or `false`, or 1 or 0."""
+    """An option that is `true` or `false`, 1 or 0."""
     return option(instruction, name, "true" if default else "false") in ("true", "1")
 
 
 def is_lower(instruction: Instruction) -> bool:
-    """Whether the lower triangle is meant: `uplo` is L (LAPACK), or `lower` is true (the GPU's kernels)."""
+    """Whether the lower triangle is meant: `uplo` is L (LAPACK), or `lower` is true (GPU kernels)."""
     return letter(instruction, "uplo", "L" if is_true(instruction, "lower", True) else "U") == "L"
 
 
 def descends(instruction: Instruction) -> bool:
-    """Whether a top-k gives the greatest: its comparator says so, as xla/service/topk_rewriter.cc writes it; without one `largest` does."""
+    """Whether a top-k returns the largest: by its comparator (xla/service/topk_rewriter.cc), or without one by
+    `largest`."""
     comparator = next(instruction.called(), None)
     return (
         is_true(instruction, "largest", True)
@@ -97,11 +100,12 @@ def descends(instruction: Instruction) -> bool:
 
 
 Solved = tuple[bool, bool, str, bool]
-"""How a triangular system is solved: a x = b rather than x a = b; by the lower triangle; how a is transposed; with ones on the diagonal."""
+"""How a triangular system is solved: a x = b (not x a = b); by the lower triangle; the transposition of a; unit
+diagonal."""
 
 
 def solved_by_trsm(instruction: Instruction) -> Solved:
-    """As the letters of LAPACK's trsm say. Raises KeyError for a transposition that there is not."""
+    """Decode LAPACK's trsm options. Raises KeyError for an unknown transposition."""
     transpose = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}[letter(instruction, "trans_x", "N")]
     left, lower, unit = (
         letter(instruction, name, default) for name, default in (("side", "L"), ("uplo", "L"), ("diag", "N"))

@@ -1,7 +1,7 @@
-"""C++ expressions as pieces, so that nobody has to read their text: which variables one uses, which functions it calls, which elements of memory it touches.
+"""C++ expressions as pieces, so that no code has to parse their text: which variables, functions and memory they use.
 
-An expression is made from a template with holes, `code("{} * 2 + {}", x, y)`, and printed once, at the end, by the printer of a kernel. A template is source
-code of ours: names in front of a parenthesis in it become functions, everything else that stands for a variable must come through a hole.
+`code("{} * 2 + {}", x, y)` makes an expression from a template with holes; the printer of a kernel turns it into text
+at the end. In a template, a name before a parenthesis is a function. Variables must come through holes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hlo_opt.ir.index_map import Condition, Constant, Expression, Variable
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A variable, an array or a pointer of a kernel."""
+    """A variable, array or pointer of a kernel."""
 
     text: str
 
@@ -27,14 +27,14 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """Something that is called: a helper of ours (`hlo_...`), of C++ or of CUDA."""
+    """A called function: our own helper (`hlo_...`), or one of C++ or CUDA."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """An element of an array or of what a pointer points to."""
+    """An element of an array or pointer."""
 
     array: Name
     index: Code
@@ -42,8 +42,11 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An element that shares its byte with others, of `bits` bits, at a position of what a pointer points to. `first` and `number`: the position as that of the first element of a vector,
-    which begins a byte, and a number in it; compilers then see which neighbours share bytes."""
+    """A packed element of `bits` bits, at a position behind a pointer.
+
+    Where it is in a vector, `first` is the position of the vector's first element, which begins a byte, and `number`
+    its number in the vector, so that compilers see which neighbours share bytes.
+    """
 
     bits: int
     array: Name
@@ -54,9 +57,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """What a register of another thread of the warp holds: of the lane `lane` (`kind` is `sync`), or of the one so many lanes up (`down`) or
-    down (`up`). `cast` is the type of the register where CUDA
-    shuffles none so narrow, else empty."""
+    """The value of another thread's register in the warp.
+
+    `kind`: `sync` reads lane `lane`, `down` the one `lane` lanes above, `up` the one below. `cast` is the type to
+    shuffle in where CUDA shuffles none so narrow, else "".
+    """
 
     kind: str
     register: Name
@@ -66,14 +71,14 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where an element lies, for what changes it at once."""
+    """The address of an element, for atomics."""
 
     of: Cell
 
 
 @dataclass(frozen=True, slots=True)
 class FirstRound:
-    """The condition that a thread which walks with steps of `stride` (see `hlo_opt.codegen.tree.Walk`) is at its first one."""
+    """Whether a thread is in the first iteration of a `hlo_opt.codegen.tree.Walk` with this stride."""
 
     step: Name
     stride: int
@@ -84,8 +89,12 @@ Piece = str | Special
 
 
 class Code:
-    """An expression. Where `is_atom`, it is a name or a literal, which may be repeated and needs no parentheses. `says`: it is true where these conditions hold, and only there. `place`: it is this
-    index, where that is known. Equal pieces make equal expressions."""
+    """An expression. Equal pieces make equal expressions.
+
+    is_atom  a name or a literal: may be repeated, and needs no parentheses
+    says     conditions equivalent to the expression
+    place    the index expression that it prints, where known
+    """
 
     __slots__ = ("is_atom", "pieces", "place", "says")
 
@@ -116,17 +125,17 @@ class Code:
 
     @property
     def name(self) -> Name | None:
-        """The name that it is, if it is one."""
+        """The name, where the expression is just that."""
         first = self.pieces[0] if len(self.pieces) == 1 else None
         return first if isinstance(first, Name) else None
 
     def parts(self) -> Iterator[Piece]:
-        """All pieces, those of indices and lanes among them."""
+        """All pieces, including those nested in indices and lanes."""
         todo = list(reversed(self.pieces))
         while todo:
             piece = todo.pop()
             yield piece
-            if isinstance(piece, str | Name | Function):  # most are
+            if isinstance(piece, str | Name | Function):  # the common case
                 continue
             match piece:
                 case Cell(array, index):
@@ -142,11 +151,11 @@ class Code:
                     todo += [*reversed(lane.pieces), register]
 
     def names(self) -> Iterator[Name]:
-        """What it mentions, each as often as it does."""
+        """The names it mentions, with repetitions."""
         return (piece for piece in self.parts() if isinstance(piece, Name))
 
     def functions(self) -> Iterator[str]:
-        """What it calls."""
+        """The functions it calls, with repetitions."""
         for piece in self.parts():
             match piece:
                 case Function(text):
@@ -157,13 +166,13 @@ class Code:
 
 Hole = Code | Name | Expression | int | str
 NOTHING = Code(())
-"""No expression: a condition that always holds."""
+"""The empty expression: a condition that always holds."""
 
 _FUNCTION = re.compile(r"\bhlo_\w+|\bHLO_\w+|\b[A-Za-z_]\w*(?=\()")
 
 
 def of(hole: Hole) -> Code:
-    """A name, a number, or text without names as an expression."""
+    """A name, a number, or text without names, as an expression."""
     match hole:
         case Code():
             return hole
@@ -177,12 +186,12 @@ def of(hole: Hole) -> Code:
             return Code((str(hole),), True)
         case str():
             return code(hole)
-    raise TypeError(f"{hole} is no variable: a builder gives its text")
+    raise TypeError(f"{hole} is not a variable: a builder gives its text")
 
 
 @lru_cache(maxsize=4096)
 def _pieces(template: str) -> tuple[Piece | int, ...]:
-    """Text and functions of a template, and numbers of holes."""
+    """The text, functions and hole numbers of a template."""
     found: list[Piece | int] = []
     automatic = 0
     for literal, field, _, _ in Formatter().parse(template):
@@ -201,20 +210,20 @@ def _pieces(template: str) -> tuple[Piece | int, ...]:
 
 
 def code(template: str, *holes: Hole) -> Code:
-    """An expression from a template with a hole (`{}`, or `{0}`, `{1}` where one is used twice) for each part of it."""
-    made: list[Piece] = []
+    """An expression from a template and the contents of its holes (`{}`, or `{0}`, `{1}` where one is used twice)."""
+    pieces: list[Piece] = []
     for piece in _pieces(template):
         if isinstance(piece, int):
             hole = holes[piece]
             if isinstance(hole, Code):
-                made += hole.pieces
+                pieces += hole.pieces
             elif isinstance(hole, str):
-                made.append(hole)
+                pieces.append(hole)
             else:
-                made += of(hole).pieces
+                pieces += of(hole).pieces
         else:
-            made.append(piece)
-    return Code(tuple(made))
+            pieces.append(piece)
+    return Code(tuple(pieces))
 
 
 def atom(text: str) -> Code:
@@ -223,23 +232,23 @@ def atom(text: str) -> Code:
 
 
 def call(function: str, *arguments: Hole) -> Code:
-    """A call of a function by its name, such as `hlo_put<4>`."""
+    """A call of a function, such as `hlo_put<4>`."""
     return code(f"{function}({', '.join(['{}'] * len(arguments))})", *arguments)
 
 
 def cell(array: Name, index: Hole) -> Code:
-    """An element of an array, or of what a pointer points to."""
+    """An element of an array or pointer."""
     return Code((Cell(array, of(index)),))
 
 
 def address(array: Name, index: Hole) -> Code:
-    """Where an element of an array lies."""
+    """The address of an element."""
     return Code((Address(Cell(array, of(index))),))
 
 
 def with_calls(value: Code, functions: Container[str], instead: Callable[[str, Name], Code | None]) -> Code:
-    """The expression with something else in the place of calls of these functions on a variable; None leaves the call."""
-    made: list[Piece] = []
+    """Replace calls of `functions` on a variable by what `instead` returns; None keeps the call."""
+    pieces: list[Piece] = []
     at = 0
     while at < len(value.pieces):
         match value.pieces[at : at + 4]:
@@ -247,29 +256,29 @@ def with_calls(value: Code, functions: Container[str], instead: Callable[[str, N
                 function in functions and rest[0] == ")"
             ):
                 new = instead(function, argument)
-                made += value.pieces[at : at + 3] if new is None else new.pieces
-                made += [r for r in [rest if new is None else rest[1:]] if r]
+                pieces += value.pieces[at : at + 3] if new is None else new.pieces
+                pieces += [r for r in [rest if new is None else rest[1:]] if r]
                 at += 4
             case _:
-                made.append(value.pieces[at])
+                pieces.append(value.pieces[at])
                 at += 1
-    return Code(tuple(made), value.is_atom)
+    return Code(tuple(pieces), value.is_atom)
 
 
 def both(*conditions: Code) -> Code:
-    """The conditions joined by `&&`; those that say nothing are left out."""
+    """The conditions joined by `&&`, without empty ones."""
     return joined(" && ", [c for c in conditions if c])
 
 
 def joined(between: str, parts: list[Code]) -> Code:
-    """Expressions one behind the other."""
-    made: list[Piece] = []
+    """Expressions joined by text."""
+    pieces: list[Piece] = []
     for number, part in enumerate(parts):
-        made += [between] * bool(number)
-        made.extend(part.pieces)
-    return Code(tuple(made), len(parts) == 1 and parts[0].is_atom)
+        pieces += [between] * bool(number)
+        pieces.extend(part.pieces)
+    return Code(tuple(pieces), len(parts) == 1 and parts[0].is_atom)
 
 
 def printed(expression: Code, print_piece: Callable[[Special], str]) -> str:
-    """The text, given how a printer writes what is not text."""
+    """The text of an expression; `print_piece` prints the pieces that are not text."""
     return "".join([piece if isinstance(piece, str) else print_piece(piece) for piece in expression.pieces])

@@ -1,6 +1,6 @@
-"""Which faces an opcode has for an element type, from its spec: what the coverage table shows and tests are parametrised over.
+"""Which faces an opcode has for an element type, derived from its spec: for the coverage table and parametrised tests.
 
-An element type counts as that of the values that the operation works on (`OpSpec.accepts`).
+The element type is that of the values the operation works on (`OpSpec.accepts`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ VALUES = tuple(t for t in ELEMENT_TYPES.values() if t.kind not in ("token", "opa
 
 @dataclass(frozen=True, slots=True)
 class Faces:
-    """What an opcode has for one element type.
+    """The faces of an opcode for one element type.
 
-    infer     shapes of operations on it are checked and inferred
-    evaluate  the NumPy reference has a meaning
+    infer     shapes are checked and inferred
+    evaluate  the NumPy reference evaluates it
     cuda      kernels have a lowering
-    expand    there is a computation of simpler operations (for some instructions, perhaps)
-    ulp       how far results may be from the reference; None where nothing is declared
+    expand    it has an expansion into simpler operations (perhaps for some instructions only)
+    ulp       the bound on the distance from the reference; None where undeclared
     """
 
     infer: bool
@@ -36,27 +36,27 @@ class Faces:
 
 
 def element_types(opcode: str) -> tuple[ElementType, ...]:
-    """The element types that an opcode works on; none for an opcode that the table does not know."""
+    """The element types that an opcode works on; empty for an unknown opcode."""
     spec = find(opcode)
     return () if spec is None else spec.element_types
 
 
 def evaluates(opcode: str, element_type: ElementType | str) -> bool:
-    """Whether the NumPy reference has a meaning for an opcode on values of an element type, given as such or by its name."""
+    """Whether the NumPy reference evaluates an opcode on an element type (or the name of one)."""
     spec = find(opcode)
-    found = ELEMENT_TYPES.get(element_type) if isinstance(element_type, str) else element_type
-    return spec is not None and found is not None and has_evaluation(spec, found)
+    known_type = ELEMENT_TYPES.get(element_type) if isinstance(element_type, str) else element_type
+    return spec is not None and known_type is not None and has_evaluation(spec, known_type)
 
 
 def has_evaluation(spec: OpSpec, element_type: ElementType) -> bool:
-    """Whether the spec's `evaluate` gives values of this type: it is there, takes the type, and NumPy can hold it."""
+    """Whether the spec's `evaluate` covers this type: it exists, accepts the type, and NumPy has the type."""
     if spec.evaluate is None or spec.hides_state:
         return False
     return element_type in spec.element_types and bool(element_type.numpy_name)
 
 
 def has_lowering(spec: OpSpec, element_type: ElementType) -> bool:
-    """Whether a kernel can compute the operation on values of this type (without its expansion)."""
+    """Whether a kernel can compute the operation on this type, without its expansion."""
     if element_type not in spec.element_types or compute_type(element_type) is None:
         return False
     if spec.cuda is None:
@@ -68,7 +68,7 @@ def has_lowering(spec: OpSpec, element_type: ElementType) -> bool:
 
 
 def faces(spec: OpSpec, element_type: ElementType) -> Faces:
-    """The faces for one element type. A type that the opcode does not take has none."""
+    """The faces for one element type; none for a type that the opcode does not accept."""
     if element_type not in spec.element_types:
         return Faces(False, False, False, False, None)
     return Faces(
@@ -81,29 +81,30 @@ def faces(spec: OpSpec, element_type: ElementType) -> Faces:
 
 
 _EXAMPLES: dict[str, str | int] = {"direction": "EQ", "exponent_bits": 5, "mantissa_bits": 2}
-"""Values for the attributes that elementwise operations must have."""
+"""Values for required attributes of elementwise operations."""
 
 
 def samples(spec: OpSpec, element_type: ElementType) -> Iterator[Instruction]:
-    """Instructions of an elementwise opcode on vectors of a type, with the results that its `infer` gives; none where it refuses the type.
+    """Instructions of an elementwise opcode on vectors of a type, with inferred result shapes; none where `infer`
+    refuses.
 
-    Where the result's type is for the declaration to say, it is the operands', or s32.
+    Where the declaration defines the result's type, it is the operands', or s32.
     """
     attributes: dict[str, Attribute | Called] = {
         name: Attribute.of(_EXAMPLES[name]) for name, must in spec.attributes.items() if must and name in _EXAMPLES
     }
     for operands in _operands(spec, element_type):
         for declared in dict.fromkeys((element_type, S32)):
-            made = Instruction(spec.opcode, spec.opcode, Shape(declared, (2,)), operands, attributes)
+            instruction = Instruction(spec.opcode, spec.opcode, Shape(declared, (2,)), operands, attributes)
             try:
-                made.shape = made.shape if spec.infer is None else spec.infer(made)
+                instruction.shape = instruction.shape if spec.infer is None else spec.infer(instruction)
             except ShapeError:
                 continue
-            yield made
+            yield instruction
 
 
 def _operands(spec: OpSpec, element_type: ElementType) -> Iterator[list[Instruction]]:
-    """Operands all of the type; with a predicate first, as select has it; with random bits last, as stochastic-convert has them."""
+    """Operands of the type; also with a predicate first (select), and with random bits last (stochastic-convert)."""
     count = spec.arity.least
     own = [element_type] * count
     yield _parameters(own)

@@ -1,8 +1,8 @@
 """Values with dynamic dimensions, and operations on them.
 
-An array type such as `f32[<=4,3]` bounds a size that is known only at run time. A `Dynamic` value carries the array at its bound with the sizes
-in use. An operation on such values means what it means on arrays of exactly the sizes in use, which is also what XLA makes of it when it turns
-dynamic shapes into padded static ones (xla/service/dynamic_padder.cc, xla/service/dynamic_dimension_inference.cc).
+An array type such as `f32[<=4,3]` bounds a size known only at run time. A `Dynamic` value holds the array at its bound
+and the sizes in use. An operation on it computes what it would on arrays of exactly these sizes, as XLA's padded static
+form does (xla/service/dynamic_padder.cc, xla/service/dynamic_dimension_inference.cc).
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ Evaluate = Callable[[Evaluator, Instruction, list[Value]], Value]
 
 
 def is_dynamic(shape: Shape) -> bool:
-    """Whether one of the arrays of a shape has a dynamic dimension."""
+    """Whether any array of a shape has a dynamic dimension."""
     return any(any(leaf.dynamic) for leaf in shape.leaves())
 
 
 def takes_dynamic(instruction: Instruction) -> bool:
-    """Whether the instruction takes or gives arrays with dynamic dimensions."""
+    """Whether any operand or result has a dynamic dimension."""
     return is_dynamic(instruction.shape) or any(is_dynamic(o.shape) for o in instruction.operands)
 
 
 _SIZES = frozenset({"set-dimension-size", "get-dimension-size", "dynamic-reshape", "custom-call", "copy"})
-"""Operations that look at the sizes themselves, or hand values on."""
+"""Operations that read sizes themselves, or pass values on."""
 
 
 def on_used_elements(evaluate: Evaluate, instruction: Instruction) -> Evaluate:
-    """The `evaluate` face for an instruction on dynamic arrays: runs the operation on the elements in use, at their sizes."""
+    """An evaluator for dynamic arrays: runs the operation on the elements in use, at their sizes."""
     spec = find(instruction.opcode)
     opcode = instruction.opcode
     passes = spec is None or spec.kind in (OpKind.CONTROL, OpKind.COLLECTIVE) or opcode in _SIZES
@@ -58,7 +58,7 @@ def on_used_elements(evaluate: Evaluate, instruction: Instruction) -> Evaluate:
 
 
 def _given(instruction: Instruction, values: Sequence[Value]) -> tuple[int, ...] | None:
-    """The sizes of an elementwise operation's operands as they were given."""
+    """The declared sizes in use of an elementwise operation's operands."""
     spec = find(instruction.opcode)
     if spec is None or spec.kind is not OpKind.ELEMENTWISE:
         return None
@@ -66,7 +66,7 @@ def _given(instruction: Instruction, values: Sequence[Value]) -> tuple[int, ...]
 
 
 def _same_sizes(instruction: Instruction, values: list[Array]) -> list[Array]:
-    """Operands that must agree in size, cut to the least: an operand without dynamic dimensions may go with one that has some."""
+    """Operands that must agree in size, cut to the smallest: a static operand may be combined with a dynamic one."""
     spec = find(instruction.opcode)
     if instruction.opcode == "concatenate":
         free = set(instruction.ints("dimensions"))
@@ -82,7 +82,8 @@ def _same_sizes(instruction: Instruction, values: list[Array]) -> list[Array]:
 
 
 def resized(instruction: Instruction, sizes: Sequence[tuple[int, ...]]) -> Instruction:
-    """The same operation on operands of these sizes, without dynamic dimensions. Raises ShapeError where its result's sizes do not follow."""
+    """The same operation on static operands of these sizes. Raises ShapeError where the result's sizes do not
+    follow."""
     operands = [
         Instruction(o.name, "parameter", Shape(o.shape.type, tuple(size)))
         for o, size in zip(instruction.operands, sizes, strict=True)
@@ -114,7 +115,8 @@ def _prepare_broadcast(instruction: Instruction, small: Instruction) -> None:
 
 
 def _prepare_reshape(instruction: Instruction, small: Instruction) -> None:
-    """Dimensions that go together at the bound go together at the sizes in use; in each group one dimension of the result may be dynamic."""
+    """Reshape the sizes in use group by group, as at the bound. Each group may have one dynamic dimension in the
+    result."""
     source, shape = instruction.operands[0].shape, instruction.shape
     used = small.operands[0].shape.dimensions
     sizes = list(shape.dimensions)
@@ -129,14 +131,14 @@ def _prepare_reshape(instruction: Instruction, small: Instruction) -> None:
             open_ = [d for d in range(right, right_end) if shape.dimensions[d] != 1][:1]
         rest = math.prod(sizes[d] for d in range(right, right_end) if d not in open_[:1])
         if len(open_) != 1 or (rest and count % rest):
-            raise ShapeError(f"{count} elements in use do not tell the sizes of {shape}")
+            raise ShapeError(f"{count} elements in use do not determine the sizes of {shape}")
         sizes[open_[0]] = count // rest if rest else 0
     small.shape = Shape(shape.element_type, tuple(sizes))
 
 
 def _prepare_slice(instruction: Instruction, small: Instruction) -> None:
-    found = instruction.value("slice", ())
-    parts = found if isinstance(found, tuple) else ()
+    ranges = instruction.value("slice", ())
+    parts = ranges if isinstance(ranges, tuple) else ()
     kept = []
     for part, size in zip(parts, small.operands[0].shape.dimensions, strict=True):
         if not isinstance(part, SliceDimension):
@@ -161,7 +163,7 @@ def _prepare_sizes(name: str) -> Callable[[Instruction, Instruction], None]:
 
 
 def _prepare_fixed(instruction: Instruction, small: Instruction) -> None:
-    """The declared result, whose open sizes are those of the first operand."""
+    """The declared result, with the first operand's sizes in use."""
     sizes = instruction.shape.dimensions
     if instruction.shape.is_array and small.operands and len(sizes) == small.operands[0].shape.rank:
         small.shape = Shape(instruction.shape.element_type, small.operands[0].shape.dimensions)
@@ -179,14 +181,15 @@ _PREPARE: dict[str, Callable[[Instruction, Instruction], None]] = {
 
 
 def _bounded(shape: Shape, value: Value, given: tuple[int, ...] | None) -> Value:
-    """The value at the bound that its type declares; as it is where there is none."""
+    """The value padded to its declared bounds."""
     if shape.elements is not None:
         return tuple(_bounded(e, v, given) for e, v in zip(shape.elements, parts(value), strict=True))
     return at_bound(shape, np.asarray(value), given)
 
 
 def at_bound(shape: Shape, value: Array, given: tuple[int, ...] | None = None) -> Value:
-    """An array of the sizes in use as a value of its type: padded with zeros up to the bound. Raises ValueError when it does not fit."""
+    """An array in the sizes in use as a value of its type: zero-padded to the bound. Raises ValueError when it does not
+    fit."""
     if value.ndim != shape.rank:
         raise ValueError(f"a value of {value.ndim} dimensions for {shape}")
     bound = tuple(max(b, size) if b < 0 else b for b, size in zip(shape.dimensions, value.shape, strict=True))
@@ -202,19 +205,19 @@ def at_bound(shape: Shape, value: Array, given: tuple[int, ...] | None = None) -
 
 
 def with_size(value: Value, along: int, size: int) -> Value:
-    """The value with another size in one dimension: more brings back what lies in the padding."""
-    found = whole(value)
-    sizes = (*found.sizes[:along], size, *found.sizes[along + 1 :])
-    return found.padded if sizes == found.padded.shape else Dynamic(found.padded, sizes)
+    """The value with another size in one dimension. A larger size exposes what is in the padding."""
+    dynamic = whole(value)
+    sizes = (*dynamic.sizes[:along], size, *dynamic.sizes[along + 1 :])
+    return dynamic.padded if sizes == dynamic.padded.shape else Dynamic(dynamic.padded, sizes)
 
 
 def size_of(value: Value, along: int) -> int:
-    """The size in use of a dimension, as it was given."""
+    """The size in use of a dimension, as it was set."""
     return int(whole(value).sizes[along])
 
 
 def reshaped(value: Value, shape: Shape, sizes: Sequence[int]) -> Value:
-    """The elements in use, in row-major order, in other sizes. Raises ValueError when there are more or fewer."""
+    """The elements in use, in row-major order, reshaped. Raises ValueError where the element counts differ."""
     used = value.used if isinstance(value, Dynamic) else np.asarray(value)
     within = tuple(max(0, size) for size in sizes)
     if math.prod(within) != used.size:

@@ -1,6 +1,8 @@
-"""How XLA:GPU emits kernels, as far as single operations decide it: the emitters, which operation each of them is made for, and what counts for a launch.
+"""XLA:GPU's emitters as far as single operations decide: which operation selects which emitter, and what affects the
+launch.
 
-Source: xla/service/gpu/ir_emission_utils.cc, hlo_fusion_analysis.cc, gpu_fusible.cc (MayCausePerformanceDropIfUnrolled).
+Source: xla/service/gpu/ir_emission_utils.cc, hlo_fusion_analysis.cc, gpu_fusible.cc
+(MayCausePerformanceDropIfUnrolled).
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ def _opcodes(names: str) -> frozenset[str]:
 
 
 UNROLLED_OPERANDS = 10
-"""A kernel with a concatenate of more operands than this is slower unrolled."""
+"""A kernel with a concatenate of more operands than this is slower when unrolled."""
 UNROLLED_WINDOW = 8
-"""One with a reduce-window of more elements than this is, too."""
+"""A kernel with a reduce-window of more elements than this is slower when unrolled."""
 
 
 class Emitter(StrEnum):
-    """What makes a kernel."""
+    """An emitter of XLA:GPU."""
 
     LOOP = auto()
     REDUCTION = auto()
@@ -41,12 +43,12 @@ HEROES = {
     "scatter": Emitter.SCATTER,
     "transpose": Emitter.TRANSPOSE,
 }
-"""Operations that may decide which emitter makes a kernel, and which one that is."""
+"""Operations that can be the hero of a fusion, and the emitter they select."""
 
 
 @functools.lru_cache(maxsize=4096)
 def emitters_of(opcodes: frozenset[str]) -> frozenset[Emitter]:
-    """Those that some of the operations are made for."""
+    """The emitters selected by some of the operations."""
     return frozenset(HEROES[opcode] for opcode in opcodes if opcode in HEROES)
 
 
@@ -54,7 +56,7 @@ ORDERS: dict[str, Callable[[Instruction], tuple[int, ...]]] = {
     "copy": lambda instruction: tuple(range(instruction.shape.rank)),
     "transpose": lambda instruction: instruction.ints("dimensions"),
 }
-"""Operations that may write the elements of their operand to memory in another order: for each dimension of the result, which one of the operand it is."""
+"""Operations that may reorder elements in memory: for each result dimension, the operand dimension."""
 
 _SLOWER_UNROLLED: dict[str, Callable[[Instruction], bool]] = {
     "concatenate": lambda instruction: len(instruction.operands) > UNROLLED_OPERANDS,
@@ -68,43 +70,44 @@ _SLOWER_UNROLLED: dict[str, Callable[[Instruction], bool]] = {
 
 
 def is_slower_unrolled(instruction: Instruction) -> bool:
-    """Whether threads of a kernel that holds it had better compute one element each."""
+    """Whether a kernel with this instruction should compute one element per thread."""
     rule = _SLOWER_UNROLLED.get(instruction.opcode)
     return rule is not None and rule(instruction)
 
 
 NOTABLE = frozenset({*HEROES, *ORDERS, *_SLOWER_UNROLLED, "convolution", "pad"})
-"""Operations that may decide how a kernel that holds them is launched."""
+"""Operations that can affect how their kernel is launched."""
 
 TILED_FLOATS = _opcodes(
     "acos acosh asin asinh atan2 atanh cbrt ceil cosh cosine divide erf exponential exponential-minus-one "
     "floor is-finite log log-plus-one logistic power reduce-precision remainder round-nearest-afz "
     "round-nearest-even rsqrt sine sinh sqrt tan tanh"
 )
-"""Operations that generic Triton kernels, which compute tiles, know for floats only (xla/backends/gpu/codegen/triton/support.cc)."""
+"""Operations that Triton kernels support for floats only (xla/backends/gpu/codegen/triton/support.cc)."""
 
 TILED = _opcodes(
     "abs add and bitcast broadcast clamp compare constant convert copy iota maximum minimum multiply negate "
     "not or parameter reduce reshape select slice subtract transpose tuple xor"
 )
-"""Those that they know for every type that they have."""
+"""Operations that Triton kernels support for all their types."""
 
 LOOP_PRODUCERS = _opcodes(
     "bitcast broadcast concatenate dynamic-slice gather iota pad reduce reduce-window reshape reverse slice transpose"
 )
-"""Operations besides the elementwise ones that a loop computes, so that they may be written beside another output (IsProducerMultiOutputFusible)."""
+"""Operations besides elementwise ones that a loop can compute next to another output (IsProducerMultiOutputFusible)."""
 
 PRIORITY_FUSED = _opcodes(
     "broadcast concatenate constant copy dynamic-slice dynamic-update-slice gather iota pad reduce "
     "reduce-window reshape reverse scatter slice transpose"
 )
-"""Operations besides the elementwise ones that priority fusion takes (IsFusible in xla/backends/gpu/transforms/priority_fusion.cc)."""
+"""Operations besides elementwise ones that priority fusion accepts (IsFusible in
+xla/backends/gpu/transforms/priority_fusion.cc)."""
 
 NEVER_PRIORITY_FUSED = frozenset({"map", "rng"})
-"""Elementwise ones that it does not take."""
+"""Elementwise operations that it does not accept."""
 
 CHEAP_FUNCTIONS = frozenset({"divide", "sqrt", "rsqrt", "exponential"})
-"""Functions that the special units of a GPU compute fast."""
+"""Functions computed fast by a GPU's special function units."""
 
 WIDENINGS = frozenset({"bitcast", "bitcast-convert", "convert"})
-"""Operations that may follow a reduction in its kernel: other types of the same elements."""
+"""Operations that may follow a reduction in its kernel: type changes of its elements."""

@@ -1,6 +1,6 @@
-"""Faces that entries of several families name: how exact a result is, how often elements of operands are read, how bounds go through an operation.
+"""Faces shared by several op families: exactness, reuse of operand elements, propagation of value bounds.
 
-`lazy` names a function that is imported when it is first called, so that declaring the table loads no NumPy.
+`lazy` defers imports, so that declaring the table does not load NumPy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class lazy:  # noqa: N801 - used as a function
         self._found: Any = None
 
     def resolve(self) -> Any:
-        """The function itself, or whatever bears the name; imports its module."""
+        """The named object; imports its module on first use."""
         if self._found is None:
             self._found = getattr(importlib.import_module(f"hlo_opt.ops.{self._module}"), self._name)
         return self._found
@@ -43,12 +43,12 @@ def never(instruction: Instruction, operand: int | None = None) -> bool:
 
 
 def bit_exact(element_type: ElementType) -> float:
-    """The `tolerance` face of operations that round nothing."""
+    """The `tolerance` face of operations that do not round."""
     return 0.0
 
 
 def rounded(ulps: float) -> Callable[[ElementType], float]:
-    """A `tolerance` face for operations that add up: so many ULP for floats and complex numbers, exact for the rest."""
+    """A `tolerance` face for operations that accumulate: `ulps` for floats and complex numbers, 0 for others."""
 
     def tolerance(element_type: ElementType) -> float:
         return ulps if element_type.is_float or element_type.is_complex else 0.0
@@ -60,18 +60,18 @@ def rounded(ulps: float) -> Callable[[ElementType], float]:
 
 
 def first(instruction: Instruction, operand: int | None) -> bool:
-    """In the first operand alone."""
+    """Only for operand 0."""
     return operand == 0
 
 
 def same_width(instruction: Instruction, operand: int | None) -> bool:
-    """Where elements are as wide as before."""
+    """Where element widths are equal."""
     given, shape = instruction.operands[0].shape, instruction.shape
     return given.is_array and shape.is_array and given.type.bits == shape.type.bits
 
 
 def behind_first(instruction: Instruction, operand: int) -> bool:
-    """An index, or what is padded with."""
+    """True for operands after the first: indices, or a padding value."""
     return operand > 0
 
 
@@ -80,17 +80,18 @@ def behind_second(instruction: Instruction, operand: int) -> bool:
 
 
 def second_half(instruction: Instruction, operand: int) -> bool:
-    """An initial value."""
+    """True for initial values."""
     return operand >= len(instruction.operands) // 2
 
 
-# ---- the `spread` face: how an elementwise operation makes the bounds of its result of those of its operands, which the analysis of rounding reads
+# ---- the `spread` face: how bounds propagate through an elementwise operation, for the analysis of rounding errors
 #
-# Arithmetic that is exact in every backend gives equal results for equal operands; what is said here is how bounds that differ go through (`ops.intervals`).
+# Arithmetic that every backend computes exactly maps equal operands to equal results; rules say how bounds propagate
+# (`ops.intervals`).
 
 
 def interval(name: str) -> Callable[..., Any]:
-    """A rule of `ops.intervals`, which is imported when it is first asked for."""
+    """A rule of `ops.intervals`, imported on first use."""
     return lazy("intervals", name)
 
 
@@ -99,14 +100,15 @@ _NOT_KNOWN, _POINTWISE, _SAMPLED = map(interval, ("unknown", "pointwise", "sampl
 
 @dataclass(frozen=True)
 class Spreading:
-    """The rules of one operation, and what they leave open.
+    """The bound propagation rules of one operation.
 
-    real      bounds of real numbers and truth values
-    integer   where an operand holds integers
-    complex   where an operand or the result is complex
-    rounds    exact arithmetic with a result that is rounded
-    keeps     the result is a number that was given, but for its sign and the type that it is held in: no order of a fold shows in it
-    decides   whether the result jumps, so that bounds on both sides of a jump are a tie: a comparison, a rounding to whole numbers
+    real      rule for real numbers and predicates
+    integer   rule where an operand is an integer
+    complex   rule where an operand or the result is complex
+    rounds    the operation is exact arithmetic followed by rounding
+    keeps     the result is one of the operands, apart from sign and type, so the order of a reduction does not show in
+    it decides   whether the result is discontinuous (comparison, rounding to integers), so that bounds across a jump
+    are a tie
     """
 
     real: Callable[..., Any] = _NOT_KNOWN
@@ -117,20 +119,20 @@ class Spreading:
     decides: Callable[[Instruction], bool] = never
 
     def but(self, **changes: Any) -> Spreading:
-        """The same with other fields."""
+        """A copy with some fields replaced."""
         return dataclasses.replace(self, **changes)
 
 
 UNKNOWN = Spreading()
 RISING = Spreading(interval("rising"))
-"""A function of real numbers that rises in each operand."""
+"""A real function that is non-decreasing in each operand."""
 FALLING = Spreading(interval("falling"))
 BY_PARTS = RISING.but(complex=RISING.real)
-"""The same, which takes the parts of complex numbers one by one."""
+"""`RISING`, applied to real and imaginary parts separately."""
 ORDERED = RISING.but(integer=RISING.real, keeps=True)
-"""A choice by order, of integers too."""
+"""A selection by order, also of integers."""
 STEPS = RISING.but(decides=always)
-"""A rounding to whole numbers."""
+"""Rounding to integers."""
 
 
 def one(name: str, **fields: Any) -> Spreading:
@@ -139,6 +141,6 @@ def one(name: str, **fields: Any) -> Spreading:
 
 
 def any_type(name: str, **fields: Any) -> Spreading:
-    """One rule for numbers of every type."""
+    """One rule for all types."""
     rule = interval(name)
     return Spreading(rule, rule, rule, **fields)

@@ -1,7 +1,8 @@
-"""The bounds of elementwise operations: interval arithmetic, run by the operations' own NumPy meanings at the bounds of their operands.
+"""Propagation of bounds through elementwise operations: interval arithmetic with the operations' own NumPy evaluators.
 
-Each rule is given `at`, which computes the operation on rows, the instruction, the rows of its operands (`hlo_opt.ops.spread`), and whether all operands are one value.
-The entries of the table name their rules (`hlo_opt.ops.faces`).
+A rule gets `at`, which computes the operation on rows; the instruction; the rows of its operands
+(`hlo_opt.ops.spread`); and whether all operands are the same value. Table entries name their rules
+(`hlo_opt.ops.faces`).
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ Rule = Callable[[Run, Instruction, Sequence[Array], bool], Array]
 
 
 def falling(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -> Array:
-    """A function that falls in every operand."""
+    """A function that is non-increasing in every operand."""
     return swapped(full(at(*x)))
 
 
 def rising(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -> Array:
-    """A function that rises in every operand, part by part for complex numbers where it takes these."""
+    """A function that is non-decreasing in every operand (for complex numbers, in each part)."""
     return at(*x)
 
 
@@ -37,20 +38,20 @@ def subtract(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) 
 
 
 def _corners(at: Run, x: Sequence[Array]) -> Array:
-    """A function that rises or falls in each of two operands alone: its bounds lie where both are at a bound."""
+    """A function that is monotonic in each of two operands: its bounds are at corners of theirs."""
     rows = full(np.array(at(*x)))
-    found = [rows[LOW], rows[HIGH]]
+    corners = [rows[LOW], rows[HIGH]]
     if x[0].shape[0] == x[1].shape[0] == ROWS:
         crossed = at(x[0][LOW:MOVED], x[1][HIGH:VALUE:-1])
-        found += [crossed[0], crossed[1]]
-    low, high = np.minimum.reduce(found), np.maximum.reduce(found)
+        corners += [crossed[0], crossed[1]]
+    low, high = np.minimum.reduce(corners), np.maximum.reduce(corners)
     rows = np.array(rows)
     rows[LOW], rows[HIGH] = low, high
     return rows
 
 
 def _spans(rows: Array, at: float = 0.0) -> Array:
-    """Which elements may lie on both sides of a number."""
+    """Which elements have bounds on both sides of a number."""
     if rows.shape[0] == 1:
         return np.zeros(rows.shape[1:], np.bool_)
     return np.asarray((rows[LOW] < at) & (rows[HIGH] > at))
@@ -107,20 +108,20 @@ def remainder(at: Run, instruction: Instruction, x: Sequence[Array], same: bool)
 
 
 def _even(least: float) -> Rule:
-    """Functions of the size that rise with it."""
+    """An even function that is non-decreasing in the magnitude, with minimum `least`."""
 
     def rule(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -> Array:
-        made = full(np.array(at(*x)))
-        rows = np.array(made)
-        rows[LOW] = np.where(_spans(x[0]), made.dtype.type(least), np.minimum(made[LOW], made[HIGH]))
-        rows[HIGH] = np.maximum(made[LOW], made[HIGH])
+        computed = full(np.array(at(*x)))
+        rows = np.array(computed)
+        rows[LOW] = np.where(_spans(x[0]), computed.dtype.type(least), np.minimum(computed[LOW], computed[HIGH]))
+        rows[HIGH] = np.maximum(computed[LOW], computed[HIGH])
         return rows
 
     return rule
 
 
 def _wave(peak: float) -> Rule:
-    """A cosine whose maxima lie at `peak` and whole turns from it."""
+    """A cosine with maxima at `peak` plus multiples of 2 pi."""
 
     def rule(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -> Array:
         rows = np.array(full(at(*x)))
@@ -169,8 +170,10 @@ def compare(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -
 
 
 def _one_source(a: Array, b: Array) -> Array:
-    """Which elements are equal because they are one value, such as the largest one of those that a maximum was taken of: equal in every imagined backend, although
-    they moved."""
+    """Which elements are equal because they come from one value, such as a maximum and the element it selected.
+
+    They moved together in every imagined backend.
+    """
     a, b = np.broadcast_arrays(a, b)
     moved = (a[MOVED:] != a[VALUE]).any(axis=0)
     return np.asarray((a[VALUE] == b[VALUE]) & (a[MOVED:] == b[MOVED:]).all(axis=0) & moved)
@@ -208,7 +211,7 @@ def is_finite(at: Run, instruction: Instruction, x: Sequence[Array], same: bool)
 
 
 def pointwise(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -> Array:
-    """An operation on bits: certain where its operands are, else anything."""
+    """A bitwise operation: certain where its operands are, else unbounded."""
     rows = np.array(full(at(*x)))
     fixed = np.broadcast_to(np.logical_and.reduce(np.broadcast_arrays(*(certain(v) for v in x))), rows.shape[1:])
     element_type = instruction.shape.type
@@ -218,7 +221,7 @@ def pointwise(at: Run, instruction: Instruction, x: Sequence[Array], same: bool)
 
 
 def reinterpreted(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -> Array:
-    """Bits of one type as another of its width: in the order of the values where no sign is set, else open."""
+    """A bit reinterpretation of equal width: monotonic for non-negative values, else unbounded."""
     if instruction.operands[0].shape.type.bits != instruction.shape.type.bits or x[0].dtype.kind == "c":
         rows = np.array(full(at(*x)))
         if certain(x[0]).all():
@@ -239,7 +242,7 @@ def convert(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -
 
 
 def convert_integer(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -> Array:
-    """A conversion of an integer: to another integer type as it is where that type holds it, else anything."""
+    """A conversion of an integer: to another integer type, the value where it fits, else unbounded."""
     element_type = instruction.shape.type
     if not element_type.is_integer:
         return convert(at, instruction, x, same)
@@ -252,14 +255,14 @@ def convert_integer(at: Run, instruction: Instruction, x: Sequence[Array], same:
 
 
 def _whole(function: np.ufunc) -> Rule:
-    """Integers: sums and products by their bounds where these do not wrap, else certain or anything."""
+    """Integer arithmetic: corners of the bounds where these do not wrap, else certain or unbounded."""
 
     def rule(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -> Array:
         rows = pointwise(at, instruction, x, same)
         open_ = ~certain(rows)
         a, b = (full(v)[LOW:MOVED].astype(np.float64) for v in x)
-        found = np.stack(np.broadcast_arrays(*(function(a[i], b[j]) for i in (0, 1) for j in (0, 1))))
-        low, high = found.min(axis=0), found.max(axis=0)
+        corners = np.stack(np.broadcast_arrays(*(function(a[i], b[j]) for i in (0, 1) for j in (0, 1))))
+        low, high = corners.min(axis=0), corners.max(axis=0)
         least, most = (float(v) for v in limits(instruction.shape.type))
         fine = open_ & (low >= least) & (high <= most) & (np.abs(low) < 2**52) & (np.abs(high) < 2**52)
         rows[LOW] = np.where(fine, np.where(fine, low, 0).astype(rows.dtype), rows[LOW])
@@ -287,7 +290,8 @@ def complex_multiply(at: Run, instruction: Instruction, x: Sequence[Array], same
 
 
 def complex_power(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -> Array:
-    """The exponential of exponent times logarithm, whose rounding error is as large as that product. Where it has turned too far, nothing is known."""
+    """exp(exponent * log base), whose rounding error is proportional to that product; unbounded where the angle is
+    lost."""
     rows = sampled(at, instruction, x, same)
     base, exponent = full(x[0]), full(x[1])
     turned = np.abs(np.log(base)) * np.abs(exponent)
@@ -302,7 +306,8 @@ def complex_power(at: Run, instruction: Instruction, x: Sequence[Array], same: b
 
 
 def complex_atan2(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -> Array:
-    """The logarithm of a number of modulus 1, made in f64, rounds absolutely. An angle of half a turn may be one the other way: a rounding decides."""
+    """The logarithm of a number of modulus 1, computed in f64, has an absolute error. An angle near pi may come out as
+    -pi."""
     rows = sampled(at, instruction, x, same)
     for part in (rows.real, rows.imag):
         part[LOW] -= _OF_UNIT
@@ -316,19 +321,20 @@ def complex_atan2(at: Run, instruction: Instruction, x: Sequence[Array], same: b
 
 _OF_UNIT = 16 * 2.0**-52
 _TOO_FAR = 2.0**-8
-"""An angle whose error is larger than this says little about its sine."""
+"""A phase error above this makes sine and cosine meaningless."""
 
 
 def _products(a: Array, b: Array) -> tuple[Array, Array]:
-    found = [a[i] * b[j] for i in (LOW, HIGH) for j in (LOW, HIGH)]
-    return np.minimum.reduce(found), np.maximum.reduce(found)
+    corners = [a[i] * b[j] for i in (LOW, HIGH) for j in (LOW, HIGH)]
+    return np.minimum.reduce(corners), np.maximum.reduce(corners)
 
 
 def sampled(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -> Array:
-    """A function that nothing is known of: twice as far as its values at all corners of the operands' bounds and in the moved values."""
+    """An arbitrary function: twice the distance to its values at all corners of the operands' bounds and at the moved
+    values."""
     operands = [full(v) for v in x]
     rows = np.array(at(*operands))
-    found = [rows]
+    results = [rows]
     shapes = [[o[:1], o[LOW:HIGH], o[HIGH:MOVED]] for o in operands]
     for o, choices in zip(operands, shapes, strict=True):
         if o.dtype.kind == "c":
@@ -341,8 +347,8 @@ def sampled(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -
                 arguments = [a.astype(operands[0].dtype)]
                 if b is not None:
                     arguments.append(b.astype(operands[1].dtype))
-                found.append(at(*arguments))
-    everything = np.concatenate(found)
+                results.append(at(*arguments))
+    everything = np.concatenate(results)
     parts = (
         [(rows.real, everything.real), (rows.imag, everything.imag)] if rows.dtype.kind == "c" else [(rows, everything)]
     )
@@ -354,20 +360,20 @@ def sampled(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -
 
 
 def _joined(real: Array, imaginary: Array) -> Array:
-    """Complex numbers from their parts; 1j times infinity has a NaN in it."""
-    made = np.empty(real.shape, np.result_type(real.dtype, np.complex64))
-    made.real, made.imag = real, imaginary
-    return made
+    """Complex numbers from their parts. Not `re + 1j * im`: 1j times infinity contains a NaN."""
+    joined = np.empty(real.shape, np.result_type(real.dtype, np.complex64))
+    joined.real, joined.imag = real, imaginary
+    return joined
 
 
 def unknown(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -> Array:
-    """A function of real numbers that nothing is known of."""
+    """An arbitrary real function."""
     rule = sampled if is_real(instruction.shape.type.dtype) else pointwise
     return rule(at, instruction, x, same)
 
 
 def _type_of(rows: Array, instruction: Instruction) -> ElementType:
-    """The element type that a rule computes in: f32 for narrow floats where it is a function."""
+    """The element type that a rule computes in: f32 for functions of narrow floats."""
     return instruction.shape.type if rows.dtype == instruction.shape.type.dtype else F32
 
 

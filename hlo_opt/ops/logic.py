@@ -1,4 +1,4 @@
-"""What follows from the truth of predicates: questions that whoever splits cases asks of operations."""
+"""Truth values of predicates: what operations imply for case splits."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ops.reduction.reducers import monoid
 
 Truths = Sequence[bool | None]
-"""Of each operand, where it is known."""
+"""The truth value of each operand, None where unknown."""
 
 
 def conjuncts(value: Instruction) -> list[Instruction]:
-    """The predicates which all have to hold for one."""
+    """The predicates whose conjunction is `value`."""
     if value.opcode != "and" or value.shape.type.kind != "pred":
         return [value]
     return [c for operand in value.operands for c in conjuncts(operand)]
 
 
 def asked_of_all(value: Instruction) -> tuple[Instruction, bool] | None:
-    """(array, b) of a predicate that holds as long as an element of the array is b: `any` of it, or `not all`; None of any other."""
+    """(array, b) for a predicate that is true iff some element of the array is b: `any`, or `not all`; None for
+    others."""
     is_turned = value.opcode == "not"
     fold = value.operands[0] if is_turned else value
     if fold.opcode != "reduce" or len(fold.operands) != 2 or not fold.shape.is_array or fold.shape.rank:
@@ -31,15 +32,16 @@ def asked_of_all(value: Instruction) -> tuple[Instruction, bool] | None:
 
 
 def known(value: Instruction) -> bool | None:
-    """The value of a constant predicate."""
+    """The value of a constant predicate; None for anything else."""
     literal = value.literal
-    if literal is None or literal.is_elided or not value.shape.is_array or value.shape.rank or value.shape.type.kind != "pred":  # fmt: skip
+    is_predicate = value.shape.is_array and not value.shape.rank and value.shape.type.kind == "pred"
+    if literal is None or literal.is_elided or not is_predicate:
         return None
     return bool(literal.value)
 
 
 def truth_of(value: Instruction, truths: Truths) -> bool | None:
-    """What a predicate is, given what is known of its operands' elements."""
+    """The value of a predicate, given the known values of its operands; None where unknown."""
     match value.opcode:
         case "not":
             return None if truths[0] is None else not truths[0]
@@ -53,14 +55,17 @@ def truth_of(value: Instruction, truths: Truths) -> bool | None:
 
 
 def implied(value: Instruction, truth: bool) -> bool | None:
-    """What each operand's element is, all alike, where a predicate is known; None where that says nothing of them."""
+    """The value that a predicate's truth implies for every operand; None where it implies nothing."""
     if value.opcode == "not":
         return not truth
     return truth if value.opcode == ("and" if truth else "or") else None
 
 
 def passed_on(value: Instruction, truths: Truths, zeros: Sequence[bool]) -> int | None:
-    """The operand whose element a value's element is: what a `select` takes, and, of whole numbers, that to which zero is added. `zeros` says which operands' elements are zero."""
+    """The operand that equals the value: the chosen one of a `select`, or of an integer `add` of zero the other.
+
+    `zeros` says which operands are zero. None where no operand is known to be equal.
+    """
     if value.opcode == "select" and truths[0] is not None:
         return 1 if truths[0] else 2
     if value.opcode == "add" and value.shape.type.is_integer and any(zeros):
@@ -69,7 +74,7 @@ def passed_on(value: Instruction, truths: Truths, zeros: Sequence[bool]) -> int 
 
 
 def is_zero(value: Instruction, truths: Truths) -> bool:
-    """Whether an element is the integer 0: a constant, or a predicate that does not hold as a number."""
+    """Whether a value is the integer 0: a constant, or the conversion of a false predicate."""
     kind = value.shape.type
     if not kind.is_integer:
         return False

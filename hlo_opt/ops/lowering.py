@@ -1,12 +1,14 @@
 """The `cuda` face: how a kernel computes one element of an operation.
 
-Either an `Elementwise` expression, or a function `(builder, instruction, index) -> text` that asks a `KernelBuilder` for operand values. A builder writes C++
-that both NVRTC and the host's C++ compiler read; the same text runs in both.
+It is an `Elementwise` expression, or a function `(builder, instruction, index) -> Code` that asks a `KernelBuilder` for
+operand values. The resulting C++ compiles with NVRTC and with the host compiler.
 
-Registers hold a *compute type* (`compute_type`): `bool` for pred, the C integer of the width, `float` for f32 and every narrower float,
-`double` for f64, and a pair of these for complex types. Integers of less than 8 bits are held in 8. A narrow float is rounded to its type after each operation, a narrow integer cut to its width (`KernelBuilder.bind` does it), so one operation is one rounding, as in
-XLA's evaluator. Memory holds a *storage type* (`storage_type`): `unsigned char` for pred and for integers of less than 8 bits, unsigned integers for narrow floats. In shared memory and in
-tables an `unsigned char` holds one element; in arrays of global memory several elements of 2 and of 4 bits share one (`hlo_opt.library.arrays`).
+Registers hold the *compute type* (`compute_type`): `bool` for pred, the C integer of the width (8 bits for narrower
+ones), `float` for f32 and narrower floats, `double` for f64, and a pair of these for complex types. After each
+operation `KernelBuilder.bind` rounds a narrow float to its type and truncates a narrow integer, so one operation is one
+rounding, as in XLA's evaluator. Memory holds the *storage type* (`storage_type`): `unsigned char` for pred and integers
+below 8 bits, unsigned integers for narrow floats. In shared memory and tables an `unsigned char` holds one element; in
+global arrays, elements of 2 and 4 bits are packed (`hlo_opt.library.arrays`).
 """
 
 from __future__ import annotations
@@ -25,35 +27,39 @@ Index = tuple[Expression, ...]
 
 
 class KernelBuilder(Protocol):
-    """What a lowering may ask for while a kernel is written. Expressions that methods return are names or constants, cheap to repeat."""
+    """What a lowering may use while a kernel is written. Returned expressions are names or constants, cheap to
+    repeat."""
 
     def value(self, instruction: Instruction, index: Index) -> Code:
-        """The value of an array-shaped instruction at a logical index, computed once per (instruction, index) and scope."""
+        """The value of an array-shaped instruction at a logical index, computed once per (instruction, index) and
+        scope."""
 
     def element(self, instruction: Instruction, number: int, index: Index) -> Code:
         """The value of element `number` of a tuple-shaped instruction (a variadic reduce, a tuple) at an index."""
 
     def bind(self, element_type: ElementType, value: Code) -> Code:
-        """Declare a constant of the compute type holding a value, rounded to the element type. Returns its name."""
+        """Declare a constant of the compute type with a value rounded to the element type. Returns its name."""
 
     def variable(self, element_type: ElementType, value: Code) -> Code:
-        """Declare a variable with a first value. Returns its name."""
+        """Declare a variable with an initial value. Returns its name."""
 
     def assign(self, name: Code, value: Code) -> None:
-        """Give a variable another value."""
+        """Assign a variable."""
 
     def loop(self, extent: int) -> AbstractContextManager[Expression]:
-        """A loop from 0 up to the extent; gives the loop variable. Values computed inside are forgotten after it."""
+        """A loop over 0 <= i < extent; yields the loop variable. Values computed inside are not reused after it."""
 
     def branch(self, condition: Code) -> AbstractContextManager[None]:
-        """Statements under `if (condition)`. Values computed inside are forgotten after it."""
+        """Statements under `if (condition)`. Values computed inside are not reused after it."""
 
     def likely(self, condition: Code) -> AbstractContextManager[Code]:
-        """As `branch`, for a condition that holds for many elements: those of parameters may be read before it is known, elsewhere in their arrays where it does not hold. Gives the condition where
-        the statements run whether or not it holds, else nothing."""
+        """Like `branch`, for a condition that usually holds, so parameters may be read (in bounds) before it is known.
+
+        Yields the condition where the statements run unconditionally, else the empty expression.
+        """
 
     def otherwise(self) -> AbstractContextManager[None]:
-        """Statements under `else`; only right after a branch."""
+        """Statements under `else`, directly after a branch."""
 
     def text(self, expression: Expression) -> Code:
         """An index expression as C++."""
@@ -62,22 +68,26 @@ class KernelBuilder(Protocol):
         """An index variable from an integer, clamped to [low, high]."""
 
     def unclamped_index(self, value: Code) -> Code:
-        """A 64-bit integer variable holding a value as it is. Returns its name, for conditions."""
+        """A 64-bit integer variable with an unclamped value. Returns its name, for conditions."""
 
     def apply(self, computation: Computation, arguments: Sequence[Code], *, wide: bool = False) -> list[Code]:
-        """The root's value (or the elements of a tuple root) of a scalar computation such as a reducer; `wide`: of that of a wide fold (`hlo_opt.ops.reduction.reducers`)."""
+        """The root's value (or the elements of a tuple root) of a scalar computation such as a reducer.
+
+        `wide`: accumulate in a wider type (`hlo_opt.ops.reduction.reducers`).
+        """
 
 
 @dataclass(frozen=True)
 class Elementwise:
     """A C++ expression per kind of element type.
 
-    Keys are an element type's name (`f64`) or kind (`float`, `signed`, `unsigned`, `pred`, `complex`); the name wins. `{0}`, `{1}` stand for operand values in
-    their compute types, `{T}` for the compute type of the result, `{F}` for the suffix of C math functions (`f` for float, empty for
-    double), `{bits}` for the width of the result's type, `{W}` for `{T}`, with the width after it where that is below 8 (`signed char, 4`), `{P}` for a helper prefix of the result's type (`hlo_f32`, `hlo_s8`, ...).
-    `by` says whose type selects the text: the `result`'s, or the first (`0`) or another operand's, as for compare.
-    A callable gets the instruction and gives such a mapping, for texts that depend on attributes.
-    `rounds` names the narrow floats whose text gives a rounded value; what the others give is rounded afterwards.
+    Keys are element type names (`f64`) or kinds (`float`, `signed`, `unsigned`, `pred`, `complex`); names take
+    precedence. In a template, `{0}`, `{1}` are operand values in their compute types, `{T}` the compute type of the
+    result, `{F}` the suffix of C math functions (`f` for float, "" for double), `{bits}` the width of the result's
+    type, `{W}` is `{T}` followed by the width where that is below 8 (`signed char, 4`), `{P}` the helper prefix of the
+    result's type (`hlo_f32`, `hlo_s8`, ...). `by` says whose type selects the template: `result`, or an operand number,
+    as for compare. A callable maps the instruction to such a mapping, for templates that depend on attributes. `rounds`
+    names narrow floats whose template returns a rounded value; for others, rounding is added.
     """
 
     texts: Mapping[str, str] | Callable[[Instruction], Mapping[str, str]]
@@ -85,7 +95,7 @@ class Elementwise:
     rounds: tuple[str, ...] = ()
 
     def text_for(self, instruction: Instruction) -> str | None:
-        """The template for an instruction, or None where its type has no lowering."""
+        """The template for an instruction; None where its type has no lowering."""
         texts = self.texts(instruction) if callable(self.texts) else self.texts
         shape = instruction.shape if isinstance(self.by, str) else instruction.operands[self.by].shape
         if not shape.is_array:
@@ -95,12 +105,12 @@ class Elementwise:
 
 
 Lowering = Elementwise | Callable[[KernelBuilder, Instruction, Index], Code | Sequence[Code]]
-"""A function for a tuple-shaped instruction gives one expression per element."""
+"""A function for a tuple-shaped instruction returns one expression per element."""
 
 _INTEGERS = {2: "char", 4: "char", 8: "char", 16: "short", 32: "int", 64: "long long"}
 
 SMALL_FLOATS = tuple(t.name for t in ELEMENT_TYPES.values() if t.is_float and t.bits < 16)
-"""Floats whose bits lie in a byte, as `hlo_opt/codegen/device/small_floats.cuh` has them."""
+"""Floats stored in a byte (`hlo_opt/codegen/device/small_floats.cuh`)."""
 
 _FLOATS = {"f64": "double", **dict.fromkeys(("f32", "bf16", "f16", *SMALL_FLOATS), "float")}
 
@@ -109,12 +119,12 @@ COMPLEX_TYPES = {"c64": "hlo_complex<float>", "c128": "hlo_complex<double>"}
 
 
 def part_type(element_type: ElementType) -> str:
-    """The C++ type of a complex element type's real and imaginary part."""
+    """The C++ type of a complex type's real and imaginary part."""
     return "float" if element_type.bits == 64 else "double"
 
 
 def compute_type(element_type: ElementType) -> str | None:
-    """The C++ type of a value in a register, or None when kernels cannot hold the type."""
+    """The C++ type of a value in a register; None when kernels do not support the type."""
     if element_type.kind == "pred":
         return "bool"
     if element_type.is_integer and element_type.bits in _INTEGERS:
@@ -124,7 +134,7 @@ def compute_type(element_type: ElementType) -> str | None:
 
 
 def storage_type(element_type: ElementType) -> str | None:
-    """The C++ type of a value in memory, or None when kernels cannot hold the type."""
+    """The C++ type of a value in memory; None when kernels do not support the type."""
     if element_type.kind == "pred" or element_type.bits < 8 or element_type.name in SMALL_FLOATS:
         return "unsigned char" if compute_type(element_type) is not None else None
     if element_type.name in ("bf16", "f16"):
@@ -133,20 +143,22 @@ def storage_type(element_type: ElementType) -> str | None:
 
 
 def width_text(element_type: ElementType) -> str | None:
-    """The template arguments of a helper that works on an integer's bits: its compute type, and its width where that is below 8."""
+    """The template arguments of a helper for an integer's bits: its compute type, followed by its width where that is
+    below 8."""
     kind = compute_type(element_type)
     return f"{kind}, {element_type.bits}" if element_type.is_integer and element_type.bits < 8 else kind
 
 
 def is_rounded(element_type: ElementType) -> bool:
-    """Whether a register is wider than the type, so that `hlo_round_*` must follow each operation; floats among these have `hlo_load_*` and `hlo_store_*`."""
+    """Whether registers are wider than the type, so that `hlo_round_*` follows each operation; such floats have
+    `hlo_load_*` and `hlo_store_*`."""
     return (element_type.is_integer and element_type.bits < 8) or (element_type.is_float and element_type.bits < 32)
 
 
 def guard(builder: KernelBuilder, conditions: Iterable[Condition]) -> Code:
-    """A C++ condition that holds where all conditions do; `NOTHING` when they always do.
+    """A C++ condition equivalent to all conditions; `NOTHING` when they always hold.
 
-    A comparison that the range of its expression makes superfluous is left out.
+    Omits comparisons that the range of their expression implies.
     """
     parts: list[Code] = []
     conditions = tuple(conditions)
@@ -166,7 +178,7 @@ def guard(builder: KernelBuilder, conditions: Iterable[Condition]) -> Code:
 
 
 def never(conditions: Iterable[Condition]) -> bool:
-    """Whether the ranges of the expressions alone make one of the conditions false."""
+    """Whether the range of some expression alone makes its condition false."""
     return any(c.expression.high < c.low or c.expression.low > c.high for c in conditions)
 
 

@@ -1,7 +1,7 @@
-"""NumPy helpers that `evaluate` faces share: element types NumPy computes in, one rounding per operation, integer rules.
+"""NumPy helpers of `evaluate` faces: the types to compute in, one rounding per operation, integer rules.
 
-NumPy and ml_dtypes are imported when something is evaluated, never when the table is read: `hlo-opt --help` must be quick.
-The rules are those of xla/hlo/evaluator/hlo_evaluator_typed_visitor.h; where XLA:CPU differs from it, XLA:CPU's.
+NumPy and ml_dtypes are imported on evaluation only, not with the table: `hlo-opt --help` must be quick. The rules are
+those of xla/hlo/evaluator/hlo_evaluator_typed_visitor.h; where XLA:CPU differs, XLA:CPU's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What the NumPy meaning of an elementwise operation may ask for besides its operands: NumPy itself and the instruction."""
+    """The context of an elementwise evaluation: NumPy, the instruction, the evaluator."""
 
     np: ModuleType
     instruction: Instruction
@@ -44,7 +44,8 @@ class Call:
 def widen(value: ArrayLike, *, further: bool = False) -> Array:
     """The value in a type that NumPy computes in: narrow floats as f32, integers below 8 bits as 8 bits.
 
-    `further` goes on to f64 and c128: NumPy's f32 functions differ between processors, the rounded f64 ones hardly do.
+    `further` widens f32 and c64 to f64 and c128: NumPy's f32 functions differ between processors, rounded f64 ones
+    hardly.
     """
     import numpy as np
 
@@ -67,7 +68,7 @@ _NARROW_INTEGERS = {"int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "
 def narrow(value: Array, element_type: ElementType) -> Array:
     """The value in the element type: floats rounded to nearest even, integers wrapped.
 
-    XLA:CPU rounds f64 to every float below f32 by way of f32, and so does this. f4e2m1fn has no NaN: XLA makes -0 of it.
+    f64 rounds to floats below f32 via f32, as in XLA:CPU. NaN becomes -0 in f4e2m1fn, which has no NaN.
     """
     import numpy as np
 
@@ -85,7 +86,7 @@ def narrow(value: Array, element_type: ElementType) -> Array:
 
 
 def unsigned_bits(call: Call, value: Array, bits: int, dtype: str = "uint64") -> Array:
-    """The low `bits` bits of integers as unsigned integers of at least that width."""
+    """The low `bits` bits of integers, as unsigned integers of at least that width."""
     np = call.np
     unsigned = np.dtype(dtype)
     if unsigned.itemsize == value.dtype.itemsize:
@@ -97,7 +98,7 @@ def unsigned_bits(call: Call, value: Array, bits: int, dtype: str = "uint64") ->
 
 
 def divide(call: Call, left: Array, right: Array) -> Array:
-    """x/0 is all ones, the least integer divided by -1 is itself; floats as IEEE 754 says."""
+    """x/0 is all ones; the least integer divided by -1 is itself; floats as in IEEE 754."""
     np = call.np
     if call.type.is_complex:
         return complex_divide(np, left, right)
@@ -116,7 +117,7 @@ def divide(call: Call, left: Array, right: Array) -> Array:
 
 
 def complex_divide(np: ModuleType, left: Array, right: Array) -> Array:
-    """Division where zero and infinite parts give what C99 (annex G.5.1) says in place of NaN, as XLA does."""
+    """Division with C99's results (annex G.5.1) instead of NaN for zero and infinite parts, as XLA."""
     a, b, c, d = left.real, left.imag, right.real, right.imag
     exact = np.asarray(left / right)
     lost = np.isnan(exact.real) & np.isnan(exact.imag)
@@ -125,7 +126,7 @@ def complex_divide(np: ModuleType, left: Array, right: Array) -> Array:
         return exact
 
     def unit(part: Array) -> Array:
-        """1 for infinity and 0 for the rest, with the sign kept."""
+        """1 for infinity and 0 for others, keeping the sign."""
         result: Array = np.copysign(np.isinf(part).astype(part.dtype), part)
         return result
 
@@ -137,14 +138,14 @@ def complex_divide(np: ModuleType, left: Array, right: Array) -> Array:
     by_infinity = (np.isinf(c) | np.isinf(d)) & np.isfinite(a) & np.isfinite(b)
     infinity = np.copysign(a.dtype.type(np.inf), c)
     cases = [by_zero, infinite, by_infinity]
-    found = [
+    limits = [
         (infinity * a, infinity * b),
         product(a.dtype.type(np.inf), unit(a), unit(b), c, d),
         product(a.dtype.type(0), a, b, unit(c), unit(d)),
     ]
     result = np.array(np.broadcast_to(exact, lost.shape))
-    result.real = np.where(lost, np.select(cases, [f[0] for f in found], exact.real), exact.real)
-    result.imag = np.where(lost, np.select(cases, [f[1] for f in found], exact.imag), exact.imag)
+    result.real = np.where(lost, np.select(cases, [f[0] for f in limits], exact.real), exact.real)
+    result.imag = np.where(lost, np.select(cases, [f[1] for f in limits], exact.imag), exact.imag)
     return result
 
 
@@ -161,13 +162,14 @@ def remainder(call: Call, left: Array, right: Array) -> Array:
 
 
 def power(call: Call, base: Array, exponent: Array) -> Array:
-    """C's pow; integers by squaring over the low six bits of the exponent, as xla/service/elemental_ir_emitter.cc does.
+    """C's pow; for integers, squaring over the low six bits of the exponent (xla/service/elemental_ir_emitter.cc).
 
-    There, an exponent with its top bit set counts as negative in unsigned types too, and only powers of 1 and -1 are then not 0.
+    As there, an exponent with its top bit set is negative even in unsigned types; then only powers of 1 and -1 are not
+    0.
     """
     np = call.np
     if call.type.is_complex:
-        # exp(y log 0) turns round without end where y is not real
+        # exp(y log 0) has no limit where y is not real
         undefined = (base == 0) & (exponent.imag != 0)
         return np.where(undefined, complex(np.nan, np.nan), np.power(base, exponent))
     if not call.type.is_integer:
@@ -187,28 +189,29 @@ def power(call: Call, base: Array, exponent: Array) -> Array:
 
 
 def maximum(left: Array, right: Array) -> Array:
-    """NaN wins from either side, and 0 over -0: `np.maximum` may give either of two zeros."""
+    """NaN propagates from either side, and 0 beats -0, which `np.maximum` leaves open."""
     import numpy as np
 
-    made = np.maximum(left, right)
-    if made.dtype.kind != "f" or made.all():
-        return made
-    # of two zeros the sum is -0 only where both are
-    return np.where((made == 0) & (left == right), left + right, made)
+    result = np.maximum(left, right)
+    if result.dtype.kind != "f" or result.all():
+        return result
+    # the sum of two zeros is -0 only where both are
+    return np.where((result == 0) & (left == right), left + right, result)
 
 
 def minimum(left: Array, right: Array) -> Array:
-    """NaN wins from either side, and -0 over 0."""
+    """NaN propagates from either side, and -0 beats 0."""
     import numpy as np
 
-    made = np.minimum(left, right)
-    if made.dtype.kind != "f" or made.all():
-        return made
-    return np.where((made == 0) & (left == right), -(-left - right), made)
+    result = np.minimum(left, right)
+    if result.dtype.kind != "f" or result.all():
+        return result
+    return np.where((result == 0) & (left == right), -(-left - right), result)
 
 
 def shift(call: Call, function: Callable[[Array, Array], Array], value: Array, amount: Array) -> Array:
-    """By NumPy's `left_shift` or `right_shift`, zeros coming in. Amounts are unsigned; from the width on, nothing is left."""
+    """Shift by NumPy's `left_shift` or `right_shift`, filling with zeros. Amounts are unsigned; from the width on, the
+    result is 0."""
     np, bits = call.np, call.type.bits
     unsigned = np.dtype(f"uint{max(8, bits)}")
     value, amount = unsigned_bits(call, value, bits, unsigned), unsigned_bits(call, amount, bits, unsigned)
@@ -220,7 +223,7 @@ def shift(call: Call, function: Callable[[Array, Array], Array], value: Array, a
 
 
 def shift_right_arithmetic(call: Call, value: Array, amount: Array) -> Array:
-    """Copies of the top bit come in from the left, also for unsigned types, as LLVM's ashr does in XLA."""
+    """Fills with copies of the top bit, also for unsigned types, as LLVM's ashr does in XLA."""
     np, bits = call.np, call.type.bits
     count = np.minimum(unsigned_bits(call, amount, bits), np.uint64(bits - 1)).astype(np.int64)
     top = (unsigned_bits(call, value, bits) << np.uint64(64 - bits)).view(np.int64)
@@ -228,7 +231,7 @@ def shift_right_arithmetic(call: Call, value: Array, amount: Array) -> Array:
 
 
 def wrap(call: Call, bits: Array) -> Array:
-    """Unsigned integers cut to the result's integer type; below 8 bits, to a value in 8 bits."""
+    """Unsigned integers truncated to the result's integer type; below 8 bits, to a value in 8 bits."""
     np, element_type = call.np, call.type
     if element_type.bits >= 8:
         return bits.astype(f"uint{element_type.bits}", copy=False).view(element_type.dtype)
@@ -239,12 +242,12 @@ def wrap(call: Call, bits: Array) -> Array:
 
 
 def population_count(call: Call, value: Array) -> Array:
-    """The number of ones in the operand's width."""
+    """The number of set bits."""
     return call.np.bitwise_count(unsigned_bits(call, value, call.type.bits))
 
 
 def count_leading_zeros(call: Call, value: Array) -> Array:
-    """The number of zeros before the first one; the width for zero."""
+    """The number of leading zeros; the width for 0."""
     np, bits = call.np, call.type.bits
     rest = unsigned_bits(call, value, bits)
     for step in (1, 2, 4, 8, 16, 32):
@@ -272,13 +275,13 @@ def multiply_high(call: Call, left: Array, right: Array) -> Array:
 
 
 def absolute(call: Call, value: Array) -> Array:
-    """The modulus, NaN where a part of a complex number is, as XLA computes it; the least integer stays itself."""
+    """The modulus; NaN where a part of a complex number is, as in XLA; the least integer is unchanged."""
     np = call.np
     if value.dtype.kind == "u":
         return value
     if value.dtype.kind != "c":
         return np.abs(value)
-    # of complex numbers `np.abs` is up to 2 ULP off, on some processors
+    # for complex numbers `np.abs` is up to 2 ULP off on some processors
     return np.where(np.isnan(value), value.real.dtype.type(np.nan), np.hypot(value.real, value.imag))
 
 
@@ -311,7 +314,7 @@ def reciprocal(call: Call, value: Array) -> Array:
 
 
 def square_root(call: Call, value: Array) -> Array:
-    """The root with a real part that is not negative; on the negative axis XLA takes an imaginary part of -0 for 0."""
+    """The principal root. Like XLA, treats an imaginary part of -0 as 0."""
     if value.dtype.kind == "c":
         value = value.copy()
         value.imag = value.imag + 0.0
@@ -319,7 +322,7 @@ def square_root(call: Call, value: Array) -> Array:
 
 
 def log_plus_one(call: Call, value: Array) -> Array:
-    """log(1 + x); of complex numbers near 0 by way of |1 + z|^2 - 1, which NumPy's own form loses digits of."""
+    """log(1 + x); for complex numbers near 0 via |1 + z|^2 - 1, since NumPy's form cancels."""
     np = call.np
     if value.dtype.kind != "c":
         return np.log1p(value)
@@ -331,14 +334,14 @@ def log_plus_one(call: Call, value: Array) -> Array:
 
 
 def error_function(call: Call, value: Array) -> Array:
-    """The C library's erf: NumPy has none."""
+    """The C library's erf, which NumPy lacks."""
     np = call.np
     flat = np.fromiter(map(math.erf, value.ravel().tolist()), np.float64, value.size)
     return flat.reshape(value.shape)
 
 
 def atan2(call: Call, y: Array, x: Array) -> Array:
-    """C's rules; of complex numbers -i log((x + iy) / sqrt(x^2 + y^2))."""
+    """C's atan2; for complex numbers -i log((x + iy) / sqrt(x^2 + y^2))."""
     np = call.np
     if y.dtype.kind == "c":
         return -1j * np.log((x + 1j * y) / np.sqrt(x * x + y * y))
@@ -346,7 +349,7 @@ def atan2(call: Call, y: Array, x: Array) -> Array:
 
 
 def compare(call: Call, left: Array, right: Array) -> Array:
-    """EQ, NE, GE, GT, LE, LT; only NE is true with NaN unless type=TOTALORDER."""
+    """EQ, NE, GE, GT, LE, LT. With NaN only NE is true, unless type=TOTALORDER."""
     np = call.np
     if left.dtype.kind == "f" and call.instruction.word("type") == "TOTALORDER":
         from hlo_opt.library.order import sorting_key

@@ -1,6 +1,7 @@
-"""The layout of a result whose text leaves its shape out: the `omitted` faces.
+"""The `omitted` faces: the layout of a result whose text omits its shape.
 
-The shape itself is what the `infer` face says; how it lies follows XLA's inference (xla/service/shape_inference.cc): mostly as an operand does.
+The `infer` face gives the shape; the layout follows XLA's inference (xla/service/shape_inference.cc), mostly an
+operand's.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ Omitted = Callable[[Instruction, Shape], Shape]
 
 
 def anew(instruction: Instruction, shape: Shape) -> Shape:
-    """It lies as a new array does."""
+    """The default layout."""
     return shape
 
 
 def as_operand(number: int = 0, *, every: bool = False) -> Omitted:
-    """It lies as this operand does, or its first array as the first one does; with `every`, each of its arrays as the operand in its place."""
+    """The layout of an operand. In a tuple, the first array has the first operand's; with `every`, each array its
+    operand's."""
 
     def omitted(instruction: Instruction, shape: Shape) -> Shape:
         operands = instruction.operands
@@ -37,7 +39,8 @@ def as_operand(number: int = 0, *, every: bool = False) -> Omitted:
 
 
 def elementwise(instruction: Instruction, shape: Shape) -> Shape:
-    """As the first operand; packed as that only for elements of less than a byte, where there are two operands or the type is another one."""
+    """The first operand's layout; packed like it only for sub-byte elements, where there are two operands or another
+    type."""
     if not instruction.operands:
         return shape
     first = instruction.operands[0].shape
@@ -49,13 +52,13 @@ def elementwise(instruction: Instruction, shape: Shape) -> Shape:
 
 
 def select(instruction: Instruction, shape: Shape) -> Shape:
-    """As the choices do, packed as the values are; with one choice for all as the values do."""
+    """The predicate's layout with the values' packing; with a scalar predicate, the values' layout."""
     choice, value = (o.shape for o in instruction.operands[:2])
     return lying_as(shape, choice, packed_as(value)) if choice.rank else lying_as(shape, value)
 
 
 def transpose(instruction: Instruction, shape: Shape) -> Shape:
-    """The same bytes in memory."""
+    """The layout that makes the transpose a bitcast."""
     permutation, first = instruction.ints("dimensions"), instruction.operands[0].shape
     order = tuple(permutation.index(d) for d in first.minor_to_major)
     return replace(shape, layout=Layout(order, first.layout.tail if first.layout else "") if order else None)
@@ -69,14 +72,14 @@ def set_dimension_size(instruction: Instruction, shape: Shape) -> Shape:
 
 
 def of_initial_value(instruction: Instruction, shape: Shape) -> Shape:
-    """The type of the one initial value, whatever the reducer computes in."""
+    """The type of the single initial value, whatever the reducer computes in."""
     if shape.elements is None and len(instruction.operands) == 2:
         return shape.with_type(instruction.operands[1].shape.type)
     return shape
 
 
 def of_element(instruction: Instruction, shape: Shape) -> Shape:
-    """The element as it lies in its tuple."""
+    """The element's layout in its tuple."""
     elements, index = instruction.operands[0].shape.elements, instruction.value("index", 0)
     return elements[index] if elements is not None and isinstance(index, int) else shape
 
@@ -86,7 +89,7 @@ _BEHIND_PACKED = re.compile(r"D\(|S\(|SC\(|M|$")
 
 
 def lying_as(shape: Shape, other: Shape, packed: str | None = None) -> Shape:
-    """The shape with another one's layout; `packed` stands in the place of what that says about the size of elements, such as `E(4)`."""
+    """The shape with another one's layout; `packed` replaces its element size, such as `E(4)`."""
     if other.rank != shape.rank or not (shape.rank or other.layout):
         return shape
     layout = other.layout
@@ -101,6 +104,6 @@ def lying_as(shape: Shape, other: Shape, packed: str | None = None) -> Shape:
 
 
 def packed_as(shape: Shape) -> str:
-    """What a layout says about the size of elements."""
-    found = _PACKED.search(shape.layout.tail) if shape.layout is not None else None
-    return "" if found is None else found[0]
+    """The element size in a layout, such as `E(4)`; "" for none."""
+    match = _PACKED.search(shape.layout.tail) if shape.layout is not None else None
+    return "" if match is None else match[0]

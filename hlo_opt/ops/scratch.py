@@ -1,7 +1,7 @@
-"""Bytes that NumPy takes on the way to one value, besides the value: the `scratch` faces of the table.
+"""The `scratch` faces: bytes that NumPy allocates temporarily for one value, besides the value.
 
-Each is given an instruction, and what one run of a called scalar computation takes (a reducer, a comparator).
-Estimates, from how the `evaluate` faces work; tests hold them against what is really allocated.
+A face gets the instruction, and what one run of a called scalar computation (reducer, comparator) takes. These are
+estimates from how the `evaluate` faces work; tests compare them with real allocations.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def wide_bytes(element_type: ElementType, *, further: bool = False) -> int:
 
 
 def reduce(instruction: Instruction, inner: int) -> int:
-    """A plain reducer reads operands of a type that is wide enough where they are; any other one works on pairs or slices of them."""
+    """A single-operation reducer reads wide enough operands in place; others work on pairs or slices of them."""
     half = len(instruction.operands) // 2
     shapes = [o.shape for o in instruction.operands[:half]]
     reducer = instruction.called_by("to_apply")
@@ -50,40 +50,41 @@ def reduce(instruction: Instruction, inner: int) -> int:
 
 
 def reduce_window(instruction: Instruction, inner: int) -> int:
-    """The padded operands in a wider type, twice, and what each result is folded from."""
+    """The padded operands in a wider type, twice, and temporaries per result."""
     shapes = [o.shape for o in instruction.operands[: len(instruction.operands) // 2]]
     return 2 * sum(count(s) * max(wide_bytes(s.type), 4) for s in shapes) + count(instruction.shape) * (16 + inner)
 
 
 def product(instruction: Instruction, inner: int) -> int:
-    """Both sides in the type that sums are in, once more where the order of a matrix product is another; the result before it is rounded."""
-    element_type, found = instruction.shape.type, DotDimensions.of(instruction)
+    """The operands in the accumulator type, twice where they are transposed for the matrix product; the unrounded
+    result."""
+    element_type, numbers = instruction.shape.type, DotDimensions.of(instruction)
     wide = max(4, wide_bytes(element_type))
     if element_type.is_integer and element_type.bits < 64:
         wide = 8
     total = 0 if wide == element_type.bytes else 2 * wide * count(instruction.shape)
     lhs, rhs = arrays(instruction)[:2]
-    left = (*found.lhs_batch, *found.free(lhs.rank, right=False), *found.lhs_contracting)
-    right = (*found.rhs_batch, *found.rhs_contracting, *found.free(rhs.rank, right=True))
+    left = (*numbers.lhs_batch, *numbers.free(lhs.rank, right=False), *numbers.lhs_contracting)
+    right = (*numbers.rhs_batch, *numbers.rhs_contracting, *numbers.free(rhs.rank, right=True))
     for shape, order in ((lhs, left), (rhs, right)):
         total += count(shape) * (wide if order == tuple(range(shape.rank)) else wide + shape.type.bytes)
     return total
 
 
 def grouped(instruction: Instruction, inner: int) -> int:
-    """A product whose sides are taken apart or scaled first."""
+    """A product whose operands are split or scaled first."""
     return (
         4 * max(4, wide_bytes(instruction.shape.type)) * sum(map(count, [*arrays(instruction)[:2], instruction.shape]))
     )
 
 
 def convolution(instruction: Instruction, inner: int) -> int:
-    """The padded and spread input twice, the kernel twice, the input under one position of the kernel, and two results."""
-    found = convolution_dimensions(instruction)
+    """The padded and dilated input twice, the kernel twice, one window position, and two results."""
+    numbers = convolution_dimensions(instruction)
     value, kernel = arrays(instruction)[:2]
-    spread = math.prod(value.dimensions[d] for d in found.lhs[:2])
-    patch = spread * math.prod(instruction.shape.dimensions[d] for d in found.output[2])
-    for along, part in zip((value.dimensions[d] for d in found.lhs[2]), found.window, strict=True):
+    spread = math.prod(value.dimensions[d] for d in numbers.lhs[:2])
+    patch = spread * math.prod(instruction.shape.dimensions[d] for d in numbers.output[2])
+    for along, part in zip((value.dimensions[d] for d in numbers.lhs[2]), numbers.window, strict=True):
         spread *= max(0, (along - 1) * part.lhs_dilate + 1 + part.pad_low + part.pad_high)
     whole = instruction.shape.type.is_integer or instruction.shape.type.kind == "pred"
     wide = 8 if whole else wide_bytes(instruction.shape.type)
@@ -91,17 +92,17 @@ def convolution(instruction: Instruction, inner: int) -> int:
 
 
 def sort(instruction: Instruction, inner: int) -> int:
-    """A key and an index per element, and copies of both while they are ordered."""
+    """A key and an index per element, and copies of both while sorting."""
     return count(arrays(instruction)[0]) * (4 * _INDEX + inner)
 
 
 def gather(instruction: Instruction, inner: int) -> int:
-    """The indices in 64 bits, twice each, and the positions of a window."""
+    """The indices in 64 bits, twice, and the positions in a window."""
     return 3 * _INDEX * count(instruction.operands[1].shape)
 
 
 def scatter(instruction: Instruction, inner: int) -> int:
-    """For each update: where it goes, its value, the order; and a mask over the target."""
+    """Per update its position, value and order; and a mask over the target."""
     half = len(instruction.operands) // 2
     updates = count(instruction.operands[-1].shape)
     targets = count(instruction.operands[0].shape)
@@ -118,7 +119,7 @@ def wide_copies(instruction: Instruction, inner: int) -> int:
 
 
 def random(instruction: Instruction, inner: int) -> int:
-    """The rounds hold some words for each word of the result."""
+    """Some words per word of the result."""
     return 3 * max(instruction.shape.byte_size, 4 * count(instruction.shape))
 
 

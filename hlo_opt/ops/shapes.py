@@ -1,4 +1,4 @@
-"""What the `infer` faces of several families share: reading attributes and checking operands."""
+"""Helpers of `infer` faces: read attributes, check operands."""
 
 from __future__ import annotations
 
@@ -10,35 +10,36 @@ from hlo_opt.ops.spec import ShapeError, find
 
 
 def need(condition: bool, message: str) -> None:
-    """Raise ShapeError with the message unless the condition holds."""
+    """Raise ShapeError unless the condition holds."""
     if not condition:
         raise ShapeError(message)
 
 
 def operand(instruction: Instruction, number: int) -> Shape:
-    """The shape of an operand that must be an array. Raises ShapeError otherwise."""
+    """The shape of an array operand. Raises ShapeError for another operand."""
     shape = instruction.operands[number].shape
     if not shape.is_array:
-        raise ShapeError(f"operand {number} is no array but {shape}")
+        raise ShapeError(f"operand {number} is not an array but {shape}")
     return shape
 
 
 def element(shape: Shape, number: int, fault: str) -> Shape:
-    """An element of a tuple, without layouts. Raises ShapeError, with the message, where there is none."""
+    """An element of a tuple, without layouts. Raises ShapeError(fault) where there is none."""
     if shape.elements is None or len(shape.elements) <= number:
         raise ShapeError(fault)
     return shape.elements[number].without_layout()
 
 
 def declared(instruction: Instruction) -> Shape:
-    """The declared result, which must be an array. Raises ShapeError otherwise."""
+    """The declared shape, which must be an array. Raises ShapeError otherwise."""
     if not instruction.shape.is_array:
-        raise ShapeError(f"the result is no array but {instruction.shape}")
+        raise ShapeError(f"the result is not an array but {instruction.shape}")
     return instruction.shape
 
 
 def product_type(instruction: Instruction) -> ElementType:
-    """The type of a sum of products: the declared one, else the wider of the operands' types (InferDotOpShape in xla/service/shape_inference.cc)."""
+    """The result type of a dot: the declared one, else the wider operand type (InferDotOpShape in
+    xla/service/shape_inference.cc)."""
     if instruction.shape.is_array:
         return instruction.shape.type
     lhs, rhs = operand(instruction, 0).type, operand(instruction, 1).type
@@ -49,19 +50,19 @@ def product_type(instruction: Instruction) -> ElementType:
 
 
 def result(instruction: Instruction, element_type: ElementType, dimensions: Sequence[int]) -> Shape:
-    """An array shape without layout. Which dimensions are dynamic is taken from the declaration: it follows from run-time sizes, not from operands."""
+    """An array shape without layout. The declaration says which dimensions are dynamic; operands do not imply it."""
     return dynamic_as(instruction.shape, element_type, tuple(dimensions))
 
 
 def dynamic_as(like: Shape, element_type: ElementType, dimensions: tuple[int, ...]) -> Shape:
-    """An array shape whose dynamic dimensions are those of another shape with the same sizes."""
+    """An array shape, dynamic where a shape of the same sizes is."""
     if like.dynamic and like.dimensions == dimensions:
         return Shape(element_type, dimensions, dynamic=like.dynamic)
     return Shape(element_type, dimensions)
 
 
 def results(instruction: Instruction, shapes: Sequence[tuple[ElementType, Sequence[int]]]) -> Shape:
-    """One array, or a tuple when the declared result is one (variadic operations with one element may be declared either way)."""
+    """One array, or a tuple where declared so (a variadic operation of one element may be declared either way)."""
     elements = instruction.shape.elements
     if elements is None and len(shapes) == 1:
         return result(instruction, *shapes[0])
@@ -72,7 +73,7 @@ def results(instruction: Instruction, shapes: Sequence[tuple[ElementType, Sequen
 
 
 def integer(instruction: Instruction, name: str, default: int | None = None) -> int:
-    """An integer attribute. Raises ShapeError when it is absent without a default, or no integer."""
+    """An integer attribute. Raises ShapeError when it is absent without a default, or not an integer."""
     value = instruction.value(name, default if default is not None else "")
     if isinstance(value, tuple) and len(value) == 1 and isinstance(value[0], int):
         value = value[0]
@@ -82,7 +83,7 @@ def integer(instruction: Instruction, name: str, default: int | None = None) -> 
 
 
 def flag(instruction: Instruction, name: str, default: bool = False) -> bool:
-    """A `true` or `false` attribute."""
+    """A boolean attribute."""
     value = instruction.value(name, default)
     return value if isinstance(value, bool) else str(value) == "true"
 
@@ -96,7 +97,7 @@ def distinct(dimensions: Sequence[int], rank: int, name: str) -> tuple[int, ...]
 
 
 def window(instruction: Instruction, rank: int) -> tuple[WindowDimension, ...]:
-    """The window's dimensions, one per dimension of the rank; an absent window is 1 everywhere. Raises ShapeError."""
+    """The window's dimensions, one per operand dimension; an absent window has size 1 everywhere. Raises ShapeError."""
     value = instruction.value("window", Window(()))
     if not isinstance(value, Window):
         raise ShapeError("window is malformed")
@@ -105,12 +106,12 @@ def window(instruction: Instruction, rank: int) -> tuple[WindowDimension, ...]:
         raise ShapeError(f"the window has {len(dimensions)} dimensions, its operand {rank}")
     for w in dimensions:
         if w.size < 1 or w.stride < 1 or w.lhs_dilate < 1 or w.rhs_dilate < 1:
-            raise ShapeError("sizes, strides and dilations of a window are positive")
+            raise ShapeError("sizes, strides and dilations of a window must be positive")
     return dimensions
 
 
 def windowed(size: int, w: WindowDimension) -> int:
-    """How many window positions fit along a dimension (xla/window_util.cc, StridedBound)."""
+    """The number of window positions along a dimension (xla/window_util.cc, StridedBound)."""
     base = (size - 1) * w.lhs_dilate + 1 if size > 0 else 0
     span = (w.size - 1) * w.rhs_dilate + 1
     room = base + w.pad_low + w.pad_high
@@ -126,7 +127,7 @@ def applied(instruction: Instruction, name: str = "to_apply") -> Computation:
 
 
 def check_parameters(computation: Computation, shapes: Sequence[Shape], what: str) -> None:
-    """The computation takes exactly values of these shapes. Raises ShapeError."""
+    """Check that the computation has parameters of exactly these shapes. Raises ShapeError."""
     parameters = computation.parameters
     if len(parameters) != len(shapes):
         raise ShapeError(f"{what} {computation.name} takes {len(parameters)} parameters, expected {len(shapes)}")
@@ -136,18 +137,20 @@ def check_parameters(computation: Computation, shapes: Sequence[Shape], what: st
 
 
 def similar(left: ElementType, right: ElementType) -> bool:
-    """Whether the types are the same, or both are floats (SameElementTypeIgnoringFpPrecision in xla/shape_util.h)."""
+    """Whether types are equal, or both floats (SameElementTypeIgnoringFpPrecision in xla/shape_util.h)."""
     return left == right or (left.is_float and right.is_float)
 
 
 def wider(left: ElementType, right: ElementType) -> ElementType:
-    """Of two similar types the one with more bits (HigherPrecisionElementType in xla/shape_util.h)."""
+    """The type with more bits of two similar ones (HigherPrecisionElementType in xla/shape_util.h)."""
     return right if right.bits > left.bits else left
 
 
 def compatible(left: Shape, right: Shape, *, any_float: bool = False) -> bool:
-    """Whether both hold values of the same type and sizes, whatever their layouts and which dimensions are dynamic, as XLA's Shape::Compatible. With `any_float`, floats of
-    different precision are the same."""
+    """Whether types and sizes are equal, ignoring layouts and which dimensions are dynamic (Shape::Compatible).
+
+    With `any_float`, floats of different precision are compatible.
+    """
     if left is right:
         return True
     if left.elements is not None or right.elements is not None:
@@ -163,20 +166,20 @@ def compatible(left: Shape, right: Shape, *, any_float: bool = False) -> bool:
 
 
 def called_flops(computation: Computation) -> float:
-    """Floating-point operations of one run of a computation."""
+    """The flops of one run of a computation."""
     return float(sum(flops_of(i) for i in computation.instructions))
 
 
 def flops_of(instruction: Instruction) -> float:
-    """Floating-point operations of an instruction; 0 where the table has no count."""
+    """The flops of an instruction; 0 where the table has no count."""
     spec = find(instruction.opcode)
     return 0.0 if spec is None or spec.flops is None else spec.flops(instruction)
 
 
 def inferred_shape(instruction: Instruction) -> Shape:
-    """The shape that operands and attributes imply, from the op table. Raises ValueError, with a message for the user, where they do not.
+    """The shape implied by operands and attributes. Does not change the instruction.
 
-    Leaves the instruction's own shape as it was.
+    Raises ValueError, with a message for the user, where nothing is implied.
     """
     spec = find(instruction.opcode)
     refusal = f"the shape of {instruction.opcode} cannot be inferred"
@@ -184,11 +187,11 @@ def inferred_shape(instruction: Instruction) -> Shape:
         raise ValueError(f"{refusal}; write it before the opcode")
     before = instruction.shape
     try:
-        # Some faces read the result's element type from the declared shape (dot, convolution): without one it is the widest operand's.
+        # dot and convolution read the result's type from the declared shape: without one, it is the widest operand's
         if instruction.operands:
             instruction.shape = max((o.shape for o in instruction.operands), key=_width)
         if instruction.opcode == "scan":
-            instruction.shape = instruction.called_by("to_apply").root.shape  # as many arrays
+            instruction.shape = instruction.called_by("to_apply").root.shape  # for the number of arrays
         return spec.omitted(instruction, spec.infer(instruction))
     except ShapeError as error:
         raise ValueError(f"{refusal}: {error}") from None

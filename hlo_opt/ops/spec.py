@@ -1,7 +1,8 @@
 """OpSpec: everything the program knows about one opcode, declared once.
 
-The table is filled by the family files of this package (`elementwise`, `movement`, `reduction`, `contraction`, `indexing`, `control`, `random`,
-`linalg`, `collective`, `custom_calls`) and by plugins. A missing face is None and becomes a coded reason or a hole in the coverage table.
+The family files of this package (`elementwise`, `movement`, `reduction`, `contraction`, `indexing`, `control`,
+`random`, `linalg`, `collective`, `custom_calls`) and plugins fill the table. A missing face is None, and becomes a
+coded reason or a gap in the coverage table.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ class Device(Protocol):
     def exchange(
         self, instruction: Instruction, values: Sequence[Value], group: Sequence[int]
     ) -> list[Sequence[Value]]:
-        """The operands that the devices with these numbers bring to a collective, after all of them have brought theirs."""
+        """The operands that each of these devices brings to a collective. Blocks until all have."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnlyDevice:
-    """The device of a run of one, where collectives move nothing: groups may name more devices, but there are none."""
+    """The device of a run on one device, where collectives move nothing: groups may name others, but none exist."""
 
     replica: int = 0
     partition: int = 0
@@ -69,11 +70,11 @@ class OnlyDevice:
 Fields = ParamSpec("Fields")
 Calling = tuple[Computation, Sequence[Shape | None], Shape | None]
 LibraryCall = tuple[str, tuple[Any, ...], str]
-"""(function of `hlo_opt.library`, arguments after the shapes, what does the work, for reports)"""
+"""(function of `hlo_opt.library`, arguments after the shapes, the routine that does the work, for reports)"""
 
 
 class OpKind(enum.Enum):
-    """What an operation does with indices; the family files are named after these."""
+    """How an operation treats indices; the family files are named after these."""
 
     ELEMENTWISE = "elementwise"
     MOVEMENT = "movement"
@@ -92,39 +93,42 @@ EVERYTHING = ("pred", "signed", "unsigned", "float", "complex")
 
 
 class ShapeError(Exception):
-    """What an `infer` face raises: the operands or attributes do not fit. The verifier adds the place."""
+    """Raised by `infer` faces for operands or attributes that do not fit. The verifier adds the position."""
 
 
 class Loop(Protocol):
-    """A loop that runs, as its face tells the interpreter about it."""
+    """A loop in progress, as its evaluator reports it to the interpreter."""
 
     def begin(self) -> None:
-        """An iteration starts. Raises EvaluationError where a run may take no more."""
+        """An iteration starts. Raises EvaluationError where the limit on iterations is reached."""
 
     def end(self) -> None:
-        """An iteration is done."""
+        """An iteration is complete."""
 
 
 class Evaluator(Protocol):
-    """What an `evaluate` face may ask of the interpreter."""
+    """What an `evaluate` face may use of the interpreter."""
 
     @property
     def device(self) -> Device:
-        """The device that it plays."""
+        """The simulated device."""
 
     def call(self, computation: Computation, arguments: Sequence[Value]) -> Value:
         """The value of a computation's root for these arguments."""
 
     def loop(self, instruction: Instruction) -> AbstractContextManager[Loop]:
-        """To be entered while a loop runs."""
+        """The context of a running loop."""
 
     def map_elements(self, computation: Computation, arguments: Sequence[Any], *, wide: bool = False) -> list[Any]:
-        """A computation over scalars applied to arrays of one shape, element by element: one array per leaf of its root. `wide`: as the reducer of a wide fold (`hlo_opt.ops.reduction.reducers`)."""
+        """Apply a computation over scalars to arrays of one shape, elementwise: one array per leaf of its root.
+
+        `wide`: accumulate in a wider type (`hlo_opt.ops.reduction.reducers`).
+        """
 
 
 @dataclass(frozen=True)
 class Arity:
-    """How many operands: from `least` to `most` (None: any number)."""
+    """The number of operands: from `least` to `most` (None: unbounded)."""
 
     least: int
     most: int | None
@@ -139,54 +143,56 @@ class Arity:
 
 
 def attributes(names: str) -> dict[str, bool]:
-    """Attributes of an entry by their names, with blanks between; those that are required end with `!`."""
+    """The attributes of an entry from names separated by spaces; required ones end with `!`."""
     return {name.removesuffix("!"): name.endswith("!") for name in names.split()}
 
 
 @dataclass(frozen=True)
 class OpSpec:
-    """One opcode.
+    """One opcode. A face of None is missing.
 
-    attributes  names that the opcode takes, in the order in which XLA prints them, True when required; the shared ones (metadata, sharding, ...) are in
+    attributes  attribute names in XLA's print order, True when required; those of every opcode are in
                 `SHARED_ATTRIBUTES`
-    accepts     kinds or names of the element types that it works on: those of its operands (of the choices of a select, the data of a gather), or of
-                its result where it has no such operand; empty for one that handles no arrays
-    infer       result shape from operands and attributes (layouts not set); raises ShapeError. Gets the instruction (with its declared shape, for
-                ops such as iota or convert whose shape is not implied)
-    evaluate    the NumPy meaning, exact in dtype: (evaluator, instruction, operand values) -> value; tuples are Python tuples
-    index       (instruction, operand number) -> IndexMap, or None where the operand index depends on data in a way no map expresses, as in an entry without it
+    accepts     kinds or names of the element types of its operands (of the choices of a select, the data of a gather),
+                or of its result where it has no such operand; empty for opcodes without arrays
+    infer       result shape (without layouts) from operands and attributes; raises ShapeError. Gets the instruction
+                with its declared shape, for ops such as iota or convert whose shape is not implied
+    evaluate    the NumPy evaluator, exact in dtype: (evaluator, instruction, operand values) -> value; tuples are
+                Python tuples
+    index       (instruction, operand number) -> IndexMap, or None where no map expresses a data-dependent index
     cuda        how a kernel computes one element: see `hlo_opt.ops.lowering`
-    expand      a module-independent computation of simpler ops that means the same: gives index, cost and CUDA to ops without their own.
-                One parameter per operand, the root is the result; it is in no module. Ask `has_expansion` before
+    expand      an equivalent computation of simpler ops outside any module, one parameter per operand; gives index,
+                cost and CUDA to ops without their own. Ask `has_expansion` first
     expands     which instructions `expand` covers; None: all
-    flops       floating-point operations of the whole instruction; None: none
-    tolerance   ULP by which backends may differ from the reference, in the result's type; 0 is bit-exact
-    on_gpu      ULP more, of f32 for narrower floats, for kernels on a GPU that are to be as accurate as XLA:GPU's (`hlo_opt.codegen.options`); None: none
-    is_planned  a plan of its own computes it in a kernel (`hlo_opt.plans`): it has no text per element
-    call        what computes it on a GPU that has no kernel of ours for it; None: nothing does (`ops.calls`)
-    routine     what NumPy computes its meaning with, for reports; empty: several functions
-    own_kernel  a library operation that a kernel of ours computes, by itself, where a plan covers it
-    hides_state its value depends on a state that a module does not show: `evaluate` says so and refuses
-    omitted     (instruction, inferred shape) -> the shape where text leaves it out, with its layout; None: operands and attributes do not imply it
-    given       the shape that the operands give, whatever the text says
-    calls       the computations that it calls, with the shapes that each one is given (None: any) and the one that it must give (None: any);
-                raises ShapeError where there are not as many operands as computations. None: nothing is known of them
-    plain       the NumPy function of two operands of one type that does the same as `evaluate`, where there is one (`elementwise.functions`)
-    scratch     bytes that `evaluate` takes besides operands and result (`scratch`); None: none
+    flops       floating-point operations of the whole instruction; None: 0
+    tolerance   ULP of the result's type by which backends may differ from the reference; 0 is bit-exact
+    on_gpu      additional ULP (of f32 for narrower floats) for GPU kernels with XLA:GPU's accuracy
+                (`hlo_opt.codegen.options`); None: 0
+    is_planned  a plan of its own kind computes it (`hlo_opt.plans`), so it has no text per element
+    call        the library call for it on a GPU, where no kernel of ours covers it (`ops.calls`)
+    routine     the NumPy function behind `evaluate`, for reports; "": several
+    own_kernel  a library operation that a kernel of ours computes alone, where a plan covers it
+    hides_state its value depends on a state outside the module; `evaluate` raises an error that says so
+    omitted     (instruction, inferred shape) -> the shape with layout where the text omits it; None: not implied
+    given       the shape that the operands imply, whatever the text says
+    calls       called computations, each with its argument shapes (None: any) and result shape (None: any); raises
+                ShapeError where operands and computations differ in number
+    plain       the NumPy function of two operands of one type that equals `evaluate` (`elementwise.functions`)
+    scratch     bytes that `evaluate` allocates besides operands and result (`scratch`); None: 0
     ways        the ways that a run can go there (`ops.ways`)
-    view        for a result that NumPy makes without copying, from the strides of its first operand: see `hlo_opt.ops.strides`
-    rows        moves all rows of spreads at once (`movement.meaning`); None: one after another
-    spread      how bounds of an elementwise operation go through it
-    is_slow     its NumPy meaning takes some six times as long for an element as an addition
-    hands_on    its `evaluate` hands values on as they are, or gives what every correct backend has the same
-    is_identity  its value is its first operand, in the same memory
-    moves_data  its result holds elements of its operands as they are, moved by fixed places or by indices
-    reads_part  of its first operand it reads as many elements as it gives
-    first_index  the first operand that is an index, all behind it too; None: no operand is, or their place varies
-    aligned     whether an element of the result reads the elements at its own index only, of an operand by number or of all of them; None: as the
-                kind says
-    reuses      whether an element of an operand may be read for several of the result; None: unless it is aligned
-    samples     what it likes its operands to hold, where inputs are drawn: the rule of `hlo_opt.ops.wishes`, if none is given; None: any numbers
+    view        whether NumPy's result is a view, from the strides of the first operand: see `hlo_opt.ops.strides`
+    rows        moves all rows of spreads at once (`movement.meaning`); None: one by one
+    spread      how value bounds propagate through an elementwise operation
+    is_slow     its NumPy evaluator takes some six times as long per element as an addition
+    hands_on    `evaluate` passes values on unchanged, or returns what every correct backend returns
+    is_identity its value is its first operand, in the same memory
+    moves_data  its result consists of operand elements, moved by fixed positions or by indices
+    reads_part  it reads as many elements of its first operand as it returns
+    first_index the first operand that is an index, as are all after it; None: no operand is, or positions vary
+    aligned     whether a result element reads elements only at its own index, of one operand by number or of all; None:
+                as its kind implies
+    reuses      whether an operand element may be read for several result elements; None: unless it is aligned
+    samples     what operands should hold when inputs are drawn; None: the rule of `hlo_opt.ops.wishes`, if any
     """
 
     opcode: str
@@ -234,7 +240,7 @@ class OpSpec:
 
     @property
     def runs_as(self) -> str:
-        """What computes an operation that nothing is fused with, in the words of reasons."""
+        """How an operation runs that nothing is fused with, in the words of reasons."""
         return "a kernel of its own or a library call" if self.own_kernel else "a library call"
 
     @property
@@ -243,26 +249,31 @@ class OpSpec:
         return tuple(t for t in ELEMENT_TYPES.values() if t.name in self.accepts or t.kind in self.accepts)
 
     def has_expansion(self, instruction: Instruction) -> bool:
-        """Whether `expand` has a computation for this instruction."""
+        """Whether `expand` covers this instruction."""
         return self.expand is not None and (self.expands is None or self.expands(instruction))
 
     def ulp(self, element_type: ElementType, *, precise: bool = True) -> float:
-        """The tolerance in ULP of the type that a result is computed in, f32 for narrower floats; `precise`: on backends that divide and take square roots as IEEE 754 says."""
+        """The tolerance in ULP of the computed type (f32 for narrower floats).
+
+        `precise`: on backends with IEEE 754 division and square root.
+        """
         computed = ELEMENT_TYPES["f32"] if element_type.is_narrow_float else element_type
-        found = 0.0 if self.tolerance is None else self.tolerance(computed)
-        return found if precise or self.on_gpu is None else found + self.on_gpu(element_type)
+        bound = 0.0 if self.tolerance is None else self.tolerance(computed)
+        return bound if precise or self.on_gpu is None else bound + self.on_gpu(element_type)
 
     def is_expensive(self, instruction: Instruction) -> bool:
-        """Whether computing it twice costs too much (xla/service/instruction_fusion.cc, IsExpensive). True when nothing is declared."""
+        """Whether computing it twice costs too much (xla/service/instruction_fusion.cc, IsExpensive). True when
+        undeclared."""
         return True if self.expensive is None else self.expensive(instruction)
 
 
 SHARED_ATTRIBUTES = frozenset(
     attributes(
-        "backend_config control-predecessors frontend_attributes metadata origin parameter_replication sharding statistics"
+        "backend_config control-predecessors frontend_attributes metadata origin parameter_replication "
+        "sharding statistics"
     )
 )
-"""Attributes that every opcode may carry (grammar notes: xla/hlo/parser/hlo_parser.cc)."""
+"""Attributes of every opcode (xla/hlo/parser/hlo_parser.cc)."""
 
 _TABLE: dict[str, OpSpec] = {}
 
@@ -289,12 +300,12 @@ declare = _declaring(OpSpec)
 
 
 def unregister(opcode: str) -> None:
-    """Take an opcode out of the table: for tests and plugins that clean up after themselves."""
+    """Remove an opcode, for tests and for plugins that unregister themselves."""
     del _TABLE[opcode]
 
 
 def find(opcode: str) -> OpSpec | None:
-    """The spec of an opcode, or None for one that the table does not know."""
+    """The spec of an opcode; None for an unknown one."""
     return _TABLE.get(opcode)
 
 
@@ -307,5 +318,5 @@ def spec_of(instruction: Instruction) -> OpSpec:
 
 
 def table() -> list[OpSpec]:
-    """All specs, by opcode."""
+    """All specs, sorted by opcode."""
     return [_TABLE[name] for name in sorted(_TABLE)]

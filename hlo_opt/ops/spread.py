@@ -1,4 +1,4 @@
-"""How values that may be uncertain are put together and taken apart: see `Spread` in `hlo_opt.ops.values`."""
+"""Building and splitting values with bounds: see `Spread` in `hlo_opt.ops.values`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hlo_opt.ops.values import HIGH, LOW, ROWS, SWAPPED, VALUE, Dynamic, Spread,
 
 
 def is_spread(value: Value) -> bool:
-    """Whether an array of the value is not certain."""
+    """Whether any array of the value is uncertain."""
     if type(value) is Spread:
         return True
     return isinstance(value, tuple) and any(map(is_spread, value))
 
 
 def leaves(value: Value) -> Iterator[Value]:
-    """The arrays of a value depth first, certain or not."""
+    """The arrays of a value, depth first, certain or not."""
     if isinstance(value, tuple):
         for element in value:
             yield from leaves(element)
@@ -29,14 +29,14 @@ def leaves(value: Value) -> Iterator[Value]:
 
 
 def picked(value: Value, number: int) -> Value:
-    """One row of a value that may be a tuple."""
+    """One row of a value, which may be a tuple."""
     if type(value) is Spread:
         return value.row(number)
     return tuple(picked(v, number) for v in value) if isinstance(value, tuple) else value
 
 
 def stacked(values: Sequence[Value], *, look: bool = True) -> Value:
-    """The value of which these are the rows; `look` as for `settled`."""
+    """The value with these rows; `look` as in `settled`."""
     first = values[0]
     if isinstance(first, tuple):
         return tuple(stacked([parts(v)[k] for v in values], look=look) for k in range(len(first)))
@@ -49,34 +49,34 @@ def stacked(values: Sequence[Value], *, look: bool = True) -> Value:
 
 
 def by_rows(run: Callable[[list[Value]], Value], values: Sequence[Value]) -> Value:
-    """An operation that takes no rows at once, on one row after another."""
+    """An operation without a face for all rows, run row by row."""
     return stacked([run([picked(v, k) for v in values]) for k in range(ROWS)])
 
 
 def rows_of(value: Value) -> Array:
-    """The rows of a value; of a certain one its only row."""
+    """The rows of a value; a certain value has one."""
     return value.rows if type(value) is Spread else np.asarray(value)[None]
 
 
 def aligned(values: Sequence[Value]) -> list[Array]:
-    """The rows of several values, scalars with as many dimensions as the rest, so that they broadcast."""
+    """The rows of several values, with scalars reshaped so that all broadcast."""
     arrays = [rows_of(v) for v in values]
     rank = max(a.ndim for a in arrays)
     return [a if a.ndim == rank else a.reshape(a.shape[0], *a.shape[1:], *(1,) * (rank - a.ndim)) for a in arrays]
 
 
 def full(rows: Array) -> Array:
-    """All rows of what may have only one."""
+    """All rows, repeated where there is only one."""
     return rows if rows.shape[0] == ROWS else np.repeat(rows, ROWS, axis=0)
 
 
 def swapped(rows: Array) -> Array:
-    """The rows with the bounds exchanged, for a function that falls."""
+    """The rows with low and high bound exchanged, for a non-increasing function."""
     return rows if rows.shape[0] == 1 else rows[SWAPPED]
 
 
 def certain(rows: Array) -> Array:
-    """Which elements every correct backend has the same."""
+    """Which elements are equal in every correct backend."""
     if rows.shape[0] == 1:
         return np.ones(rows.shape[1:], np.bool_)
     if rows.dtype.kind == "c":
@@ -88,24 +88,24 @@ def certain(rows: Array) -> Array:
 
 
 def settled(rows: Array, depth: int = 0, *, look: bool = True) -> Value:
-    """The value of these rows: an array where all of it is certain, if somebody looks."""
+    """The value of these rows: a plain array where all elements are certain, checked if `look`."""
     if look and certain(rows).all():
         return rows[VALUE]
     return Spread(rows, depth)
 
 
 def is_real(dtype: DType) -> bool:
-    """Whether values of the type are real numbers that are rounded."""
+    """Whether the type is a floating-point type."""
     return dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
 
 
 def is_narrow(dtype: DType) -> bool:
-    """Whether the type is a float of 16 bits or less."""
+    """Whether the type is a float of at most 16 bits."""
     return is_real(dtype) and dtype.itemsize < 4
 
 
 def element_type_of(dtype: DType) -> ElementType:
-    """The element type whose values NumPy holds in this type."""
+    """The element type that NumPy stores in this dtype."""
     import ml_dtypes
 
     if dtype.kind in "biuc" or dtype.type in (np.float16, np.float32, np.float64):
@@ -117,7 +117,7 @@ def element_type_of(dtype: DType) -> ElementType:
 
 
 def limits(element_type: ElementType) -> tuple[Any, Any]:
-    """The least and the greatest value of a type without rounding, in its own type."""
+    """The least and the greatest value of an integer type or pred, in its own dtype."""
     dtype = element_type.dtype
     if element_type.kind == "pred":
         return np.False_, np.True_
@@ -126,14 +126,14 @@ def limits(element_type: ElementType) -> tuple[Any, Any]:
 
 
 def set_aside(rows: Array, where: Array, element_type: ElementType) -> None:
-    """Let elements be anything."""
+    """Make elements unbounded: they may have any value."""
     if not where.any():
         return
     dtype = rows.dtype
     if is_real(dtype):
         low: Any = -np.inf
         high: Any = np.inf
-        if not np.isinf(np.asarray(np.inf).astype(dtype)):  # some types of 8 bits have no infinity
+        if not np.isinf(np.asarray(np.inf).astype(dtype)):  # some 8-bit types have no infinity
             import ml_dtypes
 
             high = float(ml_dtypes.finfo(dtype).max)
@@ -147,8 +147,11 @@ def set_aside(rows: Array, where: Array, element_type: ElementType) -> None:
 
 
 def ordered(rows: Array, element_type: ElementType) -> None:
-    """Put right what a rule left: NaN in a bound sets the element aside unless all agree on it, and the reference's value lies within. Complex numbers: part
-    by part."""
+    """Repair rows after a rule: make elements with a NaN bound unbounded (unless all rows are NaN), and include the
+    reference's value.
+
+    Complex numbers: per part.
+    """
     if rows.dtype.kind == "c":
         ordered(rows.real, element_type)
         ordered(rows.imag, element_type)
@@ -169,7 +172,7 @@ def ordered(rows: Array, element_type: ElementType) -> None:
 
 
 def aside(rows: Array) -> Array:
-    """Which elements are set aside, of floating-point rows."""
+    """Which elements of floating-point rows are unbounded."""
     if rows.dtype.kind == "c":
         low, high = rows[LOW], rows[HIGH]
         return np.asarray((low != high) & (np.isinf(low) | np.isinf(high)))

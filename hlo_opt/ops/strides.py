@@ -1,7 +1,7 @@
-"""Which operations NumPy does without copying: the strides of views, in elements.
+"""The `view` faces: which operations NumPy does without copying, and the strides of the views, in elements.
 
-The `view` faces of the table are given the strides of the first operand and say whether the value is a view of it, and the strides of the value.
-`None` stands for strides that are not known; a view of such an array that must be reshaped counts as a copy.
+A face gets the strides of the first operand; it returns whether the result is a view, and its strides. `None` stands
+for unknown strides; reshaping such a view counts as a copy.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ Strides = tuple[int, ...] | None
 
 
 def row_major(sizes: Sequence[int]) -> tuple[int, ...]:
-    """Of an array that lies in memory in its own order."""
-    found, step = [], 1
+    """The strides of a row-major array."""
+    strides, step = [], 1
     for size in reversed(sizes):
-        found.append(step)
+        strides.append(step)
         step *= size
-    return tuple(reversed(found))
+    return tuple(reversed(strides))
 
 
 def broadcast(instruction: Instruction, strides: Strides) -> tuple[bool, Strides]:
     if strides is None:
         return True, None
-    found = [0] * instruction.shape.rank
+    result_strides = [0] * instruction.shape.rank
     source = instruction.operands[0].shape.dimensions
     for number, to in enumerate(instruction.ints("dimensions")):
         if source[number] == instruction.shape.dimensions[to]:
-            found[to] = strides[number]
-    return True, tuple(found)
+            result_strides[to] = strides[number]
+    return True, tuple(result_strides)
 
 
 def transpose(instruction: Instruction, strides: Strides) -> tuple[bool, Strides]:
@@ -55,12 +55,12 @@ def dynamic_slice(instruction: Instruction, strides: Strides) -> tuple[bool, Str
 
 def reshape(instruction: Instruction, strides: Strides) -> tuple[bool, Strides]:
     shape, source = instruction.shape, instruction.operands[0].shape
-    made = reshaped(source.dimensions, strides, shape.dimensions)
-    return (False, row_major(shape.dimensions)) if made is None else (True, made)
+    strided = reshaped(source.dimensions, strides, shape.dimensions)
+    return (False, row_major(shape.dimensions)) if strided is None else (True, strided)
 
 
 def bitcast(instruction: Instruction, strides: Strides) -> tuple[bool, Strides]:
-    """Through one dimension in the order of the memory, and back."""
+    """A flat array in memory order, reshaped."""
     source, shape = instruction.operands[0].shape, instruction.shape
     order = source.minor_to_major[::-1]
     sizes = tuple(source.dimensions[d] for d in order)
@@ -69,24 +69,25 @@ def bitcast(instruction: Instruction, strides: Strides) -> tuple[bool, Strides]:
     if source.type != shape.type or flat is None:
         flat = (1,)
     to = shape.minor_to_major[::-1]
-    made = reshaped((shape.element_count,), flat, tuple(shape.dimensions[d] for d in to))
-    if made is None:
+    strided = reshaped((shape.element_count,), flat, tuple(shape.dimensions[d] for d in to))
+    if strided is None:
         return False, None
-    found = [0] * shape.rank
+    result = [0] * shape.rank
     for place, d in enumerate(to):
-        found[d] = made[place]
-    return is_view, tuple(found)
+        result[d] = strided[place]
+    return is_view, tuple(result)
 
 
 def reshaped(sizes: Sequence[int], strides: Strides, wanted: Sequence[int]) -> Strides:
-    """The strides after a reshape that needs no copy, None where it needs one (numpy/_core/src/multiarray/shape.c, _attempt_nocopy_reshape)."""
+    """The strides after a reshape without copy; None where one is needed (numpy/_core/src/multiarray/shape.c,
+    _attempt_nocopy_reshape)."""
     if strides is None:
         return None
     old = [(n, s) for n, s in zip(sizes, strides, strict=True) if n != 1]
     if any(n == 0 for n, _ in old):
         return row_major(wanted)
     new = [n for n in wanted if n != 1]
-    found: list[int] = []
+    result: list[int] = []
     i = j = 0
     while i < len(old) and j < len(new):
         i_end, j_end = i + 1, j + 1
@@ -105,7 +106,7 @@ def reshaped(sizes: Sequence[int], strides: Strides, wanted: Sequence[int]) -> S
         for n in reversed(new[j:j_end]):
             part.append(step)
             step *= n
-        found += reversed(part)
+        result += reversed(part)
         i, j = i_end, j_end
-    rest = iter(found)
+    rest = iter(result)
     return tuple(0 if n == 1 else next(rest) for n in wanted)

@@ -1,4 +1,4 @@
-"""Small products and folds, written out as what they are made of: each term is computed from elements at known places."""
+"""Small dot products and reductions, unrolled into their terms."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hlo_opt.ops.reduction.reducers import is_wide, monoid, running_types
 from hlo_opt.ops.writer import Writer
 
 MOST_TERMS = 64
-"""Of a product or a fold that is written out."""
+"""The most terms of a product or reduction that is unrolled."""
 
 
 class Terms(Writer):
-    """Writes products and folds term by term, in the order and in the types in which kernels take them."""
+    """Writes dots and reductions term by term, in the order and types of kernels."""
 
     def written_out(self, instruction: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
-        """A small product or fold of the operands; None for any other operation."""
+        """A small dot or reduce, unrolled; None for other operations."""
         if instruction.opcode == "dot":
             return self.product(instruction, operands)
         return self.fold(instruction, operands) if instruction.opcode == "reduce" and len(operands) == 2 else None
@@ -43,16 +43,20 @@ class Terms(Writer):
         wide, total = sum_type(kind), None
         for at in itertools.product(*(range(left.shape.dimensions[d]) for d in gone[0])):
             one, two = (
-                self._laid(self._at(o, dict(zip(gone[n], at, strict=True)), wide), [places[n][d] for d in range(o.shape.rank) if d in places[n]], dot.shape)
+                self._laid(
+                    self._at(o, dict(zip(gone[n], at, strict=True)), wide),
+                    [places[n][d] for d in range(o.shape.rank) if d in places[n]],
+                    dot.shape,
+                )
                 for n, o in enumerate(operands)
-            )  # fmt: skip
+            )
             term = self.binary("multiply", one, two)
             total = term if total is None else self.binary("add", total, term)
         assert total is not None
         return self.convert(total, kind)
 
     def fold(self, reduce: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
-        """A reduce as one step after another, from the init value on."""
+        """A reduce as a chain of steps from the init value."""
         whole, init = operands
         step, gone = monoid(reduce.called_by("to_apply")), reduce.ints("dimensions")
         terms = math.prod(whole.shape.dimensions[d] for d in gone)
@@ -66,7 +70,7 @@ class Terms(Writer):
         return self.convert(total, reduce.shape.type)
 
     def _at(self, value: Instruction, at: dict[int, int], kind: ElementType) -> Instruction:
-        """What of an array lies at some places of some dimensions, without these."""
+        """A slice at fixed indices of some dimensions, which are removed."""
         sizes = value.shape.dimensions
         cut = tuple(SliceDimension(at[d], at[d] + 1) if d in at else SliceDimension(0, n) for d, n in enumerate(sizes))
         if at:
@@ -76,7 +80,7 @@ class Terms(Writer):
         return self.convert(value, kind)
 
     def _laid(self, value: Instruction, places: Sequence[int], shape: Shape) -> Instruction:
-        """An array along the dimensions at those places of a larger one."""
+        """Broadcast an array into the named dimensions of a larger one."""
         if list(places) == list(range(shape.rank)):
             return value
         return self.emit("broadcast", array(value.shape.type, *shape.dimensions), value, dimensions=tuple(places))

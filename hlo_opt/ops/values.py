@@ -1,8 +1,10 @@
-"""The values that instructions have while a program runs: arrays, arrays with sizes of their own, arrays with what other backends may have in their place, and tuples of these.
+"""Run-time values of instructions: arrays, dynamic arrays, arrays with bounds on what other backends may compute, and
+tuples.
 
-A value that every correct backend computes bit for bit the same stays what it is in the interpreter, an array or a tuple. Any other array is a `Spread`:
-its rows are the reference's value, the least and the greatest value that another backend may have, and `LANES` moved values, each of which is what one
-imagined backend has. An element whose bounds are equal is certain; one with an infinite bound beside a finite value is set aside: it may be anything, NaN too.
+In the analysis of rounding errors, a value that every correct backend computes bit for bit alike stays a plain array.
+Any other is a `Spread` of rows: the reference's value, the least and the greatest value of any backend, and `LANES`
+moved values, one per imagined backend. An element with equal bounds is certain. One with an infinite bound next to a
+finite value is unbounded: it may be anything, also NaN.
 """
 
 from __future__ import annotations
@@ -19,14 +21,15 @@ from hlo_opt.ir.values import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dynamic:
-    """`padded` is the array at its bound; `sizes` are the run-time sizes as they were given, which nobody promises to lie between 0 and the bound."""
+    """An array with run-time sizes: `padded` is the array at its bound, `sizes` as they were set, not clamped to the
+    bound."""
 
     padded: Array
     sizes: tuple[int, ...]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The sizes in use, within the bound."""
+        """The sizes in use, clamped to the bound."""
         return tuple(max(0, min(size, bound)) for size, bound in zip(self.sizes, self.padded.shape, strict=True))
 
     @property
@@ -35,23 +38,23 @@ class Dynamic:
         return self.padded[tuple(map(slice, self.shape))]
 
     def buffer(self) -> Array:
-        """An array of the bound: the elements in use come first in row-major order, zeros follow.
+        """An array of the bound's size: the elements in use in row-major order, then zeros.
 
-        XLA:CPU returns such a buffer (SliceToDynamic), where it leaves what follows as it is in memory.
+        XLA:CPU returns such a buffer (SliceToDynamic), but leaves the rest uninitialised.
         """
         if self.shape == self.padded.shape:
             return self.padded
-        made = np.zeros(self.padded.size, self.padded.dtype)
+        flat = np.zeros(self.padded.size, self.padded.dtype)
         used = self.used
-        made[: used.size] = used.reshape(-1)
-        return made.reshape(self.padded.shape)
+        flat[: used.size] = used.reshape(-1)
+        return flat.reshape(self.padded.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.array(self.buffer(), dtype=dtype)
 
 
 LANES = 4
-"""How many imagined backends run beside the reference."""
+"""The number of imagined backends besides the reference."""
 
 VALUE, LOW, HIGH = 0, 1, 2
 MOVED = 3
@@ -61,10 +64,10 @@ SWAPPED = [VALUE, HIGH, LOW, *range(MOVED, ROWS)]
 
 @dataclass(slots=True, eq=False)
 class Spread:
-    """`rows` has the reference's value, both bounds and the moved values.
+    """An array with bounds: `rows` has the reference's value, both bounds and the moved values.
 
-    depth  operations since the bounds were last held against the moved values
-    sizes  the sizes in use where the array has dynamic dimensions, else None
+    depth  operations since the bounds were last compared with the moved values
+    sizes  the sizes in use of an array with dynamic dimensions, else None
     loss   where digits were lost on the way to it: see `Loss`
     """
 
@@ -74,35 +77,36 @@ class Spread:
     loss: Loss | None = None
 
     def row(self, number: int) -> Value:
-        found = self.rows[number]
-        return found if self.sizes is None else Dynamic(found, self.sizes)
+        array = self.rows[number]
+        return array if self.sizes is None else Dynamic(array, self.sizes)
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The operation after which a value's relative width was `gain` times that of what it was computed from, the largest gain on the way."""
+    """The instruction whose result's relative width is `gain` times that of its operands, the largest gain on the
+    way."""
 
     instruction: Instruction
     gain: float
 
 
 Value: TypeAlias = "Array | Dynamic | Spread | tuple[Value, ...]"
-"""What an instruction gives. A token is an empty tuple."""
+"""The value of an instruction. A token is ()."""
 
 
 def parts(value: Value) -> tuple[Value, ...]:
-    """The elements of a tuple. Raises TypeError for any other value."""
+    """The elements of a tuple. Raises TypeError for another value."""
     if not isinstance(value, tuple):
-        raise TypeError(f"{type(value).__name__} is no tuple")
+        raise TypeError(f"{type(value).__name__} is not a tuple")
     return value
 
 
 def whole(value: Value) -> Dynamic:
-    """An array as one of dynamic dimensions, all of it in use where it has none."""
+    """An array as a dynamic one, wholly in use if it was static."""
     array = value if isinstance(value, Dynamic) else np.asarray(value)
     return array if isinstance(array, Dynamic) else Dynamic(array, array.shape)
 
 
 def packed(instruction: Instruction, results: Sequence[Value]) -> Value:
-    """What an instruction gives: its one result, or a tuple of them where its shape is one."""
+    """An instruction's value from its results: the only one, or a tuple where its shape is a tuple."""
     return tuple(results) if instruction.shape.is_tuple else results[0]

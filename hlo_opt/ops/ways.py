@@ -1,6 +1,6 @@
-"""The ways that a run can go at one operation: which operand a select takes, which branch runs, whether an index is in range. The `ways` faces of the table.
+"""The `ways` faces: which ways a run can go at an operation (operand of a select, branch, index in range, ...).
 
-An addition has ways too: each term must matter somewhere, or a mistake in it cannot be seen.
+Additions have ways too: unless each term matters somewhere, a mistake in it goes unseen.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hlo_opt.ir.values import Array
 from hlo_opt.ops.wishes import Bounds
 
 MATTERS = 2.0**-8
-"""A term matters that is at least this share of the other one, in some element; of narrow floats a quarter."""
+"""A term matters if it is at least this share of the other one in some element; for narrow floats a quarter."""
 
 
 class Event(Protocol):
@@ -35,11 +35,11 @@ class Event(Protocol):
 
 @dataclass(frozen=True)
 class Ways:
-    """How one operation can go.
+    """The ways of one operation.
 
-    ways      of an instruction, with the bounds of its operands
-    gone      which of the missing ones an evaluation went
-    deciding  which operands decide on the way: the first, and the end
+    ways      of an instruction, given the bounds of its operands
+    gone      which of the missing ways an evaluation went
+    deciding  the operands that decide: first number, and end
     """
 
     ways: Callable[[Instruction, Sequence[Bounds]], Iterable[str]]
@@ -52,12 +52,12 @@ def _first(instruction: Instruction) -> tuple[int, int | None]:
 
 
 def _open(where: Mapping[str, Callable[[Instruction, Sequence[Bounds]], bool]]) -> Callable[..., Iterator[str]]:
-    """The ways that bounds leave open: each where its question is answered by yes."""
+    """The ways that bounds leave possible, each with its predicate."""
     return lambda i, bounds: (way for way, is_open in where.items() if is_open(i, bounds))
 
 
 def _seen(where: Mapping[str, Callable[[Event], bool]]) -> Callable[[Event, set[str]], Iterator[str]]:
-    """The missing ways that an evaluation went: each where its question is answered by yes."""
+    """The missing ways that an evaluation went, each with its predicate."""
     return lambda event, missing: (way for way, went in where.items() if way in missing and went(event))
 
 
@@ -68,7 +68,7 @@ IN, OUT = "has no index in range", "has no index out of range"
 RUNS = "never runs a round"
 INFINITE, NAN = "never meets an infinity", "never meets NaN"
 SPECIAL = frozenset({INFINITE, NAN})
-"""The ways that only infinite numbers and NaN go, which ordinary inputs have none of."""
+"""Ways that need infinities or NaN, which ordinary inputs do not contain."""
 TERMS = ("has a first term that never matters", "has a second term that never matters")
 FITS, TOO_FAR = "always shifts all bits out", "never shifts all bits out"
 ZERO, OTHER = "is never zero", "is always zero"
@@ -125,7 +125,7 @@ def _extreme_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
 
 
 def _exceeds(event: Event, first: int) -> bool:
-    """Whether an operand is taken somewhere: the larger one by a maximum, the smaller one by a minimum."""
+    """Whether an operand is selected somewhere: the larger by a maximum, the smaller by a minimum."""
     taken, other = event.operands[first], event.operands[1 - first]
     return _any(taken > other if event.instruction.opcode == "maximum" else taken < other)
 
@@ -170,7 +170,7 @@ def _branch(event: Event, missing: set[str]) -> Iterator[str]:
 CONDITIONAL = Ways(
     lambda i, bounds: (f"never takes branch {number}" for number, _ in enumerate(i.called())), _branch, _first
 )
-WHILE = Ways(lambda i, bounds: (RUNS,), lambda event, missing: ())  # that a round ran is seen in the body
+WHILE = Ways(lambda i, bounds: (RUNS,), lambda event, missing: ())  # iterations are seen in the body
 
 
 def _term_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
@@ -210,7 +210,7 @@ def _index_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
 
 
 def _rooms(i: Instruction) -> tuple[int, list[int]]:
-    """The operand where the indices begin, and the largest index in range of each component."""
+    """The number of the first index operand, and the largest index in range per component."""
     source = i.operands[0].shape.dimensions
     if i.opcode == "dynamic-slice":
         return 1, [d - s for d, s in zip(source, i.ints("dynamic_slice_sizes"), strict=False)]
@@ -270,9 +270,7 @@ def _special_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
     if not any(low == -math.inf or high == math.inf for low, high in bounds):
         return
     with np.errstate(all="ignore"):
-        both = np.array([math.inf, math.nan]).astype(
-            i.operands[0].shape.type.dtype
-        )  # some types of 8 bits have neither
+        both = np.array([math.inf, math.nan]).astype(i.operands[0].shape.type.dtype)  # some 8-bit types have neither
     if np.isinf(both[0]):
         yield INFINITE
     if np.isnan(both[1]):
@@ -284,4 +282,4 @@ _MET = {
     NAN: lambda event: any(_any(np.isnan(o)) for o in event.operands),
 }
 ENDS = Ways(_special_ways, _seen(_MET))
-"""Of an operation that treats infinite numbers and NaN in its own way."""
+"""Ways of an operation with special cases for infinities and NaN."""

@@ -1,8 +1,9 @@
-"""What operations like to be given: the `samples` face of the op table, one rule per opcode.
+"""What operations want their operands to hold: the `samples` face, one rule per opcode.
 
-A rule is told what those who read a result wish it to be, and says what its operands should be for that: positive under a logarithm, near the bound of a comparison, within
-a table that indices point into. `hlo_opt.evaluate.wanted` follows wishes from the results of a module back to its parameters, `hlo_opt.evaluate.inputs` draws by them.
-A wish is no promise: where two consumers wish for different things, or nothing can be said, inputs are drawn as for anybody.
+A rule gets the wish for the result and returns wishes for the operands: positive under a logarithm, near the bound of a
+comparison, within the table that indices point into. `hlo_opt.evaluate.wanted` propagates wishes from results to
+parameters, `hlo_opt.evaluate.inputs` draws accordingly. A wish is not a guarantee: where consumers disagree or nothing
+is known, inputs are drawn without it.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from hlo_opt.ir import Called, Instruction
 Bounds = tuple[float, float]
 ANYTHING: Bounds = (-math.inf, math.inf)
 MOST_NEAR = 12
-"""Values that decide something; of more, the first are kept."""
+"""The most values in `Wish.near`; further ones are dropped."""
 
 
 class Form(Enum):
-    """What sort of values: any numbers; all bits of a word; indices (a few beyond the bounds); each index once; in order; the size of something, which no value may
-    pass; a symmetric positive definite matrix; a triangular one."""
+    """The sort of values: any; all bits of a word; indices (a few out of bounds); unique indices; sorted; a size, never
+    out of bounds; a symmetric positive definite matrix; a triangular one."""
 
     ANY = "any"
     BITS = "bits"
@@ -39,13 +40,13 @@ class Form(Enum):
 class Wish:
     """What an array should hold.
 
-    low, high  everything that reads it is defined between them; of indices, they are in range
+    low, high  the range in which all readers are defined; for indices, the range in bounds
     scale      the magnitude of floats; None: 1
-    small      magnitudes down to this one matter, where a constant is added to it later; 0: no such thing
-    near       values that decide something: draw them, and some to their left and right
-    apart      it divides: not too near to 0
-    gap        of indices of which some are counted from the end: between these numbers, both left out, none is asked for
-    special    what reads it has rules of their own for infinities, NaN and zeros of both signs
+    small      magnitudes down to this matter, since such a constant is added later; 0: none
+    near       values that decide something: draw them and their neighbourhood
+    apart      it is a divisor: not too near 0
+    gap        for indices partly counted from the end: the open interval of indices that none of the readers accept
+    special    readers have special cases for infinities, NaN and signed zeros
     """
 
     low: float = -math.inf
@@ -59,7 +60,7 @@ class Wish:
     special: bool = False
 
     def __and__(self, other: Wish) -> Wish:
-        """What serves both. Where their ranges have nothing in common (two branches of a select read it), what serves either."""
+        """The wish that serves both; where ranges are disjoint (branches of a select), the union of the ranges."""
         if self is NONE or self == other:
             return other
         if other is NONE:
@@ -84,14 +85,15 @@ class Wish:
         )
 
     def through(self, back: Callable[[float], float | None]) -> Wish:
-        """The wish for x where f(x) is wished for: `back` is the inverse of f, which rises or falls; None (or an error) where it has none."""
+        """The wish for x, given this wish for f(x). `back` is the inverse of the monotonic f; None or an error where
+        undefined."""
 
         def inverse(value: float) -> float | None:
             try:
-                found = back(value)
+                image = back(value)
             except (ValueError, OverflowError, ZeroDivisionError):
                 return None
-            return None if found is None or math.isnan(found) else found
+            return None if image is None or math.isnan(image) else image
 
         ends = [e for e in (inverse(self.low), inverse(self.high)) if e is not None]
         low, high = (min(ends), max(ends)) if len(ends) == 2 else ANYTHING
@@ -108,26 +110,26 @@ POSITIVE = Wish(low=0.0)
 
 
 class Known(Protocol):
-    """What is known of values without running anything."""
+    """What is known about values without running anything."""
 
     def bounds(self, instruction: Instruction) -> Bounds:
-        """Between which numbers all elements are."""
+        """Bounds of all elements."""
 
     def is_weight(self, instruction: Instruction) -> bool:
-        """Whether it is a parameter of the entry, perhaps in another form."""
+        """Whether it is a parameter of the entry, perhaps moved or converted."""
 
 
 Rule = Callable[[Instruction, Wish, Known], Sequence[Wish]]
-"""(instruction, the wish for its result, what is known) -> a wish for each operand; missing ones at the end are none."""
+"""(instruction, wish for its result, what is known) -> wishes for the operands; missing ones at the end are `NONE`."""
 
 
 def constant(known: Known, instruction: Instruction) -> float | None:
-    """The one finite value that all elements have; None where they differ or are not known."""
+    """The finite value that all elements share; None where they differ or are unknown."""
     low, high = known.bounds(instruction)
     return low if low == high and math.isfinite(low) else None
 
 
-# ---- operations that hand values on
+# ---- operations that pass values on
 
 
 def _same(i: Instruction, w: Wish, known: Known) -> list[Wish]:
@@ -135,17 +137,17 @@ def _same(i: Instruction, w: Wish, known: Known) -> list[Wish]:
 
 
 def _always(*wishes: Wish) -> Rule:
-    """Whatever the result is wished to be."""
+    """A rule with fixed wishes, whatever the wish for the result."""
     return lambda i, w, known: wishes
 
 
 def _also_near(*values: float) -> Rule:
-    """floor and its kind: fractions are cut at whole numbers, or at halves."""
+    """A rule for rounding operations: also draw near the values where they jump."""
     return lambda i, w, known: [replace(w, near=(*w.near, *values)[:MOST_NEAR])]
 
 
 def _starts(i: Instruction, first: int, sizes: Sequence[int]) -> list[Wish]:
-    if len(i.operands) - first != len(sizes):  # one vector of starts
+    if len(i.operands) - first != len(sizes):  # start indices in one vector
         room = min((d - s for d, s in zip(i.operands[0].shape.dimensions, sizes, strict=False)), default=0)
         return [Wish(0.0, float(max(room, 0)), form=Form.INDEX)]
     rooms = [d - s for d, s in zip(i.operands[0].shape.dimensions, sizes, strict=False)]
@@ -186,7 +188,7 @@ def _set_size(i: Instruction, w: Wish, known: Known) -> list[Wish]:
 
 
 def is_special(i: Instruction) -> bool:
-    """Whether it has rules of its own for infinities, NaN and zeros of both signs: functions of complex numbers, and conversions to integers."""
+    """Whether it has special cases for infinities, NaN and signed zeros: complex functions, conversions to integers."""
     taken = [o.shape.type for o in i.operands if o.shape.is_array]
     if i.opcode in ("convert", "stochastic-convert"):
         return taken[0].is_float and i.shape.type.is_integer
@@ -206,16 +208,18 @@ def _add(i: Instruction, w: Wish, known: Known) -> list[Wish]:
     for number, other in ((0, b), (1, a)):
         c = constant(known, other)
         if c is not None:
-            found = w.through(lambda v, c=c: v - c)  # type: ignore[misc]
+            own = w.through(lambda v, c=c: v - c)  # type: ignore[misc]
             if 0 < abs(c) < 0.1 and i.shape.type.is_float:
-                found = replace(found, small=min(abs(c), found.small or abs(c)))
-            return [found] if number == 0 else [NONE, found]
+                own = replace(own, small=min(abs(c), own.small or abs(c)))
+            return [own] if number == 0 else [NONE, own]
     return _nonnegative(i, w, known)
 
 
 def _nonnegative(i: Instruction, w: Wish, known: Known) -> list[Wish]:
-    """Sums and products of two values: both positive, where the result must be and no sign is known. What decides something is passed on: the other term may be 0, the
-    other factor 1."""
+    """Wishes for sums and products: both operands non-negative where the result must be and no sign is known.
+
+    Deciding values pass through, as the other term may be 0, the other factor 1.
+    """
     passed = Wish(scale=w.scale, small=w.small, near=w.near)
     if w.low < 0 or known.bounds(i)[0] >= 0:
         return [passed, passed]
@@ -228,8 +232,8 @@ def _subtract(i: Instruction, w: Wish, known: Known) -> list[Wish]:
     if right is not None:
         return [w.through(lambda v: v + right)]
     if left is not None:
-        found = w.through(lambda v: left - v)
-        return [NONE, replace(found, near=(*found.near, left) if w.apart else found.near, apart=False)]
+        own = w.through(lambda v: left - v)
+        return [NONE, replace(own, near=(*own.near, left) if w.apart else own.near, apart=False)]
     return [Wish(scale=w.scale, near=w.near), Wish(scale=w.scale, near=tuple(-n for n in w.near))]
 
 
@@ -242,8 +246,8 @@ def _multiply(i: Instruction, w: Wish, known: Known) -> list[Wish]:
     for number, other in ((0, b), (1, a)):
         c = constant(known, other)
         if c:
-            found = _scaled(w.through(lambda v, c=c: v / c), 1 / abs(c))  # type: ignore[misc]
-            return [found] if number == 0 else [NONE, found]
+            own = _scaled(w.through(lambda v, c=c: v / c), 1 / abs(c))  # type: ignore[misc]
+            return [own] if number == 0 else [NONE, own]
     return [replace(p, apart=w.apart) for p in _nonnegative(i, w, known)]
 
 
@@ -283,7 +287,7 @@ def _power(i: Instruction, w: Wish, known: Known) -> list[Wish]:
             return [Wish(scale=w.scale, apart=c < 0, small=w.small ** (1 / c) if c > 0 and w.small else 0.0)]
         return [NONE if c == int(c) else POSITIVE]
     c = constant(known, base)
-    # steps are counted from 1: where the power of one is subtracted from 1, that of 0 leaves nothing
+    # step counts start at 1: 1 - base^0 would be 0
     steps = Wish(low=1.0 if w.near or w.apart else -math.inf, high=8.0)
     return [NONE, steps] if c is not None else [POSITIVE, Wish(scale=2.0)]
 
@@ -296,11 +300,11 @@ def _function(
     near: tuple[float, ...] = (),
     apart: bool = False,
 ) -> Rule:
-    """A function of one operand, which is defined between two numbers. `back` is its inverse."""
+    """The rule of a unary function with domain [low, high] and inverse `back`."""
 
     def rule(i: Instruction, w: Wish, known: Known) -> list[Wish]:
-        found = NONE if back is None else w.through(back)
-        own = Wish(max(low, found.low), min(high, found.high), scale, 0.0, (*found.near, *near), apart)
+        passed = NONE if back is None else w.through(back)
+        own = Wish(max(low, passed.low), min(high, passed.high), scale, 0.0, (*passed.near, *near), apart)
         if own.low > own.high:
             own = replace(own, low=low, high=high)
         small = w.small
@@ -359,7 +363,7 @@ def _convert(i: Instruction, w: Wish, known: Known) -> list[Wish]:
     if target.kind == "pred":
         return [Wish(near=(0.0,))]
     if source.is_integer and source.bits <= 8 and not target.is_integer and w == NONE:
-        return [Wish(form=Form.BITS)]  # a picture, a quantised weight
+        return [Wish(form=Form.BITS)]  # an image, or a quantised weight
     return [w if w.form is not Form.BITS or source.is_integer else NONE]
 
 
@@ -390,15 +394,15 @@ def _convolution(i: Instruction, w: Wish, known: Known) -> list[Wish]:
 
 
 def _weighted(known: Known, left: Instruction, right: Instruction, fan_in: float, w: Wish) -> list[Wish]:
-    """One operand is scaled such that the sum is as large as its other operand: the weights, if one can be told, else the right one."""
+    """Scale one operand so that the sums have the magnitude of the other: the weights if known, else the right one."""
     weights = Wish(scale=1.0 / math.sqrt(max(fan_in, 1.0)))
     if any(math.isfinite(sum(known.bounds(o))) for o in (left, right)):
-        return []  # a table
+        return []  # a lookup table
     return [weights, NONE] if known.is_weight(left) and not known.is_weight(right) else [NONE, weights]
 
 
 def reducer(i: Instruction) -> str:
-    """The opcode that a reduction folds with; empty where its computation is no single operation."""
+    """The opcode of a single-operation reducer, "" for others."""
     called = i.attributes.get("to_apply")
     if not isinstance(called, Called):
         return ""
@@ -413,7 +417,7 @@ def _reduce(i: Instruction, w: Wish, known: Known) -> list[Wish]:
         return [w] * half
     if with_ != "add":
         return [NONE] * half
-    # a sum of many: each may be as small
+    # a small sum of many terms needs small terms
     count = max(i.operands[0].shape.element_count, 1) / max(i.shape.element_count, 1) if i.shape.is_array else 1.0
     low = 0.0 if w.low >= 0 and known.bounds(i.operands[0])[0] < 0 else -math.inf
     return [Wish(low=low, small=w.small / max(count, 1.0), scale=w.scale)] * half
@@ -436,7 +440,7 @@ def _batch_norm(variance: int) -> Rule:
 
 
 def _custom(i: Instruction, w: Wish, known: Known) -> list[Wish]:
-    """Functions that are left as custom calls; others like all bits of words, which are states of generators."""
+    """CHLO functions left as custom calls; other calls take random words, as generator states do."""
     target = i.word("custom_call_target").removeprefix("mhlo.")
     rule = RULES.get(target)
     if rule is not None and target != "custom-call":

@@ -1,4 +1,4 @@
-"""Writes what an operation means as a computation of simpler ones: what random generators and library calls are to the interpreter and to kernels."""
+"""Builds a computation of simpler operations for an operation: random generators and library calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from hlo_opt.ir.element_type import PRED, U32, U64
 
 
 class Writer:
-    """Appends operations to a computation of its own, which is in no module. Operands of one operation have the same dimensions; scalars are spread."""
+    """Appends operations to a new computation outside any module. Operands of an operation have equal dimensions;
+    scalars are broadcast."""
 
     def __init__(self, name: str) -> None:
         self.computation = Computation(name)
@@ -20,23 +21,23 @@ class Writer:
 
     def emit(self, opcode: str, shape: Shape, *operands: Instruction, **attributes: Value) -> Instruction:
         """Append an operation."""
-        made = {name: Attribute.of(value) for name, value in attributes.items()}
+        values = {name: Attribute.of(value) for name, value in attributes.items()}
         self._count += 1
-        return edit.create(self.computation, f"{opcode}.{self._count}", opcode, shape, operands, made)
+        return edit.create(self.computation, f"{opcode}.{self._count}", opcode, shape, operands, values)
 
     def parameter(self, number: int, shape: Shape) -> Instruction:
         """Append a parameter."""
         return edit.create(self.computation, f"p{number}", "parameter", shape, parameter_number=number)
 
     def constant(self, element_type: ElementType, value: int) -> Instruction:
-        """A scalar constant of whole numbers; each value once."""
+        """A scalar integer constant; equal ones are shared."""
         key = (element_type, value)
         if key not in self._constants:
             self._constants[key] = self.number(element_type, value)
         return self._constants[key]
 
     def spread(self, value: Instruction, dimensions: tuple[int, ...]) -> Instruction:
-        """A scalar broadcast to the dimensions; an array of these dimensions as it is."""
+        """A scalar broadcast to these dimensions; an array of these dimensions unchanged."""
         if value.shape.dimensions == dimensions:
             return value
         key = (value, dimensions)
@@ -46,7 +47,7 @@ class Writer:
         return self._spread[key]
 
     def binary(self, opcode: str, left: Instruction, right: Instruction | int) -> Instruction:
-        """left op right; numbers are constants of the left operand's type."""
+        """left op right. An int becomes a constant of the left operand's type."""
         if isinstance(right, int):
             right = self.constant(left.shape.type, right)
         dimensions = left.shape.dimensions or right.shape.dimensions
@@ -84,7 +85,7 @@ class Writer:
         return self.reshape(self.emit("slice", piece, vector, slice=(SliceDimension(position, position + 1),)))
 
     def iota(self, count: int) -> Instruction:
-        """u64 numbers from 0 up to the count."""
+        """The u64 numbers 0, 1, .., count - 1."""
         return self.emit("iota", array(U64, count), iota_dimension=0)
 
     def number(self, element_type: ElementType, value: float) -> Instruction:
@@ -97,7 +98,7 @@ class Writer:
         return edit.create(self.computation, f"constant.{self._count}", "constant", shape, literal=literal)
 
     def scaled(self, value: Instruction, factor: float) -> Instruction:
-        """A multiple; the value itself for a factor of 1."""
+        """The value times a factor; the value itself for 1."""
         return value if factor == 1.0 else self.binary("multiply", value, self.number(value.shape.type, factor))
 
     def unary(self, opcode: str, value: Instruction) -> Instruction:
@@ -110,18 +111,18 @@ class Writer:
         return self.emit("transpose", shape, value, dimensions=order)
 
     def along(self, vector: Instruction, shape: Shape, dimension: int) -> Instruction:
-        """A vector repeated along all dimensions but one."""
+        """A vector broadcast along all dimensions but one."""
         return self.emit("broadcast", array(vector.shape.type, *shape.dimensions), vector, dimensions=(dimension,))
 
     def where_positive(self, value: Instruction, positive: Instruction, other: Instruction) -> Instruction:
-        """`positive` where the value is above zero, elsewhere (and for NaN) `other`."""
+        """`positive` where the value is above zero, `other` elsewhere, also for NaN."""
         zero = self.spread(self.number(value.shape.type, 0.0), value.shape.dimensions)
         shape = array(PRED, *value.shape.dimensions)
         above = self.emit("compare", shape, value, zero, direction="GT")
         return self.emit("select", value.shape, above, positive, other)
 
     def saturated(self, value: Instruction, element_type: ElementType) -> Instruction:
-        """The value in another type; what an integer type cannot hold becomes its extreme."""
+        """The value in another type, clamped to the range of a narrow integer type."""
         if element_type.is_integer and not value.shape.type.is_integer and element_type.bits < 32:
             least, most = (self.number(value.shape.type, limit) for limit in element_type.limits)
             value = self.emit("clamp", value.shape, least, value, most)
@@ -133,7 +134,8 @@ class Writer:
         return self.emit("broadcast", array(shape.type, *shape.dimensions), zero, dimensions=()) if shape.rank else zero
 
     def finish(self, roots: Sequence[Instruction], shapes: Sequence[Shape]) -> Computation:
-        """Make the tuple of the roots (one root: itself) the computation's, each in the shape (and layout) that is wanted."""
+        """Set the root: a tuple of `roots` (or the only one), each copied where shape or layout differs from the wanted
+        one."""
         placed = []
         for root, shape in zip(roots, shapes, strict=True):
             as_it_is = root.shape.same_values(shape) and shape.is_row_major

@@ -1,4 +1,4 @@
-"""HLO text: reading, checking and printing modules, and where their instructions come from."""
+"""HLO text: parse, verify and print modules, and find the Python code that instructions come from."""
 
 from hlo_opt.ir import Module
 from hlo_opt.text.frames import StackFrame, source_location, stack, stack_frames
@@ -9,9 +9,10 @@ Module.printer = print_module
 
 
 def verify(module: Module, allow_unknown: bool = False, max_errors: int = 1) -> None:
-    """Check that a module is well formed. Raises VerifyError, with the line of the instruction at fault, for the first thing that is wrong.
+    """Check that a module is well formed.
 
-    Its `errors` are the first `max_errors` faults, at most one per instruction. With `allow_unknown`, opcodes and attributes that the op table does not have are taken as they are.
+    Raises VerifyError at the first faulty instruction; its `errors` are the first `max_errors` faults, at most one per
+    instruction. With `allow_unknown`, opcodes and attributes outside the op table are accepted unchecked.
     """
     from hlo_opt.text.verifier import Verifier  # loads NumPy
 

@@ -1,5 +1,6 @@
-"""Aliases and donations: which buffers share memory, and whether the places that they name are there.
+"""Aliases and donations: which buffers share memory, and whether the indices they name exist.
 
+A shape index, as in XLA, is a path through nested tuples: `{1,0}`.
 Source: xla/hlo/ir/hlo_input_output_alias_config.cc and hlo_buffer_donor_config.cc (SetUpAlias, AddBufferDonor, Verify).
 """
 
@@ -19,7 +20,7 @@ Index = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Alias:
-    """An output, by its place in the result, that shares memory with a parameter, by its number and the place in it."""
+    """An output, by its shape index, that shares memory with a parameter, by its number and a shape index in it."""
 
     output: Index
     parameter: int
@@ -28,13 +29,13 @@ class Alias:
 
 
 def read_aliases(text: str) -> list[Alias]:
-    """`{{0}: (1, {}, must-alias)}`: of a module's inputs and outputs, or of an instruction's operands and outputs. The form is not checked."""
-    found = _ALIAS.finditer(_COMMENT.sub(" ", text))
-    return [Alias(_index(m[1]), int(m[2]), _index(m[3]), m[4] == "must-alias") for m in found]
+    """Parse aliases of a module, or of operands and outputs: `{{0}: (1, {}, must-alias)}`. Does not check the form."""
+    matches = _ALIAS.finditer(_COMMENT.sub(" ", text))
+    return [Alias(_index(m[1]), int(m[2]), _index(m[3]), m[4] == "must-alias") for m in matches]
 
 
 def read_donors(text: str) -> list[tuple[int, Index]]:
-    """`{(0, {}), (1, {0})}`: parameter numbers with places in them. The form is not checked."""
+    """Parse donors: `{(0, {}), (1, {0})}`, parameter numbers with shape indices. Does not check the form."""
     return [(int(m[1]), _index(m[2])) for m in _DONOR.finditer(_COMMENT.sub(" ", text))]
 
 
@@ -43,7 +44,7 @@ def _index(text: str) -> Index:
 
 
 def subshape(shape: Shape, index: Index) -> Shape | None:
-    """The shape at a place in nested tuples; None where there is no such place."""
+    """The shape at a shape index; None where the index does not exist."""
     for step in index:
         if shape.elements is None or not 0 <= step < len(shape.elements):
             return None
@@ -52,18 +53,21 @@ def subshape(shape: Shape, index: Index) -> Shape | None:
 
 
 def aliased_leaves(module: Module) -> dict[int, int]:
-    """The array leaves of the entry's parameters, by number, whose memory a leaf of the result may have, and the number of that. Places that are not there are left out."""
+    """Pairs of aliased array leaves: leaf number among the entry's parameters to leaf number in the result.
+
+    Indices that do not exist are skipped.
+    """
     text = module.attributes["input_output_alias"].text if "input_output_alias" in module.attributes else ""
-    given = Shape.tuple_of(*(parameter.shape for parameter in module.entry.parameters))
+    inputs_shape = Shape.tuple_of(*(parameter.shape for parameter in module.entry.parameters))
     result, found = module.entry.root.shape, dict[int, int]()
     for alias in read_aliases(text):
-        inputs, outputs = _leaves(given, (alias.parameter, *alias.index)), _leaves(result, alias.output)
+        inputs, outputs = _leaves(inputs_shape, (alias.parameter, *alias.index)), _leaves(result, alias.output)
         found.update(zip(inputs, outputs, strict=False))
     return found
 
 
 def _leaves(shape: Shape, index: Index) -> range:
-    """The numbers of the leaves at a place; none where there is no such place."""
+    """The numbers of the leaves below a shape index; empty where the index does not exist."""
     first = 0
     for step in index:
         parts = shape.elements
@@ -75,7 +79,7 @@ def _leaves(shape: Shape, index: Index) -> range:
 
 
 def alias_fault(module: Module) -> tuple[str, str] | None:
-    """What is wrong with the module's aliases and donations: the attribute and a message. None when nothing is."""
+    """The first fault of the module's aliases and donations: the attribute and a message. None when there is none."""
     parameters = module.entry.parameters
     taken: dict[tuple[int, Index], str] = {}
     outputs: set[Index] = set()
@@ -94,11 +98,12 @@ def alias_fault(module: Module) -> tuple[str, str] | None:
         fault = _parameter_fault(parameters, alias.parameter, alias.index, taken, attribute)
         if fault is not None:
             return attribute, fault
-        given = subshape(parameters[alias.parameter].shape, alias.index)
-        assert given is not None
-        if given.is_array and output.is_array and given.byte_size != output.byte_size:
+        donated = subshape(parameters[alias.parameter].shape, alias.index)
+        assert donated is not None
+        if donated.is_array and output.is_array and donated.byte_size != output.byte_size:
             return attribute, (
-                f"parameter {alias.parameter} at {_text(alias.index)} is {given.without_layout()}, output {_text(alias.output)} is "
+                f"parameter {alias.parameter} at {_text(alias.index)} is {donated.without_layout()}, output "
+                f"{_text(alias.output)} is "
                 f"{output.without_layout()}: they cannot share memory"
             )
     attribute = "buffer_donor"
@@ -125,7 +130,7 @@ def _parameter_fault(
 
 
 def operand_alias_fault(instruction: Instruction) -> str | None:
-    """What is wrong with `output_to_operand_aliasing`; None when nothing is."""
+    """The first fault of `output_to_operand_aliasing`; None when there is none."""
     for alias in read_aliases(instruction.attributes["output_to_operand_aliasing"].text):
         shape = instruction.shape
         output = subshape(shape, alias.output)
@@ -133,11 +138,11 @@ def operand_alias_fault(instruction: Instruction) -> str | None:
             return f"{shape.without_layout()} has no place {_text(alias.output)}"
         if not 0 <= alias.parameter < len(instruction.operands):
             return f"there is no operand {alias.parameter}"
-        given = subshape(instruction.operands[alias.parameter].shape, alias.index)
-        if given is None:
+        operand = subshape(instruction.operands[alias.parameter].shape, alias.index)
+        if operand is None:
             return f"operand {alias.parameter} has no place {_text(alias.index)}"
-        if not replace(given, is_buffer=False).same_values(replace(output, is_buffer=False)):
-            return f"operand {alias.parameter} is {given.without_layout()}, the output {output.without_layout()}"
+        if not replace(operand, is_buffer=False).same_values(replace(output, is_buffer=False)):
+            return f"operand {alias.parameter} is {operand.without_layout()}, the output {output.without_layout()}"
     return None
 
 

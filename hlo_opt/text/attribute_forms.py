@@ -1,8 +1,9 @@
-"""Which attribute has which form, and whether a value has it.
+"""The form of each attribute's value, and the check that a value has it.
 
-Reading keeps a value as text; before a module is used, `check_form` holds each against its form: a terminal or a rule of the grammar, or one of a
-few words. Decoding (`hlo_opt.text.attributes`) gives values to those who need them.
-Source: xla/hlo/parser/hlo_parser.cc, CreateInstruction, ParseHloModule and ParseAttributeHelper; the words are those of xla/xla_data.proto.
+The reader keeps values as text. Before a module is used, `check_form` checks each against its form: terminals or a rule
+of the grammar, or a list of words. Decoding (`hlo_opt.text.attributes`) happens on first use of a value.
+Source: xla/hlo/parser/hlo_parser.cc, CreateInstruction, ParseHloModule and ParseAttributeHelper; the words are those of
+xla/xla_data.proto.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from hlo_opt.text.shapes import read_entry_layout, read_shape, read_shapes
 
 @dataclass(frozen=True)
 class Form:
-    """What a value has to look like.
+    """The form of a value. An empty field does not constrain it.
 
-    what        in words, for messages
-    terminals   terminals of the grammar, one of which it is; empty: any
-    rule        a rule of the grammar that it follows; empty: any
-    words       words, one of which it is; empty: any. Compared in lower case when `any_case` is set
-    test        what else has to hold; raises ParseError
+    what        description for messages
+    terminals   terminals of the grammar, one of which must match
+    rule        a rule of the grammar that must match
+    words       the allowed words, compared in lower case when `any_case` is set
+    test        a further check, which raises ParseError
     """
 
     what: str
@@ -48,7 +49,10 @@ def _integers_in(text: str) -> list[int]:
 
 
 def _check_tiles(tiles: str) -> tuple[list[int], list[int]]:
-    """Shape and devices (none where they are counted out) of `[2,4]<=[4,2]T(1,0)`. Raises ParseError where order and grid do not fit."""
+    """Shape and devices of a tiling such as `[2,4]<=[4,2]T(1,0)`; no devices where an iota defines them.
+
+    Raises ParseError where permutation and grid do not fit.
+    """
     grid, _, rest = tiles.partition("]")
     shape = _integers_in(grid)
     if "<=" not in rest:
@@ -56,11 +60,11 @@ def _check_tiles(tiles: str) -> tuple[list[int], list[int]]:
     counted, _, order = rest.partition("]")
     dimensions, permutation = _integers_in(counted), _integers_in(order)
     if len(dimensions) == 1 and permutation:
-        raise ParseError("one dimension has no order T(..)")
+        raise ParseError("one dimension takes no order T(..)")
     if len(dimensions) > 1 and not permutation:
         raise ParseError(f"expected T(..), the order of the {len(dimensions)} dimensions, after '<=[..]'")
     if permutation and len(dimensions) > 1 and sorted(permutation) != list(range(len(dimensions))):
-        raise ParseError(f"T({','.join(map(str, permutation))}) is no order of {len(dimensions)} dimensions")
+        raise ParseError(f"T({','.join(map(str, permutation))}) is not a permutation of {len(dimensions)} dimensions")
     if math.prod(shape) != math.prod(dimensions):
         raise ParseError(f"the grid has {math.prod(shape)} places for {math.prod(dimensions)} devices")
     return shape, []
@@ -85,24 +89,24 @@ _WORD = re.compile(r"(?<![\w.=])[a-z_]+(?![\w.=])")
 
 
 def _check_mesh(text: str) -> None:
-    """The devices of a mesh are as many as it has places."""
-    for found in re.finditer(r"mesh\s*\[([^\]]*)\]\s*,\s*device_ids=\s*\(([^()\[]*)\)", text):
-        places = math.prod(map(int, re.findall(r"=\s*(-?\d+)", found[1])))
-        if places != len(_integers_in(found[2])):
-            raise ParseError(f"the mesh has {places} places for {len(_integers_in(found[2]))} devices")
+    """Raises ParseError unless a mesh has as many devices as places."""
+    for match in re.finditer(r"mesh\s*\[([^\]]*)\]\s*,\s*device_ids=\s*\(([^()\[]*)\)", text):
+        places = math.prod(map(int, re.findall(r"=\s*(-?\d+)", match[1])))
+        if places != len(_integers_in(match[2])):
+            raise ParseError(f"the mesh has {places} places for {len(_integers_in(match[2]))} devices")
 
 
 def _check_sharding(text: str) -> None:
-    """Devices are named where they are needed, and only there (ParseSingleSharding)."""
+    """Raises ParseError unless devices are named exactly where the sharding needs them (ParseSingleSharding)."""
     _check_mesh(text)
     bare = _NESTED.sub(" ", _QUOTED.sub('""', terminal("COMMENT").sub(" ", text)))
     inner = bare[1:-1].strip()
-    for one in re.findall(r"\{([^{}]*)\}", inner) if inner.startswith("{") else [inner] if inner else []:
-        words = set(_WORD.findall(one))
+    for part in re.findall(r"\{([^{}]*)\}", inner) if inner.startswith("{") else [inner] if inner else []:
+        words = set(_WORD.findall(part))
         if words & {"mesh", "maximal_mesh"}:
             continue
-        tiles = _TILES.search(one)
-        number = int("device=" in one) if tiles is None else len(_check_tiles(tiles[1])[1])
+        tiles = _TILES.search(part)
+        number = int("device=" in part) if tiles is None else len(_check_tiles(tiles[1])[1])
         whole = words & {"replicated", "manual", "unknown", "unreduced"}
         if whole and number:
             raise ParseError(f"a {min(whole)} sharding names no devices")
@@ -127,7 +131,8 @@ def _check_domain(text: str) -> None:
 
 
 def _check_labels(text: str) -> None:
-    """Each side gives every dimension once, and all three have the same spatial dimensions (ParseConvolutionDimensionNumbers)."""
+    """Each side names every dimension once, and all three have the same spatial dimensions
+    (ParseConvolutionDimensionNumbers)."""
     sides = re.split("_|->", text)
     spatial = []
     for side, letters in zip(sides, ("bf", "io", "bf"), strict=True):
@@ -161,10 +166,10 @@ def _check_config(text: str) -> None:
 
 
 def _check_literal(text: str) -> None:
-    """The values of an array; the arrays of a tuple are only held against the grammar."""
-    found = terminal("ARRAY").match(text)
-    if found is not None:
-        literal = lazy_literal(read_shape(found[0]), text[found.end() :].strip())
+    """Decode the values of an array. The arrays of a tuple are checked by the grammar only."""
+    match = terminal("ARRAY").match(text)
+    if match is not None:
+        literal = lazy_literal(read_shape(match[0]), text[match.end() :].strip())
         if not literal.is_elided:
             literal.value  # noqa: B018 - decoding is the check
 
@@ -179,7 +184,7 @@ NUMBER = Form("a number", ("NUMBER",), test=_check_float)
 
 
 def _same(form: Form, names: str) -> dict[str, Form]:
-    """One form for several attributes."""
+    """The same form for several attributes."""
     return dict.fromkeys(names.split(), form)
 
 
@@ -208,8 +213,10 @@ FORMS: dict[str, Form] = {
     ),
     "algorithm": _words(
         "an algorithm",
-        "unset dot_any_f8_any_f8_f32 dot_any_f8_any_f8_f32_fast_accum dot_f16_f16_f16 dot_f16_f16_f32 dot_bf16_bf16_bf16 dot_bf16_bf16_f32 "
-        "dot_bf16_bf16_f32_x3 dot_bf16_bf16_f32_x6 dot_bf16_bf16_f32_x9 dot_tf32_tf32_f32 dot_tf32_tf32_f32_x3 dot_f32_f32_f32 dot_f64_f64_f64",
+        "unset dot_any_f8_any_f8_f32 dot_any_f8_any_f8_f32_fast_accum dot_f16_f16_f16 dot_f16_f16_f32 "
+        "dot_bf16_bf16_bf16 dot_bf16_bf16_f32 "
+        "dot_bf16_bf16_f32_x3 dot_bf16_bf16_f32_x6 dot_bf16_bf16_f32_x9 dot_tf32_tf32_f32 "
+        "dot_tf32_tf32_f32_x3 dot_f32_f32_f32 dot_f64_f64_f64",
         any_case=True,
     ),
     "api_version": _words(
@@ -258,7 +265,7 @@ FORMS: dict[str, Form] = {
     "type": _words("a type of comparison", "FLOAT TOTALORDER SIGNED UNSIGNED"),
     "window": Form("a window such as {size=3x3 pad=0_1x0_1}", rule="window", test=decode_window),
 }
-"""The form of each attribute, by its name."""
+"""The form of each attribute, by name."""
 
 OPCODE_FORMS: dict[tuple[str, str], Form] = {
     ("rng-bit-generator", "algorithm"): _words("an algorithm", "rng_default rng_three_fry rng_philox", any_case=True),
@@ -270,12 +277,12 @@ OPCODE_FORMS: dict[tuple[str, str], Form] = {
 
 @functools.cache
 def _quick(rule: str) -> re.Pattern[str] | None:
-    """An expression for a rule, where there can be one."""
+    """The regular expression of a rule, where it has one."""
     return grammar().regular(rule) if rule in _REGULAR else None
 
 
 _TESTED = frozenset({"entry_layout", "shape", "shapes"})
-"""Rules that the test of their forms covers: the LALR parser is only asked what is wrong."""
+"""Rules that a form's `test` checks; the LALR parser runs only to locate the fault."""
 _REGULAR = frozenset(
     [
         *("accuracy", "aliases", "device_list", "donors", "frontend", "metadata", "operand_aliases", "padding"),
@@ -285,9 +292,10 @@ _REGULAR = frozenset(
 
 
 def check_form(opcode: str, name: str, text: str, source: Source | None = None, offset: int = 0) -> None:
-    """Hold the value of an attribute against its form; `opcode` is empty in the header of a module or computation.
+    """Check the value of an attribute against its form. `opcode` is "" in the header of a module or computation.
 
-    Raises ParseError, placed when a source and the value's offset in it are given. Attributes without a form may be anything.
+    Raises ParseError, with a position when `source` and the value's `offset` in it are given. An attribute without a
+    form may have any value.
     """
     form = OPCODE_FORMS.get((opcode, name)) or FORMS.get(name)
     try:
@@ -300,7 +308,7 @@ def check_form(opcode: str, name: str, text: str, source: Source | None = None, 
 
 
 def _grammar_for(text: str) -> Grammar:
-    """The grammar that reads brackets as deep as they are in a text."""
+    """The grammar for the nesting depth of brackets in a text."""
     depth = deepest = 0
     for bracket in re.findall(r"[()\[\]{}]", text):
         depth += 1 if bracket in "([{" else -1
@@ -331,6 +339,6 @@ def _check(form: Form, text: str, source: Source | None, offset: int) -> None:
         if form.test is not None:
             form.test(text)
     except ParseError:
-        if form.rule in _TESTED and len(text) <= EXPLAINED:  # for the place in the text
+        if form.rule in _TESTED and len(text) <= EXPLAINED:  # the parser locates the fault in the text
             _grammar_for(text).parse(form.rule, text, source, offset)
         raise

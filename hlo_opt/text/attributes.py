@@ -1,4 +1,4 @@
-"""Attribute values from text. Nothing is decoded while a module is read: an `Attribute` calls these when somebody asks for its value.
+"""Decoders of attribute values. The reader decodes nothing: an `Attribute` calls its decoder on first use.
 
 Source: xla/hlo/parser/hlo_parser.cc, ParseAttributeHelper; grammars/hlo.lark, section 5.
 """
@@ -47,7 +47,7 @@ def unquote(text: str) -> str:
 
 
 def decode_value(text: str) -> Value:
-    """The value of an attribute that has no form of its own: what it is follows from how it is spelled."""
+    """The value of an attribute without a form of its own, typed by its spelling."""
     for name, decode in _BY_TERMINAL:
         if terminal(name).fullmatch(text):
             return decode(text)
@@ -75,7 +75,7 @@ _BY_TERMINAL: tuple[tuple[str, Callable[[str], Value]], ...] = (
 
 
 def decode_number(text: str) -> Value:
-    """A number that is a real one however it is written: `epsilon=1`."""
+    """A number as a float, however it is written: `epsilon=1`. Raises ParseError for other text."""
     if terminal("NUMBER").fullmatch(text) is None:
         raise ParseError(f"expected a number, found {text[:40]!r}")
     return float(text.partition("(")[0])
@@ -87,53 +87,57 @@ _TOKENS = {
     "slices": ("SLICE",),
     "window": ("WINDOW_SIZE", "WINDOW_PAD"),
 }
-"""The terminals that a rule is made of, besides punctuation."""
+"""The terminals of a rule other than punctuation."""
 
 
 @functools.cache
 def _rule(name: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """An expression for a whole rule and one for its tokens."""
+    """The regular expressions of a whole rule and of its tokens."""
     tokens = "|".join(f"(?P<{t}>{terminal(t).pattern})" for t in _TOKENS[name])
     return grammar().regular(name), re.compile(tokens)
 
 
 def _tokens(rule: str, text: str) -> list[tuple[str, str]]:
-    """Type and text of the tokens of a rule. Raises ParseError."""
+    """The tokens of a rule as (type, text). Raises ParseError where the text does not match the rule."""
     whole, tokens = _rule(rule)
     if whole.fullmatch(text) is not None:
-        return [(found.lastgroup or "", found[0]) for found in tokens.finditer(text)]
+        return [(match.lastgroup or "", match[0]) for match in tokens.finditer(text)]
     tree = grammar().parse(rule, text)
     return [(token.type, str(token)) for token in tree.scan_values(lambda value: True)]
 
 
 def decode_slices(text: str) -> tuple[SliceDimension, ...]:
-    """`{[0:4], [1:9:2]}`. Raises ParseError for anything else."""
+    """Decode `{[0:4], [1:9:2]}`. Raises ParseError for anything else."""
     return tuple(SliceDimension(*map(int, _items(token.replace(":", ",")))) for _, token in _tokens("slices", text))
 
 
 def decode_padding(text: str) -> tuple[PaddingDimension, ...]:
-    """`0_1x2_0_1`. Raises ParseError for anything else."""
+    """Decode `0_1x2_0_1`. Raises ParseError for anything else."""
     return tuple(PaddingDimension(*map(int, token.split("_"))) for _, token in _tokens("padding", text))
 
 
 _WINDOW = {"size": "1", "stride": "1", "pad": "0_0", "lhs_dilate": "1", "rhs_dilate": "1", "rhs_reversal": "0"}
-"""The fields of a window, with what a dimension has where the text leaves one out."""
+"""The fields of a window and their defaults."""
 
 
 def decode_window(text: str) -> Window:
-    """`{size=3x3 stride=2x2 pad=0_1x0_1}`. Raises ParseError for anything else, or when the fields differ in rank."""
-    given: dict[str, list[str]] = {}
+    """Decode `{size=3x3 stride=2x2 pad=0_1x0_1}`. Raises ParseError for anything else, or when fields differ in
+    rank."""
+    values_by_field: dict[str, list[str]] = {}
     for _, field in _tokens("window", text):
         key, _, value = field.partition("=")
-        if key in given:
+        if key in values_by_field:
             raise ParseError(f"window gives {key} twice")
-        given[key] = value.strip().split("x")
-    rank = len(given.get("size", ()))
-    if any(len(values) != rank and not (key == "rhs_reversal" and len(values) > rank) for key, values in given.items()):
+        values_by_field[key] = value.strip().split("x")
+    rank = len(values_by_field.get("size", ()))
+    if any(
+        len(values) != rank and not (key == "rhs_reversal" and len(values) > rank)
+        for key, values in values_by_field.items()
+    ):
         raise ParseError("the fields of the window differ in their number of dimensions")
 
     def column(key: str, default: str) -> list[str]:
-        return given.get(key, [default] * rank)[:rank]
+        return values_by_field.get(key, [default] * rank)[:rank]
 
     return Window(
         tuple(
@@ -150,21 +154,22 @@ _PROFILE_TYPES = range(5)
 
 
 def decode_metadata(text: str) -> Metadata:
-    """`{op_name="jit(f)/add" source_line=7}`. Keys that `Metadata` does not have are passed over. Raises ParseError."""
-    given: dict[str, str | int] = {}
+    """Decode `{op_name="jit(f)/add" source_line=7}`, ignoring keys that `Metadata` lacks. Raises ParseError."""
+    entries: dict[str, str | int] = {}
     for kind, token in _tokens("metadata", text):
         key, _, value = token.partition("=")
-        if key in given:
+        if key in entries:
             raise ParseError(f"metadata gives {key} twice")
         if kind == "METADATA_STRING":
-            given[key] = unquote(terminal("STRING").search(value)[0])  # type: ignore[index]
+            entries[key] = unquote(terminal("STRING").search(value)[0])  # type: ignore[index]
         elif kind == "METADATA_NUMBER":
-            number = given[key] = int(_items(f"({value})")[0])
+            number = entries[key] = int(_items(f"({value})")[0])
             if not -(1 << 31) <= number < 1 << 31:
                 raise ParseError(f"{key}={value.strip()} is out of range")
         elif any(number not in _PROFILE_TYPES for number in _integers(value.strip())):
             raise ParseError(f"unknown {token}")
-    return replace(Metadata(), **{name: value for name, value in given.items() if name in _METADATA})  # type: ignore[arg-type]
+    known = {name: value for name, value in entries.items() if name in _METADATA}
+    return replace(Metadata(), **known)  # type: ignore[arg-type]
 
 
 DECODERS: dict[str, Callable[[str], Value]] = {
@@ -179,9 +184,9 @@ DECODERS: dict[str, Callable[[str], Value]] = {
     "statistics": Raw,
     "window": decode_window,
 }
-"""How the value of an attribute is decoded, by its name; `decode_value` for all others."""
+"""Decoders by attribute name; `decode_value` handles all others."""
 
 
 def decoder(name: str) -> Callable[[str], Value]:
-    """What decodes the attribute of this name."""
+    """The decoder of an attribute."""
     return DECODERS.get(name, decode_value)

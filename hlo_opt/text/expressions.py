@@ -1,7 +1,8 @@
-"""Compiles regular expressions with possessive groups, which Python 3.11.0 to 3.11.4 match wrongly within each other.
+"""Compile regular expressions with possessive groups, which Python 3.11.0 to 3.11.4 match wrongly when nested.
 
-Source: CPython issue 106052: where a possessive group ends in a repetition that begins to match and then does not, what that repetition had taken stays taken if it is possessive itself.
-Atomic groups around plain repetitions mean the same, and are right in these versions, too.
+Source: CPython issue 106052. Where a possessive group ends in a possessive repetition that starts to match and fails,
+the characters it had consumed are not given back. Atomic groups around plain repetitions mean the same and work in
+these versions.
 """
 
 from __future__ import annotations
@@ -15,26 +16,26 @@ _PIECE = re.compile(r"\\[\s\S]|\[\^?\]?(?:[^\\\]]|\\[\s\S])*\]|\)(?P<often>[*+?]
 
 
 def compiled(text: str) -> re.Pattern[str]:
-    """The expression of a text, as all versions of Python must match it."""
+    """Compile an expression so that every version of Python matches it alike."""
     return re.compile(fitting(text))
 
 
 def fitting(text: str) -> str:
-    """A text that this version of Python matches as it is meant."""
+    """The expression in a form that this version of Python matches correctly."""
     return with_atomic_groups(text) if NEEDS_ATOMIC else text
 
 
 def with_atomic_groups(text: str) -> str:
-    """A text with `(?>(...)*)` for each `(...)*+`."""
+    """The expression with `(?>(...)*)` for each `(...)*+`."""
     pieces: list[str] = []
     opened: list[int] = []
-    for found in _PIECE.finditer(text):
-        piece = found[0]
+    for match in _PIECE.finditer(text):
+        piece = match[0]
         if piece == "(":
             opened.append(len(pieces))
         elif piece[0] == ")":
             start = opened.pop()
-            if often := found["often"]:
+            if often := match["often"]:
                 pieces[start] = f"(?>{pieces[start]}"
                 piece = f"){often})"
         pieces.append(piece)

@@ -1,7 +1,7 @@
-"""Where an instruction comes from in the Python program: its metadata, or the stack-frame tables of newer dumps.
+"""The Python code an instruction comes from: its metadata, or the stack-frame tables of newer dumps.
 
-Source: xla/hlo/ir/hlo_module.cc, get_stack_frame; xla/hlo/parser/hlo_parser.cc, ParseStackFrames. Ids count from 1. In the text
-`parent_frame_id` is the parent's id plus one, and 1 where there is no parent.
+Source: xla/hlo/ir/hlo_module.cc, get_stack_frame; xla/hlo/parser/hlo_parser.cc, ParseStackFrames. Ids count from 1. In
+the text `parent_frame_id` is the parent's id plus one, and 1 where there is no parent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LIBRARY = ("/jax/_src/", "/jax/experimental/", "/site-packages/", "/dist-packag
 
 @dataclass(frozen=True, slots=True)
 class StackFrame:
-    """One frame. Lines and columns are 1-based, 0 where the dump does not say; `parent` is the caller's id, 0 for none."""
+    """One frame. Lines and columns are 1-based, 0 where unknown; `parent` is the caller's id, 0 for none."""
 
     file: str
     function: str
@@ -36,12 +36,12 @@ class StackFrame:
 
 
 def stack_frames(module: Module) -> Mapping[int, StackFrame]:
-    """The frames of the module's tables by id; empty when it has none. Raises ParseError when the tables are malformed."""
+    """The frames of the module's tables by id; empty without tables. Raises ParseError when they are malformed."""
     return _decode(module.tables) if module.tables else {}
 
 
 def stack(module: Module, frame_id: int) -> list[StackFrame]:
-    """A frame and its callers, the innermost first. Empty for an id that the tables do not have."""
+    """A frame and its callers, innermost first. Empty for an unknown id."""
     frames = stack_frames(module)
     result: list[StackFrame] = []
     seen: set[int] = set()
@@ -53,7 +53,7 @@ def stack(module: Module, frame_id: int) -> list[StackFrame]:
 
 
 def source_location(module: Module, instruction: Instruction) -> str:
-    """`file:line` of the Python code that an instruction comes from: the innermost frame of the user's program. Empty when not known."""
+    """`file:line` of the innermost frame outside libraries, for an instruction; "" when unknown."""
     try:
         metadata = instruction.metadata
         known = _places(module.tables) if module.tables else {}
@@ -68,8 +68,10 @@ def source_location(module: Module, instruction: Instruction) -> str:
 
 
 def source_function(module: Module, instruction: Instruction) -> str:
-    """The function of the Python program that an instruction comes from, with its file: that of the innermost frame of the user's program; without frames the scope in `op_name`.
-    Empty when not known."""
+    """The Python function an instruction comes from, with its file: that of the innermost frame outside libraries.
+
+    Without frames, the scope in `op_name`. "" when unknown.
+    """
     try:
         metadata = instruction.metadata
         frames = stack(module, metadata.stack_frame_id) if module.tables else []
@@ -82,12 +84,12 @@ def source_function(module: Module, instruction: Instruction) -> str:
 
 
 def has_source_lines(module: Module) -> bool:
-    """Whether any instruction says which Python code it comes from."""
+    """Whether any instruction has a Python line."""
     return any(source_location(module, i) for c in module.computations for i in c.instructions)
 
 
 def _place(frames: list[StackFrame]) -> str:
-    """`file:line` of the innermost frame of the user's program; empty when there is none."""
+    """`file:line` of the innermost frame outside libraries; "" without frames."""
     if not frames:
         return ""
     frame = next((f for f in frames if not f.is_library), frames[0])
@@ -96,7 +98,7 @@ def _place(frames: list[StackFrame]) -> str:
 
 @functools.lru_cache(maxsize=8)
 def _places(tables: str) -> dict[int, str]:
-    """By frame, what `source_location` found in some tables so far. Raises ParseError when they are malformed."""
+    """The locations found so far for these tables, by frame id. Raises ParseError when the tables are malformed."""
     _decode(tables)
     return {}
 
@@ -115,14 +117,14 @@ def _decode(tables: str) -> Mapping[int, StackFrame]:
     locations = {i: _numbers(cells) for i, cells in rows["file_location"].items()}
     frames = {}
     for i, cells in rows["stack_frame"].items():
-        given = _numbers(cells)
-        place = locations.get(given.get("file_location_id", 0), {})
+        ids = _numbers(cells)
+        place = locations.get(ids.get("file_location_id", 0), {})
         frames[i] = StackFrame(
             files.get(place.get("file_name_id", 0), ""),
             functions.get(place.get("function_name_id", 0), ""),
             place.get("line", 0),
             place.get("column", 0),
-            given.get("parent_frame_id", 1) - 1,
+            ids.get("parent_frame_id", 1) - 1,
         )
     return frames
 

@@ -1,9 +1,9 @@
-"""Loads grammars/hlo.lark, the one definition of the syntax, and hands out what the reader works with.
+"""Loads grammars/hlo.lark, the one definition of the syntax, and derives the reader's parsers from it.
 
-Four things come from it: Lark's LALR parsers (for pieces and for good error messages), the regular expression of any terminal, the
-expression of any *flat* rule: a rule made of terminals only, such as `instruction_head: ROOT? NAME "=" SHAPE? OPCODE OPERANDS`, and that of any
-*regular* rule: one that does not come back to itself, such as `window`. Such rules need no parser stack, so one match of an expression does what the
-LALR parser would do token by token, and does it twenty times faster; tests hold both against each other.
+It gives Lark's LALR parsers (for pieces, and for good error messages), the regular expression of any terminal, and that
+of two kinds of rules. A *flat* rule has terminals only, such as `instruction_head: ROOT? NAME "=" SHAPE? OPCODE
+OPERANDS`. A *regular* rule does not refer to itself, such as `window`. Neither needs a parser stack, so one match of an
+expression replaces the LALR parser and is twenty times faster. Tests compare both.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from lark.lexer import TerminalDef, Token
 
 USUAL_DEPTH = 16
-"""How deep brackets nest in one instruction that the quick expressions read. XLA's own dumps stay under 8."""
+"""The nesting depth of brackets in one instruction that the fast expressions read. XLA's own dumps stay under 8."""
 MAXIMUM_DEPTH = 64
-"""How deep they may nest at all: a text that needs it is read a second time, with larger expressions."""
+"""The largest nesting depth accepted. A text that needs it is read again, with larger expressions."""
 
 EXPLAINED = 200_000
-"""Characters of a malformed piece up to which the LALR parser looks for the fault; it reads about 300,000 a second."""
+"""The length of a malformed piece, in characters, up to which the LALR parser locates the fault (300,000 a second)."""
 
 _GROUP_REPETITION = re.compile(r"\)([*+])(?![+?])")
 _NAMES = {
@@ -59,7 +59,7 @@ _OPENERS = {"(": ")", "[": "]", "{": "}"}
 
 
 def grammar_text(name: str = "hlo.lark") -> str:
-    """The text of a grammar file: from the installed package, or from the folder beside it in a source checkout."""
+    """The text of a grammar file: from the installed package, or from `grammars/` in a source checkout."""
     packaged = resources.files("hlo_opt") / "grammars" / name
     if packaged.is_file():
         return packaged.read_text(encoding="utf-8")
@@ -67,7 +67,7 @@ def grammar_text(name: str = "hlo.lark") -> str:
 
 
 class Grammar:
-    """The loaded grammar, with brackets nesting up to a depth. Get it from `grammar()`."""
+    """The loaded grammar for one nesting depth. Get it from `grammar()`."""
 
     def __init__(self, depth: int) -> None:
         from lark.load_grammar import load_grammar
@@ -84,7 +84,7 @@ class Grammar:
         self._space = f"(?:{'|'.join(self._terminals[name] for name in self._ignored)})*+"
 
     def lark(self, start: str) -> Lark:
-        """The LALR parser of one start rule, built when the first piece needs it: a tenth of the time that all of them together take."""
+        """The LALR parser of one start rule, built on first use; building all of them takes ten times as long."""
         from lark import Lark
 
         if start not in self._parsers:
@@ -99,7 +99,7 @@ class Grammar:
         return self._parsers[start]
 
     def _finish(self, terminal: TerminalDef) -> TerminalDef:
-        """Adds what Lark's notation cannot say: possessive repetition of groups, and nesting to a bounded depth."""
+        """Add what Lark's notation cannot express: possessive repetition of groups, and nesting to a bounded depth."""
         from lark.lexer import PatternRE
 
         if isinstance(terminal.pattern, PatternRE):
@@ -110,17 +110,18 @@ class Grammar:
         return terminal
 
     def terminal(self, name: str) -> re.Pattern[str]:
-        """The expression of a terminal."""
+        """The regular expression of a terminal."""
         return compiled(self._terminals[name])
 
     def space(self) -> re.Pattern[str]:
-        """White space and comments, possibly none."""
+        """The regular expression of white space and comments, possibly none."""
         return compiled(self._space)
 
     def flat(self, rule: str, *, space: bool = True) -> re.Pattern[str]:
-        """The expression of a rule made of terminals, one group per named terminal, with white space and comments between and after them.
+        """The regular expression of a flat rule: one group per named terminal, white space and comments between and
+        after them.
 
-        Raises ValueError when the rule is not flat: not a sequence of different terminals, some of them optional.
+        Raises ValueError when the rule is not a sequence of distinct terminals, some of them optional.
         """
         expansions = [
             tuple(symbol.name for symbol in r.expansion)
@@ -143,10 +144,10 @@ class Grammar:
         return compiled("".join(parts))
 
     def regular(self, rule: str) -> re.Pattern[str]:
-        """The expression of a rule that does not come back to itself, with white space between and after its tokens.
+        """The regular expression of a regular rule, with white space between and after its tokens.
 
-        It matches less than the rule: no comments, and choices and repetitions are taken as they come, with no way back. What it matches, the rule
-        does; of what it does not match, the LALR parser has to say. Raises ValueError for a rule that comes back to itself.
+        It matches a subset of the rule: no comments, and choices and repetitions do not backtrack. Text that it does
+        not match goes to the LALR parser. Raises ValueError for a recursive rule.
         """
         trees = {name: tree for name, _, tree, _ in self._grammar.rule_defs}
         text = self._regular(trees, rule, ())
@@ -156,7 +157,7 @@ class Grammar:
 
     def _regular(self, trees: dict[str, Any], rule: str, outer: tuple[str, ...]) -> str:
         if rule in outer:
-            raise ValueError(f"rule {rule} comes back to itself")
+            raise ValueError(f"rule {rule} is recursive")
 
         def convert(node: Any) -> str:
             kind = getattr(node, "data", None)
@@ -177,7 +178,7 @@ class Grammar:
         return convert(trees[rule])
 
     def parse(self, start: str, text: str, source: Source | None = None, offset: int = 0) -> Tree[Token]:
-        """The LALR parse of a text. Raises ParseError, placed when a source and the text's offset in it are given."""
+        """Parse with LALR. Raises ParseError, with a position when `source` and the text's `offset` in it are given."""
         from lark.exceptions import UnexpectedInput
 
         try:
@@ -212,7 +213,7 @@ class Grammar:
 
 
 def _wanted(lark: Lark, expected: set[str]) -> list[str]:
-    """The expected tokens in words: the named ones, and words that the grammar spells out (`devices=`)."""
+    """The expected tokens in words: named terminals, and words that the grammar spells out (`devices=`)."""
     spelled = {t.name: t.pattern.value for t in lark.terminals if type(t.pattern).__name__ == "PatternStr"}
     words = {_NAMES[name] for name in expected if name in _NAMES}
     return sorted(words | {repr(spelled[n]) for n in expected if n not in _NAMES and spelled.get(n, "")[-1:] == "="})
@@ -224,11 +225,11 @@ def _any_of(words: list[str]) -> str:
 
 _DEEP = "brackets nest deeper than"
 TOO_DEEP = "HLO101"
-"""The code of the ParseError for brackets that nest too deep."""
+"""The code of the ParseError for brackets that nest too deeply."""
 
 
 def bracket_fault(text: str, position: int, depth: int = MAXIMUM_DEPTH) -> tuple[str, int] | None:
-    """What is wrong with the bracket or the string that opens here, and where; None when nothing opens or it closes as it should."""
+    """The fault of the bracket or string that opens at `position`, and where it is; None when there is none."""
     if text[position : position + 1] == "'":
         closes = grammar().terminal("STRING").match(text, position) is not None
         return None if closes else ("this string is never closed", position)
@@ -253,7 +254,7 @@ def bracket_fault(text: str, position: int, depth: int = MAXIMUM_DEPTH) -> tuple
 
 
 def _deep_result(text: str, position: int, expected: set[str], depth: int) -> tuple[str, int] | None:
-    """The result type of a signature, where it nests too deep."""
+    """The fault of a signature's result type that nests too deeply."""
     arrow = text.find("->", position) if "SIGNATURE" in expected else -1
     if arrow < 0:
         return None
@@ -262,7 +263,7 @@ def _deep_result(text: str, position: int, expected: set[str], depth: int) -> tu
 
 
 def _unfinished(text: str, position: int, expected: set[str], depth: int) -> tuple[str, int] | None:
-    """An opcode without operands, an attribute without a value: say what is missing after the word rather than before it. A layout that is none."""
+    """A more precise fault for an opcode without operands, an attribute without a value, or a malformed layout."""
     word = _IDENTIFIER.match(text, position)
     if word is None:
         is_layout = "OPCODE" in expected and text[position : position + 1] == "{"
@@ -281,13 +282,11 @@ def _unfinished(text: str, position: int, expected: set[str], depth: int) -> tup
 
 
 def _strange_size(text: str, position: int) -> tuple[str, int] | None:
-    """The first that is no size of a dimension, in a list of them that ends with a bracket."""
+    """The first malformed dimension size in a list that ends with a bracket, and its position."""
     for size in text[position : text.find("]", position)].split(","):
         if _SIZE.fullmatch(size) is None:
             found = repr(size.strip()[:40]) if size.strip() else "nothing"
-            return f"the size of a dimension is a number of 0 or more, not {found}", position + len(size) - len(
-                size.lstrip()
-            )
+            return f"expected a dimension size of 0 or more, found {found}", position + len(size) - len(size.lstrip())
         position += len(size) + 1
     return None
 
@@ -299,7 +298,7 @@ _PUNCTUATION = frozenset({"COLON", "COMMA", "EQUAL", "LBRACE", "LPAR", "RBRACE",
 
 
 def _widen(name: str, body: str, depth: int) -> str:
-    """The expression of a terminal that holds itself, written out to a depth."""
+    """The expression of a terminal that contains itself, expanded to a depth."""
     nested = "(?!)"
     for _ in range(depth):
         nested = body.replace(f"(?#{name})", nested)
@@ -308,11 +307,11 @@ def _widen(name: str, body: str, depth: int) -> str:
 
 @functools.cache
 def grammar(depth: int = USUAL_DEPTH) -> Grammar:
-    """The grammar, loaded when it is first asked for (about a tenth of a second)."""
+    """The grammar, loaded on first use (about 0.1 s)."""
     return Grammar(depth)
 
 
 @functools.cache
 def terminal(name: str) -> re.Pattern[str]:
-    """The expression of a terminal of the usual grammar, compiled once."""
+    """The expression of a terminal of the grammar for the usual depth, cached."""
     return grammar().terminal(name)

@@ -1,4 +1,4 @@
-"""From what a user hands over to modules: bytes, texts, and texts with several modules."""
+"""Entry points of the text room: bytes or text to modules, and files with several modules."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ _SEPARATOR = re.compile(r"^// -----[^\n]*\n?", re.MULTILINE)
 
 
 def parse(text: str, filename: str = "<string>", max_errors: int = 1) -> Module:
-    """The module that a text describes.
+    """Parse a module.
 
-    Raises ParseError, with line and column, when the text is not HLO: wrong syntax, a name that is not defined or defined twice, a type that contradicts
-    what it stands for. Its `errors` are the first `max_errors` faults, at most one per computation. Whether operations fit their operands is for `verify` to
-    say.
+    Raises ParseError, with line and column, for text that is not HLO: wrong syntax, an undefined or doubly defined
+    name, a type that contradicts the value it stands for. Its `errors` are the first `max_errors` faults, at most one
+    per computation. `verify` checks whether operations fit their operands.
     """
     return _read(Source(text, filename), max_errors)
 
 
 def decode(data: bytes, filename: str = "<bytes>") -> str:
-    """The text that bytes spell in UTF-8, without a byte order mark. Raises ParseError, with line and column, at the first byte that is no text."""
+    """Decode UTF-8 without a byte order mark. Raises ParseError, with line and column, at the first byte that is not
+    text."""
     try:
         text = data.decode("utf-8-sig")
         strange = data.find(b"\0")
@@ -44,22 +45,22 @@ def decode(data: bytes, filename: str = "<bytes>") -> str:
 
 
 def split_input(text: str) -> list[tuple[str, int]]:
-    """The parts of a text between lines that start with `// -----`, each with the number of lines before it."""
+    """Split a text at lines that start with `// -----`. Each part comes with the number of lines before it."""
     parts, start, lines = [], 0, 0
-    for found in [*_SEPARATOR.finditer(text), None]:
-        part = text[start:] if found is None else text[start : found.start()]
+    for separator in [*_SEPARATOR.finditer(text), None]:
+        part = text[start:] if separator is None else text[start : separator.start()]
         parts.append((part, lines))
-        if found is not None:
-            lines += part.count("\n") + found[0].count("\n")
-            start = found.end()
+        if separator is not None:
+            lines += part.count("\n") + separator[0].count("\n")
+            start = separator.end()
     return parts
 
 
 def parse_file_parts(text: str, filename: str = "<string>", max_errors: int = 1) -> list[Module]:
-    """The modules of a text that `// -----` lines divide. Lines in errors count from the start of the whole text.
+    """Parse the modules of a text divided by `// -----` lines. Line numbers in errors count from the start of the text.
 
-    Parts with nothing but comments are left out. Raises ParseError as `parse` does: for the first part that is wrong, or, where more errors are asked for,
-    for all that are.
+    Parts with only comments are skipped. Raises ParseError as `parse` does; its `errors` are the first `max_errors`
+    faults of all parts.
     """
     modules: list[Module] = []
     errors: list[ParseError] = []
@@ -93,7 +94,7 @@ def _read(source: Source, max_errors: int) -> Module:
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Without Python's cycle collector: it would look through all that was read again and again, and nothing of it is garbage."""
+    """Pause Python's cycle collector: it would scan the growing module again and again and find no garbage."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -107,5 +108,5 @@ def _reader(source: Source, max_errors: int, depth: int) -> Reader:
     reader = Reader(source, max_errors, depth)
     is_single = (
         START.match(source.text, reader.skip(0)) is not None
-    )  # an instruction rather than a module (HloParserImpl::Run)
+    )  # a bare instruction, not a module (HloParserImpl::Run)
     return SingleReader(source, max_errors, depth) if is_single else reader

@@ -1,8 +1,9 @@
-"""Literals: the values in `constant(...)`, from text and to text.
+"""Literals, the values in `constant(...)`: decode from text, print to text.
 
-A text is kept and decoded when somebody asks for the value. Decoding is linear: the whole text is checked and cut with the grammar's
-terminals, and NumPy takes the numbers; the LALR parser is only asked what is wrong with a malformed one.
-Source: xla/hlo/parser/hlo_parser.cc, ParseLiteral, ParseDenseLiteral, CheckParsedValueIsInRange; grammars/hlo.lark, section 4.
+Text is kept and decoded on first use. Decoding is linear: the grammar's terminals check and split the text, and NumPy
+converts the numbers. The LALR parser runs only to locate a fault.
+Source: xla/hlo/parser/hlo_parser.cc, ParseLiteral, ParseDenseLiteral, CheckParsedValueIsInRange; grammars/hlo.lark,
+section 4.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from hlo_opt.text.expressions import compiled
 from hlo_opt.text.grammar import EXPLAINED, MAXIMUM_DEPTH, grammar
 
 _ELIDED = re.compile(r"\s*\{\s*\.\.\.\s*\}\s*")
-_FILLED = 1 << 26  # elements of an array up to which one value may stand for all
+_FILLED = 1 << 26  # largest element count of an array literal written as a single value
 
 
 class _Patterns:
-    """Expressions built from the grammar's terminals."""
+    """Regular expressions built from the grammar's terminals."""
 
     def __init__(self) -> None:
         known = grammar()
@@ -43,14 +44,14 @@ def _patterns() -> _Patterns:
 
 
 def lazy_literal(shape: Shape, text: str, origin: str = "") -> Literal:
-    """A literal that is decoded when its value is asked for. `origin` is the name of its constant, by which one that is elided is known."""
+    """A literal decoded on first use. `origin` is the name of its constant, which identifies an elided literal."""
     if text.startswith("{") and "..." in text and _ELIDED.fullmatch(text):
         return Literal(shape, text=text, is_elided=True, origin=origin)
     return Literal(shape, text=text, decode=decode_literal, origin=origin)
 
 
 def decode_literal(shape: Shape, text: str) -> Array | tuple[Literal, ...]:
-    """The value that a text spells. Raises ParseError when the text is no literal of the shape."""
+    """Decode a value. Raises ParseError when the text is not a literal of the shape."""
     if "/" in text:
         text = _patterns().comment.sub(" ", text)
     if shape.elements is not None:
@@ -73,13 +74,13 @@ def _split_tuple(text: str) -> list[str]:
             position += 1
             continue
         known = _patterns()
-        found = known.balanced.match(inner, position, end) or known.token.match(inner, position, end)
-        if found is None and inner[position] == "(":
-            found = grammar(MAXIMUM_DEPTH).terminal("BALANCED").match(inner, position, end)
-        if found is None:
+        match = known.balanced.match(inner, position, end) or known.token.match(inner, position, end)
+        if match is None and inner[position] == "(":
+            match = grammar(MAXIMUM_DEPTH).terminal("BALANCED").match(inner, position, end)
+        if match is None:
             raise _fault(text)
-        parts.append(found[0])
-        position = found.end()
+        parts.append(match[0])
+        position = match.end()
     return parts
 
 
@@ -137,14 +138,15 @@ def _decode_array(shape: Shape, text: str) -> Array:
 
 
 def _check_nesting(shape: Shape, text: str, count: int) -> None:
-    """Raises ParseError unless the braces nest as the dimensions say and hold as many elements."""
+    """Raises ParseError unless the braces nest as the dimensions require and hold as many elements."""
     dimensions = shape.dimensions
     expected = math.prod(dimensions)
     opening = text.count("{")
     wanted = sum(math.prod(dimensions[:k]) for k in range(len(dimensions)))
     if count != expected or opening != wanted:
         raise ParseError(
-            f"a literal of shape {shape.without_layout()} has {expected} elements in {wanted} lists, found {count} in {opening}"
+            f"a literal of shape {shape.without_layout()} has {expected} elements in {wanted} lists, found "
+            f"{count} in {opening}"
         )
     if not dimensions:
         return
@@ -161,7 +163,7 @@ def _check_nesting(shape: Shape, text: str, count: int) -> None:
 
 
 def _floats(tokens: list[str]) -> Array:
-    """The doubles that tokens spell. Raises ParseError for one that is finite and too large, as XLA does."""
+    """The doubles that tokens spell. Raises ParseError for a finite number that overflows, as XLA does."""
     import numpy as np
 
     values = np.array([float(t.partition("(")[0]) if t not in _BOOLEAN else float(_BOOLEAN[t]) for t in tokens])
@@ -184,11 +186,11 @@ def _to_float(element_type: ElementType, tokens: list[str], has_payloads: bool) 
     import numpy as np
 
     if "true" in tokens or "false" in tokens:
-        raise ParseError(f"true and false are no values of {element_type}")
+        raise ParseError(f"true and false are not values of {element_type}")
     wide = _floats(tokens)
     limits = _limits(element_type.dtype)
     largest = float(limits.max)
-    # Up to a quarter of an ulp over the largest value is rounding in the text: 3.40282347e+38 is the largest f32.
+    # Up to a quarter ULP above the largest value is rounding in the text: 3.40282347e+38 is the largest f32.
     beyond = np.flatnonzero(np.isfinite(wide) & (np.abs(wide) > largest * (1 + 2.0 ** -(int(limits.nmant) + 2))))
     if beyond.size:
         raise ParseError(f"{tokens[beyond[0]]} is out of range for {element_type}, which ends at {largest:g}")
@@ -201,7 +203,7 @@ def _to_float(element_type: ElementType, tokens: list[str], has_payloads: bool) 
 
 
 def _set_nans(element_type: ElementType, values: Array, tokens: list[str], negative: list[int]) -> None:
-    """Write the signs and payloads of NaNs as bits."""
+    """Write the signs and payloads of NaNs into the bits of `values`."""
     import numpy as np
 
     bits = values.view(np.dtype(f"u{values.dtype.itemsize}"))
@@ -212,18 +214,18 @@ def _set_nans(element_type: ElementType, values: Array, tokens: list[str], negat
         if has_payload:
             bits[i] |= sign
     for i, token in enumerate(tokens):
-        found = _patterns().payload.fullmatch(token)
-        if found is None:
+        match = _patterns().payload.fullmatch(token)
+        if match is None:
             continue
-        payload = int(found[2][:32], 16)
-        if not has_payload or not 0 < payload < 1 << mantissa or len(found[2]) > 16:
+        payload = int(match[2][:32], 16)
+        if not has_payload or not 0 < payload < 1 << mantissa or len(match[2]) > 16:
             raise ParseError(f"{token[:40]}: {element_type} has no NaN with this payload")
         clear = bits.dtype.type((1 << mantissa) - 1)
         bits[i] = (bits[i] & ~clear) | bits.dtype.type(payload)
 
 
 _WITH_PAYLOAD = frozenset({"f16", "bf16", "f32", "f64", "f8e5m2", "f8e4m3", "f8e3m4"})
-"""Float types with an IEEE encoding of NaN: a sign and a payload."""
+"""Float types with IEEE NaNs, which have a sign and a payload."""
 
 
 def _to_integer(element_type: ElementType, tokens: list[str], text: str) -> Array:
@@ -238,7 +240,7 @@ def _to_integer(element_type: ElementType, tokens: list[str], text: str) -> Arra
         wrong = next((t for t in tokens if not re.fullmatch(r"-?\d{1,20}", t)), text.strip())
         raise ParseError(f"expected an integer for {element_type}, found {wrong[:40]!r}")
     signed = element_type.kind == "signed"
-    # XLA takes 64 bits as they come, with or without a sign
+    # XLA accepts the 64 bits of either signedness
     takes_any = signed or element_type.bits == 64
     if takes_any and any(len(t) >= 19 if signed else t[0] == "-" for t in tokens):
         tokens = [str(_wrapped(int(t), signed)) for t in tokens]
@@ -251,14 +253,14 @@ def _to_integer(element_type: ElementType, tokens: list[str], text: str) -> Arra
 
 
 def _wrapped(number: int, signed: bool) -> int:
-    """A number of 64 bits read with the other sign, where it is one."""
+    """A 64-bit number reinterpreted with the other signedness, where it only fits there."""
     if signed and 1 << 63 <= number < 1 << 64:
         return number - (1 << 64)
     return number + (1 << 64) if not signed and -(1 << 63) <= number < 0 else number
 
 
 def format_literal(literal: Literal) -> str:
-    """The HLO text of a literal: as it was read, or written from the value so that reading gives the same bits."""
+    """The HLO text of a literal: as read, or printed so that it reads back to the same bits."""
     if literal.text is not None:
         return literal.text
     value = literal.value
@@ -281,7 +283,7 @@ def _nested(items: list[str], dimensions: tuple[int, ...]) -> str:
 
 
 def format_element(element_type: ElementType, value: Any) -> str:
-    """The HLO text of one element; `value` is a scalar of the type's dtype."""
+    """The HLO text of one element. `value` is a scalar of the type's dtype."""
     import numpy as np
 
     if element_type.kind == "pred":

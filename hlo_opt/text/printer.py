@@ -1,13 +1,14 @@
 """Module to text.
 
-Styles: `canonical` is how XLA prints by default, down to the order of attributes, so that a diff against XLA's dumps shows what changed; `as-read` keeps
-the conventions of the text that was read (percent signs, signatures, types of operands, order of attributes), so that a diff against it does;
-`short` is for people: no percent signs, signatures, metadata or backend configuration. The values of attributes and constants stay as they were read.
+Styles: `canonical` is XLA's default, including the order of attributes, so that a diff against XLA's dumps shows only
+what changed. `as-read` keeps the conventions of the text that was read (percent signs, signatures, operand types, order
+of attributes), for diffs against that text. `short` is for people: no percent signs, signatures, metadata or backend
+configuration. Attribute and constant values keep the text that was read.
 Source: xla/hlo/ir/hlo_print_options.h, HloPrintOptions::Default and ShortParsable.
 
-XLA's order of attributes is first those of the opcode, as its entry in the op table lists them (xla/hlo/ir/hlo_instructions.cc, PrintExtraAttributesImpl), then
-the shared ones (hlo_instruction.cc, PrintExtraAttributes; hlo_module.cc, Print); a test asks XLA whether it still is. Attributes that an opcode does not take keep
-their places, before the shared ones.
+XLA prints the attributes of the opcode first, in the order of the op table (xla/hlo/ir/hlo_instructions.cc,
+PrintExtraAttributesImpl), then the shared ones (hlo_instruction.cc, PrintExtraAttributes; hlo_module.cc, Print). A test
+compares the order with XLA's. Attributes that an opcode does not take keep their order, before the shared ones.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ HEADER_ORDER = (
     *("allow_spmd_sharding_propagation_to_parameters", "allow_spmd_sharding_propagation_to_output"),
     *("replica_count", "num_partitions", "frontend_attributes", "origin_recovery_table"),
 )
-"""What may follow the module's name (xla/hlo/parser/hlo_parser.cc, ParseHloModule)."""
+"""The attributes of the module header, in order (xla/hlo/parser/hlo_parser.cc, ParseHloModule)."""
 
 _LAST = (
     *("sharding", "frontend_attributes", "control-predecessors", "statistics", "result_accuracy"),
@@ -45,29 +46,29 @@ def _ranks(opcode: str) -> dict[str, int]:
 
 
 def ordered(opcode: str, names: Iterable[str]) -> list[str]:
-    """The names of an instruction's attributes as XLA orders them."""
+    """The names of an instruction's attributes in XLA's order."""
     ranks = _ranks(opcode)
     return sorted(names, key=lambda name: ranks.get(name, _UNKNOWN))
 
 
 def ordered_header(names: Iterable[str]) -> list[str]:
-    """The names of a module's attributes as XLA orders them."""
+    """The names of a module's attributes in XLA's order."""
     return sorted(names, key=lambda name: _HEADER_RANK.get(name, len(HEADER_ORDER)))
 
 
 _INTERVAL = 5
-"""After how many items XLA notes the number of the next (HloPrintOptions::print_operand_index_annotation_interval)."""
+"""XLA annotates every n-th item of a list with its index (HloPrintOptions::print_operand_index_annotation_interval)."""
 
 
 def listed(items: list[str], is_noted: bool) -> str:
-    """Items with commas between them and, where notes are wanted, XLA's `/*index=5*/` before every fifth."""
+    """Join items with commas; where `is_noted`, with XLA's `/*index=5*/` before every fifth item."""
     if is_noted and len(items) > _INTERVAL:
         items = [f"/*index={n}*/{item}" if n and n % _INTERVAL == 0 else item for n, item in enumerate(items)]
     return ", ".join(items)
 
 
 class ShapeTexts(dict[Shape, str]):
-    """The texts of shapes, with notes on the numbers of elements in long tuples."""
+    """The text of each shape, with index annotations in long tuples."""
 
     def __missing__(self, shape: Shape) -> str:
         text = str(shape) if shape.elements is None else f"({listed([self[e] for e in shape.elements], True)})"
@@ -77,7 +78,7 @@ class ShapeTexts(dict[Shape, str]):
 
 @dataclass(frozen=True)
 class PrintOptions:
-    """What a style shows."""
+    """What a print style shows."""
 
     percent: bool = True
     signature: bool = True
@@ -108,7 +109,7 @@ _TYPED_OPERAND = re.compile(r"= .*?\(\s*\(*[a-z][a-z0-9]*\[")
 
 
 def print_module(module: Module, style: str = "canonical") -> str:
-    """The HLO text of a module, which XLA's parser reads back as the same module. Raises UsageError for an unknown style."""
+    """The HLO text of a module, which XLA's parser reads back. Raises UsageError for an unknown style."""
     if style not in STYLES:
         close = nearest(style, STYLES)
         raise UsageError(f"there is no print style {style!r}", hint=f"did you mean {close}?" if close else None)
@@ -126,7 +127,7 @@ def print_module(module: Module, style: str = "canonical") -> str:
 
 
 def print_instruction(instruction: Instruction, options: PrintOptions | None = None) -> str:
-    """One instruction, without ROOT and indentation."""
+    """The text of one instruction, without ROOT and indentation."""
     options = options or PrintOptions()
     sign = "%" if options.percent else ""
     if instruction.literal is not None:
@@ -183,7 +184,7 @@ def _computation(computation: Computation, options: PrintOptions, is_entry: bool
 
 
 def _conventions(module: Module) -> PrintOptions:
-    """How the text that was read writes names, heads and operands."""
+    """The print options that match the text that was read: its names, computation heads and operands."""
     if module.source is None:
         return PrintOptions()
     text = module.source.text

@@ -1,11 +1,10 @@
-"""Text to module.
+"""Text to module, in one pass.
 
-One pass over the text. Each step matches one flat rule of the grammar (a header, a computation's head, an instruction's head, an attribute) at the current
-place; where none fits, the LALR parser says what was expected there. Pieces that repeat (shapes, attributes) are read once per spelling;
-literals and attribute values are not decoded at all until somebody asks.
-
-Where more than one error is asked for, reading goes on at the next computation after a fault, and what follows from a fault (a call of a computation that
-was not read, a shape inferred from it) is passed over.
+Each step matches one flat rule of the grammar (module header, computation head, instruction head, attribute) at the
+current position. Where none fits, the LALR parser says what was expected. Repeated pieces (shapes, attributes) are read
+once per spelling; literals and attribute values are decoded on first use.
+With `max_errors` above 1, reading resumes at the next computation after a fault. Consequences of a fault (a call of an
+unread computation, a shape inferred from it) are not reported.
 Source: xla/hlo/parser/hlo_parser.cc, ParseHloModule and down; grammars/hlo.lark.
 """
 
@@ -31,7 +30,7 @@ _NO_SHAPE = Shape(None, elements=())
 
 
 class _Patterns:
-    """The expressions that reading uses, all derived from the grammar."""
+    """The regular expressions of the reader, derived from the grammar."""
 
     def __init__(self, depth: int) -> None:
         known = grammar(depth)
@@ -59,7 +58,7 @@ def _patterns(depth: int) -> _Patterns:
 
 @dataclass(slots=True)
 class Scope:
-    """The names of a computation that is being read."""
+    """A computation being read, and the names defined in it so far."""
 
     computation: Computation
     names: dict[str, Instruction] = field(default_factory=dict)
@@ -83,27 +82,28 @@ class Reader:
         self.inline_count = 0
         self.result = Module("", source=source)
         self.given = {spec.opcode: spec.given for spec in table() if spec.given is not None}
-        """By opcode, the shapes that XLA takes from the operands, whatever the text says (HloInstruction::CreateSend, CreateRecvDone, ...)."""
+        """By opcode, how XLA derives the shape from the operands, whatever the text says (HloInstruction::CreateSend,
+        ...)."""
 
-    # ---- places and faults
+    # ---- positions and faults
 
     def fail(self, message: str, start: int, end: int | None = None, hint: str | None = None) -> NoReturn:
         raise ParseError(message, span=Span(self.source, start, start + 1 if end is None else end), hint=hint)
 
     def unexpected(self, rule: str, position: int, end: int | None = None) -> NoReturn:
-        """Have the LALR parser say what it expected at a place where the rule does not fit."""
+        """Raise the LALR parser's error about what it expected at a position where `rule` does not match."""
         rest = self.text[position:end]
         grammar(self.depth).parse(rule, rest, self.source, position)
         self.fail(f"unexpected {rest[:20].strip()!r}" if rest.strip() else "unexpected end of the text", position)
 
     def skip(self, position: int) -> int:
-        found = self.patterns.space.match(self.text, position)
-        return position if found is None else found.end()
+        gap = self.patterns.space.match(self.text, position)
+        return position if gap is None else gap.end()
 
     # ---- the module
 
     def module(self) -> Module:
-        """Read the text. Raises ParseError."""
+        """Read the module. Raises ParseError."""
         position = self.skip(0)
         header = self.patterns.header.match(self.text, position)
         try:
@@ -135,7 +135,7 @@ class Reader:
         return self.result
 
     def header(self, found: re.Match[str]) -> int:
-        """Read what follows the module's name. Returns where the text goes on."""
+        """Read the rest of the header after the module's name. Returns the position after it."""
         self.result.name = found["NAME"].removeprefix("%")
         position = self.attributes(found.end(), len(self.text), self.result.attributes, None)[0]
         tables = self.patterns.tables.match(self.text, position)
@@ -145,29 +145,31 @@ class Reader:
         return position
 
     def signature_first(self, position: int) -> bool:
-        """Whether a text without a header starts with a computation that has a signature but no ENTRY: XLA takes that for an instruction."""
+        """Whether a text without a header starts with a computation with signature but no ENTRY: XLA reads an
+        instruction there."""
         head = self.patterns.head.match(self.text, position)
         return head is not None and head["ENTRY"] is None and head["SIGNATURE"] is not None
 
     def computation(self, position: int, entry: Computation | None, has_header: bool) -> tuple[Computation, bool, int]:
-        """Read a computation: what was read, whether it is the entry, and where the text goes on."""
+        """Read a computation. Returns it, whether it is the entry, and the position after it."""
         head = self.patterns.head.match(self.text, position)
         if head is None:
             self.fail_computation(position, has_header)
-        made = self.new_computation(head["NAME"], head.start("NAME"))
+        computation = self.new_computation(head["NAME"], head.start("NAME"))
         is_entry = head["ENTRY"] is not None
         if is_entry and entry is not None:
-            self.fail(f"a module has one ENTRY; {entry.name} is one already", head.start(), head.end("NAME"))
-        position = self.body(made, head.end(), len(self.text))
-        self.add_computation(made)
+            self.fail(f"a module has one ENTRY, and {entry.name} is one", head.start(), head.end("NAME"))
+        position = self.body(computation, head.end(), len(self.text))
+        self.add_computation(computation)
         if head["SIGNATURE"] is not None:
-            self.check_signature(made, head)
-        return made, is_entry, self.attributes(position, len(self.text), made.attributes, None)[0]
+            self.check_signature(computation, head)
+        return computation, is_entry, self.attributes(position, len(self.text), computation.attributes, None)[0]
 
-    # ---- going on after a fault
+    # ---- resuming after a fault
 
     def recover(self, error: ParseError, start: int) -> int:
-        """Keep an error and find the next computation after it. Raises ParseError when there are as many errors as were asked for."""
+        """Record an error and return the position of the next computation. Raises ParseError at the `max_errors`-th
+        error."""
         self.errors.append(error)
         if len(self.errors) >= self.max_errors or error.code == TOO_DEEP:
             raise self.all_errors()
@@ -178,13 +180,13 @@ class Reader:
             name = head["NAME"].removeprefix("%")
             self.computations.setdefault(name, Computation(name))
         for line in _LINE.finditer(self.text, max(after, start + 1, error.span.start if error.span else 0)):
-            found = self.patterns.head.match(self.text, line.end())
-            if found is not None:
-                return found.start()
+            following = self.patterns.head.match(self.text, line.end())
+            if following is not None:
+                return following.start()
         return len(self.text)
 
     def all_errors(self) -> ParseError:
-        """The first of the errors, with the others in it."""
+        """The first error, with the others in it."""
         first, *others = self.errors
         first.others = tuple(others)
         return first
@@ -205,12 +207,12 @@ class Reader:
         return Computation(name, offset=position)
 
     def add_computation(self, computation: Computation) -> None:
-        """Make a computation known, once it is read: those in its braces have come before it by then."""
+        """Register a computation once it is read. Computations written inside it in braces are registered before it."""
         edit.add_computation(self.result, computation)
         self.computations[computation.name] = computation
 
     def body(self, computation: Computation, position: int, end: int) -> int:
-        """Read the instructions and the closing brace of a computation. Returns where the text goes on."""
+        """Read the instructions and the closing brace of a computation. Returns the position after them."""
         scope = Scope(computation)
         position = self.instructions(scope, position, end)
         if position >= end or self.text[position] != "}":
@@ -224,13 +226,14 @@ class Reader:
     def check_signature(self, computation: Computation, head: re.Match[str]) -> None:
         signature, start = head["SIGNATURE"], head.start("SIGNATURE")
         arrow = signature.rindex("->") + 2
-        found = self.patterns.space.match(signature, arrow)
-        arrow = arrow if found is None else found.end()
+        gap = self.patterns.space.match(signature, arrow)
+        arrow = arrow if gap is None else gap.end()
         declared = self.shape(signature[arrow:], start + arrow)
         root = computation.root
         if root.shape is not _NO_SHAPE and not compatible(declared, root.shape):
             self.fail(
-                f"computation {computation.name} is declared to give {declared}, its root {root.name} is {root.shape}",
+                f"computation {computation.name} is declared to return {declared}, but its root {root.name} "
+                f"is {root.shape}",
                 start + arrow,
                 head.end("SIGNATURE"),
             )
@@ -238,7 +241,7 @@ class Reader:
     # ---- instructions
 
     def instructions(self, scope: Scope, position: int, end: int, once: bool = False) -> int:
-        """Read instructions, or only one, as long as they come. Returns where the text goes on."""
+        """Read instructions, or one where `once`. Returns the position after them."""
         text, names, computation = self.text, scope.names, scope.computation
         match = self.patterns.instruction.match
         shapes, held = self.shapes, computation._instructions
@@ -273,7 +276,7 @@ class Reader:
             attributes: dict[str, Attribute | Called] = {}
             position = found.end()
             finish = found.end(5)
-            made = Instruction(
+            instruction = Instruction(
                 name,
                 opcode,
                 shape,
@@ -284,17 +287,17 @@ class Reader:
                 offset=start,
             )
             if position < end and text[position] == ",":
-                position, finish = self.attributes(position, end, attributes, scope, made)
-            made.end = finish
+                position, finish = self.attributes(position, end, attributes, scope, instruction)
+            instruction.end = finish
             if shape_text is None or opcode in self.given:
-                made.shape = self.implied_shape(made, shape_text, found.start(4), found.end(4))
-            names[written] = names[name] = made
-            made.parent = computation
-            held[made] = None
+                instruction.shape = self.implied_shape(instruction, shape_text, found.start(4), found.end(4))
+            names[written] = names[name] = instruction
+            instruction.parent = computation
+            held[instruction] = None
             if root is not None:
                 if scope.root is not None:
                     self.fail(f"computation {computation.name} has two ROOTs", start, found.end(2))
-                scope.root = made
+                scope.root = instruction
             if once:
                 break
         return position
@@ -314,28 +317,31 @@ class Reader:
         return int(digits)
 
     def shape(self, text: str, position: int) -> Shape:
-        """A shape whose text is at a position, for reading and for placing the fault in it."""
+        """The shape spelled by `text`, which is at `position`; a ParseError gets its position from there."""
         known = self.shapes.get(text)
         return read_shape(text, self.source, position) if known is None else known
 
     def implied_shape(self, instruction: Instruction, written: str | None, start: int, end: int) -> Shape:
-        """The shape that the operands give, where the text leaves it out or does not count; else the one that is written. The opcode stands between the places."""
-        given = self.given.get(instruction.opcode)
+        """The shape that the operands imply, where the text omits it or XLA ignores it; otherwise the written one.
+
+        `start` and `end` are the position of the opcode.
+        """
+        derive = self.given.get(instruction.opcode)
         if written is not None:
-            return instruction.shape if given is None else given(instruction)
+            return instruction.shape if derive is None else derive(instruction)
         try:
             return inferred_shape(instruction)
         except ValueError as error:
             if any(o.shape is _NO_SHAPE for o in instruction.operands) or any(
                 c._root is None for c in instruction.called()
             ):
-                return _NO_SHAPE  # follows from a fault that is known
+                return _NO_SHAPE  # a consequence of a fault that is reported already
             self.fail(str(error), start, end)
 
     # ---- operands
 
     def operands(self, scope: Scope, start: int, end: int) -> list[Instruction]:
-        """The operands between the parentheses at `start` and `end`, read one by one: types, comments, nested instructions."""
+        """The operands in the parentheses at `start` and `end`, one by one: types, comments, nested instructions."""
         text, patterns, names = self.text, self.patterns, scope.names
         result: list[Instruction] = []
         position, last = self.skip(start + 1), end - 1
@@ -369,7 +375,7 @@ class Reader:
         return result
 
     def fail_operands(self, start: int, end: int) -> NoReturn:
-        """Have the LALR parser say what it expected in a list of operands, the first of which starts here and is malformed."""
+        """Raise the LALR parser's error for a malformed list of operands that starts at `start`."""
         try:
             grammar(self.depth).parse("operands", f"({self.text[start:end]}", self.source, start - 1)
         except ParseError as error:
@@ -379,27 +385,28 @@ class Reader:
         self.fail("expected ')' or ','", start, end)
 
     def missing_operand(self, scope: Scope, name: str, found: re.Match[str]) -> Instruction:
-        """The operand for a name that is not defined; `found` is it with the type that is given for it. Raises ParseError."""
+        """The operand for an undefined name; `found` matches the name and its type. Raises ParseError (except in
+        subclasses)."""
         self.fail_operand(scope, name, found.start(2), found.end(2))
 
     def nameless_operand(self, scope: Scope, shape: Shape, position: int) -> Iterable[Instruction]:
-        """The operand for a type without a name; XLA passes over those."""
+        """The operands that a type without a name gives: none, as in XLA."""
         return ()
 
     def before_nested(self, scope: Scope, found: re.Match[str]) -> None:
-        """Called before an instruction in the place of an operand is read."""
+        """Hook: called before an instruction in operand position is read."""
 
     def fail_operand(self, scope: Scope, name: str, start: int, end: int) -> NoReturn:
         close = nearest(name, [n for n in scope.names if n[0] != "%"])
         self.fail(
-            f"{name} is not defined before this place in computation {scope.computation.name}",
+            f"{name} is not defined before its use in computation {scope.computation.name}",
             start,
             end,
             f"did you mean {close}?" if close else None,
         )
 
     def nested(self, scope: Scope, found: re.Match[str], wish: str = "") -> Instruction:
-        """An instruction written in the place of an operand; as in XLA it is named after its opcode unless a name is given."""
+        """Read an instruction in operand position. As in XLA, it is named after its opcode unless it has a name."""
         shape_text, opcode, inner = found.groups()
         if inner[-1] != ")":
             self.fail(f"expected ')' or ',', found {inner[-1]!r}", found.end(3) - 1)
@@ -415,7 +422,7 @@ class Reader:
             name = f"{wish}.{self.anonymous[wish]}"
         if literal is not None:
             literal.origin = name
-        made = Instruction(
+        instruction = Instruction(
             name,
             opcode,
             shape,
@@ -425,9 +432,9 @@ class Reader:
             offset=found.start(),
             end=found.end(3),
         )
-        made.shape = self.implied_shape(made, shape_text, found.start(2), found.end(2))
-        scope.names[name] = made
-        return edit.append(scope.computation, made)
+        instruction.shape = self.implied_shape(instruction, shape_text, found.start(2), found.end(2))
+        scope.names[name] = instruction
+        return edit.append(scope.computation, instruction)
 
     # ---- attributes
 
@@ -439,7 +446,7 @@ class Reader:
         scope: Scope | None,
         owner: Instruction | None = None,
     ) -> tuple[int, int]:
-        """Read `, name=value` as often as it comes. Returns where the text goes on and where the last value ends."""
+        """Read all `, name=value` pairs. Returns the position after them and the end of the last value."""
         text, match, pieces = self.text, self.patterns.attribute.match, self.pieces
         finish = position
         while (found := match(text, position, end)) is not None:
@@ -450,7 +457,8 @@ class Reader:
             if entry is not None:
                 name = entry[0]
                 if name == "device_ids" and isinstance(groups := into.get("replica_groups"), Attribute):
-                    # the order of a mesh's devices, no attribute of its own: mesh['x'=2,'y'=2], device_ids=([2,2]T(1,0)) {'x'}
+                    # a mesh's device order, not an attribute of its own: mesh['x'=2,'y'=2], device_ids=([2,2]T(1,0))
+                    # {'x'}
                     into["replica_groups"] = Attribute(f"{groups.text}, {found[1]}", decoder("replica_groups"))
                     continue
                 if name in into:
@@ -461,7 +469,7 @@ class Reader:
     def attribute(
         self, found: re.Match[str], scope: Scope | None, owner: Instruction | None
     ) -> tuple[str, Attribute | Called] | None:
-        """An attribute of a spelling that was not met before; None for control predecessors, which are no attribute."""
+        """Read an attribute whose spelling is new. None for control predecessors, which are not an attribute."""
         piece = found[1]
         name, _, value = piece.partition("=")
         begin = self.skip(found.start(1) + len(name) + 1)
@@ -498,27 +506,27 @@ class Reader:
         return result
 
     def called(self, value: str, start: int, end: int) -> Computation:
-        """The computation that is named, or written out in braces, between two places."""
+        """The computation that `value` names or spells in braces."""
         if value[0] == "{":
-            made = Computation("_", offset=start)
-            if self.body(made, self.skip(start + 1), end) < end:
+            computation = Computation("_", offset=start)
+            if self.body(computation, self.skip(start + 1), end) < end:
                 self.unexpected("inline_computation", start, end)
-            while made.name in self.computations:
+            while computation.name in self.computations:
                 self.inline_count += 1
-                made.name = f"_.{self.inline_count}"
-            self.add_computation(made)
-            return made
+                computation.name = f"_.{self.inline_count}"
+            self.add_computation(computation)
+            return computation
         if self.patterns.name.fullmatch(value) is None:
             self.fail(f"expected the name of a computation, found {value[:40]!r}", start, end)
         name = value.removeprefix("%")
-        found = self.computations.get(name)
-        if found is None and self.errors:
-            return Computation(name)  # perhaps the one that could not be read
-        if found is None:
+        callee = self.computations.get(name)
+        if callee is None and self.errors:
+            return Computation(name)  # possibly the one that could not be read
+        if callee is None:
             close = nearest(name, self.computations)
             hint = f"did you mean {close}?" if close else None
-            self.fail(f"computation {name} is not defined before this place", start, end, hint)
-        return found
+            self.fail(f"computation {name} is not defined before its use", start, end, hint)
+        return callee
 
     def called_list(self, value: str, position: int) -> Called:
         if value[0] != "{":
@@ -527,7 +535,7 @@ class Reader:
         return Called(*result, is_list=True)
 
     def listed_names(self, value: str, position: int) -> list[tuple[str, int]]:
-        """The names, or computations in braces, of a list such as `{%f, %g}`, each with its place."""
+        """The names (or computations in braces) of a list such as `{%f, %g}`, each with its position."""
         if self.patterns.names.fullmatch(value) is not None:
             return [(found[0], position + found.start()) for found in self.patterns.name.finditer(value)]
         if len(value) > EXPLAINED and "{" not in value[1:]:
@@ -543,35 +551,40 @@ _OPENING = re.compile(r"[(\[{]")
 _LINE = re.compile(r"^[ \t]*+(?=[%A-Za-z_])", re.MULTILINE)
 
 _RAW = frozenset({"backend_config", "frontend_attributes"})
-"""Attributes whose braces XLA counts without looking at anything else in them."""
+"""Attributes whose values XLA scans for matching braces only."""
 
 
 def _nesting_fault(value: str) -> tuple[str, int] | None:
-    """A bracket in an attribute's value that is closed by one of another kind, and where."""
-    found = None if value[0] in "\"'" else _OPENING.search(value)
-    return None if found is None else bracket_fault(value, found.start())
+    """The message and offset of a mismatched bracket in an attribute's value; None when brackets match."""
+    opening = None if value[0] in "\"'" else _OPENING.search(value)
+    return None if opening is None else bracket_fault(value, opening.start())
 
 
 def _foreign(text: str) -> str | None:
-    """What a text that is not HLO at all may be instead, for a hint."""
+    """A hint for a text that is not HLO at all: what it may be instead."""
     head = text[:2000]
     if "\0" in head or "\ufffd" in head:
         return "this is a binary file; hlo-opt reads HLO text"
     if "stablehlo" in head or "func.func" in head or head.lstrip().startswith(("module @", "#loc", "#map")):
         return "this looks like StableHLO; for HLO text call jax.jit(f).lower(...).as_text('hlo')"
     if _BESIDE.match(head):
-        return "XLA writes this beside a module; the module is in NAME.before_optimizations.txt and NAME.*after_optimizations.txt"
+        return (
+            "XLA writes this file beside a module; the module is in NAME.before_optimizations.txt "
+            "and "
+            "NAME.*after_optimizations.txt"
+        )
     return None
 
 
 _BESIDE = re.compile(
-    r"\s*(?:BufferAssignment:|HloLiveRange|Memory Space:|Total bytes used|; ModuleID|source_filename|xla_\w+:|//\n// Generated by LLVM)"
+    r"\s*(?:BufferAssignment:|HloLiveRange|Memory Space:|Total bytes used|; "
+    r"ModuleID|source_filename|xla_\w+:|//\n// Generated by LLVM)"
 )
-"""How the other files begin that XLA writes with --xla_dump_to: buffers, live ranges, memory, LLVM, options, PTX."""
+"""How the other files of --xla_dump_to begin: buffer assignment, live ranges, memory, LLVM, options, PTX."""
 
 
 def _second(text: str, position: int) -> str | None:
-    """The hint for a text that goes on with another module."""
+    """The hint for a text that continues with another module."""
     if re.match(r"HloModule\b", text[position : position + 10]) is None:
         return None
-    return "one text is one module; divide several by lines of `// -----` and say --split-input-file"
+    return "a text is one module; separate several by lines of `// -----` and pass --split-input-file"

@@ -1,8 +1,9 @@
-"""What XLA asks of an instruction beyond shapes and the forms of its attributes: what goes together, and which devices a collective names, against how many there are and how its
-result is sized.
+"""XLA's requirements on an instruction beyond shapes and attribute forms.
 
-Source: xla/hlo/parser/hlo_parser.cc, CreateInstruction; xla/service/hlo_verifier.cc (CheckReplicaGroups, GetSubgroupSize, CheckCommonAllGatherInvariants, HandleReduceScatter,
-HandleAllToAll, CheckDuplicatedSourceOrTarget).
+Which attributes go together; which devices a collective may name, given their number; how its result is sized.
+
+Source: xla/hlo/parser/hlo_parser.cc, CreateInstruction; xla/service/hlo_verifier.cc (CheckReplicaGroups,
+GetSubgroupSize, CheckCommonAllGatherInvariants, HandleReduceScatter, HandleAllToAll, CheckDuplicatedSourceOrTarget).
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from hlo_opt.text.asynchronous import link
 from hlo_opt.text.shapes import read_shapes
 
 Fault = tuple[str, str]
-"""A message, and the attribute that it is about (or nothing)."""
+"""A message, and the attribute at fault, or ""."""
 
 
 def instruction_fault(instruction: Instruction) -> Fault | None:
-    """What breaks a rule of the instruction's opcode; None when nothing does. Attributes have their forms by then."""
+    """The first broken rule of the instruction's opcode; None when there is none. Attribute forms are already
+    checked."""
     if "parameter_replication" in instruction.attributes:
         fault = _replication(instruction)
         if fault is not None:
@@ -46,14 +48,14 @@ def instruction_fault(instruction: Instruction) -> Fault | None:
 def _replication(instruction: Instruction) -> Fault | None:
     name = "parameter_replication"
     if instruction.parameter_number is None:
-        return f"only a parameter has {name}", name
-    given = len(re.findall("true|false", instruction.attributes[name].text))
+        return f"only a parameter can have {name}", name
+    values = len(re.findall("true|false", instruction.attributes[name].text))
     leaves = sum(1 for _ in instruction.shape.leaves())
-    return None if given == leaves else (f"{name} has {given} values for {leaves} arrays", name)
+    return None if values == leaves else (f"{name} has {values} values for {leaves} arrays", name)
 
 
 def _collective(instruction: Instruction, takes: Mapping[str, bool]) -> Fault | None:
-    """What each attribute that the opcode takes asks for."""
+    """Check the attributes of a collective against each other and against the operands."""
     by_device = "use_global_device_ids"  # GetCollectiveOpGroupMode (xla/hlo/ir/collective_op_group_mode.cc)
     if (
         by_device in takes
@@ -67,15 +69,11 @@ def _collective(instruction: Instruction, takes: Mapping[str, bool]) -> Fault | 
     if "slice_sizes" not in takes:
         return _channel(instruction)
     is_fit = "slice_sizes" not in instruction.attributes or len(instruction.operands) == 4
-    return (
-        None
-        if is_fit
-        else (f"with slice_sizes it takes 4 operands, but has {len(instruction.operands)}", "slice_sizes")
-    )
+    return None if is_fit else (f"{len(instruction.operands)} operands, but slice_sizes needs 4", "slice_sizes")
 
 
 def _conditional(instruction: Instruction) -> Fault | None:
-    """A truth value chooses between two computations, a number among a list."""
+    """A predicate selects one of two computations, an integer one of a list."""
     index = instruction.operands[0].shape.element_type if instruction.operands else None
     names = (
         ("branch_computations",) if index is None or index.name != "pred" else ("true_computation", "false_computation")
@@ -102,20 +100,21 @@ def _operand_layouts(instruction: Instruction) -> Fault | None:
 
 
 def _channel(instruction: Instruction) -> Fault | None:
-    """A done goes with the channel of what it waits for."""
+    """A send-done or recv-done has the channel of its send or recv."""
     before = instruction.operands[0] if instruction.operands else None
     if before is None or before.opcode not in ("send", "recv"):
         return None
     ours, theirs = instruction.value("channel_id", -1), before.value("channel_id", -1)
-    return None if ours == theirs else (f"its channel_id is not that of {before.name}", "channel_id")
+    return None if ours == theirs else (f"its channel_id differs from that of {before.name}", "channel_id")
 
 
 _UNEVEN = frozenset({"all-reduce", "all-reduce-start", "collective-broadcast"})
-"""Where groups may differ in size."""
+"""Collectives whose replica groups may differ in size."""
 
 
 def group_fault(instruction: Instruction, replicas: int, partitions: int) -> Fault | None:
-    """What is wrong with the devices that a collective names, in a module for so many replicas and partitions; None when nothing is."""
+    """The first fault of a collective's devices, in a module of `replicas` and `partitions`; None when there is
+    none."""
     spec, name = find(instruction.opcode), "replica_groups"
     if spec is None or spec.kind is not OpKind.COLLECTIVE:
         return None
@@ -124,25 +123,25 @@ def group_fault(instruction: Instruction, replicas: int, partitions: int) -> Fau
     if name not in spec.attributes:
         return None
     written = instruction.attributes.get(name)
-    found = [] if written is None else groups(written.text)
-    if not any(found):
+    device_groups = [] if written is None else groups(written.text)
+    if not any(device_groups):
         return None
-    members = sorted(member for group in found for member in group)
-    if not all(found):
+    members = sorted(member for group in device_groups for member in group)
+    if not all(device_groups):
         return "a replica group is empty", name
     if members != list(range(len(members))):
         return f"replica_groups name {_strange(members)}", name
-    if instruction.opcode not in _UNEVEN and len({len(group) for group in found}) > 1:
+    if instruction.opcode not in _UNEVEN and len({len(group) for group in device_groups}) > 1:
         return "replica groups differ in size", name
     kind = counted_by(instruction)
     count = {"replicas": replicas, "partitions": partitions, "devices": replicas * partitions}[kind]
     if count not in (1, len(members)):
         return f"replica_groups name {len(members)} of {count} {kind}", name
-    return _sizes(instruction, len(found[0]), partitions)
+    return _sizes(instruction, len(device_groups[0]), partitions)
 
 
 def _strange(members: Iterable[int]) -> str:
-    """The first of the sorted members that is twice there, or the first number that is missing."""
+    """The first duplicate of the sorted members, or the first missing number."""
     for expected, member in enumerate(members):
         if member != expected:
             return f"{member} twice" if member < expected else f"{member}, but not {expected}"
@@ -150,7 +149,7 @@ def _strange(members: Iterable[int]) -> str:
 
 
 def _sizes(instruction: Instruction, members: int, partitions: int) -> Fault | None:
-    """The result has as many shards as a group has members."""
+    """Check that the result has as many shards as a group has members."""
     opcode = instruction.opcode
     if opcode == "all-to-all" and "dimensions" not in instruction.attributes:
         count = len(instruction.operands)
@@ -172,12 +171,12 @@ def _sizes(instruction: Instruction, members: int, partitions: int) -> Fault | N
 
 
 def _pairs(instruction: Instruction) -> Fault | None:
-    """A device sends to one device and receives from one, unless several arrays are moved in place."""
+    """Each device sends and receives at most once, unless `slice_sizes` moves several slices in place."""
     if len(instruction.operands) == 4 or "source_target_pairs" not in instruction.attributes:
         return None
     pairs = source_target_pairs(instruction)
     for what, numbers in (("source", [s for s, _ in pairs]), ("target", [t for _, t in pairs])):
         twice = sorted(n for n in set(numbers) if numbers.count(n) > 1)
         if twice:
-            return f"{what} {twice[0]} stands in two pairs", "source_target_pairs"
+            return f"{what} {twice[0]} is in two pairs", "source_target_pairs"
     return None

@@ -16,14 +16,15 @@ from hlo_opt.text.grammar import EXPLAINED, grammar
 
 @functools.cache
 def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
-    """An array shape in its parts; the tokens of a tuple shape; what stands between tokens."""
+    """Regular expressions: an array shape in its parts; the tokens of a tuple shape; the gaps between tokens."""
     known = grammar()
     tokens = re.compile(f"({known.terminal('ARRAY').pattern})|(b?)[(]|([),])")
     return known.flat("array"), tokens, known.space()
 
 
 class ShapeTable(dict[str, Shape]):
-    """Shapes by their text, each read once: `table[text]`. Raises ParseError without a place; `read_shape` gives the place."""
+    """A cache of shapes by text: `table[text]`. Raises ParseError without a position; `read_shape` gives the
+    position."""
 
     def __missing__(self, text: str) -> Shape:
         shape = self[text] = read_shape(text)
@@ -31,7 +32,7 @@ class ShapeTable(dict[str, Shape]):
 
 
 def read_shape(text: str, source: Source | None = None, offset: int = 0) -> Shape:
-    """The shape that a text spells. Raises ParseError; with a place where the source and the text's offset in it are given."""
+    """Parse a shape. Raises ParseError, with a position where `source` and the text's `offset` in it are given."""
     array = _patterns()[0].fullmatch(text)
     if array is not None:
         return _array(array, source, offset)
@@ -44,18 +45,18 @@ def read_shape(text: str, source: Source | None = None, offset: int = 0) -> Shap
 
 
 def read_shapes(text: str) -> tuple[Shape, ...]:
-    """The shapes of a list such as `{f32[2]{0}, s32[]}`. Raises ParseError."""
+    """Parse a list such as `{f32[2]{0}, s32[]}`. Raises ParseError."""
     if not (text.startswith("{") and text.endswith("}")):
         raise ParseError(f"expected shapes in braces, found {text[:40]!r}")
     return read_shape(f"({text[1:-1]})").elements or ()
 
 
 def read_entry_layout(text: str) -> tuple[tuple[Shape, ...], Shape]:
-    """Parameters and result of `{(f32[2]{0}, s32[])->f32[2]{0}}`. Raises ParseError."""
-    found = re.fullmatch(r"\{(\(.*?),?\)->(.*)\}", _without_space(text))
-    if found is None:
+    """Parse `{(f32[2]{0}, s32[])->f32[2]{0}}` into parameters and result. Raises ParseError."""
+    match = re.fullmatch(r"\{(\(.*?),?\)->(.*)\}", _without_space(text))
+    if match is None:
         raise ParseError(f"expected {{(parameters)->result}}, found {text[:40]!r}")
-    return read_shape(found[1] + ")").elements or (), read_shape(found[2])
+    return read_shape(match[1] + ")").elements or (), read_shape(match[2])
 
 
 def _span(source: Source | None, offset: int, length: int) -> Span | None:
@@ -84,7 +85,7 @@ def _array(found: re.Match[str], source: Source | None, offset: int) -> Shape:
             dimensions = tuple(map(int, sizes))
         if max(dimensions) > _LARGEST:
             span = _span(source, offset + found.start(2), len(dimensions_text))
-            raise ParseError(f"{max(dimensions)} is more than a dimension can have", span=span)
+            raise ParseError(f"dimension size {max(dimensions)} is too large", span=span)
     layout = None
     if layout_text is not None:
         layout = _layout(_without_space(layout_text))
@@ -112,7 +113,7 @@ def _layout(text: str) -> Layout:
 
 
 def _tuple(text: str, source: Source | None, offset: int) -> Shape | None:
-    """A tuple (or buffer) shape, or None where the LALR parser should say what is wrong."""
+    """Parse a tuple or buffer shape; None where it is malformed, for the LALR parser to explain."""
     _, tokens, space = _patterns()
     arrays = _patterns()[0]
     open_tuples: list[tuple[str, list[Shape]]] = []
@@ -125,10 +126,10 @@ def _tuple(text: str, source: Source | None, offset: int) -> Shape | None:
             return None
         array, buffer, mark = token.groups()
         if array is not None:
-            found = arrays.fullmatch(array)
-            if done is not None or found is None:
+            match = arrays.fullmatch(array)
+            if done is not None or match is None:
                 return None
-            done = _array(found, source, offset + position)
+            done = _array(match, source, offset + position)
         elif mark is None:
             if done is not None:
                 return None

@@ -1,6 +1,6 @@
-"""One instruction without a module around it: `f32[2] negate(f32[2] x)`.
+"""A text that is one instruction without a module: `f32[2] negate(f32[2] x)`.
 
-XLA reads it as a module with one computation. Operands that are given by their types become parameters.
+XLA reads it as a module with one computation. Operands written with a type become parameters.
 Source: xla/hlo/parser/hlo_parser.cc, ParseSingleInstruction, ParseOperands.
 """
 
@@ -17,11 +17,10 @@ START = re.compile(r"(?:ROOT\s+)?%?[A-Za-z_][A-Za-z0-9_.-]*+\s*=\s|[a-z][a-z0-9]
 
 
 class SingleReader(Reader):
-    """Reads one instruction without a module around it, such as `f32[2] negate(f32[2] x)`, into a module with one computation. Operands that are given by their types become
-    parameters. Source: xla/hlo/parser/hlo_parser.cc, ParseSingleInstruction, ParseOperands."""
+    """Reads one instruction without a module into a module with one computation (see the file's docstring)."""
 
     def module(self) -> Module:
-        """Read the text. Raises ParseError."""
+        """Read the instruction into a module. Raises ParseError."""
         self.result.name = "_"
         self.result.attributes["is_scheduled"] = Attribute("true", decoder("is_scheduled"))
         position, end = self.skip(0), len(self.text)
@@ -51,22 +50,22 @@ class SingleReader(Reader):
         return self.result
 
     def missing_operand(self, scope: Scope, name: str, found: re.Match[str]) -> Instruction:
-        """A parameter, where a type is given."""
+        """A new parameter, where the operand has a type."""
         if found[1] is None or scope is not self.scope:
             return super().missing_operand(scope, name, found)
         return self._parameter(self.shape(found[1], found.start(1)), found.start(), name)
 
     def nameless_operand(self, scope: Scope, shape: Shape, position: int) -> Iterable[Instruction]:
-        """A parameter."""
+        """A new parameter for a type without a name."""
         return (self._parameter(shape, position, f"_{self.created}"),) if scope is self.scope else ()
 
     def before_nested(self, scope: Scope, found: re.Match[str]) -> None:
-        """XLA tries a named operand first; the parameter that it makes for the name, which is the opcode, stays."""
+        """XLA first reads the opcode as a named operand, and keeps the parameter that it makes for it."""
         if scope is self.scope and found[1] is not None and found[2] not in scope.names:
             self._parameter(self.shape(found[1], found.start(1)), found.start(), found[2])
 
     def _parameter(self, shape: Shape, offset: int, name: str) -> Instruction:
-        made = Instruction(name, "parameter", shape, parameter_number=self.created, offset=offset)
+        parameter = Instruction(name, "parameter", shape, parameter_number=self.created, offset=offset)
         self.created += 1
-        self.scope.names[name] = made
-        return edit.append(self.scope.computation, made)
+        self.scope.names[name] = parameter
+        return edit.append(self.scope.computation, parameter)

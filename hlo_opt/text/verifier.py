@@ -1,4 +1,4 @@
-"""Is the module well formed? Names, order, parameters, attributes and shapes against the op table.
+"""Whether a module is well formed: names, order, parameters, attributes and shapes, checked against the op table.
 
 Source: xla/service/hlo_verifier.cc and the checks that xla/hlo/parser/hlo_parser.cc makes while it builds instructions.
 """
@@ -27,11 +27,11 @@ _COMPUTATION_ATTRIBUTES = ("execution_thread",)
 
 
 class _EnoughError(Exception):
-    """As many faults are found as were asked for."""
+    """Raised to stop once `max_errors` faults are collected."""
 
 
 class Verifier:
-    """One check of a module: `run` raises what `hlo_opt.text.verify` says."""
+    """One verification of a module. `run` raises the VerifyError that `hlo_opt.text.verify` documents."""
 
     def __init__(self, module: Module, allow_unknown: bool, max_errors: int) -> None:
         self.module = module
@@ -46,7 +46,7 @@ class Verifier:
     def fail(
         self, place: Instruction | Computation | Module | None, message: str, hint: str | None = None, at: str = ""
     ) -> NoReturn:
-        """Raise a VerifyError at an instruction, a computation or the header; `at` is an attribute's name, to point at it."""
+        """Raise a VerifyError at an instruction, a computation or the header; at attribute `at` where it is given."""
         source = self.module.source
         span = self.attribute_span(place, at) if at else None
         if span is None and isinstance(place, Instruction):
@@ -56,7 +56,7 @@ class Verifier:
         raise VerifyError(message, span=span, hint=hint, filename=None if source is None else source.filename)
 
     def attribute_span(self, place: Instruction | Computation | Module | None, name: str) -> Span | None:
-        """Where the name of an attribute stands in the text."""
+        """The position of an attribute's name in the text."""
         source = self.module.source
         if source is None:
             return None
@@ -69,12 +69,12 @@ class Verifier:
             end = min((c.offset for c in self.module.computations if c.offset >= 0), default=end)
         if start < 0:
             return None
-        found = re.compile(rf",\s*({re.escape(name)})=\s*").search(source.text, start, end)
-        return None if found is None else Span(source, found.start(1), found.end(1))
+        match = re.compile(rf",\s*({re.escape(name)})=\s*").search(source.text, start, end)
+        return None if match is None else Span(source, match.start(1), match.end(1))
 
     @contextlib.contextmanager
     def collecting(self) -> Iterator[None]:
-        """Keeps the fault of what runs inside; stops the check once there are enough."""
+        """Collect a VerifyError raised inside; stop verification once there are `max_errors`."""
         try:
             yield
         except VerifyError as error:
@@ -83,7 +83,7 @@ class Verifier:
                 raise _EnoughError from None
 
     def run(self) -> None:
-        """Raises what is wrong: the first fault with the others behind it."""
+        """Raises the first fault, which holds the others."""
         with contextlib.suppress(_EnoughError):
             self.module_faults()
         if self.found:
@@ -98,12 +98,12 @@ class Verifier:
             self.devices = self.count("replica_count"), self.count("num_partitions")
         with self.collecting():
             self.computations()
-        if not self.found:  # what the header says of the entry makes sense only for an entry that is sound
+        if not self.found:  # the header's statements about the entry need a valid entry
             with self.collecting():
                 self.interface()
 
     def count(self, name: str) -> int:
-        """A number of the header; 1 where it has none."""
+        """An integer of the header; 1 where it is absent."""
         written = self.module.attributes.get(name)
         return int(written.text) if written is not None else 1
 
@@ -129,7 +129,7 @@ class Verifier:
         known: Collection[str],
         what: str,
     ) -> None:
-        """Attributes of the header or of a computation."""
+        """Check the attributes of the header or of a computation."""
         for name, value in attributes.items():
             if name not in known:
                 self.unknown_attribute(place, what, name, known)
@@ -139,7 +139,7 @@ class Verifier:
     def unknown_attribute(
         self, place: Instruction | Computation | Module, what: str, name: str, known: Collection[str]
     ) -> None:
-        """An attribute that is not among those that something takes."""
+        """Fail for an unknown attribute, unless `allow_unknown`."""
         if not self.allow_unknown:
             allowed = sorted(known)
             close = nearest(name, allowed)
@@ -147,7 +147,7 @@ class Verifier:
             self.fail(place, f"{what} has no attribute {name}", hint, name)
 
     def interface(self) -> None:
-        """What the header says about parameters and result of the entry."""
+        """Check the header against the entry's parameters and result."""
         module = self.module
         fault = alias_fault(module)
         if fault is not None:
@@ -161,15 +161,19 @@ class Verifier:
             self.fail(module, f"{name} has {len(parameters)} parameters, {module.entry.name} has {len(ours)}", at=name)
         for number, (declared, shape) in enumerate(zip(parameters, ours, strict=True)):
             if not compatible(declared, shape):
-                message = f"parameter {number} of {module.entry.name} is {shape.without_layout()}, not {declared.without_layout()}"
+                message = (
+                    f"parameter {number} of {module.entry.name} is {shape.without_layout()}, "
+                    "not "
+                    f"{declared.without_layout()}"
+                )
                 self.fail(module, f"{name}: {message}", at=name)
         root = module.entry.root.shape
         if not compatible(result, root):
-            message = f"{module.entry.name} gives {root.without_layout()}, not {result.without_layout()}"
+            message = f"{module.entry.name} returns {root.without_layout()}, not {result.without_layout()}"
             self.fail(module, f"{name}: {message}", at=name)
 
     def form(self, place: Instruction | Computation | Module, opcode: str, name: str, value: Attribute) -> None:
-        """The value of an attribute against its form."""
+        """Check an attribute's value against its form."""
         key = (opcode, name, value.text)
         if key in self.formed:
             return
@@ -178,7 +182,7 @@ class Verifier:
         except ParseError as error:
             where = self.attribute_span(place, name)
             span = where
-            if where is not None:  # once more, for the place in the value
+            if where is not None:  # check again, to locate the fault within the value
                 begin = where.end + 1
                 text = where.source.text
                 while begin < len(text) and text[begin] in " \t\r\n":
@@ -219,7 +223,7 @@ class Verifier:
     # ---- one instruction
 
     def references(self, instruction: Instruction, done: set[Instruction], known: set[Computation]) -> None:
-        """What an instruction uses stands before it."""
+        """Operands, control predecessors and callees are defined before their use."""
         for other in (*instruction.operands, *instruction.control_predecessors):
             if other not in done:
                 computation = instruction.computation
@@ -255,7 +259,7 @@ class Verifier:
             self.groups(instruction, whole)
 
     def attributes(self, instruction: Instruction, base: str | None) -> None:
-        """Names against what the opcode takes, values against their forms."""
+        """Check attribute names against the op table, values against their forms."""
         opcode = instruction.opcode
         known = attributes_of(opcode)
         for name, value in instruction.attributes.items():
@@ -278,7 +282,7 @@ class Verifier:
         self.laid_out.add(instruction.shape)
 
     def chain(self, instruction: Instruction) -> None:
-        """A link of an asynchronous chain."""
+        """Check a link of an asynchronous chain."""
         try:
             check_link(instruction)
         except ChainError as error:
@@ -289,7 +293,7 @@ class Verifier:
                 if other is not instruction:
                     self.fail(
                         instruction,
-                        f"{callee.name} is what {other.name} runs already; each start has a computation of its own",
+                        f"{other.name} already runs {callee.name}; each async-start needs a computation of its own",
                     )
 
     def literal(self, instruction: Instruction) -> None:
@@ -313,7 +317,7 @@ class Verifier:
                 todo.extend(decoded)
 
     def shape(self, instruction: Instruction) -> None:
-        """The declared shape against the one that operands and attributes give."""
+        """The declared shape against the inferred one."""
         spec = find(instruction.opcode)
         if spec is None or spec.infer is None:
             return
@@ -326,11 +330,12 @@ class Verifier:
         if not compatible(instruction.shape, inferred):
             self.fail(
                 instruction,
-                f"{instruction.name} is declared {instruction.shape.without_layout()}, but {instruction.opcode} gives {inferred.without_layout()}",
+                f"{instruction.name} is declared {instruction.shape.without_layout()}, but "
+                f"{instruction.opcode} returns {inferred.without_layout()}",
             )
 
     def groups(self, instruction: Instruction, whole: Instruction) -> None:
-        """The devices of a collective."""
+        """Check the devices of a collective."""
         try:
             fault = group_fault(whole, *self.devices)
         except ValueError as error:
@@ -338,37 +343,38 @@ class Verifier:
         if fault is not None:
             self.fail(instruction, f"{instruction.opcode} {instruction.name}: {fault[0]}", at=fault[1])
 
-    # ---- what it calls
+    # ---- called computations
 
     def callees(self, instruction: Instruction) -> None:
-        """What it calls is given what it takes, and gives what is wanted."""
+        """Check arguments and results of called computations."""
         spec = find(instruction.opcode)
         if spec is None or spec.calls is None:
             return
         try:
-            found = list(spec.calls(instruction))
+            calls = list(spec.calls(instruction))
         except ShapeError as error:
             self.fail(instruction, str(error))
-        for callee, arguments, result in found:
+        for callee, arguments, result in calls:
             self.callee(instruction, callee, arguments, result)
 
     def callee(
         self, instruction: Instruction, callee: Computation, arguments: Sequence[Shape | None], result: Shape | None
     ) -> None:
-        """Parameters against arguments, and the root against the result where one is given."""
+        """Check parameters against arguments, and the root against the result where one is given."""
         parameters = callee.parameters
         if len(parameters) != len(arguments):
-            what = f"{instruction.opcode} {instruction.name} gives it {len(arguments)} operands"
+            what = f"{instruction.opcode} {instruction.name} passes {len(arguments)} arguments"
             self.fail(instruction, f"{callee.name} has {len(parameters)} parameters, but {what}")
         for parameter, argument in zip(parameters, arguments, strict=True):
             if argument is not None and not compatible(parameter.shape, argument):
                 self.fail(
                     instruction,
                     f"parameter {parameter.parameter_number} of {callee.name} is {parameter.shape.without_layout()}, "
-                    f"but {instruction.opcode} {instruction.name} gives it {argument.without_layout()}",
+                    f"but {instruction.opcode} {instruction.name} passes {argument.without_layout()}",
                 )
         if result is not None and not compatible(result, callee.root.shape):
             self.fail(
                 instruction,
-                f"{instruction.name} is declared {result.without_layout()}, but {callee.name} gives {callee.root.shape.without_layout()}",
+                f"{instruction.name} is declared {result.without_layout()}, but {callee.name} returns "
+                f"{callee.root.shape.without_layout()}",
             )

@@ -44,12 +44,12 @@ def crossings(text, computation, name):
 @pytest.mark.parametrize(
     ("computation", "value", "expected"),
     [
-        ("body", "v", [("h", "l", "from one round to the next"), ("n", "l", "into the first round")]),
-        ("body", "w", [("a", "l", "into the first round")]),  # no round changes it
+        ("body", "v", [("h", "l", "from one iteration to the next"), ("n", "l", "into the first iteration")]),
+        ("body", "w", [("a", "l", "into the first iteration")]),  # no round changes it
         ("body", "i", []),
         ("condition", "i", []),
-        ("e", "one", [("h", "l", "out of the last round")]),
-        ("e", "two", [("a", "l", "out of the last round")]),
+        ("e", "one", [("h", "l", "out of the last iteration")]),
+        ("e", "two", [("a", "l", "out of the last iteration")]),
         ("e", "n", []),  # a kernel of this side
     ],
 )

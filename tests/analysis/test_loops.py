@@ -97,7 +97,7 @@ def test_counts_that_the_user_tells_stand_for_those_that_the_text_does_not():
         (0, "ww", "there is no loop 'ww'", "did you mean w?"),
         (0, "far off", "there is no loop 'far off'", "loops of an unknown trip count: w"),
         (1, "far off", "there is no loop 'far off'", "loops of an unknown trip count: none"),
-        (1, "w", "the loop 'w' is known to run 10 rounds", None),
+        (1, "w", "the loop 'w' has the known trip count 10", None),
     ],
 )
 def test_a_count_is_told_of_a_loop_that_needs_one(step: int, name: str, message: str, hint: str | None):

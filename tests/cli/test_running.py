@@ -112,8 +112,8 @@ def test_a_global_array_is_cut_by_its_sharding(sharded: str, capfd: pytest.Captu
     with np.load("out.npz") as stored:
         assert stored["out0"].tolist() == [0 + 2 + 1 + 6, 1 + 3 + 1 + 7]
     for key, sizes, told in (
-        ("in0", (9,), "in0.d0, in0.d1, .. for each device its own; in0 may be [8], which its sharding cuts"),
-        ("in0.d1", (8,), "in0.d1 for one device; in0 may be [8], which its sharding cuts"),
+        ("in0", (9,), "in0.d0, in0.d1, .. for each device its own; in0 may be [8], which its sharding splits"),
+        ("in0.d1", (8,), "in0.d1 for one device; in0 may be [8], which its sharding splits"),
         ("in1", (8,), "in1.d0, in1.d1, .. for each device its own; nothing says how a global in1 would be cut"),
     ):
         np.savez("in.npz", **{"in0": whole, "in1": weights, key: np.zeros(sizes, np.float32)})

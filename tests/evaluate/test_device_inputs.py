@@ -80,7 +80,7 @@ def test_a_global_array_is_cut_as_the_sharding_says() -> None:
     whole = np.arange(4 * 12, dtype=np.float32).reshape(4, 12)
     tiles = cut(module, 0, whole)
     assert all(np.array_equal(tiles[d], whole[2 * (d // 4) :, 3 * (d % 4) :][:2, :3]) for d in range(8))
-    assert global_forms(module, 0) == "[4,12], which its sharding cuts"
+    assert global_forms(module, 0) == "[4,12], which its sharding splits"
     own = whole[:2, :3]
     assert all(array is own for array in cut(module, 0, own))
     odd = np.ones((4, 10), np.float32)  # XLA fills the last tiles up
@@ -94,7 +94,7 @@ def test_replicas_have_a_dimension_of_their_own() -> None:
     stack = np.arange(12, dtype=np.float32).reshape(2, 6)
     assert [a.tolist() for a in cut(module, 0, stack)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
     assert [a.tolist() for a in cut(module, 0, stack[:, :3])] == [[0, 1, 2]] * 2 + [[6, 7, 8]] * 2
-    assert global_forms(module, 0) == "[6], which its sharding cuts or [2,3], one for each replica"
+    assert global_forms(module, 0) == "[6], which its sharding splits or [2,3], one for each replica"
     same = module_of("parameter_replication={true}", shape="f32[3]{0}", replicas=2, partitions=1)
     assert global_forms(same, 0) == "" and cut(same, 0, stack[:, :3])[0].shape == (2, 3)
 
@@ -103,5 +103,5 @@ def test_one_list_is_for_all_devices() -> None:
     module = module_of("sharding={devices=[8]<=[8]}", shape="f32[1]{0}")
     assert [own[0].tolist() for own in spread(module, [[np.arange(8)]])] == [[k] for k in range(8)]
     assert spread(module, [[5.0]]) == [[5.0]] * 8
-    with pytest.raises(EvaluationError, match="HLO401 the module runs on 8 devices, inputs for 2 are given"):
+    with pytest.raises(EvaluationError, match="HLO401 the module runs on 8 devices, but inputs for 2 are given"):
         spread(module, [[1.0], [2.0]])

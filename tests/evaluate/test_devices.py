@@ -160,7 +160,7 @@ def test_groups_and_inputs_that_do_not_fit() -> None:
     with pytest.raises(EvaluationError, match="beyond the 2"):
         run("ROOT r = f32[4] all-reduce(p), replica_groups={{0,1,2}}, to_apply=add", replicas=2)
     module = parse(f"HloModule m, replica_count=2\n{ADD}ENTRY e {{\n  ROOT p = f32[4] parameter(0)\n}}\n")
-    with pytest.raises(EvaluationError, match="2 devices, inputs for 3"):
+    with pytest.raises(EvaluationError, match="2 devices, but inputs for 3"):
         evaluate_devices(module, [[row(0)]] * 3)
     assert len(evaluate_devices(module, [[row(0)]])) == 2
 

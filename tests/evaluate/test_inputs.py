@@ -177,7 +177,7 @@ def test_nothing_is_drawn_for_an_open_size() -> None:
     module = parse(
         "HloModule m\n\nENTRY e {\n  p = (f32[2], f32[?,3]) parameter(0)\n  ROOT g = f32[2] get-tuple-element(p), index=0\n}\n"
     )
-    with pytest.raises(EvaluationError, match="of any size") as caught:
+    with pytest.raises(EvaluationError, match="has no bound") as caught:
         module_inputs(module)
     assert caught.value.code == "HLO401" and caught.value.line == 4
 
@@ -207,5 +207,5 @@ def test_arrays_of_cupy_are_copied() -> None:
     module = parse("HloModule m\nENTRY e {\n  a = bf16[2] parameter(0)\n  ROOT r = bf16[2] negate(a)\n}\n")
     (got,) = checked(module, [OnGpu(np.array([0x3F80, 0x4000], np.uint16))])
     assert got.dtype == ml_dtypes.bfloat16 and got.tolist() == [1.0, 2.0]
-    with pytest.raises(EvaluationError, match=r"in0 is no array of bf16: Implicit conversion"):
+    with pytest.raises(EvaluationError, match=r"in0 is not an array of bf16: Implicit conversion"):
         checked(module, [OnOtherGpu(np.zeros(2, np.uint16))])

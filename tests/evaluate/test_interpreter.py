@@ -154,10 +154,10 @@ def test_outputs_are_the_callers_own() -> None:
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ([], "takes 2 inputs, 0 are given"),
+        ([], "takes 2 inputs, but 0 are given"),
         ([np.zeros(2, np.float32), np.zeros(2)], r"in1 is float64\[2\], expected f32\[2\]"),
         ([np.zeros(3, np.float32), np.zeros(2, np.float32)], r"in0 is float32\[3\], expected f32\[2\]"),
-        ([["a", "b"], [1, 2]], "in0 is no array of f32"),
+        ([["a", "b"], [1, 2]], "in0 is not an array of f32"),
     ],
 )
 def test_inputs_that_do_not_fit(inputs: list[object], message: str) -> None:

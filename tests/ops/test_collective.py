@@ -65,8 +65,8 @@ def test_a_permute_of_slices_into_a_buffer_is_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("f32[6] all-gather(f32[4]), dimensions={0}", "no multiple"),
-        ("f32[3] reduce-scatter(f32[4]), dimensions={0}, to_apply=add", "no multiple"),
+        ("f32[6] all-gather(f32[4]), dimensions={0}", "not a multiple"),
+        ("f32[3] reduce-scatter(f32[4]), dimensions={0}, to_apply=add", "not a multiple"),
         ("f32[4,2] all-gather(f32[4,1]), dimensions={0}", "only dimension 0 may change"),
     ],
 )

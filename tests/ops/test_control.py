@@ -130,7 +130,7 @@ def test_tuple_constants() -> None:
     ("body", "message"),
     [
         ("t = (f32[2]) tuple(x)\n  ROOT g = f32[2] get-tuple-element(t), index=1", "index=1 of a tuple of 1"),
-        ("ROOT g = f32[2] get-tuple-element(x), index=0", "no tuple"),
+        ("ROOT g = f32[2] get-tuple-element(x), index=0", "not a tuple"),
         ("ROOT c = f32[2] conditional(x, x, x), branch_computations={up, down}", "branch index"),
         ("ROOT a = ((s32[]), f32[2]) async-start(x), calls=up", "first element"),
     ],

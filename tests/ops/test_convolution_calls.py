@@ -144,7 +144,7 @@ def test_integers_add_up_exactly_and_saturate() -> None:
         ("Forward", f'{PLAIN}, backend_config="{{conv_result_scale:1}}"', (X, W), "backend_config is no JSON"),
         ("Forward", f'{PLAIN}, backend_config={{"conv_result_scale":"nan"}}', (X, W), "conv_result_scale is nan"),
         ("BiasActivationForward", f'{PLAIN}, backend_config={{"activation_mode":"kBandPass"}}', (X, W, BIAS), "kBandPass"),
-        ("BiasActivationForward", f'{PLAIN}, backend_config={{"side_input_scale":1}}', (X, W, BIAS), "no operand"),
+        ("BiasActivationForward", f'{PLAIN}, backend_config={{"side_input_scale":1}}', (X, W, BIAS), "not an operand"),
     ],
 )  # fmt: skip
 def test_what_is_not_known_is_refused(target: str, attributes: str, inputs: Any, message: str) -> None:

@@ -100,7 +100,7 @@ REFUSED = [
     (made("stochastic-convert", of("s8", 3), of("f32", 3), of("u16", 3)), "u32 random bits"),
     (made("bitcast-convert", of("u32", 3), of("u64", 4)), None),
     (made("bitcast-convert", of("u64", 3), of("u32", 3)), "last dimension of 2"),
-    (made("bitcast-convert", of("c64", 3), of("u64", 3)), "bitcast-convert takes no"),
+    (made("bitcast-convert", of("c64", 3), of("u64", 3)), "bitcast-convert cannot take"),
 ]
 
 

@@ -83,7 +83,7 @@ def test_select_and_scatter_adds_where_windows_meet(family: Any) -> None:
         ("f32[5] sort(f32[5]), dimensions={0}, to_apply=add", "must return pred"),
         ("(f32[5], f32[4]) sort(f32[5], f32[4]), dimensions={0}, to_apply=by_magnitude", "sizes must be the same"),
         ("(f32[6], s32[6]) topk(f32[5]), k=6, largest=true", "k=6"),
-        (OVERLAP.replace("f32[4]", "f32[3]"), "the window gives"),
+        (OVERLAP.replace("f32[4]", "f32[3]"), "the window needs"),
     ],
 )
 def test_refused(family: Any, text: str, message: str) -> None:

@@ -117,7 +117,7 @@ def test_reducers_are_recognised(family: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("f32[6] reduce(f32[6,4], f32[1]), dimensions={1}, to_apply=add", "no scalar"),
+        ("f32[6] reduce(f32[6,4], f32[1]), dimensions={1}, to_apply=add", "not a scalar"),
         ("f32[6] reduce(f32[6,4], f32[]), dimensions={2}, to_apply=add", "distinct"),
         ("f32[6] reduce(f32[6,4], f32[]), dimensions={1}, to_apply=argmax", "takes 4 parameters"),
         ("f32[6] reduce(f32[6,4], f32[]), dimensions={1}, to_apply=ge", "returns|takes"),

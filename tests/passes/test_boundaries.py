@@ -46,7 +46,7 @@ def test_every_edge_of_a_loop_has_its_way_rounds_and_bytes():
     }
     (reason,) = found["n", "h"].reasons
     assert (reason.numbers["way"], reason.numbers["rounds"], reason.numbers["bytes"]) == (
-        "into the first round",
+        "into the first iteration",
         "100 rounds",
         256,
     )

@@ -234,7 +234,7 @@ def test_the_page_of_a_code_as_it_is_printed():
 FUS502 step-limit
 
 `--stop-after-step` stops rewriting after a number of steps, so that a wrong or slow fusion can be
-found by bisecting.
+found by bisection.
 
 message
   the limit of {limit} steps was reached before this edge
@@ -259,13 +259,13 @@ example
         "template": "the limit of {limit} steps was reached before this edge",
         "hint": "a larger `--stop-after-step` reaches it",
         "page": (
-            "`--stop-after-step` stops rewriting after a number of steps, so that a wrong or slow fusion can be found by bisecting."
+            "`--stop-after-step` stops rewriting after a number of steps, so that a wrong or slow fusion can be found by bisection."
         ),
         "example": (
             "// stop-after-step: 0\nHloModule example\n\nENTRY e {\n  p = f32[64]{0} parameter(0)\n"
             "  s = f32[64]{0} negate(p)\n  ROOT t = f32[64]{0} tanh(s)\n}\n"
         ),
-        "short": "the run was stopped after {limit} rewrites, before it came here",
+        "short": "the run was stopped after {limit} rewrites, before this edge",
         "change": "a larger `--stop-after-step`",
     }
 

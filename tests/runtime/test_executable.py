@@ -64,7 +64,7 @@ def test_tuples_are_flat_and_narrow_floats_may_be_raw_bits(backend: str) -> None
         d, j = executable(given, i, given)
         assert d.dtype == ml_dtypes.bfloat16 and np.array_equal(d, a * a)
         assert np.array_equal(j, i)
-    with pytest.raises(hlo_opt.EvaluationError, match="takes 3 inputs, 1 are given"):
+    with pytest.raises(hlo_opt.EvaluationError, match="takes 3 inputs, but 1 are given"):
         executable(a)
 
 

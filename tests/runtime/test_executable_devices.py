@@ -195,7 +195,7 @@ def test_one_list_goes_to_all_and_global_arrays_are_cut() -> None:
     assert first.tolist() == [0, -1] and second.tolist() == [-2, -3]
     (first,), (second,) = executable.run_devices([[np.arange(2, dtype=np.float32)]])
     assert first.tolist() == second.tolist() == [0, -1]
-    with pytest.raises(EvaluationError, match=r"HLO401 the module runs on 2 devices, inputs for 3 are given"):
+    with pytest.raises(EvaluationError, match=r"HLO401 the module runs on 2 devices, but inputs for 3 are given"):
         executable.run_devices([[np.zeros(2, np.float32)]] * 3)
 
 

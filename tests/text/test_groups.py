@@ -32,10 +32,10 @@ WRONG = [
     (SCATTER + "{{0,1,2,3}}", "", "groups of 4 do not make 4 of 2"),
     ("(f32[4,8], f32[4,8]) all-to-all(p, p), replica_groups={{0,1,2}}", "", "2 operands for groups of 3"),
     ("f32[4,8] all-to-all(p), dimensions={0}, channel_id=1, replica_groups={{0,1}}", ", num_partitions=4", "2 of 4 partitions"),
-    (PERMUTE + "{{0,1},{2,1}}", "", "target 1 stands in two pairs"),
-    (PERMUTE + "{{0,1},{0,2}}", "", "source 0 stands in two pairs"),
-    ("f32[8,4] collective-permute(p), source_target_pairs={{0,1}}", "", "collective-permute gives f32[4,8]"),
-    ("f32[8,4] all-to-all(p), dimensions={0}, replica_groups={{0,1}}", "", "all-to-all gives f32[4,8]"),
+    (PERMUTE + "{{0,1},{2,1}}", "", "target 1 is in two pairs"),
+    (PERMUTE + "{{0,1},{0,2}}", "", "source 0 is in two pairs"),
+    ("f32[8,4] collective-permute(p), source_target_pairs={{0,1}}", "", "collective-permute returns f32[4,8]"),
+    ("f32[8,4] all-to-all(p), dimensions={0}, replica_groups={{0,1}}", "", "all-to-all returns f32[4,8]"),
 ]  # fmt: skip
 RIGHT = [
     (GATHER + "{{0,1},{2,3}}", ", replica_count=4"),

@@ -76,7 +76,7 @@ def test_nan_sign_and_payload():
         ("f32[]", "0x10", "expected"),
         ("f32[]", "NaN", "expected"),
         ("f32[]", ".5", "expected"),
-        ("f32[]", "true", "no values of f32"),
+        ("f32[]", "true", "not values of f32"),
         ("f16[]", "-65520", "out of range for f16"),
         ("bf16[]", "1e+100", "out of range for bf16"),
         ("f32[]", "1e39", "out of range for f32"),

@@ -254,7 +254,7 @@ HEAD = "HloModule m\n\nENTRY e {\n  p = f32[2]{0} parameter(0)\n"
         (HEAD + "  ROOT a = f32[2] negate(p)\n}\nENTRY f {\n  ROOT p = f32[] parameter(0)\n}", 7, 1, "one ENTRY"),
         (HEAD + "  ROOT a = f32[2] negate(p)\n}\ne {\n  ROOT p = f32[] parameter(0)\n}", 7, 1, "e is defined twice"),
         (HEAD + "  ROOT a = f32[2] negate(p)\n}\nfoo", 7, 4, "expected '{' or a signature"),
-        ("HloModule m\nENTRY e (p: f32[]) -> f32[2] { ROOT p = f32[] parameter(0) }", 2, 23, "declared to give f32[2]"),
+        ("HloModule m\nENTRY e (p: f32[]) -> f32[2] { ROOT p = f32[] parameter(0) }", 2, 23, "declared to return f32[2]"),
     ],
 )  # fmt: skip
 def test_faults_are_placed(text, line, column, message):

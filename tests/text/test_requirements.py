@@ -54,7 +54,7 @@ WRONG = [
     ),
     ("ROOT a = f32[2] all-to-all(p), dimensions={0,1}", "expected one dimension"),
     ("ROOT a = f32[2] collective-permute(p), source_target_pairs={{0,1,2}}", "expected pairs"),
-    ("ROOT a = f32[2] collective-permute(p), source_target_pairs={{0,1}}, slice_sizes={{2}}", "takes 4 operands"),
+    ("ROOT a = f32[2] collective-permute(p), source_target_pairs={{0,1}}, slice_sizes={{2}}", "slice_sizes needs 4"),
     (f"st = {CHAIN} async-start(p) ROOT d = f32[2] async-done(st)", "needs the attribute calls"),
     (f"{START} ROOT d = f32[2] async-done(st), calls=neg2", "st calls neg, not neg2"),
     (f"{START} u = {CHAIN} async-update(st), calls=neg2 ROOT d = f32[2] async-done(u)", "st calls neg, not neg2"),
@@ -63,16 +63,22 @@ WRONG = [
     (f"{SUGAR} u = {CHAIN} negate-update(st) ROOT d = f32[2] abs-done(u)", "st runs negate"),
     (f"{SUGAR} ROOT d = f32[2] negate-done(st), calls=neg", "has no attribute calls"),
     (f"{SUGAR}, dimensions={{0}} ROOT d = f32[2] negate-done(st)", "has no attribute dimensions"),
-    ("st = (f32[2], f32[2], s32[]) negate-start(p) ROOT d = f32[2] negate-done(st)", "gives ((operands), outputs"),
-    ("ROOT d = f32[2] negate-done(p)", "takes what an async start or update gives"),
-    (f"{SUGAR} d = f32[2] negate-done(st) ROOT e = f32[2] negate-done(d)", "takes what an async start or update gives"),
+    (
+        "st = (f32[2], f32[2], s32[]) negate-start(p) ROOT d = f32[2] negate-done(st)",
+        "has the shape ((operands), outputs",
+    ),
+    ("ROOT d = f32[2] negate-done(p)", "takes one operand, an async start or update"),
+    (
+        f"{SUGAR} d = f32[2] negate-done(st) ROOT e = f32[2] negate-done(d)",
+        "takes one operand, an async start or update",
+    ),
     (
         f"{SUGAR} u = ((f32[2]), f32[3], s32[]) negate-update(st) ROOT e = f32[2] negate-done(u)",
-        "gives the shape of its operand",
+        "has the shape of its operand",
     ),
     (
         f"{START} t = {CHAIN} async-start(p), calls=neg d = f32[2] async-done(st) ROOT e = f32[2] async-done(t)",
-        "runs already",
+        "already runs",
     ),
     (
         "ROOT a = f32[2] conditional(b, p, p), branch_computations={neg,neg2}",
@@ -86,9 +92,9 @@ WRONG = [
     ),
     ('ROOT a = f32[2] custom-call(p), custom_call_target="x", operand_layout_constraints={f32[3]{0}}', "operand 0 is"),
     ("ROOT q = f32[2] parameter(1), parameter_replication={true,false}", "2 values for 1 arrays"),
-    (f"{SEND} ROOT d = token[] send-done(sd), channel_id=2", "is not that of sd"),
-    (f"{SEND} ROOT d = token[] send-done(sd)", "is not that of sd"),
-    (f"{TOKEN} ROOT a = f32[2] infeed(tok)", "an infeed gives a tuple"),
+    (f"{SEND} ROOT d = token[] send-done(sd), channel_id=2", "differs from that of sd"),
+    (f"{SEND} ROOT d = token[] send-done(sd)", "differs from that of sd"),
+    (f"{TOKEN} ROOT a = f32[2] infeed(tok)", "an infeed returns a tuple"),
     ("ROOT a = f32[2] negate(p), control-predecessors={}", "expected the name"),
     ("ROOT a = f32[2,2] broadcast(p)", "broadcast"),
     ("ROOT a = s32[2] iota()", "needs the attribute iota_dimension"),
@@ -184,7 +190,7 @@ def test_wrong_headers(attribute):
         ("input_output_alias={ {}: (0, {}), {}: (0, {}) }", "aliased twice"),
         ("entry_computation_layout={()->f32[2]{0}}", "has 0 parameters"),
         ("entry_computation_layout={(f32[3]{0})->f32[2]{0}}", "not f32[3]"),
-        ("entry_computation_layout={(f32[2]{0})->f32[3]{0}}", "gives f32[2]"),
+        ("entry_computation_layout={(f32[2]{0})->f32[3]{0}}", "returns f32[2]"),
     ],
 )
 def test_what_only_the_verifier_sees_in_headers(attribute, message):

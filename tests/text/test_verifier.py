@@ -25,7 +25,7 @@ def fault(body, before="", **options):
     [
         ("ROOT a = f32[2] negate(p, p)", "negate takes 1 operands, but has 2", 3),
         ("ROOT a = f32[2] add(p)", "add takes 2 operands, but has 1", 3),
-        ("ROOT a = f32[3] negate(p)", "a is declared f32[3], but negate gives f32[2]", 3),
+        ("ROOT a = f32[3] negate(p)", "a is declared f32[3], but negate returns f32[2]", 3),
         ("ROOT a = s32[2] negate(p)", "a is declared s32[2]", 3),
         ("ROOT a = f32[2] negate(p), dimensionz={0}", "negate has no attribute dimensionz", 30),
         ("ROOT a = f32[2,2] broadcast(p)", "broadcast", 3),

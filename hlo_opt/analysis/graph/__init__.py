@@ -1,1 +1,1 @@
-"""The graph of values: clusters, numbers of equal values, loops, inlining."""
+"""The graph of values: clusters, value numbering, loops, inlining."""

@@ -1,7 +1,9 @@
-"""Chains: copies of one graph of which each goes on with what the one before it gave, such as the steps of a Python loop that was traced.
+"""Chains: copies of one graph, each of which reads results of the one before, such as a traced and unrolled Python
+loop.
 
-Two operations of the same kind, in neighbouring copies, are guessed. Downwards from them, what differs is a member of the copies, a constant or a slice that differs by copy, or what one copy
-hands on to the next. Upwards from what is handed on, the other copies follow. What is found that way is checked as a whole, so that a wrong guess makes no wrong chain.
+The search guesses two operations that correspond in neighbouring copies. Walking down to operands, a difference must be
+another member of the copies, a constant or slice that differs by copy, or state that one copy passes to the next.
+Walking up from the state finds the other copies. The result is checked as a whole, so a wrong guess yields no chain.
 """
 
 from __future__ import annotations
@@ -17,19 +19,22 @@ from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ops.sets import cut_out
 
 Row = tuple[Instruction, ...]
-"""What a value of the graph is in each of the copies."""
+"""The corresponding value in each of the copies."""
 
 DEPTH = 4
-"""How far operations are looked at when those that may stand for each other are gathered."""
+"""The depth to which operands are hashed to find corresponding operations."""
 MOST_KINDS = 10
-"""Kinds of operations, the rarest first, of which a pair is guessed; and the pairs of each."""
+"""The most kinds of operations, rarest first, from which pairs are guessed."""
 MOST_APART = 4
 
 
 @dataclass(frozen=True)
 class Short:
-    """A copy of which something is missing. `there` has what there is of it, by what that is in the first copy; `missing` the operands of the rest, operands first: what they
-    are in the first copy where they are members, else themselves."""
+    """An incomplete copy. All keys are instructions of the first copy.
+
+    `there` maps to those that exist in it; `missing` maps the others to their operands (members of the first copy, or
+    other values), operands first.
+    """
 
     there: dict[Instruction, Instruction]
     missing: dict[Instruction, list[Instruction]]
@@ -39,10 +44,10 @@ class Short:
 class Chain:
     """Copies of a graph.
 
-    nodes   what each copy computes, operands first
+    nodes   the operations of each copy, operands first
     leaves  constants, or slices of one array, that differ by copy
-    state   what is handed on: the value before the first copy, and that after each
-    short   a copy after the last of which something is missing that nobody needs there: what there is of it, by what it is in the first copy, and the operands of what is missing
+    state   values passed on: before the first copy, and after each
+    short   an incomplete copy after the last, where the results of the missing part are unused
     """
 
     copies: int
@@ -53,11 +58,11 @@ class Chain:
 
     @property
     def size(self) -> int:
-        """Operations of all copies."""
+        """The number of operations of all copies."""
         return self.copies * len(self.nodes)
 
     def mapped(self, copy: Callable[[Instruction], Instruction]) -> Chain:
-        """The same chain of what each operation is elsewhere."""
+        """The chain with every instruction replaced."""
         nodes, leaves, state = (
             [tuple(map(copy, row)) for row in rows] for rows in (self.nodes, self.leaves, self.state)
         )
@@ -65,24 +70,24 @@ class Chain:
 
     @cached_property
     def rows(self) -> dict[Instruction, Row]:
-        """Nodes and leaves by what they are in the first copy."""
+        """Nodes and leaves by their instruction in the first copy."""
         return {row[0]: row for row in (*self.nodes, *self.leaves)}
 
     @cached_property
     def handed(self) -> dict[Row, int]:
-        """The numbers of the state's values by what the copies take."""
+        """The state's numbers by the values that the copies read."""
         return {state[:-1]: n for n, state in enumerate(self.state)}
 
 
 def chain_of(computation: Computation, fewest: int) -> Chain | None:
-    """The largest chain of a computation of those that are found, of at least so many copies; None where there is none."""
+    """The largest chain found in a computation, with at least `fewest` copies; None where there is none."""
     computation.index_users()
     finder = _Finder(computation, fewest)
     best: Chain | None = None
     for one, other in finder.guesses():
-        found = finder.grown(one, other)
-        if found is not None and (best is None or found.size > best.size):
-            best = found
+        chain = finder.grown(one, other)
+        if chain is not None and (best is None or chain.size > best.size):
+            best = chain
             if 2 * best.size > len(computation.instructions):
                 break
     return best
@@ -98,20 +103,20 @@ class _Finder:
         self._waited_for = {p for i in computation.instructions for p in i.control_predecessors}
 
     def kind(self, i: Instruction) -> Hashable:
-        """The same for what may stand for each other, wherever its operands come from."""
-        found = self._kinds.get(i)
-        if found is None:
-            found = self._kinds[i] = self._members.of(i)
-        return found
+        """A key that corresponding instructions share, wherever their operands come from."""
+        kind = self._kinds.get(i)
+        if kind is None:
+            kind = self._kinds[i] = self._members.of(i)
+        return kind
 
     def may_repeat(self, i: Instruction) -> bool:
-        """Whether an operation may be a member of a copy."""
+        """Whether an operation may be a member of a copy: without side effects or control dependencies."""
         if i.parameter_number is not None or i.control_predecessors or i in self._waited_for or has_side_effect(i):
             return False
         return not any(has_side_effect(inner) for c in i.called() for inner in c.instructions)
 
     def guesses(self) -> Iterator[tuple[Instruction, Instruction]]:
-        """Pairs that may stand for each other in neighbouring copies: of kinds that there are few of first, and of these of those that stand last."""
+        """Pairs that may correspond in neighbouring copies: rare kinds first, and of equally rare ones the latest."""
         kinds: dict[Instruction, Hashable] = {
             i: (i.opcode, i.shape) if is_leaf(i) else self.kind(i) for i in self.place
         }
@@ -141,7 +146,7 @@ class _Finder:
                 yield group[middle - apart], group[middle]
 
     def grown(self, one: Instruction, other: Instruction) -> Chain | None:
-        """The chain in which two operations stand for each other in neighbouring copies; None where there is none."""
+        """The chain in which two operations correspond in neighbouring copies; None where there is none."""
         pairs = _Pairs(self)
         if not pairs.join(one, other, may_open=True) or not pairs.close():
             return None
@@ -149,7 +154,7 @@ class _Finder:
 
 
 def is_leaf(i: Instruction) -> bool:
-    """Whether an operation may differ by copy in what it holds or where it reads."""
+    """Whether an operation may differ by copy in its own value or range: a constant, a slice."""
     return cut_out(i) is not None or (i.literal is not None and i.literal.is_known and i.shape.is_array)
 
 
@@ -162,7 +167,8 @@ def differ_by_copy(one: Instruction, other: Instruction) -> bool:
 
 @dataclass
 class _Pairs:
-    """What stands for what in the next copy; `handed` has what a copy takes, before the first copy, by what the first copy makes of it."""
+    """Correspondences between the first and second copy. `handed` maps a result of the first copy to the state before
+    it."""
 
     finder: _Finder
     next: dict[Instruction, Instruction] = field(default_factory=dict)
@@ -170,7 +176,8 @@ class _Pairs:
     handed: dict[Instruction, Instruction] = field(default_factory=dict)
 
     def join(self, one: Instruction, other: Instruction, *, may_open: bool) -> bool:
-        """Let an operation stand for another in the next copy, and what both take, too. Nothing changes where that is not so."""
+        """Let `one` correspond to `other`, and their operands to each other. Changes nothing and returns False where
+        impossible."""
         added: dict[Instruction, Instruction] = {}
         taken: dict[Instruction, Instruction] = {}
         opened: dict[Instruction, Instruction] = {}
@@ -198,7 +205,7 @@ class _Pairs:
         return True
 
     def close(self) -> bool:
-        """Find what the first results stand for in the second copy. It may be computed from more that is handed on."""
+        """Find what the first copy's results correspond to in the second copy. May discover more state."""
         done: set[Instruction] = set()
         while todo := [made for made in self.handed if made not in done]:
             for made in todo:
@@ -209,7 +216,7 @@ class _Pairs:
         return bool(self.handed) and all(made in taken or self.finder.may_repeat(made) for made in self.handed)
 
     def _found(self, made: Instruction) -> bool:
-        """Go up to a result of the first copy from what is known below it."""
+        """Walk up from the known correspondences to a result of the first copy."""
         place = self.finder.place
         needed = _above(set(self.handed.values()), [made], self)
         for i in sorted(needed, key=place.__getitem__):
@@ -218,7 +225,7 @@ class _Pairs:
         return made in self.next
 
     def _candidates(self, i: Instruction) -> Iterator[Instruction]:
-        """What an operation of the first copy may stand for: users of what its operands stand for."""
+        """What an operation of the first copy may correspond to: users of what its operands correspond to."""
         results = {taken: made for made, taken in self.handed.items()}
         for position, operand in enumerate(i.operands):
             there = self.next.get(operand) or results.get(operand)
@@ -232,31 +239,31 @@ class _Pairs:
 
 
 def _above(taken: set[Instruction], ends: Iterable[Instruction], pairs: _Pairs) -> set[Instruction]:
-    """What the ends are computed from, themselves among it, down to what is taken and what stays the same."""
-    found: set[Instruction] = set()
+    """The operations that compute `ends`, including them, down to the state and to values common to all copies."""
+    needed: set[Instruction] = set()
     stack = list(ends)
     while stack:
         i = stack.pop()
-        if i in found or i in taken or not i.operands or not pairs.finder.may_repeat(i):
+        if i in needed or i in taken or not i.operands or not pairs.finder.may_repeat(i):
             continue
-        found.add(i)
+        needed.add(i)
         stack.extend(i.operands)
-    return found
+    return needed
 
 
 @dataclass(frozen=True)
 class Handed:
-    """A value of the state: of what number it is in the chain."""
+    """The state value of this number, as an operand."""
 
     number: int
 
 
 Edge = Instruction | Handed
-"""Where an operand comes from in the first copy: a member or a leaf of it, a value of the state, or what is the same for all copies."""
+"""Where an operand in the first copy comes from: a member or leaf, the state, or a value common to all copies."""
 
 
 class _Copies:
-    """The copies, one after another: `images` has what each member of the first copy is in each of them."""
+    """Builds the copies one by one. `images` maps each member of the first copy to its counterpart, per copy."""
 
     def __init__(self, finder: _Finder, pairs: _Pairs) -> None:
         self.finder, self.pairs = finder, pairs
@@ -265,7 +272,7 @@ class _Copies:
         self.edges: dict[Instruction, list[Edge]] = {}
         self.leaves: dict[Instruction, None] = {}
         self.moves: dict[Instruction, None] = {}
-        """The members that differ by copy by more than by leaves."""
+        """Members that depend on the state."""
         self.images: list[dict[Instruction, Instruction]] = []
         self.values: list[list[Instruction]] = []
         self.used: set[Instruction] = set()
@@ -284,27 +291,28 @@ class _Copies:
         copies = min([len(self.images), *[_regular([image[i] for image in self.images]) for i in self.leaves]])
         if copies < self.finder.fewest:
             return None
-        found = Chain(
+        chain = Chain(
             copies,
             [tuple(image[i] for image in self.images[:copies]) for i in self.edges],
             [tuple(image[i] for image in self.images[:copies]) for i in self.leaves],
             [tuple(values[n] for values in self.values[: copies + 1]) for n in range(len(self.taken))],
         )
         short = self._short() if copies == len(self.images) else None
-        found = replace(_Absorbed(self.finder, found).chain(), short=short)
-        return found if is_chain(found) else None
+        chain = replace(_Absorbed(self.finder, chain).chain(), short=short)
+        return chain if is_chain(chain) else None
 
     def _short(self) -> Short | None:
-        """A copy after the last that lacks something, but not half."""
-        made, values = self._next_members()
-        missing = [i for i in self.edges if i not in made]
-        if not missing or 2 * len(missing) > len(self.edges) or any(i not in made for i in self.leaves):
+        """An incomplete copy after the last one, if at least half of it exists."""
+        present, values = self._next_members()
+        missing = [i for i in self.edges if i not in present]
+        if not missing or 2 * len(missing) > len(self.edges) or any(i not in present for i in self.leaves):
             return None
         operands = {i: [values[e.number] if isinstance(e, Handed) else e for e in self.edges[i]] for i in missing}
-        return Short(made, operands)
+        return Short(present, operands)
 
     def _collect(self) -> bool:
-        """The members of the first copy, operands first, and where their operands come from."""
+        """Collect the members of the first copy, operands first, and where their operands come from. False where it is
+        not a chain."""
         results = {m: n for n, m in enumerate(self.made)}
         edges: dict[Instruction, list[Edge]] = {}
         stack = [m for m in self.made if m not in self.taken]
@@ -341,22 +349,22 @@ class _Copies:
         return [image[m] if m in image else before[self.taken.index(m)] for m in self.made]
 
     def _following(self) -> dict[Instruction, Instruction] | None:
-        """The next copy; None where there is none."""
-        made, _ = self._next_members()
-        return made if all(i in made for i in (*self.edges, *self.leaves)) else None
+        """The next complete copy; None where there is none."""
+        present, _ = self._next_members()
+        return present if all(i in present for i in (*self.edges, *self.leaves)) else None
 
     def _next_members(self) -> tuple[dict[Instruction, Instruction], list[Instruction]]:
-        """What there is of the next copy, and what the copy takes."""
+        """What exists of the next copy, and the state it reads."""
         last, values = self.images[-1], self.values[-1]
-        made: dict[Instruction, Instruction] = {}
+        present: dict[Instruction, Instruction] = {}
         for i in self.moves:
             known = self.pairs.next.get(last[i])
-            for candidate in self._candidates(i, made, values) if known is None else (known,):
-                more = self._fitting(i, candidate, made, values)
+            for candidate in self._candidates(i, present, values) if known is None else (known,):
+                more = self._fitting(i, candidate, present, values)
                 if more is not None:
-                    made.update(more)
+                    present.update(more)
                     break
-        return made, values
+        return present, values
 
     def _candidates(
         self, i: Instruction, made: dict[Instruction, Instruction], values: list[Instruction]
@@ -370,12 +378,12 @@ class _Copies:
     def _fitting(
         self, i: Instruction, candidate: Instruction, made: dict[Instruction, Instruction], values: list[Instruction]
     ) -> dict[Instruction, Instruction] | None:
-        """What a member and what it needs are in a copy, if it is the candidate; None where it cannot be."""
-        found: dict[Instruction, Instruction] = {}
+        """The counterparts of a member and its operands in a copy, if it is the candidate; None where it cannot be."""
+        counterparts: dict[Instruction, Instruction] = {}
         stack = [(i, candidate)]
         while stack:
             a, b = stack.pop()
-            known = made.get(a) or found.get(a)
+            known = made.get(a) or counterparts.get(a)
             if known is not None:
                 if known is not b:
                     return None
@@ -385,7 +393,7 @@ class _Copies:
                     return None
             elif b in self.used or not self.finder.may_repeat(b) or self.finder.kind(a) != self.finder.kind(b):
                 return None
-            found[a] = b
+            counterparts[a] = b
             if a in self.leaves:
                 continue
             for edge, operand in zip(self.edges[a], b.operands, strict=True):
@@ -396,11 +404,12 @@ class _Copies:
                     stack.append((edge, operand))
                 elif operand is not edge:
                     return None
-        return found
+        return counterparts
 
 
 def _regular(leaves: Sequence[Instruction]) -> int:
-    """For how many copies, from the first, a leaf is a constant, or a slice at places in equal distances."""
+    """The number of copies, from the first, for which a leaf is a constant, or a slice at an arithmetic sequence of
+    starts."""
     ranges = [cut_out(i) for i in leaves]
     if ranges[0] is None:
         return len(leaves)
@@ -415,7 +424,7 @@ def _regular(leaves: Sequence[Instruction]) -> int:
 
 
 class _Absorbed:
-    """A chain with what is computed from each copy's values alike, and sums over the copies."""
+    """Extends a chain by operations that all copies apply to their values alike, and by sums over the copies."""
 
     def __init__(self, finder: _Finder, chain: Chain) -> None:
         self.finder = finder
@@ -431,40 +440,42 @@ class _Absorbed:
         while todo:
             row = todo.pop(0)
             for user in list(row[0].users):
-                made = None if user in self.members else self._row(row, user)
-                if made is not None:
-                    self.nodes.append(made)
-                    self.rows[user] = made
-                    self.members.update(made)
-                    todo.append(made)
+                added = None if user in self.members else self._row(row, user)
+                if added is not None:
+                    self.nodes.append(added)
+                    self.rows[user] = added
+                    self.members.update(added)
+                    todo.append(added)
         self.nodes.sort(key=lambda row: self.finder.place[row[0]])
         return Chain(self.copies, self.nodes, self.leaves, self.state)
 
     def _row(self, row: Row, user: Instruction) -> Row | None:
-        """What a user of a member is in each copy; None where the copies have nothing of the kind."""
+        """The counterparts of a member's user in each copy; None where the copies do not have it."""
         kind, position = self.finder.kind(user), next(n for n, o in enumerate(user.operands) if o is row[0])
         if is_leaf(user) or not self.finder.may_repeat(user) or not user.shape.is_array:
             return None
-        found = [user]
+        counterparts = [user]
         for member in row[1:]:
             fit = [
                 u
                 for u in member.users
                 if self.finder.kind(u) == kind and u.operands[position] is member and u not in self.members
             ]
-            fit = [u for u in fit if u not in found and self._goes_on(user, found[-1], u, len(found))]
+            fit = [
+                u for u in fit if u not in counterparts and self._goes_on(user, counterparts[-1], u, len(counterparts))
+            ]
             if not fit:
                 return None
-            found.append(fit[0])
-        made = tuple(found)
+            counterparts.append(fit[0])
+        sequence = tuple(counterparts)
         for n in range(len(user.operands)):
-            handed = tuple(u.operands[n] for u in made)
-            if handed[1:] == made[:-1] and (*handed, made[-1]) not in self.state:
-                self.state.append((*handed, made[-1]))
-        return made
+            handed = tuple(u.operands[n] for u in sequence)
+            if handed[1:] == sequence[:-1] and (*handed, sequence[-1]) not in self.state:
+                self.state.append((*handed, sequence[-1]))
+        return sequence
 
     def _goes_on(self, first: Instruction, last: Instruction, there: Instruction, copy: int) -> bool:
-        """Whether an operation is in a copy what another one is in the first, the one of the copy before being known."""
+        """Whether an operation of a copy corresponds to `first`, given its counterpart in the copy before."""
         for mine, operand in zip(first.operands, there.operands, strict=True):
             row = self.rows.get(mine)
             is_member = row is not None and row[copy] is operand
@@ -475,7 +486,8 @@ class _Absorbed:
 
 
 def is_chain(chain: Chain) -> bool:
-    """Whether copies are a chain: they share nothing, all that each computes comes from the same places, and nothing that they are given is computed from them."""
+    """Whether copies are a valid chain: disjoint, with operands from corresponding places, and no input computed from
+    them."""
     members = {i for row in chain.nodes for i in row}
     if len(members) != chain.copies * len(chain.nodes) or not chain.state:
         return False
@@ -493,8 +505,11 @@ def is_chain(chain: Chain) -> bool:
 
 
 def source(chain: Chain, operands: Row) -> Row | int | None:
-    """Where an operand of a member comes from, given what it is in each copy: the row of a member, or of a leaf; the number of a value of the state; the operand itself
-    where it is the same for all. None where it comes from nowhere."""
+    """Where an operand of members comes from: the row of a member or leaf, a state number, or the operand if common to
+    all copies.
+
+    None where it is none of these.
+    """
     if all(o is operands[0] for o in operands):
         return operands
     if chain.rows.get(operands[0]) == operands:
@@ -503,7 +518,7 @@ def source(chain: Chain, operands: Row) -> Row | int | None:
 
 
 def _reaches(members: set[Instruction], given: set[Instruction]) -> bool:
-    """Whether something that the members are given is computed from them."""
+    """Whether an input of the members is computed from them."""
     seen: set[Instruction] = set()
     stack = list(given)
     while stack:

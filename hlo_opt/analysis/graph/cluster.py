@@ -1,7 +1,7 @@
-"""A cluster: what one kernel computes, as a small graph, without building a computation for it.
+"""A cluster: what one kernel computes, as a small graph, without a computation of its own.
 
-A candidate fusion is judged on the cluster of its parts; nothing is cloned until it is accepted. The cluster of a fusion that grows is not made anew:
-a producer takes the place of an input (`Cluster.absorb`), and what was computed about the cluster goes on from there (`Follower`).
+Candidate fusions are judged on clusters; nothing is cloned until one is accepted. When a fusion grows, its cluster is
+not rebuilt: a producer replaces an input (`Cluster.absorb`), and facts about the cluster are updated (`Follower`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hlo_opt.ops.sets import fused, is_view, results_of, taken_element
 
 
 class Node:
-    """An instruction inside a cluster. An input stands for a value of the surrounding computation and has no operands here."""
+    """An instruction inside a cluster. An input stands for a value from outside and has no operands here."""
 
     __slots__ = ("instruction", "is_input", "operands", "users")
 
@@ -27,7 +27,7 @@ class Node:
         self.take(operands)
 
     def take(self, operands: tuple[Node, ...]) -> None:
-        """Read these operands."""
+        """Set the operands, and register as their user."""
         self.operands = operands
         if len(operands) == 1:
             operands[0].users.append(self)
@@ -45,12 +45,12 @@ class Node:
 
     @property
     def emitter(self) -> Emitter | None:
-        """The emitter that it may be the hero of."""
+        """The emitter of which it can be the hero."""
         return HEROES.get(self.instruction.opcode)
 
     @property
     def is_view(self) -> bool:
-        """Whether it is its operand's memory under another shape."""
+        """Whether it reinterprets its operand's memory in another shape."""
         return is_view(self.instruction.opcode)
 
     def __repr__(self) -> str:
@@ -58,30 +58,35 @@ class Node:
 
 
 class Follower(Protocol):
-    """What is known about every node of a cluster because of the nodes that use it, and so can be kept up while the cluster grows."""
+    """A fact about every node that depends on its users, so that it can be updated while the cluster grows."""
 
     def spread(self, nodes: list[Node], inputs: list[Node]) -> None:
-        """Go over new members (at first all), users before operands, and new inputs. The first member may have been an input before."""
+        """Process new members (at first all), users before operands, and new inputs. The first member may have been an
+        input."""
 
     def fits(self, above: Follower, place: Node) -> bool:
-        """Whether what is known about the cluster of a producer stays right where it takes the place of an input."""
+        """Whether facts about a producer's cluster remain valid where it replaces the input `place`."""
 
     def adopt(self, above: Follower, root: Node, place: Node, inputs: Mapping[Node, Node]) -> None:
-        """Take over what is known about the cluster of a producer: `place` stands for its root from now on, `inputs` says which nodes its inputs
-        became. Of its members nobody will ask again."""
+        """Adopt the facts about a producer's cluster. `place` now stands for its root; `inputs` maps its inputs to
+        nodes here.
+
+        The producer's own follower is not used again.
+        """
 
 
 F = TypeVar("F", bound=Follower)
 
 ADOPTED = 4
-"""Producers of so many members are taken over with what is known about them; smaller ones are gone through again."""
+"""Producers with at least this many members are merged together with their facts; smaller ones are reprocessed."""
 
 WORTH_KEEPING = 32
-"""What is known of a producer with so many members is kept up also where nothing of the kind was asked about the smaller consumer yet."""
+"""Facts about a producer with at least this many members are kept even if the consumer does not have them yet."""
 
 
 class Cluster:
-    """Nodes (operands before users, inputs among them) and the roots that the kernel writes. An input that nothing reads any more stays no input."""
+    """Nodes (operands before users, inputs among them) and the roots that the kernel writes. Inputs may become
+    unused."""
 
     __slots__ = ("_followers", "_notable", "_opcodes", "_starts", "_users_first", "inputs", "roots")
 
@@ -107,38 +112,38 @@ class Cluster:
 
     @property
     def members(self) -> Iterable[Node]:
-        """The nodes that are computed, without the inputs, operands before users."""
+        """The computed nodes, without inputs, operands before users."""
         return reversed(self._users_first)
 
     @property
     def users_first(self) -> list[Node]:
-        """The members in the other order."""
+        """The members, users before operands."""
         return self._users_first
 
     @property
     def size(self) -> int:
-        """How many members there are."""
+        """The number of members."""
         return len(self._users_first)
 
     def outweighs(self, consumer: int) -> bool:
-        """Whether what is known of a producer is worth keeping where it moves into a consumer of so many members, of which nothing is known yet."""
+        """Whether to keep facts about this producer when it merges into a consumer of this size that lacks them."""
         return self.size >= max(consumer, WORTH_KEEPING)
 
     @property
     def opcodes(self) -> frozenset[str]:
-        """Of the members. Most questions about a kernel are answered by what it does not hold."""
+        """The members' opcodes. Most questions about a kernel are answered by what it does not contain."""
         if self._opcodes is None:
             self._opcodes = frozenset([n.instruction.opcode for n in self._users_first])
         return self._opcodes
 
     @property
     def emitters(self) -> frozenset[Emitter]:
-        """Those that members may be the heroes of."""
+        """The emitters of which members can be heroes."""
         return emitters_of(self.opcodes)
 
     @property
     def notable(self) -> list[Node]:
-        """The members of `NOTABLE` opcodes, users before operands."""
+        """The members with `NOTABLE` opcodes, users before operands."""
         if self._notable is None:
             if NOTABLE.isdisjoint(self.opcodes):
                 self._notable = []
@@ -147,20 +152,20 @@ class Cluster:
         return self._notable
 
     def following(self, key: object, start: Callable[[Cluster], F]) -> F:
-        """What is known under a key, started when it is first asked for, and kept up from then on."""
-        found = self._followers.get(key)
-        if found is None:
-            found = self._followers[key] = start(self)
+        """The follower under a key: created on first use, updated from then on."""
+        follower = self._followers.get(key)
+        if follower is None:
+            follower = self._followers[key] = start(self)
             self._starts[key] = start
-            found.spread(self._users_first, list(self.inputs.values()))
-        return found  # type: ignore[return-value]
+            follower.spread(self._users_first, list(self.inputs.values()))
+        return follower  # type: ignore[return-value]
 
     def absorb(self, producer: Instruction, above: Cluster, moved: Mapping[Instruction, Instruction]) -> bool:
-        """The members of the producer, an input so far, become members. `moved` says what instructions they became, where they were copied; where not,
-        the producer's cluster must not be used any more.
+        """Make the members of a producer, so far an input, members of this cluster. `moved` maps copied instructions.
 
-        False, and nothing has changed, where the producer gives back what it is given, or several results, or is read by nothing: then the cluster must be
-        made anew.
+        The producer's cluster must not be used afterwards unless all its instructions were copied.
+        Returns False without changes where the producer returns an input, has several results, or is not read: then the
+        cluster must be rebuilt.
         """
         root = above.roots[0]
         place = self.inputs[producer]
@@ -180,28 +185,28 @@ class Cluster:
             return True
         del self.inputs[producer]
         inside: dict[Node, Node] = {}
-        given: list[Node] = []
+        new_inputs: list[Node] = []
         for instruction, node in above.inputs.items():
             known = self.inputs.get(instruction)
             if known is None:
                 known = self.inputs[instruction] = Node(instruction, (), is_input=True)
-                given.append(known)
+                new_inputs.append(known)
             inside[node] = known
         new: list[Node] = []
         for node in above.members:
             operands = tuple([inside[o] for o in node.operands])
-            made = moved.get(node.instruction, node.instruction)
+            mapped = moved.get(node.instruction, node.instruction)
             if node is root:
-                place.instruction, place.is_input = made, False
+                place.instruction, place.is_input = mapped, False
                 place.take(operands)
                 inside[node] = place
             else:
-                inside[node] = Node(made, operands)
+                inside[node] = Node(mapped, operands)
             new.append(inside[node])
         new.reverse()
         self._add(above, new)
         for follower in self._followers.values():
-            follower.spread(new, given)
+            follower.spread(new, new_inputs)
         return True
 
     def _add(self, above: Cluster, new: list[Node]) -> None:
@@ -212,7 +217,7 @@ class Cluster:
             self._notable.extend(n for n in new if n.instruction.opcode in NOTABLE)
 
     def _adopt(self, producer: Instruction, place: Node, above: Cluster, root: Node) -> None:
-        """Take the nodes of a producer as they are, all but its root and the inputs that are known already: in no time for the others."""
+        """Reuse the nodes of a producer, except its root and the inputs that exist already; others cost no time."""
         del self.inputs[producer]
         inputs: dict[Node, Node] = {}
         for instruction, node in above.inputs.items():
@@ -233,13 +238,13 @@ class Cluster:
             follower.adopt(above._followers[key], root, place, inputs)
 
     def rename(self, old: Instruction, new: Instruction) -> None:
-        """An input's value is given by another instruction from now on."""
+        """Replace the instruction of an input."""
         self.inputs = {new if i is old else i: node for i, node in self.inputs.items()}
         self.inputs[new].instruction = new
 
 
 def cluster_of(instruction: Instruction) -> Cluster:
-    """The cluster of an instruction: the instruction alone, or what a fusion holds. A tuple at a fusion's root gives several roots."""
+    """The cluster of an instruction alone, or of a fusion's computation. A root tuple gives several roots."""
     inputs: dict[Instruction, Node] = {}
     nodes: list[Node] = []
     for operand in instruction.operands:
@@ -250,24 +255,24 @@ def cluster_of(instruction: Instruction) -> Cluster:
     if body is None:
         node = Node(instruction, tuple(inputs[o] for o in instruction.operands))
         return Cluster([*nodes, node], [node])
-    made: dict[Instruction, Node] = {}
+    node_of: dict[Instruction, Node] = {}
     results = results_of(body)
     for member in operands_first(*results):
         if member.parameter_number is not None:
-            made[member] = inputs[instruction.operands[member.parameter_number]]
+            node_of[member] = inputs[instruction.operands[member.parameter_number]]
         else:
-            made[member] = Node(member, tuple(made[o] for o in member.operands))
-            nodes.append(made[member])
-    return Cluster(nodes, [made[r] for r in results])
+            node_of[member] = Node(member, tuple(node_of[o] for o in member.operands))
+            nodes.append(node_of[member])
+    return Cluster(nodes, [node_of[r] for r in results])
 
 
 def operands_first(*roots: Instruction) -> list[Instruction]:
-    """The instructions that roots need, operands first, whatever order their computation is in."""
+    """All instructions that the roots depend on, operands first."""
     return needed_first(roots, lambda i: i.operands)
 
 
 def merge_clusters(above: Cluster, below: Cluster, producer: Instruction, *, keep_producer: bool = False) -> Cluster:
-    """The cluster of a producer fused into a consumer that reads it, from the clusters of both; with `keep_producer` its roots are written too."""
+    """The cluster of a producer fused into a consumer; with `keep_producer`, the producer's roots are written too."""
     nodes: list[Node] = []
     inputs: dict[Instruction, Node] = {}
     copies: dict[Node, Node] = {}
@@ -278,9 +283,9 @@ def merge_clusters(above: Cluster, below: Cluster, producer: Instruction, *, kee
                 inputs[node.instruction] = Node(node.instruction, (), is_input=True)
                 nodes.append(inputs[node.instruction])
             return inputs[node.instruction]
-        made = Node(node.instruction, tuple(copies[o] for o in node.operands))
-        nodes.append(made)
-        return made
+        copy = Node(node.instruction, tuple(copies[o] for o in node.operands))
+        nodes.append(copy)
+        return copy
 
     for node in above.nodes:
         copies[node] = take(node)
@@ -296,13 +301,16 @@ def merge_clusters(above: Cluster, below: Cluster, producer: Instruction, *, kee
 def merge_elements(
     above: Cluster, below: Cluster, ways: Mapping[Instruction, Sequence[Instruction]], written: Iterable[Instruction]
 ) -> Cluster:
-    """The cluster of a producer, with one result or several, and a consumer that reads these by `ways`: of each operand of the consumer that is the producer's, what hands the value on
-    to it, from an element of the tuple (where there is one) to the operand itself. Elements of the producer that are `written` are results, too, or all of it where it is itself."""
+    """The cluster of a producer (with one or several results) fused into a consumer.
+
+    `ways` maps each operand of the consumer that comes from the producer to the path to it: from a get-tuple-element,
+    where there is one, to the operand itself. `written` lists the producer's elements (or itself) that remain results.
+    """
     nodes: list[Node] = []
     inputs: dict[Instruction, Node] = {}
     copies: dict[Node, Node] = {}
     handed: dict[Instruction, Node] = {}
-    is_whole = above.roots[0].shape.is_tuple  # one operation with several results, not several
+    is_whole = above.roots[0].shape.is_tuple  # one operation with a tuple result, not several roots
 
     def take(node: Node) -> Node:
         if node.is_input:
@@ -311,9 +319,9 @@ def merge_elements(
                 known = inputs[node.instruction] = Node(node.instruction, (), is_input=True)
                 nodes.append(known)
             return known
-        made = Node(node.instruction, tuple([copies[o] for o in node.operands]))
-        nodes.append(made)
-        return made
+        copy = Node(node.instruction, tuple([copies[o] for o in node.operands]))
+        nodes.append(copy)
+        return copy
 
     def hand_on(way: Sequence[Instruction]) -> Node:
         element = None if is_whole or not way else taken_element(way[0])
@@ -338,7 +346,7 @@ def merge_elements(
 
 
 def side_by_side(*parts: Cluster) -> Cluster:
-    """Clusters that do not read each other, over common inputs."""
+    """The union of clusters that do not read each other, with shared inputs."""
     nodes: list[Node] = []
     inputs: dict[Instruction, Node] = {}
     roots: list[Node] = []

@@ -1,4 +1,4 @@
-"""Which kernels' results a value holds that comes in or out of a loop, a branch or a call."""
+"""Which kernels' results enter or leave a loop, branch or call through a value."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from hlo_opt.ir import Computation, Instruction, Module, Shape
 from hlo_opt.ir.walk import CONTROL_FLOW, executed_computations
 from hlo_opt.ops.sets import body_of, held, keeps_bytes, launches, looped, taken_element
 
-INTO, BETWEEN, OUT = "into the first round", "from one round to the next", "out of the last round"
+INTO, BETWEEN, OUT = "into the first iteration", "from one iteration to the next", "out of the last iteration"
 
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
     """A kernel whose result reaches a reader through a while, a conditional or a call.
 
-    path   the element of the kernel's result, outermost index first; () for all of it
-    way    of a while: into the first round, from one round to the next, out of the last round; empty for the others
+    path   the tuple indices into the kernel's result, outermost first; () for all of it
+    way    for a while: one of these texts; "" for others
     """
 
     producer: Instruction
@@ -27,7 +27,7 @@ class Crossing:
 
     @property
     def shape(self) -> Shape:
-        """What goes across."""
+        """The shape of the value that crosses."""
         shape = self.producer.shape
         for index in self.path:
             assert shape.elements is not None
@@ -36,11 +36,11 @@ class Crossing:
 
 
 _Place = tuple[Instruction, tuple[int, ...], Instruction | None, str]
-"""A value, the element of it that is looked for, and what was crossed first on the way."""
+"""A value, the tuple indices that are followed, and the first crossing on the way."""
 
 
 class Crossings:
-    """Of one module, which must not change meanwhile."""
+    """The crossings of one module, which must not change meanwhile."""
 
     def __init__(self, module: Module) -> None:
         self._callers: dict[Computation, list[Instruction]] = {}
@@ -51,21 +51,22 @@ class Crossings:
                         self._callers.setdefault(called, []).append(instruction)
 
     def of(self, value: Instruction) -> list[Crossing]:
-        """The kernels on other sides of control flow whose results the value is or holds; none where a kernel on this side makes it."""
-        found: dict[tuple[Instruction, Instruction, str], Crossing] = {}
+        """The kernels across control flow whose results the value is or contains; none for a value made on this
+        side."""
+        crossings: dict[tuple[Instruction, Instruction, str], Crossing] = {}
         todo: list[_Place] = [(value, (), None, "")]
         seen = {todo[0][:2]}
         while todo:
             place, path, control, way = todo.pop()
             if launches(place):
                 if control is not None:
-                    found.setdefault((place, control, way), Crossing(place, path, control, way))
+                    crossings.setdefault((place, control, way), Crossing(place, path, control, way))
                 continue
             for operand, element, crossed, how in self._before(place, path):
                 if (operand, element) not in seen:
                     seen.add((operand, element))
                     todo.append((operand, element, control or crossed, way if control is not None else how))
-        return list(found.values())
+        return list(crossings.values())
 
     def _before(self, value: Instruction, path: tuple[int, ...]) -> Iterator[_Place]:
         """Where an element of a value comes from."""

@@ -1,4 +1,5 @@
-"""One hash of what a module says: the same for a text whose names, metadata, ids and order are others, another one for any other operation, shape, layout, fusion or constant."""
+"""A hash of a module that ignores names, metadata, ids and order, but not operations, shapes, layouts, fusions or
+constants."""
 
 from __future__ import annotations
 
@@ -14,17 +15,17 @@ SIZE = 16
 """Bytes of a digest."""
 
 HEADER = ("num_partitions", "replica_count", "input_output_alias", "buffer_donor")
-"""What the header says that changes what runs."""
+"""Header attributes that change what runs."""
 
 
 def header(module: Module, name: str) -> str:
-    """What the header says under a name, as written; empty where it says what holds anyway."""
+    """A header attribute as written, without white space; "" for the default."""
     text = "".join(module.attributes[name].text.split()) if name in module.attributes else ""
     return "" if text in ("1", "{}") else text
 
 
 def module_digest(module: Module) -> str:
-    """The hash of a module, in hexadecimal. Computations that nothing calls do not count."""
+    """The hash of a module, in hexadecimal. Uncalled computations are ignored."""
     digests = _Digests()
     bodies: dict[Computation, bytes] = {}
     for computation in needed_first([module.entry], lambda c: list(dict.fromkeys(c.called))):
@@ -40,22 +41,22 @@ class _Digests:
         self._commutes: dict[str, bool] = {}
 
     def of(self, computation: Computation, bodies: dict[Computation, bytes]) -> bytes:
-        """Of a computation: all its operations, each by what it computes and what becomes of it, and the root."""
+        """The digest of a computation: its operations, each by what it computes and by its uses, and the root."""
         above: dict[Instruction, bytes] = {}
         own: dict[Instruction, bytes] = {}
         for instruction in computation.instructions:
             mine = own[instruction] = self._key(instruction, bodies)
-            given = [above[o] for o in instruction.operands]
+            operand_digests = [above[o] for o in instruction.operands]
             if self._sorts(instruction):
-                given.sort()
-            above[instruction] = _digest((mine, *given))
+                operand_digests.sort()
+            above[instruction] = _digest((mine, *operand_digests))
         uses: dict[Instruction, list[bytes]] = {i: [] for i in computation.instructions}
         parts: list[bytes] = []
         for instruction in reversed(own):
-            told = uses[instruction]
-            told.sort()
+            used_by = uses[instruction]
+            used_by.sort()
             root = (b"root",) if instruction.is_root else ()
-            below = _digest((own[instruction], b"to", *told, *root))
+            below = _digest((own[instruction], b"to", *used_by, *root))
             sorts = self._sorts(instruction)
             for place, operand in enumerate(instruction.operands):
                 uses[operand].append(below if sorts else below + str(place).encode())
@@ -65,15 +66,15 @@ class _Digests:
         return _digest((above[computation.root], *parts, *(() if thread is None else (thread.text.encode(),))))
 
     def _sorts(self, instruction: Instruction) -> bool:
-        """Whether the order of the operands does not count."""
+        """Whether the order of operands is irrelevant."""
         opcode = instruction.opcode
-        found = self._commutes.get(opcode)
-        if found is None:
-            found = self._commutes[opcode] = is_commutative(opcode)
-        return found and len(instruction.operands) == 2
+        commutes = self._commutes.get(opcode)
+        if commutes is None:
+            commutes = self._commutes[opcode] = is_commutative(opcode)
+        return commutes and len(instruction.operands) == 2
 
     def _key(self, instruction: Instruction, bodies: dict[Computation, bytes]) -> bytes:
-        """What an instruction is but for its operands."""
+        """The digest of an instruction without its operands."""
         shape = instruction.shape
         attributes = instruction.attributes
         called = sorted(
@@ -92,11 +93,11 @@ class _Digests:
             config(instruction) if "backend_config" in attributes else "",
             None if literal is None else constant_key(literal),
         )
-        found = self._own.get(key)
-        if found is None:
+        own = self._own.get(key)
+        if own is None:
             text = repr((*key[:1], self._shape(shape), *key[2:7], _plain(key[7])))
-            found = self._own[key] = _digest((text.encode("utf-8", "surrogatepass"),))
-        return found
+            own = self._own[key] = _digest((text.encode("utf-8", "surrogatepass"),))
+        return own
 
     def _shape(self, shape: Shape) -> str:
         found = self._shapes.get(shape)
@@ -106,15 +107,15 @@ class _Digests:
 
 
 def _plain(key: Hashable) -> Hashable:
-    """What a constant is known by, as what reads the same in every process."""
+    """A constant's key in a form that is equal across processes."""
     if isinstance(key, tuple):
         return tuple(_plain(part) for part in key)
     return key if isinstance(key, str | bytes) or key is None else str(key)
 
 
 def _digest(parts: Iterable[bytes]) -> bytes:
-    made = blake2b(digest_size=SIZE)
+    digest = blake2b(digest_size=SIZE)
     for part in parts:
-        made.update(len(part).to_bytes(4, "little"))
-        made.update(part)
-    return made.digest()
+        digest.update(len(part).to_bytes(4, "little"))
+        digest.update(part)
+    return digest.digest()

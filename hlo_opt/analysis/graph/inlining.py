@@ -1,4 +1,4 @@
-"""Put the bodies of calls and fusions back into their callers."""
+"""Inline the bodies of calls and fusions into their callers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hlo_opt.ops.sets import body_of, fused, is_view
 from hlo_opt.text.asynchronous import link
 
 GROWTH_LIMIT = 200_000
-"""Instructions that inlining may add to a module before it stops: calls nested n deep, each twice, grow as 2^n."""
+"""The most instructions that inlining may add to a module: calls nested n deep, each twice, grow as 2^n."""
 
 
 def is_plain_call(instruction: Instruction) -> bool:
-    """A call that means its body and nothing more."""
+    """Whether a call is equivalent to its inlined body."""
     body = body_of(instruction)
     if body is None or fused(instruction) is not None or instruction.control_predecessors or elsewhere(body):
         return False
@@ -27,7 +27,7 @@ def is_plain_call(instruction: Instruction) -> bool:
 
 
 def is_plain_fusion(instruction: Instruction) -> bool:
-    """A fusion that a generator of kernels made; one that stands for a library call is not plain."""
+    """Whether a fusion is a generated kernel that may be inlined, rather than a library call."""
     if fused(instruction) is None or instruction.control_predecessors:
         return False
     if "output_to_operand_aliasing" in instruction.attributes:
@@ -36,8 +36,8 @@ def is_plain_fusion(instruction: Instruction) -> bool:
 
 
 def _may_take_operands(instruction: Instruction) -> bool:
-    """Whether the body may stand in the caller: its root lies in memory as the result does, and its parameters as the operands do, or nothing in the body can
-    tell. What a bitcast makes of a value hangs on how the value lies."""
+    """Whether the body may replace the instruction: root and result have one layout, and so do parameters and operands,
+    or no user of a parameter depends on its layout, as a bitcast would."""
     body = _body(instruction)
     if not instruction.shape.same_bytes(body.root.shape):
         return False
@@ -46,22 +46,24 @@ def _may_take_operands(instruction: Instruction) -> bool:
 
 
 def other_layouts(instruction: Instruction, body: Computation) -> list[Instruction]:
-    """The parameters of a fusion's or a call's body that lie in memory in another way than the operands do."""
+    """The parameters of a fusion's or call's body whose layout differs from the operand's."""
     pairs = zip(instruction.operands, body.parameters, strict=True)
     return [parameter for operand, parameter in pairs if not operand.shape.same_bytes(parameter.shape)]
 
 
 def _reads_elements(user: Instruction) -> bool:
-    """Whether the user reads elements by their index only, wherever they lie, and hands no operand on."""
+    """Whether the user reads elements by index only, whatever the layout, and does not return the operand itself."""
     spec = find(user.opcode)
     by_index = (OpKind.ELEMENTWISE, OpKind.MOVEMENT, OpKind.REDUCTION, OpKind.CONTRACTION, OpKind.INDEXING)
     return spec is not None and spec.kind in by_index and not spec.side_effects and not is_view(user.opcode)
 
 
 def inline(module: Module, wanted: Callable[[Instruction], bool], step: Callable[[], bool] = lambda: True) -> bool:
-    """Inline the instructions that are wanted (`is_plain_call`, `is_plain_fusion`), callees first, until `GROWTH_LIMIT`; then drop computations that nothing calls any more.
+    """Inline the instructions for which `wanted` is true (`is_plain_call`, `is_plain_fusion`), callees first, up to
+    `GROWTH_LIMIT`.
 
-    `step` is asked before each of them; one that it is against stays. True when anything changed.
+    Then remove uncalled computations. `step` is asked before each one; False skips it. Returns whether anything
+    changed.
     """
     edit.sort_computations(module)
     waited_for = {p for c in module.computations for i in c.instructions for p in i.control_predecessors}
@@ -70,10 +72,10 @@ def inline(module: Module, wanted: Callable[[Instruction], bool], step: Callable
     callers = Counter(callee for c in module.computations for callee in c.called)
     effects = effectful_computations(list(module.computations))
     for computation in list(module.computations):
-        found = [i for i in computation.instructions if wanted(i) and i not in waited_for]
-        order = list(computation.instructions) if found else []
+        targets = [i for i in computation.instructions if wanted(i) and i not in waited_for]
+        order = list(computation.instructions) if targets else []
         bodies: dict[Instruction, list[Instruction]] = {}
-        for instruction in found:
+        for instruction in targets:
             body = _body(instruction)
             size = len(body.instructions)
             if size > budget or not step():
@@ -86,11 +88,11 @@ def inline(module: Module, wanted: Callable[[Instruction], bool], step: Callable
             changed = True
         if any(_body(i) in effects for i in bodies):
             edit.arrange(computation, [member for i in order for member in bodies.get(i, (i,))])
-        if found:
+        if targets:
             edit.sort(computation)
     if changed:
         remove_uncalled(module)
-        edit.sort_computations(module)  # copies of what is started come last, for now
+        edit.sort_computations(module)  # copies of asynchronously called computations were appended last
     return changed
 
 
@@ -103,9 +105,12 @@ def _body(instruction: Instruction) -> Computation:
 def _splice(
     instruction: Instruction, body: Computation, *, keep_names: bool, callers: Counter[Computation]
 ) -> list[Instruction]:
-    """Copy the body and take the instruction out. The copies keep their names when the body dies; else what the body starts asynchronously is copied with it,
-    for each start has a computation of its own. Returns the copies; they belong where the instruction stood, so that side effects keep the order of the
-    text."""
+    """Copy the body into the caller and remove the instruction. Returns the copies, which belong where it was, to keep
+    the order of effects.
+
+    Copies keep their names when the body is removed. Otherwise computations that the body starts asynchronously are
+    copied too, as each start needs its own.
+    """
     computation = instruction.computation
     module = computation.module
     assert module is not None
@@ -130,7 +135,7 @@ def _splice(
 
 
 def _start_own(instruction: Instruction, started: dict[Computation, Computation]) -> None:
-    """Let a part of an asynchronous chain run a copy of what it runs; `started` has the copies."""
+    """Give an async start copies of the computations it runs; `started` maps those copied so far."""
     todo = [instruction]
     while todo:
         part = todo.pop()
@@ -147,7 +152,7 @@ def _start_own(instruction: Instruction, started: dict[Computation, Computation]
 
 
 def _inherit_source(copy: Instruction, call: Instruction) -> None:
-    """Give an instruction whose metadata name no source line the line of the call that it was inlined from."""
+    """Give an instruction without a source line the line of the call it was inlined from."""
     try:
         own, outer = copy.metadata, call.metadata
     except ParseError:  # printed back as it was read
@@ -159,7 +164,7 @@ def _inherit_source(copy: Instruction, call: Instruction) -> None:
 
 
 def remove_uncalled(module: Module) -> bool:
-    """Drop computations that nothing reaches from the entry."""
+    """Remove computations that the entry does not reach."""
     needed = set(needed_first([module.entry], lambda c: c.called))
     dead = [c for c in module.computations if c not in needed]
     for computation in dead:

@@ -1,6 +1,7 @@
-"""How often a loop runs: what its backend config says, or what a counted loop's condition and step give.
+"""Trip counts of loops: from the backend config, or from a counted loop's condition and step.
 
-Source of the config: xla/service/while_loop_trip_count_annotator.cc; of the pattern: xla/service/while_loop_analysis.cc.
+Source of the config: xla/service/while_loop_trip_count_annotator.cc; of the pattern:
+xla/service/while_loop_analysis.cc.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from hlo_opt.ops.sets import COPIES, SIGNS, body_of, held, keeps_bytes, looped, 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """Where a value comes from: an instruction, what the parameters of its inlined computation stand for, and the tuple elements that
-    are still to be taken of it (the last one first)."""
+    """A value traced to its origin: an instruction, the arguments of its inlined computation, and the tuple elements
+    still to be taken from it (the last one first)."""
 
     instruction: Instruction
     arguments: tuple[Traced, ...] | None = None
@@ -27,25 +28,26 @@ class Traced:
 
 
 def known_trip_count(loop: Instruction) -> int | None:
-    """The count that a while's backend config states."""
-    found = field(loop, "known_trip_count", "n")
-    return int(found) if found is not None and found.isdecimal() else None
+    """The trip count in a while's backend config; None where it has none."""
+    text = field(loop, "known_trip_count", "n")
+    return int(text) if text is not None and text.isdecimal() else None
 
 
 TripCounts = Mapping[str, int]
-"""Rounds of loops, by their names, that only the user knows."""
+"""Trip counts that the user supplies, by loop name."""
 NO_TRIP_COUNTS: TripCounts = MappingProxyType({})
 
 
 def trip_count(loop: Instruction, told: TripCounts = NO_TRIP_COUNTS) -> int | None:
-    """How often the body of a while runs, or None where that is not known before the run. `told` counts where the text does not say it."""
+    """The trip count of a while; None where it is unknown before the run. `told` applies where the text does not
+    determine it."""
     stated = known_trip_count(loop)
-    found = derived_trip_count(loop) if stated is None else stated
-    return told.get(loop.name) if found is None else found
+    count = derived_trip_count(loop) if stated is None else stated
+    return told.get(loop.name) if count is None else count
 
 
 def check_trip_counts(module: Module, told: TripCounts) -> None:
-    """Raises UsageError for a name that is no loop's, and for a count of a loop whose count is known."""
+    """Raises UsageError for a name that is not a loop's, and for a loop with a known trip count."""
     loops = {i.name: i for c in module.computations for i in c.instructions if looped(i) is not None}
     for name in told:
         if name not in loops:
@@ -56,12 +58,12 @@ def check_trip_counts(module: Module, told: TripCounts) -> None:
             raise UsageError(f"there is no loop {name!r}", hint=hint)
         count = trip_count(loops[name])
         if count is not None:
-            raise UsageError(f"the loop {name!r} is known to run {count} rounds")
+            raise UsageError(f"the loop {name!r} has the known trip count {count}")
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A loop that counts its rounds: which element of its state does, the last number first, from where, by how much, and how many rounds there are."""
+    """A counted loop: the tuple path to its counter (last index first), start, step and number of iterations."""
 
     counter: tuple[int, ...]
     start: int
@@ -70,13 +72,14 @@ class Counted:
 
 
 def derived_trip_count(loop: Instruction) -> int | None:
-    """The count of a loop whose counter starts at a constant, grows by a constant, is compared with a constant and does not leave its type before the end."""
-    found = counted(loop)
-    return None if found is None else found.rounds
+    """The trip count of a loop whose counter has constant start, step and limit and does not overflow before the
+    end."""
+    counter = counted(loop)
+    return None if counter is None else counter.rounds
 
 
 def counted(loop: Instruction) -> Counted | None:
-    """How a loop counts its rounds; None where it is no such loop."""
+    """The counter of a counted loop; None for other loops."""
     condition = loop.called_by("condition")
     test = trace(Traced(condition.root))
     direction = test.instruction.word("direction")
@@ -101,7 +104,7 @@ def counted(loop: Instruction) -> Counted | None:
 
 
 def _within(shape: Shape, elements: tuple[int, ...]) -> Shape:
-    """The shape of a tuple's element, the last number first."""
+    """The shape of a tuple element, by its path with the last index first."""
     for number in reversed(elements):
         assert shape.elements is not None
         shape = shape.elements[number]
@@ -123,7 +126,8 @@ def _count(start: int, limit: int, step: int, direction: str) -> int | None:
 
 
 def trace(value: Traced) -> Traced:
-    """Follow a value through copies, tuples, fusions and calls to the instruction that makes it. A bitcast to another type is no copy."""
+    """Follow a value through copies, tuples, fusions and calls to the instruction that computes it. Bitcasts to other
+    types stop it."""
     while True:
         i, arguments, elements = value.instruction, value.arguments, value.elements
         if i.parameter_number is not None and arguments is not None:
@@ -142,7 +146,7 @@ def trace(value: Traced) -> Traced:
 
 
 def _is_alike(shape: Shape, other: Shape) -> bool:
-    """Whether the same bytes mean the same numbers."""
+    """Whether equal bytes represent equal numbers."""
     return shape.is_tuple or other.is_tuple or shape.type == other.type
 
 
@@ -152,13 +156,13 @@ def _operands(value: Traced) -> tuple[Traced, Traced]:
 
 
 def _loop_element(value: Traced, computation: Computation) -> tuple[int, ...] | None:
-    """Which element of a loop's state a value is."""
+    """The element of a loop's state that a value is; None where it is not one."""
     i = value.instruction
     return value.elements if i.parameter_number is not None and i.parent is computation else None
 
 
 def _integer(value: Traced, loop: Instruction | None = None, computation: Computation | None = None) -> int | None:
-    """The value of an integer scalar constant; with a loop, also of an element of its state that the body hands on unchanged."""
+    """The value of an integer scalar constant; given a loop, also of a state element that the body does not change."""
     if loop is not None and computation is not None:
         element = _loop_element(value, computation)
         if element is not None:
@@ -171,17 +175,17 @@ def _integer(value: Traced, loop: Instruction | None = None, computation: Comput
         return None
     if not constant.shape.is_array or not constant.shape.type.is_integer or constant.shape.element_count != 1:
         return None
-    found: Any = constant.literal.value
-    return int(found.reshape(-1)[0])
+    literal: Any = constant.literal.value
+    return int(literal.reshape(-1)[0])
 
 
 def _step(body: Computation, counter: tuple[int, ...]) -> int | None:
-    """By how much one run of the body changes the counter."""
-    made = trace(Traced(body.root, None, counter))
-    sign = SIGNS.get(made.instruction.opcode)
-    if made.elements or sign is None:
+    """The change of the counter per iteration; None where it is not constant."""
+    updated = trace(Traced(body.root, None, counter))
+    sign = SIGNS.get(updated.instruction.opcode)
+    if updated.elements or sign is None:
         return None
-    left, right = _operands(made)
+    left, right = _operands(updated)
     for state, other in ((left, right), (right, left))[: 2 if sign > 0 else 1]:
         step = _integer(other)
         if step is not None and _loop_element(state, body) == counter:
@@ -190,7 +194,7 @@ def _step(body: Computation, counter: tuple[int, ...]) -> int | None:
 
 
 def lies_alike(loop: Instruction) -> bool:
-    """Whether all that a loop hands on lies in memory in one way throughout: as it is given, in the rounds and after them."""
+    """Whether all layouts of a loop's state agree: of its operand, in the computations, and of its result."""
     body, condition = loop.called_by("body"), loop.called_by("condition")
     values = [loop.operands[0], body.root, body.parameters[0], condition.parameters[0]]
     shapes = [value.shape for value in values]

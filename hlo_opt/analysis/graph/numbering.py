@@ -1,12 +1,14 @@
-"""Value numbering: two values get the same number exactly when the same operations on the same parameters make them.
+"""Value numbering: two values get one number exactly when the same operations on the same parameters compute them.
 
-Fusions and calls are looked through, tuples are taken apart, commutative operands are sorted, and a concatenate of concatenates along the same
-dimension counts as one. Modules numbered with one shared table compare by number. Layouts count only where bytes are read as they lie: bitcast,
-custom-call and its like, in what called computations take and give, and what has side effects.
+Fusions and calls are looked through, tuples are split, commutative operands are sorted, and a concatenate of
+concatenates along the same dimension counts as one. Modules numbered with a shared table compare by number. Layouts
+matter only where bytes are read directly: in bitcasts, custom calls and unknown opcodes, at the interface of called
+computations, and for side effects.
 
-A side effect has a number of its own each time that it happens: two draws of a generator are two values, also where one text is called twice. So has
-what waits for a control dependency that nothing else implies, for when it is computed counts. Both are occurrences; whether those of two computations
-can be matched is what `agree` says. A loop or a conditional whose computations hold side effects is an occurrence; what it runs is compared as a whole.
+Each occurrence of a side effect gets a number of its own: two draws of a generator are two values, even if a
+computation is called twice. So does a value with a control dependency that nothing else implies. Both are occurrences;
+`agree` says whether those of two computations can be matched. A loop or conditional with side effects inside is one
+occurrence, and its computations are compared as a whole.
 """
 
 from __future__ import annotations
@@ -24,44 +26,44 @@ from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.sets import APPLIED, fused, held, is_view, taken_element
 
 Value = int | tuple["Value", ...]
-"""The number of an array (or token), or the numbers of a tuple's elements."""
+"""The number of an array or token, or the numbers of a tuple's elements."""
 
 WORK_LIMIT = 20_000_000
-"""Instructions that numbering may visit: calls nested n deep, each twice, are 2^n."""
+"""The most instructions that numbering visits: calls nested n deep, each twice, are 2^n."""
 
 IGNORED = frozenset({"metadata", "frontend_attributes", "sharding", "origin", "statistics", "backend_config"})
 """Attributes that do not change a value."""
 
 _IGNORED_OF_EFFECTS = IGNORED - {"frontend_attributes", "sharding"}
-"""They name the other end of a transfer, and its device."""
+"""For side effects, these name the other end of a transfer and its device."""
 
 _IGNORED_OF_FUSIONS = IGNORED - {"backend_config"}
-"""It says which kernel of a library a fusion stands for."""
+"""For fusions, the backend config names the library kernel."""
 
 _IGNORED_OF_CALLS = _IGNORED_OF_EFFECTS & _IGNORED_OF_FUSIONS
-"""Whoever is called may read all of them."""
+"""An opaque callee may read all of them."""
 
 _REACH_LIMIT = 5_000_000
-"""Values that one numbering looks at to find out which control dependencies others imply. Past it, each counts."""
+"""The most values visited to find control dependencies that others imply. Beyond it, each dependency counts."""
 
 _SMALL_LITERAL = 1024
 
 
 class _Role(Enum):
-    """What an opcode says about the number of an instruction's value."""
+    """How the number of an instruction's value is determined."""
 
     PLAIN = auto()
-    """It goes by shape, attributes and operands, and by what is called."""
+    """By shape, attributes, operands and called computations."""
     COMMUTATIVE = auto()
-    """The same, with two operands in any order."""
+    """Plain, with two operands in any order."""
     CONSTANT = auto()
-    """Plain, and the literal counts, too."""
+    """Plain, with the literal."""
     BITCAST = auto()
-    """Plain, and it counts how the bytes lie in memory."""
+    """Plain, with layouts."""
     OPAQUE = auto()
-    """So it does here, and something may happen besides."""
+    """With layouts, and possibly a side effect."""
     ELSEWHERE = auto()
-    """The value is made elsewhere: it is looked through."""
+    """The value exists elsewhere, and is looked through."""
 
 
 def _role(instruction: Instruction) -> _Role:
@@ -79,7 +81,7 @@ def _role(instruction: Instruction) -> _Role:
 
 
 def _is_opaque(opcode: str) -> bool:
-    """Whether nobody knows what an operation reads: a custom call, and what the op table does not have, `custom-call-start` and its like among it."""
+    """Whether it is unknown what an operation reads: a custom call, or an opcode outside the op table."""
     spec = find(opcode)
     return spec is None or spec.kind is OpKind.OPAQUE
 
@@ -88,27 +90,28 @@ T = TypeVar("T")
 
 
 class _Alike(Generic[T]):
-    """Numbers for things: the same for those of which `form` makes the same. A thing is looked up by its identity, which is quicker than comparing it."""
+    """Numbers things by `form`: equal forms, equal numbers. Objects are cached by identity, which is faster than
+    comparing them."""
 
     def __init__(self, form: Callable[[T], Hashable]) -> None:
         self._form = form
         self._by_form: dict[Hashable, int] = {}
         self.known: dict[int, int] = {}
-        """By identity."""
+        """Numbers by object identity."""
         self._kept: list[T] = []
-        """What was asked about: a thing that is gone could hand its identity on."""
+        """Keeps the objects alive, so that identities are not reused."""
 
     def number(self, thing: T) -> int:
-        found = self.known.get(id(thing))
-        if found is None:
-            found = self.known[id(thing)] = self._by_form.setdefault(self._form(thing), len(self._by_form))
+        number = self.known.get(id(thing))
+        if number is None:
+            number = self.known[id(thing)] = self._by_form.setdefault(self._form(thing), len(self._by_form))
             self._kept.append(thing)
-        return found
+        return number
 
 
 @dataclass(eq=False)
 class Table:
-    """Numbers by what they stand for, shared between the modules that are compared."""
+    """Numbers by key, shared between the compared modules."""
 
     numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
     made_by: list[Instruction | None] = field(default_factory=list)
@@ -116,12 +119,12 @@ class Table:
     keys: list[tuple[object, ...]] = field(default_factory=list)
     parts: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
     waits: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """What an occurrence waits for and does not imply otherwise."""
+    """The values that an occurrence waits for, as far as its operands do not imply it."""
     roles: dict[str, _Role] = field(default_factory=dict)
     bare: _Alike[Shape] = field(default_factory=lambda: _Alike(Shape.without_layout))
-    """Shapes, alike when they hold the same kind of values."""
+    """Shapes, equal when they hold the same kind of values."""
     laid_out: _Alike[Shape] = field(default_factory=lambda: _Alike(Shape.laid_out))
-    """Shapes, alike when they lie in memory alike, too."""
+    """Shapes, equal when layouts are equal too."""
     literals: _Alike[Literal] = field(default_factory=lambda: _Alike(literal_key))
     budget: Budget = field(default_factory=Budget)
     _heads: dict[Hashable, int] = field(default_factory=dict)
@@ -130,37 +133,37 @@ class Table:
     def number(
         self, key: tuple[object, ...], instruction: Instruction | None = None, operands: tuple[int, ...] = ()
     ) -> int:
-        found = self.numbers.get(key)
-        return self.add(key, instruction, operands) if found is None else found
+        number = self.numbers.get(key)
+        return self.add(key, instruction, operands) if number is None else number
 
     def add(self, key: tuple[object, ...], instruction: Instruction | None, operands: tuple[int, ...]) -> int:
-        """The number of what has none yet."""
-        made = self.numbers[key] = len(self.made_by)
+        """Add a new number for a key."""
+        number = self.numbers[key] = len(self.made_by)
         self.made_by.append(instruction)
         self.operands.append(operands)
         self.keys.append(key)
-        return made
+        return number
 
     def occurrence(self, head: Hashable, instruction: Instruction, operands: tuple[int, ...]) -> int:
-        """A number that nothing else has."""
+        """A unique number."""
         return self.add((_OCCURRENCE, len(self.made_by), head), instruction, operands)
 
     def head(self, number: int) -> int:
-        """What a value is but for its operands, and an occurrence but for its number."""
+        """The number of a value's key without operands (for an occurrence, without its unique part)."""
         key, count = self.keys[number], len(self.operands[number])
         head = key[2] if key[0] is _OCCURRENCE else key[: len(key) - count]
         return self._heads.setdefault(head, len(self._heads))
 
     def only_waits(self, occurrence: int) -> bool:
-        """Whether an occurrence is no side effect, but a value that waits."""
+        """Whether an occurrence is only a value with control dependencies, not a side effect."""
         return self.keys[occurrence][2] is _WAITS
 
     def commutes(self, number: int) -> bool:
-        """Whether the order of the value's operands does not count."""
+        """Whether the order of the value's operands is irrelevant."""
         return is_commutative(str(self.keys[number][0]))
 
     def flat(self, value: Value) -> int:
-        """One number for a value, a tuple's elements included."""
+        """One number for a value; a tuple's stands for its elements."""
         if isinstance(value, int):
             return value
         elements = tuple([self.flat(v) for v in value])
@@ -177,7 +180,7 @@ class Table:
         )
 
     def body(self, numbered: Numbered) -> Hashable:
-        """What a computation on its own parameters does: equal for two when they agree."""
+        """A key for what a computation computes from its own parameters: equal for two when they agree."""
         root = self.flat(numbered.root)
         if not numbered.occurrences:
             return root
@@ -202,8 +205,10 @@ def leaves(value: Value) -> Iterator[int]:
 
 @dataclass
 class Numbered:
-    """A computation: its root, its occurrences in their order, and whether any of them is a side effect. `values` has every instruction where the
-    computation stands on its own parameters; it is empty where it is inlined."""
+    """A numbered computation: its root, its occurrences in order, and whether any is a side effect.
+
+    `values` has all instructions when numbered on its own parameters; it is empty when inlined.
+    """
 
     root: Value
     values: dict[Instruction, Value]
@@ -212,7 +217,7 @@ class Numbered:
 
 
 def agree(table: Table, one: Numbered, other: Numbered) -> Matching:
-    """Whether two computations on their own parameters do the same, and which occurrence of one is which of the other."""
+    """Whether two computations on their own parameters are equivalent, and how their occurrences correspond."""
     left, right = (Part(table.flat(n.root), n.occurrences) for n in (one, other))
     if not one.occurrences and not other.occurrences:
         return Matching({} if left.root == right.root else None, {}, {}, False)
@@ -220,16 +225,17 @@ def agree(table: Table, one: Numbered, other: Numbered) -> Matching:
 
 
 def literal_key(literal: Literal) -> Hashable:
-    """What two constants are compared by. Small ones by their bits; large ones by their text, which is quicker; elided ones equal only themselves."""
+    """The key by which constants compare: bits for small ones, text for large ones (faster), identity for elided
+    ones."""
     if literal.is_elided:
-        return literal  # equal only to itself, and kept, so that its identity is not handed on
+        return literal  # equal only to itself; keeping it prevents its identity from being reused
     if literal.text is not None and literal.shape.element_count > _SMALL_LITERAL:
         return literal.text
     return literal.key()
 
 
 def attribute_key(instruction: Instruction) -> tuple[tuple[str, str], ...]:
-    """The attributes that count, without called computations, by name."""
+    """The attributes that affect the value, sorted by name, without called computations."""
     ignored = IGNORED
     if _is_opaque(instruction.opcode):
         ignored = _IGNORED_OF_CALLS
@@ -242,8 +248,9 @@ def attribute_key(instruction: Instruction) -> tuple[tuple[str, str], ...]:
 
 
 def is_commutative(opcode: str) -> bool:
-    """Whether the order of two operands does not count: as the op table says, but for mulhi, which XLA does not call commutative
-    (HloOpcodeIsBinaryCommutative in xla/hlo/ir/hlo_opcode.cc), so that both see the same values as equal."""
+    """Whether the order of two operands is irrelevant: as in the op table, except for mulhi, which XLA does not treat
+    as commutative (HloOpcodeIsBinaryCommutative in xla/hlo/ir/hlo_opcode.cc); both must consider the same values
+    equal."""
     spec = find(opcode)
     return spec is not None and spec.commutative and opcode != "mulhi"
 
@@ -257,14 +264,15 @@ class Numbering:
         self._known: dict[tuple[object, ...], Numbered] = {}
         self._looks_left = _REACH_LIMIT
         self.visited = 0
-        """Instructions that were numbered, those of a body once for what it is given."""
+        """The number of visited instructions; a body counts once per distinct arguments."""
 
     def entry(self) -> Numbered:
-        """The entry computation. Raises VerifyError when its calls expand to more than `WORK_LIMIT` instructions."""
+        """Number the entry computation. Raises VerifyError when its calls expand to more than `WORK_LIMIT`
+        instructions."""
         return self.computation(self.module.entry, None)
 
     def computation(self, computation: Computation, arguments: tuple[Value, ...] | None) -> Numbered:
-        """A computation on its own parameters (`arguments` None) or inlined at values. Uses a stack of its own, not Python's."""
+        """Number a computation on its own parameters (`arguments` None) or inlined. Uses an explicit stack."""
         key = (computation, arguments)
         stack = [_Walk(computation, arguments)]
         while stack:
@@ -283,7 +291,7 @@ class Numbering:
         return self._known[key]
 
     def _advance(self, walk: _Walk) -> _Walk | None:
-        """Number instructions until one needs a computation that has no number yet; None when all are done."""
+        """Number instructions until one needs an unnumbered computation, and return its walk; None when done."""
         order, values, given, roles = walk.order, walk.values, walk.arguments, self.table.roles
         start = walk.position
         for position in range(start, len(order)):
@@ -311,7 +319,7 @@ class Numbering:
                         return _Walk(callee, arguments)
                     called.append(known)
                     if inlined and known.occurrences:
-                        del self._known[callee, arguments]  # what happens there happens anew each time
+                        del self._known[callee, arguments]  # its side effects occur again at each call
                 value = self._value(walk, instruction, operands, called, inlined)
             if instruction.control_predecessors:
                 value = self._held(walk, instruction, value)
@@ -328,22 +336,23 @@ class Numbering:
             )
 
     def _computed(self, i: Instruction, role: _Role, operands: tuple[Value, ...]) -> Value | None:
-        """The value of an instruction that only computes; None for one that calls computations. Most are of this kind, so this is written to be quick."""
+        """The value of an instruction without calls or effects; None for one with calls. The common case, optimised for
+        speed."""
         table = self.table
         shape = i.shape
         bare = table.bare.known.get(id(shape))
         if bare is None:
             bare = table.bare.number(shape)
-        given: tuple[object, ...] = operands
+        key_operands: tuple[object, ...] = operands
         if role is _Role.COMMUTATIVE:
             one, other = operands
             assert isinstance(one, int) and isinstance(other, int)
-            given = (min(one, other), max(one, other))
+            key_operands = (min(one, other), max(one, other))
         elif role is _Role.CONSTANT:
             assert i.literal is not None
-            given = (table.literals.number(i.literal),)
+            key_operands = (table.literals.number(i.literal),)
         elif role is _Role.BITCAST:
-            given = (*[table.laid_out.number(s) for s in (shape, *[o.shape for o in i.operands])], *operands)
+            key_operands = (*[table.laid_out.number(s) for s in (shape, *[o.shape for o in i.operands])], *operands)
         attributes: list[tuple[str, str]] = []
         for name, attribute in i.attributes.items():
             if name not in IGNORED:
@@ -351,7 +360,7 @@ class Numbering:
                     return None
                 attributes.append((name, attribute.text))
         attributes.sort()
-        key = (i.opcode, bare, *attributes, *given)
+        key = (i.opcode, bare, *attributes, *key_operands)
         number = table.numbers.get(key)
         if number is None:
             number = table.add(key, i, tuple([table.flat(v) for v in operands]))
@@ -375,12 +384,12 @@ class Numbering:
             return operands
         element = taken_element(i)
         if element is not None:
-            (given,) = operands
-            assert isinstance(given, tuple)
-            return given[element]
+            (whole_tuple,) = operands
+            assert isinstance(whole_tuple, tuple)
+            return whole_tuple[element]
         if opcode == "concatenate":
             return self._concatenate(i, operands)
-        # what only waits inside does nothing outside: where nobody asks for the result, it may go
+        # control dependencies inside are invisible outside: if the result is unused, it may be removed
         acts = has_side_effect(i) or any(n.acts for n in called)
         reads_bytes = acts or _is_opaque(opcode)
         shapes = tuple(
@@ -409,7 +418,8 @@ class Numbering:
         return number
 
     def _held(self, walk: _Walk, i: Instruction, value: Value) -> Value:
-        """The value of an instruction that waits for others: one of its own, unless it comes after them anyway. So do the side effects inside it."""
+        """The value of an instruction with control dependencies: unique, unless other dependencies imply them. Likewise
+        for effects inside it."""
         table = self.table
         needed: set[int] = set()
         for predecessor in i.control_predecessors:
@@ -433,7 +443,7 @@ class Numbering:
         return number
 
     def _not_implied(self, needed: set[int], operands: tuple[int, ...]) -> tuple[int, ...]:
-        """Of what a value waits for, that which is not over by then anyway, because an operand, or another of them, comes after it."""
+        """The control dependencies that operands, or other dependencies, do not imply."""
         if not needed:
             return ()
         table = self.table
@@ -455,7 +465,7 @@ class Numbering:
 
 
 def is_looked_through(instruction: Instruction) -> bool:
-    """Whether a call or a fusion means what its computation does and nothing more: it runs on the same thread, names no library's kernel and shares no memory."""
+    """Whether a call or fusion is equivalent to its computation: same thread, no library kernel, no aliasing."""
     if fused(instruction) is None:
         return not any(map(elsewhere, instruction.called()))
     names_library = is_boundary_fusion(instruction) and fusion_backend_kind(instruction)
@@ -463,14 +473,14 @@ def is_looked_through(instruction: Instruction) -> bool:
 
 
 _OCCURRENCE = object()
-"""Begins the keys of occurrences: no opcode does."""
+"""Marks the keys of occurrences; differs from every opcode."""
 
 _WAITS = "waits"
-"""What is another value only because it waits."""
+"""The head of a value that is distinct only by its control dependencies."""
 
 
 class _Walk:
-    """Where the numbering of one computation stands."""
+    """The state of numbering one computation."""
 
     def __init__(self, computation: Computation, arguments: tuple[Value, ...] | None) -> None:
         self.computation = computation
@@ -481,7 +491,7 @@ class _Walk:
         self.occurrences: list[int] = []
         self.acts = False
         self.inside: dict[Instruction, list[int]] = {}
-        """The occurrences that an instruction stands for."""
+        """The occurrences inside each instruction."""
 
     def happens(self, instruction: Instruction, occurrences: list[int], acts: bool) -> None:
         self.occurrences.extend(occurrences)
@@ -490,16 +500,16 @@ class _Walk:
 
 
 def _called_key(i: Instruction, called: list[Numbered], table: Table) -> Hashable:
-    """What an instruction calls, by the names of its attributes."""
+    """A key for what an instruction calls, by attribute name."""
     bodies = iter(called)
-    found: list[Hashable] = []
+    forms: list[Hashable] = []
     for name, value in i.attributes.items():
         if isinstance(value, Called):
-            found.append((name, *[(table.body(next(bodies)), _interface(c, table)) for c in value.computations]))
-    return frozenset(found)
+            forms.append((name, *[(table.body(next(bodies)), _interface(c, table)) for c in value.computations]))
+    return frozenset(forms)
 
 
 def _interface(computation: Computation, table: Table) -> Hashable:
-    """What a computation takes and gives, and on which thread it runs."""
+    """The layouts of a computation's parameters and root, and its thread."""
     shapes = [table.laid_out.number(i.shape) for i in (computation.root, *computation.parameters)]
     return (*shapes, frozenset({name: value.text for name, value in computation.attributes.items()}.items()))

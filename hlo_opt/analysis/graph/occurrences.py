@@ -1,12 +1,13 @@
-"""Whether two graphs of values are the same up to which of their occurrences stands for which.
+"""Whether two graphs of values are equal up to a matching of their occurrences.
 
-An occurrence is a value of its own: a side effect each time that it happens, and what waits for a control dependency. No two have the same number,
-so values that hang on occurrences have other numbers in each graph. Two graphs are the same when their occurrences can be matched one to one such
-that every occurrence does the same to matched operands, waits for matched values, and the roots match.
+An occurrence is a value of its own: a side effect, each time it happens, or a value with a control dependency. Values
+that depend on occurrences have different numbers in each graph. Two graphs are equal when their occurrences can be
+matched one to one, such that each has matching operands, control predecessors and effect, and the roots match.
 
-That is an isomorphism of small graphs. Colours are refined from both ends: by what a value is made of and waits for, and by who uses it. Occurrences
-that stay tied are matched in their order; where that fails, a tied one is singled out and tried against each of its colour
-(B. McKay and A. Piperno, Practical graph isomorphism II, 2014), up to a budget. What is not matched then counts as different.
+This is an isomorphism of small graphs. Colours are refined from both ends: by operands and predecessors, and by users.
+Occurrences that remain tied are matched in order. Where that fails, a tied one is individualised and tried against each
+of its colour (B. McKay and A. Piperno, Practical graph isomorphism II, 2014), within a budget. Beyond it the graphs
+count as different.
 """
 
 from __future__ import annotations
@@ -17,26 +18,26 @@ from dataclasses import dataclass
 from typing import Protocol
 
 BUDGET = 5_000_000
-"""Values that all matchings of one table may look at."""
+"""The most values that all matchings of one table may visit."""
 
 
 class Graph(Protocol):
-    """Values by number. Operands, and what is waited for, have smaller numbers."""
+    """Values by number. Operands and control predecessors have smaller numbers."""
 
     operands: list[tuple[int, ...]]
     waits: dict[int, tuple[int, ...]]
-    """What an occurrence waits for besides its operands."""
+    """Control predecessors of an occurrence besides its operands."""
 
     def head(self, number: int) -> int:
-        """What a value is but for its operands: the same number for the same."""
+        """The number of a value's key without operands: equal for equal keys."""
 
     def commutes(self, number: int) -> bool:
-        """Whether the order of the value's operands does not count."""
+        """Whether the order of the value's operands is irrelevant."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A value with all that it is made of, and all that happens besides: occurrences in the order in which they stand in the text."""
+    """A root value and the occurrences of its graph, in text order."""
 
     root: int
     occurrences: Sequence[int]
@@ -44,7 +45,7 @@ class Part:
 
 @dataclass
 class Budget:
-    """How many values may still be looked at."""
+    """The number of values that may still be visited."""
 
     left: int = BUDGET
 
@@ -55,19 +56,23 @@ class Budget:
 
 @dataclass
 class Matching:
-    """What came of matching two parts. `one` and `other` have the colours of values that hang on occurrences, which say what these are made of: the same in
-    both, as far as anybody could tell. Any other value is coloured by its number. Empty where a matching was found."""
+    """The result of matching two parts.
+
+    `one` and `other` are the colours of values that depend on occurrences: equal colours were not told apart. Other
+    values are coloured by their number. Both are empty when a matching was found.
+    """
 
     pairs: dict[int, int] | None
-    """For each occurrence of the first part that of the other; None when there is no such matching, or none was found."""
+    """The first part's occurrences to the second's; None when there is no matching, or none was found."""
     one: dict[int, int]
     other: dict[int, int]
     is_open: bool
-    """Whether the budget ended before the search did."""
+    """Whether the budget ran out during the search."""
 
 
 def match(graph: Graph, one: Part, other: Part, budget: Budget) -> Matching:
-    """A matching of the occurrences of two parts of a graph. Takes two looks at each value that hangs on an occurrence where equal occurrences keep their order."""
+    """Match the occurrences of two parts. Visits each dependent value twice where equal occurrences keep their
+    order."""
     search = _Search(graph, _View(graph, one), _View(graph, other), budget)
     seeds = dict.fromkeys(one.occurrences, 0), dict.fromkeys(other.occurrences, 0)
     pairs = search.tried(seeds)
@@ -75,7 +80,7 @@ def match(graph: Graph, one: Part, other: Part, budget: Budget) -> Matching:
 
 
 class _View:
-    """The values of a part that hang on its occurrences, operands first, and who uses them."""
+    """The values of a part that depend on its occurrences, operands first, and their users."""
 
     def __init__(self, graph: Graph, part: Part) -> None:
         self.part = part
@@ -91,7 +96,8 @@ class _View:
         hanging = set(part.occurrences)
         self.values: list[int] = []
         self.users: dict[int, list[tuple[int, int]]] = {}
-        """Each user with the place that it takes the value at: the first where places do not count, one behind the last where it waits."""
+        """(user, operand position) pairs: position 0 where order is irrelevant, one past the last for control
+        predecessors."""
         for number in sorted(reached):
             operands = graph.operands[number]
             if number not in hanging and hanging.isdisjoint(operands):
@@ -106,11 +112,11 @@ class _View:
 
 
 Seeds = tuple[dict[int, int], dict[int, int]]
-"""What tells the occurrences of each of the two parts apart so far."""
+"""The colours that distinguish the occurrences of each part so far."""
 
 
 class _Search:
-    """The colouring of two parts with one set of colours."""
+    """The search for a matching, with one set of colours for both parts."""
 
     def __init__(self, graph: Graph, one: _View, other: _View, budget: Budget) -> None:
         self.graph = graph
@@ -122,38 +128,38 @@ class _Search:
         return self.colours.setdefault(what, len(self.colours))
 
     def down(self, seeds: Seeds) -> Seeds:
-        """Each value by what it is made of and waits for, an occurrence by its seed, too."""
+        """Colour values by operands and control predecessors; occurrences also by seed."""
         return self._down(self.views[0], seeds[0]), self._down(self.views[1], seeds[1])
 
     def _down(self, view: _View, seeds: dict[int, int]) -> dict[int, int]:
         graph = self.graph
-        found: dict[int, int] = {}
+        colours: dict[int, int] = {}
         self.budget.left -= len(view.values)
         for number in view.values:
-            operands = [found.get(o, ~o) for o in graph.operands[number]]
+            operands = [colours.get(o, ~o) for o in graph.operands[number]]
             if graph.commutes(number):
                 operands.sort()
-            waits = sorted([found.get(w, ~w) for w in graph.waits.get(number, ())])
-            found[number] = self.colour((graph.head(number), seeds.get(number), tuple(operands), tuple(waits)))
-        return found
+            waits = sorted([colours.get(w, ~w) for w in graph.waits.get(number, ())])
+            colours[number] = self.colour((graph.head(number), seeds.get(number), tuple(operands), tuple(waits)))
+        return colours
 
     def _up(self, view: _View, down: dict[int, int]) -> dict[int, int]:
-        """Each value by who uses it."""
-        found: dict[int, int] = {}
+        """Colour values by users."""
+        colours: dict[int, int] = {}
         self.budget.left -= len(view.values)
         for number in reversed(view.values):
-            users = sorted([(found[user], place) for user, place in view.users.get(number, ())])
-            found[number] = self.colour((down[number], *users))
-        return found
+            users = sorted([(colours[user], place) for user, place in view.users.get(number, ())])
+            colours[number] = self.colour((down[number], *users))
+        return colours
 
     def alike(self, colours: Seeds) -> bool:
-        """Whether both parts have as many occurrences of each colour, and roots of the same."""
+        """Whether both parts have equally many occurrences of each colour, and equally coloured roots."""
         roots = [c.get(view.part.root, ~view.part.root) for c, view in zip(colours, self.views, strict=True)]
         counts = [Counter([c[o] for o in view.part.occurrences]) for c, view in zip(colours, self.views, strict=True)]
         return roots[0] == roots[1] and counts[0] == counts[1]
 
     def refined(self, seeds: Seeds) -> Seeds | None:
-        """Seeds that tell apart what two looks at all values tell apart; None when the parts turn out to differ."""
+        """Refine seeds from both ends until stable; None when the parts turn out to differ."""
         while True:
             downs = self.down(seeds)
             ups = [self._up(view, down) for view, down in zip(self.views, downs, strict=True)]
@@ -165,7 +171,7 @@ class _Search:
                 return seeds
 
     def in_order(self, colours: Seeds) -> dict[int, int] | None:
-        """The matching of equally coloured occurrences in their order, if it is one."""
+        """The matching of equally coloured occurrences in order, if it is valid."""
         waiting: dict[int, list[int]] = {}
         for occurrence in reversed(self.views[1].part.occurrences):
             waiting.setdefault(colours[1][occurrence], []).append(occurrence)
@@ -173,13 +179,13 @@ class _Search:
         return pairs if self._holds(pairs) else None
 
     def _holds(self, pairs: dict[int, int]) -> bool:
-        """Whether the graphs are the same under a matching: with a seed of its own for each pair, colours are numbers of values."""
+        """Whether a matching is valid: with unique seeds per pair, colours are value numbers."""
         ours = {one: k for k, one in enumerate(pairs)}
         theirs = {other: k for k, other in enumerate(pairs.values())}
         return self.alike(self.down((ours, theirs)))
 
     def tried(self, seeds: Seeds) -> dict[int, int] | None:
-        """Search for a matching: in order, and then with tied occurrences singled out."""
+        """Search for a matching: in order, then with tied occurrences individualised."""
         stack: list[Iterator[Seeds]] = [iter([seeds])]
         while stack and not self.budget.is_over:
             state = next(stack[-1], None)
@@ -202,20 +208,22 @@ class _Search:
         return None
 
     def _singled_out(self, seeds: Seeds, tied: int) -> Iterator[Seeds]:
-        """All occurrences of a colour in their order, which is quick where they are alike; then the first against each of the other part."""
+        """All occurrences of a colour in order, which is fast where they are alike; then the first against each of the
+        other part."""
         ours, theirs = ([o for o, colour in part.items() if colour == tied] for part in seeds)
         first, *_ = ours
-        singles = [~k for k in range(len(ours))]  # no colour is below zero
+        singles = [~k for k in range(len(ours))]  # ordinary colours are non-negative
         yield seeds[0] | dict(zip(ours, singles, strict=True)), seeds[1] | dict(zip(theirs, singles, strict=True))
         for candidate in theirs:
             yield {**seeds[0], first: singles[0]}, {**seeds[1], candidate: singles[0]}
 
 
 def _kinds(seeds: Seeds) -> int:
-    """How many kinds the occurrences are told apart into; as many in both parts."""
+    """The number of distinct colours of the occurrences, equal in both parts."""
     return len(set(seeds[0].values()))
 
 
 def _first_tie(colours: dict[int, int]) -> int:
-    """A colour that several occurrences share. There is one: where none did, their matching in order would be the only one, and have been found."""
+    """A colour that several occurrences share. It exists: otherwise matching in order would have been the only one, and
+    failed."""
     return next(colour for colour, count in Counter(colours.values()).items() if count > 1)

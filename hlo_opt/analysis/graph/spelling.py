@@ -1,6 +1,7 @@
-"""How an instruction is spelled, without what does not count: names, metadata, and what one version of a printer writes and another leaves out.
+"""The spelling of an instruction without insignificant parts: names, metadata, and what printer versions write
+differently.
 
-Two dumps of one program that differ in names, in the order of the text, in ids or in attributes that have their default value are spelled alike.
+Two dumps of one program that differ in names, text order, ids or default attributes are spelled alike.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from hlo_opt.ir import Attribute, Instruction, Literal
 from hlo_opt.ops import OpKind, find
 
 _UNSAID = frozenset({"false", "{}", '""'})
-"""What an attribute that is not written means, as a text."""
+"""Texts that mean the same as an absent attribute."""
 
 _DEFAULTS = {
     "feature_group_count": "1",
@@ -25,10 +26,10 @@ _DEFAULTS = {
     "custom_call_schedule": "SCHEDULE_NONE",
     "schedule": "SCHEDULE_NONE",
 }
-"""The same where it is something else."""
+"""Attributes with other default values."""
 
 _IDS = frozenset({"channel_id", "channel_handle"})
-"""Attributes that are a number of no meaning of its own: every version counts in another way."""
+"""Attributes whose numbers are arbitrary ids."""
 
 _PRECISION = "operand_precision"
 
@@ -43,7 +44,7 @@ _CHOSEN = frozenset(
         "device_type",
     }
 )
-"""Parts of a backend config that a compiler's measurements and its scheduler write: they differ from one run to the next."""
+"""Fields of a backend config written by autotuning and scheduling; they differ between runs."""
 
 Json = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
 
@@ -51,8 +52,8 @@ _SPACE = re.compile(r"\s+")
 
 
 def plain_attributes(instruction: Instruction) -> tuple[tuple[str, str], ...]:
-    """The attributes that count, by name, without called computations, configs and shardings; those that say their default are left out."""
-    found = []
+    """The significant attributes, sorted by name, without called computations, configs, shardings and defaults."""
+    attributes = []
     for name, value in instruction.attributes.items():
         if name in IGNORED or not isinstance(value, Attribute):
             continue
@@ -65,19 +66,20 @@ def plain_attributes(instruction: Instruction) -> tuple[tuple[str, str], ...]:
             text = "yes"
         elif name == _PRECISION and not text.strip("{}").replace("default", "").strip(","):
             continue
-        found.append((name, text))
-    found.sort()
-    return tuple(found)
+        attributes.append((name, text))
+    attributes.sort()
+    return tuple(attributes)
 
 
 def sharding(instruction: Instruction) -> str:
-    """How the value is spread over devices, as written; empty where it is not said."""
+    """The sharding, as written without white space; "" for none."""
     value = instruction.attributes.get("sharding")
     return "" if value is None else _SPACE.sub("", value.text)
 
 
 def config(instruction: Instruction) -> str:
-    """What a library call or a call of unknown code is told, without what is measured; empty for other operations, whose config says nothing about what they compute."""
+    """The config of a library or opaque call, without measurements; "" for other operations, whose config does not
+    affect values."""
     value = instruction.attributes.get("backend_config")
     if value is None:
         return ""
@@ -99,7 +101,7 @@ def _without_chosen(value: Json) -> Json:
 
 
 def constant_key(literal: Literal) -> Hashable:
-    """What constants of two dumps are compared by. Elided ones of one shape are alike: the text does not tell more."""
+    """The key by which constants of two dumps compare. Elided ones of one shape are equal, as the text says no more."""
     if literal.is_elided:
         return ("elided", literal.shape.without_layout())
     key = literal_key(literal)

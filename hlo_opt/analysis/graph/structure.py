@@ -1,7 +1,8 @@
-"""What instructions and kernels are, but for their names: those of one number have the same costs, the same plan and the same rules against them.
+"""Structural numbers of instructions and kernels, ignoring names: equal numbers imply equal cost, plan and legality.
 
-A plain instruction's signature is what it is but for where its operands come from. A network of many layers, an unrolled loop or a random generator repeats a few dozen signatures and
-structures thousands of times; what depends on them alone is found out once.
+The signature of a plain instruction leaves out where its operands come from. A deep network, an unrolled loop or a
+random generator repeats a few dozen signatures and structures thousands of times; facts that depend on them are
+computed once. structures thousands of times; what depends on them alone is found out once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from hlo_opt.ops import OpKind, find
 
 
 def signature(instruction: Instruction) -> Hashable:
-    """Opcode, shape, attributes, operands' opcodes and shapes; the instruction itself where more counts (what it holds or calls)."""
+    """Opcode, shape, attributes, and operands' opcodes and shapes; the instruction itself where it has a literal or
+    calls."""
     spec = find(instruction.opcode)
     is_opaque = spec is not None and spec.kind is OpKind.OPAQUE
     is_leaf = instruction.literal is not None or instruction.parameter_number is not None
@@ -33,7 +35,7 @@ def signature(instruction: Instruction) -> Hashable:
 
 
 def edge_signature(producer: Instruction, consumer: Instruction, above: Hashable, below: Hashable) -> Hashable:
-    """What the cost of fusing two instructions depends on: their signatures and which operands they share."""
+    """What the cost of fusing two instructions depends on: their signatures and the operands they share."""
     numbers: dict[Instruction, int] = {producer: 0}
     return (
         above,
@@ -44,27 +46,27 @@ def edge_signature(producer: Instruction, consumer: Instruction, above: Hashable
 
 
 class Structures:
-    """Numbers for what is alike, good for every copy of a module."""
+    """Numbers for equal structures, valid for all copies of a module."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
         self._last = 0
 
     def number(self, key: Hashable) -> int:
-        """The number of whatever a key describes."""
-        found = self._numbers.get(key)
-        if found is None:
-            found = self._numbers[key] = self.another()
-        return found
+        """The number of a key: equal for equal keys."""
+        known = self._numbers.get(key)
+        if known is None:
+            known = self._numbers[key] = self.another()
+        return known
 
     def another(self) -> int:
-        """A number that nothing else has."""
+        """A unique number."""
         self._last += 1
         return self._last
 
 
 class Members:
-    """The numbers of single instructions, wherever their operands come from."""
+    """Numbers of single instructions, regardless of their operands."""
 
     def __init__(self, structures: Structures) -> None:
         self._structures = structures
@@ -72,13 +74,13 @@ class Members:
         self._called: dict[Computation, bytes] = {}
 
     def of(self, instruction: Instruction) -> int:
-        """Opcode, shape, attributes, literal, and what the called computations hold."""
-        found = self._known.get(instruction)
-        if found is None:
+        """The number of opcode, shape, attributes, literal and called computations."""
+        known = self._known.get(instruction)
+        if known is None:
             for body in needed_first(self._new(instruction.called()), lambda c: self._new(c.called)):
                 self._called[body] = self.of_body(body)
-            found = self._known[instruction] = self._structures.number(self._key(instruction))
-        return found
+            known = self._known[instruction] = self._structures.number(self._key(instruction))
+        return known
 
     def _key(self, instruction: Instruction) -> Hashable:
         called = [
@@ -99,7 +101,8 @@ class Members:
         return [c for c in called if c not in self._called]
 
     def of_body(self, body: Computation) -> bytes:
-        """A digest of everything about a computation but names, in whatever order it is. It may have grown since it was asked about last."""
+        """A digest of a computation without names, in any order. Recomputed each time, as the computation may have
+        grown."""
         places: dict[Instruction, int] = {}
         parts: list[int] = []
         for instruction in operands_first(body.root):
@@ -111,7 +114,7 @@ class Members:
         return _digest(parts)
 
     def of_cluster(self, cluster: Cluster) -> bytes:
-        """A digest of everything about a cluster but names, its nodes in their order."""
+        """A digest of a cluster without names, with its nodes in order."""
         places: dict[Node, int] = {}
         parts: list[int] = []
         for node in cluster.inputs.values():
@@ -135,11 +138,11 @@ def _digest(parts: list[int]) -> bytes:
 
 
 def places_of(operands: Iterable[Instruction]) -> dict[Instruction, int]:
-    """Where each of the operands of an instruction stands, the last place of one that stands in several."""
+    """The position of each operand; the last one where it occurs several times."""
     return {operand: number for number, operand in enumerate(operands)}
 
 
 def shared_operands(one: Iterable[Instruction], other: Iterable[Instruction]) -> tuple[int, ...]:
-    """For each of the operands of one instruction, where it stands among those of another; -1 where it does not."""
+    """For each operand of one instruction, its position among those of another; -1 for none."""
     places = places_of(other)
     return tuple([places.get(operand, -1) for operand in one])

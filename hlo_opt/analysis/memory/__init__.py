@@ -1,1 +1,1 @@
-"""How operations lie in memory, and what they read, write and compute."""
+"""Memory layout of operations, and their bytes and flops."""

@@ -1,7 +1,10 @@
-"""How reductions and transposes lie in memory: which emitter XLA would give a reduction, which transposes go through shared memory, and which move the fastest dimension.
+"""The memory layout of reductions and transposes, as XLA's emitters see it: which emitter takes a reduction, and which
+transposes are tiled.
 
-`LaunchDimensions` and widths of elements are what all launch rules speak of.
-Source: xla/service/gpu/reduction_utils.cc, xla/service/gpu/ir_emission_utils.cc (GetDescriptionForTiledTransposeEmitter), xla/permutation_util.cc."""
+Launch rules use `LaunchDimensions` and element widths.
+Source: xla/service/gpu/reduction_utils.cc, xla/service/gpu/ir_emission_utils.cc
+(GetDescriptionForTiledTransposeEmitter), xla/permutation_util.cc.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def bits_of(shape: Shape) -> int:
 
 
 def smallest_bits(shapes: Iterable[Shape]) -> int | None:
-    """Bits of the narrowest array; None where there is none."""
+    """Bits per element of the narrowest array; None without arrays."""
     return min((bits_of(s) for s in shapes if s.is_array), default=None)
 
 
@@ -44,14 +47,15 @@ COLUMN_RACE_FREE = 32 * 128
 
 @dataclass(frozen=True, slots=True)
 class ReductionForm:
-    """The normal form. Row: [reduced, kept, reduced]; column: [kept, reduced, kept]; sizes from the slowest dimension on."""
+    """A normalized reduction. Row: sizes are [reduced, kept, reduced]; column: [kept, reduced, kept]; major dimensions
+    first."""
 
     is_row: bool
     sizes: tuple[int, int, int]
 
     @property
     def is_race_free(self) -> bool:
-        """Whether one block can finish a result, so that an epilogue may follow in the same kernel."""
+        """Whether one block can compute a result completely, so that an epilogue may be fused."""
         if self.is_row:
             return self.sizes[2] <= ROW_RACE_FREE_MINOR and self.sizes[0] <= ROW_RACE_FREE_MAJOR
         return self.sizes[1] <= COLUMN_RACE_FREE
@@ -72,7 +76,8 @@ class ReductionForm:
 
 
 def reduction_form(reduce: Instruction) -> ReductionForm | None:
-    """The normal form of a reduce's first operand, or None where neither the kept nor the reduced dimensions lie together."""
+    """The normalized form of a reduce's first operand; None where neither kept nor reduced dimensions are
+    contiguous."""
     shape = reduce.operands[0].shape
     return _form(shape.dimensions, shape.minor_to_major, reduce.ints("dimensions"))
 
@@ -81,7 +86,7 @@ def reduction_form(reduce: Instruction) -> ReductionForm | None:
 def _form(
     dimensions: tuple[int, ...], minor_to_major: tuple[int, ...], reduced: tuple[int, ...]
 ) -> ReductionForm | None:
-    """Remembered, for rules ask about the same reductions again and again."""
+    """Cached: legality rules ask about the same reductions repeatedly."""
     groups: list[tuple[bool, int]] = []
     for dimension in reversed(minor_to_major):
         size = dimensions[dimension]
@@ -113,7 +118,7 @@ def _form(
 
 
 def fast_form(instruction: Instruction) -> ReductionForm | None:
-    """The normal form when the instruction is a reduce that a reduction emitter would take, else None."""
+    """The normalized form of a reduce that a reduction emitter takes; None for others."""
     if HEROES.get(instruction.opcode) is not Emitter.REDUCTION or not instruction.operands[0].shape.element_count:
         return None
     form = reduction_form(instruction)
@@ -129,10 +134,10 @@ BANK_BITS = 32
 
 @dataclass(frozen=True, slots=True)
 class TiledTranspose:
-    """A transpose that is emitted tile by tile: normalised sizes of the result and permutation, and the shared memory of a tile in bytes.
+    """A tiled transpose: normalized sizes of the result, the permutation, and shared memory per tile in bytes.
 
-    Elements narrower than 32 bits may be moved packed: then `packed_sizes` are the result's sizes with the dimensions that the packed emitter
-    wants, and `packed_tile` what a block writes of each.
+    Elements narrower than 32 bits may be packed: then `packed_sizes` are the result's sizes with the dimensions of the
+    packed emitter, and `packed_tile` is the part of each that a block writes.
     """
 
     sizes: tuple[int, ...]
@@ -143,12 +148,12 @@ class TiledTranspose:
 
     @property
     def operand_sizes(self) -> tuple[int, ...]:
-        """The normalised sizes of the operand."""
+        """The normalized sizes of the operand."""
         return tuple(self.sizes[self.permutation.index(d)] for d in range(len(self.sizes)))
 
 
 def normalized(sizes: tuple[int, ...], permutation: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The output sizes and permutation after merging neighbours that move together and dropping dimensions of size one."""
+    """Output sizes and permutation after merging neighbours that move together and dropping dimensions of size 1."""
     kept = [p for p in permutation if sizes[p] > 1]
     groups: list[list[int]] = []
     rank = {p: n for n, p in enumerate(sorted(kept))}
@@ -162,7 +167,7 @@ def normalized(sizes: tuple[int, ...], permutation: tuple[int, ...]) -> tuple[tu
 
 
 def memory_order(instruction: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The result's sizes and the permutation as they lie in memory, normalised, for a transpose or a copy of an array; else None."""
+    """The normalized result sizes and permutation, in memory order, of a transpose or copy; None for others."""
     order = ORDERS.get(instruction.opcode)
     if order is None or not instruction.shape.is_array:
         return None
@@ -171,7 +176,8 @@ def memory_order(instruction: Instruction) -> tuple[tuple[int, ...], tuple[int, 
 
 @functools.lru_cache(maxsize=4096)
 def relative_order(given: Shape, logical: tuple[int, ...], made: Shape) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Sizes of `made` and the permutation as they lie in memory, normalised, where each dimension of it is the one of `given` that `logical` says."""
+    """The normalized sizes of `made` and permutation, in memory order; its dimension d is dimension `logical[d]` of
+    `given`."""
     from_major = list(reversed(given.minor_to_major))
     position = {d: n for n, d in enumerate(from_major)}
     sizes = tuple(given.dimensions[d] for d in from_major)
@@ -179,9 +185,9 @@ def relative_order(given: Shape, logical: tuple[int, ...], made: Shape) -> tuple
 
 
 def moves_data(instruction: Instruction) -> bool:
-    """Whether it is a transpose (or a copy to another layout) that changes the order in memory."""
-    found = memory_order(instruction)
-    return found is not None and _moves(found[1])
+    """Whether a transpose (or a copy to another layout) changes the order in memory."""
+    order = memory_order(instruction)
+    return order is not None and _moves(order[1])
 
 
 def _moves(permutation: tuple[int, ...]) -> bool:
@@ -189,9 +195,9 @@ def _moves(permutation: tuple[int, ...]) -> bool:
 
 
 def moves_minor(instruction: Instruction) -> bool:
-    """Whether the fastest varying dimension becomes another one, so that reading along the output jumps through the operand."""
-    found = memory_order(instruction)
-    return found is not None and bool(found[1]) and found[1][-1] != len(found[1]) - 1
+    """Whether the minor dimension changes, so that reads along the output are strided in the operand."""
+    order = memory_order(instruction)
+    return order is not None and bool(order[1]) and order[1][-1] != len(order[1]) - 1
 
 
 def _transposes(instruction: Instruction) -> bool:
@@ -199,28 +205,29 @@ def _transposes(instruction: Instruction) -> bool:
 
 
 def only_renames(instruction: Instruction) -> bool:
-    """Whether it is a transpose that leaves everything where it lies in memory: it touches nothing."""
+    """Whether it is a transpose that is a bitcast, so it moves nothing."""
     return _transposes(instruction) and not moves_data(instruction)
 
 
 def tiled_transpose(instruction: Instruction) -> TiledTranspose | None:
-    """The description of a transpose that the transpose emitter takes; None for one that a loop does better."""
+    """The description of a transpose for the transpose emitter; None where a loop is better."""
     return _tiled(instruction, packs=True) if _transposes(instruction) else None
 
 
 def tiled_move(instruction: Instruction) -> TiledTranspose | None:
-    """The description of a transpose, or of a copy to another layout, that our kernels move tile by tile, element by element."""
+    """The description of a transpose or layout copy that our kernels tile, without packing; None where a loop is
+    better."""
     return _tiled(instruction, packs=False)
 
 
 def tiled_read(given: Shape, logical: tuple[int, ...], made: Shape) -> TiledTranspose | None:
-    """The description of an array that is read in the order of another one, whose dimensions are those of it that `logical` says, as `tiled_move` has it."""
+    """The description of reading `given` in the order of `made` (see `relative_order`), as `tiled_move`."""
     return _described(relative_order(given, logical, made), bits_of(given), packs=False)
 
 
 def _tiled(instruction: Instruction, *, packs: bool) -> TiledTranspose | None:
-    found = memory_order(instruction)
-    return None if found is None else _described(found, bits_of(instruction.shape), packs=packs)
+    order = memory_order(instruction)
+    return None if order is None else _described(order, bits_of(instruction.shape), packs=packs)
 
 
 def _described(order: tuple[tuple[int, ...], tuple[int, ...]], bits: int, *, packs: bool) -> TiledTranspose | None:
@@ -235,7 +242,7 @@ def _described(order: tuple[tuple[int, ...], tuple[int, ...]], bits: int, *, pac
 
 
 def _tile_bytes(sizes: tuple[int, ...], permutation: tuple[int, ...], bits: int) -> int | None:
-    """Shared memory of a tile that is moved element by element; None where tiles do not pay."""
+    """Shared memory of a tile moved element by element; None where tiling does not pay."""
     rank, minor = len(permutation), sizes[-1]
     if permutation[-1] == rank - 1:
         second_out = sizes[-2]
@@ -252,7 +259,8 @@ def _tile_bytes(sizes: tuple[int, ...], permutation: tuple[int, ...], bits: int)
 
 
 def tile_counts(sizes: tuple[int, ...], permutation: tuple[int, ...], vector: int = 1) -> tuple[int, ...]:
-    """Tiles along each dimension of an operand of these sizes: 32 times `vector` elements of the fastest dimension that moves and of the one that changes places with it."""
+    """The number of tiles along each operand dimension: 32 times `vector` elements of the minor moved dimension and its
+    counterpart."""
     stays = permutation[-1] == len(sizes) - 1
     near = len(sizes) - 1 - stays
     whole = {near: TILE * vector, permutation[near]: TILE * vector}
@@ -264,8 +272,12 @@ def tile_counts(sizes: tuple[int, ...], permutation: tuple[int, ...], vector: in
 def packing(
     sizes: tuple[int, ...], permutation: tuple[int, ...], bits: int, count: int, cores: int, shared_bytes: int
 ) -> int:
-    """Neighbouring elements that a thread of our kernels moves together, for so many transposes of elements of at most so many bits: a bank's, if rows on both sides divide
-    into them, and the larger tiles fill the device and find room."""
+    """The number of neighbouring elements that a thread of our kernels moves at once, for `count` transposes of up to
+    `bits` bits.
+
+    As many as a shared memory bank holds, if they divide rows on both sides, and the larger tiles fill the device and
+    fit.
+    """
     near = len(sizes) - 1
     if permutation[-1] == near:
         return 1
@@ -284,26 +296,31 @@ def packing(
 def _packed(
     sizes: tuple[int, ...], permutation: tuple[int, ...], bits: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Sizes and tile of the result for the packed emitter (GetPackedTransposeTileSizes); None where it cannot take the transpose.
+    """Sizes and tile of the result for the packed emitter (GetPackedTransposeTileSizes); None where it does not apply.
 
-    The dimensions are brought to [..., T2, A, T1, B]: T1 and T2 change places, A lies between them, B stays fastest.
+    The dimensions become [..., T2, A, T1, B]: T1 and T2 are exchanged, A is between them, B stays minor.
     """
     if bits >= BANK_BITS:
         return None
     vector = BANK_BITS // bits
-    made, order = list(sizes), list(permutation)
-    if order[-1] != len(made) - 1:
-        order.append(len(made))
-        made.append(1)
-    rank = len(made)
+    merged, order = list(sizes), list(permutation)
+    if order[-1] != len(merged) - 1:
+        order.append(len(merged))
+        merged.append(1)
+    rank = len(merged)
     if rank < 3 or order[rank - 3] != rank - 3:
-        made.insert(rank - 2, 1)
+        merged.insert(rank - 2, 1)
         order = [p + 1 if p > rank - 3 else p for p in order]
         order.insert(rank - 2, rank - 2)
         rank += 1
-    given = [made[order.index(d)] for d in range(rank)]
+    packed_sizes = [merged[order.index(d)] for d in range(rank)]
     first_out = order.index(rank - 2)
-    first, between, second, kept = given[rank - 2], given[rank - 3], given[order[rank - 2]], given[-1]
+    first, between, second, kept = (
+        packed_sizes[rank - 2],
+        packed_sizes[rank - 3],
+        packed_sizes[order[rank - 2]],
+        packed_sizes[-1],
+    )
     side = TILE * vector
     tile_first = min(first, side)
     tile_between = min(between, side // tile_first)
@@ -315,4 +332,4 @@ def _packed(
         return None
     tile = [1] * rank
     tile[first_out], tile[rank - 2], tile[rank - 3] = tile_first, tile_second, tile_between
-    return tuple(made), tuple(tile)
+    return tuple(merged), tuple(tile)

@@ -1,8 +1,9 @@
-"""Bytes that an instruction accesses and operations that it takes: as XLA's device-independent cost analysis counts them, and of one instruction on a GPU.
+"""Bytes accessed and operations per instruction: as XLA's device-independent cost analysis counts them, and on a GPU.
 
-Bytes: each operand once, however often a kernel reads it; a custom call counts with its operands and results, which XLA calls unknown. Operations per element: measured clock cycles,
-used as if they were operations; the key of a table is `type` and the compute capability, and what is not listed costs 3.
-Sources: xla/service/hlo_cost_analysis.cc, xla/service/gpu/model/hlo_op_profiles_data.h.
+Bytes: each operand once, however often a kernel reads it. A custom call counts its operands and results, which XLA
+leaves unknown. Operations per element are measured clock cycles, used as if they were flops; table columns are element
+type and compute capability, and unlisted entries cost 3. Sources: xla/service/hlo_cost_analysis.cc,
+xla/service/gpu/model/hlo_op_profiles_data.h.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ DEFAULT = 3
 FALLBACK_CAPABILITY = 86
 
 _COLUMNS = (
-    "90 f32", "86 f32", "100 f32", "80 f32", "90 f64", "86 f64", "90 f16", "90 bf16", "90 s32", "90 u32", "90 s64", "90 c64",
+    "90 f32", "86 f32", "100 f32", "80 f32", "90 f64", "86 f64", "90 f16", "90 bf16", "90 s32", "90 u32", "90 s64",
+    "90 c64",
 )  # fmt: skip
 _ROWS = """
 add 7 - 7 - 15 97 7 - - - - 7
@@ -62,7 +64,8 @@ _SAME_AS = {103: 100}
 
 
 def per_element(instruction: Instruction, capability: int) -> int:
-    """Operations for one element of an elementwise result, by its type. A device without a profile of its own is counted as sm_86, as XLA does."""
+    """Operations per element of an elementwise result, by its type. A device without a profile counts as sm_86, as in
+    XLA."""
     capability = _SAME_AS.get(capability, capability)
     if capability not in _KNOWN:
         capability = FALLBACK_CAPABILITY
@@ -71,7 +74,7 @@ def per_element(instruction: Instruction, capability: int) -> int:
 
 
 def accesses(instruction: Instruction, capability: int) -> Accesses:
-    """The accesses of an instruction that is no fusion and no control flow; nothing for one that launches no work."""
+    """The accesses of an instruction other than fusions and control flow; zero for one that launches nothing."""
     opcode, count = instruction.opcode, len(instruction.operands)
     if is_free(opcode) or only_renames(instruction):
         return Accesses(0.0, (1.0,) * count, (0.0,) * count, 0.0)
@@ -91,7 +94,7 @@ def reducer_flops(computation: Computation, capability: int) -> float:
 
 
 POINTER = 8
-"""Bytes of an element in a tuple's index table, as XLA's cost analysis counts them (HandleTuple)."""
+"""Bytes per element of a tuple's index table in XLA's cost analysis (HandleTuple)."""
 
 
 def bytes_accessed(instruction: Instruction) -> float:
@@ -105,12 +108,15 @@ def bytes_accessed(instruction: Instruction) -> float:
     found = whole(instruction) if rule is None else rule(instruction, called_flops)
     if spec is None or spec.first_index is None:
         return found.bytes
-    return sum(found.read[: spec.first_index + 1]) + found.written  # of the start indices XLA counts the first
+    return sum(found.read[: spec.first_index + 1]) + found.written  # XLA counts only the first start index
 
 
 def _of_fusion(body: Computation) -> float:
-    """A parameter counts with its slices, whole for each broadcast or reshape of it, and whole once where anything else reads it; a root that updates in place counts with its update
-    (FusionParameterReadBytes)."""
+    """Bytes of a fusion (FusionParameterReadBytes).
+
+    A parameter counts its slices, fully per broadcast or reshape of it, and fully once for all other reads. A root that
+    updates in place counts its update.
+    """
     total = 0.0
     for parameter in body.parameters:
         size = parameter.shape.byte_size
@@ -134,13 +140,14 @@ def _written_root(root: Instruction) -> float:
 
 
 def written_by_root(root: Instruction) -> float:
-    """Bytes that a root of a fusion writes: an update in place writes its update only."""
+    """Bytes that a fusion root writes: only the update, if it updates in place."""
     written = root.operands[1] if HEROES.get(root.opcode) is Emitter.IN_PLACE else root
     return float(written.shape.byte_size)
 
 
 def module_bytes(module: Module) -> float:
-    """Bytes of one run of the entry: bodies of loops once, of the branches of a conditional the dearest, called computations at each call."""
+    """Bytes of one run of the entry: loop bodies count once, conditionals their most expensive branch, computations per
+    call."""
     totals: dict[Computation, float] = {}
     executed = set(executed_computations(module))
     for computation in module.computations:

@@ -1,4 +1,4 @@
-"""Device targets: one TOML file each, read on demand; or a file of the user's, in TOML or as XLA writes its own spec files."""
+"""Device targets: one TOML file each, read on demand; or a user's file, in TOML or as an XLA target config."""
 
 from __future__ import annotations
 
@@ -14,30 +14,32 @@ from hlo_opt.ir import Module
 
 MAX_BYTES = 1 << 20
 DEFAULT_TARGET = "h100_sxm"
-"""The device that is meant where nobody says another."""
+"""The device used when none is given."""
 
 
 __all__ = ["DEFAULT_TARGET", "DeviceTarget", "InLanes", "target", "target_names", "target_of"]
 
 
 def target_of(module: Module, wanted: str | DeviceTarget | None = None) -> DeviceTarget:
-    """The device that kernels of a module are made for: the wanted one, else the one that it was fused for, else the default one. Raises what `target` raises."""
+    """The device that kernels of a module are generated for: `wanted`, else the one it was fused for, else the default.
+    Raises as `target`."""
     if wanted is None:
         wanted = module.target if isinstance(module.target, DeviceTarget) else DEFAULT_TARGET
     return target(wanted) if isinstance(wanted, str) else wanted
 
 
 def target_names() -> list[str]:
-    """The names of the devices that come with the program."""
+    """The names of the built-in devices, sorted."""
     return sorted(f.name.removesuffix(".toml") for f in resources.files(__name__).iterdir() if f.name.endswith(".toml"))
 
 
 @cache
 def target(name: str) -> DeviceTarget:
-    """The device of a name, or the one that a file describes: TOML (`.toml`), or one of XLA's spec files (`.txtpb`, `.textproto`, `.pbtxt`).
+    """The built-in device of a name, or the device that a file describes: TOML, or an XLA target config (`.txtpb`,
+    `.textproto`, `.pbtxt`).
 
-    The name of a chip that comes in several forms (`a100`) is the one with the fastest memory.
-    Raises UsageError, naming the nearest name, for an unknown device and for a file that does not describe one.
+    The name of a chip with several variants (`a100`) means the one with the fastest memory.
+    Raises UsageError, which names the nearest name, for an unknown device, and for a file that does not describe one.
     """
     if name.endswith((".toml", *SUFFIXES)):
         path = Path(name)
@@ -60,7 +62,7 @@ def target(name: str) -> DeviceTarget:
 
 
 def _family(name: str, known: list[str]) -> list[str]:
-    """The devices of one chip, by the name of the chip: `a100`."""
+    """The variants of one chip, by the chip's name: `a100`."""
     return [member for member in known if member.startswith(f"{name}_")]
 
 
@@ -70,7 +72,7 @@ _KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (i
 def _read(name: str, text: str, filename: str) -> DeviceTarget:
     try:
         values = tomllib.loads(text)
-    except (ValueError, RecursionError) as fault:  # a TOMLDecodeError is a ValueError; so is a number of many digits
+    except (ValueError, RecursionError) as fault:  # TOMLDecodeError is a ValueError; so is the fault of a huge number
         raise UsageError(f"not TOML: {fault}", filename=filename) from fault
     known = {f.name: f for f in fields(DeviceTarget) if f.name != "name"}
     for key, value in values.items():

@@ -1,6 +1,7 @@
-"""What the arithmetic units of a GPU do in a cycle: products that are added, by type and compute capability.
+"""Throughput of a GPU's arithmetic units: multiply-adds per cycle, by type and compute capability.
 
-Source: NVIDIA's architecture whitepapers (P100, V100, A100, GA102, H100) and the data sheet of Blackwell; "Arithmetic Instructions" in the CUDA C++ Programming Guide. Dense products.
+Source: NVIDIA's architecture whitepapers (P100, V100, A100, GA102, H100) and the Blackwell data sheet; "Arithmetic
+Instructions" in the CUDA C++ Programming Guide. Dense products.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _TENSOR: dict[int, dict[str, int]] = {
     100: {"f16": 4096, "bf16": 4096, "s8": 8192, "f8": 8192, "f64": 64},
     103: {"f16": 4096, "bf16": 4096, "f8": 8192},
 }
-"""Of the tensor cores of a multiprocessor, since a compute capability. Those of f32 would round to TF32 first, which nothing here does."""
+"""Multiply-adds per cycle of a multiprocessor's tensor cores, from a compute capability on. No f32: it would round to
+TF32."""
 _PLAIN: dict[int, dict[str, float]] = {
     60: {"f64": 0.5, "f16": 2.0},
     70: {"f64": 0.5, "f16": 2.0},
@@ -33,11 +35,12 @@ _PLAIN: dict[int, dict[str, float]] = {
     90: {"f64": 0.5, "f16": 2.0},
     103: {"f64": 1 / 64, "f16": 2.0},
 }
-"""Of its other units, as a multiple of those for f32, since a compute capability."""
+"""Multiply-adds of the other units relative to f32, from a compute capability on."""
 
 
 def products_per_cycle(target: DeviceTarget, name: str, *, tensor_cores: bool) -> float:
-    """Of a multiprocessor, for operands of a type of that name; complex ones take four each. Types without a rate of their own are computed as f32."""
+    """Multiply-adds per cycle of a multiprocessor, by operand type; complex ones take four each. Unlisted types run at
+    the f32 rate."""
     if name.startswith("c"):
         return products_per_cycle(target, "f64" if name == "c128" else "f32", tensor_cores=tensor_cores) / 4
     plain = target.fpus_per_core * _since(_PLAIN, target).get(name, 1.0)
@@ -46,5 +49,5 @@ def products_per_cycle(target: DeviceTarget, name: str, *, tensor_cores: bool) -
 
 
 def _since(table: Mapping[int, T], target: DeviceTarget) -> T:
-    found = [capability for capability in table if capability <= target.compute_capability]
-    return table[max(found, default=min(table))]
+    capabilities = [capability for capability in table if capability <= target.compute_capability]
+    return table[max(capabilities, default=min(table))]

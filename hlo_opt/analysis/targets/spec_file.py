@@ -1,9 +1,10 @@
-"""What the cost model and the plans know of a GPU, and reading it from XLA's own spec files: a GpuTargetConfigProto in text format, as `--xla_gpu_target_config_filename` takes it.
+"""The GPU description of cost models and plans, and its reader for XLA's target configs.
 
-Source: xla/backends/gpu/target_config/specs, xla/stream_executor/device_description.proto and device_description.h (names of fields). Fields that our model does not read are passed over.
-
-The reader of text format knows plain messages and scalars. It keeps fields in the order of the text and does not know their types; the caller asks for a number or a text where it wants
-one. The input is not trusted: no recursion, and every fault names its place. Source: the text format specification of protocol buffers.
+A target config is a GpuTargetConfigProto in text format, as `--xla_gpu_target_config_filename` takes it; fields that
+our model does not use are ignored. The text format reader supports plain messages and scalars, keeps fields in text
+order and does not know their types; the caller asks for a number or a text. Input is untrusted: no recursion, and every
+error has a position. Source: xla/backends/gpu/target_config/specs, xla/stream_executor/device_description.proto and
+device_description.h (names of fields); the text format specification of protocol buffers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from hlo_opt.diag import Source, Span, UsageError
 
 MAX_CHARACTERS = 1 << 20
 MAX_NUMBER = 40
-"""Characters of a number; longer ones are no figure of a device."""
+"""The most characters of a number."""
 
 _TOKEN = re.compile(
     r"""(?P<space>[\s]+|\#[^\n]*)
@@ -32,16 +33,16 @@ _CLOSING = {"{": "}", "<": ">"}
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A number, a word or a text as it is written; while a file is read, any token."""
+    """A number, word or quoted text as written; in the tokenizer, any token."""
 
     kind: str
     written: str
     span: Span
 
     def number(self) -> float:
-        """As a number. Raises UsageError at the place where none is written."""
+        """The value as a number. Raises UsageError, with position, for anything else."""
         if self.kind != "number" or len(self.written) > MAX_NUMBER:
-            raise UsageError(f"a number is wanted, not {self.written[:MAX_NUMBER]}", span=self.span)
+            raise UsageError(f"expected a number, found {self.written[:MAX_NUMBER]}", span=self.span)
         plain = self.written.lstrip("-")
         if plain[:2] in ("0x", "0X"):
             value = float(int(plain, 16))
@@ -50,68 +51,70 @@ class Scalar:
         return -value if self.written.startswith("-") else value
 
     def integer(self) -> int:
-        """As a whole number. Raises UsageError at the place where none is written."""
+        """The value as an integer. Raises UsageError, with position, for anything else."""
         value = self.number()
         digits = self.written.lstrip("-")
         if value != int(value) or value in (float("inf"), float("-inf")):
-            raise UsageError(f"a whole number is wanted, not {self.written}", span=self.span)
+            raise UsageError(f"expected a whole number, found {self.written}", span=self.span)
         exact = int(digits) if digits.isdecimal() else int(value)
         return -abs(exact) if self.written.startswith("-") else exact
 
     def text(self) -> str:
-        """As a text without its quotes. Raises UsageError at the place where none is written."""
+        """The text without quotes. Raises UsageError, with position, for anything else."""
         if self.kind != "text":
-            raise UsageError(f"a quoted text is wanted, not {self.written}", span=self.span)
+            raise UsageError(f"expected a quoted text, found {self.written}", span=self.span)
         return re.sub(r"\\(.)", r"\1", self.written[1:-1])
 
 
 @dataclass(slots=True)
 class Message:
-    """Fields by name, each as often as it is given."""
+    """Fields by name, with all their values."""
 
     span: Span
     fields: dict[str, list[Scalar | Message]] = field(default_factory=dict)
 
     def message(self, name: str) -> Message | None:
-        """The message of a field that is given at most once; None where it is not. Raises UsageError at a second one, or at a scalar."""
-        found = self._one(name)
-        if isinstance(found, Scalar):
-            raise UsageError(f"{name} is a message, in braces", span=found.span)
-        return found
+        """The message in a singular field; None where it is absent. Raises UsageError for a repeated field or a
+        scalar."""
+        field_value = self._one(name)
+        if isinstance(field_value, Scalar):
+            raise UsageError(f"{name} must be a message in braces", span=field_value.span)
+        return field_value
 
     def scalar(self, name: str) -> Scalar | None:
-        """The scalar of a field that is given at most once; None where it is not. Raises UsageError at a second one, or at a message."""
-        found = self._one(name)
-        if isinstance(found, Message):
-            raise UsageError(f"{name} is a plain value, not a message", span=found.span)
-        return found
+        """The scalar in a singular field; None where it is absent. Raises UsageError for a repeated field or a
+        message."""
+        field_value = self._one(name)
+        if isinstance(field_value, Message):
+            raise UsageError(f"{name} must be a plain value, not a message", span=field_value.span)
+        return field_value
 
     def _one(self, name: str) -> Scalar | Message | None:
-        given = self.fields.get(name, [])
-        if len(given) > 1:
-            raise UsageError(f"{name} is given twice", span=given[1].span)
-        return given[0] if given else None
+        values = self.fields.get(name, [])
+        if len(values) > 1:
+            raise UsageError(f"{name} is given twice", span=values[1].span)
+        return values[0] if values else None
 
 
 def _tokens(source: Source) -> list[Scalar]:
-    found: list[Scalar] = []
+    tokens: list[Scalar] = []
     at = 0
     while at < len(source.text):
         match = _TOKEN.match(source.text, at)
         if match is None:
             is_text = source.text[at] in "\"'"
-            what = "this text does not end on its line" if is_text else "this character means nothing here"
+            what = "this text does not end on its line" if is_text else "unexpected character"
             raise UsageError(what, span=Span(source, at, at + 1))
         kind = match.lastgroup or ""
         if kind != "space":
-            found.append(Scalar(kind, match.group(), Span(source, at, match.end())))
+            tokens.append(Scalar(kind, match.group(), Span(source, at, match.end())))
         at = match.end()
-    found.append(Scalar("end", "the end", Span(source, at, at)))
-    return found
+    tokens.append(Scalar("end", "the end", Span(source, at, at)))
+    return tokens
 
 
 def parse(source: Source) -> Message:
-    """The message that a text holds. Raises UsageError, with line and column, at the first fault."""
+    """Parse a message. Raises UsageError, with line and column, at the first fault."""
     if len(source.text) > MAX_CHARACTERS:
         raise UsageError(f"the file is longer than {MAX_CHARACTERS} characters", filename=source.filename)
     tokens = _tokens(source)
@@ -132,7 +135,7 @@ def parse(source: Source) -> Message:
             at = _field(tokens, at, message, open_messages)
             continue
         else:
-            raise UsageError(f"the name of a field is wanted, not {token.written}", span=token.span)
+            raise UsageError(f"expected the name of a field, found {token.written}", span=token.span)
         at = _separator(tokens, at)
 
 
@@ -141,7 +144,7 @@ def _separator(tokens: list[Scalar], at: int) -> int:
 
 
 def _field(tokens: list[Scalar], at: int, message: Message, open_messages: list[tuple[Message, str]]) -> int:
-    """Read a field from its name on; a message is left open. Gives the place after what was read."""
+    """Parse a field from its name on; a message is left open. Returns the position after what was parsed."""
     name = tokens[at].written
     at += 1
     colon = tokens[at].written == ":"
@@ -155,9 +158,9 @@ def _field(tokens: list[Scalar], at: int, message: Message, open_messages: list[
         open_messages.append((inner, _CLOSING[token.written]))
         return at + 1
     if not colon:
-        raise UsageError(f"{name} wants a colon and a value, or a message in braces", span=token.span)
+        raise UsageError(f"{name} needs a colon and a value, or a message in braces", span=token.span)
     if token.written == "[" or token.kind == "extension":
-        raise UsageError(f"{name} is a list, which no device file needs", span=token.span)
+        raise UsageError(f"{name} is a list, which device files do not use", span=token.span)
     value, at = _scalar(tokens, at)
     values.append(value)
     return _separator(tokens, at)
@@ -166,9 +169,9 @@ def _field(tokens: list[Scalar], at: int, message: Message, open_messages: list[
 def _scalar(tokens: list[Scalar], at: int) -> tuple[Scalar, int]:
     token = tokens[at]
     if token.kind not in ("number", "word", "text"):
-        raise UsageError(f"a value is wanted, not {token.written}", span=token.span)
+        raise UsageError(f"expected a value, found {token.written}", span=token.span)
     end = at + 1
-    while token.kind == "text" and tokens[end].kind == "text":  # texts that follow each other are one
+    while token.kind == "text" and tokens[end].kind == "text":  # adjacent texts are concatenated
         end += 1
     if end == at + 1:
         return token, end
@@ -177,7 +180,7 @@ def _scalar(tokens: list[Scalar], at: int) -> tuple[Scalar, int]:
 
 @dataclass(frozen=True)
 class DeviceTarget:
-    """A GPU as the cost model and the plans see it. Sizes are bytes, the bandwidth is bytes per second."""
+    """A GPU as the cost model and the plans see it. Sizes are in bytes, bandwidth in bytes per second."""
 
     name: str
     title: str
@@ -196,33 +199,36 @@ class DeviceTarget:
     threads_per_warp: int = 32
     registers_per_block_limit: int = 65536
     l1_cache_size_per_core: int = 2048
-    """Deliberately tiny: what surely stays in the first-level cache (xla/stream_executor/device_description.h)."""
+    """Deliberately tiny: what certainly stays in the L1 cache (xla/stream_executor/device_description.h)."""
     dram_transaction_bytes: int = 64
     bytes_per_core_and_clock: int = 32
     kernel_launch_us: float = 1.0
     in_lanes: ClassVar[bool] = False
-    """Whether a processor plays the threads as lanes of its vectors."""
+    """Whether a CPU executes the threads as SIMD lanes."""
 
     @property
     def resident_threads(self) -> int:
-        """How many threads the device runs at a time."""
+        """The number of threads that the device runs at a time."""
         return self.core_count * self.threads_per_core_limit
 
     @property
     def architecture(self) -> str:
-        """What NVRTC calls it: `sm_90`."""
+        """NVRTC's name of the architecture: `sm_90`."""
         return f"sm_{self.compute_capability}"
 
 
 @dataclass(frozen=True)
 class InLanes(DeviceTarget):
-    """A device whose threads a processor plays as lanes of its vectors. Neighbours in memory then belong to neighbouring threads, and threads that meet cost more than threads that work longer."""
+    """A device whose threads a CPU executes as SIMD lanes.
+
+    Neighbouring threads should then access neighbouring elements, and synchronisation costs more than longer threads.
+    """
 
     in_lanes: ClassVar[bool] = True
 
     @classmethod
     def of(cls, device: DeviceTarget) -> InLanes:
-        """The same device, played so."""
+        """The same device, executed in lanes."""
         return cls(**{f.name: getattr(device, f.name) for f in fields(DeviceTarget)})
 
 
@@ -244,7 +250,7 @@ _INTEGERS = (
 
 
 def read_spec(name: str, text: str, filename: str) -> DeviceTarget:
-    """The device that a spec file describes. Raises UsageError, with line and column, for a text that is none."""
+    """The device that a target config describes. Raises UsageError, with line and column, for any other text."""
     top = parse(Source(text, filename))
     device = top.message("gpu_device_info")
     if device is None:
@@ -264,14 +270,14 @@ def read_spec(name: str, text: str, filename: str) -> DeviceTarget:
 
 
 def _capability(device: Message, filename: str) -> int:
-    """Major and minor version as one number: 90 for 9.0."""
-    found = device.message("cuda_compute_capability")
-    if found is None:
+    """The compute capability as one number: 90 for 9.0."""
+    capability = device.message("cuda_compute_capability")
+    if capability is None:
         raise UsageError(
             "the device has no cuda_compute_capability", filename=filename, hint="only NVIDIA devices are modelled"
         )
-    minor = found.scalar("minor")
-    return 10 * _positive_integer(found, "major", filename) + (0 if minor is None else minor.integer())
+    minor = capability.scalar("minor")
+    return 10 * _positive_integer(capability, "major", filename) + (0 if minor is None else minor.integer())
 
 
 def _positive(message: Message, key: str, filename: str) -> float:

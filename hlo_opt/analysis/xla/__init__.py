@@ -1,1 +1,1 @@
-"""XLA's model of GPU kernels: emitters, launches, microseconds."""
+"""XLA's performance model of GPU kernels: emitters, launch dimensions, microseconds."""

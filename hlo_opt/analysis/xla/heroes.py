@@ -1,7 +1,8 @@
-"""Heroes: the instruction that decides how a kernel is emitted, the emitter, and the shared memory that XLA reckons with.
+"""Heroes: the instruction that selects a kernel's emitter, and the shared memory that XLA assumes for it.
 
-Source: xla/service/gpu/ir_emission_utils.cc (FindNonTrivialHero), xla/codegen/ir_emission_utils.cc (FindHero, IsIntermediate,
-CanEmitFusedDynamicUpdateSliceInPlace), xla/service/gpu/hlo_fusion_analysis.cc, xla/service/gpu/gpu_fusible.cc.
+Source: xla/service/gpu/ir_emission_utils.cc (FindNonTrivialHero), xla/codegen/ir_emission_utils.cc (FindHero,
+IsIntermediate, CanEmitFusedDynamicUpdateSliceInPlace), xla/service/gpu/hlo_fusion_analysis.cc,
+xla/service/gpu/gpu_fusible.cc.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from hlo_opt.ops.sets import RESHAPES, is_elementwise
 
 CONCATENATE_OPERANDS = 4
 SEARCH_OPERANDS = 3
-"""The search for a transpose or a concatenate climbs through operations of up to so many operands."""
+"""The search for a transpose or concatenate passes through operations with up to this many operands."""
 _SOUGHT = (Emitter.TRANSPOSE, Emitter.CONCATENATE)
-"""Whose heroes the search climbs to, the first kind first."""
+"""Emitters whose heroes the search looks for, in order."""
 _DECIDES = frozenset({*_SOUGHT, Emitter.REDUCTION})
 
 
 def _is_intermediate(node: Node, operand_limit: int) -> bool:
-    """Whether the search for a hero may climb through the node: elementwise, or a bitcast by any name (IsIntermediate)."""
+    """Whether the search for a hero may pass through the node: elementwise, or effectively a bitcast
+    (IsIntermediate)."""
     if node.is_input or not 1 <= len(node.operands) <= operand_limit:
         return False
     instruction = node.instruction
@@ -37,31 +39,32 @@ def _is_intermediate(node: Node, operand_limit: int) -> bool:
 
 
 def _sought(instruction: Instruction) -> Emitter | None:
-    """Of which emitter an instruction is a hero that the search climbs to: a tiled transpose, a concatenate."""
-    found = HEROES.get(instruction.opcode)
-    if found is Emitter.TRANSPOSE and tiled_transpose(instruction) is None:
+    """The emitter of which an instruction is a hero that the search looks for: a tiled transpose, a concatenate."""
+    emitter = HEROES.get(instruction.opcode)
+    if emitter is Emitter.TRANSPOSE and tiled_transpose(instruction) is None:
         return None
-    return found if found in _SOUGHT else None
+    return emitter if emitter in _SOUGHT else None
 
 
 def _climb(root: Node, wanted: Emitter) -> Node | None:
-    """The one wanted node above the root through intermediates, with nothing else between it and any result; None when there is no such node."""
-    found: Node | None = None
+    """The only wanted hero above the root, with nothing but intermediates between it and all results; None
+    otherwise."""
+    hero: Node | None = None
     todo, seen = [root], {root}
     while todo:
         node = todo.pop()
         if _sought(node.instruction) is wanted:
-            if found is not None:
+            if hero is not None:
                 return None
-            found = node
+            hero = node
         elif _is_intermediate(node, SEARCH_OPERANDS):
             for operand in node.operands:
                 if operand not in seen and not operand.is_input:
                     seen.add(operand)
                     todo.append(operand)
-    if found is None:
+    if hero is None:
         return None
-    todo = list(found.users)
+    todo = list(hero.users)
     seen = set(todo)
     while todo:
         node = todo.pop()
@@ -71,19 +74,21 @@ def _climb(root: Node, wanted: Emitter) -> Node | None:
             if user not in seen:
                 seen.add(user)
                 todo.append(user)
-    return found
+    return hero
 
 
 def _end_of(node: Node) -> Node:
-    """Where the intermediates of one operand end that start at a node."""
+    """The end of the chain of unary intermediates above a node."""
     while _is_intermediate(node, 1) and not node.operands[0].is_input:
         node = node.operands[0]
     return node
 
 
 def hero_of(root: Node, emitters: frozenset[Emitter] = _DECIDES) -> Node:
-    """The non-trivial hero of a root: a tiled transpose, a concatenate or a reduce above it; the root itself when there is none. `emitters`: those
-    that members may be the heroes of."""
+    """The non-trivial hero of a root: a tiled transpose, concatenate or reduce above it; otherwise the root.
+
+    `emitters`: those of which members can be heroes.
+    """
     if _DECIDES.isdisjoint(emitters) or root.is_input:
         return root
     end = _end_of(root)
@@ -99,7 +104,7 @@ def heroes_of(cluster: Cluster) -> list[Node]:
 
 
 def is_real_reduction(root: Node, hero: Node) -> bool:
-    """Whether the reduction emitter takes the root: a fast reduction, and race-free where an epilogue follows."""
+    """Whether the reduction emitter takes the root: a fast reduction, race-free if an epilogue follows."""
     if hero.is_input:
         return False
     form = fast_form(hero.instruction)
@@ -107,14 +112,14 @@ def is_real_reduction(root: Node, hero: Node) -> bool:
 
 
 def writes_reduction(cluster: Cluster) -> bool:
-    """Whether a root is taken by the reduction emitter (IsInputFusibleReduction)."""
+    """Whether the reduction emitter takes some root (IsInputFusibleReduction)."""
     if Emitter.REDUCTION not in cluster.emitters:
         return False
     return any(map(is_real_reduction, cluster.roots, heroes_of(cluster)))
 
 
 def emitter_of(cluster: Cluster) -> tuple[Emitter, Node]:
-    """Which emitter XLA would choose, and the hero that decides it."""
+    """The emitter that XLA would choose, and its hero."""
     roots, emitters = cluster.roots, cluster.emitters
     heroes = heroes_of(cluster)
     for root, hero in zip(roots, heroes, strict=True):
@@ -139,7 +144,7 @@ def emitter_of(cluster: Cluster) -> tuple[Emitter, Node]:
 
 
 def _reductions_agree(roots: list[Node], heroes: list[Node], first: Node) -> bool:
-    """Whether one reduction kernel can write all roots: reductions of one form, and values of the size of what they read."""
+    """Whether one reduction kernel can write all roots: reductions of one form, or values of the size of its input."""
     form = fast_form(first.instruction)
     assert form is not None
     elements = math.prod(form.sizes)
@@ -153,28 +158,30 @@ def _reductions_agree(roots: list[Node], heroes: list[Node], first: Node) -> boo
 
 
 def _common_transpose(roots: list[Node], heroes: list[Node]) -> Node | None:
-    """The transpose that a tiled kernel would write, with the other roots as values of the transpose's input (FindConsistentTransposeHero)."""
+    """The hero of a tiled transpose kernel, where the other roots have the transpose's size
+    (FindConsistentTransposeHero); None otherwise."""
     described: TiledTranspose | None = None
-    found: Node | None = None
+    transpose: Node | None = None
     others: list[Node] = []
     for root, hero in zip(roots, heroes, strict=True):
         tiled = None if hero.is_input else tiled_transpose(hero.instruction)
         if tiled is None:
             others.append(root)
         elif described is None:
-            described, found = tiled, hero
+            described, transpose = tiled, hero
         elif (described.sizes, described.permutation) != (tiled.sizes, tiled.permutation):
             return None
-    if found is None:
+    if transpose is None:
         return None
-    elements = found.shape.element_count
-    return found if all(o.shape.element_count == elements for o in others) else None
+    elements = transpose.shape.element_count
+    return transpose if all(o.shape.element_count == elements for o in others) else None
 
 
 def updates_in_place(cluster: Cluster) -> Node | None:
-    """The first dynamic-update-slice of a kernel that may write into the buffers it updates; None when it must write whole results.
+    """The first dynamic-update-slice of a kernel that may update its buffers in place; None when it must write whole
+    results.
 
-    Every root must be such an update, through bitcasts at most, of a value from outside that nothing else in the kernel reads elsewhere.
+    Every root must be such an update (perhaps bitcast) of an input that the kernel does not read elsewhere.
     """
     updates: list[Node] = []
     for root in cluster.roots:
@@ -194,7 +201,7 @@ def updates_in_place(cluster: Cluster) -> Node | None:
 
 
 def _ends_kernel(update: Node) -> bool:
-    """Whether nothing but one chain of bitcasts follows."""
+    """Whether at most one chain of bitcasts follows."""
     users = update.users
     while users:
         if len(users) > 1 or not users[0].is_view:
@@ -204,13 +211,13 @@ def _ends_kernel(update: Node) -> bool:
 
 
 def _updated(update: Node) -> Node:
-    """What is updated, below a bitcast."""
+    """The updated buffer, below a bitcast."""
     buffer = update.operands[0]
     return buffer.operands[0] if buffer.is_view and not buffer.is_input else buffer
 
 
 def _reads_own_window(update: Node, window: Shape) -> bool:
-    """Whether the updated buffer comes from outside and is read only where it is written (no race between threads)."""
+    """Whether the updated buffer is an input and is read only where it is written, so that threads do not race."""
     buffer = _updated(update)
     if not buffer.is_input:
         return False
@@ -232,7 +239,7 @@ def _reads_own_window(update: Node, window: Shape) -> bool:
 
 
 def shared_memory(instruction: Instruction) -> int:
-    """Bytes of shared memory that the instruction would need if it were a hero (SharedMemoryUsage)."""
+    """Bytes of shared memory that the instruction would need as a hero (SharedMemoryUsage)."""
     form = fast_form(instruction)
     if form is not None:
         count = len(instruction.operands) // 2

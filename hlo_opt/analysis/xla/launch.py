@@ -1,7 +1,8 @@
-"""Launch dimensions that XLA's emitters would choose: the cost model needs block and thread counts, and how many groups of results a kernel holds.
+"""Launch dimensions of XLA's emitters, for the cost model: blocks, threads, and groups of results in a kernel.
 
-Source: xla/service/gpu/launch_dimensions.cc, gpu_fusible.cc (ComputeLoopFusionConfig), and the emitters in xla/backends/gpu/codegen/emitters:
-reduction.cc, reduction_base.cc (GroupDisjointReductions), transpose.cc, concatenate.cc, scatter.cc, in_place_dynamic_update_slice.cc.
+Source: xla/service/gpu/launch_dimensions.cc, gpu_fusible.cc (ComputeLoopFusionConfig), and the emitters in
+xla/backends/gpu/codegen/emitters: reduction.cc, reduction_base.cc (GroupDisjointReductions), transpose.cc,
+concatenate.cc, scatter.cc, in_place_dynamic_update_slice.cc.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ BLOCK = 128
 
 
 def reduction_dimensions(form: ReductionForm, hero: Node, cluster: Cluster, target: DeviceTarget) -> LaunchDimensions:
-    """The launch of a kernel whose hero is a reduction of a form; results that share no work are groups in a further dimension of the grid."""
+    """The launch of a kernel with a reduction hero. Results that share no work form groups, a further grid
+    dimension."""
     if form.is_row:
         launch = _multi_row(form, cluster, target) or _rows(form)
     else:
@@ -39,7 +41,7 @@ def reduction_dimensions(form: ReductionForm, hero: Node, cluster: Cluster, targ
 
 
 def _rows(form: ReductionForm) -> LaunchDimensions:
-    """A warp or more per row, 16 elements per thread; short rows share a block of 256 threads."""
+    """One warp or more per row, 16 elements per thread; short rows share a block of 256 threads."""
     _, middle, minor = form.sizes
     threads = min(1024, round_up(-(-minor // 16), WARP))
     rows = min(middle, 256 // threads) if 2 * threads <= 256 else 1
@@ -101,10 +103,10 @@ def _column(form: ReductionForm, hero: Node, cluster: Cluster) -> LaunchDimensio
 
 
 def disjoint_groups(cluster: Cluster) -> int:
-    """How many groups of results share no work: each group is computed by blocks of its own.
+    """The number of groups of results that share no work; each group has its own blocks.
 
-    Results that are no reductions stay together, and so do results with a common value above them, other than a broadcast constant or scalar, of
-    which each reduction may keep its own.
+    Results other than reductions stay together. So do results with a common value above them, except a broadcast
+    constant or scalar, which is cheap to repeat per reduction.
     """
     roots = list(dict.fromkeys(cluster.roots))
     if len(roots) == 1:
@@ -152,17 +154,17 @@ LOOP_UNROLL = 4
 BLACKWELL = 10
 """Major compute capability."""
 VECTOR_BITS = 128
-"""The widest load or store of a thread, as compiled with CUDA 12.8."""
+"""The widest load or store of a thread, with CUDA 12.8."""
 MAX_UNROLL = 32
 MAX_VECTOR_BYTES = 4
-"""Elements are moved together up to this width by the transpose emitter."""
+"""The transpose emitter moves elements together up to this width."""
 SCATTER_WARPS = 4
-"""Warps of a block that walks sorted scatter indices."""
+"""Warps per block that iterates over sorted scatter indices."""
 SCATTER_VECTOR_BITS = 128
 
 
 def emitter_launch(emitter: Emitter, hero: Node, cluster: Cluster, target: DeviceTarget) -> LaunchDimensions:
-    """The launch when the emitter and the hero that decides it are known."""
+    """The launch for a known emitter and hero."""
     most = _most_unrolled(emitter, cluster, target)
     match emitter:
         case Emitter.REDUCTION:
@@ -182,14 +184,16 @@ def emitter_launch(emitter: Emitter, hero: Node, cluster: Cluster, target: Devic
 
 
 def _loops(shapes: list[Shape], target: DeviceTarget, *, most: int) -> LaunchDimensions:
-    """Outputs of one size share their threads; those of another size, which XLA's kernels never have, get blocks of their own in our plans."""
+    """Outputs of one size share threads. Other sizes, which XLA's kernels do not have, get blocks of their own in our
+    plans."""
     sizes = {next(shape.leaves(), shape).element_count: shape for shape in reversed(shapes)}
     parts = [loop_dimensions(shape, target, most=most) for shape in sizes.values()]
     return LaunchDimensions(sum(p.blocks for p in parts), max(p.threads for p in parts))
 
 
 def loop_unroll(shape: Shape, target: DeviceTarget, *, most: int = LOOP_UNROLL) -> int:
-    """Elements per thread: `most`, as far as it divides, once the device is full; and as many as share a byte (ComputeLoopFusionConfig)."""
+    """Elements per thread: up to `most`, as far as it divides, once the device is full; at least a byte of packed
+    elements (ComputeLoopFusionConfig)."""
     first = next(shape.leaves(), shape)
     elements = first.element_count
     unroll = 1
@@ -201,7 +205,7 @@ def loop_unroll(shape: Shape, target: DeviceTarget, *, most: int = LOOP_UNROLL) 
 
 
 def unrolled_dimensions(elements: int, unroll: int) -> LaunchDimensions:
-    """Blocks of at most 128 threads, `unroll` elements per thread (CalculateLaunchDimensions)."""
+    """Blocks of at most 128 threads with `unroll` elements each (CalculateLaunchDimensions)."""
     threads = max(1, -(-elements // unroll))
     block = min(LOOP_BLOCK, threads)
     return LaunchDimensions(-(-threads // block), block)
@@ -214,8 +218,8 @@ def loop_dimensions(shape: Shape, target: DeviceTarget, *, most: int = LOOP_UNRO
 
 
 def _most_unrolled(emitter: Emitter, cluster: Cluster, target: DeviceTarget) -> int:
-    """How many elements a thread may compute: 1 where more would slow it down, wide vectors of narrow results on Blackwell, else 4
-    (MaxUnrollFactor)."""
+    """The largest unroll factor (MaxUnrollFactor): 1 where unrolling is slower, more for narrow results on Blackwell,
+    else 4."""
     if any(is_slower_unrolled(node.instruction) for node in cluster.notable):
         return 1
     if target.compute_capability // 10 != BLACKWELL or emitter in (Emitter.REDUCTION, Emitter.SCATTER):
@@ -239,14 +243,15 @@ def _most_unrolled(emitter: Emitter, cluster: Cluster, target: DeviceTarget) -> 
 
 
 def _minor_size(transpose: Node) -> int:
-    """Elements of the result of a transpose that lie together."""
+    """The contiguous elements of a transpose's result."""
     found = memory_order(transpose.instruction)
     assert found is not None
     return found[0][-1] if found[0] else 1
 
 
 def _concatenate(hero: Node, target: DeviceTarget, *, most: int) -> LaunchDimensions:
-    """Threads walk the operand that is longest along the dimension; each operand's extent must be a multiple of the unroll factor."""
+    """Threads iterate over the operand with the largest extent; each operand's extent must be a multiple of the unroll
+    factor."""
     dimension = hero.instruction.ints("dimensions")[0]
     longest = max((o.shape for o in hero.operands), key=lambda s: s.dimensions[dimension])
     unroll = loop_unroll(longest, target, most=most)
@@ -256,7 +261,8 @@ def _concatenate(hero: Node, target: DeviceTarget, *, most: int) -> LaunchDimens
 
 
 def _scatter(hero: Node, target: DeviceTarget, *, most: int) -> LaunchDimensions:
-    """Threads walk the updates, a vector of one slice at a time; warps walk the indices where these are sorted and several meet one element."""
+    """Threads iterate over the updates, a vector of one slice at a time; warps iterate over sorted, non-unique
+    indices."""
     instruction = hero.instruction
     count = len(hero.operands) // 2
     given, indices, updates = hero.operands[0].shape, hero.operands[count].shape, hero.operands[count + 1].shape
@@ -283,7 +289,7 @@ def _is_set(instruction: Instruction, name: str) -> bool:
 
 
 def _transpose(hero: Node, cluster: Cluster, target: DeviceTarget) -> LaunchDimensions:
-    """One block of 128 threads per tile of 32 by 32; tiles are wider for small elements where the device stays full."""
+    """One block of 128 threads per 32x32 tile; wider tiles for small elements while the device stays full."""
     tiled = tiled_transpose(hero.instruction)
     assert tiled is not None
     if tiled.packed_tile is not None:

@@ -1,4 +1,4 @@
-"""XLA's GPU performance model: microseconds of a kernel, and of a producer with its consumers fused and unfused, from operations, bytes and launch.
+"""XLA's GPU performance model: microseconds of a kernel, and of a producer with its consumers, fused and unfused.
 
 Source: xla/service/gpu/model/gpu_performance_model.cc and gpu_performance_model_base.cc.
 """
@@ -26,31 +26,35 @@ from hlo_opt.ops.emission import NOTABLE
 from hlo_opt.ops.sets import is_elementwise
 
 _SHAPES_KERNELS = NOTABLE - {"pad"}
-"""Operations that may decide how a kernel that holds them is launched, or whether it reads memory in order."""
+"""Operations that can affect how their kernel is launched, or whether its reads are coalesced."""
 
 _MOVES = frozenset({"transpose", "copy"})
 
 MOST_LAUNCHES = 4
-"""Launches for which the times of a kernel's reads are kept up while it grows."""
+"""The most launches for which a kernel keeps read times while it grows."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchForm:
-    """How a kernel is launched, and whether neighbouring threads read neighbouring elements."""
+    """A kernel's launch, and whether its reads are coalesced."""
 
     launch: LaunchDimensions
     coalesced: bool
 
 
 def launch_form(cluster: Cluster, target: DeviceTarget, *, movers: bool, reductions: int = 1) -> LaunchForm:
-    """How XLA would launch a cluster. `movers`: whether the kernel holds a transpose that makes reads jump. `reductions`: how many of the fused parts end in a reduction emitter."""
+    """XLA's launch of a cluster.
+
+    `movers`: whether a transpose inside makes reads uncoalesced. `reductions`: the number of fused parts that end in a
+    reduction emitter.
+    """
     emitter, hero = emitter_of(cluster)
     jumps = (movers and emitter != "transpose") or (emitter == "reduction" and reductions > 1)
     return LaunchForm(emitter_launch(emitter, hero, cluster, target), not jumps)
 
 
 class Priced:
-    """An instruction with everything that its estimate needs, computed once. `known` saves work (see `ClusterUsage`)."""
+    """An instruction with all that its estimate needs, computed once. `known` caches uses (see `ClusterUsage`)."""
 
     def __init__(
         self,
@@ -67,7 +71,7 @@ class Priced:
         known = {} if known is None else known
         self.usage: Usage
         self.reads: dict[Instruction, int]
-        """Bytes read of each operand, where it is read once however often it is named."""
+        """Bytes read of each distinct operand."""
         if self.is_fusion:
             capability = target.compute_capability
             self.usage = cluster.following("usage", lambda c: ClusterUsage(c, capability, known=known))
@@ -80,7 +84,7 @@ class Priced:
         self._times: dict[tuple[int, bool], ReadTimes] = {}
 
     def absorbed(self, producer: Instruction, operands: Iterable[Instruction]) -> None:
-        """The fusion has taken in a producer, its cluster too: what is known of its other operands stays."""
+        """The fusion and its cluster absorbed a producer: update the reads; those of other operands remain."""
         self.reads.pop(producer, None)
         for times in self._times.values():
             times.drop(producer)
@@ -91,7 +95,7 @@ class Priced:
         self._forget()
 
     def renamed(self, old: Instruction, new: Instruction) -> None:
-        """What gave an operand's value was replaced."""
+        """An operand was replaced by another instruction."""
         self.reads = {new if o is old else o: size for o, size in self.reads.items()}
         self._times.clear()
         self._forget()
@@ -102,12 +106,12 @@ class Priced:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing inside may decide how a kernel is launched."""
+        """Whether nothing inside can affect the launch."""
         return _SHAPES_KERNELS.isdisjoint(self.cluster.opcodes)
 
     @property
     def moves(self) -> bool:
-        """Whether the kernel holds a transpose that makes reads jump."""
+        """Whether a transpose inside makes reads uncoalesced."""
         if _MOVES.isdisjoint(self.cluster.opcodes):
             return False
         if not self.is_fusion:
@@ -116,12 +120,12 @@ class Priced:
 
     @cached_property
     def tiles(self) -> TileSizes | None:
-        """The tiling of a Triton fusion, from its configuration; None for any other instruction."""
+        """The tiling of a Triton fusion, from its config; None for other instructions."""
         return configured_tiles(self.instruction) if self.is_fusion else None
 
     @cached_property
     def writes_reduction(self) -> bool:
-        """Whether the reduction emitter takes the kernel's result."""
+        """Whether the reduction emitter takes a result."""
         return writes_reduction(self.cluster)
 
     @cached_property
@@ -130,31 +134,31 @@ class Priced:
 
     @cached_property
     def estimate(self) -> KernelEstimate:
-        """The kernel by itself."""
+        """The estimate of the kernel alone."""
         if self.tiles is not None:
-            found = tiled_kernel(self.cluster, self.target, self.tiles)
+            tiled = tiled_kernel(self.cluster, self.target, self.tiles)
             if (
-                found.us < math.inf
-            ):  # a kernel that is there runs: one that does not tile as its config says is priced like any other
-                return found
-        # XLA's model reads an operand once for each position where a plain instruction names it
+                tiled.us < math.inf
+            ):  # a kernel in the module exists: if its configured tiling is invalid, price it like any other
+                return tiled
+        # XLA's model reads an operand of a plain instruction once per position
         twice = not self.is_fusion
         read = self.read_times(self.form).all_of(self.instruction.operands if twice else None)
         return _estimate(self.form, self.usage.flops, read, self.usage.written, self.usage.constant_bytes, self.target)
 
     def read_times(self, form: LaunchForm) -> ReadTimes:
-        """What reading the operands takes in a launch."""
+        """The read times of the operands in a launch."""
         key = (form.launch.blocks, form.coalesced)
-        found = self._times.get(key)
-        if found is None:
+        times = self._times.get(key)
+        if times is None:
             if len(self._times) >= MOST_LAUNCHES:
                 self._times.clear()
-            found = self._times[key] = ReadTimes(self.reads, form.launch.blocks, form.coalesced, self.target)
-        return found
+            times = self._times[key] = ReadTimes(self.reads, form.launch.blocks, form.coalesced, self.target)
+        return times
 
     @cached_property
     def hands_on(self) -> bool:
-        """Whether the kernel reads its operands where its result is read, all of them."""
+        """Whether the kernel reads its operands exactly where its result is read."""
         return is_elementwise(self.instruction)
 
     def utilization_of(self, producer: Instruction) -> float:
@@ -163,7 +167,8 @@ class Priced:
         return 0.0 if node is None else self.usage.utilization[node]
 
     def evaluations_of(self, producer: Instruction) -> float:
-        """How often this kernel would compute the full value of a producer: a plain instruction once for each operand position."""
+        """How often this kernel would compute the full value of a producer: a plain instruction once per operand
+        position."""
         if self.is_fusion:
             return self.utilization_of(producer)
         return self.utilization_of(producer) * self.instruction.operands.count(producer)
@@ -179,15 +184,15 @@ def _estimate(
 
 
 class Jumps:
-    """Whether a fusion makes reads jump through memory: it moves the fastest dimension, of something other than a broadcast or an iota.
+    """Whether a fusion has uncoalesced reads: it moves the minor dimension of something other than a broadcast or iota.
 
-    The heuristic of xla/service/gpu/model/coalescing_analysis.cc. It looks no further up than the inputs.
+    The heuristic of xla/service/gpu/model/coalescing_analysis.cc, which stops at the inputs.
     """
 
     def __init__(self) -> None:
         self._surely = False
         self._open: set[Node] = set()
-        """Inputs that are moved: what gives them says more, once it is inside."""
+        """Moved inputs: undecided until their producers are absorbed."""
 
     @property
     def any(self) -> bool:
@@ -223,12 +228,12 @@ class Jumps:
 
 
 def _passes(instruction: Instruction) -> bool:
-    """Whether what moves the result moves the one operand too."""
+    """Whether moving the result amounts to moving the only operand."""
     return len(instruction.operands) == 1 and (instruction.opcode == "bitcast" or is_elementwise(instruction))
 
 
 def makes_reads_jump(mover: Instruction) -> bool:
-    """As `Jumps`, of an instruction that is no fusion: it looks as far up as it takes."""
+    """As `Jumps`, for an instruction other than a fusion; follows operands as far as necessary."""
     if mover.opcode not in _MOVES or not moves_minor(mover):
         return False
     instruction = mover.operands[0]
@@ -240,9 +245,10 @@ def makes_reads_jump(mover: Instruction) -> bool:
 
 
 def fused_estimate(producer: Priced, consumer: Priced, *, keep_producer: bool = False) -> KernelEstimate:
-    """The producer computed inside the consumer; with `keep_producer` its value is written too (a multi-output fusion).
+    """The producer fused into the consumer; with `keep_producer`, as a multi-output fusion that writes the producer
+    too.
 
-    Where either is a Triton fusion, XLA's tiled model: the best of all tilings, and infinite microseconds when there is none.
+    For Triton fusions, XLA's tiled model: the best tiling, or infinite microseconds without one.
     """
     target = producer.target
     if producer.tiles is not None or consumer.tiles is not None:
@@ -266,14 +272,15 @@ def _form_of_both(producer: Priced, consumer: Priced, keep: bool) -> LaunchForm:
 
 
 def _depends_on_inputs(consumer: Priced) -> bool:
-    """Whether what is fused above may change the launch: reductions load by the width of what they read, updates in place need their buffer as it is."""
+    """Whether fusing a producer can change the launch: reductions vectorise by input width, in-place updates need their
+    buffer as an input."""
     return not consumer.cluster.opcodes.isdisjoint(("reduce", "dynamic-update-slice"))
 
 
 def _read_together(producer: Priced, consumer: Priced, form: LaunchForm, share: float) -> ReadTotal:
-    """What a pair reads as one kernel: only the producer and what it reads itself make a difference to what the consumer reads."""
+    """What a fused pair reads: the consumer's reads, updated for the producer and its operands."""
     times = consumer.read_times(form)
-    # XLA's list of what a fused pair reads names an operand as often as the consumer does
+    # XLA's list of a fused pair's reads repeats an operand as often as the consumer does
     repeats = len(consumer.instruction.operands) != len(consumer.reads)
     named = Counter(consumer.instruction.operands) if repeats else None
     total = times.all_of(None if named is None else consumer.instruction.operands)
@@ -301,7 +308,7 @@ def _read_together(producer: Priced, consumer: Priced, form: LaunchForm, share: 
 
 
 def _common(producer: Priced, consumer: Priced, operand: Instruction) -> float:
-    """How much of an operand both read at the same places, so that it counts once (GetCommonUtilization)."""
+    """The share of an operand that both read at the same indices, so that it counts once (GetCommonUtilization)."""
     above, below = producer.cluster.inputs.get(operand), consumer.cluster.inputs.get(operand)
     if above is None or below is None:
         return 0.0
@@ -317,7 +324,8 @@ MODELS = ("xla",)
 
 
 def estimate_fusion(producer: Priced, consumers: list[Priced]) -> tuple[float, float, float, float]:
-    """Microseconds unfused and fused, bytes unfused and fused, of a producer and all its consumers; launches included."""
+    """(us unfused, us fused, bytes unfused, bytes fused) of a producer and all its consumers, launch overhead
+    included."""
     launch = producer.target.kernel_launch_us
     fused = [fused_estimate(producer, c) for c in consumers]
     us_unfused = launch * (len(consumers) + 1) + producer.estimate.us + sum(c.estimate.us for c in consumers)
@@ -329,9 +337,11 @@ def estimate_fusion(producer: Priced, consumers: list[Priced]) -> tuple[float, f
 def estimate(
     module: Module, producer: str, consumers: list[str], target: str = DEFAULT_TARGET, model: str = "xla"
 ) -> dict[str, float]:
-    """Microseconds of a producer and its consumers, as `us_fused` and `us_unfused`, and `bytes_saved` by fusing it into all of them.
+    """Microseconds `us_fused` and `us_unfused` of a producer and its consumers, and `bytes_saved` by fusing it into
+    all.
 
-    Names are instruction names, with or without `%`; the consumers must use the producer. Raises UsageError for an unknown name, target or model.
+    Takes instruction names, with or without `%`; the consumers must use the producer. Raises UsageError for an unknown
+    name, target or model.
     """
     if model not in MODELS:
         raise UsageError(f"there is no cost model {model!r}", hint=did_you_mean(model, MODELS) or "known: xla")

@@ -1,9 +1,9 @@
-"""A kernel whose blocks each compute one tile of the result: which tile of everything above it a block needs.
+"""A kernel in which each block computes one tile of the result: which tile of each operand a block needs.
 
-Which element of an operand a tile's element comes from is written so that the extent of a tile follows. An index along one dimension is a sum of digits. A digit takes some of the
-values of one dimension of the kernel's result (or runs over a reduced dimension) and has a stride; a reshape cuts digits and puts them together again, a slice scales and shifts them.
-
-Source: xla/codegen/tiling/symbolic_tile_analysis.cc, xla/service/gpu/model/triton_emitter_constraints.cc, xla/hlo/analysis/indexing_analysis.cc (the maps),
+An index along one dimension is a sum of digits, from which the extent of a tile follows. A digit takes some of the
+values of one dimension of the kernel's result (or of a reduced dimension), times a stride. Reshapes split and join
+digits; slices scale and shift them. Source: xla/codegen/tiling/symbolic_tile_analysis.cc,
+xla/service/gpu/model/triton_emitter_constraints.cc, xla/hlo/analysis/indexing_analysis.cc (the maps),
 xla/codegen/tiling/size_and_stride_expression.cc (extents and strides).
 """
 
@@ -21,12 +21,12 @@ from hlo_opt.ops import find
 from hlo_opt.ops.sets import RESHAPES, is_elementwise
 
 RANGE = -1
-"""The source of a digit that runs over a reduced dimension."""
+"""The source of a digit over a reduced dimension."""
 
 
 @dataclass(frozen=True, slots=True)
 class Digit:
-    """`stride * ((x // divisor) % size)`, where x is the index along dimension `source`, which has `extent` elements."""
+    """`stride * ((x // divisor) % size)`, where x is the index along dimension `source` of size `extent`."""
 
     source: int
     extent: int
@@ -40,7 +40,7 @@ class Digit:
         return self.size == self.extent
 
     def elements(self, tiles: tuple[int, ...]) -> int:
-        """How many values it takes within a tile."""
+        """The number of values within a tile."""
         if self.source == RANGE:
             return self.size
         tile = -(-tiles[self.source] // self.divisor)
@@ -49,7 +49,7 @@ class Digit:
         return tile - (tile - 1) // self.size * self.size
 
     def fits(self, tiles: tuple[int, ...]) -> bool:
-        """Whether a tile takes its values evenly: a tile within one round, or whole rounds."""
+        """Whether a tile covers values evenly: within one period, or whole periods."""
         if self.source == RANGE or self.divisor * self.size >= self.extent:
             return True
         tile = -(-tiles[self.source] // self.divisor)
@@ -58,20 +58,20 @@ class Digit:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An index along one dimension: the sum of the digits, by falling stride, and an offset."""
+    """An index along one dimension: the sum of the digits, by descending stride, and an offset."""
 
     digits: tuple[Digit, ...]
     offset: int = 0
 
     @property
     def is_simple(self) -> bool:
-        """Whether it is a constant or follows one whole dimension: then any tile fits."""
+        """Whether it is a constant or follows one whole dimension, so that any tile fits."""
         return not self.digits or (len(self.digits) == 1 and self.digits[0].is_whole)
 
     @property
     def is_tileable(self) -> bool:
-        """Whether extent and stride of a tile can be told at all. Parts of a dimension do not add up to one stride, and a reduced dimension is
-        not cut."""
+        """Whether a tile has an extent and a stride at all: partial digits do not combine to one stride, and reduced
+        dimensions are not split."""
         if any(d.source == RANGE and not d.is_whole for d in self.digits):
             return False
         if len(self.digits) < 2:
@@ -88,7 +88,7 @@ class Index:
         return math.prod([d.elements(tiles) for d in self.digits])
 
     def stride(self, tiles: tuple[int, ...]) -> int:
-        """The distance between neighbours of a tile along this dimension; 0 where the index stands still."""
+        """The distance between neighbours of a tile along this dimension; 0 for a constant index."""
         if len(self.digits) == 1:
             return self.digits[0].stride
         for digit in reversed(self.digits):
@@ -97,7 +97,8 @@ class Index:
         return 0
 
     def fits(self, tiles: tuple[int, ...]) -> bool:
-        """Whether a tile is one evenly spaced run: single steps, then at most one part of a digit, then whole digits, then single steps."""
+        """Whether a tile is evenly spaced: digits of size 1, at most one partial digit, whole digits, digits of size
+        1."""
         if not all(d.fits(tiles) for d in self.digits):
             return False
         if len(self.digits) < 2:
@@ -110,7 +111,7 @@ class Index:
         return all(s == 1 for s in sizes[rest:])
 
     def origin(self, tiles: tuple[int, ...]) -> tuple[object, ...]:
-        """What tells where a tile begins: equal for two indices whose tiles always begin at the same element."""
+        """A key for the first element of a tile: equal for indices whose tiles always begin at the same element."""
         moving = [d for d in self.digits if d.source != RANGE and tiles[d.source] < d.extent]
         return (self.offset, *moving)
 
@@ -119,12 +120,12 @@ Indices = tuple[Index, ...]
 
 
 def root_indices(shape: Shape) -> Indices:
-    """Each dimension of the kernel's result by itself."""
+    """The identity: each dimension of the kernel's result."""
     return tuple(Index((Digit(n, size, 1, size, 1),)) for n, size in enumerate(shape.dimensions))
 
 
 def _plain(indices: list[Index]) -> Indices:
-    """Without digits that take one value only."""
+    """The indices without digits of size 1."""
     return tuple(
         index
         if all(d.size > 1 for d in index.digits)
@@ -134,7 +135,8 @@ def _plain(indices: list[Index]) -> Indices:
 
 
 def operand_indices(node: Node, number: int, indices: Indices) -> Indices | None:
-    """The indices of an operand, given those of the node; None where tiles do not carry over (gathers, windows, padding, concatenation)."""
+    """The indices of an operand, given the node's; None where tiles do not carry over (gathers, windows, padding,
+    concatenation)."""
     instruction = node.instruction
     shape = node.operands[number].shape
     spec = find(instruction.opcode)
@@ -143,8 +145,8 @@ def operand_indices(node: Node, number: int, indices: Indices) -> Indices | None
     if is_elementwise(instruction):
         return _plain(list(indices)) if shape.rank == len(indices) else ()
     if instruction.opcode in RESHAPES:
-        found = _reshaped(instruction.shape, shape, indices)
-        return None if found is None else _plain(found)
+        reshaped = _reshaped(instruction.shape, shape, indices)
+        return None if reshaped is None else _plain(reshaped)
     mapped = spec.index(instruction, number) if spec.index is not None else None
     if mapped is None or mapped.conditions or mapped.runtime or not (spec.moves_data or node.emitter):
         return None
@@ -155,7 +157,8 @@ def operand_indices(node: Node, number: int, indices: Indices) -> Indices | None
 
 
 def _composed(expression: Expression, values: Mapping[str, Index]) -> Index | None:
-    """An index of an operand where the variables of its map are indices; None for one that is not a variable, scaled and shifted."""
+    """An operand index from its map, whose variables stand for indices; None unless it is a scaled and shifted
+    variable."""
     match expression:
         case Constant():
             return Index((), expression.value)
@@ -177,12 +180,12 @@ def _scaled(index: Index, factor: int) -> Index:
 
 
 def _reshaped(made: Shape, given: Shape, indices: Indices) -> list[Index] | None:
-    """The indices before a reshape: dimensions of equal extent go together, the others are cut and joined digit by digit."""
+    """The indices before a reshape: equal dimensions pass through, others are split and joined digit by digit."""
     if made.element_count != given.element_count or not made.element_count:
         return None
     if not (made.is_row_major and given.is_row_major):
         return None
-    found: list[Index] = []
+    operand: list[Index] = []
     left, right = 0, 0
     while left < made.rank or right < given.rank:
         first, second = left, right
@@ -197,8 +200,8 @@ def _reshaped(made: Shape, given: Shape, indices: Indices) -> list[Index] | None
         part = _regroup(made.dimensions[first:left], given.dimensions[second:right], list(indices[first:left]))
         if part is None:
             return None
-        found.extend(part)
-    return found
+        operand.extend(part)
+    return operand
 
 
 def _regroup(made: tuple[int, ...], given: tuple[int, ...], indices: list[Index]) -> list[Index] | None:
@@ -215,7 +218,7 @@ def _regroup(made: tuple[int, ...], given: tuple[int, ...], indices: list[Index]
         place *= size
     if not _covers(digits, place):
         return None
-    found: list[Index] = []
+    regrouped: list[Index] = []
     for size in reversed(given):
         taken: list[Digit] = []
         room = size
@@ -232,12 +235,12 @@ def _regroup(made: tuple[int, ...], given: tuple[int, ...], indices: list[Index]
             place = size // room
             taken.append(Digit(digit.source, digit.extent, digit.divisor, digit.size, place))
             room //= digit.size
-        found.append(Index(tuple(reversed(_joined(taken)))))
-    return found[::-1]
+        regrouped.append(Index(tuple(reversed(_joined(taken)))))
+    return regrouped[::-1]
 
 
 def _covers(digits: list[Digit], elements: int) -> bool:
-    """Whether the digits, by rising stride, count through all elements."""
+    """Whether the digits, by ascending stride, enumerate all elements."""
     place = 1
     for digit in digits:
         if digit.stride != place:
@@ -247,10 +250,10 @@ def _covers(digits: list[Digit], elements: int) -> bool:
 
 
 def _joined(digits: list[Digit]) -> list[Digit]:
-    """Neighbouring parts of one dimension made one digit again, by rising stride."""
-    found: list[Digit] = []
+    """Neighbouring parts of one dimension joined to one digit, by ascending stride."""
+    merged: list[Digit] = []
     for digit in digits:
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         if (
             last is not None
             and digit.source == last.source
@@ -258,26 +261,26 @@ def _joined(digits: list[Digit]) -> list[Digit]:
             and digit.divisor == last.divisor * last.size
             and digit.stride == last.stride * last.size
         ):
-            found[-1] = Digit(last.source, last.extent, last.divisor, last.size * digit.size, last.stride)
+            merged[-1] = Digit(last.source, last.extent, last.divisor, last.size * digit.size, last.stride)
         else:
-            found.append(digit)
-    return found
+            merged.append(digit)
+    return merged
 
 
 MAX_TILE_ELEMENTS = 1048576
 """Triton's limit on the elements of a tensor."""
 MAX_BLOCKS = 2**31 - 1
 MAX_NODES = 4096
-"""A node is reached along several paths; a kernel that unfolds further than this is not tiled."""
+"""The most tiled nodes. A node counts once per path, so deep kernels can exceed it; they are not tiled."""
 
 
 @dataclass(frozen=True, slots=True)
 class TiledNode:
-    """A node as it is reached along one path from the result."""
+    """A node reached along one path from the result."""
 
     node: Node
     index: int
-    """Position of its indices in `TiledCluster.indices`."""
+    """The position of its indices in `TiledCluster.indices`."""
     operands: tuple[int, ...]
     """Positions in `TiledCluster.nodes`."""
 
@@ -286,23 +289,23 @@ class TiledNode:
 class TiledCluster:
     """All tiled nodes, operands before users; the last is the result.
 
-    `indices` holds each tuple of indices once. `reshapes` are checked apart: a reshape sees tiles padded to powers of two, so its operand's
-    indices are kept in terms of its own result, beside the position of the result's indices.
+    `indices` has each tuple of indices once. `reshapes` are checked separately: a reshape sees tiles padded to powers
+    of two, so the indices of its operand are relative to its own result, whose position in `indices` comes with them.
     """
 
     nodes: list[TiledNode]
     indices: list[Indices]
     reshapes: list[tuple[int, Indices]]
     extents: list[Callable[[Sequence[int]], tuple[int, ...]]] = field(default_factory=list)
-    """By position in `indices`: picks what belongs to each dimension from the values of `Tiles.values`."""
+    """Per entry of `indices`: selects the extents of its dimensions from the values computed in `Tiles`."""
     constants: list[int] = field(default_factory=list)
     compounds: list[Index] = field(default_factory=list)
     fixed_strides: list[tuple[int, ...] | None] = field(default_factory=list)
-    """By position in `indices`: the strides, where they are the same for all tilings."""
+    """Per entry of `indices`: the strides, where all tilings share them."""
     repeated: frozenset[int] = frozenset()
-    """Positions of nodes that are reached along several paths, and of all that reads them."""
+    """Positions of nodes that several paths reach, and of their readers."""
     flops: list[int] = field(default_factory=list)
-    """Operations for one element, by position in `nodes`; filled by the model."""
+    """Operations per element, by position in `nodes`; set by the model."""
 
     @property
     def root(self) -> Node:
@@ -310,11 +313,11 @@ class TiledCluster:
 
 
 def tile_cluster(cluster: Cluster) -> TiledCluster | None:
-    """Carry the result's indices up to everything that the kernel reads; None where something does not tile."""
+    """Propagate the result's indices to everything that the kernel reads; None where some node does not tile."""
     if len(cluster.roots) != 1 or not cluster.roots[0].shape.is_array or cluster.roots[0].is_input:
         return None
     start = (cluster.roots[0], root_indices(cluster.roots[0].shape))
-    found = TiledCluster([], [], [])
+    tiled = TiledCluster([], [], [])
     numbers: dict[Indices, int] = {}
     position: dict[tuple[Node, Indices], int] = {}
     above: dict[tuple[Node, Indices], list[tuple[Node, Indices]]] = {}
@@ -333,24 +336,25 @@ def tile_cluster(cluster: Cluster) -> TiledCluster | None:
             continue
         stack.pop()
         node, indices = key
-        position[key] = len(found.nodes)
+        position[key] = len(tiled.nodes)
         index = numbers.setdefault(indices, len(numbers))
-        if index == len(found.indices):
-            found.indices.append(indices)
+        if index == len(tiled.indices):
+            tiled.indices.append(indices)
         if not node.is_input and node.opcode in RESHAPES:
             reshape = operand_indices(node, 0, root_indices(node.shape))
             if reshape is None or not all(i.is_tileable for i in reshape):
                 return None
             if not all(i.is_simple for i in reshape):
-                found.reshapes.append((index, reshape))
-        found.nodes.append(TiledNode(node, index, tuple([position[o] for o in above[key]])))
-    found.repeated = _repeated(found.nodes)
-    _prepare(found)
-    return found
+                tiled.reshapes.append((index, reshape))
+        tiled.nodes.append(TiledNode(node, index, tuple([position[o] for o in above[key]])))
+    tiled.repeated = _repeated(tiled.nodes)
+    _prepare(tiled)
+    return tiled
 
 
 def _prepare(cluster: TiledCluster) -> None:
-    """Sort out what changes with the tiling. A search tries hundreds, and most indices follow one dimension of the result or are constant."""
+    """Separate what depends on the tiling: a search tries hundreds, and most indices are constant or follow one
+    dimension."""
     rank = cluster.root.shape.rank
     constants: dict[int, int] = {}
     compounds: dict[Index, int] = {}
@@ -408,12 +412,13 @@ def _repeated(nodes: list[TiledNode]) -> frozenset[int]:
 
 
 def padded(sizes: tuple[int, ...]) -> int:
-    """Elements of a tile with each side rounded up to a power of two, as Triton keeps it."""
+    """Elements of a tile with each side rounded up to a power of two, as in Triton."""
     return math.prod([1 << (s - 1).bit_length() for s in sizes])
 
 
 class Tiles:
-    """A tiling of a kernel: for a tile of the result, the tiles of all indices. `extents` and `padded` go by position in `TiledCluster.indices`."""
+    """A tiling: the tiles of all indices for a tile of the result. `extents` and `padded` go by position in
+    `TiledCluster.indices`."""
 
     __slots__ = ("_strides", "cluster", "extents", "padded", "sizes")
 
@@ -428,7 +433,7 @@ class Tiles:
 
     @property
     def blocks(self) -> int:
-        """How many tiles cover the result: one block each."""
+        """The number of blocks, one per tile of the result."""
         dimensions = self.cluster.root.shape.dimensions
         return math.prod([-(-d // t) for d, t in zip(dimensions, self.sizes, strict=True)])
 
@@ -438,17 +443,17 @@ class Tiles:
         return max(self.padded)
 
     def strides(self, index: int) -> tuple[int, ...]:
-        """The distances between neighbours of a tile, by dimension."""
-        found = self.cluster.fixed_strides[index] or self._strides.get(index)
-        if found is None:
-            # EvaluateTileStrides: a tile is no larger than its dimension
+        """The strides of a tile, by dimension."""
+        strides = self.cluster.fixed_strides[index] or self._strides.get(index)
+        if strides is None:
+            # EvaluateTileStrides clamps a tile to its dimension
             dimensions = self.cluster.root.shape.dimensions
             clamped = tuple([min(t, d) for t, d in zip(self.sizes, dimensions, strict=True)])
-            found = self._strides[index] = tuple([i.stride(clamped) for i in self.cluster.indices[index]])
-        return found
+            strides = self._strides[index] = tuple([i.stride(clamped) for i in self.cluster.indices[index]])
+        return strides
 
     def is_valid(self) -> bool:
-        """Whether every tile is one evenly spaced block of a size that Triton takes (ParametersSatisfyConstraints)."""
+        """Whether every tile is evenly spaced and of a size that Triton accepts (ParametersSatisfyConstraints)."""
         if self.blocks >= MAX_BLOCKS or self.largest > MAX_TILE_ELEMENTS:
             return False
         if not all(i.fits(self.sizes) for i in self.cluster.compounds):
@@ -460,7 +465,7 @@ class Tiles:
         return True
 
     def distinct(self) -> Iterator[int]:
-        """The nodes, by position, each once where several paths lead to the same tile of it."""
+        """The positions of nodes; once for several paths to the same tile of a node."""
         nodes, repeated = self.cluster.nodes, self.cluster.repeated
         if not repeated:
             yield from range(len(nodes))

@@ -1,6 +1,7 @@
-"""XLA's model of a Triton kernel: each block computes one tile of the result, and every tile above it that this needs.
+"""XLA's model of a Triton kernel: each block computes one tile of the result, and the tiles of operands that it needs.
 
-Source: xla/service/gpu/model/gpu_indexing_performance_model.cc, triton_emitter_constraints.cc, xla/codegen/tiling/symbolic_tile_analysis.cc.
+Source: xla/service/gpu/model/gpu_indexing_performance_model.cc, triton_emitter_constraints.cc,
+xla/codegen/tiling/symbolic_tile_analysis.cc.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from hlo_opt.ops.emission import HEROES, Emitter
 from hlo_opt.ops.sets import is_elementwise
 
 REGISTER_SHARE = 0.4
-"""The share of a block's registers that a tile may fill."""
+"""The share of a block's registers that a tile may occupy."""
 MAX_TILINGS = 20000
-"""More tilings than this are not tried: no real kernel comes near, and the search must end."""
+"""The most tilings tried; no real kernel comes near."""
 _WARPS = ((256, 1), (1024, 2), (4096, 4))
 MOST_WARPS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class TileSizes:
-    """The tile of the result that a block computes, and its warps."""
+    """The tile of the result that a block computes, and its number of warps."""
 
     sizes: tuple[int, ...]
     warps: int
 
 
 def configured_tiles(fusion: Instruction) -> TileSizes | None:
-    """The tile and the warps in the backend config of a Triton fusion; None for other fusions, and where the config does not say."""
+    """Tile and warps in the backend config of a Triton fusion; None for other fusions, or a config without them."""
     if fusion.word("kind") != "kCustom" or fusion_backend_kind(fusion) != GENERIC_TRITON:
         return None
     sizes, warps = field(fusion, "output_tiles", "sizes"), field(fusion, "num_warps") or ""
@@ -58,12 +59,12 @@ _IMPOSSIBLE = KernelEstimate(math.inf, 0.0, 0.0, 0.0)
 
 
 def tiled_kernel(cluster: Cluster, target: DeviceTarget, tiles: TileSizes) -> KernelEstimate:
-    """The estimate of a kernel with a given tiling; infinite where the tile does not fit the registers, or the kernel does not tile."""
+    """The estimate with a given tiling; infinite where the tile exceeds the registers, or the kernel does not tile."""
     tiled = tile_cluster(cluster)
     if tiled is None:
         return _IMPOSSIBLE
-    found = _price(tiled, Tiles(tiled, tiles.sizes), target, tiles.warps)
-    return _IMPOSSIBLE if found is None else found
+    price = _price(tiled, Tiles(tiled, tiles.sizes), target, tiles.warps)
+    return _IMPOSSIBLE if price is None else price
 
 
 def best_tiled_kernel(cluster: Cluster, target: DeviceTarget) -> KernelEstimate:
@@ -75,37 +76,38 @@ Best = tuple[TileSizes | None, KernelEstimate]
 
 MAX_REMEMBERED = 4096
 _best_of: dict[tuple[object, ...], Best] = {}
-"""By structure: the layers of a model hold the same kernel many times."""
+"""Cache by structure: a model's layers repeat kernels."""
 
 
 def best_tiling(cluster: Cluster, target: DeviceTarget) -> Best:
-    """The best valid tiling, tiles of powers of two or whole dimensions, and its estimate; None and infinity where there is none."""
+    """The best valid tiling (powers of two or whole dimensions) and its estimate; None and infinity where there is
+    none."""
     key = (target, *structure(cluster, target.compute_capability))
-    found = _best_of.get(key)
-    if found is None:
+    best = _best_of.get(key)
+    if best is None:
         if len(_best_of) >= MAX_REMEMBERED:
             _best_of.clear()
-        found = _best_of[key] = _search(cluster, target)
-    return found
+        best = _best_of[key] = _search(cluster, target)
+    return best
 
 
 def structure(cluster: Cluster, capability: int) -> tuple[object, ...]:
-    """What an estimate depends on: operations, shapes, and how they are joined; not names, and not which values are read."""
-    nodes = needed_first(cluster.roots, lambda node: node.operands)  # however the cluster came about
+    """What an estimate depends on: operations, shapes and connections, but not names or which values are read."""
+    nodes = needed_first(cluster.roots, lambda node: node.operands)  # independent of how the cluster was built
     position = {node: n for n, node in enumerate(nodes)}
-    found: list[object] = [position[root] for root in cluster.roots]
+    parts: list[object] = [position[root] for root in cluster.roots]
     for node in nodes:
         if node.is_input:
-            found.append(node.shape)
+            parts.append(node.shape)
             continue
         instruction = node.instruction
-        found.append((node.opcode, node.shape, *[position[o] for o in node.operands]))
+        parts.append((node.opcode, node.shape, *[position[o] for o in node.operands]))
         for name in ("dimensions", "slice"):
             if name in instruction.attributes:
-                found.append(instruction.attributes[name].text)
+                parts.append(instruction.attributes[name].text)
         if node.emitter is Emitter.REDUCTION:
-            found.append(reducer_flops(instruction.called_by("to_apply"), capability))
-    return tuple(found)
+            parts.append(reducer_flops(instruction.called_by("to_apply"), capability))
+    return tuple(parts)
 
 
 def _search(cluster: Cluster, target: DeviceTarget) -> Best:
@@ -124,9 +126,9 @@ def _search(cluster: Cluster, target: DeviceTarget) -> Best:
         if not tiles.is_valid():
             continue
         warps = next((warps for limit, warps in _WARPS if tiles.largest <= limit), MOST_WARPS)
-        found = _price(tiled, tiles, target, warps)
-        if found is not None and found.us < best[1].us:
-            best = (TileSizes(sizes, warps), found)
+        price = _price(tiled, tiles, target, warps)
+        if price is not None and price.us < best[1].us:
+            best = (TileSizes(sizes, warps), price)
     return best
 
 
@@ -138,7 +140,7 @@ def _tile_choices(extent: int) -> list[int]:
 
 
 def flops_per_tile_element(instruction: Instruction, capability: int) -> float:
-    """Operations for one element of a tile (FlopsPerElement)."""
+    """Operations per element of a tile (FlopsPerElement)."""
     spec = find(instruction.opcode)
     if spec is not None and (spec.moves_data or spec.kind in (OpKind.MOVEMENT, OpKind.CONTROL)):
         return 0.0
@@ -153,7 +155,7 @@ def flops_per_tile_element(instruction: Instruction, capability: int) -> float:
 
 
 def _price(tiled: TiledCluster, tiles: Tiles, target: DeviceTarget, warps: int) -> KernelEstimate | None:
-    """The time of all blocks; None where a tile that must be kept does not fit the registers."""
+    """The time of all blocks; None where a tile that must stay in registers does not fit."""
     blocks = tiles.blocks
     room = REGISTER_SHARE * target.registers_per_block_limit
     if padded(tiles.sizes) > room:
@@ -196,11 +198,11 @@ def _price(tiled: TiledCluster, tiles: Tiles, target: DeviceTarget, warps: int) 
 
 
 KEPT = -1
-"""Instead of operations: the tile is read or made up, and must be held in registers."""
+"""Marks, in place of an operation count, a tile that is loaded or generated and stays in registers."""
 
 
 def _member_flops(tiled: TiledCluster, capability: int) -> list[int]:
-    """Operations for one element of each node's tile, or KEPT."""
+    """Operations per element of each node's tile, or KEPT."""
     return [
         KEPT
         if node.is_input or not (node.operands or node.instruction.literal)
@@ -210,7 +212,7 @@ def _member_flops(tiled: TiledCluster, capability: int) -> list[int]:
 
 
 def _transaction_use(shape: Shape, sizes: tuple[int, ...], strides: tuple[int, ...], target: DeviceTarget) -> float:
-    """The share of the bytes moved that a tile wants: its contiguous part against whole memory transactions."""
+    """The used share of the memory transactions that load a tile, from its contiguous part."""
     contiguous = 1
     for dimension in shape.minor_to_major:
         if strides[dimension] != 1:

@@ -1,7 +1,6 @@
-"""The clock of XLA's GPU performance model: nanoseconds of arithmetic, of reads and of writes on a device.
+"""Times of XLA's GPU performance model: nanoseconds of arithmetic, reads and writes.
 
-What a kernel spends reading its operands is kept up while the kernel grows: a producer that moves in changes the reads of its own operands only.
-Source: xla/service/gpu/model/gpu_performance_model_base.cc.
+Read times are updated while a kernel grows: an absorbed producer only affects the reads of its own operands.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ MEMORY_COMPUTE_PARALLELISM = 0.95
 
 @dataclass(frozen=True, slots=True)
 class KernelEstimate:
-    """One execution of a kernel. `us` leaves the launch overhead out; it is infinite where no such kernel can be made."""
+    """One execution of a kernel. `us` excludes launch overhead; it is infinite where the kernel is impossible."""
 
     us: float
     bytes_read: float
@@ -32,12 +31,12 @@ class KernelEstimate:
 
 
 def nanoseconds(value: float) -> float:
-    """Rounded to a quarter of a nanosecond, as absl::Duration keeps times."""
+    """Rounded to a quarter of a nanosecond, the resolution of absl::Duration."""
     return round(value * 4) / 4
 
 
 def compute_ns(flops: float, blocks: int, threads: int, target: DeviceTarget) -> float:
-    """Time of the arithmetic at the device's peak rate, as far as blocks and threads fill it."""
+    """Time of the arithmetic at peak rate, limited by blocks and threads."""
     cores = min(blocks, target.core_count)
     units = min(threads, target.fpus_per_core)
     per_ns = int(2 * target.clock_rate_ghz * cores * units)
@@ -45,8 +44,10 @@ def compute_ns(flops: float, blocks: int, threads: int, target: DeviceTarget) ->
 
 
 def read_ns(net: float, total: float, used: float, blocks: int, target: DeviceTarget) -> float:
-    """Time to read an operand: `net` bytes from memory, the rest of `total` again from a cache that holds it. `used`: the share of a memory
-    transaction that is wanted, 1.0 for reads in order. A kernel without blocks reads nothing and takes no time."""
+    """Time to read an operand: `net` bytes from memory, the rest of `total` from a cache.
+
+    `used` is the used share of a memory transaction, 1.0 for coalesced reads. Without blocks the time is 0.
+    """
     bandwidth = target.memory_bandwidth
     rest = bandwidth
     if net < target.l2_cache_size:
@@ -62,29 +63,31 @@ def read_ns(net: float, total: float, used: float, blocks: int, target: DeviceTa
 
 
 def write_ns(written: float, target: DeviceTarget, used: float = 1.0) -> float:
-    """Time to write bytes; `used` as for `read_ns`."""
+    """Time to write bytes; `used` as in `read_ns`."""
     return nanoseconds(written / (used * target.memory_bandwidth) * 1e9)
 
 
 def overlapped(compute: float, memory: float) -> float:
-    """Nanoseconds of arithmetic and memory together: most of the shorter hides behind the longer."""
+    """Arithmetic and memory time combined: most of the shorter one is hidden."""
     return compute + memory - nanoseconds(MEMORY_COMPUTE_PARALLELISM * min(compute, memory))
 
 
 TUPLE_WIDTH = 4
-"""Bytes that a tuple counts as where reads jump."""
+"""Bytes of a tuple element in uncoalesced reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTotal:
-    """Of several operands. Times are whole quarters of a nanosecond, so that sums do not depend on the order in which they were made."""
+    """The reads of several operands. Times are integers (quarters of a nanosecond), so that sums do not depend on
+    order."""
 
     quarters: int
     bytes: int
 
 
 class ReadTimes:
-    """Of each operand of a kernel that is launched with so many blocks. `coalesced`: neighbouring threads read neighbouring elements."""
+    """Read times per operand of a kernel with a given number of blocks. `coalesced`: neighbouring threads read
+    neighbouring elements."""
 
     def __init__(self, reads: Mapping[Instruction, int], blocks: int, coalesced: bool, target: DeviceTarget) -> None:
         self._blocks = blocks
@@ -94,26 +97,26 @@ class ReadTimes:
         self.quarters: dict[Instruction, int] = {}
         self._sum = self._size = 0
         self._known: dict[tuple[int, int, int], int] = {}
-        """Times by bytes of the operand, bytes read and the size of an element: operands are often alike."""
+        """Times by operand bytes, bytes read and element size, since operands are often alike."""
         for operand, size in reads.items():
             self.put(operand, size)
 
     def one(self, operand: Instruction, size: int) -> int:
-        """Quarters of a nanosecond that reading so many bytes of an operand takes."""
+        """The time to read `size` bytes of an operand, in quarters of a nanosecond."""
         shape = operand.shape
         width = 0
         if not self._coalesced:
             width = (shape.type.bytes or 1) if shape.is_array else TUPLE_WIDTH
         key = (shape.byte_size, size, width)
-        found = self._known.get(key)
-        if found is None:
+        quarters = self._known.get(key)
+        if quarters is None:
             net = min(shape.byte_size, size)
             share = width / self._target.dram_transaction_bytes if width else 1.0
-            found = self._known[key] = int(4 * read_ns(net, size, share, self._blocks, self._target))
-        return found
+            quarters = self._known[key] = int(4 * read_ns(net, size, share, self._blocks, self._target))
+        return quarters
 
     def put(self, operand: Instruction, size: int) -> None:
-        """So many bytes of an operand are read from now on."""
+        """Set the bytes read of an operand."""
         self.drop(operand)
         taken = self.one(operand, size)
         self.bytes[operand], self.quarters[operand] = size, taken
@@ -121,13 +124,13 @@ class ReadTimes:
         self._sum += taken
 
     def drop(self, operand: Instruction) -> None:
-        """An operand is not read any more."""
+        """Remove an operand."""
         if operand in self.bytes:
             self._size -= self.bytes.pop(operand)
             self._sum -= self.quarters.pop(operand)
 
     def all_of(self, named: Iterable[Instruction] | None = None) -> ReadTotal:
-        """Of the operands that are named, each as often as it is; of all, once, where none are."""
+        """The total of the named operands, with repetitions; of all operands once for None."""
         if named is None:
             return ReadTotal(self._sum, self._size)
         operands = list(named)

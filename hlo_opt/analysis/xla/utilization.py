@@ -1,4 +1,4 @@
-"""How often a kernel evaluates each of its members and reads each of its inputs, and how large its code becomes.
+"""How often a kernel evaluates each member and reads each input, and its code size.
 
 Source: xla/service/gpu/model/gpu_hlo_cost_analysis.cc (FusionCalculateUtilizations).
 """
@@ -17,12 +17,12 @@ from hlo_opt.ops.emission import HEROES, Emitter
 from hlo_opt.ops.sets import held, is_elementwise, is_view, taken_element
 
 IMMEDIATE_ELEMENTS = 8
-"""Constants of at most so many elements are part of the code and cost no read."""
+"""Constants with at most this many elements are immediates and cost no read."""
 
 
 class ExactSum:
-    """A sum of floats that does not depend on the order of what is added (Shewchuk's partial sums, as `math.fsum`), so that what is kept up while a
-    kernel grows equals what is computed at once."""
+    """An order-independent sum of floats (Shewchuk's partial sums, as in `math.fsum`), so that incremental and full
+    results are equal."""
 
     __slots__ = ("parts",)
 
@@ -50,7 +50,8 @@ class ExactSum:
 
 @dataclass
 class Usage:
-    """Of a whole cluster. `utilization` is by node: 1.0 means that the full value is used once. `code_size` counts emitted operations."""
+    """The usage of a cluster. `utilization` per node: 1.0 means the full value is used once. `code_size` counts emitted
+    operations."""
 
     flops: float = 0.0
     code_size: int = 0
@@ -61,23 +62,24 @@ class Usage:
     use_roots: dict[Node, dict[Node, None]] = field(default_factory=dict)
     root_utilization: dict[Node, float] = field(default_factory=dict)
     root: Node | None = None
-    """What stands for all results in `use_roots`."""
+    """The node that represents all results in `use_roots`."""
 
     def read_of(self, cluster: Cluster, operand: Instruction) -> float:
-        """Bytes read of an operand; 0 for what is no input."""
+        """Bytes read of an operand; 0 if it is not an input."""
         node = cluster.inputs.get(operand)
         return 0.0 if node is None else operand.shape.byte_size * self.utilization.get(node, 0.0)
 
     def common_elementwise(self, left: Node, right: Node) -> float:
-        """The share of the uses of `left` that go elementwise to where `right` is used too (CommonElementwiseUtilization)."""
+        """The share of the uses of `left` that go elementwise to uses of `right` (CommonElementwiseUtilization)."""
         others = self.use_roots.get(right, {})
         return math.fsum([self.root_utilization[r] for r in self.use_roots.get(left, {}) if r in others])
 
 
 class ClusterUsage(Usage):
-    """The usage of a cluster of any size, which follows it when it grows.
+    """The usage of a cluster, updated while the cluster grows.
 
-    Elementwise nodes hand on what they are used for, others start a new use of their operands. `known` remembers the accesses of instructions.
+    Elementwise nodes pass their uses on to their operands; others start new uses. `known` caches the accesses of
+    instructions.
     """
 
     def __init__(self, cluster: Cluster, capability: int, *, known: dict[Instruction, Use]) -> None:
@@ -88,14 +90,14 @@ class ClusterUsage(Usage):
         self._flops = ExactSum()
         self._constant_bytes = ExactSum()
         self._used: dict[Node, int] = {}
-        """Elements of a use root that its users read: they add up exactly."""
+        """Elements of a use root that its users read, as exact integers."""
         self._emitted: dict[Node, int] = {}
         """How often users emit a use root."""
         self._own = set(cluster.roots)
-        """Nodes whose entry in `use_roots` is theirs alone; others share one with a user, until they need more."""
+        """Nodes with an unshared entry in `use_roots`; others share a user's entry until they need more."""
         whole = cluster.roots[0]
         if len(cluster.roots) > 1:
-            # XLA's root is the tuple of all results: what several of them use elementwise counts once
+            # XLA's root is the tuple of all results, so elementwise uses by several results count once
             whole = Node(cluster.roots[0].instruction, (), is_input=True)
         self.root = whole
         self.root_utilization[whole] = 1.0
@@ -107,7 +109,7 @@ class ClusterUsage(Usage):
         )
 
     def spread(self, nodes: list[Node], inputs: list[Node]) -> None:
-        """Go over members that are new, users first, and over inputs that are (`Follower`)."""
+        """Process new members, users first, and new inputs (see `Follower`)."""
         use_roots, used, emitted_roots, own_sets = self.use_roots, self._used, self._emitted, self._own
         utilizations = self.root_utilization
         sums: dict[int, tuple[float, int]] = {}
@@ -145,7 +147,7 @@ class ClusterUsage(Usage):
                         there = use_roots[operand] = dict(there)
                     there[operand] = None
                 elements = operand.shape.element_count
-                # an update that ends the kernel is made in place: it does not read what it leaves alone
+                # an in-place update at the root does not read what it leaves unchanged
                 part = 0.0 if in_place and number == 0 else share * use.accesses.utilization[number]
                 count = used[operand] = used.get(operand, 0) + (math.ceil(part * elements) if elements else 0)
                 utilizations[operand] = count / elements if elements else 0.0
@@ -155,7 +157,8 @@ class ClusterUsage(Usage):
         self.flops, self.constant_bytes = self._flops.value, self._constant_bytes.value
 
     def fits(self, above: Follower, place: Node) -> bool:
-        """A producer that is evaluated and emitted once is used inside as it is by itself, unless it is in place only by itself."""
+        """A producer that is evaluated and emitted once is used as on its own, unless it is in place only on its
+        own."""
         return (
             isinstance(above, ClusterUsage)
             and self.utilization[place] == 1.0
@@ -197,17 +200,18 @@ class ClusterUsage(Usage):
             self._settle(new, self.use_roots[new], sums)
 
     def _settle(self, node: Node, roots: dict[Node, None], sums: dict[int, tuple[float, int]]) -> tuple[float, int]:
-        """All users of the node are known: how often it is evaluated and emitted. `sums` remembers sums over shared sets."""
-        found = sums.get(id(roots))
-        if found is None:
+        """Set how often a node is evaluated and emitted, once all its users are known. `sums` caches sums over shared
+        sets."""
+        totals = sums.get(id(roots))
+        if totals is None:
             utilizations, emitted_roots = self.root_utilization, self._emitted
             if len(roots) == 1:
                 (only,) = roots
-                found = utilizations[only], emitted_roots[only]
+                totals = utilizations[only], emitted_roots[only]
             else:
-                found = math.fsum([utilizations[r] for r in roots]), sum([emitted_roots[r] for r in roots])
-            sums[id(roots)] = found
-        share, emitted = found
+                totals = math.fsum([utilizations[r] for r in roots]), sum([emitted_roots[r] for r in roots])
+            sums[id(roots)] = totals
+        share, emitted = totals
         self.utilization[node] = share
         self.code_size += emitted - self.emitted.get(node, 0)
         self.emitted[node] = emitted
@@ -216,7 +220,8 @@ class ClusterUsage(Usage):
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What the walk needs to know of an instruction, wherever it stands. One that `passes_on` reads its operands where it is read itself."""
+    """Facts about an instruction, independent of its place. With `passes_on`, operands are read exactly where it is
+    read."""
 
     accesses: Accesses
     passes_on: bool
@@ -235,7 +240,7 @@ def use_of(instruction: Instruction, capability: int) -> Use:
 
 
 def _passes_on(instruction: Instruction) -> bool:
-    """Whether operands are read at the places where the instruction itself is read."""
+    """Whether operands are read at the indices at which the instruction is read."""
     if is_view(instruction.opcode):
         given, made = instruction.operands[0].shape, instruction.shape
         return given.dimensions == made.dimensions and given.minor_to_major == made.minor_to_major
@@ -243,7 +248,8 @@ def _passes_on(instruction: Instruction) -> bool:
 
 
 def plain_usage(cluster: Cluster, capability: int, known: dict[Instruction, Use]) -> Usage:
-    """The usage of an instruction that is no fusion: what its own accesses say, of each operand's first position."""
+    """The usage of an instruction other than a fusion, from its own accesses; of a repeated operand, the first
+    position."""
     root = cluster.roots[0]
     instruction = root.instruction
     own = known.get(instruction)

@@ -1,5 +1,7 @@
-// Functions where a GPU has a cheaper instruction that is accurate enough for what becomes of the result; `ops/elementwise/math.py` has their errors, from the PTX ISA ("Floating Point Instructions").
-// Under HLO_PRECISE, and on the host, they are the functions themselves. A line `// @name` begins the definition of a helper, which may use those before it.
+// Functions for which a GPU has a cheaper instruction that is accurate enough for the type of the result.
+// `ops/elementwise/math.py` has their errors, from the PTX ISA ("Floating Point Instructions"). Under HLO_PRECISE,
+// and on the host, they are the exact functions. A line `// @name` starts the definition of a helper, which may use
+// the helpers before it.
 
 // @hlo_rsqrt
 __device__ __forceinline__ float hlo_rsqrt(float x) {

@@ -1,5 +1,6 @@
-// Elements that several threads update: sums of complex numbers, and compare-and-swap on elements of every width up to 8 bytes.
-// Both NVRTC and the host's C++ compiler read this; device intrinsics stand under __CUDA_ARCH__. A line `// @name` begins the definition of a helper, which may use those before it.
+// Atomic updates of elements: sums of complex numbers, and compare-and-swap for every width up to 8 bytes. NVRTC and
+// the host's C++ compiler both read this file; device intrinsics are under __CUDA_ARCH__. A line `// @name` starts
+// the definition of a helper, which may use the helpers before it.
 
 // @hlo_atomic_add
 // the parts of a complex sum do not depend on each other

@@ -1,7 +1,9 @@
-// c64 and c128: the type, its arithmetic, and functions of a complex number.
-// Sums, products and quotients are computed in the type itself, as NumPy computes them. Functions (exponential, log, ...) are computed in double for both types and rounded once:
-// the reference does the same, no part of a c64 overflows on the way, and a number near 1 keeps the digits of its logarithm. Infinities, NaNs and signed zeros follow C99, annex G.
-// Both NVRTC and the host's C++ compiler read this; device intrinsics stand under __CUDA_ARCH__. A line `// @name` begins the definition of a helper, which may use those before it.
+// c64 and c128: the type, its arithmetic, and its functions. Sums, products and quotients are computed in the type
+// itself, as in NumPy. Functions (exponential, log, ...) are computed in double for both types and rounded once,
+// like the reference: then no intermediate c64 value overflows, and the logarithm of a number near 1 keeps its
+// digits. Infinities, NaNs and signed zeros follow C99, annex G. NVRTC and the host's C++ compiler both read this
+// file; device intrinsics are under __CUDA_ARCH__. A line `// @name` starts the definition of a helper, which may
+// use the helpers before it.
 
 // @hlo_complex
 #ifdef __CUDA_ARCH__

@@ -1,5 +1,6 @@
-// What HLO defines of integers and floats and C++ does not, and the rounding of f16 and bf16 and of integers below 8 bits.
-// Both NVRTC and the host's C++ compiler read this; device intrinsics stand under __CUDA_ARCH__. A line `// @name` begins the definition of a helper, which may use those before it.
+// Operations on integers and floats that HLO defines and C++ does not, and rounding to f16, bf16 and integers below
+// 8 bits. NVRTC and the host's C++ compiler both read this file; device intrinsics are under __CUDA_ARCH__. A line
+// `// @name` starts the definition of a helper, which may use the helpers before it.
 
 // @HLO_PTX
 // one instruction of PTX, with the operands' constraints; the host has macros of its own

@@ -1,5 +1,6 @@
-// What the blocks of a launch do together. Only the device's compiler, and the plain form on a host, have the body: elsewhere blocks meet by other means.
-// A line `// @name` begins the definition of a helper, which may use those before it.
+// Communication between the blocks of a launch. Only the device's compiler, and the plain form on a host, use the
+// body: the other forms synchronise blocks by other means. A line `// @name` starts the definition of a helper,
+// which may use the helpers before it.
 
 // @hlo_meet_grid
 // All blocks of a launch wait for each other, and see what the others wrote before. The first block adds what the others leave over to 2^31: whoever comes last turns the highest bit, and

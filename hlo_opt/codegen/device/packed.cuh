@@ -1,5 +1,6 @@
-// Elements of less than a byte as they lie in memory, several to a byte (see hlo_opt/ops/packing.py).
-// Both NVRTC and the host's C++ compiler read this; device intrinsics stand under __CUDA_ARCH__. A line `// @name` begins the definition of a helper, which may use those before it.
+// Elements of less than a byte, packed in memory (see hlo_opt/ops/packing.py). NVRTC and the host's C++ compiler
+// both read this file; device intrinsics are under __CUDA_ARCH__. A line `// @name` starts the definition of a
+// helper, which may use the helpers before it.
 
 // @hlo_get
 // elements of 2 and of 4 bits lie four and two to a byte, the first in the lowest bits

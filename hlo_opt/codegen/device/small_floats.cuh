@@ -1,7 +1,8 @@
-// Floats of 8, 6 and 4 bits: their values in a register are f32, and in memory their bits are in a byte.
-// One template widens and one rounds (to nearest even). What is above the range becomes infinity, NaN or the largest value, and NaN becomes what XLA and ml_dtypes make of it
-// in a type that has none.
-// Both NVRTC and the host's C++ compiler read this; device intrinsics stand under __CUDA_ARCH__. A line `// @name` begins the definition of a helper, which may use those before it.
+// Floats of 8, 6 and 4 bits: their register values are f32, and in memory each has a byte. One template widens and
+// one rounds (to nearest even). Values above the range become infinity, NaN or the largest value, and NaN in types
+// without it becomes what XLA and ml_dtypes make of it. NVRTC and the host's C++ compiler both read this file;
+// device intrinsics are under __CUDA_ARCH__. A line `// @name` starts the definition of a helper, which may use the
+// helpers before it.
 
 // @hlo_load_small
 // 2^(127 - bias) moves the exponent's bias, exactly, also for denormal numbers

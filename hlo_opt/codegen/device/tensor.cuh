@@ -1,5 +1,7 @@
-// Products by tensor cores: what the lanes of a warp do together with one instruction on a device, each lane does by itself, for its own elements, in the form as lanes.
-// Both NVRTC and the host's C++ compiler read this; device intrinsics stand under __CUDA_ARCH__. A line `// @name` begins the definition of a helper, which may use those before it.
+// Products on tensor cores. On a device the lanes of a warp execute one instruction together; in the lanes form on
+// the host, each lane computes its own elements. NVRTC and the host's C++ compiler both read this file; device
+// intrinsics are under __CUDA_ARCH__. A line `// @name` starts the definition of a helper, which may use the helpers
+// before it.
 
 // @HLO_WARP
 // instructions of a whole warp; the host has macros of its own

@@ -1,1 +1,1 @@
-"""Which function of a library computes an instruction on a GPU: the `call` faces of the table."""
+"""The `call` faces of the table: which library function computes an instruction on a GPU."""

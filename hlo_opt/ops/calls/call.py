@@ -1,4 +1,5 @@
-"""What CuPy computes an instruction with: the `call` faces of the table as calls of the functions of `hlo_opt.library`. What has none cannot run there."""
+"""Library calls: the `call` faces of the table as calls of `hlo_opt.library`. An instruction without one cannot run as
+a library call."""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ from hlo_opt.ops.values import Value, packed
 
 @dataclass(frozen=True)
 class DeviceCall:
-    """A call of a function of `hlo_opt.library`: `function(xp, buffers, shapes, *arguments)` gives the output buffers.
+    """A call `function(xp, buffers, shapes, *arguments)` of `hlo_opt.library`, which returns the output buffers.
 
-    shapes     those of the operands, then of the results
-    arguments  plain values that `repr` writes
+    shapes     of the operands, then of the results
+    arguments  plain values, written by `repr` into drivers
     does       the CuPy function that does the work, for reports
     """
 
@@ -31,29 +32,30 @@ class DeviceCall:
     does: str
 
     def run(self, xp: Any, buffers: Sequence[Any]) -> list[Any]:
-        """The output buffers."""
-        given = list(buffers)
+        """Run the call; returns the output buffers."""
+        inputs = list(buffers)
         for number, (bits, count) in self.packed.items():
-            if number < len(given):
-                given[number] = arrays.unpacked(xp, given[number], bits, count)
-        made: list[Any] = FUNCTIONS[self.function](xp, given, self.shapes, *self.arguments)
+            if number < len(inputs):
+                inputs[number] = arrays.unpacked(xp, inputs[number], bits, count)
+        outputs: list[Any] = FUNCTIONS[self.function](xp, inputs, self.shapes, *self.arguments)
         for number, (bits, _) in self.packed.items():
-            if number >= len(given):
-                made[number - len(given)] = arrays.packed(xp, made[number - len(given)], bits)
-        return made
+            if number >= len(inputs):
+                outputs[number - len(inputs)] = arrays.packed(xp, outputs[number - len(inputs)], bits)
+        return outputs
 
     @property
     def packed(self) -> dict[int, tuple[int, int]]:
-        """Bits of an element and elements of each shape of which several elements share a byte, by its number among the shapes."""
-        found = {}
+        """(bits, element count) of each packed sub-byte shape, by its number among the shapes."""
+        by_number = {}
         for number, (name, _, dimensions, _) in enumerate(self.shapes):
             if ELEMENT_TYPES[name].per_byte > 1:
-                found[number] = ELEMENT_TYPES[name].bits, math.prod(dimensions)
-        return found
+                by_number[number] = ELEMENT_TYPES[name].bits, math.prod(dimensions)
+        return by_number
 
 
 def call_of(instruction: Instruction) -> DeviceCall | None:
-    """How CuPy computes an instruction, or None where it cannot. A malformed one has none: the verifier tells what is wrong with it."""
+    """The library call for an instruction; None where there is none, or the instruction is malformed (the verifier
+    reports that)."""
     try:
         return _asked(instruction)
     except (IndexError, KeyError, ShapeError, ValueError):
@@ -67,14 +69,14 @@ def _asked(instruction: Instruction) -> DeviceCall | None:
 
 
 def as_call(instruction: Instruction, made: LibraryCall) -> DeviceCall:
-    """What a face says, with the shapes of the instruction."""
+    """A face's answer as a DeviceCall with the instruction's shapes."""
     function, arguments, does = made
     shapes = [*given_leaves(instruction), *instruction.shape.leaves()]
     return DeviceCall(function, tuple(map(described, shapes)), arguments, does)
 
 
 def over_numpy(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """An `evaluate` face: what the call computes, over NumPy. Raises ValueError for an instruction that has none."""
+    """An `evaluate` face that runs the library call over NumPy. Raises ValueError for an instruction without one."""
     import numpy as np
 
     call = _asked(instruction)
@@ -94,15 +96,15 @@ def given_leaves(instruction: Instruction) -> list[Shape]:
 
 
 def described(shape: Shape) -> Described:
-    """What a function of `hlo_opt.library` is told of a buffer."""
+    """A buffer as `hlo_opt.library` describes it."""
     return shape.type.name, raw_dtype(shape.type.dtype).name, shape.dimensions, shape.minor_to_major
 
 
 def plain(shape: Shape) -> bool:
-    """Whether CuPy holds the type, bf16 as raw bits."""
+    """Whether CuPy has the type (bf16 as raw bits)."""
     return shape.is_array and (shape.type.is_complex or is_ordered(shape.type))
 
 
 def is_ordered(t: ElementType) -> bool:
-    """Whether CuPy holds and sorts the type, bf16 as raw bits."""
+    """Whether CuPy has and sorts the type (bf16 as raw bits)."""
     return t.kind == "pred" or (t.is_integer and t.bits >= 8) or (t.is_float and t.bits >= 16)

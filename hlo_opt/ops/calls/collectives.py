@@ -1,8 +1,8 @@
-"""What collectives ask of CuPy, or None where it cannot.
+"""Library calls of collectives; None where CuPy has none.
 
-Each device of a module runs an emitted driver in a process of its own. Exchanges among all devices, of types and with combiners that NCCL has, are one call; for all others every device
-hears what every other one has, and takes what its group sends it. On one GPU a module for several devices runs as the first of them: alone, it hears from nobody, and what nobody
-sends is zero (ops/collective/meaning.py).
+Each device runs an emitted driver in its own process. An exchange among all devices, with types and combiners of NCCL,
+is one NCCL call. For others, each device gathers all devices' values and takes its group's. On one GPU, a module for
+several devices runs as the first of them alone: values from other devices are zero (ops/collective/meaning.py).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _FOLDS = frozenset({*_COMBINERS, "and", "or"})
 _TYPES = frozenset({"bf16", "f16", "f32", "f64", "s8", "u8", "s32", "u32", "s64", "u64"})
 _KINDS = {"all-reduce": "all_reduce", "reduce-scatter": "reduce_scatter", "all-gather": "all_gather"}
 _MOST = 1024
-"""Devices whose groups are written into a driver."""
+"""The most devices whose groups are written into a driver."""
 
 Groups = tuple[tuple[int, ...], ...]
 
 
 def device_call(instruction: Instruction) -> DeviceCall | None:
-    """How CuPy computes an instruction on one GPU, or None where it cannot."""
+    """The library call for an instruction on one GPU; None where there is none."""
     if not exchanges(instruction):
         return call_of(instruction)
     made = alone(instruction)
@@ -34,7 +34,7 @@ def device_call(instruction: Instruction) -> DeviceCall | None:
 
 
 def alone(instruction: Instruction) -> LibraryCall | None:
-    """What a collective gives a device that is alone: its own operands, cut or padded with zeros to the shape of the result."""
+    """A collective on a device alone: its own operands, cut or zero-padded to the result's shape."""
     given, made = given_leaves(instruction), list(instruction.shape.leaves())
     if len(given) != len(made) or any(
         not m.is_array or g.type != m.type or g.rank != m.rank for g, m in zip(given, made, strict=True)
@@ -49,7 +49,8 @@ def _hears_itself(instruction: Instruction) -> bool:
 
 
 def handed_on(instruction: Instruction) -> bool:
-    """Whether the arrays of the result are those of the operands: a copy of a tuple, a custom call that only marks its operand, a collective of a module for one device."""
+    """Whether the results are the operands' arrays: a tuple copy, a custom call that only marks its operand, a
+    collective for one device."""
     given, made = given_leaves(instruction), list(instruction.shape.leaves())
     is_copy = instruction.opcode == "copy" and instruction.shape.is_tuple
     is_mark = instruction.opcode == "custom-call" and hands_on(instruction)
@@ -57,7 +58,7 @@ def handed_on(instruction: Instruction) -> bool:
     if not (is_copy or is_mark or is_alone) or len(given) != len(made):
         return False
     if instruction.opcode == "all-reduce":
-        return True  # XLA reads one that names another type, and on XLA:CPU the result has the operand's
+        return True  # XLA accepts another result type here, and on XLA:CPU the result has the operand's
     pairs = zip(given, made, strict=True)
     return all(g.is_array and g.type == m.type and g.dimensions == m.dimensions for g, m in pairs)
 
@@ -68,8 +69,11 @@ def _is_alone(instruction: Instruction) -> bool:
 
 
 def exchange(instruction: Instruction) -> LibraryCall | None:
-    """How a driver exchanges what a collective does; None for more devices than a driver lists, and for what has no fold in CuPy. Raises KeyError, ShapeError and ValueError for groups
-    that are not well formed."""
+    """The call that exchanges a collective's values in a driver; None for more than `_MOST` devices or a reduction that
+    CuPy lacks.
+
+    Raises KeyError, ShapeError or ValueError for malformed groups.
+    """
     kind, module = instruction.opcode, instruction.computation.module
     if module is None or _is_alone(instruction):
         return None if module is None else alone(instruction)
@@ -98,19 +102,19 @@ def exchange(instruction: Instruction) -> LibraryCall | None:
 
 
 def _groups(instruction: Instruction, replicas: int, partitions: int) -> Groups:
-    """The groups of devices that exchange among each other."""
-    found: dict[int, tuple[int, ...]] = {}
+    """The groups of devices that exchange values with each other."""
+    by_device: dict[int, tuple[int, ...]] = {}
     for device in range(replicas * partitions):
-        if device not in found:
+        if device not in by_device:
             group = tuple(participants(instruction, *divmod(device, partitions), replicas, partitions))
-            if len(set(group)) < len(group) or any(d in found or not 0 <= d < replicas * partitions for d in group):
+            if len(set(group)) < len(group) or any(d in by_device or not 0 <= d < replicas * partitions for d in group):
                 raise ValueError("groups that share devices, or name devices that there are not")
-            found.update(dict.fromkeys(group, group))
-    return tuple(dict.fromkeys(found.values()))
+            by_device.update(dict.fromkeys(group, group))
+    return tuple(dict.fromkeys(by_device.values()))
 
 
 def _pairs(instruction: Instruction, replicas: int, partitions: int) -> Groups:
-    """(source, target) of each transfer of a permutation. Who is not there sends nothing."""
+    """(source, target) of each transfer of a permute, as device numbers; devices that do not exist send nothing."""
     across = by_partition(instruction)
     count = partitions if across else replicas
     sent: dict[int, int] = {}
@@ -123,7 +127,7 @@ def _pairs(instruction: Instruction, replicas: int, partitions: int) -> Groups:
 
 
 def _fits(kind: str, combine: str, along: int, groups: Groups, devices: int, given: Shape, made: Shape) -> bool:
-    """Whether a result has the shape that the exchange gives, on every device."""
+    """Whether the result has the shape that the exchange returns, on every device."""
     if given.type != made.type or given.rank != made.rank:
         return False
     if kind not in ("all-gather", "reduce-scatter", "all-to-all"):

@@ -1,4 +1,4 @@
-"""What custom calls of LAPACK and cuSOLVER ask of CuPy (ops/custom_calls/factorizations.py), or None where it cannot."""
+"""Library calls of LAPACK and cuSOLVER custom calls (ops/custom_calls/factorizations.py); None where CuPy has none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from hlo_opt.ops.spec import LibraryCall
 
 
 def factorization_call(instruction: Instruction) -> LibraryCall | None:
-    """The call for a factorization; None for any other custom call, for a routine that CuPy has nothing for, and for results that are not the routine's."""
+    """The call for a factorization; None for other custom calls, routines that CuPy lacks, and results of other
+    shapes."""
     make = _CALLS.get(routine(instruction.word("custom_call_target", "")) or "")
     given, made = given_leaves(instruction), list(instruction.shape.leaves())
     if make is None or not all(leaf.is_array for leaf in (*given, *made)):
@@ -97,22 +98,23 @@ def _gesvdj(instruction: Instruction, given: list[Shape], made: list[Shape]) -> 
 
 def _check_five(made: list[Shape]) -> None:
     if len(made) < 5:
-        raise ValueError(f"a singular value decomposition gives 5 results, not {len(made)}")
+        raise ValueError(f"a singular value decomposition has 5 results, not {len(made)}")
 
 
 def _singular(given: list[Shape], wanted: tuple[int, int] | None, kind: str, turned: bool) -> LibraryCall | None:
-    """`wanted` are the columns of U and the rows of V^H; None where the values alone are. Raises ValueError for any that are neither whole nor cut."""
+    """SVD. `wanted` is (columns of U, rows of V^H), None for values only. Raises ValueError unless both are full or
+    both reduced."""
     (a,) = given
     if not _is_matrix(a):
         return None
     whole, steps = a.dimensions[-2:], min(a.dimensions[-2:])
     if wanted is not None and wanted not in (whole, (steps, steps)):
-        raise ValueError(f"U with {wanted[0]} columns and V^H with {wanted[1]} rows are neither whole nor cut")
+        raise ValueError(f"U with {wanted[0]} columns and V^H with {wanted[1]} rows are neither full nor reduced")
     return "gesvd_call", ("" if wanted is None else kind, wanted == whole, turned), "cupy.linalg.svd"
 
 
 def _holds(made: list[Shape], wanted: list[tuple[int, ...]]) -> bool:
-    """Whether the first results have these shapes, as far as there are so many."""
+    """Whether the first results have these shapes, as far as there are results."""
     return all(shape.dimensions == dimensions for shape, dimensions in zip(made, wanted, strict=False))
 
 

@@ -1,4 +1,4 @@
-"""What Fourier transforms, Cholesky factors and triangular systems ask of CuPy, or None where it cannot."""
+"""Library calls of Fourier transforms, Cholesky factors and triangular systems; None where CuPy has none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def fft(instruction: Instruction) -> LibraryCall | None:
     if function is None or not plain(source) or source.type.bits < 32:
         return None
     if instruction.shape == source and source.dimensions[source.rank - len(lengths) :] != tuple(lengths):
-        return None  # a complex transform of another length has no meaning
+        return None  # a complex transform of another length is not defined
     return "fft_call", (function, lengths), f"cupy.fft.{function}"
 
 
@@ -34,5 +34,5 @@ def triangular_solve(instruction: Instruction) -> LibraryCall | None:
 
 
 def is_solved(t: ElementType) -> bool:
-    """Whether CuPy factors matrices of a type, narrow floats in wider ones."""
+    """Whether CuPy factors matrices of the type (narrow floats in a wider one)."""
     return t.name in ("bf16", "f16", "f32", "f64", "c64", "c128")

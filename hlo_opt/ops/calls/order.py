@@ -1,6 +1,7 @@
-"""What sorts ask of CuPy, or None where it cannot: `sort` and `topk`, and the custom calls TopK in its spellings and CUB's radix sort (ops/custom_calls/table.py).
+"""Library calls of `sort`, `topk`, and the custom calls TopK and CUB's radix sort (ops/custom_calls/table.py); None
+where CuPy has none.
 
-CuPy sorts by integer keys. A comparator becomes some where it compares an elementwise function of its elements that is exact.
+CuPy sorts by integer keys. A comparator has keys where it compares an exact elementwise function of its elements.
 """
 
 from __future__ import annotations
@@ -16,25 +17,26 @@ from hlo_opt.ops.ordering.table import sorted_dimension
 from hlo_opt.ops.shapes import flag, integer
 from hlo_opt.ops.spec import LibraryCall
 
-_LONGEST = 64  # operations of a key
+_LONGEST = 64  # the most operations of a key
 _SUMS = frozenset({"add", "subtract", "multiply"})
 _EXACT = frozenset({"abs", "negate", "not", "and", "or", "xor", "compare", "select", "constant", "copy", "bitcast"})
 _EXACT |= {"bitcast-convert"}
 
 Key = tuple[tuple[Any, int], bool, bool]
-"""((steps, number of the value), whether floats are in total order, whether the largest comes first)"""
+"""((steps, number of their result), whether floats compare in total order, whether the order is descending)"""
 
 
 def sort_keys(comparator: Computation) -> tuple[Key, ...] | None:
-    """The keys that a comparator sorts by, the most important first; None for one that is no such comparison, or of a type that CuPy does not sort."""
+    """The keys of a comparator, most significant first; None for another comparison, or a type that CuPy does not
+    sort."""
     keys: list[Key] = []
-    given = {p: (p.parameter_number or 0) // 2 for p in comparator.parameters}
+    parameters = {p: (p.parameter_number or 0) // 2 for p in comparator.parameters}
     for compare in comparisons(comparator):
         side = mirrored(*compare.operands, bitcasts=True)
         direction, left = compare.word("direction"), compare.operands[0]
         if side is None or direction not in ("LT", "GT") or not is_ordered(left.shape.type):
             return None
-        made = steps_of([left], given, len(given) // 2, _is_exact)
+        made = steps_of([left], parameters, len(parameters) // 2, _is_exact)
         if made is None or len(made[0]) > _LONGEST:
             return None
         steps, (number,) = made
@@ -60,7 +62,7 @@ def sort(instruction: Instruction) -> LibraryCall | None:
 
 
 def sort_fusion(instruction: Instruction) -> LibraryCall | None:
-    """A fusion that sorts its parameters and numbers that it counts up itself: how XLA writes a sort that also gives positions."""
+    """A fusion that sorts its parameters and iotas: XLA's form of a sort that also returns positions."""
     root = instruction.called_by("calls").root
     made = sort(root) if root.opcode == "sort" else None
     sources: list[Any] = []
@@ -95,6 +97,6 @@ def radix_sort(instruction: Instruction) -> LibraryCall | None:
 
 
 def _is_ordered(instruction: Instruction) -> bool:
-    """Whether all operands are arrays, and CuPy sorts the first."""
+    """Whether all operands are arrays and CuPy sorts the first."""
     shapes = [o.shape for o in instruction.operands]
     return all(s.is_array for s in shapes) and shapes[0].rank > 0 and is_ordered(shapes[0].type)

@@ -1,4 +1,4 @@
-"""What products and convolutions ask of CuPy, or None where it cannot."""
+"""Library calls of products and convolutions; None where CuPy has none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST = 2**31 - 1
 
 
 def dot(instruction: Instruction) -> LibraryCall | None:
-    """cuBLAS where it has the types, else CuPy's own product; operands of one byte are read through a table."""
+    """cuBLAS where it has the types, else CuPy's product; one-byte operands are decoded through a table."""
     if len(instruction.operands) != 2 or not instruction.shape.is_array:
         return None
     lhs, rhs, result = (*(o.shape for o in instruction.operands), instruction.shape)
@@ -35,7 +35,8 @@ def dot(instruction: Instruction) -> LibraryCall | None:
 
 
 def _tables(lhs: Shape, rhs: Shape, result: Shape) -> tuple[Any, ...] | None:
-    """How `dot_call` and `convolution_call` read and write the types that CuPy lacks, in a tuple; an empty one where it lacks none. None where they cannot."""
+    """The arguments of `dot_call` and `convolution_call` that decode and encode types CuPy lacks; () where it has all.
+    None where impossible."""
     read = tuple("" if plain(s) else table(s.type) for s in (lhs, rhs))
     written: Any = "" if plain(result) else rounding_table(result.type)
     if None in read or written is None or (written and "f64" in (lhs.type.name, rhs.type.name)):
@@ -44,7 +45,7 @@ def _tables(lhs: Shape, rhs: Shape, result: Shape) -> tuple[Any, ...] | None:
 
 
 def _multiplied(lhs: ElementType, rhs: ElementType, result: ElementType) -> bool:
-    """Whether cuBLAS multiplies the types as they are (the table of cublasGemmStridedBatchedEx in its manual)."""
+    """Whether cuBLAS multiplies the types directly (table of cublasGemmStridedBatchedEx in its manual)."""
     if lhs != rhs:
         return False
     known = lhs.name in ("bf16", "f16", "f32", "f64", "c64", "c128")
@@ -52,7 +53,7 @@ def _multiplied(lhs: ElementType, rhs: ElementType, result: ElementType) -> bool
 
 
 def _accumulator(lhs: ElementType, rhs: ElementType, result: ElementType) -> str | None:
-    """The NumPy name of the type that products are added in."""
+    """The NumPy name of the accumulator type."""
     if result.is_float:
         return "float64" if "f64" in (lhs.name, rhs.name, result.name) else "float32"
     if result.kind == "pred":
@@ -63,7 +64,8 @@ def _accumulator(lhs: ElementType, rhs: ElementType, result: ElementType) -> str
 
 
 def table(element_type: ElementType) -> str | None:
-    """The float32 values of all bytes, in hexadecimal, for a type of one byte that CuPy lacks: f8, f4, int4. None for others."""
+    """The float32 values of all 256 bytes of a one-byte type that CuPy lacks (f8, f4, int4), in hexadecimal; None for
+    others."""
     if element_type.bytes != 1 or not element_type.numpy_name or not (element_type.is_float or element_type.is_integer):
         return None
     every = np.arange(256, dtype=np.uint8).view(element_type.dtype)
@@ -72,8 +74,10 @@ def table(element_type: ElementType) -> str | None:
 
 @functools.cache
 def rounding_table(element_type: ElementType) -> tuple[str, str] | None:
-    """How float32 is rounded to a float of one byte that CuPy lacks: the first float32 of each byte as its place in the order of all float32 (32 bits,
-    -NaN first), but for the first byte; and the bytes. Both in hexadecimal. None for other types."""
+    """How float32 rounds to a one-byte float type that CuPy lacks; None for others.
+
+    Two hexadecimal strings: thresholds in the total order of float32 bits (int32, -NaN first), and the bytes, one more.
+    """
     if element_type.bytes != 1 or not element_type.is_float or not element_type.numpy_name:
         return None
 
@@ -93,7 +97,7 @@ def rounding_table(element_type: ElementType) -> tuple[str, str] | None:
     differs = code(low.astype(np.int32)) != code(high.astype(np.int32))
     low, high = low[differs], high[differs]
     first = code(low.astype(np.int32))
-    while np.any(high - low > 1):  # what rounds to one byte is one stretch of float32
+    while np.any(high - low > 1):  # the float32 values that round to one byte are contiguous
         middle = (low + high) // 2
         same = code(middle.astype(np.int32)) == first
         low, high = np.where(same, middle, low), np.where(same, high, middle)
@@ -111,6 +115,6 @@ def convolution(instruction: Instruction) -> LibraryCall | None:
 
 
 def convolution_arguments(instruction: Instruction) -> tuple[Any, ...]:
-    """Positions, window, groups and the type to add in, as `convolution` of `hlo_opt.library` takes them."""
+    """Positions, window, groups and accumulator type, the arguments of `hlo_opt.library`'s `convolution`."""
     lhs, rhs = (o.shape.type for o in instruction.operands)
     return *convolution_dimensions(instruction).described, _accumulator(lhs, rhs, instruction.shape.type)

@@ -1,4 +1,5 @@
-"""Operations that CuPy computes by functions of its own: scatters, functions of complex numbers, comparators of sorts, and cuDNN's convolutions as XLA:GPU writes them."""
+"""Library calls made of several CuPy operations: scatters, complex functions, sort keys, and XLA:GPU's cuDNN
+convolutions."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from hlo_opt.ops.reduction.reducers import monoid, picks
 from hlo_opt.ops.spec import LibraryCall
 
 Step = tuple[str, tuple[Any, ...], tuple[int, ...]]
-"""(operation, arguments, numbers of the values that it takes), as `computed` of `hlo_opt.library` reads it."""
+"""(operation, arguments, numbers of its inputs), as `computed` of `hlo_opt.library` reads it."""
 
 _CONVOLVED = frozenset({"pred", "bf16", "f16", "f32", "f64", "s8", "u8", "s32"})
 
@@ -27,7 +28,10 @@ def steps_of(
     count: int,
     allowed: Callable[[Instruction], bool],
 ) -> tuple[tuple[Step, ...], tuple[int, ...]] | None:
-    """The steps to some values, and their numbers, behind `count` values of which `given` tells the numbers. None where one of the operations has no steps or is not allowed."""
+    """Steps that compute `roots`, and the roots' numbers. `given` numbers the `count` inputs.
+
+    None where an operation has no steps or is not `allowed`.
+    """
     numbers = dict(given)
     steps: list[Step] = []
     todo = [(root, False) for root in reversed(roots)]
@@ -51,7 +55,7 @@ def steps_of(
 
 
 def _steps(i: Instruction) -> list[tuple[str, tuple[Any, ...]]] | None:
-    """What one operation is; several where its result must be rounded to bf16, which is computed in f32."""
+    """The steps of one operation: several where a bf16 result, computed in f32, must be rounded."""
     t = i.shape.type
     name = "float32" if t.name == "bf16" else t.numpy_name
     rounding: list[tuple[str, tuple[Any, ...]]] = [("narrow", ())] if t.name == "bf16" else []
@@ -60,7 +64,7 @@ def _steps(i: Instruction) -> list[tuple[str, tuple[Any, ...]]] | None:
             if i.literal is None or i.shape.rank or isinstance(i.literal.value, tuple):
                 return None
             value = i.literal.value[()]
-            # a NaN or an infinity has no text that Python reads back as itself
+            # repr of NaN or infinity is not Python source, so floats go as text
             return [("constant", (name, str(float(value)) if t.is_float else int(value)))]
         case "broadcast":
             return [("broadcast", (i.ints("dimensions"), i.shape.dimensions))]
@@ -86,7 +90,7 @@ def _steps(i: Instruction) -> list[tuple[str, tuple[Any, ...]]] | None:
 
 
 def convolution(instruction: Instruction) -> LibraryCall | None:
-    """A convolution of cuDNN; None for one of types that CuPy lacks. Raises what `as_hlo` raises."""
+    """cuDNN's convolution; None for types that CuPy lacks. Raises what `as_hlo` raises."""
     computation = as_hlo(instruction)
     root, parameters = computation.root, computation.parameters
     if not all(leaf.type.name in _CONVOLVED for p in parameters for leaf in p.shape.leaves()):
@@ -101,7 +105,7 @@ def convolution(instruction: Instruction) -> LibraryCall | None:
 
 
 def of_complex(instruction: Instruction) -> LibraryCall | None:
-    """An elementwise operation on complex numbers, which kernels of ours do not hold."""
+    """An elementwise operation on complex numbers, which our kernels do not handle."""
     function = FUNCTIONS.get(instruction.opcode)
     shapes = [*(o.shape for o in instruction.operands), instruction.shape]
     if function is None or instruction.opcode in NOT_COMPLEX:
@@ -138,7 +142,8 @@ def scatter(instruction: Instruction) -> LibraryCall | None:
 
 
 def _scattered_in(element_type: ElementType) -> str | None:
-    """A type that CuPy's atomic updates know, wide enough for the element type; sums wrap as they do in the type itself. Sums of narrow floats it does not round on the way."""
+    """The type of CuPy's atomic update for an element type. Integer sums wrap alike. Sums of narrow floats are not
+    rounded on the way."""
     if element_type.is_narrow_float or element_type.name == "f32":
         return "float32"
     if element_type.name == "f64":

@@ -1,1 +1,1 @@
-"""Operations of several devices."""
+"""Operations across several devices."""

@@ -1,7 +1,8 @@
-"""Which devices a module is for, where they matter to it, and which of them take part in a collective: replica groups in every spelling and mode.
+"""The devices of a module, and which of them take part in a collective: replica groups in every spelling and mode.
 
-Source: xla/service/collective_ops_utils.cc (GetCollectiveOpGroupMode, GetParticipatingDevicesGroups) and xla/hlo/ir/collective_device_list.cc.
 A device is (replica, partition); its number is replica * partitions + partition.
+Source: xla/service/collective_ops_utils.cc (GetCollectiveOpGroupMode, GetParticipatingDevicesGroups) and
+xla/hlo/ir/collective_device_list.cc.
 """
 
 from __future__ import annotations
@@ -28,16 +29,17 @@ _GROUP = re.compile(r"\{([\d\s,]*)\}")
 _PAIR = re.compile(r"\{\s*(\d+)\s*,\s*(\d+)\s*\}")
 
 FLAGGED = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-reduce-start", "all-gather-start"})
-"""Collectives with `use_global_device_ids`."""
+"""Collectives that take `use_global_device_ids`."""
 
 _MOST_MEMBERS = 1 << 20
-"""More members than this are no groups of devices: the text is refused."""
+"""The most members of all groups; a text with more is refused."""
 
 
 def groups(text: str) -> list[list[int]]:
-    """The groups that `replica_groups` writes as a list, as a reshaped and transposed iota, or as axes of a mesh; none for all devices.
+    """Parse `replica_groups`: a list, a reshaped and transposed iota, or axes of a mesh. Empty means one group of all
+    devices.
 
-    Raises ValueError for a text that is none of these.
+    Raises ValueError for any other text.
     """
     text = text.strip()
     if text.startswith("{"):
@@ -51,22 +53,23 @@ def groups(text: str) -> list[list[int]]:
     mesh = _MESH.match(text)
     if mesh is not None:
         return _of_mesh(mesh[1], mesh[2], mesh[3], text)
-    raise ValueError(f"replica_groups={text[:100]} is in no known form")
+    raise ValueError(f"replica_groups={text[:100]} has an unknown form")
 
 
 def _of_mesh(axes: str, order: str | None, chosen: str, text: str) -> list[list[int]]:
-    """Groups along axes of a mesh, or along parts of axes: `'x':(2)4` is of size 4, and lies behind a part of size 2. `order` says which device is where."""
+    """Groups along axes of a mesh, or along sub-axes: `'x':(2)4` has size 4 and follows a sub-axis of size 2. `order`
+    places the devices."""
     sizes = {name: int(size) for name, size in _AXIS.findall(axes)}
     parts = [(name, int(before or 1), int(size or sizes.get(name, 0))) for name, before, size in _PART.findall(chosen)]
     _bounded(math.prod(sizes.values()))
     cuts = {name: sorted({1, size}) for name, size in sizes.items()}
     for name, before, size in parts:
         if name not in sizes or not size or sizes[name] % (before * size):
-            raise ValueError(f"replica_groups={text[:100]} names axes that the mesh has not")
+            raise ValueError(f"replica_groups={text[:100]} names axes that the mesh lacks")
         cuts[name] = sorted({*cuts[name], before, before * size})
     pieces = [(name, low, high) for name, own in cuts.items() for low, high in itertools.pairwise(own)]
     if any(high % low for _, low, high in pieces):
-        raise ValueError(f"replica_groups={text[:100]} cuts an axis in parts that do not fit")
+        raise ValueError(f"replica_groups={text[:100]} splits an axis into parts that do not fit")
     group = [
         pieces.index((name, low, high))
         for name, before, size in parts
@@ -81,7 +84,7 @@ def _of_mesh(axes: str, order: str | None, chosen: str, text: str) -> list[list[
 
 
 def _placed(order: str | None, count: int) -> Any:
-    """The devices of a mesh in the order of its places: in their own, as a transposed iota `[2,2]T(1,0)`, or as they are listed."""
+    """The devices of a mesh in order of position: 0, 1, .., a transposed iota `[2,2]T(1,0)`, or as listed."""
     if order is None:
         return np.arange(count)
     iota = _TRANSPOSED.fullmatch(order.strip())
@@ -107,24 +110,25 @@ def _listed(devices: Any, count: int) -> list[list[int]]:
 
 def source_target_pairs(instruction: Instruction) -> list[tuple[int, int]]:
     """The pairs of a collective-permute."""
-    found = _PAIR.findall(instruction.attributes["source_target_pairs"].text)
-    return [(int(source), int(target)) for source, target in found]
+    pairs = _PAIR.findall(instruction.attributes["source_target_pairs"].text)
+    return [(int(source), int(target)) for source, target in pairs]
 
 
 def by_partition(instruction: Instruction) -> bool:
-    """Whether a collective without `use_global_device_ids` counts partitions: when it has a channel."""
+    """Whether a collective without `use_global_device_ids` counts partitions: it does if it has a channel."""
     return "channel_id" in instruction.attributes
 
 
 def counted_by(instruction: Instruction) -> str:
-    """What the numbers in a collective's groups or pairs count: `replicas`, `partitions` or `devices` (GetCollectiveOpGroupMode)."""
+    """What the numbers in a collective's groups or pairs denote: `replicas`, `partitions` or `devices`
+    (GetCollectiveOpGroupMode)."""
     if instruction.opcode not in FLAGGED:
         return "partitions" if by_partition(instruction) else "replicas"
     return "devices" if _is_global(instruction) else "replicas"
 
 
 def largest_named(instruction: Instruction) -> int:
-    """The largest number in a collective's groups or pairs; -1 where they name none. Raises ValueError for a text that is in no known form."""
+    """The largest number in a collective's groups or pairs; -1 for none. Raises ValueError for a malformed text."""
     if "source_target_pairs" in instruction.attributes:
         return max((number for pair in source_target_pairs(instruction) for number in pair), default=-1)
     written = instruction.attributes.get("replica_groups")
@@ -136,74 +140,75 @@ def _is_global(instruction: Instruction) -> bool:
 
 
 def participants(instruction: Instruction, replica: int, partition: int, replicas: int, partitions: int) -> list[int]:
-    """The numbers of the devices in the group of a device, in the order of the group. Empty when the device is in none.
+    """The device numbers of a device's group, in group order; empty when it is in none.
 
-    Groups may name devices beyond those that there are. Raises ValueError for a mode that XLA refuses.
+    Groups may name devices that do not exist. Raises ValueError for a mode that XLA refuses.
     """
     written = instruction.attributes.get("replica_groups")
-    found = groups(written.text) if written is not None else []
+    device_groups = groups(written.text) if written is not None else []
     has_channel = by_partition(instruction)
     if instruction.opcode in FLAGGED:
         if _is_global(instruction):
             if not has_channel:
-                raise ValueError("use_global_device_ids takes a channel_id")
-            return _mine(found, replica * partitions + partition, replicas * partitions)
-        chosen = _mine(found, replica, replicas)
+                raise ValueError("use_global_device_ids needs a channel_id")
+            return _mine(device_groups, replica * partitions + partition, replicas * partitions)
+        chosen = _mine(device_groups, replica, replicas)
         if not has_channel:
             return [r * partitions + partition for r in chosen]
         return [r * partitions + p for r in chosen for p in range(partitions)]
     if has_channel:
-        return [replica * partitions + p for p in _mine(found, partition, partitions)]
-    return [r * partitions + partition for r in _mine(found, replica, replicas)]
+        return [replica * partitions + p for p in _mine(device_groups, partition, partitions)]
+    return [r * partitions + partition for r in _mine(device_groups, replica, replicas)]
 
 
-def _mine(found: list[list[int]], number: int, count: int) -> list[int]:
-    """The group with a number; all numbers when there are no groups."""
-    if not any(found):
+def _mine(device_groups: list[list[int]], number: int, count: int) -> list[int]:
+    """The group that contains a number; all numbers when there are no groups."""
+    if not any(device_groups):
         return list(range(count))
-    return next((group for group in found if number in group), [])
+    return next((group for group in device_groups if number in group), [])
 
 
 WHICH_DEVICE = frozenset({"partition-id", "replica-id"})
-"""What gives each device its own number."""
+"""Opcodes that return a device's own number."""
 
 MOST_NAMED = 64
-"""Devices that a module may name without saying in its header that there are so many."""
+"""The most devices that collectives may imply where the header does not declare several."""
 
 MOST = 1024
-"""More devices than this are refused: each takes a thread and its own copy of every value."""
+"""The most simulated devices: each takes a thread and its own copy of every value."""
 
 
 def counts(module: Module) -> tuple[int, int]:
-    """(replicas, partitions) of a module, from `replica_count` and `num_partitions` in its header."""
+    """(replicas, partitions) of a module: `replica_count` and `num_partitions` in its header."""
     return _count(module, "replica_count"), _count(module, "num_partitions")
 
 
 def _count(module: Module, name: str) -> int:
-    found = module.attributes.get(name)
-    value = found.value if isinstance(found, Attribute) else 1
+    attribute = module.attributes.get(name)
+    value = attribute.value if isinstance(attribute, Attribute) else 1
     return value if isinstance(value, int) and value > 0 else 1
 
 
 def exchanges(instruction: Instruction) -> bool:
-    """Whether devices meet in an instruction."""
+    """Whether devices exchange values in an instruction."""
     spec = find(instruction.opcode) or find(instruction.opcode.removesuffix("-start"))
     return spec is not None and spec.kind is OpKind.COLLECTIVE and not instruction.opcode.endswith("-done")
 
 
 def depends_on_devices(module: Module) -> Instruction | None:
-    """The first instruction whose value depends on what other devices send or on which device it is; None for a module in which every device runs by itself."""
-    found = (i for i in _reached(module) if exchanges(i) or i.opcode in WHICH_DEVICE)
-    return next(found, None)
+    """The first instruction whose value depends on other devices or on the device's number; None where devices are
+    independent."""
+    dependent = (i for i in _reached(module) if exchanges(i) or i.opcode in WHICH_DEVICE)
+    return next(dependent, None)
 
 
 def tells_devices_apart(module: Module) -> bool:
-    """Whether the module asks which device it runs on."""
+    """Whether the module reads the number of its device."""
     return any(i.opcode in WHICH_DEVICE for i in _reached(module))
 
 
 def _reached(module: Module) -> Iterator[Instruction]:
-    """The instructions of the entry and of all that it calls."""
+    """The instructions of the entry and of all computations it calls."""
     todo, seen = [module.entry], {module.entry}
     for computation in todo:
         for instruction in computation.instructions:
@@ -215,9 +220,12 @@ def _reached(module: Module) -> Iterator[Instruction]:
 
 
 def named(module: Module) -> tuple[int, int]:
-    """(replicas, partitions) that a module is for as its collectives tell: where the header says one device, groups and pairs may name more. Many texts have such a header, and leave it to whoever
-    compiles them how many devices there are. What the header says where it says more than one, and where collectives name more than `MOST_NAMED` devices or cannot be
-    read."""
+    """(replicas, partitions) that a module needs, judging by its collectives where the header declares one device.
+
+    Many dumps have such a header and leave the count to the compiler, while groups and pairs name more devices. Returns
+    the header's counts where they exceed one device, and (1, 1) where collectives imply more than `MOST_NAMED` devices
+    or cannot be read.
+    """
     if counts(module) != (1, 1):
         return counts(module)
     replicas = partitions = devices = 1
@@ -239,7 +247,7 @@ def named(module: Module) -> tuple[int, int]:
 
 
 def for_devices(module: Module, devices: tuple[int, int]) -> Module:
-    """The module, or a copy of it whose header says so many replicas and partitions."""
+    """The module, or a copy with these replica and partition counts in its header."""
     if counts(module) == devices:
         return module
     copy = edit.clone_module(module)
@@ -249,20 +257,21 @@ def for_devices(module: Module, devices: tuple[int, int]) -> Module:
 
 
 def warn_of_one_device(module: Module) -> None:
-    """Warn (DeviceWarning) whoever runs only the first of several devices, where the others matter."""
+    """Emit a DeviceWarning where only the first of several devices runs although the others matter."""
     replicas, partitions = counts(module)
     first = depends_on_devices(module) if replicas * partitions > 1 else None
     if first is not None:
         alone = f"this runs the first of the module's {replicas * partitions} devices ({replicas} x {partitions}) alone"
         warnings.warn(
-            f"HLO406 {alone}, which matters to {first.opcode} {first.name}; evaluate_devices, or run_devices of a compiled module, runs all",
+            f"HLO406 {alone}, which matters to {first.opcode} {first.name}; evaluate_devices, or run_devices "
+            "of a compiled module, runs all",
             DeviceWarning,
             stacklevel=3,
         )
 
 
 def check_devices(module: Module) -> int:
-    """How many devices a module runs on. Raises EvaluationError (HLO402) for more than are simulated."""
+    """The number of devices of a module. Raises EvaluationError (HLO402) for more than `MOST`."""
     number = math.prod(counts(module))
     if number > MOST:
         raise EvaluationError(f"{number} devices are more than the {MOST} that are simulated", code="HLO402")

@@ -1,4 +1,4 @@
-"""Collectives. With one replica and one partition they move nothing; more devices are simulated elsewhere or not evaluated.
+"""Collectives: shape inference and table entries. With one replica and one partition they move nothing.
 
 Shapes: xla/service/shape_inference.cc and xla/service/hlo_verifier.cc.
 """
@@ -34,11 +34,12 @@ def _check_scaled(instruction: Instruction, declared: Shape, number: int, *, gro
     small, large = source.dimensions[along], declared.dimensions[along]
     if not grows:
         small, large = large, small
-    need(large == small or (small > 0 and large % small == 0), f"{large} is no multiple of {small}")
+    need(large == small or (small > 0 and large % small == 0), f"{large} is not a multiple of {small}")
 
 
 def _infer_scaled(instruction: Instruction, *, grows: bool) -> Shape:
-    """The declared result; one dimension is a multiple, by the number of participants, of the operand's (or the other way round)."""
+    """The declared result. One dimension is a multiple of the operand's (or the reverse), by the number of
+    participants."""
     leaves = list(instruction.shape.leaves())
     need(len(leaves) == len(instruction.operands), f"{len(instruction.operands)} operands give {len(leaves)} results")
     for number, leaf in enumerate(leaves):
@@ -48,23 +49,23 @@ def _infer_scaled(instruction: Instruction, *, grows: bool) -> Shape:
 
 def _infer_gather_start(instruction: Instruction) -> Shape:
     """((operands), results)"""
-    element(instruction.shape, 1, "all-gather-start gives (operands, results)")
+    element(instruction.shape, 1, "all-gather-start returns (operands, results)")
     return instruction.shape.without_layout()
 
 
 def _second(instruction: Instruction) -> Shape:
-    """The results of a start that gives (operands, results, contexts..)."""
-    return element(instruction.operands[0].shape, 1, f"{instruction.opcode} takes what its start gives")
+    """The results of a start with the shape (operands, results, contexts..)."""
+    return element(instruction.operands[0].shape, 1, f"{instruction.opcode} takes the result of its start")
 
 
 def _pairs(instruction: Instruction) -> Iterator[Calling]:
-    """A `calls` face: two values at a time."""
+    """A `calls` face: the reducer takes two values at a time."""
     return ((callee, (None, None), None) for callee in instruction.called())
 
 
 def infer_permute_start(instruction: Instruction) -> Shape:
-    """(operand, result, two u32 contexts), of which older dumps leave the contexts out."""
-    element(instruction.shape, 1, "collective-permute-start gives (operand, result, contexts..)")
+    """(operand, result, two u32 contexts); older dumps omit the contexts."""
+    element(instruction.shape, 1, "collective-permute-start returns (operand, result, contexts..)")
     if len(instruction.operands) > 1:
         return instruction.shape.without_layout()
     source, contexts = infer_operand(instruction), (instruction.shape.elements or ())[2:]
@@ -72,14 +73,14 @@ def infer_permute_start(instruction: Instruction) -> Shape:
 
 
 def infer_permute(instruction: Instruction) -> Shape:
-    """What is sent is received. With slices, the second operand is what they are written into."""
+    """The operand's shape; with slices, the shape of the second operand, into which they are written."""
     if len(instruction.operands) == 4 and "slice_sizes" in instruction.attributes:
         return instruction.operands[1].shape.without_layout()
     return _operands(instruction)
 
 
 def infer_all_to_all(instruction: Instruction) -> Shape:
-    """Blocks of one array change places, or one array of several for each participant."""
+    """The shape of one array whose blocks are exchanged, or a tuple with one array per participant."""
     if "dimensions" in instruction.attributes and len(instruction.operands) == 1 and instruction.shape.is_array:
         shape = operand(instruction, 0)
         distinct(instruction.ints("dimensions")[:1], shape.rank, "dimensions")
@@ -103,7 +104,7 @@ _ROWS: dict[str, tuple[Arity, dict[str, bool], Callable[[Instruction], Shape]]] 
     "all-gather-start": (_ANY, _GATHER, _infer_gather_start),
     "all-gather-done": (_ONE, {}, _second),
     "all-to-all": (_ANY, {**_GROUPS, "constrain_layout": False, "dimensions": False}, infer_all_to_all),
-    # the second operand is what the rows are written into
+    # the second operand is the buffer that rows are written into
     "ragged-all-to-all": (
         Arity(6, 6),
         {**_GROUPS, "dimensions": False},

@@ -1,1 +1,1 @@
-"""Sums of products."""
+"""Dot products and convolutions."""

@@ -1,4 +1,4 @@
-"""The NumPy meaning of dot, ragged-dot, scaled-dot and convolution."""
+"""The NumPy evaluators of dot, ragged-dot, scaled-dot and convolution."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ from hlo_opt.ops.spec import Evaluator
 
 
 def _wide(element_type: ElementType) -> DType:
-    """The type to accumulate in."""
+    """The accumulator type."""
     if element_type.is_integer and element_type.bits < 32:
         return np.dtype(np.int64 if element_type.kind == "signed" else np.uint64)
     return running_type(element_type).dtype
 
 
 _EXACT = 1 << 53
-"""f64 has every integer up to here."""
+"""f64 represents every integer up to this."""
 
 
 def _product(lhs: Array, rhs: Array, operands: list[ElementType], result: ElementType) -> Array:
-    """[batch, m, k] x [batch, k, n] in the type to accumulate in."""
+    """[batch, m, k] x [batch, k, n] in the accumulator type."""
     wide = _wide(result)
     if result.is_integer and all(t.is_integer for t in operands):
-        made = _integer_product(lhs, rhs, wide)
-        if made is not None:
-            return made
+        product = _integer_product(lhs, rhs, wide)
+        if product is not None:
+            return product
     return np.matmul(lhs.astype(wide), rhs.astype(wide))
 
 
 def _integer_product(lhs: Array, rhs: Array, wide: DType) -> Array | None:
-    """By products of f64, for which there is a fast library: one where all sums fit, three of 16-bit halves for 32 bits; None where neither does."""
+    """An integer product by f64 matmuls, which have a fast library; None where no such product is exact.
+
+    One matmul where all sums fit f64, else three of 16-bit halves for 32-bit integers.
+    """
     if not lhs.size or not rhs.size:
         return None
     bound = lhs.shape[-1] * _size(lhs) * _size(rhs)
@@ -54,7 +57,7 @@ def _size(value: Array) -> int:
 
 
 def matrices(found: DotDimensions, lhs: Array, rhs: Array) -> tuple[Array, Array, tuple[int, ...]]:
-    """Both sides as [batch, m, k] and [batch, k, n], and the dimensions of the result."""
+    """The operands as [batch, m, k] and [batch, k, n], and the dimensions of the result."""
     batch, contracting = (found.lhs_batch, found.rhs_batch), (found.lhs_contracting, found.rhs_contracting)
     left, right, sizes = products.matrices(lhs, rhs, batch, contracting)
     return left, right, tuple(sizes)
@@ -64,13 +67,13 @@ def dot(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> 
     lhs, rhs = np.asarray(values[0]), np.asarray(values[1])
     left, right, sizes = matrices(DotDimensions.of(instruction), lhs, rhs)
     types = [o.shape.type for o in instruction.operands[:2]]
-    made = _product(left, right, types, instruction.shape.type).reshape(sizes)
+    product = _product(left, right, types, instruction.shape.type).reshape(sizes)
     dtype = instruction.shape.type.dtype
-    return made if made.dtype == dtype else made.astype(dtype)
+    return product if product.dtype == dtype else product.astype(dtype)
 
 
 def scaled_dot(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    """A dot of operands that are multiplied by scales, each scale for a block of elements. A scalar scale is for all."""
+    """A dot of operands multiplied by scales, one per block of elements. A scalar scale applies to all."""
     arrays = [np.asarray(v) for v in values]
     scaled = []
     for value, scale in zip(arrays[:2], [*arrays[2:], None, None][:2], strict=True):
@@ -86,47 +89,48 @@ def scaled_dot(evaluator: Evaluator, instruction: Instruction, values: list[Arra
 
 
 def ragged_dot(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    """Rows of one side are in groups of the given sizes; each group meets its own matrix, or gives its own result.
+    """A dot whose lhs rows are in groups of given sizes: each group has its own rhs matrix, or its own result.
 
-    Source: the definition of jax.lax.ragged_dot_general, from which XLA's operation is made. Handles one ragged dimension without batch.
+    Source: the definition of jax.lax.ragged_dot_general, from which XLA's operation derives. Supports one ragged
+    dimension that is not a batch dimension. Raises ValueError for other cases.
     """
     lhs, rhs, sizes = (np.asarray(v) for v in values)
-    found = DotDimensions.of(instruction)
+    dims = DotDimensions.of(instruction)
     ragged = instruction.ints("lhs_ragged_dims")[0]
     groups = instruction.ints("rhs_group_dims")
     if sizes.ndim != 1:
         raise ValueError("ragged-dot with one list of group sizes per batch element is not evaluated")
     ends = np.cumsum(sizes.astype(np.int64))
     wide = _wide(instruction.shape.type)
-    made = np.zeros(instruction.shape.dimensions, dtype=wide)
-    if ragged in found.lhs_batch:
+    output = np.zeros(instruction.shape.dimensions, dtype=wide)
+    if ragged in dims.lhs_batch:
         raise ValueError("ragged-dot over a batch dimension is not evaluated")
     for group, end in enumerate(ends):
         rows = np.s_[int(end - sizes[group]) : int(end)]
         part = np.take(lhs, range(rows.start, min(rows.stop, lhs.shape[ragged])), axis=ragged)
-        if ragged in found.lhs_contracting:
-            other = found.rhs_contracting[found.lhs_contracting.index(ragged)]
+        if ragged in dims.lhs_contracting:
+            other = dims.rhs_contracting[dims.lhs_contracting.index(ragged)]
             matching = np.take(rhs, range(rows.start, min(rows.stop, rhs.shape[other])), axis=other)
-            left, right, shape = matrices(found, part, matching)
-            made[group] = np.matmul(left.astype(wide), right.astype(wide)).reshape(shape)
+            left, right, shape = matrices(dims, part, matching)
+            output[group] = np.matmul(left.astype(wide), right.astype(wide)).reshape(shape)
             continue
-        one = np.take(rhs, group, axis=groups[0])
+        weights = np.take(rhs, group, axis=groups[0])
         shifted = DotDimensions(
-            found.lhs_batch,
-            tuple(d - (d > groups[0]) for d in found.rhs_batch),
-            found.lhs_contracting,
-            tuple(d - (d > groups[0]) for d in found.rhs_contracting),
+            dims.lhs_batch,
+            tuple(d - (d > groups[0]) for d in dims.rhs_batch),
+            dims.lhs_contracting,
+            tuple(d - (d > groups[0]) for d in dims.rhs_contracting),
         )
-        left, right, shape = matrices(shifted, part, one)
-        axis = len(found.lhs_batch) + found.free(lhs.ndim, right=False).index(ragged)
+        left, right, shape = matrices(shifted, part, weights)
+        axis = len(dims.lhs_batch) + dims.free(lhs.ndim, right=False).index(ragged)
         to = (slice(None),) * axis + (slice(rows.start, rows.start + part.shape[ragged]),)
-        made[to] = np.matmul(left.astype(wide), right.astype(wide)).reshape(shape)
-    return made.astype(instruction.shape.type.dtype)
+        output[to] = np.matmul(left.astype(wide), right.astype(wide)).reshape(shape)
+    return output.astype(instruction.shape.type.dtype)
 
 
 UNFOLDED = 1 << 26
-"""Bytes of windows that are laid out for one matrix product. It should be large: in each, the threads of NumPy's library wait for each other, which takes far longer than the sums where
-another process has the cores."""
+"""Bytes of windows copied for one matrix product. Larger is better: each product synchronises the threads of NumPy's
+library, which costs more than the sums where another process uses the cores."""
 
 
 def convolution(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
@@ -138,5 +142,5 @@ def convolution(evaluator: Evaluator, instruction: Instruction, values: list[Arr
         is_small = all(t.is_integer and t.bits <= 8 for t in types)  # sums of products are exact in f64
         wide = np.dtype(np.float64 if is_small else np.int64)
     lhs, rhs = (np.asarray(value) for value in values[:2])
-    made = products.convolution(np, lhs, rhs, instruction.shape.dimensions, *c.described, wide.name, UNFOLDED)
-    return made.astype(element_type.dtype)
+    output = products.convolution(np, lhs, rhs, instruction.shape.dimensions, *c.described, wide.name, UNFOLDED)
+    return output.astype(element_type.dtype)

@@ -1,7 +1,8 @@
-"""dot, ragged-dot, scaled-dot and convolution: sums of products.
+"""dot, ragged-dot, scaled-dot and convolution.
 
-Semantics: xla/hlo/evaluator/hlo_evaluator_typed_visitor.h and xla/service/shape_inference.cc. Operands are converted to the result's type; narrow floats
-accumulate in f32. Libraries compute them on a device; the loop below is for kernels that choose to hold a small one.
+Semantics: xla/hlo/evaluator/hlo_evaluator_typed_visitor.h and xla/service/shape_inference.cc. Operands are converted to
+the result's type; narrow floats accumulate in f32. On a device, libraries compute them; `lower_dot` is for kernels that
+contain a small one.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ from hlo_opt.ops.reduction.reducers import running_type
 from hlo_opt.ops.shapes import distinct, integer, need, operand, product_type, result, window, windowed
 from hlo_opt.ops.spec import Arity, OpKind, ShapeError, attributes, declare
 
-# ---- convolution: xla/service/shape_inference.cc (InferConvolveShape), xla/service/hlo_cost_analysis.cc (GetConvolutionFlops)
+# ---- convolution: xla/service/shape_inference.cc (InferConvolveShape), xla/service/hlo_cost_analysis.cc
+# (GetConvolutionFlops)
 
 _LABELS = re.compile(r"([0-9bf?]+)_([0-9io?]+)->([0-9bf?]+)")
 
 
 @dataclass(frozen=True)
 class ConvolutionDimensions:
-    """Positions of batch, feature and spatial dimensions: of the input, the kernel (output feature, input feature) and the output."""
+    """The dimension numbers (batch, feature, spatial) of input, kernel (output feature, input feature, spatial) and
+    output."""
 
     lhs: tuple[int, int, tuple[int, ...]]
     rhs: tuple[int, int, tuple[int, ...]]
@@ -42,7 +45,7 @@ class ConvolutionDimensions:
 
     @property
     def described(self) -> tuple[Any, Any, Any]:
-        """Positions, window and groups as plain values: what `convolution` of `hlo_opt.library` takes."""
+        """Positions, window and groups as plain values, the arguments of `hlo_opt.library`'s `convolution`."""
         window = tuple(
             (w.size, w.stride, w.pad_low, w.pad_high, w.lhs_dilate, w.rhs_dilate, w.rhs_reversal) for w in self.window
         )
@@ -61,7 +64,7 @@ def _positions(labels: str, first: str, second: str) -> tuple[int, int, tuple[in
 
 
 def convolution_dimensions(instruction: Instruction) -> ConvolutionDimensions:
-    """The dimension numbers. Raises ShapeError when they do not fit together."""
+    """The dimension numbers. Raises ShapeError where they are malformed or inconsistent."""
     match = _LABELS.fullmatch(instruction.word("dim_labels"))
     if match is None:
         raise ShapeError("dim_labels is missing or malformed")
@@ -100,7 +103,7 @@ def infer_convolution(instruction: Instruction) -> Shape:
 
 
 def flops_convolution(instruction: Instruction) -> float:
-    """Two per product, positions in the padding not counted."""
+    """Two per product; positions in the padding do not count."""
     c = convolution_dimensions(instruction)
     lhs, rhs = instruction.operands[0].shape, instruction.operands[1].shape
     valid = 1
@@ -112,7 +115,7 @@ def flops_convolution(instruction: Instruction) -> float:
 
 
 def _valid_positions(size: int, out: int, w: WindowDimension) -> int:
-    """(result, window) pairs along one dimension that read an element of the input."""
+    """The number of (output, window) position pairs along one dimension that read an element of the input."""
     if w.pad_low == w.pad_high == 0 and w.lhs_dilate == 1:
         return out * w.size
     valid = 0
@@ -130,7 +133,7 @@ def _valid_positions(size: int, out: int, w: WindowDimension) -> int:
 
 @dataclass(frozen=True)
 class DotDimensions:
-    """Which dimensions of both sides are matched: batch dimensions stay, contracting ones are summed over."""
+    """The batch and contracting dimensions of both operands of a dot."""
 
     lhs_batch: tuple[int, ...]
     rhs_batch: tuple[int, ...]
@@ -147,7 +150,7 @@ class DotDimensions:
         )
 
     def free(self, rank: int, *, right: bool) -> tuple[int, ...]:
-        """The dimensions of one side that are neither batch nor contracting, in order."""
+        """The dimensions of one operand that are neither batch nor contracting, in order."""
         taken = self.rhs_batch + self.rhs_contracting if right else self.lhs_batch + self.lhs_contracting
         return tuple(d for d in range(rank) if d not in taken)
 
@@ -204,12 +207,12 @@ def lower_dot(builder: KernelBuilder, instruction: Instruction, index: Index) ->
 
 
 def sum_type(element_type: ElementType) -> ElementType:
-    """The type in which products of a type are summed."""
+    """The accumulator type of a dot."""
     return running_type(element_type)
 
 
 def summed(element_type: ElementType, total: Code, a: Code, b: Code) -> Code:
-    """A sum with one more product of a dot of the type, in `sum_type`."""
+    """The accumulator plus one more product, in `sum_type`."""
     name = compute_type(sum_type(element_type))
     if element_type.kind == "pred":
         return code("{} || ({} && {})", total, a, b)
@@ -217,7 +220,7 @@ def summed(element_type: ElementType, total: Code, a: Code, b: Code) -> Code:
         unsigned = f"unsigned {'long long' if element_type.bits == 64 else 'int'}"
         product = code(f"({unsigned})({name})({{}}) * ({unsigned})({name})({{}})", a, b)
         return code(f"({name})(({unsigned}){{}} + {{}})", total, product)
-    if name in _FUSED:  # rounded once: XLA's libraries and its emitter for products do so, too
+    if name in _FUSED:  # one rounding, as in XLA's libraries and its dot emitter
         return call(_FUSED[name], a, b, total)
     return code(f"{{}} + ({name}){{}} * ({name}){{}}", total, a, b)
 
@@ -233,14 +236,14 @@ def flops_dot(instruction: Instruction) -> float:
 
 
 MATMUL = "numpy.matmul"
-"""What NumPy computes products with, by the library that it multiplies matrices with."""
+"""NumPy's function for products, backed by its BLAS."""
 _DOT = "lhs_batch_dims lhs_contracting_dims rhs_batch_dims rhs_contracting_dims operand_precision"
 _CONVOLUTION = (
     "window dim_labels! feature_group_count batch_group_count convolution_kind operand_precision sparsity_config"
 )
 for _opcode, _least, _most, _attributes, _infer, _scratch in (
     ("dot", 2, None, f"{_DOT} algorithm", infer_dot, "product"),
-    # the table does not have its dimension rules: the declaration is taken as it is
+    # its dimension rules are not in the table: the declared shape is accepted
     ("ragged-dot", 3, 3, f"{_DOT} lhs_ragged_dims! rhs_group_dims", lambda i: i.shape.without_layout(), "grouped"),
     ("scaled-dot", 2, 4, f"{_DOT} algorithm", infer_dot, "grouped"),
     ("convolution", 2, None, _CONVOLUTION, infer_convolution, "convolution"),

@@ -1,1 +1,1 @@
-"""What holds a program together."""
+"""Control flow, tuples, calls and transfers."""

@@ -1,4 +1,4 @@
-"""The NumPy meaning of control flow, tuples and markers. A tuple is a Python tuple, a token an empty one."""
+"""The NumPy evaluators of control flow, tuples and markers. A tuple is a Python tuple, a token ()."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def constant(evaluator: Evaluator, instruction: Instruction, values: list[Value]
 
 
 def _unpacked(value: Any) -> Value:
-    """Nested literals as nested tuples of arrays; the nesting of a literal is that of its shape, which the parser bounds."""
+    """Nested literals as nested tuples of arrays; the parser bounds the depth."""
     return tuple(_unpacked(e.value) if isinstance(e.value, tuple) else e.value for e in value)
 
 
@@ -37,7 +37,7 @@ def get_tuple_element(evaluator: Evaluator, instruction: Instruction, values: li
 
 
 def while_(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
-    """Runs until the condition says so; where it never does, until somebody ends the run."""
+    """Runs until the condition is false. An endless loop ends only by the evaluator's limit."""
     condition, body = instruction.called_by("condition"), instruction.called_by("body")
     state = values[0]
     with evaluator.loop(instruction) as loop:
@@ -49,7 +49,7 @@ def while_(evaluator: Evaluator, instruction: Instruction, values: list[Value]) 
 
 
 def same_bits(left: Value, right: Value) -> bool:
-    """Whether two values of one shape are the same, bit for bit."""
+    """Whether two values of one shape are equal bit for bit."""
     todo: list[tuple[Value, Value]] = [(left, right)]
     while todo:
         a, b = todo.pop()
@@ -61,12 +61,12 @@ def same_bits(left: Value, right: Value) -> bool:
 
 
 def _raw(value: Value) -> memoryview:
-    """The bytes of an array that lies in one piece, where they are; of any other one a copy."""
+    """The bytes of an array: a view where it is contiguous, else a copy."""
     return np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
 
 
 def conditional(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
-    """True takes branch 0; an index out of range takes the last branch."""
+    """True selects branch 0; an index out of range selects the last branch."""
     computations = [c for value in branches(instruction) for c in value.computations]
     selector = np.asarray(values[0])
     if selector.dtype == np.bool_:
@@ -97,7 +97,7 @@ add_dependency = opt_barrier = domain = async_update = _first
 
 
 def async_start(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
-    """Runs at once: ((operands), outputs, contexts..)."""
+    """Runs synchronously; returns ((operands), outputs, contexts..)."""
     outputs = evaluator.call(next(instruction.called()), values)
     elements = instruction.shape.elements
     assert elements is not None
@@ -127,7 +127,7 @@ def replica_id(evaluator: Evaluator, instruction: Instruction, values: list[Valu
 
 
 def zeros(shape: Shape) -> Value:
-    """A value of the shape with all zeros."""
+    """A value of the shape, all zeros."""
     if shape.elements is not None:
         return (*(zeros(element) for element in shape.elements),)
     return np.zeros(shape.dimensions, shape.type.dtype) if shape.is_array else ()

@@ -1,7 +1,8 @@
-"""Parameters, constants, tuples, calls, loops, branches, asynchronous pairs, markers, and transfers to and from the host and other devices: what holds a program together.
+"""Parameters, constants, tuples, calls, loops, branches, asynchronous pairs, markers and transfers.
 
-Semantics: xla/hlo/evaluator/hlo_evaluator.cc and xla/service/hlo_verifier.cc. Transfers are read, checked and scheduled, not computed; their shapes:
-xla/hlo/ir/hlo_instructions.cc (HloInfeedInstruction, HloSendInstruction, HloRecvInstruction); attributes: xla/hlo/parser/hlo_parser.cc.
+Semantics: xla/hlo/evaluator/hlo_evaluator.cc and xla/service/hlo_verifier.cc. Transfers are read, checked and scheduled
+but not evaluated; their shapes: xla/hlo/ir/hlo_instructions.cc (HloInfeedInstruction, HloSendInstruction,
+HloRecvInstruction); attributes: xla/hlo/parser/hlo_parser.cc.
 """
 
 from __future__ import annotations
@@ -29,23 +30,24 @@ def infer_operand(instruction: Instruction) -> Shape:
 
 def infer_constant(instruction: Instruction) -> Shape:
     if instruction.literal is not None:
-        need(instruction.literal.shape.same_values(instruction.shape), "the value has another shape than the constant")
+        need(instruction.literal.shape.same_values(instruction.shape), "the value and the constant differ in shape")
     return instruction.shape.without_layout()
 
 
 def infer_get_tuple_element(instruction: Instruction) -> Shape:
     elements, index = instruction.operands[0].shape.elements, integer(instruction, "index")
     if elements is None:
-        raise ShapeError(f"the operand is no tuple but {instruction.operands[0].shape}")
+        raise ShapeError(f"the operand is not a tuple but {instruction.operands[0].shape}")
     need(0 <= index < len(elements), f"index={index} of a tuple of {len(elements)}")
     return elements[index].without_layout()
 
 
-# ---- calls: that computations take what they are given, and give what is wanted, is for the `calls` faces to say (xla/service/hlo_verifier.cc)
+# ---- calls: the `calls` faces say which arguments and results called computations must have
+# (xla/service/hlo_verifier.cc)
 
 
 def _called_whole(instruction: Instruction) -> Iterator[Calling]:
-    """All operands, for the result; of an async-start for the second element of it."""
+    """All operands, returning the result; for an async-start, its second element."""
     result: Shape | None = instruction.shape
     if instruction.opcode == "async-start":
         result = (*(instruction.shape.elements or ()), None, None)[1]
@@ -54,7 +56,7 @@ def _called_whole(instruction: Instruction) -> Iterator[Calling]:
 
 
 def _called_in_loop(instruction: Instruction) -> Iterator[Calling]:
-    """The state, for whether to go on and for the next state."""
+    """The state, returning whether to continue, or the next state."""
     for name, result in (("condition", None), ("body", instruction.shape)):
         value = instruction.attributes.get(name)
         if isinstance(value, Called):
@@ -62,7 +64,7 @@ def _called_in_loop(instruction: Instruction) -> Iterator[Calling]:
 
 
 def _called_as_branches(instruction: Instruction) -> Iterator[Calling]:
-    """One operand each, for the result. Raises ShapeError where there is not one operand for each branch."""
+    """One operand each, returning the result. Raises ShapeError where operands and branches differ in number."""
     called, given = list(instruction.called()), instruction.operands[1:]
     need(len(called) == len(given), f"conditional has {len(called)} branches and {len(given)} operands for them")
     for callee, operand in zip(called, given, strict=True):
@@ -80,7 +82,7 @@ def infer_while(instruction: Instruction) -> Shape:
 
 
 def branches(instruction: Instruction) -> list[Called]:
-    """The attributes of a conditional that name its branches, in order of the branch index."""
+    """The attributes of a conditional that name its branches, by branch index."""
     found = [instruction.attributes.get(n) for n in ("branch_computations", "true_computation", "false_computation")]
     return [value for value in found if isinstance(value, Called)]
 
@@ -103,7 +105,7 @@ def infer_async_start(instruction: Instruction) -> Shape:
     """((operands), outputs, contexts..)"""
     elements = instruction.shape.elements
     if elements is None or len(elements) < 2 or elements[0].elements is None:
-        raise ShapeError("an async start gives ((operands), outputs, contexts..)")
+        raise ShapeError("an async start has the shape ((operands), outputs, contexts..)")
     operands = Shape.tuple_of(*(o.shape for o in instruction.operands))
     need(compatible(elements[0], operands), f"the operands are {operands}, the first element is {elements[0]}")
     return instruction.shape.without_layout()
@@ -119,16 +121,16 @@ def infer_copy_start(instruction: Instruction) -> Shape:
 
 
 def _token(instruction: Instruction, number: int) -> Shape:
-    """That of an operand, which must be one. Raises ShapeError otherwise."""
+    """The token shape. Raises ShapeError where the operand is not a token."""
     shape = instruction.operands[number].shape
-    need(shape.element_type == TOKEN, f"operand {number} is no token but {shape}")
+    need(shape.element_type == TOKEN, f"operand {number} is not a token but {shape}")
     return _TOKEN
 
 
 def infer_infeed(instruction: Instruction) -> Shape:
-    """(data, token); what the data are is for the declaration to say."""
+    """(data, token); the declared shape defines the data."""
     token = _token(instruction, 0)
-    return Shape.tuple_of(element(instruction.shape, 0, "an infeed gives a tuple of data and a token"), token)
+    return Shape.tuple_of(element(instruction.shape, 0, "an infeed returns a tuple of data and a token"), token)
 
 
 def infer_send(instruction: Instruction) -> Shape:
@@ -137,15 +139,15 @@ def infer_send(instruction: Instruction) -> Shape:
 
 
 def infer_recv(instruction: Instruction) -> Shape:
-    """(data, context, token); what the data are is for the declaration to say."""
+    """(data, context, token); the declared shape defines the data."""
     token = _token(instruction, 0)
-    data = element(instruction.shape, 0, "a recv gives a tuple of data, a context and a token")
+    data = element(instruction.shape, 0, "a recv returns a tuple of data, a context and a token")
     return Shape.tuple_of(data, _CONTEXT, token)
 
 
 def infer_recv_done(instruction: Instruction) -> Shape:
     """(data, token)"""
-    return Shape.tuple_of(element(instruction.operands[0].shape, 0, "recv-done takes what recv gives"), _TOKEN)
+    return Shape.tuple_of(element(instruction.operands[0].shape, 0, "recv-done takes the result of a recv"), _TOKEN)
 
 
 def _given_to_send(instruction: Instruction) -> Shape:
@@ -168,7 +170,7 @@ def index_identity(instruction: Instruction, number: int) -> IndexMap | None:
 
 
 def index_tuple(instruction: Instruction, number: int) -> IndexMap | None:
-    """Element `number` is the operand as it is."""
+    """Element `number` is that operand."""
     shape = instruction.operands[number].shape
     return identity(shape.dimensions) if shape.is_array else None
 
@@ -178,7 +180,7 @@ _ALIASING = {"output_to_operand_aliasing": False, "calls": True}
 _BRANCHES = {"true_computation": False, "false_computation": False, "branch_computations": False}
 _CHANNEL = {"channel_id": False, "is_host_transfer": False}
 _MARKS = ("add-dependency", "opt-barrier", "domain")
-"""What gives its first operand as it is."""
+"""Opcodes that return their first operand unchanged."""
 _NUMBERS = ("partition-id", "replica-id")
 _ROWS: dict[str, tuple[int, int | None, dict[str, bool], Callable[[Instruction], Shape]]] = {
     "parameter": (0, 0, {}, lambda i: i.shape.without_layout()),
@@ -189,7 +191,7 @@ _ROWS: dict[str, tuple[int, int | None, dict[str, bool], Callable[[Instruction],
     "conditional": (2, None, _BRANCHES, infer_conditional),
     "call": (0, None, {"to_apply": True, "is_composite": False}, _infer_called),
     "fusion": (0, None, {"kind": True, **_ALIASING}, _infer_called),
-    "after-all": (0, None, {}, lambda i: _TOKEN),  # whatever it waits for (xla/service/hlo_verifier.cc, HandleAfterAll)
+    "after-all": (0, None, {}, lambda i: _TOKEN),  # of any operands (xla/service/hlo_verifier.cc, HandleAfterAll)
     "add-dependency": (2, 2, {}, infer_operand),
     "opt-barrier": (1, 1, {}, infer_operand),
     "domain": (1, 1, {"domain": True}, infer_operand),
@@ -199,10 +201,10 @@ _ROWS: dict[str, tuple[int, int | None, dict[str, bool], Callable[[Instruction],
         1,
         1,
         {**_THREAD, "calls": False},
-        lambda i: element(i.operands[0].shape, 1, "an async done takes what an async start gives"),
+        lambda i: element(i.operands[0].shape, 1, "an async done takes the result of an async start"),
     ),
     "copy-start": (1, 1, {"cross_program_prefetch_index": False}, infer_copy_start),
-    "copy-done": (1, 1, {}, lambda i: element(i.operands[0].shape, 0, "copy-done takes what copy-start gives")),
+    "copy-done": (1, 1, {}, lambda i: element(i.operands[0].shape, 0, "copy-done takes the result of a copy-start")),
     **dict.fromkeys(_NUMBERS, (0, 0, {}, lambda i: Shape(U32))),
 }
 _TRANSFERS: dict[str, tuple[int, dict[str, bool], Callable[[Instruction], Shape]]] = {
@@ -233,7 +235,7 @@ _GIVEN: dict[str, Callable[[Instruction], Shape]] = {
     "send": _given_to_send,
 }
 _LAUNCHES = frozenset({"fusion", "async-start", "copy-start", "copy-done"})
-"""The rest launches nothing by itself."""
+"""Opcodes that may launch work; all others launch nothing."""
 _DECIDES = frozenset({"while", "conditional"})
 _CALLS = {
     "while": _called_in_loop,

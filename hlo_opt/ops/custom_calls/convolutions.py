@@ -1,10 +1,11 @@
-"""Custom calls to cuDNN that XLA:GPU writes in place of `convolution`: forward, both gradients, and forward with bias, activation and side input.
+"""cuDNN custom calls that XLA:GPU writes for `convolution`: forward, both gradients, and forward with bias, activation
+and side input.
 
-Each is a convolution of HLO on other operands, and that is how it is computed: `as_hlo` writes the call out. Window and dim_labels are those of the forward
-convolution, whichever of its three arrays is the result.
-
-Source: xla/service/gpu/cublas_cudnn.h (targets, kinds), xla/backends/gpu/transforms/conv_rewriter.cc and cudnn_fused_conv_rewriter.cc (what they replace),
-xla/service/gpu/backend_configs.proto (CudnnConvBackendConfig), xla/tsl/protobuf/dnn.proto (ActivationMode).
+Each equals an HLO convolution of other operands, which `as_hlo` builds and the evaluator runs. Window and dim_labels
+are those of the forward convolution, whichever of its three arrays is the result. Source:
+xla/service/gpu/cublas_cudnn.h (targets, kinds), xla/backends/gpu/transforms/conv_rewriter.cc and
+cudnn_fused_conv_rewriter.cc (what they replace), xla/service/gpu/backend_configs.proto (CudnnConvBackendConfig),
+xla/tsl/protobuf/dnn.proto (ActivationMode).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ ACTIVATIONS = (
     *("kNone", "kSigmoid", "kRelu", "kRelu6", "kReluX"),
     *("kTanh", "kBandPass", "kElu", "kLeakyRelu", "kGeluExact"),
 )
-"""By their numbers in dnn.proto, which old dumps write."""
+"""Activations by their numbers in dnn.proto, which old dumps write."""
 
 _Build = Callable[[Writer, Instruction, ConvolutionDimensions, Shape, list[Instruction]], Instruction]
 
@@ -38,7 +39,7 @@ def _config(instruction: Instruction) -> dict[str, Any]:
 
 
 def _labels(batch: int, feature: int, spatial: tuple[int, ...], letters: str = "bf") -> str:
-    """The text of dim_labels for one array from the positions of its dimensions."""
+    """The dim_labels text of one array."""
     text = [""] * (2 + len(spatial))
     text[batch], text[feature] = letters[0], letters[1]
     for name, position in enumerate(spatial):
@@ -56,8 +57,8 @@ def _convolution(
         _labels(*part, letters=letters)
         for part, letters in zip((c.lhs, c.rhs, c.output), ("bf", "oi", "bf"), strict=True)
     )
-    kind = operands[0].shape.type  # cuDNN adds up in f32, doubles in f64, integers in s32
-    made = writer.emit(
+    kind = operands[0].shape.type  # cuDNN accumulates in f32; f64 in f64, integers in s32
+    product = writer.emit(
         "convolution",
         array(S32 if kind.is_integer else F64 if kind == F64 else F32, *result.dimensions),
         *operands,
@@ -66,14 +67,14 @@ def _convolution(
         feature_group_count=c.feature_groups,
         batch_group_count=c.batch_groups,
     )
-    inferred = infer_convolution(made)
+    inferred = infer_convolution(product)
     if inferred.dimensions != result.dimensions:
         raise ShapeError(f"the convolution gives {inferred}, not {result}")
-    return made
+    return product
 
 
 def _check_sizes(sizes: list[tuple[int, WindowDimension, int]]) -> None:
-    """Raises ShapeError when a forward window does not lead from the sizes of the input to those of the output."""
+    """Raises ShapeError when a forward window does not map the input sizes to the output sizes."""
     for size, w, out in sizes:
         if windowed(size, w) != out:
             raise ShapeError(f"{size} elements have {windowed(size, w)} windows, not {out}")
@@ -94,15 +95,18 @@ def _forward(
 def _backward_input(
     writer: Writer, call: Instruction, c: ConvolutionDimensions, result: Shape, values: list[Instruction]
 ) -> Instruction:
-    """Each element of the output's gradient goes back to what its window read: a convolution of the gradient, spread by the stride, with the mirrored kernel
-    whose features change places within each group."""
+    """The gradient of the input: a convolution of the output's gradient, dilated by the stride, with the reversed
+    kernel.
+
+    Input and output features of the kernel are exchanged within each group.
+    """
     gradient, kernel = values
     sizes = _spatial(c, result, gradient.shape)
     _check_sizes(sizes)
     mirrored = []
     for size, w, out in sizes:
         if w.lhs_dilate != 1:
-            raise ValueError("cuDNN knows no base dilation")
+            raise ValueError("cuDNN has no base dilation")
         reach = (w.size - 1) * w.rhs_dilate
         low = reach - w.pad_low
         high = size + reach - low - ((out - 1) * w.stride + 1)
@@ -115,7 +119,8 @@ def _backward_input(
 def _swapped(
     writer: Writer, kernel: Instruction, c: ConvolutionDimensions
 ) -> tuple[Instruction, int, int, tuple[int, ...]]:
-    """The kernel with group-wise features as [o / groups, groups * i, spatial..], and where its dimensions are; the kernel itself for one group."""
+    """The kernel with features exchanged per group, [o / groups, groups * i, spatial..], and its dimension numbers;
+    itself for one group."""
     o, i, spatial = c.rhs
     groups = c.feature_groups
     if groups == 1:
@@ -126,14 +131,15 @@ def _swapped(
     ordered = writer.transpose(kernel, (o, i, *spatial))
     split = writer.reshape(ordered, groups, rows, columns, *window)
     turned = writer.transpose(split, (1, 0, 2, *range(3, 3 + len(window))))
-    made = writer.reshape(turned, rows, groups * columns, *window)
-    return made, 0, 1, tuple(range(2, 2 + len(window)))
+    reshaped = writer.reshape(turned, rows, groups * columns, *window)
+    return reshaped, 0, 1, tuple(range(2, 2 + len(window)))
 
 
 def _backward_filter(
     writer: Writer, call: Instruction, c: ConvolutionDimensions, result: Shape, values: list[Instruction]
 ) -> Instruction:
-    """A weight met each element that lies under it: a convolution of the input with the output's gradient as kernel, over the batch instead of the features."""
+    """The gradient of the kernel: a convolution of the input with the output's gradient, over batch instead of
+    features."""
     source, gradient = values
     sizes = _spatial(c, source.shape, gradient.shape)
     _check_sizes(sizes)
@@ -142,7 +148,7 @@ def _backward_filter(
         if result.dimensions[position] != w.size:
             raise ShapeError(f"the window has size {w.size}, the kernel {result.dimensions[position]}")
         if w.lhs_dilate != 1 or w.rhs_reversal:
-            raise ValueError("cuDNN gives no such gradient of a kernel")
+            raise ValueError("cuDNN has no such gradient of a kernel")
         reach = (out - 1) * w.stride + 1
         high = (w.size - 1) * w.rhs_dilate + reach - size - w.pad_low
         window.append(WindowDimension(out, w.rhs_dilate, w.pad_low, high, 1, w.stride))
@@ -163,20 +169,20 @@ def _with_activation(
 ) -> Instruction:
     """activation(scale conv(input, kernel) + side scale side input + bias)"""
     config = _config(call)
-    made = _forward(writer, call, c, result, values[:2])
-    made = writer.convert(made, F32) if made.shape.type == S32 else made
-    made = writer.scaled(made, number(config, "conv_result_scale", 1.0))
+    value = _forward(writer, call, c, result, values[:2])
+    value = writer.convert(value, F32) if value.shape.type == S32 else value
+    value = writer.scaled(value, number(config, "conv_result_scale", 1.0))
     side = number(config, "side_input_scale", 1.0 if len(values) > 3 else 0.0)
     if side and len(values) < 4:
-        raise ValueError("the side input has a scale but is no operand")
+        raise ValueError("the side input has a scale but is not an operand")
     if side:
-        wide = writer.convert(values[3], made.shape.type)
-        made = writer.binary("add", made, writer.scaled(wide, side))
-    bias = writer.convert(values[2], made.shape.type)
-    made = writer.binary("add", made, writer.along(bias, made.shape, c.output[1]))
+        wide = writer.convert(values[3], value.shape.type)
+        value = writer.binary("add", value, writer.scaled(wide, side))
+    bias = writer.convert(values[2], value.shape.type)
+    value = writer.binary("add", value, writer.along(bias, value.shape, c.output[1]))
     mode = str(config.get("activation_mode", config.get("activationMode", "kNone")))
     mode = ACTIVATIONS[int(mode)] if mode.isdigit() and int(mode) < len(ACTIVATIONS) else mode
-    return _activated(writer, made, mode, number(config, "leakyrelu_alpha", 0.0))
+    return _activated(writer, value, mode, number(config, "leakyrelu_alpha", 0.0))
 
 
 def _activated(writer: Writer, value: Instruction, mode: str, slope: float) -> Instruction:
@@ -198,7 +204,7 @@ def _activated(writer: Writer, value: Instruction, mode: str, slope: float) -> I
         case "kTanh":
             return writer.unary("tanh", value)
         case _:
-            raise ValueError(f"activation {mode[:50]!r} is not known")
+            raise ValueError(f"unknown activation {mode[:50]!r}")
 
 
 _KINDS: dict[str, tuple[_Build, tuple[int, ...]]] = {
@@ -208,13 +214,13 @@ _KINDS: dict[str, tuple[_Build, tuple[int, ...]]] = {
     "__cudnn$convBiasActivationForward": (_with_activation, (3, 4)),
     "__cudnn$convForwardGraph": (_forward, (2,)),
 }
-"""How a target's result is made, and how many operands it takes."""
+"""The builder of a target's result, and the numbers of operands it takes."""
 
 
 def as_hlo(instruction: Instruction) -> Computation:
-    """A computation in no module that means the same: one parameter per operand; workspaces are zero.
+    """An equivalent computation outside any module, with one parameter per operand; workspaces are zero.
 
-    Raises ValueError for a configuration that has no meaning here, ShapeError for shapes that do not fit.
+    Raises ValueError for a configuration that cannot be expressed, ShapeError for shapes that do not fit.
     """
     target = instruction.word("custom_call_target")
     build, counts = _KINDS[target]
@@ -222,16 +228,16 @@ def as_hlo(instruction: Instruction) -> Computation:
     if len(instruction.operands) not in counts:
         raise ValueError(f"{target} takes {' or '.join(map(str, counts))} operands, not {len(instruction.operands)}")
     if config.get("serialized_graph"):
-        raise ValueError("what the serialized graph of a convolution computes is not known")
+        raise ValueError("a convolution given as a serialized graph is not supported")
     if config.get("reordered_int8_nchw_vect"):
-        raise ValueError("a reordered filter is not known")
+        raise ValueError("a reordered filter is not supported")
     if build is not _with_activation and number(config, "conv_result_scale", 1.0) != 1.0:
         raise ValueError(f"{target} takes no scale")
     leaves = instruction.shape.elements or (instruction.shape,)
     writer = Writer("convolution")
     values = [writer.parameter(k, o.shape) for k, o in enumerate(instruction.operands)]
-    made = build(writer, instruction, convolution_dimensions(instruction), leaves[0], values)
-    results = [writer.saturated(made, leaves[0].type), *(writer.zeros(leaf) for leaf in leaves[1:])]
+    outputs = build(writer, instruction, convolution_dimensions(instruction), leaves[0], values)
+    results = [writer.saturated(outputs, leaves[0].type), *(writer.zeros(leaf) for leaf in leaves[1:])]
     return writer.finish(results, leaves) if instruction.shape.is_tuple else writer.finish(results[:1], leaves[:1])
 
 
@@ -240,7 +246,8 @@ def _evaluate(evaluator: Evaluator, instruction: Instruction, values: list[Any])
 
 
 def flops(instruction: Instruction) -> float:
-    """Two per product of the forward convolution, wherever its window lies (xla/service/gpu/model/gpu_hlo_cost_analysis.cc, GetConvolutionFlops)."""
+    """Two per product of the forward convolution, padding included (xla/service/gpu/model/gpu_hlo_cost_analysis.cc,
+    GetConvolutionFlops)."""
     c = convolution_dimensions(instruction)
     result = (instruction.shape.elements or (instruction.shape,))[0]
     shapes = [o.shape for o in instruction.operands[:2]]

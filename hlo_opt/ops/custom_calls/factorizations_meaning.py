@@ -1,7 +1,7 @@
-"""The NumPy meaning of calls to LAPACK and its like that no function of `hlo_opt.library` computes. Everything is computed in f64 or c128 and rounded once; batches are leading
-dimensions.
+"""The NumPy evaluators of LAPACK-like calls that `hlo_opt.library` lacks. They compute in f64 or c128 and round once;
+batch dimensions lead.
 
-Reflections are as LAPACK does and stores them: H = I - factor v v^H with v[0] = 1. Vectors of NumPy's eigenvalues are determined up to a factor of magnitude 1.
+Reflections follow LAPACK: H = I - factor v v^H with v[0] = 1. Eigenvectors are unique up to a factor of magnitude 1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hlo_opt.ops.values import Value
 
 
 def _no_fault(a: Array) -> Array:
-    """A state of 0 for each matrix of a batch."""
+    """A status of 0 for each matrix of a batch."""
     return np.zeros(a.shape[:-2], np.int32)
 
 
@@ -30,13 +30,15 @@ def trsm(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
 
 
 def gtsv(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """(lower, middle and upper diagonal as LAPACK leaves them, the solution, the first zero pivot counted from 1 or 0).
+    """(lower, middle and upper diagonal as LAPACK leaves them, the solution, the first zero pivot counted from 1, or
+    0).
 
-    Row k reads lower[k] x[k-1] + middle[k] x[k] + upper[k] x[k+1] = right[k]; elimination exchanges neighbouring rows where the lower element is greater.
+    Row k is lower[k] x[k-1] + middle[k] x[k] + upper[k] x[k+1] = right[k]. Elimination swaps neighbouring rows where
+    the lower element is larger.
     """
     lower, middle, upper, right = (wide(value).copy() for value in values)
     n = middle.shape[-1]
-    below = lower[..., 1:]  # a view: LAPACK counts from the second row
+    below = lower[..., 1:]  # a view: LAPACK's lower diagonal starts in the second row
     for k in range(n - 1):
         swap = _size(middle[..., k]) < _size(below[..., k])
         pivot = np.where(swap, below[..., k], middle[..., k])
@@ -70,15 +72,16 @@ def _size(value: Array) -> Array:
 
 
 def gtsv2(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """cuSPARSE's tridiagonal solver gives the solution alone. Raises ValueError for a singular matrix."""
+    """cuSPARSE's tridiagonal solver, which returns only the solution. Raises numpy.linalg.LinAlgError for a singular
+    matrix."""
     n = np.shape(values[1])[-1]
-    made = np.zeros(np.shape(values[3]), wide(values[3]).dtype).reshape(-1, *np.shape(values[3])[-2:])
+    solution = np.zeros(np.shape(values[3]), wide(values[3]).dtype).reshape(-1, *np.shape(values[3])[-2:])
     diagonals = [wide(value).reshape(-1, n) for value in values[:3]]
-    for number, right in enumerate(wide(values[3]).reshape(made.shape)):
+    for number, right in enumerate(wide(values[3]).reshape(solution.shape)):
         lower, middle, upper = (d[number] for d in diagonals)
         matrix = np.diag(middle) + np.diag(lower[1:], -1) + np.diag(upper[:-1], 1)
-        made[number] = np.linalg.solve(matrix, right)
-    return returned(instruction, [made])
+        solution[number] = np.linalg.solve(matrix, right)
+    return returned(instruction, [solution])
 
 
 def syrk(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
@@ -98,13 +101,13 @@ def _from_right(a: Array, factor: Array, v: Array) -> Array:
 
 
 def geqp3(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """A P = QR: (R and the reflectors, the columns of A in their new order counted from 1, the factors). The column with the greatest rest comes next.
+    """QR with column pivoting: (R and the reflectors, the column order counted from 1, the factors).
 
-    Raises ValueError where columns are to be kept at the front.
+    The column with the largest remaining norm comes next. Raises ValueError where columns are fixed at the front.
     """
     a = wide(values[0])
     if np.any(values[1]):
-        raise ValueError("columns that are fixed at the front are not known")
+        raise ValueError("columns fixed at the front are not supported")
     rows, columns = a.shape[-2:]
     flat = a.reshape(-1, rows, columns).copy()
     steps = min(rows, columns)
@@ -125,11 +128,12 @@ def geqp3(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -
 
 
 def gehrd(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """A = Q H Q^H: (H and, below its first subdiagonal, the reflectors, their factors, 0). Raises ValueError for a part of the matrix."""
+    """A = Q H Q^H: (H with the reflectors below its first subdiagonal, their factors, 0). Raises ValueError for a part
+    of a matrix."""
     a = wide(values[0]).copy()
     n = a.shape[-1]
     if (option(instruction, "low", "1"), option(instruction, "high", str(n))) != ("1", str(n)):
-        raise ValueError("the Hessenberg form of a part of a matrix is not known")
+        raise ValueError("the Hessenberg form of a part of a matrix is not supported")
     factors = np.zeros((*a.shape[:-2], max(n - 1, 0)), a.dtype)
     for k in range(n - 1):
         beta, factors[..., k], v = reflector(np, a[..., k + 1 :, k])
@@ -141,15 +145,16 @@ def gehrd(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -
 
 
 def sytrd(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """A = Q T Q^H with T real and tridiagonal: (T's triangle with the reflectors, its diagonal, its off-diagonal, the factors, 0)."""
-    given = wide(values[0])
+    """A = Q T Q^H with T real and tridiagonal: (T's triangle with the reflectors, its diagonal, its off-diagonal, the
+    factors, 0)."""
+    stored = wide(values[0])
     lower = is_lower(instruction)
-    a, made = hermitian(np, given, lower), given.copy()
+    a, made = hermitian(np, stored, lower), stored.copy()
     n = a.shape[-1]
     off = np.zeros((*a.shape[:-2], max(n - 1, 0)))
     factors = np.zeros(off.shape, a.dtype)
     for step in range(n - 1):
-        # below the diagonal from the left, above it from the right, where the vector ends in its 1
+        # the lower form eliminates columns from the left, the upper one from the right, where v ends in 1
         k = step if lower else n - 2 - step
         rest = np.s_[..., k + 1 :, k] if lower else np.s_[..., : k + 1, k + 1]
         column = a[rest] if lower else a[rest][..., ::-1]
@@ -166,9 +171,10 @@ def sytrd(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -
 
 
 def geev(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """(eigenvalues: real and imaginary parts apart for a real matrix; left and right eigenvectors in columns, 0). What is not asked for is zero.
+    """(eigenvalues, or real and imaginary parts for a real matrix; left and right eigenvectors in columns; 0).
 
-    Vectors have length 1. Raises ValueError for left vectors of a matrix without a full set of right ones.
+    Vectors that are not requested are zero, others have length 1. Raises ValueError for left vectors of a defective
+    matrix.
     """
     a = wide(values[0])
     eigenvalues, right = np.linalg.eig(a)
@@ -186,6 +192,6 @@ def geev(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
 
 
 def _turned(vectors: Array) -> Array:
-    """Each column times a factor that makes its greatest component real, which is how geev leaves complex vectors."""
+    """Scale each column so that its largest component is real, as geev leaves complex vectors."""
     greatest = np.take_along_axis(vectors, np.argmax(np.abs(vectors), axis=-2)[..., None, :], -2)
     return vectors * np.conj(greatest) / np.abs(greatest) if np.iscomplexobj(vectors) else vectors

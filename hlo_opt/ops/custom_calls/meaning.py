@@ -1,4 +1,5 @@
-"""The NumPy meaning of custom calls: functions of CHLO, steps between static and dynamic sizes, matrix products of cuBLAS with their epilogues, block-scaled products, sorts."""
+"""The NumPy evaluators of custom calls: CHLO functions, static and dynamic sizes, cuBLAS products with epilogues,
+block-scaled products, sorts."""
 
 from __future__ import annotations
 
@@ -23,28 +24,28 @@ from hlo_opt.ops.values import Dynamic, Value, packed, parts, whole
 
 
 def wide(value: Array) -> Array:
-    """In f64 or c128."""
+    """The value in f64 or c128."""
     array = np.asarray(value)
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
 def elementwise(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """As the opcode of the same name."""
+    """Evaluate the opcode of the same name."""
     evaluate = find(instruction.word("custom_call_target").removeprefix("mhlo.")).evaluate  # type: ignore[union-attr]
     assert evaluate is not None
     return evaluate(evaluator, instruction, values)
 
 
 def pad_to_static(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
-    """(the array at its bound with zeros where nothing is in use, its sizes)"""
-    given = values[0] if isinstance(values[0], Dynamic) else whole(values[0])
-    made = np.zeros(given.padded.shape, given.padded.dtype)
-    made[tuple(map(slice, given.shape))] = given.used
-    return (made, *(np.asarray(size, np.int32) for size in given.shape))
+    """(the array at its bound, zero-padded; its sizes)"""
+    dynamic = values[0] if isinstance(values[0], Dynamic) else whole(values[0])
+    made = np.zeros(dynamic.padded.shape, dynamic.padded.dtype)
+    made[tuple(map(slice, dynamic.shape))] = dynamic.used
+    return (made, *(np.asarray(size, np.int32) for size in dynamic.shape))
 
 
 def slice_to_dynamic(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Dynamic:
-    """The first elements of each dimension, as many as the sizes say. Raises ValueError for sizes that do not fit."""
+    """The leading elements of each dimension, in the given sizes. Raises ValueError for sizes that do not fit."""
     array, sizes = np.asarray(values[0]), tuple(int(size) for size in values[1:])
     if len(sizes) != array.ndim or any(not 0 <= size <= bound for size, bound in zip(sizes, array.shape, strict=True)):
         raise ValueError(f"sizes {sizes} do not fit {array.shape}")
@@ -59,21 +60,21 @@ def _numbers(config: dict[str, Any], name: str) -> tuple[int, ...]:
 
 
 def _dimensions(config: dict[str, Any], lhs: Array, rhs: Array) -> DotDimensions:
-    """Of a plain product where the configuration names none."""
-    given = config.get("dot_dimension_numbers")
-    if not isinstance(given, dict):
+    """The dimension numbers of the configuration; those of a plain matrix product where it has none."""
+    numbers = config.get("dot_dimension_numbers")
+    if not isinstance(numbers, dict):
         batch = tuple(range(lhs.ndim - 2))
         return DotDimensions(batch, batch, (lhs.ndim - 1,), (rhs.ndim - 2,))
     return DotDimensions(
-        *(_numbers(given, f"{side}_batch_dimensions") for side in ("lhs", "rhs")),
-        *(_numbers(given, f"{side}_contracting_dimensions") for side in ("lhs", "rhs")),
+        *(_numbers(numbers, f"{side}_batch_dimensions") for side in ("lhs", "rhs")),
+        *(_numbers(numbers, f"{side}_contracting_dimensions") for side in ("lhs", "rhs")),
     )
 
 
 _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "DEFAULT": lambda value: value,
     "RELU": lambda value: np.maximum(value, 0),
-    # the approximation by a hyperbolic tangent
+    # the tanh approximation
     "GELU": lambda value: 0.5 * value * (1 + np.tanh(math.sqrt(2 / math.pi) * (value + 0.044715 * value**3))),
     "SILU": lambda value: value / (1 + np.exp(-value)),
 }
@@ -81,7 +82,8 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 @dataclass(frozen=True)
 class _Operands:
-    """What a product is of: lhs, rhs, then C where beta is not 0, then (f8) the scales of lhs and rhs, then the bias, then (f8 results) the scale of the result."""
+    """The operands: lhs, rhs; C where beta is not 0; scales of lhs and rhs (f8); bias; scale of the result (f8
+    results)."""
 
     lhs: Array
     rhs: Array
@@ -92,10 +94,10 @@ class _Operands:
 
     @classmethod
     def of(cls, values: list[Array], beta: float, has_bias: bool, is_f8: bool, gives_f8: bool) -> _Operands:
-        """Raises ValueError for operands that are too few or too many, and for scales that are no scalars."""
+        """Raises ValueError for a wrong number of operands, and for scales that are not scalars."""
         rest = [wide(value) for value in values]
         wanted = 2 + (beta != 0) + 2 * is_f8 + has_bias
-        # a result scale of 1 may be left out
+        # a result scale of 1 may be omitted
         scaled = is_f8 and gives_f8 and len(rest) == wanted + 1
         if len(rest) != wanted + scaled:
             raise ValueError(f"{len(rest)} operands, expected {wanted}")
@@ -109,15 +111,16 @@ class _Operands:
 
 def _scalar(value: Array) -> float:
     if value.size != 1:
-        raise ValueError(f"a scale of shape {value.shape} is no scalar")
+        raise ValueError(f"a scale of shape {value.shape} is not a scalar")
     return float(value.reshape(()))
 
 
 def gemm(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """activation(alpha lhs rhs + beta C + bias); with AUX also what the activation is applied to. Workspaces are zero.
+    """activation(alpha lhs rhs + beta C + bias); with AUX also the input of the activation. Workspaces are zero.
 
-    Products of f8 are multiplied by the scales of both sides, a result in f8 by its own before it is rounded (saturating), and what `damax_output` asks
-    for is the greatest magnitude before that. Computed in f64 and rounded once. Raises ValueError for an epilogue or operands that do not fit.
+    f8 operands are multiplied by their scales, and an f8 result by its own before saturating rounding; `damax_output`
+    is the largest magnitude before that scale. Computed in f64 and rounded once. Raises ValueError for an unknown
+    epilogue or operands that do not fit.
     """
     config = configuration(instruction, "gemm_backend_config")
     leaves = list(instruction.shape.elements or (instruction.shape,))
@@ -125,36 +128,38 @@ def gemm(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
     has_bias, keeps = epilogue.startswith("BIAS"), epilogue.endswith("_AUX")
     activation = _ACTIVATIONS.get(epilogue.removeprefix("BIAS").removesuffix("_AUX").strip("_") or "DEFAULT")
     if activation is None:
-        raise ValueError(f"epilogue {epilogue[:50]!r} is not known")
+        raise ValueError(f"unknown epilogue {epilogue[:50]!r}")
     beta, is_f8 = number(config, "beta", 0.0), instruction.word("custom_call_target").endswith("$f8")
-    given = _Operands.of(values, beta, has_bias, is_f8, leaves[0].type.bits == 8)
-    left, right, sizes = matrices(_dimensions(config, given.lhs, given.rhs), given.lhs, given.rhs)
+    operands = _Operands.of(values, beta, has_bias, is_f8, leaves[0].type.bits == 8)
+    left, right, sizes = matrices(_dimensions(config, operands.lhs, operands.rhs), operands.lhs, operands.rhs)
     alpha = complex(number(config, "alpha_real", 1.0), number(config, "alpha_imag", 0.0))
-    made = np.matmul(left, right).reshape(sizes) * ((alpha if alpha.imag else alpha.real) * given.scale)
-    if given.matrix is not None:
-        made = made + beta * given.matrix.reshape(made.shape)
-    if given.bias is not None:
-        made = made + given.bias
+    product = np.matmul(left, right).reshape(sizes) * ((alpha if alpha.imag else alpha.real) * operands.scale)
+    if operands.matrix is not None:
+        product = product + beta * operands.matrix.reshape(product.shape)
+    if operands.bias is not None:
+        product = product + operands.bias
     with np.errstate(over="ignore"):
-        results = [activation(made), *([made] if keeps else [])]
+        results = [activation(product), *([product] if keeps else [])]
     if config.get("damax_output") is True:
         results.append(np.abs(results[0]).max(initial=0.0))
-    results[0] = results[0] * given.result_scale
+    results[0] = results[0] * operands.result_scale
     return returned(instruction, results)
 
 
 def returned(instruction: Instruction, results: list[Array]) -> Value:
-    """The results in the types of the first elements that the call declares; the others are workspace, which is zero. Raises ValueError for more results than elements."""
+    """The results in the declared types; further declared elements are workspace, zeros. Raises ValueError for too few
+    elements."""
     leaves = list(instruction.shape.elements or (instruction.shape,))
     if len(leaves) < len(results):
         raise ValueError(f"{len(results)} results for {instruction.shape}")
-    found: list[Value] = [_rounded(result, leaf) for result, leaf in zip(results, leaves, strict=False)]
-    found += [zeros(leaf) for leaf in leaves[len(results) :]]
-    return packed(instruction, found)
+    elements: list[Value] = [_rounded(result, leaf) for result, leaf in zip(results, leaves, strict=False)]
+    elements += [zeros(leaf) for leaf in leaves[len(results) :]]
+    return packed(instruction, elements)
 
 
 def _rounded(value: Array, leaf: Shape) -> Array:
-    """In the type of a leaf; f8 types saturate, as library calls convert to them. Of complex numbers the real part where the type is real."""
+    """The value in a leaf's type. f8 saturates, as in library calls; a complex value becomes its real part for a real
+    type."""
     dtype, value = leaf.type.dtype, np.asarray(value)
     value = value.real if value.dtype.kind == "c" and dtype.kind != "c" else value
     if leaf.type.is_float and leaf.type.bits == 8:
@@ -164,7 +169,7 @@ def _rounded(value: Array, leaf: Shape) -> Array:
 
 
 def triangular_solve_call(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """The solution of a x = b or x a = b, as `triangular-solve` says it, and workspace."""
+    """The solution of a x = b or x a = b, as of `triangular-solve`, and workspace."""
     config = configuration(instruction)
     left, lower, unit = (config.get(name) is True for name in ("left_side", "lower", "unit_diagonal"))
     how = left, lower, str(config.get("transpose_a", "NO_TRANSPOSE")), unit
@@ -172,7 +177,8 @@ def triangular_solve_call(evaluator: Evaluator, instruction: Instruction, values
 
 
 def block_scaled_dot(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """lhs [batch.., m, k] times rhs [batch.., n, k], each with scales for blocks along k; then times one number for all, where a fifth operand gives it."""
+    """lhs [batch.., m, k] times rhs [batch.., n, k]^T, with scales for blocks along k, and an optional fifth operand as
+    a global scale."""
     lhs, rhs = (_scaled(wide(value), wide(scale)) for value, scale in zip(values[:2], values[2:4], strict=True))
     made = np.matmul(lhs, np.swapaxes(rhs, -1, -2))
     if len(values) > 4:
@@ -186,7 +192,7 @@ def dequantize(evaluator: Evaluator, instruction: Instruction, values: list[Arra
 
 
 def _scaled(value: Array, scale: Array) -> Array:
-    """Rows or blocks beyond the value's own are padding of the scales."""
+    """Multiply by scales per block. Rows or blocks beyond the value's are padding of the scales."""
     size = value.shape[-1]
     block = -(-size // scale.shape[-1])
     block = 1 << (block - 1).bit_length() if block > 1 else 1
@@ -200,18 +206,19 @@ def _scaled(value: Array, scale: Array) -> Array:
 
 
 def top_k(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """The k first elements along the last dimension and their positions; equal ones keep their order."""
+    """The first k elements along the last dimension and their positions; stable."""
     assert instruction.shape.elements is not None
     value_shape, position_shape = instruction.shape.elements
     value, t = np.asarray(values[0]), instruction.operands[0].shape.type
-    found, order = first_of(value, t, value_shape.dimensions[-1], largest=descends(instruction))
-    return found, order.astype(position_shape.type.dtype)
+    top, order = first_of(value, t, value_shape.dimensions[-1], largest=descends(instruction))
+    return top, order.astype(position_shape.type.dtype)
 
 
 def best(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """The first elements under the called comparator along a dimension, as many as the result has room for; initial values where there are fewer.
+    """The first elements under the called comparator along a dimension, as many as the result holds; initial values
+    beyond them.
 
-    Operands, then an initial value for each. How good an approximation must be is all that the call promises; this one misses nothing.
+    Operands come first, then an initial value for each. The call permits an approximation; this evaluation is exact.
     """
     count = len(values) // 2
     arrays = [np.asarray(value) for value in values[:count]]
@@ -228,20 +235,20 @@ def best(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
         "to_apply": Called(comparator),
     }
     ordered = sort(evaluator, Instruction("sort", "sort", shape, operands, attributes), arrays)
-    found = []
+    results = []
     for line, initial, leaf in zip(parts(ordered), values[count:], leaves, strict=True):
         array = np.asarray(line)
         kept = np.take(array, range(min(leaf.dimensions[axis], array.shape[axis])), axis=axis)
         made = np.full(leaf.dimensions, initial, leaf.type.dtype)
         made[tuple(map(slice, kept.shape))] = kept
-        found.append(made)
-    return tuple(found)
+        results.append(made)
+    return tuple(results)
 
 
 def radix_sort(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """Keys along the last dimension, and what goes with them, in rising or falling order; equal ones keep theirs. Workspace is zero.
+    """Keys along the last dimension and their payloads, ascending or descending; stable. Workspace is zero.
 
-    By the bits, as in XLA's total order, except that both zeros are equal (cub/block/radix_rank_sort_operations.cuh).
+    Orders by bits, as XLA's total order, except that -0 equals +0 (cub/block/radix_rank_sort_operations.cuh).
     """
     keys = np.asarray(values[0])
     even = np.where(keys == 0, np.zeros((), keys.dtype), keys)

@@ -1,10 +1,13 @@
-"""The custom calls that are known: threefry, marks, allocations, functions of CHLO, and what libraries compute: products, sorts, factorizations of (batches of) matrices and
-systems of equations. Convolutions are beside (`convolutions`).
+"""The known custom calls: threefry, markers, allocations, CHLO functions, and library routines (products, sorts,
+factorizations, solvers).
 
-Sources: xla/mlir_hlo/stablehlo_ext/transforms/chlo_recompose_ops.cpp (names of CHLO), xla/service/dynamic_padder.cc (PadToStatic, SliceToDynamic);
-xla/service/gpu/cublas_cudnn.h (targets), xla/service/gpu/backend_configs.proto (GemmBackendConfig), xla/service/gpu/transforms/gemm_rewriter.cc (operands),
-xla/service/gpu/transforms/block_scaling_rewriter.h; xla/service/topk_rewriter.cc, xla/hlo/builder/lib/approx_topk.cc, jax/_src/lax/ann.py,
-xla/backends/gpu/transforms/sort_rewriter.cc (targets and `descending`).
+Convolutions are in `convolutions`.
+Sources: xla/mlir_hlo/stablehlo_ext/transforms/chlo_recompose_ops.cpp (names of CHLO), xla/service/dynamic_padder.cc
+(PadToStatic, SliceToDynamic); xla/service/gpu/cublas_cudnn.h (targets), xla/service/gpu/backend_configs.proto
+(GemmBackendConfig), xla/service/gpu/transforms/gemm_rewriter.cc (operands),
+xla/service/gpu/transforms/block_scaling_rewriter.h; xla/service/topk_rewriter.cc,
+xla/hlo/builder/lib/approx_topk.cc, jax/_src/lax/ann.py, xla/backends/gpu/transforms/sort_rewriter.cc (targets and
+`descending`).
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ def expand_threefry(module: Module | None, instruction: Instruction) -> Computat
     key0, key1, count0, count1 = (writer.parameter(k, o.shape) for k, o in enumerate(instruction.operands))
     shapes = instruction.shape.elements
     if shapes is None or len(shapes) != 2 or any(s.dimensions != count0.shape.dimensions for s in shapes):
-        raise ShapeError(f"a ThreeFry call gives two words per count, not {instruction.shape}")
+        raise ShapeError(f"a ThreeFry call returns two words per count, not {instruction.shape}")
     return writer.finish(threefry(writer, (key0, key1), (count0, count1)), shapes)
 
 
@@ -63,14 +66,14 @@ def _is_identity(instruction: Instruction) -> bool:
 
 
 def hands_on(instruction: Instruction) -> bool:
-    """Whether a custom call marks its one operand and gives it on as it is."""
+    """Whether a custom call returns its one operand unchanged (a marker)."""
     spec = find_custom_call(instruction.word("custom_call_target"))
     return spec is not None and spec.expand is _expand_identity and _is_identity(instruction)
 
 
 def _evaluate_identity(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
     if not _is_identity(instruction):
-        raise ValueError("operand and result differ in shape, which takes more than one device")
+        raise ValueError("operand and result differ in shape, which needs several devices")
     return values[0]
 
 
@@ -96,7 +99,7 @@ for _target in (
 
 
 def _expand_allocation(module: Module | None, instruction: Instruction) -> Computation:
-    """Memory that nothing is written to yet; its content is open, and zeros do not change from run to run."""
+    """Uninitialised memory. Zeros make runs reproducible."""
     writer = Writer("allocation")
     zeros = writer.emit("broadcast", instruction.shape, writer.constant(instruction.shape.type, 0), dimensions=())
     return writer.finish([zeros], [instruction.shape])
@@ -110,7 +113,7 @@ register_custom_call(
     )
 )
 
-# ---- functions of CHLO that are left in a module as `mhlo.NAME`, and values that go between static and dynamic sizes
+# ---- CHLO functions left in a module as `mhlo.NAME`, and conversions between static and dynamic sizes
 
 FUNCTIONS = ("acos", "acosh", "asin", "asinh", "atanh", "cosh", "erf", "sinh", "tan")
 
@@ -167,12 +170,13 @@ for _target, _function, _library in (
 
 # ---- factorizations of (batches of) matrices, and systems of equations
 #
-# Results are those of jaxlib's kernels (jaxlib/cpu/lapack_kernels.h, jaxlib/gpu/solver_kernels_ffi.h); `Qr` and `ProductOfElementaryHouseholderReflectors` are what
-# XLA's own builder writes (xla/hlo/builder/lib/qr.cc), `__cusolver$cholesky` what XLA:GPU makes of `cholesky`. Where a factorization is determined up to signs
-# only, the signs are those of LAPACK. Calls of jaxlib before its foreign-function interface are known where their meaning is not hidden in an opaque descriptor.
+# Results are those of jaxlib's kernels (jaxlib/cpu/lapack_kernels.h, jaxlib/gpu/solver_kernels_ffi.h); `Qr` and
+# `ProductOfElementaryHouseholderReflectors` come from XLA's builder (xla/hlo/builder/lib/qr.cc), `__cusolver$cholesky`
+# from XLA:GPU's `cholesky`. Where a factorization is unique up to signs only, the signs are LAPACK's. Calls from before
+# jaxlib's FFI are included where no opaque descriptor hides their meaning.
 
 _MEANINGS = frozenset({"geev", "gehrd", "geqp3", "gtsv", "gtsv2", "sytrd", "syrk", "trsm"})
-"""The routines that have a NumPy meaning of their own; of the others it is that of the call that CuPy computes them with."""
+"""Routines with a NumPy evaluator of their own; the others run their CuPy call over NumPy."""
 _LAPACK = {
     **dict.fromkeys(("potrf", "getrf", "geqrf", "geqp3", "gehrd", "geev", "gesdd", "gesvd", "gtsv", "trsm"), "sdcz"),
     **dict.fromkeys(("orgqr", "ormqr", "syevd", "sytrd"), "sd"),
@@ -202,11 +206,11 @@ _FACTORIZATIONS = {
     **{f"hipsolver_{name}_ffi": (_SAME.get(name, name), "hipSOLVER") for name in _SOLVER},
     **_OTHERS,
 }
-"""The routine behind a target, by LAPACK's name without the letter of its type, and its library."""
+"""Target to (routine, library). Routines have LAPACK's names without the type letter."""
 
 
 def routine(target: str) -> str | None:
-    """The routine behind a custom call's target, by LAPACK's name without the letter of its type; None for any other target."""
+    """The routine behind a custom call's target (LAPACK's name without the type letter); None for other targets."""
     return _FACTORIZATIONS.get(target, (None,))[0]
 
 

@@ -1,7 +1,9 @@
-"""custom-call: what is known about a target, and the opcode, which looks its target up. One that nobody knows stays in the graph and is a boundary of fusion.
+"""custom-call: the registry of targets, and the opcode, which looks its target up. An unknown target stays opaque and
+bounds fusion.
 
-A spec with `expand` alone is complete: evaluation runs the expansion, kernels are made from it. Packages add targets through entry points of the group
-`hlo_opt.custom_calls`, each a `CustomCallSpec` or a list of them; a program calls `register_custom_call`.
+A spec with only `expand` is complete: evaluation runs the expansion, and kernels are made from it. Packages add targets
+through entry points of the group `hlo_opt.custom_calls`, each a `CustomCallSpec` or a list of them; programs call
+`register_custom_call`.
 """
 
 from __future__ import annotations
@@ -24,14 +26,15 @@ GROUP = "hlo_opt.custom_calls"
 class CustomCallSpec:
     """One target of custom-call.
 
-    infer     result shape (layouts not set) from the instruction, whose declared shape it may read; raises ShapeError. None: as declared
-    evaluate  the NumPy meaning: (evaluator, instruction, operand values) -> value; None: that of the expansion
-    expand    a computation in no module that means the same, one parameter per operand: gives index, cost and CUDA
+    infer     the result shape (without layouts) of an instruction, which may use its declared shape; raises ShapeError.
+              None: the declared shape
+    evaluate  the NumPy evaluator (evaluator, instruction, operand values) -> value; None: that of the expansion
+    expand    an equivalent computation outside any module, one parameter per operand: gives index, cost and CUDA
     expands   which instructions `expand` covers; None: all whose inferred shape is the declared one
-    aliasing  output (the index of a tuple element, () for an array) -> operand whose memory it may take over, besides what the text says
-    flops     floating-point operations of the whole call; None: not known, counted as none
-    call      what CuPy computes it with, as in OpSpec
-    library   the library that runs it on a GPU; empty when none does
+    aliasing  output (tuple index, () for an array) -> operand whose memory it may reuse, besides the text's aliasing
+    flops     floating-point operations of the call; None: unknown, counted as 0
+    call      the library call, as in OpSpec
+    library   the library that runs it on a GPU; "" for none
     """
 
     target: str
@@ -49,7 +52,7 @@ _TARGETS: dict[str, CustomCallSpec] = {}
 
 
 def register_custom_call(spec: CustomCallSpec, *, replace: bool = False) -> CustomCallSpec:
-    """Make a target known. Raises ValueError when it is known already."""
+    """Register a target. Raises ValueError when it is registered already."""
     if spec.target in _TARGETS and not replace:
         raise ValueError(f"custom call {spec.target!r} is declared twice")
     _TARGETS[spec.target] = spec
@@ -57,54 +60,61 @@ def register_custom_call(spec: CustomCallSpec, *, replace: bool = False) -> Cust
 
 
 def unregister_custom_call(target: str) -> None:
-    """Forget a target: for tests and plugins that clean up after themselves."""
+    """Remove a target, for tests and for plugins that unregister themselves."""
     del _TARGETS[target]
 
 
 def find_custom_call(target: str) -> CustomCallSpec | None:
-    """What is known about a target, or None. Raises UsageError for a plugin that cannot be used, where the program itself does not know the target."""
+    """The spec of a target, or None. Raises UsageError for a broken plugin, unless the target is built in."""
     return _TARGETS.get(target) or _plugged().get(target)
 
 
 def custom_calls() -> list[CustomCallSpec]:
-    """All known targets, by name. Raises UsageError for a plugin that cannot be used."""
+    """All known targets, sorted by name. Raises UsageError for a broken plugin."""
     every = {**_plugged(), **_TARGETS}
     return [every[target] for target in sorted(every)]
 
 
 def _plugged() -> dict[str, CustomCallSpec]:
-    """What installed packages add. Raises UsageError for one that is no such thing (HLO310) or declares a target that is known already (HLO311)."""
-    found: dict[str, tuple[CustomCallSpec, Plugin]] = {}
+    """The targets of installed plugins. Raises UsageError for an object of another type (HLO310) or a duplicate target
+    (HLO311)."""
+    by_target: dict[str, tuple[CustomCallSpec, Plugin]] = {}
     for plugin in plugins(GROUP):
-        given = plugin.load()
-        for spec in given if isinstance(given, list | tuple) else [given]:
+        declaration = plugin.load()
+        for spec in declaration if isinstance(declaration, list | tuple) else [declaration]:
             if not isinstance(spec, CustomCallSpec):
-                raise plugin.broken(f"gives {type(spec).__name__}, which is no CustomCallSpec")
+                raise plugin.broken(f"gives {type(spec).__name__}, which is not a CustomCallSpec")
             owner = "hlo-opt itself" if spec.target in _TARGETS else None
-            if spec.target in found:
-                owner = found[spec.target][1].package
+            if spec.target in by_target:
+                owner = by_target[spec.target][1].package
             if owner is not None:
-                message = f"plugin {plugin.name!r} (from {plugin.package}) declares custom call {spec.target!r}, which {owner} declares already"
+                message = (
+                    f"plugin {plugin.name!r} (from {plugin.package}) declares custom call {spec.target!r}, "
+                    "which "
+                    f"{owner} declares already"
+                )
                 raise UsageError(
                     message, code=DUPLICATE, hint=f"targets of the group {GROUP} must differ; uninstall one of the two"
                 )
-            found[spec.target] = spec, plugin
-    return {target: spec for target, (spec, _) in found.items()}
+            by_target[spec.target] = spec, plugin
+    return {target: spec for target, (spec, _) in by_target.items()}
 
 
 # ---- the opcode
 
-_LONGEST = 200  # characters of a target that a message repeats
+_LONGEST = 200  # characters of a target quoted in a message
 
 ATTRIBUTES = attributes(
-    "window dim_labels feature_group_count batch_group_count operand_precision custom_call_target! operand_layout_constraints "
-    "custom_call_has_side_effect literal schedule output_to_operand_aliasing api_version to_apply called_computations padding_type"
+    "window dim_labels feature_group_count batch_group_count operand_precision custom_call_target! "
+    "operand_layout_constraints "
+    "custom_call_has_side_effect literal schedule output_to_operand_aliasing api_version to_apply "
+    "called_computations padding_type"
 )
 """Source: xla/hlo/parser/hlo_parser.cc, the case of kCustomCall."""
 
 
 def target_of(instruction: Instruction) -> str:
-    """The target of a custom call, as the text gives it: untrusted."""
+    """The target of a custom call, as in the text: untrusted."""
     return instruction.word("custom_call_target")
 
 
@@ -113,13 +123,13 @@ def _known(instruction: Instruction) -> CustomCallSpec | None:
 
 
 def says_side_effect(instruction: Instruction) -> bool:
-    """Whether a custom call does more than give its value, as it says itself."""
+    """Whether a custom call declares a side effect."""
     said = instruction.attributes.get("custom_call_has_side_effect")
     return said is not None and said.text.lower() == "true"
 
 
 def is_known(instruction: Instruction) -> bool:
-    """Whether somebody knows what a custom call computes: a target with a meaning of its own, or a result that there is only one of."""
+    """Whether the value of a custom call is defined: its target has an evaluator or expansion, or its result is ()."""
     spec = _known(instruction)
     has_meaning = spec is not None and (spec.evaluate is not None or spec.expand is not None)
     return has_meaning or instruction.shape.elements == ()
@@ -132,7 +142,8 @@ def _infer(instruction: Instruction) -> Shape:
 
 @functools.lru_cache(maxsize=256)
 def _expansion(expand: Callable[[Module, Instruction], Computation], instruction: Instruction) -> Computation:
-    """One for each instruction, so that an interpreter keeps what it knows about it from one loop iteration to the next."""
+    """The expansion of an instruction, cached so that the interpreter can reuse its compiled form across loop
+    iterations."""
     return expand(Module("expansion"), instruction)
 
 
@@ -143,13 +154,13 @@ def _evaluate(evaluator: Evaluator, instruction: Instruction, values: list[Any])
     if spec is not None and spec.expand is not None:
         return evaluator.call(_expansion(spec.expand, instruction), values)
     if instruction.shape.elements == ():
-        return ()  # there is only one such value
+        return ()  # the only value of this type
     target = target_of(instruction)[:_LONGEST]
     close = nearest(target, [s.target for s in custom_calls() if s.evaluate is not None or s.expand is not None])
     raise EvaluationError(
-        f"{instruction.name}: nothing is known about custom call {target!r}",
+        f"{instruction.name}: unknown custom call {target!r}",
         code="HLO404",
-        hint=f"did you mean {close}?" if close else "a plugin can tell what it means (register_custom_call)",
+        hint=f"did you mean {close}?" if close else "a plugin can define it (register_custom_call)",
     )
 
 
@@ -175,7 +186,7 @@ def _expand(module: Module, instruction: Instruction) -> Computation:
 
 
 def _flops(instruction: Instruction) -> float:
-    """What is known of the target; nothing where its operands do not fit."""
+    """The flops of a known target; 0 where unknown or its operands do not fit."""
     spec = _known(instruction)
     if spec is None or spec.flops is None:
         return 0.0

@@ -1,7 +1,8 @@
-"""Arithmetic, bits, order and choice: the elementwise ops that are exact.
+"""The exact elementwise operations: arithmetic, bits, comparison and selection.
 
-C++ leaves signed overflow, division by zero and long shifts undefined and HLO defines them, so texts for signed integers go through unsigned
-ones and the rest through helpers of `hlo_opt/codegen/device`. Types below 32 bits compute in `int` and are cut when bound.
+C++ leaves signed overflow, division by zero and long shifts undefined, HLO defines them. So texts for signed integers
+go through unsigned ones, and others through helpers of `hlo_opt/codegen/device`. Types below 32 bits compute in `int`
+and are truncated when bound.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from hlo_opt.ops.spec import EVERYTHING, ShapeError
 
 
 def wrapping(operator: str) -> dict[str, str]:
-    """C++ texts of an operator whose integer form wraps."""
+    """C++ texts of an operator with wrapping integers."""
     return {
         **every(f"{{0}} {operator} {{1}}", "float", "complex", *INTEGERS),
         "u16": f"(unsigned int){{0}} {operator} (unsigned int){{1}}",
@@ -40,9 +41,9 @@ def every(text: str, *kinds: str) -> dict[str, str]:
 
 
 def _second(instruction: Instruction) -> Instruction:
-    """The second operand; what is spread, where it is a broadcast."""
-    found = instruction.operands[1]
-    return found.operands[0] if found.opcode == "broadcast" else found
+    """The second operand, or the operand of the broadcast that it is."""
+    operand = instruction.operands[1]
+    return operand.operands[0] if operand.opcode == "broadcast" else operand
 
 
 def _division_is_expensive(instruction: Instruction) -> bool:
@@ -87,7 +88,8 @@ elementwise(
     numeric.divide,
     spread=faces.one("divide", rounds=True),
     complex_ulp=4,
-    # CUDA C++ Programming Guide, "Mathematical Functions", with -prec-div=false: 2, and the rounding of the reference; c64: of its two quotients and its reciprocal
+    # CUDA C++ Programming Guide, "Mathematical Functions", with -prec-div=false: 2, plus the reference's rounding; c64
+    # has two quotients and a reciprocal
     on_gpu={"f32": 3, "c64": 8},
     accepts=NUMBERS,
     cuda={
@@ -214,23 +216,24 @@ for _opcode, _count, _helper in (
 
 
 def _stays_inside(instruction: Instruction) -> bool:
-    """Whether the amount of a shift is a constant below the width, as it nearly faces.always is."""
+    """Whether a shift's amount is a constant below the width, as it nearly always is."""
     amount = _second(instruction)
     if amount.literal is None or amount.shape.rank or amount.literal.is_elided:
         return False
-    return 0 <= int(amount.literal.value) < instruction.shape.type.bits  # type: ignore[arg-type]  # an array of faces.one integer
+    # the value is an array of one integer
+    return 0 <= int(amount.literal.value) < instruction.shape.type.bits  # type: ignore[arg-type]
 
 
 def _shift_left_texts(instruction: Instruction) -> Mapping[str, str]:
     if _stays_inside(instruction):
         plain = "({T})({0} << {1})"
-        # a u16 becomes an int, which must not overflow
+        # a u16 is promoted to int, which must not overflow
         return {"signed": "hlo_shift_left<{W}>({0}, {1})", "unsigned": plain, "u16": "({T})((unsigned int){0} << {1})"}
     return every("hlo_shift_left<{W}>({0}, {1})", *INTEGERS)
 
 
 def _shift_right_texts(own: str, instruction: Instruction) -> Mapping[str, str]:
-    """C++ shifts integers of its `own` kind so by itself."""
+    """C++ itself shifts integers of the `own` kind this way, for amounts below the width."""
     call = f"hlo_shift_right_{'logical' if own == 'unsigned' else 'arithmetic'}<{{W}}>({{0}}, {{1}})"
     return {**every(call, *INTEGERS), **({own: "({T})({0} >> {1})"} if _stays_inside(instruction) else {})}
 

@@ -1,6 +1,8 @@
-"""Changes of type and of representation: convert, bitcast-convert, reduce-precision, stochastic-convert, complex parts, copy, map.
+"""Changes of type and representation: convert, bitcast-convert, reduce-precision, stochastic-convert, complex parts,
+copy, map.
 
-Floats saturate in integers; bits are reinterpreted little end first."""
+Floats saturate to integers; bits are reinterpreted in little-endian order.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +36,12 @@ if TYPE_CHECKING:
 
 
 FORMATS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
-"""Bits of exponent and mantissa of the types whose precision reduce-precision cuts in place; others are cut as the type that XLA widens them to."""
+"""Exponent and mantissa bits of types that reduce-precision rounds in place. Others are rounded in the type XLA widens
+them to."""
 
 
 def convert(call: Call, value: Array) -> Array:
-    """Floats to integers saturate and NaN becomes 0; everything but zero becomes true; integers are cut."""
+    """Floats saturate to integers and NaN becomes 0; nonzero becomes true; integers are truncated."""
     np, target = call.np, call.type
     if target.kind == "pred":
         return value != 0
@@ -50,7 +53,7 @@ def convert(call: Call, value: Array) -> Array:
 
 
 def saturate(call: Call, value: Array) -> Array:
-    """Floats as integers of the result's type: cut towards zero, held at the limits, 0 for NaN."""
+    """Floats to integers of the result's type: truncated, saturated, NaN to 0."""
     np, target = call.np, call.type
     low, high = target.limits
     dtype = np.dtype(f"{'u' if target.kind == 'unsigned' else ''}int{max(8, target.bits)}")
@@ -62,17 +65,18 @@ def saturate(call: Call, value: Array) -> Array:
 
 
 def widened_name(element_type: ElementType) -> str:
-    """The float in which reduce-precision of a float that is not in `FORMATS` is computed.
+    """The float type in which reduce-precision of a type outside `FORMATS` computes.
 
-    f16 holds all floats of 8 bits but the faces.one that is all exponent (xla/service/float_normalization.cc).
+    f16 represents all 8-bit floats except f8e8m0fnu, which has only exponent bits (xla/service/float_normalization.cc).
     """
     return "f16" if element_type.bits == 8 and element_type.name != "f8e8m0fnu" else "f32"
 
 
 def reduce_precision(call: Call, value: Array) -> Array:
-    """Mantissa to nearest even, exponents above the range to infinity, at or below its least to zero; NaN stays.
+    """Round the mantissa to nearest even; overflow to infinity, underflow to zero; NaN stays NaN.
 
-    Source: xla/service/elemental_ir_emitter.cc, EmitReducePrecisionIR: on the bits of the value's own type, denormal numbers included.
+    Works on the bits of the value's own type, denormals included. Source: xla/service/elemental_ir_emitter.cc,
+    EmitReducePrecisionIR.
     """
     np = call.np
     within = call.type.name
@@ -95,15 +99,15 @@ def reduce_precision(call: Call, value: Array) -> Array:
         result = result & unsigned((1 << width) - (1 << dropped))
     if exponent < own_exponent:
         bias, reduced = (1 << (own_exponent - 1)) - 1, (1 << (exponent - 1)) - 1
-        signed_zero, found = result & unsigned(1 << (width - 1)), result & unsigned(infinity)
-        result = np.where(found > unsigned((bias + reduced) << own_mantissa), signed_zero | unsigned(infinity), result)
-        result = np.where(found <= unsigned((bias - reduced) << own_mantissa), signed_zero, result)
+        signed_zero, masked = result & unsigned(1 << (width - 1)), result & unsigned(infinity)
+        result = np.where(masked > unsigned((bias + reduced) << own_mantissa), signed_zero | unsigned(infinity), result)
+        result = np.where(masked <= unsigned((bias - reduced) << own_mantissa), signed_zero, result)
     kept = np.where(is_nan, bits, result)
     return np.ascontiguousarray(kept).view(value.dtype).reshape(value.shape)
 
 
 def stochastic_convert(call: Call, value: Array, random: Array) -> Array:
-    """The magnitude cut, and faces.one more where the random number is below the fraction; limits saturate and NaN is 0.
+    """Truncate the magnitude, and add 1 where the random number is below the fraction; saturating, NaN to 0.
 
     Source: xla/hlo/evaluator/hlo_evaluator_typed_visitor.h, HandleStochasticConvert.
     """
@@ -122,7 +126,7 @@ def stochastic_convert(call: Call, value: Array, random: Array) -> Array:
 
 
 def make_complex(call: Call, real: Array, imaginary: Array) -> Array:
-    """real + i imaginary; a sum would lose signed zeros and infinities."""
+    """real + i imaginary, built from parts: a sum would lose signed zeros and infinities."""
     np = call.np
     result = np.empty(np.broadcast_shapes(real.shape, imaginary.shape), call.type.dtype)
     result.real, result.imag = real, imaginary
@@ -130,7 +134,7 @@ def make_complex(call: Call, real: Array, imaginary: Array) -> Array:
 
 
 def bitcast_convert(call: Call, value: Array) -> Array:
-    """The same bits as another type; a change of width takes away or adds a last dimension, little end first."""
+    """The bits as another type. A change of width removes or adds a last dimension, in little-endian order."""
     np, target = call.np, call.type
     source = call.operand_type
     if source.bits >= 8 and target.bits >= 8:
@@ -157,7 +161,7 @@ def bits_of(np: ModuleType, value: Array, bits: int) -> Array:
 
 
 def from_bits(np: ModuleType, bits: Array, call: Call) -> Array:
-    """Elements of the result's type from their bits in 64-bit unsigned integers."""
+    """Elements of the result's type from bits in 64-bit unsigned integers."""
     target = call.type
     if target.kind == "signed" and target.bits < 8:
         bits = ((bits << np.uint64(64 - target.bits)).view(np.int64) >> np.int64(64 - target.bits)).view(np.uint64)
@@ -169,7 +173,7 @@ def from_bits(np: ModuleType, bits: Array, call: Call) -> Array:
 
 
 def _declared(instruction: Instruction) -> ElementType:
-    """The element type that the text declares. Raises ShapeError when it declares no array."""
+    """The declared element type. Raises ShapeError where the declared shape is not an array."""
     if not instruction.shape.is_array:
         raise ShapeError(f"the result of {instruction.opcode} must be an array, not {instruction.shape}")
     return instruction.shape.type
@@ -179,7 +183,7 @@ def _infer_convert(instruction: Instruction) -> Shape:
     (operand,) = array_operands(instruction)
     target = _declared(instruction)
     if operand.type.is_complex and not target.is_complex:
-        raise ShapeError(f"convert takes no {operand.type} to {target}; real and imag do")
+        raise ShapeError(f"convert cannot take {operand.type} to {target}; use real or imag")
     return same_dimensions("convert", [operand], target)
 
 
@@ -187,7 +191,7 @@ def _convert_texts(instruction: Instruction) -> Mapping[str, str]:
     source = instruction.operands[0].shape.type
     if source.is_complex:
         return {"complex": "({T}){0}"}
-    if source.kind == "pred":  # GCC takes a cast of a truth value through vectors of bytes
+    if source.kind == "pred":  # GCC compiles a cast of a bool through byte vectors
         chosen = "{0} ? ({T})1 : ({T})0"
         return {"pred": "{0}", "complex": "({T}){0}", **every(chosen, "float", *INTEGERS)}
     whole = "hlo_float_to_integer<{W}>({0})" if source.is_float else "({T}){0}"
@@ -214,7 +218,7 @@ elementwise(
 
 
 def bits_text(element_type: ElementType, text: str = "{}") -> str:
-    """The template of the C++ unsigned integer with the bits of a value in its compute type."""
+    """The C++ template of a value's bits as an unsigned integer; the value is in its compute type."""
     if is_rounded(element_type) and element_type.is_float:
         return f"hlo_store_{element_type}({text})"
     if element_type.is_float:
@@ -225,7 +229,7 @@ def bits_text(element_type: ElementType, text: str = "{}") -> str:
 
 
 def value_text(element_type: ElementType, text: str = "{}") -> str:
-    """The template of the C++ value in its compute type with the bits of an unsigned integer."""
+    """The C++ template of a value, in its compute type, from an unsigned integer with its bits."""
     if is_rounded(element_type):
         return f"hlo_{'load' if element_type.is_float else 'round'}_{element_type}({text})"
     if element_type.is_float:
@@ -270,7 +274,7 @@ elementwise(
 
 
 _AS_WIDE_AS_BITS = tuple(t.name for t in ELEMENT_TYPES.values() if t.is_float and f"u{t.bits}" in ELEMENT_TYPES)
-"""Floats for which there are random bits of the same width."""
+"""Floats with an unsigned integer type of the same width for random bits."""
 
 
 def _infer_stochastic_convert(instruction: Instruction) -> Shape:
@@ -356,10 +360,10 @@ def _infer_bitcast_convert(instruction: Instruction) -> Shape:
     if operand.type.bits == target.bits and operand.type.is_complex == target.is_complex:
         return same_dimensions("bitcast-convert", [operand], target)
     if operand.type.is_complex or target.is_complex:
-        raise ShapeError(f"bitcast-convert takes no {operand.type} to {target}")
+        raise ShapeError(f"bitcast-convert cannot take {operand.type} to {target}")
     wide, thin = max(operand.type.bits, target.bits), min(operand.type.bits, target.bits)
     if wide % thin:
-        raise ShapeError(f"bitcast-convert takes no {operand.type} to {target}: faces.one width must divide the other")
+        raise ShapeError(f"bitcast-convert cannot take {operand.type} to {target}: one width must divide the other")
     if target.bits < operand.type.bits:
         return Shape(target, (*operand.dimensions, wide // thin))
     if not operand.rank or operand.dimensions[-1] != wide // thin:
@@ -420,16 +424,16 @@ def _infer_map(instruction: Instruction) -> Shape:
         )
     root = computation.root.shape
     if not root.is_array or root.rank:
-        raise ShapeError(f"map needs a computation that gives a scalar; {computation.name} gives {root}")
+        raise ShapeError(f"map needs a computation that returns a scalar; {computation.name} returns {root}")
     return same_dimensions("map", shapes, root.type)
 
 
 def _calls_of_map(instruction: Instruction) -> Iterator[Calling]:
-    """One element of each operand, for faces.one of the result."""
+    """One element of each operand, for one element of the result."""
     shape = instruction.shape
-    given = [Shape(o.shape.type) if o.shape.is_array else o.shape for o in instruction.operands]
+    element_shapes = [Shape(o.shape.type) if o.shape.is_array else o.shape for o in instruction.operands]
     for callee in instruction.called():
-        yield callee, given, Shape(shape.type) if shape.is_array else None
+        yield callee, element_shapes, Shape(shape.type) if shape.is_array else None
 
 
 def _evaluate_map(evaluator: Evaluator, instruction: Instruction, values: list[Any]) -> Any:
@@ -457,7 +461,7 @@ declare(
         instruction.shape.element_count * max(1, len(instruction.called_by("to_apply").instructions))
     ),
     calls=_calls_of_map,
-    # what its computation does has tolerances of its own
+    # the called computation's operations have their own tolerances
     tolerance=lambda element_type: 0.0,
     scratch=lazy("scratch", "applied"),
 )

@@ -1,8 +1,8 @@
-"""Elementwise operations: one `elementwise(...)` entry gives an opcode all its faces.
+"""Elementwise operations: one `elementwise(...)` entry declares all faces of an opcode.
 
-An entry names the operand kinds that the op takes, its NumPy meaning and its C++ text; arity, shape inference, index maps, rounding, flops and
-tolerance follow. Operand rules: xla/service/shape_inference.cc (InferUnaryOpShape, InferBinaryOpShape); what is expensive:
-xla/service/instruction_fusion.cc (IsExpensive).
+An entry names the accepted operand kinds, the NumPy meaning and the C++ text. Arity, shape inference, index maps,
+rounding, flops and tolerance follow. Operand rules: xla/service/shape_inference.cc (InferUnaryOpShape,
+InferBinaryOpShape); what is expensive: xla/service/instruction_fusion.cc (IsExpensive).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from hlo_opt.ops.numeric import Call, narrow, widen
 from hlo_opt.ops.spec import EVERYTHING, Arity, Evaluator, OpKind, OpSpec, ShapeError, declare
 
 Meaning = Callable[..., Any]
-"""(call, *operands) -> array. Operands are arrays in a type that NumPy computes in; the result is rounded to the op's type afterwards."""
+"""(call, *operands) -> array. Operands arrive in a type that NumPy computes in; the result is rounded to the op's type
+afterwards."""
 
 Precision = Literal["own", "f32", "f64"]
 Cost = Literal["cheap", "complex", "always"] | Callable[[Instruction], bool]
@@ -56,25 +57,28 @@ def elementwise(
     aligned: Callable[[Instruction, int | None], bool] | None = None,
     omitted: omitted_shapes.Omitted | None = omitted_shapes.elementwise,
 ) -> OpSpec:
-    """Declare an elementwise opcode and put it into the table.
+    """Declare an elementwise opcode and register it. Raises ValueError when the opcode is registered already.
 
-    meaning    its NumPy form
-    precision  what the meaning computes in: narrow floats arrive as f32 and are rounded once at the end; with `f64`, f32 and c64 arrive as f64 and
-               c128, so that the reference is as good as correctly rounded; with `own`, operands arrive as they are, bit for bit
-    accepts    kinds (or names) of element types that its operands may have; all operands have one type and one list of dimensions
-    cuda       C++ texts per type or kind, or another lowering (see `hlo_opt.ops.lowering`); a kind that is missing has no lowering
-    by         whose type selects the text
+    meaning    the NumPy function
+    precision  the type the meaning computes in. `f32`: narrow floats arrive as f32 and are rounded once at the end.
+               `f64`: f32 and c64 arrive as f64 and c128, so that the reference is nearly correctly rounded. `own`:
+               operands arrive unchanged, bit for bit
+    accepts    kinds (or names) of element types of its operands, which all have one type and shape
+    cuda       C++ texts per type or kind, or another lowering (see `hlo_opt.ops.lowering`); a missing kind has no
+               lowering
+    by         whose type selects the text: `result`, or an operand number
     result     the operands' type, its real part, or pred
-    infer      in place of the rules above, where an op has its own
-    ulp        how far f32 and f64 results may be from the reference; narrower floats: 1 where this is not 0
-    on_gpu     ULP more by type, of f32 for narrower floats, which take its number where they have none, where kernels are compiled to be as accurate as XLA:GPU's
-    complex_ulp  the same for complex results, in ULP of the modulus, of an op that is exact on real numbers; else it follows from `ulp`
-    expensive  whether recomputing costs too much: never, when complex, always, or as a function says
-    spread     how bounds go through it
-    one_step   whether the meaning is one NumPy function; others make some arrays on the way
-    ways       the name of its ways in `ops.ways`, if it has any
+    infer      replaces the shape rules above
+    ulp        bound on f32 and f64 results' distance from the reference; for narrower floats 1, unless this is 0
+    on_gpu     additional ULP per type in kernels compiled to be as accurate as XLA:GPU's; a narrow float without an
+               entry has that of f32
+    complex_ulp  bound for complex results, in ULP of the modulus, of an op that is exact on reals; else derived from
+               `ulp`
+    expensive  whether recomputing costs too much: cheap, complex (when complex), always, or a predicate
+    spread     how value bounds propagate through it
+    one_step   whether the meaning is one NumPy function, without temporaries
+    ways       the name of its ways in `ops.ways`, if any
     slow, omitted, aligned  as in OpSpec
-    Raises ValueError when the opcode is in the table already.
     """
     lowering = Elementwise(cuda, by) if isinstance(cuda, Mapping) else cuda
     return declare(
@@ -104,7 +108,7 @@ def elementwise(
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The `evaluate` face of a meaning: operands widened, floating-point warnings off, the result rounded once."""
+    """The `evaluate` face of a meaning: widen operands, silence floating-point warnings, round the result once."""
 
     meaning: Meaning
     precision: Precision = "f32"
@@ -123,7 +127,7 @@ class Evaluation:
 
 
 def elementwise_index(instruction: Instruction, operand: int) -> IndexMap:
-    """Each element reads the one at its own index; a scalar operand (a predicate, a bound) is read as it is."""
+    """Each element reads the one at its own index; a scalar operand (a predicate, a bound) has the empty index."""
     if not instruction.operands[operand].shape.rank:
         return IndexMap(())
     return identity(instruction.shape.dimensions)
@@ -144,7 +148,7 @@ def _infer(opcode: str, accepts: tuple[str, ...], result: str) -> Callable[[Inst
 
 
 def array_operands(instruction: Instruction) -> list[Shape]:
-    """The operands' shapes. Raises ShapeError when one of them is no array."""
+    """The operands' shapes. Raises ShapeError where one is not an array."""
     shapes = [operand.shape for operand in instruction.operands]
     for number, shape in enumerate(shapes):
         if not shape.is_array:
@@ -159,19 +163,20 @@ def check_kind(opcode: str, element_type: ElementType, accepts: tuple[str, ...])
 
 
 def same_type(opcode: str, shapes: list[Shape]) -> ElementType:
-    """The operands' common type; floats of several precisions give the widest, as XLA allows. Raises ShapeError."""
-    found = shapes[0].type
+    """The operands' common type; of different floats the widest, as XLA allows. Raises ShapeError."""
+    common = shapes[0].type
     for shape in shapes[1:]:
-        if shape.type is found or shape.type == found:
+        if shape.type is common or shape.type == common:
             continue
-        if not (shape.type.is_float and found.is_float):
-            raise ShapeError(f"operands of {opcode} differ in type: {found} and {shape.type}")
-        found = max(found, shape.type, key=lambda t: t.bits)
-    return found
+        if not (shape.type.is_float and common.is_float):
+            raise ShapeError(f"operands of {opcode} differ in type: {common} and {shape.type}")
+        common = max(common, shape.type, key=lambda t: t.bits)
+    return common
 
 
 def same_dimensions(opcode: str, shapes: list[Shape], element_type: ElementType) -> Shape:
-    """An array of the operands' common dimensions. Raises ShapeError: there is no implicit broadcast in HLO."""
+    """An array of the operands' common dimensions. Raises ShapeError where they differ: HLO has no implicit
+    broadcast."""
     first = shapes[0]
     dynamic = first.dynamic
     for shape in shapes[1:]:
@@ -187,7 +192,7 @@ def _tolerance(ulp: float, products: float = 0.0) -> Callable[[ElementType], flo
         if element_type.is_narrow_float:
             return min(ulp, 1.0)
         if element_type.is_complex:
-            # a complex function is several real ones
+            # a complex function consists of several real ones
             return products if products or not ulp else 4.0 * ulp + 4.0
         return ulp * element_type.is_float
 

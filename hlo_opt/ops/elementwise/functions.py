@@ -1,4 +1,4 @@
-"""The functions of NumPy and of CuPy that compute elementwise operations."""
+"""The NumPy and CuPy functions of elementwise operations."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ FUNCTIONS = {
     "sine": "sin",
     "xor": "bitwise_xor",
 }
-"""By opcode, on types that CuPy holds. `hlo_opt.library` has `logistic` itself, and `pair`, which makes complex numbers."""
+"""By opcode, for types that CuPy has. `logistic` and `pair` (which makes complex numbers) are in `hlo_opt.library`."""
 
 NOT_COMPLEX = frozenset({"exponential-minus-one", "logistic", "maximum", "minimum", "select"})
-"""Those of them that are no functions of complex numbers there."""
+"""Those that NumPy and CuPy do not define for complex numbers."""
 
 Function = Callable[..., Any]
 
@@ -40,15 +40,15 @@ _PLAIN: dict[str, tuple[frozenset[str], Function]] = {
     "maximum": (_NUMBERS, maximum),
     "minimum": (_NUMBERS, minimum),
 }
-"""For two operands and a result of one of these types."""
+"""(types of operands and result, function)."""
 
 
 def plain(instruction: Instruction) -> Function | None:
-    """The function on two operands of one type that does what the `evaluate` face does, where there is one."""
+    """The binary function that equals the `evaluate` face on two operands of one type; None where there is none."""
     name, shape = instruction.operands[0].shape.type.name, instruction.shape
     if instruction.opcode == "compare":
         is_total = name not in _NUMBERS or instruction.word("type") == "TOTALORDER"
-        found = None if is_total else COMPARISONS.get(instruction.word("direction"))
-        return None if found is None else getattr(np, found)
+        comparison = None if is_total else COMPARISONS.get(instruction.word("direction"))
+        return None if comparison is None else getattr(np, comparison)
     types, function = _PLAIN.get(instruction.opcode, (frozenset(), None))
     return function if name in types and shape.is_array and shape.type.name == name else None

@@ -1,8 +1,9 @@
 """Roots, powers, exponentials, circular functions and rounding.
 
-`ulp` is what CUDA's libdevice documents for f32 or what glibc needs, whichever is larger, plus one for the rounding of the reference
-(CUDA C++ Programming Guide, "Mathematical Functions"). Texts without `-use_fast_math`. Where `-prec-div=false` and `-prec-sqrt=false` are given, square roots and reciprocals are within 1 ULP by
-the same table, and narrow floats have cheaper functions whose error is below half an ULP of theirs: that is `on_gpu`, in ULP of f32.
+`ulp` is the larger of CUDA's documented error for f32 (CUDA C++ Programming Guide, "Mathematical Functions") and what
+glibc needs, plus 1 for the reference's rounding. Texts do not rely on `-use_fast_math`. With `-prec-div=false` and
+`-prec-sqrt=false`, square roots and reciprocals are within 1 ULP by the same table, and narrow floats use cheaper
+functions with errors below half an ULP of their type; `on_gpu` gives these in ULP of f32.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from hlo_opt.ops.elementwise.declare import INTEGERS, REALS, Cost, Meaning, elem
 
 
 def in_double(function: str, operands: int = 1) -> str:
-    """The template of a function of complex numbers that is computed in double."""
+    """The template of a complex function that computes in double."""
     values = ", ".join(f"hlo_complex<double>({{{k}}})" for k in range(operands))
     return f"({{T}}){function}({values})"
 
@@ -35,8 +36,13 @@ def _function(
     narrow: Mapping[str, str] | None = None,
     on_gpu: Mapping[str, float] | None = None,
 ) -> None:
-    """A function of faces.one real or complex number: `meaning` is NumPy's or its name there, `text` C's name or what is written with it; `complex_name` is the kernels' helper for complex
-    numbers, where there is faces.one; `narrow` has texts of their own by type, such as helpers of `codegen/device/approximate.cuh`."""
+    """Declare a function of one real or complex number.
+
+    meaning       the NumPy function, or its name
+    text          C's name of it, or a C++ template
+    complex_name  the kernel helper for complex numbers, if any
+    narrow        C++ templates for narrow types, such as helpers of `codegen/device/approximate.cuh`
+    """
     elementwise(
         opcode,
         1,
@@ -74,7 +80,8 @@ _function(
     3,
     complex_name="hlo_exponential",
     narrow=every("hlo_exp_narrow({0})", "bf16", "f16"),
-    # the square of ex2.approx: 5 ULP; the rounding of its argument counts as often as the argument is large, 128 in bf16, 25 in f16
+    # the square of ex2.approx: 5 ULP; the rounding error of its argument grows with the argument, up to 128 in bf16, 25
+    # in f16
     on_gpu={"bf16": 256, "f16": 64},
 )
 _function("exponential-minus-one", "expm1", "expm1", 3, complex_name="hlo_exponential_minus_one")
@@ -85,7 +92,7 @@ _function(
     3,
     complex_name="hlo_logarithm",
     narrow={"bf16": "hlo_log_bf16({0})"},
-    on_gpu={"bf16": 2.0**10},  # lg2.approx: 2^-22, where the smallest logarithm is 2^-8
+    on_gpu={"bf16": 2.0**10},  # lg2.approx: 2^-22, for the smallest logarithm of 2^-8
 )
 _function("log-plus-one", numeric.log_plus_one, "log1p", 3, complex_name="hlo_logarithm_plus_one")
 _function("sine", "sin", "sin", 3, cost="complex", complex_name="hlo_sine", spread=faces.one("sine"))
@@ -108,7 +115,7 @@ _function(
     4,
     complex_name="hlo_hyperbolic_tangent",
     narrow={"bf16": "hlo_tanh_bf16({0})"},
-    on_gpu={"bf16": 2.0**13},  # tanh.approx: 2^-11 of the result, a quarter of half an ULP of bf16 at the most
+    on_gpu={"bf16": 2.0**13},  # tanh.approx: 2^-11 relative, at most a quarter of half an ULP of bf16
 )
 _function(
     "logistic",
@@ -185,6 +192,6 @@ elementwise(
     accepts=("float",),
     result="pred",
     by=0,
-    # infinity minus itself and NaN minus itself are NaN
+    # infinity - infinity and NaN - NaN are NaN
     cuda={"float": "{0} - {0} == 0"},
 )

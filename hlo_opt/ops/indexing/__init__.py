@@ -1,1 +1,1 @@
-"""Operations whose indices are data."""
+"""Operations with run-time indices."""

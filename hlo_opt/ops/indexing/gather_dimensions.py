@@ -1,4 +1,4 @@
-"""The dimension numbers of gather and scatter, checked and by name.
+"""The dimension numbers of gather and scatter, named and checked.
 
 Source: xla/xla_data.proto (GatherDimensionNumbers, ScatterDimensionNumbers), xla/service/shape_inference.cc.
 """
@@ -13,7 +13,7 @@ from hlo_opt.ops.shapes import distinct, integer, need
 
 @dataclass(frozen=True)
 class Batching:
-    """Pairs of dimensions that go together: of the operand and of the indices."""
+    """Paired batching dimensions of operand and indices."""
 
     operand_dims: tuple[int, ...]
     indices_dims: tuple[int, ...]
@@ -21,13 +21,13 @@ class Batching:
 
 @dataclass(frozen=True)
 class IndexedWindows:
-    """What gather and scatter share.
+    """Dimension numbers shared by gather and scatter.
 
-    offset_dims       dimensions of the output (the updates) that walk within a window
-    removed           operand dimensions that have size 1 in a window and no dimension in the output
-    start_index_map   which operand dimension each component of an index vector is for
-    index_vector_dim  the dimension of the indices that holds the components; their rank: an index is a scalar
-    slice_sizes       the window, by operand dimension; empty for a scatter, whose window comes from the updates
+    offset_dims       dimensions of the output (or updates) within a window
+    collapsed         operand dimensions of window size 1 that the output lacks
+    start_index_map   the operand dimension of each index vector component
+    index_vector_dim  the dimension of the indices that holds the components; equal to their rank for scalar indices
+    slice_sizes       the window, by operand dimension; empty for a scatter, whose updates define it
     """
 
     offset_dims: tuple[int, ...]
@@ -42,7 +42,7 @@ class IndexedWindows:
         return frozenset(self.collapsed) | frozenset(self.batching.operand_dims)
 
     def batch_sizes(self, indices: Shape) -> tuple[int, ...]:
-        """The sizes of the index space: the dimensions of the indices without the vector."""
+        """The sizes of the index space: the dimensions of the indices without the index vector."""
         return tuple(s for d, s in enumerate(indices.dimensions) if d != self.index_vector_dim)
 
     def _check(self, source: Shape, indices: Shape) -> None:
@@ -60,7 +60,7 @@ class IndexedWindows:
             "operand and indices need the same number of batching dimensions",
         )
         for a, b in zip(self.batching.operand_dims, self.batching.indices_dims, strict=True):
-            need(b != self.index_vector_dim, "the index vector dimension is no batching dimension")
+            need(b != self.index_vector_dim, "the index vector dimension cannot be a batching dimension")
             need(source.dimensions[a] == indices.dimensions[b], f"batching dimensions {a} and {b} differ in size")
         need(
             len(self.offset_dims) + len(self.removed) == source.rank,
@@ -68,7 +68,7 @@ class IndexedWindows:
         )
 
     def check_gather(self, source: Shape, indices: Shape) -> tuple[int, ...]:
-        """The dimensions of the result. Raises ShapeError."""
+        """Check a gather. Returns the dimensions of the result; raises ShapeError."""
         self._check(source, indices)
         need(len(self.slice_sizes) == source.rank, f"slice_sizes has {len(self.slice_sizes)} sizes for {source}")
         for d, (size, room) in enumerate(zip(self.slice_sizes, source.dimensions, strict=True)):
@@ -81,20 +81,20 @@ class IndexedWindows:
         return tuple(next(window) if d in self.offset_dims else next(batch) for d in range(rank))
 
     def check_scatter(self, source: Shape, indices: Shape, update: Shape) -> None:
-        """The updates fit operand and indices. Raises ShapeError."""
+        """Check that the updates fit operand and indices. Raises ShapeError."""
         self._check(source, indices)
         batch = self.batch_sizes(indices)
         need(update.rank == len(batch) + len(self.offset_dims), f"updates {update} do not fit indices {indices}")
         distinct(self.offset_dims, update.rank, "update_window_dims")
-        found = tuple(s for d, s in enumerate(update.dimensions) if d not in self.offset_dims)
-        need(found == batch, f"updates {update} have index dimensions {list(found)}, expected {list(batch)}")
+        sizes = tuple(s for d, s in enumerate(update.dimensions) if d not in self.offset_dims)
+        need(sizes == batch, f"updates {update} have index dimensions {list(sizes)}, expected {list(batch)}")
         for d, size in self.update_windows(source, update).items():
             room = source.dimensions[d]
             fits = d in self.removed or size <= room or room < 0
             need(fits, f"a window of {size} does not fit dimension {d} of {source}")
 
     def update_windows(self, source: Shape, update: Shape) -> dict[int, int]:
-        """The window size of a scatter by operand dimension; 1 for removed ones."""
+        """The window size of a scatter by operand dimension; 1 for dimensions that the updates lack."""
         window = iter([update.dimensions[d] for d in self.offset_dims])
         return {d: 1 if d in self.removed else next(window) for d in range(source.rank)}
 

@@ -1,4 +1,4 @@
-"""The NumPy meaning of the operations whose indices are data."""
+"""The NumPy evaluators of operations with run-time indices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def dynamic_update_slice(evaluator: Evaluator, instruction: Instruction, values:
 
 
 def _components(w: IndexedWindows, indices: Array) -> list[Array]:
-    """Each component of the index vectors over the index space, as 64-bit integers (a u64 beyond s64 counts as its maximum)."""
+    """Each component of the index vectors over the index space, as s64 (u64 values beyond that are clamped)."""
     if indices.dtype == np.uint64:
         indices = np.minimum(indices, np.uint64(np.iinfo(np.int64).max))
     indices = indices.astype(np.int64)
@@ -46,9 +46,9 @@ def _components(w: IndexedWindows, indices: Array) -> list[Array]:
 
 
 def _positions(w: IndexedWindows, starts: list[Array], sizes: dict[int, int], batch: tuple[int, ...]) -> list[Array]:
-    """Operand indices by dimension, over (index space.., window dimensions..), broadcast against each other."""
+    """Operand indices by dimension, over (index space.., window dimensions..), in broadcastable shapes."""
     kept = [d for d in sizes if d not in w.removed]
-    found: list[Array] = []
+    positions: list[Array] = []
     component = {d: k for k, d in enumerate(w.start_index_map)}
     for d, size in sizes.items():
         at: Array = np.zeros((1,) * (len(batch) + len(kept)), dtype=np.int64)
@@ -62,31 +62,33 @@ def _positions(w: IndexedWindows, starts: list[Array], sizes: dict[int, int], ba
         if d in kept:
             place = len(batch) + kept.index(d)
             at = at + np.arange(size).reshape([-1 if k == place else 1 for k in range(len(batch) + len(kept))])
-        found.append(at)
-    return found
+        positions.append(at)
+    return positions
 
 
 def gather(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    """Every start index is clamped so that its whole window lies inside."""
+    """Start indices are clamped so that the whole window is in bounds."""
     value, indices = np.asarray(values[0]), np.asarray(values[1])
-    g = gather_dimensions(instruction)
-    batch = g.batch_sizes(instruction.operands[1].shape)
+    numbers = gather_dimensions(instruction)
+    batch = numbers.batch_sizes(instruction.operands[1].shape)
     starts = [
-        np.clip(c, 0, max(value.shape[d] - g.slice_sizes[d], 0))
-        for c, d in zip(_components(g, indices), g.start_index_map, strict=True)
+        np.clip(c, 0, max(value.shape[d] - numbers.slice_sizes[d], 0))
+        for c, d in zip(_components(numbers, indices), numbers.start_index_map, strict=True)
     ]
-    sizes = dict(enumerate(g.slice_sizes))
-    kept = [size for d, size in sizes.items() if d not in g.removed]
+    sizes = dict(enumerate(numbers.slice_sizes))
+    kept = [size for d, size in sizes.items() if d not in numbers.removed]
     shape = (*batch, *kept)
     if value.size == 0 or 0 in shape:
-        found = np.zeros(shape, dtype=value.dtype)
+        gathered = np.zeros(shape, dtype=value.dtype)
     else:
-        found = np.broadcast_to(value[tuple(_positions(g, starts, sizes, batch))] if value.ndim else value, shape)
-    return np.moveaxis(found, range(len(batch), len(shape)), g.offset_dims)
+        gathered = np.broadcast_to(
+            value[tuple(_positions(numbers, starts, sizes, batch))] if value.ndim else value, shape
+        )
+    return np.moveaxis(gathered, range(len(batch), len(shape)), numbers.offset_dims)
 
 
 def scatter(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """Updates are applied in row-major order of the index space; a window that does not lie wholly inside is skipped."""
+    """Updates apply in row-major order of the index space; windows that are partly out of bounds are skipped."""
     half = len(values) // 2
     targets = [np.array(v) for v in values[:half]]
     indices, updates = np.asarray(values[half]), [np.asarray(v) for v in values[half + 1 :]]
@@ -105,12 +107,12 @@ def scatter(evaluator: Evaluator, instruction: Instruction, values: list[Array])
         linear: Array = np.zeros(shape, dtype=np.int64)
         for at, size in zip(_positions(s, starts, windows, batch), targets[0].shape, strict=True):
             linear = linear * size + at
-        given = [np.moveaxis(u, s.offset_dims, range(len(batch), len(shape))) for u in updates]
+        windows_first = [np.moveaxis(u, s.offset_dims, range(len(batch), len(shape))) for u in updates]
         if inside.all():
-            where, moved = linear.reshape(-1), [u.reshape(-1) for u in given]
+            where, moved = linear.reshape(-1), [u.reshape(-1) for u in windows_first]
         else:
             chosen = np.broadcast_to(inside.reshape(batch + (1,) * len(kept)), shape)
-            where, moved = linear[chosen], [u[chosen] for u in given]
+            where, moved = linear[chosen], [u[chosen] for u in windows_first]
         flat = [t.reshape(-1) for t in targets]
         _combine(evaluator, instruction, flat, where, moved)
         targets = [f.reshape(t.shape) for f, t in zip(flat, targets, strict=True)]
@@ -120,7 +122,7 @@ def scatter(evaluator: Evaluator, instruction: Instruction, values: list[Array])
 
 
 _DENSE = 8
-"""Targets with at most so many elements per update are summed up whole, which needs no sorting of the indices."""
+"""Targets with at most this many elements per update are summed densely, without sorting the indices."""
 
 
 def _combine(
@@ -128,10 +130,10 @@ def _combine(
 ) -> None:
     combiner = instruction.called_by("to_apply")
     element_type = instruction.operands[0].shape.type
-    rounds = element_type.is_narrow_float and monoid(combiner) in ("add", "multiply")  # after every update
+    rounds = element_type.is_narrow_float and monoid(combiner) in ("add", "multiply")  # rounds after each update
     ufunc = None if rounds else ufunc_of(combiner, element_type)
     if picks(combiner) == 1 and len(flat) == 1:
-        flat[0][where] = moved[0]  # NumPy, too, leaves the last one of equal indices
+        flat[0][where] = moved[0]  # as in HLO's row-major order, NumPy keeps the last of equal indices
     elif ufunc is not None:
         wide = wide_dtype(element_type, monoid(combiner))
         if wide == flat[0].dtype:
@@ -152,7 +154,7 @@ def _combine(
 
 
 def set_dimension_size(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """Other elements are in use from here on; sizes beyond the bound count as the bound, negative ones as 0."""
+    """Sets the size in use, clamped to 0 and the bound."""
     return with_size(values[0], instruction.ints("dimensions")[0], int(values[1]))
 
 

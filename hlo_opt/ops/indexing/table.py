@@ -1,7 +1,7 @@
-"""Operations whose indices are data: dynamic-slice, dynamic-update-slice, gather, scatter, and those on dynamic dimensions.
+"""dynamic-slice, dynamic-update-slice, gather, scatter, and operations on dynamic dimensions.
 
-Semantics: xla/hlo/evaluator/hlo_evaluator.cc. Start indices of slices and gathers are clamped so that the window fits; a scatter's window that does
-not lie wholly inside is skipped.
+Semantics: xla/hlo/evaluator/hlo_evaluator.cc. Start indices of slices and gathers are clamped so that the window fits;
+a scatter's window that is partly out of bounds is skipped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hlo_opt.ops.strides import dynamic_slice
 
 
 def _check_starts(instruction: Instruction, first: int, rank: int) -> None:
-    """One scalar integer start index per dimension (or one vector of them, the older form). Raises ShapeError."""
+    """Check for one scalar integer start index per dimension, or one vector of them (older form). Raises ShapeError."""
     starts = [operand(instruction, k) for k in range(first, len(instruction.operands))]
     if len(starts) == 1 and starts[0].rank == 1:
         need(starts[0].dimensions[0] == rank, f"{starts[0]} must have {rank} start indices")
@@ -78,41 +78,43 @@ def index_slice(instruction: Instruction, number: int) -> IndexMap | None:
         return IndexMap(()) if instruction.operands[number].shape.rank == 0 else None
     sizes = instruction.shape.dimensions
     starts = _start_variables(instruction, sizes)
-    results_ = tuple(add(d, r) for d, r in zip(dimensions(sizes), starts, strict=True))
-    return IndexMap(results_, runtime=tuple(range(1, len(instruction.operands))))
+    coordinates = tuple(add(d, r) for d, r in zip(dimensions(sizes), starts, strict=True))
+    return IndexMap(coordinates, runtime=tuple(range(1, len(instruction.operands))))
 
 
 def index_update(instruction: Instruction, number: int) -> IndexMap | None:
-    """Operand 0 is read at the same index, the update at the index minus the start where that lies inside."""
+    """Operand 0 is read at the same index; the update at the index minus the start, where that is in bounds."""
     if number == 0:
         return identity(instruction.shape.dimensions)
     if number > 1:
         return IndexMap(()) if instruction.operands[number].shape.rank == 0 else None
     update = instruction.operands[1].shape.dimensions
     starts = _start_variables(instruction, update)
-    found = tuple(difference(d, r) for d, r in zip(dimensions(instruction.shape.dimensions), starts, strict=True))
-    conditions = tuple(Condition(e, 0, size - 1) for e, size in zip(found, update, strict=True))
+    update_index = tuple(
+        difference(d, r) for d, r in zip(dimensions(instruction.shape.dimensions), starts, strict=True)
+    )
+    conditions = tuple(Condition(e, 0, size - 1) for e, size in zip(update_index, update, strict=True))
     runtime = tuple(range(2, len(instruction.operands)))
-    return IndexMap(found, conditions=tuple(c for c in conditions if not c.always), runtime=runtime)
+    return IndexMap(update_index, conditions=tuple(c for c in conditions if not c.always), runtime=runtime)
 
 
 def clamped_starts(
     builder: KernelBuilder, instruction: Instruction, first: int, sizes: tuple[int, ...]
 ) -> list[Expression]:
     """The clamped start indices as kernel variables."""
-    found: list[Expression] = []
+    starts: list[Expression] = []
     vector = len(instruction.operands) == first + 1 and instruction.operands[first].shape.rank == 1
     for k, (room, size) in enumerate(zip(instruction.operands[0].shape.dimensions, sizes, strict=True)):
         if room <= size:
-            found.append(constant(0))
+            starts.append(constant(0))
             continue
         given, at = (instruction.operands[first], (constant(k),)) if vector else (instruction.operands[first + k], ())
-        found.append(_start(builder, given, at, room - size))
-    return found
+        starts.append(_start(builder, given, at, room - size))
+    return starts
 
 
 def _start(builder: KernelBuilder, given: Instruction, at: Index, most: int) -> Expression:
-    """A start index, clamped. One of 64 bits without a sign may be larger than an index can be."""
+    """A start index, clamped. A u64 is clamped first, as it may exceed the index type."""
     value = builder.value(given, at)
     if given.shape.type == U64:
         value = code(f"({{0}} > {most}ull ? {most}ull : {{0}})", value)
@@ -152,23 +154,23 @@ def infer_gather(instruction: Instruction) -> Shape:
 def _gather_parts(
     instruction: Instruction, index: Index, starts: dict[int, Expression]
 ) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:
-    """The batch part of an output index, and the operand index for these starts by operand dimension."""
+    """The batch part of an output index, and the operand index given start indices by operand dimension."""
     g = gather_dimensions(instruction)
     batch = tuple(e for d, e in enumerate(index) if d not in g.offset_dims)
     window = iter([index[d] for d in g.offset_dims])
-    found: list[Expression] = []
+    operand_index: list[Expression] = []
     for d in range(instruction.operands[0].shape.rank):
         inside = constant(0) if d in g.removed else next(window)
-        found.append(add(inside, starts.get(d, constant(0))))
-    return batch, tuple(found)
+        operand_index.append(add(inside, starts.get(d, constant(0))))
+    return batch, tuple(operand_index)
 
 
 def _batching_starts(batching: Batching, batch: Index, index_vector_dim: int) -> dict[int, Expression]:
-    """Batching dimensions of the operand take the position in the matching dimension of the indices."""
-    found = {}
+    """Start indices of the operand's batching dimensions: the position in the matching dimension of the indices."""
+    starts = {}
     for operand_dim, indices_dim in zip(batching.operand_dims, batching.indices_dims, strict=True):
-        found[operand_dim] = batch[indices_dim - (indices_dim > index_vector_dim)]
-    return found
+        starts[operand_dim] = batch[indices_dim - (indices_dim > index_vector_dim)]
+    return starts
 
 
 def index_gather(instruction: Instruction, number: int) -> IndexMap:
@@ -181,8 +183,8 @@ def index_gather(instruction: Instruction, number: int) -> IndexMap:
         if g.index_vector_dim == indices.rank:
             return IndexMap(batch)
         loop = variable("s0", indices.dimensions[g.index_vector_dim])
-        found = (*batch[: g.index_vector_dim], loop, *batch[g.index_vector_dim :])
-        return IndexMap(found, (indices.dimensions[g.index_vector_dim],))
+        coordinates = (*batch[: g.index_vector_dim], loop, *batch[g.index_vector_dim :])
+        return IndexMap(coordinates, (indices.dimensions[g.index_vector_dim],))
     starts = _batching_starts(g.batching, batch, g.index_vector_dim)
     for k, d in enumerate(g.start_index_map):
         room = source.dimensions[d] - g.slice_sizes[d]
@@ -191,7 +193,7 @@ def index_gather(instruction: Instruction, number: int) -> IndexMap:
 
 
 def gather_starts(builder: KernelBuilder, instruction: Instruction, batch: Index) -> dict[int, Expression]:
-    """Where the slice begins that a position in the batch dimensions takes, by operand dimension."""
+    """The start index, by operand dimension, of the slice for a position in the batch dimensions."""
     g = gather_dimensions(instruction)
     source, indices = instruction.operands
     starts = _batching_starts(g.batching, batch, g.index_vector_dim)
@@ -208,7 +210,7 @@ def gather_starts(builder: KernelBuilder, instruction: Instruction, batch: Index
 
 
 def gathered_index(instruction: Instruction, index: Index, starts: dict[int, Expression]) -> Index:
-    """The operand's index of a gather's element, for these starts."""
+    """The operand index of a gather's element, given start indices."""
     return _gather_parts(instruction, index, starts)[1]
 
 
@@ -236,7 +238,7 @@ def infer_scatter(instruction: Instruction) -> Shape:
 
 
 def index_scatter(instruction: Instruction, number: int) -> IndexMap | None:
-    """The operands are read at the same index; which updates land there depends on data."""
+    """The operands are read at the same index; which updates apply depends on the data."""
     half = len(instruction.operands) // 2
     return identity(instruction.operands[0].shape.dimensions) if number < half else None
 
@@ -248,7 +250,7 @@ def flops_scatter(instruction: Instruction) -> float:
 
 
 def _infer_named(instruction: Instruction) -> Shape:
-    """The operand's shape, of which one dimension must be named."""
+    """The operand's shape. Raises ShapeError unless `dimensions` names exactly one dimension."""
     source = operand(instruction, 0)
     need(len(distinct(instruction.ints("dimensions"), source.rank, "dimensions")) == 1, "one dimension is named")
     return result(instruction, source.type, source.dimensions)
@@ -268,7 +270,7 @@ def lower_identity(builder: KernelBuilder, instruction: Instruction, index: Inde
 
 
 def lower_get_dimension_size(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
-    """The static size: kernels are made after dynamic dimensions are gone."""
+    """The static size: dynamic dimensions are padded before kernels are made."""
     return atom(str(instruction.operands[0].shape.dimensions[instruction.ints("dimensions")[0]]))
 
 

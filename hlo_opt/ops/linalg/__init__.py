@@ -1,1 +1,1 @@
-"""Factorizations, triangular systems, Fourier transforms and batch normalisations."""
+"""Factorizations, triangular solves, Fourier transforms and batch normalizations."""

@@ -1,4 +1,4 @@
-"""The NumPy meaning of cholesky, triangular-solve, fft and the batch normalisations."""
+"""The NumPy evaluators of cholesky, triangular-solve, fft and the batch normalizations."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from hlo_opt.ops.values import Value
 
 
 def _wide(value: Array) -> Array:
-    """Narrow floats as f32 at least, so that NumPy's linear algebra takes them."""
+    """Narrow floats as f32, since NumPy's linear algebra does not take them."""
     value = np.asarray(value)
     return value if value.dtype.kind == "c" or value.dtype in (np.float32, np.float64) else value.astype(np.float32)
 
 
 def cholesky(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    """Reads the chosen triangle only. A matrix that is not positive definite gives NaN in its whole place; the other triangle is zero."""
+    """Reads one triangle and zeroes the other; NaN for a matrix that is not positive definite."""
     value = _wide(values[0])
     lower = flag(instruction, "lower")
     half = np.tril(value) if lower else np.conj(np.swapaxes(np.triu(value), -1, -2))
     full = half + np.conj(np.swapaxes(np.tril(half, -1), -1, -2))
-    made = cholesky_factors(np, full.reshape(-1, *value.shape[-2:])).reshape(value.shape)
-    return (made if lower else np.conj(np.swapaxes(made, -1, -2))).astype(instruction.shape.type.dtype)
+    factors = cholesky_factors(np, full.reshape(-1, *value.shape[-2:])).reshape(value.shape)
+    return (factors if lower else np.conj(np.swapaxes(factors, -1, -2))).astype(instruction.shape.type.dtype)
 
 
 def triangular_solve(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
@@ -38,7 +38,8 @@ def triangular_solve(evaluator: Evaluator, instruction: Instruction, values: lis
 
 
 def solve_triangular(a: Array, b: Array, how: Solved) -> Array:
-    """Substitution row by row, all batch elements and right sides at once. The other triangle is not read, nor a unit diagonal."""
+    """Substitution row by row, for all batch elements and right sides at once. Does not read the other triangle, nor a
+    unit diagonal."""
     left, lower, transpose, unit_diagonal = how
     if transpose in ("TRANSPOSE", "ADJOINT"):
         a, lower = np.swapaxes(a, -1, -2), not lower
@@ -55,8 +56,11 @@ def solve_triangular(a: Array, b: Array, how: Solved) -> Array:
 
 
 def fft(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    """Over the innermost dimensions, in double precision. The input of a real transform is cut or filled with zeros to the length; what a complex one of another
-    length than its input has is written nowhere, and XLA:CPU reads beyond its end. Raises ValueError for that."""
+    """FFT over the innermost dimensions, in double precision.
+
+    The input of a real transform is cut or zero-padded to the length. A complex transform of another length than its
+    input is undefined (XLA:CPU reads out of bounds). Raises ValueError for that.
+    """
     value, lengths = np.asarray(values[0]), instruction.ints("fft_length")
     axes = tuple(range(value.ndim - len(lengths), value.ndim))
     kind = instruction.word("fft_type")
@@ -67,17 +71,17 @@ def fft(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> 
     if kind in ("FFT", "IFFT") and tuple(lengths) != value.shape[value.ndim - len(lengths) :]:
         sizes = ", ".join(map(str, value.shape[value.ndim - len(lengths) :]))
         raise ValueError(
-            f"fft_length={{{', '.join(map(str, lengths))}}} over dimensions of sizes {sizes} has no meaning"
+            f"fft_length={{{', '.join(map(str, lengths))}}} over dimensions of sizes {sizes} is not defined"
         )
     return function(wide, s=lengths, axes=axes).astype(instruction.shape.type.dtype)
 
 
 def _normal(instruction: Instruction, value: Array) -> tuple[Array, tuple[int, ...], list[int], float]:
-    """The operand in double precision, the axes to reduce, how features spread over it, and epsilon."""
+    """The operand in double precision, the axes to reduce, the shape that broadcasts features to it, and epsilon."""
     index = integer(instruction, "feature_index")
     axes = tuple(d for d in range(value.ndim) if d != index)
     spread = [-1 if d == index else 1 for d in range(value.ndim)]
-    # XLA keeps epsilon as a float of 32 bits (xla/hlo/ir/hlo_instructions.h, HloBatchNormInstruction)
+    # XLA stores epsilon as f32 (xla/hlo/ir/hlo_instructions.h, HloBatchNormInstruction)
     return value.astype(np.float64), axes, spread, float(np.float32(str(instruction.value("epsilon", 0.0))))
 
 
@@ -87,7 +91,7 @@ def _narrowed(instruction: Instruction, arrays: list[Array]) -> tuple[Array, ...
 
 
 def batch_norm_training(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """(normalised, mean, variance); the variance is E[x^2] - E[x]^2."""
+    """(normalized, mean, variance), with the variance as E[x^2] - E[x]^2."""
     x, axes, spread, epsilon = _normal(instruction, np.asarray(values[0]))
     scale, offset = (np.asarray(v).astype(np.float64).reshape(spread) for v in values[1:3])
     mean = x.mean(axis=axes)

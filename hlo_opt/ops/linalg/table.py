@@ -1,6 +1,7 @@
-"""cholesky, triangular-solve, fft and the three batch normalisations.
+"""cholesky, triangular-solve, fft and the three batch normalizations.
 
-Semantics: xla/hlo/transforms/expanders (cholesky_expander.cc, triangular_solve_expander.cc), xla/service/batchnorm_expander.cc, xla/hlo/evaluator (HandleFft).
+Semantics: xla/hlo/transforms/expanders (cholesky_expander.cc, triangular_solve_expander.cc),
+xla/service/batchnorm_expander.cc, xla/hlo/evaluator (HandleFft).
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ _TRANSFORMED = ("f32", "f64", "complex")
 
 def infer_cholesky(instruction: Instruction) -> Shape:
     shape = operand(instruction, 0)
-    need(shape.rank >= 2 and shape.dimensions[-1] == shape.dimensions[-2], f"{shape} holds no square matrices")
+    need(shape.rank >= 2 and shape.dimensions[-1] == shape.dimensions[-2], f"{shape} has no square matrices")
     check_kind("cholesky", shape.type, REALS)
     return result(instruction, shape.type, shape.dimensions)
 
 
 def solved(instruction: Instruction) -> Solved:
-    """How a triangular solve goes."""
+    """The attributes of a triangular solve."""
     left = instruction.word("left_side", "false") in ("true", "True")
     transpose = instruction.word("transpose_a", "NO_TRANSPOSE")
     return left, flag(instruction, "lower"), transpose, flag(instruction, "unit_diagonal")
@@ -46,7 +47,7 @@ def infer_triangular_solve(instruction: Instruction) -> Shape:
 
 def infer_fft(instruction: Instruction) -> Shape:
     shape, kind, lengths = operand(instruction, 0), instruction.word("fft_type"), instruction.ints("fft_length")
-    need(kind in FFT_TYPES, f"fft_type={kind} is none of {', '.join(FFT_TYPES)}")
+    need(kind in FFT_TYPES, f"fft_type={kind} is not one of {', '.join(FFT_TYPES)}")
     need(1 <= len(lengths) <= shape.rank, f"fft_length has {len(lengths)} dimensions, the operand {shape.rank}")
     real_in, real_out = kind == "RFFT", kind == "IRFFT"
     check_kind("fft", shape.type, _TRANSFORMED)
@@ -62,19 +63,19 @@ def infer_fft(instruction: Instruction) -> Shape:
 
 _NORMALISED = ("float",)
 _FEATURE_OPERANDS = {"batch-norm-training": 3, "batch-norm-inference": 5, "batch-norm-grad": 4}
-"""The operands from the second up to this one have one element for each feature."""
+"""The number of leading operands; those after the first have one element per feature."""
 
 
 def infer_batch_norm(instruction: Instruction) -> Shape:
-    """Training gives (normalised, mean, variance), the gradient those of operand, scale and offset."""
+    """Training returns (normalized, mean, variance), the gradient those of operand, scale and offset."""
     shape, opcode = operand(instruction, 0), instruction.opcode
     check_kind(opcode, shape.type, _NORMALISED)
     index = integer(instruction, "feature_index")
-    need(0 <= index < shape.rank, f"feature_index={index} is no dimension of {shape}")
+    need(0 <= index < shape.rank, f"feature_index={index} is not a dimension of {shape}")
     features = Shape(operand(instruction, 1).type, (shape.dimensions[index],))
     for number in range(1, _FEATURE_OPERANDS[opcode]):
-        given = operand(instruction, number)
-        need(given.dimensions == features.dimensions, f"operand {number} is {given}, expected {features}")
+        statistic = operand(instruction, number)
+        need(statistic.dimensions == features.dimensions, f"operand {number} is {statistic}, expected {features}")
     whole = Shape(shape.type, shape.dimensions)
     if opcode == "batch-norm-inference":
         return whole
@@ -85,8 +86,11 @@ def infer_batch_norm(instruction: Instruction) -> Shape:
 
 
 def flops(instruction: Instruction) -> float:
-    """As xla/service/hlo_cost_analysis.cc counts (HandleCholesky: n^3 / 3 per matrix; HandleTriangularSolve: n multiply-adds per element of the right sides; HandleFft: 4 n log2 n
-    complex operations); of normalisations, which XLA expands before it counts, a handful per element."""
+    """Flops as xla/service/hlo_cost_analysis.cc counts them.
+
+    HandleCholesky: n^3 / 3 per matrix. HandleTriangularSolve: n multiply-adds per element of the right sides.
+    HandleFft: 4 n log2 n complex operations. Normalizations, which XLA expands before counting: 8 per element.
+    """
     shapes = [o.shape for o in instruction.operands]
     match instruction.opcode:
         case "cholesky":
@@ -124,7 +128,7 @@ for _opcode, _arity, _accepts, _attributes, _infer in (
         infer=_infer,
         evaluate=lazy("linalg.meaning", _opcode.replace("-", "_")),
         flops=flops,
-        # factorizations magnify errors by the condition of their matrix; the others add up
+        # factorizations amplify errors by the condition number of their matrix; the others accumulate
         tolerance=faces.rounded(4096 if _opcode in ("cholesky", "triangular-solve") else 256),
         scratch=lazy("scratch", "wide_copies"),
         omitted=omitted.as_operand(1 if _opcode == "triangular-solve" else 0),

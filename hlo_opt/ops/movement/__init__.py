@@ -1,1 +1,1 @@
-"""Operations that move elements without looking at them."""
+"""Operations that rearrange elements without computing."""

@@ -1,4 +1,4 @@
-"""The NumPy meaning of the movement operations, of values and of all rows of spreads at once."""
+"""The NumPy evaluators of movement operations, for values and for spreads (several rows at once)."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from hlo_opt.ops.spread import full
 
 
 def moved(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    """An `evaluate` face, for the operations of `_MOVES`."""
+    """The `evaluate` face of the operations in `_MOVES`."""
     return _MOVES[instruction.opcode](instruction, [np.asarray(v) for v in values], 0)
 
 
 def moved_rows(instruction: Instruction, rows: list[Array]) -> Array:
-    """A `rows` face: all rows of a spread at once, without a copy where NumPy makes none."""
+    """The `rows` face: all rows of a spread at once, as a view where NumPy allows it."""
     return _MOVES[instruction.opcode](instruction, rows, 1)
 
 
-# ---- each is given how many dimensions stand before those of the operands
+# ---- `ahead` is the number of leading dimensions that the operation does not see
 
 
 def _broadcast(instruction: Instruction, values: list[Array], ahead: int) -> Array:
     (value,), sizes, mapped = values, instruction.shape.dimensions, instruction.ints("dimensions")
-    order = sorted(range(len(mapped)), key=lambda k: mapped[k])  # the result's dimensions may come in another order
+    order = sorted(range(len(mapped)), key=lambda k: mapped[k])  # the mapping need not be increasing
     spread = [1] * len(sizes)
     for k in order:
         spread[mapped[k]] = value.shape[ahead + k]
@@ -64,7 +64,7 @@ _MOVES: dict[str, Callable[[Instruction, list[Array], int], Array]] = {
 
 
 def bitcast(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    """The bytes as they lie in a device's memory, read as another shape."""
+    """The bytes in device memory, reinterpreted as another shape."""
     source, shape = instruction.operands[0].shape, instruction.shape
     value = np.asarray(values[0]).transpose(source.minor_to_major[::-1]).reshape(-1)
     dtype = shape.type.dtype
@@ -83,7 +83,7 @@ def bitcast(evaluator: Evaluator, instruction: Instruction, values: list[Array])
 
 
 def pad(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    """Interior padding first; negative low or high crops the result of it."""
+    """Interior padding is applied first; negative low or high padding crops."""
     value, filler = np.asarray(values[0]), values[1]
     made = np.full(instruction.shape.dimensions, filler, dtype=instruction.shape.type.dtype)
     to, source = [], []

@@ -1,6 +1,7 @@
-"""Operations that move elements without looking at them: broadcast, reshape, bitcast, transpose, slice, reverse, pad, concatenate, iota.
+"""broadcast, reshape, bitcast, transpose, slice, reverse, pad, concatenate, iota.
 
-Semantics: xla/hlo/evaluator/hlo_evaluator.cc and xla/service/shape_inference.cc. `reshape` keeps the logical row-major order, `bitcast` the bytes in memory.
+Semantics: xla/hlo/evaluator/hlo_evaluator.cc and xla/service/shape_inference.cc. `reshape` keeps the row-major order of
+elements, `bitcast` the bytes in memory.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def infer_broadcast(instruction: Instruction) -> Shape:
     for number, to in enumerate(mapped):
         need(
             source.dimensions[number] == shape.dimensions[to],
-            f"operand dimension {number} has size {source.dimensions[number]}, dimension {to} of the result {shape.dimensions[to]}",
+            f"operand dimension {number} has size {source.dimensions[number]}, dimension {to} of the result "
+            f"{shape.dimensions[to]}",
         )
     return result(instruction, source.type, shape.dimensions)
 
@@ -47,7 +49,7 @@ def infer_reshape(instruction: Instruction) -> Shape:
 
 
 def index_reshape(instruction: Instruction, number: int) -> IndexMap:
-    """Of a dynamic-reshape, too, whose other operands are sizes."""
+    """Also for dynamic-reshape, whose further operands are sizes."""
     if number:
         return IndexMap(())
     shape = instruction.shape
@@ -62,7 +64,7 @@ def infer_bitcast(instruction: Instruction) -> Shape:
 
 
 def index_bitcast(instruction: Instruction, number: int) -> IndexMap | None:
-    """Through memory: the result's position there, read as a position of the operand. None when the widths differ."""
+    """Via memory: the result's position in memory, as a position of the operand. None when element counts differ."""
     shape, source = instruction.shape, instruction.operands[0].shape
     if not source.is_array or shape.element_count != source.element_count:
         return None
@@ -76,7 +78,7 @@ def _through_memory(
     source_sizes: tuple[int, ...],
     source_minor_to_major: tuple[int, ...],
 ) -> IndexMap:
-    """Remembered, for rules ask about the same few bitcasts again and again."""
+    """Cached: legality rules ask about the same bitcasts repeatedly."""
     out = dimensions(sizes)
     order, source_order = minor_to_major[::-1], source_minor_to_major[::-1]
     physical = regroup(
@@ -100,20 +102,20 @@ def infer_transpose(instruction: Instruction) -> Shape:
 def index_transpose(instruction: Instruction, number: int) -> IndexMap:
     out = dimensions(instruction.shape.dimensions)
     order = instruction.ints("dimensions")
-    found: list[Expression] = [constant(0)] * len(order)
+    operand_index: list[Expression] = [constant(0)] * len(order)
     for to, source in enumerate(order):
-        found[source] = out[to]
-    return IndexMap(tuple(found))
+        operand_index[source] = out[to]
+    return IndexMap(tuple(operand_index))
 
 
 def slice_dimensions(instruction: Instruction) -> tuple[SliceDimension, ...]:
-    """The slice attribute of a `slice`. Raises ShapeError when it is malformed."""
+    """The `slice` attribute. Raises ShapeError when it is malformed."""
     value = instruction.value("slice", ())
     if not isinstance(value, tuple):
         raise ShapeError("slice is malformed")
-    found = tuple(v for v in value if isinstance(v, SliceDimension))
-    need(len(found) == len(value), "slice is malformed")
-    return found
+    parts = tuple(v for v in value if isinstance(v, SliceDimension))
+    need(len(parts) == len(value), "slice is malformed")
+    return parts
 
 
 def infer_slice(instruction: Instruction) -> Shape:
@@ -123,7 +125,7 @@ def infer_slice(instruction: Instruction) -> Shape:
     for size, part in zip(source.dimensions, parts, strict=True):
         need(
             part.stride >= 1 and 0 <= part.start <= part.limit and (part.limit <= size or size < 0),
-            f"{part} does not lie in a dimension of size {size}",
+            f"{part} is out of bounds in a dimension of size {size}",
         )
         sizes.append(-(-(part.limit - part.start) // part.stride))
     return result(instruction, source.type, sizes)
@@ -152,25 +154,25 @@ def index_reverse(instruction: Instruction, number: int) -> IndexMap:
 
 
 def padding_dimensions(instruction: Instruction) -> tuple[PaddingDimension, ...]:
-    """The padding attribute of a `pad`. Raises ShapeError when it is malformed."""
+    """The `padding` attribute. Raises ShapeError when it is malformed."""
     value = instruction.value("padding", ())
     if not isinstance(value, tuple):
         raise ShapeError("padding is malformed")
-    found = tuple(v for v in value if isinstance(v, PaddingDimension))
-    need(len(found) == len(value), "padding is malformed")
-    return found
+    parts = tuple(v for v in value if isinstance(v, PaddingDimension))
+    need(len(parts) == len(value), "padding is malformed")
+    return parts
 
 
 def infer_pad(instruction: Instruction) -> Shape:
     source, value, parts = operand(instruction, 0), operand(instruction, 1), padding_dimensions(instruction)
-    need(value.rank == 0, f"the padding value is no scalar but {value}")
+    need(value.rank == 0, f"the padding value is not a scalar but {value}")
     need(similar(value.type, source.type), f"the padding value is {value.type}, the operand {source.type}")
     need(len(parts) == source.rank, f"padding has {len(parts)} dimensions, the operand {source.rank}")
     sizes = []
     for size, part in zip(source.dimensions, parts, strict=True):
         need(part.interior >= 0, "interior padding is not negative")
         padded = size + part.low + part.high + max(size - 1, 0) * part.interior
-        need(padded >= 0, f"padding {part} takes more than a dimension of size {size} has")
+        need(padded >= 0, f"padding {part} removes more than a dimension of size {size} has")
         sizes.append(padded)
     return result(instruction, wider(source.type, value.type), sizes)
 
@@ -210,7 +212,7 @@ def infer_concatenate(instruction: Instruction) -> Shape:
 
 
 def concatenated(instruction: Instruction, rank: int) -> tuple[int, ...]:
-    """The one dimension of a concatenate. Raises ShapeError when there is not exactly one."""
+    """The dimension of a concatenate, in a tuple. Raises ShapeError unless there is exactly one."""
     along = distinct(instruction.ints("dimensions"), rank, "dimensions")
     need(len(along) == 1, "concatenate names one dimension")
     return along
@@ -229,44 +231,44 @@ def index_concatenate(instruction: Instruction, number: int) -> IndexMap:
 def infer_iota(instruction: Instruction) -> Shape:
     shape = declared(instruction)
     along = integer(instruction, "iota_dimension", 0 if shape.rank == 1 else None)
-    need(0 <= along < shape.rank, f"iota_dimension={along} is no dimension of {shape}")
+    need(0 <= along < shape.rank, f"iota_dimension={along} is not a dimension of {shape}")
     check_kind("iota", shape.type, NUMBERS)
     return result(instruction, shape.type, shape.dimensions)
 
 
 def lower_moved(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
-    """The one element that the index map names."""
+    """The operand's element that the index map names."""
     from hlo_opt.ops.spec import spec_of
 
     face = spec_of(instruction).index
-    found = None if face is None else face(instruction, 0)
-    assert found is not None
-    return builder.value(instruction.operands[0], found.apply(index))
+    index_map = None if face is None else face(instruction, 0)
+    assert index_map is not None
+    return builder.value(instruction.operands[0], index_map.apply(index))
 
 
 def lower_bitcast(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
-    """The element at the same place in memory, its bits read as the result's type. Both types have the same width."""
-    found = index_bitcast(instruction, 0)
+    """The element at the same place in memory, its bits reinterpreted. Both types must have the same width."""
+    index_map = index_bitcast(instruction, 0)
     source, target = instruction.operands[0].shape.type, instruction.shape.type
-    if found is None or source.bits != target.bits:
+    if index_map is None or source.bits != target.bits:
         raise BackendError(f"no CUDA lowering for a bitcast from {source} to {target}", code="HLO503")
-    value = builder.value(instruction.operands[0], found.apply(index))
+    value = builder.value(instruction.operands[0], index_map.apply(index))
     return value if source == target else code(value_text(target, bits_text(source)), value)
 
 
 def lower_pad(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
-    found = index_pad(instruction, 0)
-    conditions = found.conditions_at(index)
+    index_map = index_pad(instruction, 0)
+    conditions = index_map.conditions_at(index)
     if never(conditions):
         return builder.value(instruction.operands[1], ())
     inside = guard(builder, conditions)
     if not inside:
-        return builder.value(instruction.operands[0], found.apply(index))
+        return builder.value(instruction.operands[0], index_map.apply(index))
     source = instruction.operands[0]
     made = builder.variable(instruction.shape.type, builder.value(instruction.operands[1], ()))
     is_most = 2 * source.shape.element_count >= instruction.shape.element_count
     with builder.likely(inside) if is_most else builder.branch(inside) as still:
-        value = builder.value(source, found.apply(index))
+        value = builder.value(source, index_map.apply(index))
         builder.assign(made, code("{} ? {} : {}", still, value, made) if still else value)
     return made
 
@@ -274,18 +276,18 @@ def lower_pad(builder: KernelBuilder, instruction: Instruction, index: Index) ->
 def lower_concatenate(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     candidates = []
     for number, source in enumerate(instruction.operands):
-        found = index_concatenate(instruction, number)
-        conditions = found.conditions_at(index)
+        index_map = index_concatenate(instruction, number)
+        conditions = index_map.conditions_at(index)
         if never(conditions) or not source.shape.element_count:
             continue
         inside = guard(builder, conditions)
         if not inside:
-            return builder.value(source, found.apply(index))
-        candidates.append((source, found, inside))
+            return builder.value(source, index_map.apply(index))
+        candidates.append((source, index_map, inside))
     made = builder.variable(instruction.shape.type, zero(instruction.shape.type))
-    for source, found, inside in candidates:
+    for source, index_map, inside in candidates:
         with builder.branch(inside):
-            builder.assign(made, builder.value(source, found.apply(index)))
+            builder.assign(made, builder.value(source, index_map.apply(index)))
     return made
 
 

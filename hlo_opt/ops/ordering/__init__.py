@@ -1,1 +1,1 @@
-"""Sorts, and windows that select."""
+"""Sorts, and select-and-scatter."""

@@ -1,4 +1,4 @@
-"""The NumPy meaning of sort, topk and select-and-scatter."""
+"""The NumPy evaluators of sort, topk and select-and-scatter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hlo_opt.ops.values import Value, packed
 
 
 def total_order_key(value: Array, element_type: ElementType) -> Array:
-    """Integers that order as XLA's total order does: -NaN < -inf < ... < -0 < +0 < ... < inf < NaN."""
+    """Integers that order like XLA's total order: -NaN < -inf < ... < -0 < +0 < ... < inf < NaN."""
     if not element_type.is_float:
         return value.astype(np.int64) if element_type.bits < 8 or element_type.kind == "pred" else value
     if element_type.bits < 16 or value.dtype.kind != "f":
@@ -27,35 +27,35 @@ def total_order_key(value: Array, element_type: ElementType) -> Array:
 
 
 def _keys(evaluator: Evaluator, comparator: Computation, values: list[Array]) -> list[Array]:
-    """What to sort by where the comparator compares an elementwise function of the two elements of every operand, or several such one after another where
-    those before are equal; else nothing."""
+    """Sort keys, most significant first, for a comparator of elementwise functions of its operands; [] for other
+    comparators."""
     keys = [_one_key(evaluator, compare, values) for compare in comparisons(comparator)]
-    found = [key for key in keys if key is not None]
-    return found if len(found) == len(keys) else []
+    known_keys = [key for key in keys if key is not None]
+    return known_keys if len(known_keys) == len(keys) else []
 
 
 def comparisons(comparator: Computation) -> list[Instruction]:
-    """The comparisons of a comparator that takes the next one where those before find equal: `a < b | (a == b & (c < d | ..))`. Empty for any other."""
-    found: list[Instruction] = []
+    """The comparisons of a lexicographic comparator, `a < b | (a == b & (c < d | ..))`; [] for others."""
+    compares: list[Instruction] = []
     root = comparator.root
     while root.opcode in ("or", "select"):
         if root.opcode == "select":
             if not _is_tie(root):
                 return []
-            found.append(root.operands[2])
+            compares.append(root.operands[2])
             root = root.operands[1]
             continue
         ways = [_next(x, y) for x, y in (tuple(root.operands), tuple(root.operands[::-1]))]
         way = next((w for w in ways if w is not None), None)
         if way is None:
             return []
-        found.append(way[0])
+        compares.append(way[0])
         root = way[1]
-    return [*found, root] if root.opcode == "compare" else []
+    return [*compares, root] if root.opcode == "compare" else []
 
 
 def _is_tie(choice: Instruction) -> bool:
-    """Whether a select is `(a < b) == (b < a) ? .. : a < b`: what comes next counts where neither comes first (jax.lax.top_k and approx_max_k)."""
+    """Whether a select is `(a < b) == (b < a) ? next : a < b`, the form of jax.lax.top_k and approx_max_k."""
     tie, _, first = choice.operands
     if (
         tie.opcode != "compare"
@@ -75,7 +75,7 @@ def _is_tie(choice: Instruction) -> bool:
 
 
 def _next(first: Instruction, rest: Instruction) -> tuple[Instruction, Instruction] | None:
-    """(comparison, what counts where its two sides are equal) of `first | rest`."""
+    """(comparison, tie-breaker) of `first | rest`; None for another form."""
     if first.opcode != "compare" or rest.opcode != "and":
         return None
     for equal, after in (tuple(rest.operands), tuple(rest.operands[::-1])):
@@ -88,7 +88,7 @@ def _next(first: Instruction, rest: Instruction) -> tuple[Instruction, Instructi
 
 
 def _one_key(evaluator: Evaluator, root: Instruction, values: list[Array]) -> Array | None:
-    """What to sort by for one comparison `f(x) < f(y)` or `f(x) > f(y)` with elementwise f, else None."""
+    """The sort key of a comparison `f(x) < f(y)` or `f(x) > f(y)` with elementwise f; None for others."""
     if root.word("direction") not in ("LT", "GT"):
         return None
     descending = root.word("direction") == "GT"
@@ -111,8 +111,11 @@ def _one_key(evaluator: Evaluator, root: Instruction, values: list[Array]) -> Ar
 
 
 def mirrored(left: Instruction, right: Instruction, *, bitcasts: bool = False) -> int | None:
-    """0 where both are the same elementwise function, the left one of first elements (parameters 0, 2, ..), the right one of second ones; 1 the other
-    way round; None for anything else. `bitcasts` of scalars count as elementwise where the caller can compute them so."""
+    """Whether `left` and `right` are one elementwise function, applied to the two sides of a comparator.
+
+    0: left is of the first elements (parameters 0, 2, ..); 1: the reverse; None: anything else. `bitcasts` counts
+    bitcasts of scalars as elementwise, for callers that can compute them.
+    """
     side: int | None = None
     seen: set[tuple[Instruction, Instruction]] = set()
     todo = [(left, right)]
@@ -148,7 +151,7 @@ def _meaningful(instruction: Instruction) -> list[tuple[str, str]]:
 
 
 def _computed(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    """The value of an elementwise function for all elements at once."""
+    """An elementwise function of the comparator, computed for all elements at once."""
     needed = {instruction}
     todo = [instruction]
     while todo:
@@ -156,21 +159,21 @@ def _computed(evaluator: Evaluator, instruction: Instruction, values: list[Array
             if operand not in needed:
                 needed.add(operand)
                 todo.append(operand)
-    made: dict[Instruction, Array] = {}
+    computed: dict[Instruction, Array] = {}
     for i in instruction.computation.instructions:
         if i not in needed:
             continue
         if i.parameter_number is not None:
-            made[i] = np.asarray(values[i.parameter_number // 2])
+            computed[i] = np.asarray(values[i.parameter_number // 2])
             continue
         evaluate = spec_of(i).evaluate
         assert evaluate is not None
-        made[i] = np.asarray(evaluate(evaluator, i, [made[o] for o in i.operands]))
-    return np.broadcast_to(made[instruction], np.shape(values[0]))
+        computed[i] = np.asarray(evaluate(evaluator, i, [computed[o] for o in i.operands]))
+    return np.broadcast_to(computed[instruction], np.shape(values[0]))
 
 
 def sort(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """Stable, also where HLO leaves the order of equal elements open."""
+    """A stable sort, also where HLO leaves the order of equal elements open."""
     comparator = instruction.called_by("to_apply")
     axis = sorted_dimension(instruction)
     arrays = [np.asarray(v) for v in values]
@@ -182,8 +185,8 @@ def sort(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
     else:
         rows = _merge_sort(evaluator, comparator, [_rows(a, axis) for a in arrays])
         order = np.moveaxis(rows.reshape(np.moveaxis(arrays[0], axis, -1).shape), -1, axis)
-    made = [np.take_along_axis(a, order, axis=axis) for a in arrays]
-    return packed(instruction, made)
+    sorted_arrays = [np.take_along_axis(a, order, axis=axis) for a in arrays]
+    return packed(instruction, sorted_arrays)
 
 
 def _rows(array: Array, axis: int) -> Array:
@@ -191,10 +194,10 @@ def _rows(array: Array, axis: int) -> Array:
 
 
 def _merge_sort(evaluator: Evaluator, comparator: Computation, lines: list[Array]) -> Array:
-    """The stable order of every row under any strict weak order.
+    """The stable order of every row under any strict weak order: a bottom-up merge sort.
 
-    Runs of doubling length are merged all at once: an element's place is its own rank plus its rank in the neighbouring run, found by a
-    binary search that compares all elements of all rows in one call.
+    All runs of a width merge at once. An element's new position is its rank in its own run plus its rank in the
+    neighbouring run, found by a binary search that compares elements of all rows in one call.
     """
     rows, count = lines[0].shape
     order = np.broadcast_to(np.arange(count), (rows, count)).copy()
@@ -216,12 +219,12 @@ def _merge_sort(evaluator: Evaluator, comparator: Computation, lines: list[Array
             theirs = [np.take_along_axis(line, probe, axis=1) for line in lines]
             before = _less(evaluator, comparator, theirs, mine)
             not_after = ~_less(evaluator, comparator, mine, theirs)
-            goes_first = np.where(in_left, before, not_after)  # equal elements keep the left run first
+            goes_first = np.where(in_left, before, not_after)  # stable: the left run's element precedes an equal one
             low = np.where(open_ & goes_first, middle + 1, low)
             high = np.where(open_ & ~goes_first, middle, high)
         run_start = np.where(in_left, start, np.minimum(start + width, count))
         target = start + (place - run_start) + (low - other)
-        # a comparator that is no order may give places twice; this stays a permutation
+        # a comparator that is not an order may repeat positions; argsort keeps this a permutation
         order = np.take_along_axis(order, np.argsort(target, axis=1, kind="stable"), axis=1)
         width *= 2
     return order
@@ -233,22 +236,23 @@ def _less(evaluator: Evaluator, comparator: Computation, left: list[Array], righ
 
 
 def topk(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """In XLA's total order, so NaN is the largest; equal values keep the lower index first."""
+    """By XLA's total order, so NaN is the largest; of equal values the lower index comes first."""
     value, t = np.asarray(values[0]), instruction.operands[0].shape.type
     return first_of(value, t, integer(instruction, "k"), largest=flag(instruction, "largest", True))
 
 
 def first_of(value: Array, element_type: ElementType, count: int, *, largest: bool) -> tuple[Array, Array]:
-    """The largest or smallest elements of the last dimension in the total order, and their positions; of equal ones the first come first."""
+    """The largest or smallest elements of the last dimension by total order, and their positions; stable."""
     key = total_order_key(value, element_type)
     order = np.argsort(~key if largest else key, axis=-1, kind="stable")[..., :count]
     return np.take_along_axis(value, order, axis=-1), order.astype(np.int32)
 
 
 def select_and_scatter(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    """For each source element the window's selected position is found; then sources are combined in row-major order.
+    """Select a position in each window, then combine sources in row-major order.
 
-    The combiner's first argument is the current value, as after XLA's SelectAndScatterExpander; XLA's evaluator has them the other way round.
+    The combiner's first argument is the current value, as in XLA's SelectAndScatterExpander; XLA's evaluator swaps
+    them.
     """
     value, source, init = np.asarray(values[0]), np.asarray(values[1]), values[2]
     select, scatter = instruction.called_by("select"), instruction.called_by("scatter")
@@ -271,6 +275,6 @@ def select_and_scatter(evaluator: Evaluator, instruction: Instruction, values: l
         where = np.where(take, linear, where)
     made = np.full(value.size, init, dtype=running_types(instruction)[0].dtype)
     chosen = where.reshape(-1) >= 0
-    given = source.reshape(-1)[chosen].astype(made.dtype)
-    combine_at(evaluator, scatter, [made], where.reshape(-1)[chosen], [given], wide=is_wide(instruction))
+    updates = source.reshape(-1)[chosen].astype(made.dtype)
+    combine_at(evaluator, scatter, [made], where.reshape(-1)[chosen], [updates], wide=is_wide(instruction))
     return made.reshape(value.shape).astype(instruction.shape.type.dtype)

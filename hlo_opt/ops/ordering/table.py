@@ -1,6 +1,7 @@
 """sort, topk and select-and-scatter.
 
-Semantics: xla/hlo/evaluator/hlo_evaluator.cc (HandleSort, always stable), xla/service/topk_rewriter.cc, xla/hlo/evaluator (HandleSelectAndScatter).
+Semantics: xla/hlo/evaluator/hlo_evaluator.cc (HandleSort, always stable), xla/service/topk_rewriter.cc,
+xla/hlo/evaluator (HandleSelectAndScatter).
 """
 
 from __future__ import annotations
@@ -34,41 +35,43 @@ from hlo_opt.ops.shapes import (
 )
 from hlo_opt.ops.spec import Arity, OpKind, declare
 
-# ---- the kernel text of select-and-scatter: each element asks the windows that reach it whether they selected it
+# ---- kernels for select-and-scatter: each element checks the windows that contain it for having selected it
 #
-# XLA:GPU selects with a reduce-window and scatters with atomics (xla/hlo/transforms/expanders/select_and_scatter_expander.cc). Asking from the other side
-# takes one kernel and gives the same bits each time: sources are combined in row-major order.
+# XLA:GPU selects with a reduce-window and scatters with atomics
+# (xla/hlo/transforms/expanders/select_and_scatter_expander.cc). This gather form takes one kernel and is deterministic:
+# sources are combined in row-major order.
 
 
 def lower_select_and_scatter(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
-    """The element at an index: the init value, with the sources of all windows combined into it that selected the element."""
+    """The init value combined with the sources of all windows that selected this element."""
     value, source, init = instruction.operands
     parts = window(instruction, value.shape.rank)
-    made = builder.variable(running_types(instruction)[0], builder.value(init, ()))
+    total = builder.variable(running_types(instruction)[0], builder.value(init, ()))
     if not source.shape.element_count:
-        return made
+        return total
     scatter = instruction.called_by("scatter")
     with _reaching(builder, parts, index, source.shape.dimensions) as (place, offsets):
         selected = _selected(builder, instruction, parts, place)
         with builder.branch(code("{} == {}", selected, builder.text(_linear(offsets, [w.size for w in parts])))):
             builder.assign(
-                made, builder.apply(scatter, [made, builder.value(source, place)], wide=is_wide(instruction))[0]
+                total, builder.apply(scatter, [total, builder.value(source, place)], wide=is_wide(instruction))[0]
             )
-    return builder.bind(instruction.shape.type, made) if is_wide(instruction) else made
+    return builder.bind(instruction.shape.type, total) if is_wide(instruction) else total
 
 
 @contextmanager
 def _reaching(
     builder: KernelBuilder, parts: Sequence[WindowDimension], index: Index, counts: Sequence[int]
 ) -> Iterator[tuple[Index, Index]]:
-    """A loop over the windows that an element is in, in row-major order: the window's number by dimension, and where in it the element is."""
+    """A loop over the windows that contain an element, row-major. Yields the window's index, and the element's position
+    in it."""
     with ExitStack() as scopes:
         place: list[Expression] = []
         offsets: list[Expression] = []
         conditions: list[Condition] = []
         for at, w, count in zip(index, parts, counts, strict=True):
-            most = -(-w.size // w.stride)  # windows that an element can be in
-            ahead = max(0, -(-max(0, -w.pad_low) // w.stride))  # keeps what is divided from being negative
+            most = -(-w.size // w.stride)  # windows that can contain an element
+            ahead = max(0, -(-max(0, -w.pad_low) // w.stride))  # keeps the dividend non-negative
             shifted = add(at, constant(w.pad_low + ahead * w.stride))
             step = scopes.enter_context(builder.loop(most))
             back = difference(constant(most - 1), step)
@@ -84,7 +87,7 @@ def _reaching(
 
 
 def _selected(builder: KernelBuilder, instruction: Instruction, parts: Sequence[WindowDimension], place: Index) -> Code:
-    """The name of the selected position's number in a window; -1 where no position of the window lies inside the operand."""
+    """A variable with the row-major position selected in a window; -1 where the window is outside the operand."""
     operand = instruction.operands[0]
     best = builder.variable(operand.shape.type, code("0"))
     where = builder.variable(S32, code("-1"))
@@ -108,7 +111,7 @@ def _selected(builder: KernelBuilder, instruction: Instruction, parts: Sequence[
 
 
 def _linear(index: Index, sizes: Sequence[int]) -> Expression:
-    """The number of a position among those of a box, in row-major order."""
+    """The row-major position of an index in a box."""
     strides = [math.prod(sizes[k + 1 :]) for k in range(len(sizes))]
     total: Expression = constant(0)
     for e, stride in zip(index, strides, strict=True):
@@ -134,11 +137,11 @@ def infer_sort(instruction: Instruction) -> Shape:
 
 
 def _whole_line(instruction: Instruction, number: int, along: int) -> IndexMap:
-    """Every element along one dimension is read."""
+    """Reads every element along one dimension."""
     sizes = instruction.operands[number].shape.dimensions
-    found: list[Expression] = list(dimensions(sizes))
-    found[along] = variable("s0", sizes[along])
-    return IndexMap(tuple(found), (sizes[along],))
+    coordinates: list[Expression] = list(dimensions(sizes))
+    coordinates[along] = variable("s0", sizes[along])
+    return IndexMap(tuple(coordinates), (sizes[along],))
 
 
 _RANKED = ("pred", "signed", "unsigned", "float")
@@ -157,11 +160,11 @@ def infer_topk(instruction: Instruction) -> Shape:
 
 def infer_select_and_scatter(instruction: Instruction) -> Shape:
     shape, source, init = (operand(instruction, k) for k in range(3))
-    need(init.rank == 0, f"the init value is no scalar but {init}")
+    need(init.rank == 0, f"the init value is not a scalar but {init}")
     parts = window(instruction, shape.rank)
     need(all(w.lhs_dilate == 1 and w.rhs_dilate == 1 for w in parts), "select-and-scatter takes no dilation")
     expected = tuple(windowed(size, w) for size, w in zip(shape.dimensions, parts, strict=True))
-    need(source.dimensions == expected, f"the source is {source}, the window gives {list(expected)}")
+    need(source.dimensions == expected, f"the source is {source}, the window needs {list(expected)}")
     scalar = Shape(shape.type)
     check_parameters(applied(instruction, "select"), [scalar, scalar], "select")
     check_parameters(applied(instruction, "scatter"), [Shape(source.type), scalar], "scatter")

@@ -1,11 +1,12 @@
-"""Random numbers: rng-bit-generator, which is a function of its state, and the two opcodes that hide theirs.
+"""Random numbers: rng-bit-generator, a function of its state, and two opcodes with a hidden state.
 
-Semantics: xla/hlo/transforms/expanders/rng_bit_generator_expander.cc. `rng` and `rng-get-and-update-state` draw from a state that a module does not
-show; XLA gives other numbers in every process, so they have no value to compare and evaluating them is an error.
+Semantics: xla/hlo/transforms/expanders/rng_bit_generator_expander.cc. `rng` and `rng-get-and-update-state` draw from a
+state outside the module. XLA returns other numbers in every process, so evaluating them is an error.
 
-ThreeFry and Philox are written as elementwise HLO: what the generators mean, to the interpreter and to kernels alike. Sources: xla/hlo/builder/lib/prng.cc
-(ThreeFry2x32, Philox4x32); J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. All counters of a result lie in one vector; two words of a counter
-are joined to a u64 and split again by a bitcast-convert, so that an element costs one block of the cipher at most and neighbours in one thread share it.
+ThreeFry and Philox are written as elementwise HLO, for the interpreter and for kernels. Sources:
+xla/hlo/builder/lib/prng.cc (ThreeFry2x32, Philox4x32); J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+SC 2011. All counters of a result form one vector. Two words of a block are joined to a u64 and split again by a
+bitcast-convert, so that an element costs at most one block of the cipher, and neighbours in one thread share it.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def philox(
 
 
 def threefry_bits(writer: Writer, state: Instruction, shape: Shape) -> tuple[Instruction, Instruction]:
-    """(new state, unsigned bits in the shape's dimensions) of rng_three_fry; the state is u64[2], key and counter."""
+    """(new state, unsigned bits of the shape's dimensions) for rng_three_fry; the state is u64[2]: key, counter."""
     word = writer.element(state, 0)
     keys, counter = (writer.low(word), writer.high(word)), writer.element(state, 1)
     dimensions = shape.dimensions
@@ -88,7 +89,8 @@ def threefry_bits(writer: Writer, state: Instruction, shape: Shape) -> tuple[Ins
 
 
 def halves(dimensions: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """The dimensions with one of them halved, and which: the first even one, else the first of the largest, rounded up."""
+    """The dimensions with one halved (rounding up), and its number: the first even one, else the first of the
+    largest."""
     if not dimensions:
         return (1,), 0
     even = [k for k, size in enumerate(dimensions) if size % 2 == 0]
@@ -99,7 +101,7 @@ def halves(dimensions: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
 def interleaved(
     writer: Writer, pairs: Instruction, halved: tuple[int, ...], split: int, dimensions: tuple[int, ...]
 ) -> Instruction:
-    """[count, 2] words as the result's dimensions: both words of a counter stand next to each other along `split`."""
+    """[count, 2] words in the result's dimensions: the two words of a counter are neighbours along `split`."""
     rank = len(dimensions)
     words = writer.reshape(pairs, *halved, 2)
     if split != rank - 1:
@@ -111,7 +113,8 @@ def interleaved(
 
 
 def philox_bits(writer: Writer, state: Instruction, shape: Shape) -> tuple[Instruction, Instruction]:
-    """(new state, unsigned bits in the shape's dimensions) of rng_philox; the state is u64[3], key and 128-bit counter, or u64[2]."""
+    """(new state, unsigned bits of the shape's dimensions) for rng_philox; the state is u64[3] (key, 128-bit counter)
+    or u64[2]."""
     word = writer.element(state, 0)
     keys, low = (writer.low(word), writer.high(word)), writer.element(state, 1)
     is_short = state.shape.dimensions == (2,)
@@ -162,15 +165,15 @@ def _vector(writer: Writer, scalars: Sequence[Instruction]) -> Instruction:
 
 
 ALGORITHMS = {"rng_default": "philox", "rng_philox": "philox", "rng_three_fry": "threefry"}
-"""XLA:CPU and XLA:GPU take Philox where the module leaves the choice to them."""
+"""rng_default is Philox on XLA:CPU and XLA:GPU."""
 
 
 _BITS = tuple(f"{sign}{bits}" for bits in (8, 16, 32, 64) for sign in "su")
-"""What the random bits may come as (rng_bit_generator_expander.cc)."""
+"""Types of random bits (rng_bit_generator_expander.cc)."""
 
 
 def _bits_shape(instruction: Instruction) -> Shape:
-    """The shape of the random bits: the second element of a pair, or all of the result in the form that drops the new state."""
+    """The shape of the random bits: the second element of a pair, or the whole result in the form without new state."""
     shape = instruction.shape
     return shape if shape.elements is None else shape.elements[-1]
 
@@ -179,13 +182,15 @@ def _infer_bit_generator(instruction: Instruction) -> Shape:
     state, shape = instruction.operands[0].shape, instruction.shape
     algorithm = instruction.word("algorithm")
     if algorithm not in ALGORITHMS:
-        raise ShapeError(f"rng-bit-generator knows no algorithm {algorithm!r}; there are {', '.join(ALGORITHMS)}")
+        raise ShapeError(f"rng-bit-generator has no algorithm {algorithm!r}; there are {', '.join(ALGORITHMS)}")
     if not state.is_array:
         raise ShapeError(f"the state of rng-bit-generator must be an array, not {state}")
     if shape.elements is not None and (len(shape.elements) != 2 or not shape.elements[0].same_values(state)):
-        raise ShapeError(f"rng-bit-generator gives its new state, {state.without_layout()}, and the bits, not {shape}")
+        raise ShapeError(
+            f"rng-bit-generator returns its new state, {state.without_layout()}, and the bits, not {shape}"
+        )
     if not _bits_shape(instruction).is_array:
-        raise ShapeError(f"rng-bit-generator gives an array of bits, not {_bits_shape(instruction)}")
+        raise ShapeError(f"rng-bit-generator returns an array of bits, not {_bits_shape(instruction)}")
     return shape.without_layout()
 
 
@@ -212,9 +217,9 @@ _known_bit_generator = functools.lru_cache(maxsize=256)(_bit_generator)
 
 
 def expand_bit_generator(module: Module | None, instruction: Instruction) -> Computation:
-    """The generator as elementwise operations: one parameter, the state; root (new state, bits). It is in no module.
+    """The generator as elementwise operations, outside any module: parameter state, root (new state, bits).
 
-    Raises ValueError for a state or a type that XLA's expander refuses.
+    Raises ValueError for a state or type that XLA's expander refuses.
     """
     return _checked(_bit_generator, instruction)
 
@@ -229,12 +234,12 @@ def _checked(build: Callable[[str, Shape, Shape], Computation], instruction: Ins
 
 
 def _evaluate_bit_generator(evaluator: Evaluator, instruction: Instruction, values: list[Any]) -> Any:
-    # one computation per shape, so that an interpreter keeps what it knows about it from one loop iteration to the next
+    # cached per shape, so that the interpreter reuses the compiled form across loop iterations
     return evaluator.call(_checked(_known_bit_generator, instruction), values)
 
 
 def _element_flops(instruction: Instruction) -> float:
-    # twenty rounds of ThreeFry are about as many operations as ten of Philox
+    # twenty rounds of ThreeFry take about as many operations as ten of Philox
     return 100.0 * _bits_shape(instruction).element_count
 
 
@@ -259,7 +264,8 @@ declare(
 
 def _hidden_state(evaluator: Evaluator, instruction: Instruction, values: list[Any]) -> Any:
     raise EvaluationError(
-        f"{instruction.name}: {instruction.opcode} draws from a state that the module does not show, so it has no value to compare",
+        f"{instruction.name}: {instruction.opcode} draws from a state outside the module, so it has no value "
+        "to compare",
         code="HLO405",
         hint="use rng-bit-generator, or pass the random numbers as a parameter",
     )
@@ -268,10 +274,10 @@ def _hidden_state(evaluator: Evaluator, instruction: Instruction, values: list[A
 def _infer_rng(instruction: Instruction) -> Shape:
     if instruction.word("distribution") not in ("rng_uniform", "rng_normal"):
         raise ShapeError(
-            f"rng knows no distribution {instruction.word('distribution')!r}; there are rng_uniform, rng_normal"
+            f"rng has no distribution {instruction.word('distribution')!r}; there are rng_uniform, rng_normal"
         )
     if not instruction.shape.is_array:
-        raise ShapeError(f"rng gives an array, not {instruction.shape}")
+        raise ShapeError(f"rng returns an array, not {instruction.shape}")
     for number, operand in enumerate(instruction.operands):
         if not operand.shape.is_array or operand.shape.rank:
             raise ShapeError(f"operand {number} of rng must be a scalar, not {operand.shape}")
@@ -302,7 +308,7 @@ declare(
 def _infer_state(instruction: Instruction) -> Shape:
     shape = instruction.shape
     if shape.element_type != U64 or shape.rank != 1:
-        raise ShapeError(f"rng-get-and-update-state gives a vector of u64, not {shape}")
+        raise ShapeError(f"rng-get-and-update-state returns a vector of u64, not {shape}")
     return shape.without_layout()
 
 

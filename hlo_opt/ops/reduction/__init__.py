@@ -1,1 +1,1 @@
-"""Folds."""
+"""Reductions, windowed reductions and scans."""

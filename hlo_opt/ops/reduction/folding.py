@@ -1,4 +1,4 @@
-"""Folds over NumPy arrays, shared by reduce, reduce-window, scatter and select-and-scatter."""
+"""Reductions (folds) over NumPy arrays, shared by reduce, reduce-window, scatter and select-and-scatter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PREDICATES = {"add": np.logical_or, "multiply": np.logical_and, "maximum": np.l
 
 
 def combine(ufunc: np.ufunc, left: Array, right: Array) -> Array:
-    """The function applied, with 0 greater than -0."""
+    """Apply the function, with 0 greater than -0."""
     if ufunc is np.maximum:
         return maximum(left, right)
     return minimum(left, right) if ufunc is np.minimum else ufunc(left, right)
@@ -27,17 +27,17 @@ def combine(ufunc: np.ufunc, left: Array, right: Array) -> Array:
 
 def fold_axes(ufunc: np.ufunc, source: Array, axes: tuple[int, ...], dtype: DType) -> Array:
     """`ufunc.reduce`, with 0 greater than -0."""
-    made: Array = np.asarray(ufunc.reduce(source, axis=axes, dtype=dtype))
-    if ufunc not in (np.maximum, np.minimum) or made.dtype.kind != "f" or made.all():
-        return made
+    result: Array = np.asarray(ufunc.reduce(source, axis=axes, dtype=dtype))
+    if ufunc not in (np.maximum, np.minimum) or result.dtype.kind != "f" or result.all():
+        return result
     wanted = ufunc is np.minimum
     there = np.any((source == 0) & (np.signbit(source) == wanted), axis=axes)
     zero = np.where(there == wanted, dtype.type(-0.0), dtype.type(0.0))
-    return np.where(made == 0, zero, made)
+    return np.where(result == 0, zero, result)
 
 
 def identity_of(ufunc: np.ufunc, dtype: DType) -> Any:
-    """The value that the function, one of those of `ufunc_of`, leaves every other one with."""
+    """The identity of a function of `ufunc_of`."""
     if ufunc in (np.maximum, np.minimum):
         sign = -1 if ufunc is np.maximum else 1
         if dtype.kind == "f":
@@ -49,11 +49,11 @@ def identity_of(ufunc: np.ufunc, dtype: DType) -> Any:
 
 
 SEQUENTIAL = 32768
-"""Longer folds with a reducer of the module's own combine neighbours pairwise: XLA takes every reducer to be associative."""
+"""Longer folds with a user-defined reducer combine neighbours pairwise; XLA assumes that reducers are associative."""
 
 
 def ufunc_of(computation: Computation, element_type: ElementType) -> np.ufunc | None:
-    """The NumPy function of a reducer that is a plain operation on this type; None for any other reducer."""
+    """The NumPy function of a reducer that is a single operation on this type; None for other reducers."""
     name = monoid(computation)
     if name is None or (element_type.is_complex and name not in ("add", "multiply")):
         return None
@@ -62,8 +62,10 @@ def ufunc_of(computation: Computation, element_type: ElementType) -> np.ufunc | 
 
 
 def wide_dtype(element_type: ElementType, name: str | None) -> DType:
-    """The type to accumulate in: sums and products in f64, further than `hlo_opt.ops.reduction.reducers` asks; other folds of narrow floats in f32 (exact), narrow integers in 64 bits
-    (they wrap at the end)."""
+    """The NumPy accumulator type: f64 for sums and products, more than `hlo_opt.ops.reduction.reducers` requires.
+
+    Other folds of narrow floats use f32 (exact), narrow integers 64 bits (wrapped at the end).
+    """
     if element_type.is_float:
         return np.dtype(np.float64 if element_type.bits == 64 or name in ("add", "multiply") else np.float32)
     if element_type.is_complex and name in ("add", "multiply"):
@@ -76,7 +78,8 @@ def wide_dtype(element_type: ElementType, name: str | None) -> DType:
 def fold(
     evaluator: Evaluator, computation: Computation, accumulators: list[Array], values: list[Array], *, wide: bool
 ) -> list[Array]:
-    """Fold axis 0 of the values, in order, into accumulators of the remaining shape. `wide` as for `Evaluator.map_elements`."""
+    """Fold axis 0 of the values, in order, into accumulators of the remaining shape. `wide` as in
+    `Evaluator.map_elements`."""
 
     def combined(left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
         return evaluator.map_elements(computation, [*left, *right], wide=wide)
@@ -104,9 +107,9 @@ def combine_at(
     *,
     wide: bool,
 ) -> None:
-    """targets[k][p] = f(targets.., values..) for every position p in turn; the targets are flat arrays and change in place.
+    """targets[k][p] = f(targets.., values..) for every position p in turn, in place; targets are flat arrays.
 
-    Positions that repeat are taken one after another, in order; distinct ones all at once. `wide` as for `Evaluator.map_elements`.
+    Repeated positions are applied in order, distinct ones all at once. `wide` as in `Evaluator.map_elements`.
     """
     if not positions.size:
         return
@@ -116,14 +119,14 @@ def combine_at(
     for start, end in zip([0, *ends[:-1]], ends, strict=True):
         chosen = order[start:end]
         where = positions[chosen]
-        current, given = [t[where] for t in targets], [v[chosen] for v in values]
-        made = evaluator.map_elements(computation, [*current, *given], wide=wide)
-        for target, new in zip(targets, made, strict=True):
+        current, updates = [t[where] for t in targets], [v[chosen] for v in values]
+        results = evaluator.map_elements(computation, [*current, *updates], wide=wide)
+        for target, new in zip(targets, results, strict=True):
             target[where] = new
 
 
 def _occurrence(positions: Array) -> Array:
-    """How many equal positions come before each one."""
+    """For each position, how many equal ones precede it."""
     order = stable_order(positions)
     ranked = positions[order]
     fresh = np.concatenate([[True], ranked[1:] != ranked[:-1]])
@@ -134,7 +137,7 @@ def _occurrence(positions: Array) -> Array:
 
 
 def stable_order(values: Array) -> Array:
-    """`argsort(kind="stable")` of a vector of integers that are not negative, 16 bits at a time, which NumPy does by radix."""
+    """A stable argsort of non-negative integers, in passes of 16 bits, for which NumPy has a radix sort."""
     order = np.argsort(values.astype(np.uint16), kind="stable")
     most, shift = int(values.max(initial=0)), 16
     while most >> shift:
@@ -143,19 +146,20 @@ def stable_order(values: Array) -> Array:
     return order
 
 
-# ---- long windows, such as those of cumulative sums, without a step for every position of the window
+# ---- long windows, such as those of cumulative sums, without one step per window position
 #
-# The reducer is taken to be associative and commutative, as XLA takes every reducer (xla/service/reduce_window_rewriter.cc splits such windows too), so
-# dimensions are folded one after another, and a window of a length is put together from windows of powers of two.
+# The reducer is assumed associative and commutative, as in XLA (xla/service/reduce_window_rewriter.cc splits such
+# windows too), so dimensions are folded one after another, and a window is composed of windows whose sizes are powers
+# of two.
 
 Combine = Callable[[list[Array], list[Array]], list[Array]]
 
 LONG = 32
-"""Windows of more positions in one dimension are folded here."""
+"""Windows with more positions in some dimension are folded by `fold_long`."""
 
 
 def is_long(parts: Sequence[WindowDimension]) -> bool:
-    """Whether a window has a dimension of many positions."""
+    """Whether a window has a dimension with many positions."""
     return any(w.size > LONG for w in parts)
 
 
@@ -166,9 +170,9 @@ def fold_long(
     combine: Combine,
     ufunc: np.ufunc | None,
 ) -> list[Array]:
-    """The folds of all windows, without the init value; windows with nothing in them give the identities.
+    """The folds of all windows, without the init value; the identities for empty windows.
 
-    `combine` folds two lists of arrays, element by element; `ufunc` is the same where there is one input and NumPy has the function.
+    `combine` folds two lists of arrays elementwise; `ufunc` is the same for one input, where NumPy has the function.
     """
     for axis, w in enumerate(parts):
         if w != WindowDimension(1):
@@ -189,18 +193,18 @@ def _fold_last(
         return [i[..., :0] for i in inputs]
     starts = np.arange(count) * w.stride - w.pad_low
     if ufunc is not None and size and w.lhs_dilate == w.rhs_dilate == 1:
-        if starts[-1] <= 0:  # every window starts at the front
+        if starts[-1] <= 0:  # all windows are prefixes
             return [_prefixes(inputs[0], starts + w.size, identities[0], ufunc)]
-        if starts[0] + w.size >= size:  # every window reaches the end
+        if starts[0] + w.size >= size:  # all windows are suffixes
             return [_prefixes(inputs[0][..., ::-1], size - starts, identities[0], ufunc)]
     laid = [_padded(i, identity, w, spread, padded) for i, identity in zip(inputs, identities, strict=True)]
     length = padded - reach + 1
-    found: list[Array] | None = None
+    folded: list[Array] | None = None
     offset, have, rest = 0, 1, w.size
     while True:
         if rest & 1:
             part = [x[..., offset * w.rhs_dilate :][..., :length] for x in laid]
-            found = part if found is None else combine(found, part)
+            folded = part if folded is None else combine(folded, part)
             offset += have
         rest >>= 1
         if not rest:
@@ -208,22 +212,24 @@ def _fold_last(
         step = have * w.rhs_dilate
         laid = combine([x[..., :-step] for x in laid], [x[..., step:] for x in laid])
         have *= 2
-    assert found is not None
-    return [x[..., :: w.stride] for x in found]
+    assert folded is not None
+    return [x[..., :: w.stride] for x in folded]
 
 
 def _prefixes(value: Array, lengths: Array, identity: Any, ufunc: np.ufunc) -> Array:
-    """The folds of so many elements from the front."""
+    """The folds of prefixes of these lengths."""
     total = ufunc.accumulate(value, axis=-1, dtype=value.dtype)
-    made = np.take(total, np.clip(lengths, 1, value.shape[-1]) - 1, axis=-1)
-    made[..., lengths <= 0] = identity
-    return made
+    folds = np.take(total, np.clip(lengths, 1, value.shape[-1]) - 1, axis=-1)
+    folds[..., lengths <= 0] = identity
+    return folds
 
 
 def _padded(value: Array, identity: Any, w: WindowDimension, spread: int, padded: int) -> Array:
-    """The elements with identities between and around them; negative padding cuts some off."""
-    made = np.full((*value.shape[:-1], max(spread + max(w.pad_low, 0) + max(w.pad_high, 0), 0)), identity, value.dtype)
+    """The elements with identities between and around them; negative padding crops."""
+    padded_value = np.full(
+        (*value.shape[:-1], max(spread + max(w.pad_low, 0) + max(w.pad_high, 0), 0)), identity, value.dtype
+    )
     start = max(w.pad_low, 0)
-    made[..., start : start + spread : w.lhs_dilate] = value
+    padded_value[..., start : start + spread : w.lhs_dilate] = value
     first = max(-w.pad_low, 0)
-    return made[..., first : first + padded]
+    return padded_value[..., first : first + padded]

@@ -1,4 +1,4 @@
-"""The NumPy meaning of reduce, reduce-window and scan."""
+"""The NumPy evaluators of reduce, reduce-window and scan."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ def _narrowed(value: Array, element_type: ElementType) -> Array:
 
 
 def _widened(instruction: Instruction, inputs: Sequence[Array]) -> list[Array]:
-    """What a wide fold takes, as its reducer takes it."""
+    """The inputs in the accumulator types of a wide fold."""
     types = [running_type(o.shape.type) for o in instruction.operands[: len(inputs)]]
     return [i.astype(t.dtype, copy=False) for i, t in zip(inputs, types, strict=True)]
 
 
 def reduce(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """Plain reducers by NumPy; others one reduced element after another, all results at once.
+    """A single-operation reducer runs as a NumPy function; others fold one reduced element at a time, for all results
+    at once.
 
-    HLO leaves open how often the init value goes in, as it takes it to be an identity of the reducer; here it goes in once per result.
+    HLO leaves open how often the init value is combined, since it must be an identity; here it is once per result.
     """
     half = len(values) // 2
     inputs, inits = [np.asarray(v) for v in values[:half]], values[half:]
@@ -67,12 +68,12 @@ def reduce(evaluator: Evaluator, instruction: Instruction, values: list[Array]) 
         np.broadcast_to(np.asarray(init).astype(t.dtype), moved[0].shape[1:])
         for init, t in zip(inits, running_types(instruction), strict=True)
     ]
-    made = fold(evaluator, reducer, starts, moved, wide=wide)
-    return packed(instruction, [_narrowed(m, o.type) for m, o in zip(made, instruction.shape.leaves(), strict=True)])
+    totals = fold(evaluator, reducer, starts, moved, wide=wide)
+    return packed(instruction, [_narrowed(m, o.type) for m, o in zip(totals, instruction.shape.leaves(), strict=True)])
 
 
 def _reach(w: WindowDimension, at: int, size: int, out: int) -> tuple[Array, Array]:
-    """Which results read the operand at this window position, and where: (result indices, operand indices)."""
+    """(result indices, operand indices) of the results that read the operand at window position `at`."""
     results = np.arange(out)
     dilated = results * w.stride + at * w.rhs_dilate - w.pad_low
     valid = (dilated >= 0) & (dilated <= (size - 1) * w.lhs_dilate) & (dilated % w.lhs_dilate == 0)
@@ -80,7 +81,7 @@ def _reach(w: WindowDimension, at: int, size: int, out: int) -> tuple[Array, Arr
 
 
 def reduce_window(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """Folds window positions in row-major order; each position is one operation on all results that it reaches. Long windows: `fold_long`."""
+    """Fold window positions in row-major order, each for all results that reach it. Long windows: `fold_long`."""
     half = len(values) // 2
     inputs, inits = [np.asarray(v) for v in values[:half]], values[half:]
     reducer = instruction.called_by("to_apply")
@@ -98,7 +99,7 @@ def reduce_window(evaluator: Evaluator, instruction: Instruction, values: list[A
     ]
     parts = window(instruction, inputs[0].ndim)
     if is_long(parts):
-        if ufunc is None:  # an init value is an identity of its reducer
+        if ufunc is None:  # the init value is assumed to be an identity
             identities = [np.asarray(init).astype(t) for init, t in zip(inits, types, strict=True)]
         else:
             identities = [identity_of(ufunc, types[0])]
@@ -125,17 +126,17 @@ def _fold_windows(
     ufunc: np.ufunc | None,
     wide: bool,
 ) -> list[Array]:
-    """The accumulators, which change in place, after all positions of the windows."""
+    """The accumulators after all window positions; they change in place."""
     reach = [
         [_reach(w, at, size, out) for at in range(w.size)]
         for w, size, out in zip(parts, inputs[0].shape, made[0].shape, strict=True)
     ]
     for position in itertools.product(*(range(w.size) for w in parts)):
-        found = [reach[k][at] for k, at in enumerate(position)]
-        if any(not len(to) for to, _ in found):
+        spans = [reach[k][at] for k, at in enumerate(position)]
+        if any(not len(to) for to, _ in spans):
             continue
-        to = tuple(_as_slice(r) for r, _ in found)
-        source = tuple(_as_slice(s) for _, s in found)
+        to = tuple(_as_slice(r) for r, _ in spans)
+        source = tuple(_as_slice(s) for _, s in spans)
         if ufunc is not None:
             made[0][to] = combine(ufunc, made[0][to], inputs[0][source])
             continue
@@ -146,13 +147,13 @@ def _fold_windows(
 
 
 def _as_slice(indices: Array) -> slice:
-    """Evenly spaced indices as a slice; a window position always gives such."""
+    """Evenly spaced indices as a slice; those of a window position are evenly spaced."""
     step = int(indices[1] - indices[0]) if len(indices) > 1 else 1
     return slice(int(indices[0]), int(indices[-1]) + 1, step)
 
 
 def scan(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """Runs the body along one dimension: (slices of the inputs.., carries..) -> (slices of the outputs.., carries..)."""
+    """Run the body along one dimension: (slices of the inputs.., carries..) -> (slices of the outputs.., carries..)."""
     carries = integer(instruction, "num_carries")
     inputs, state = values[: len(values) - carries], list(values[len(values) - carries :])
     body = instruction.called_by("to_apply")
@@ -162,9 +163,9 @@ def scan(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
     length = (inputs[0].shape if inputs else outputs[0].shape)[axis]
     for step in range(length):
         at = length - 1 - step if is_reversed(instruction) else step
-        given = evaluator.call(body, [*(np.take(i, at, axis=axis) for i in inputs), *state])
-        made = [np.asarray(value) for value in (given if isinstance(given, tuple) else (given,))]
-        for output, value in zip(outputs, made, strict=False):
+        returned = evaluator.call(body, [*(np.take(i, at, axis=axis) for i in inputs), *state])
+        results = [np.asarray(value) for value in (returned if isinstance(returned, tuple) else (returned,))]
+        for output, value in zip(outputs, results, strict=False):
             output[(slice(None),) * axis + (at,)] = value
-        state = made[len(outputs) :]
+        state = results[len(outputs) :]
     return packed(instruction, [*outputs, *state])

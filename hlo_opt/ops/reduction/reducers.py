@@ -1,22 +1,23 @@
-"""What a reducer computes, where it is one of the few that everybody writes, and in which type its fold keeps what it has so far: the one rule for the interpreter, kernels,
-library calls and drivers.
+"""What a reducer computes, where it is a common one, and the accumulator type of its fold: one rule for all backends.
 
-A fold of f16, bf16, f8 or narrower keeps its running values in f32, computes its whole reducer there, and rounds once, when it is done. In its own type it would
-stand still: 16,384 ones in bf16 would give 256. Wide are
+A fold of f16, bf16, f8 or narrower accumulates in f32, computes its whole reducer there, and rounds once at the end. In
+its own type it would stagnate: 16,384 ones in bf16 would sum to 256. Wide folds are
+- `reduce`, `reduce-window` (with cumulative sums) and `select-and-scatter`, with one result or several, for any reducer
+- `all-reduce` and `reduce-scatter`, across devices
+- products: `dot`, `convolution`, `ragged-dot`, `scaled-dot`, and library calls made of them
 
-- `reduce`, `reduce-window` (cumulative sums among them), `select-and-scatter`, with one result or several, whatever the reducer is made of
-- `all-reduce` and `reduce-scatter`, from device to device
-- products: `dot`, `convolution`, `ragged-dot`, `scaled-dot`, and what libraries make of them
+Not wide is any accumulator that has a declared type or is visible on the way. `scatter` rounds after each update of the
+array; `scan`, `while` and `call` pass values of their declared types.
 
-Not wide is what a module gives a name to, or what others can see on the way: `scatter` adds to an array in memory, update by update, and rounds each time; `scan`, `while` and
-`call` hand on values of the types that they declare.
+XLA does the same. Float normalization turns a reduce of a type without arithmetic into one of f32, with its reducer
+(xla/service/float_normalization.cc), and `xla_allow_excess_precision`, on by default, drops the roundings in between
+(xla/hlo/transforms/simplifiers/simplify_fp_conversions.cc). On the CPU, all-reduces of bf16 are promoted to f32
+(xla/hlo/transforms/collectives/all_reduce_promotion.cc). Its scatter becomes a loop that updates the array
+(scatter_expander.cc), or atomics of the array's type. jaxlib 0.10.2 on the CPU returns 16,384 for the reduce above and
+256 for a scatter of as many ones.
 
-XLA does the same: float normalization turns a reduce of a type without arithmetic into one of f32, its reducer included (xla/service/float_normalization.cc), and
-`xla_allow_excess_precision`, on by default, drops the roundings between its operations (xla/hlo/transforms/simplifiers/simplify_fp_conversions.cc); on the CPU,
-all-reduces of bf16 are promoted to f32 (xla/hlo/transforms/collectives/all_reduce_promotion.cc). Its scatter becomes a loop that updates the array (scatter_expander.cc)
-or atomics of the array's type. jaxlib 0.10.2 on the CPU gives 16,384 for that reduce and 256 for a scatter of as many ones.
-
-A reducer that looks at the bits of a narrow float (`bitcast-convert`), or does with one what is not known here, is left in its own types, and its fold with it.
+A reducer that reads the bits of a narrow float (`bitcast-convert`), or that this file does not understand, keeps its
+own types, and so does its fold.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from hlo_opt.ir.element_type import F32
 from hlo_opt.ops.spec import OpKind, find
 
 MONOIDS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
-"""Operations on two scalars that are associative and commutative."""
+"""Associative and commutative operations on two scalars."""
 
 
 def monoid(computation: Computation) -> str | None:
-    """The opcode when the computation is `f(x, y) = x op y` on scalars of one type for an associative, commutative op; else None."""
+    """The opcode of a computation `f(x, y) = x op y` on scalars of one type, op in `MONOIDS`; None for others."""
     root = computation.root
     if root.opcode not in MONOIDS or len(root.operands) != 2 or not root.shape.is_array or root.shape.rank:
         return None
@@ -43,12 +44,13 @@ def monoid(computation: Computation) -> str | None:
 
 
 def adds(computation: Computation) -> bool:
-    """Whether the computation adds two numbers, or two truth values."""
+    """Whether the computation adds two numbers or predicates."""
     return monoid(computation) == "add"
 
 
 def picks(computation: Computation) -> int | None:
-    """The number of the parameter that the computation returns as it is (1 for a scatter that overwrites), or None."""
+    """The number of the parameter that the computation returns unchanged (1 for an overwriting scatter); None for
+    others."""
     return computation.root.parameter_number
 
 
@@ -56,7 +58,7 @@ FOLDS = {
     **dict.fromkeys(("all-reduce", "all-reduce-start", "reduce", "reduce-scatter", "reduce-window"), "to_apply"),
     "select-and-scatter": "scatter",
 }
-"""The opcodes that fold by a reducer in a wide type, and the attribute that names it."""
+"""Opcodes with wide folds, and the attribute that names their reducer."""
 
 _ANY_TYPE = frozenset(
     {"parameter", "constant", "tuple", "get-tuple-element", "copy", "broadcast", "reshape", "transpose"}
@@ -66,12 +68,12 @@ _OF_BITS = frozenset({"bitcast-convert", "stochastic-convert"})
 
 
 def running_type(element_type: ElementType) -> ElementType:
-    """The type in which a fold over this type keeps what it has so far."""
+    """The accumulator type of a fold over this type."""
     return F32 if element_type.is_narrow_float else element_type
 
 
 def is_wide(fold: Instruction) -> bool:
-    """Whether a fold, one of `FOLDS` or any other instruction, keeps its running values in another type than that of its result."""
+    """Whether an instruction is a fold (see `FOLDS`) whose accumulators have another type than its result."""
     if fold.opcode not in FOLDS:
         return False
     reducer = fold.called_by(FOLDS[fold.opcode])
@@ -79,23 +81,23 @@ def is_wide(fold: Instruction) -> bool:
 
 
 def running_types(fold: Instruction) -> tuple[ElementType, ...]:
-    """The types of a fold's running values, one for each array of its result."""
+    """The accumulator types of a fold, one per array of its result."""
     types = tuple(leaf.type for leaf in fold.shape.leaves() if leaf.is_array)
     return tuple(map(running_type, types)) if is_wide(fold) else types
 
 
 def widened(reducer: Computation) -> Computation:
-    """The reducer of a wide fold, with f32 for every narrower float: a copy that belongs to no module."""
-    made = Computation(reducer.name, offset=reducer.offset)
+    """The reducer of a wide fold: a copy outside any module, with f32 for narrower floats."""
+    wide = Computation(reducer.name, offset=reducer.offset)
     copies: dict[Instruction, Instruction] = {}
     for i in reducer.instructions:
         copy = edit.copied(
             i, i.name, [copies[o] for o in i.operands], {n: _attribute(v) for n, v in i.attributes.items()}
         )
         copy.shape, copy.literal = _wide(i.shape), None if i.literal is None else _literal(i.literal)
-        copies[i] = edit.append(made, copy)
-    edit.set_root(made, copies[reducer.root])
-    return made
+        copies[i] = edit.append(wide, copy)
+    edit.set_root(wide, copies[reducer.root])
+    return wide
 
 
 def _is_narrow(instruction: Instruction) -> bool:
@@ -144,7 +146,8 @@ def _literal(literal: Literal) -> Literal:
 
 
 def starts_with_identity(fold: Instruction) -> bool:
-    """Whether combining the init value of a reduce or reduce-window once more changes nothing: a constant 0 for add, 1 for multiply, the least value for maximum, ..."""
+    """Whether the init value of a reduce or reduce-window is the identity of its reducer: 0 for add, 1 for multiply,
+    ..."""
     if fold.shape.is_tuple:
         return False
     init, opcode = fold.operands[1], monoid(fold.called_by("to_apply"))

@@ -1,4 +1,4 @@
-"""Sums of exponentials below a maximum of the same rows: how a softmax is recognised."""
+"""Recognises a softmax by its sum of exponentials of values minus their maximum."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from hlo_opt.ops.reduction.reducers import monoid, starts_with_identity
 from hlo_opt.ops.sets import COPIES
 
 MOVES = COPIES | {"broadcast"}
-"""Operations that hand on the results of rows."""
+"""Operations that pass the results of rows on."""
 
 
 @dataclass(frozen=True)
 class Exponentials:
-    """sum(exp(x - moved(highest))), `highest` being the maximum of x; `powers` are what is summed, `moved` the maximum as it is subtracted."""
+    """sum(exp(x - moved(highest))): `highest` is the maximum of x, `moved` its broadcast, `powers` the summed
+    exponentials."""
 
     total: Instruction
     powers: Instruction
@@ -27,12 +28,12 @@ class Exponentials:
 
 
 def folds(reduce: Instruction, opcode: str) -> bool:
-    """Whether a reduce is of a reducer, and starts with its identity."""
+    """Whether a reduce has this reducer and starts with its identity."""
     return starts_with_identity(reduce) and monoid(reduce.called_by("to_apply")) == opcode
 
 
 def sums_of(instructions: Iterable[Instruction]) -> list[Exponentials]:
-    """All that instructions hold, in their order."""
+    """All such sums among the instructions, in order."""
     totals = (i for i in instructions if i.opcode == "reduce" and folds(i, "add"))
     return [found for total in totals if (found := _sum(total)) is not None]
 
@@ -51,7 +52,7 @@ def _sum(total: Instruction) -> Exponentials | None:
 
 
 def source(value: Instruction, is_end: Callable[[Instruction], bool]) -> Instruction | None:
-    """The end that a value is, moved, and at least the lowest number; None where there is none."""
+    """The first instruction that `is_end`, reached through moves and maxima with -inf; None where there is none."""
     while not is_end(value):
         if value.opcode == "maximum" and any(map(_is_lowest, value.operands)):
             value = next((o for o in value.operands if not _is_lowest(o)), value.operands[0])
@@ -66,11 +67,13 @@ def _is_lowest(value: Instruction) -> bool:
     """Whether all elements are -inf."""
     while value.opcode in MOVES:
         value = value.operands[0]
-    return value.literal is not None and not value.literal.is_elided and bool(np.all(np.asarray(value.literal.value) == -np.inf))  # fmt: skip
+    literal = value.literal
+    return literal is not None and not literal.is_elided and bool(np.all(np.asarray(literal.value) == -np.inf))
 
 
 def divided(weights: Instruction, held: Exponentials) -> Instruction | None:
-    """The sum by which exponentials are divided to give the weights, as it is handed on; None where these are something else. Rounded, and moved, they may be."""
+    """The divisor, where `weights` are the exponentials divided by their sum (perhaps rounded and moved); None
+    otherwise."""
     while weights.opcode in COPIES or weights.opcode in ("convert", "transpose"):
         weights = weights.operands[0]
     if weights.opcode != "divide" or weights.operands[0] is not held.powers:

@@ -1,7 +1,7 @@
-"""reduce, reduce-window and scan: folds over dimensions or windows.
+"""reduce, reduce-window and scan.
 
-Semantics: xla/hlo/evaluator/hlo_evaluator.cc (HandleReduce, HandleReduceWindow, HandleScan). The fold starts from the init value and visits reduced
-elements in row-major order; a window position outside of the operand is skipped.
+Semantics: xla/hlo/evaluator/hlo_evaluator.cc (HandleReduce, HandleReduceWindow, HandleScan). A fold starts from the
+init value and visits elements in row-major order; window positions outside the operand are skipped.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from hlo_opt.ops.spec import Arity, OpKind, attributes, declare
 
 
 def _pairs(instruction: Instruction) -> list[tuple[Shape, Shape]]:
-    """(operand, init value) of a variadic fold. Raises ShapeError when they do not pair up."""
+    """(operand, init value) pairs of a variadic fold. Raises ShapeError when they do not pair up."""
     count = len(instruction.operands)
-    need(count >= 2 and count % 2 == 0, f"{count} operands: as many init values as operands are needed")
+    need(count >= 2 and count % 2 == 0, f"{count} operands: there must be as many init values as operands")
     half = count // 2
     pairs = [(operand(instruction, k), operand(instruction, half + k)) for k in range(half)]
     first = pairs[0][0]
     for k, (value, init) in enumerate(pairs):
-        need(init.rank == 0, f"init value {k} is no scalar but {init}")
+        need(init.rank == 0, f"init value {k} is not a scalar but {init}")
         need(
             value.dimensions == first.dimensions,
             f"operand {k} is {value}, operand 0 {first}: the dimensions must be the same",
@@ -50,20 +50,20 @@ def _pairs(instruction: Instruction) -> list[tuple[Shape, Shape]]:
 
 
 def _check_reducer(instruction: Instruction, pairs: list[tuple[Shape, Shape]]) -> Computation:
-    """The reducer takes accumulators, then values, and returns accumulators. Raises ShapeError."""
+    """Check that the reducer maps accumulators and values to accumulators. Raises ShapeError."""
     reducer = applied(instruction)
     scalars = [Shape(init.type) for _, init in pairs]
     check_parameters(reducer, [*scalars, *(Shape(value.type) for value, _ in pairs)], "reducer")
-    given = list(reducer.root.shape.leaves())
+    leaves = list(reducer.root.shape.leaves())
     need(
-        len(given) == len(scalars) and all(g.rank == 0 and g.is_array for g in given),
+        len(leaves) == len(scalars) and all(g.rank == 0 and g.is_array for g in leaves),
         f"reducer {reducer.name} returns {reducer.root.shape}, expected {len(scalars)} scalars",
     )
     return reducer
 
 
 def reduced(instruction: Instruction) -> tuple[int, ...]:
-    """The dimensions that a reduce folds, in rising order."""
+    """The dimensions that a reduce folds, ascending."""
     return tuple(sorted(instruction.ints("dimensions")))
 
 
@@ -97,27 +97,27 @@ def _start(builder: KernelBuilder, instruction: Instruction) -> list[Code]:
 
 def _fold(builder: KernelBuilder, instruction: Instruction, accumulators: list[Code], values: list[Code]) -> None:
     """One step: accumulators = reducer(accumulators, values)."""
-    made = builder.apply(instruction.called_by("to_apply"), [*accumulators, *values], wide=is_wide(instruction))
-    if len(made) > 1:  # all are computed before the first accumulator changes
-        made = [builder.bind(t, value) for t, value in zip(running_types(instruction), made, strict=True)]
-    for name, value in zip(accumulators, made, strict=True):
+    next_values = builder.apply(instruction.called_by("to_apply"), [*accumulators, *values], wide=is_wide(instruction))
+    if len(next_values) > 1:  # compute all before the first accumulator changes
+        next_values = [builder.bind(t, value) for t, value in zip(running_types(instruction), next_values, strict=True)]
+    for name, value in zip(accumulators, next_values, strict=True):
         builder.assign(name, value)
 
 
 def _finish(builder: KernelBuilder, instruction: Instruction, accumulators: list[Code]) -> Code | list[Code]:
-    made = accumulators
+    totals = accumulators
     if is_wide(instruction):
-        made = [builder.bind(leaf.type, name) for leaf, name in zip(instruction.shape.leaves(), made, strict=True)]
-    return made if instruction.shape.is_tuple else made[0]
+        totals = [builder.bind(leaf.type, name) for leaf, name in zip(instruction.shape.leaves(), totals, strict=True)]
+    return totals if instruction.shape.is_tuple else totals[0]
 
 
 def lower_reduce(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code | list[Code]:
     half = len(instruction.operands) // 2
-    found = index_reduce(instruction, 0)
+    index_map = index_reduce(instruction, 0)
     accumulators = _start(builder, instruction)
     with ExitStack() as loops:
-        position = [loops.enter_context(builder.loop(size)) for size in found.symbols]
-        at = found.apply(index, position)
+        position = [loops.enter_context(builder.loop(size)) for size in index_map.symbols]
+        at = index_map.apply(index, position)
         values = [builder.value(o, at) for o in instruction.operands[:half]]
         _fold(builder, instruction, accumulators, values)
     return _finish(builder, instruction, accumulators)
@@ -144,7 +144,7 @@ def index_reduce_window(instruction: Instruction, number: int) -> IndexMap:
     sizes = instruction.operands[0].shape.dimensions
     parts = window(instruction, len(sizes))
     out = dimensions(next(instruction.shape.leaves()).dimensions)
-    found: list[Expression] = []
+    coordinates: list[Expression] = []
     conditions = []
     for k, (d, size, w) in enumerate(zip(out, sizes, parts, strict=True)):
         loop = variable(f"s{k}", w.size)
@@ -152,38 +152,38 @@ def index_reduce_window(instruction: Instruction, number: int) -> IndexMap:
         conditions.append(Condition(dilated, 0, max((size - 1) * w.lhs_dilate, 0) if size else -1))
         if w.lhs_dilate > 1:
             conditions.append(Condition(modulo(dilated, w.lhs_dilate), 0, 0))
-        found.append(divide(dilated, w.lhs_dilate))
-    return IndexMap(tuple(found), tuple(w.size for w in parts), tuple(c for c in conditions if not c.always))
+        coordinates.append(divide(dilated, w.lhs_dilate))
+    return IndexMap(tuple(coordinates), tuple(w.size for w in parts), tuple(c for c in conditions if not c.always))
 
 
 MOST_UNROLLED = 16
-"""Elements of a window that a kernel takes one after another without a loop."""
+"""Windows with at most this many elements are unrolled in a kernel."""
 
 
 def lower_reduce_window(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code | list[Code]:
     half = len(instruction.operands) // 2
-    found = index_reduce_window(instruction, 0)
+    index_map = index_reduce_window(instruction, 0)
     accumulators = _start(builder, instruction)
-    if math.prod(found.symbols) <= MOST_UNROLLED:  # so that what neighbours read can be read together
-        for numbers in itertools.product(*map(range, found.symbols)):
+    if math.prod(index_map.symbols) <= MOST_UNROLLED:  # unrolled, so that neighbours' reads can be combined
+        for numbers in itertools.product(*map(range, index_map.symbols)):
             at_once = [constant(number) for number in numbers]
-            conditions = found.conditions_at(index, at_once)
+            conditions = index_map.conditions_at(index, at_once)
             if never(conditions):
                 continue
             with builder.likely(guard(builder, conditions)) as still:
-                at = found.apply(index, at_once)
+                at = index_map.apply(index, at_once)
                 values = [builder.value(o, at) for o in instruction.operands[:half]]
                 with builder.branch(still):
                     _fold(builder, instruction, accumulators, values)
         return _finish(builder, instruction, accumulators)
     with ExitStack() as scopes:
-        position = [scopes.enter_context(builder.loop(size)) for size in found.symbols]
-        conditions = found.conditions_at(index, position)
+        position = [scopes.enter_context(builder.loop(size)) for size in index_map.symbols]
+        conditions = index_map.conditions_at(index, position)
         inside = guard(builder, conditions)
         if inside:
             scopes.enter_context(builder.branch(inside))
         if not never(conditions):
-            at = found.apply(index, position)
+            at = index_map.apply(index, position)
             values = [builder.value(o, at) for o in instruction.operands[:half]]
             _fold(builder, instruction, accumulators, values)
     return _finish(builder, instruction, accumulators)
@@ -199,7 +199,7 @@ def flops_reduce_window(instruction: Instruction) -> float:
 def infer_scan(instruction: Instruction) -> Shape:
     carries = integer(instruction, "num_carries")
     count = len(instruction.operands) - carries
-    need(0 <= carries <= len(instruction.operands), "num_carries is more than there are operands")
+    need(0 <= carries <= len(instruction.operands), "num_carries exceeds the number of operands")
     scanned = distinct(instruction.ints("dimensions"), operand(instruction, 0).rank, "dimensions")
     need(len(scanned) == 1, "scan names one dimension")
     body = applied(instruction)
@@ -208,7 +208,7 @@ def infer_scan(instruction: Instruction) -> Shape:
     need(len(leaves) >= carries, f"{body.name} returns fewer values than there are carries")
     size = operand(instruction, 0).dimensions[scanned[0]] if count else None
     elements = list(instruction.shape.leaves())
-    need(len(elements) == len(leaves), f"scan gives {len(leaves)} values")
+    need(len(elements) == len(leaves), f"scan returns {len(leaves)} values")
     shapes = []
     for number, (leaf, element) in enumerate(zip(leaves, elements, strict=True)):
         if number >= len(leaves) - carries:
@@ -221,7 +221,7 @@ def infer_scan(instruction: Instruction) -> Shape:
 
 
 def is_reversed(instruction: Instruction) -> bool:
-    """Whether a scan starts at the end."""
+    """Whether a scan runs from the end to the start."""
     return flag(instruction, "is_reverse")
 
 

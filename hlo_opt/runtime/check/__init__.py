@@ -1,1 +1,1 @@
-"""Whether two modules compute the same, and what agreement says."""
+"""Whether two modules compute the same, and how much an agreement proves."""

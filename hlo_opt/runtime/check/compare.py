@@ -1,4 +1,5 @@
-"""Do two modules compute the same? `check` is what `--check` and `hlo-opt check` run; `hlo_opt.runtime.rounding` has the tolerance model."""
+"""Do two modules compute the same? `check` is what `--check` and `hlo-opt check` run; `hlo_opt.runtime.rounding` has
+the tolerance model."""
 
 from __future__ import annotations
 
@@ -39,15 +40,15 @@ class CheckReport:
     """Whether two modules agree, and how closely.
 
     backend, why  where the second module ran, and why there
-    inputs        what they were run on: `seed 0` or `given`
-    first         the first element beyond its bound, in the order of outputs; None when all is well
-    rewritten     whether the second module computes otherwise than the original, so that roundings at other places were allowed
+    inputs        what both ran on: `seed 0` or `given`
+    first         the first element beyond its bound, in the order of outputs; None when all agree
+    rewritten     whether the second module computes in another way, so that roundings at other places were allowed
     devices       replicas and partitions that both ran on
-    note          what else to know about the run
-    draws         how many sets of inputs they were run on
-    unreached     the ways that the original can go and went with none of the drawn inputs: which operand a select takes, which branch runs;
-                  and what could be wrong in it without a difference in these outputs
-    trials        how many mistakes were tried to find that out
+    note          any other remark about the run
+    draws         how many sets of inputs were used
+    unreached     what none of the inputs reached (a choice of a select, a branch of a conditional), and faults in the
+                  original that these outputs would not show
+    trials        how many faults were injected to find those
     """
 
     ok: bool
@@ -70,12 +71,12 @@ class CheckReport:
 
     @property
     def max_share(self) -> float:
-        """How much of its bound the element uses up that comes nearest to it, of all outputs."""
+        """The largest share of its bound that any output element uses up."""
         return max((o.share for o in self.outputs), default=0.0)
 
     @property
     def weak(self) -> tuple[OutputReport, ...]:
-        """The outputs whose agreement says little; `weak` of each says why."""
+        """The outputs whose agreement proves little; `weak` of each says why."""
         return tuple(o for o in self.outputs if o.weak is not None)
 
     def __str__(self) -> str:
@@ -89,7 +90,7 @@ class CheckReport:
         return f"{where}: {self.first}" if self.first is not None else where
 
     def _closeness(self) -> str:
-        """How close outputs that agree are."""
+        """How close agreeing outputs are, in words."""
         rounded = sum(o.rounded for o in self.outputs)
         if not rounded:
             return "equal"
@@ -97,13 +98,14 @@ class CheckReport:
         share = f"{far.share:.0%}" if far.share >= 0.01 else "less than 1%"
         error = max(self.outputs, key=lambda o: o.max_error)
         return (
-            f"differences are {share} of the allowed rounding error: at most {error.max_error:.3g} in out{error.output}, "
+            f"differences are {share} of the allowed rounding error: at most {error.max_error:.3g} in "
+            f"out{error.output}, "
             f"{rounded} element{'' if rounded == 1 else 's'} {how_they_differ(rounded, self.max_ulp)}"
         )
 
 
 def how_they_differ(number: int, ulp: float) -> str:
-    """What so many elements do that are at most so many ULP apart."""
+    """What `number` elements do that are at most `ulp` ULP apart, in words."""
     return "rounded the other way" if ulp <= 1 else f"differ{'s' if number == 1 else ''}"
 
 
@@ -118,21 +120,25 @@ def check(
     elided: Elided = None,
     precise: bool = False,
 ) -> CheckReport:
-    """Run the original in the NumPy interpreter and the other module on a backend, on the same inputs and on all devices that they are for, and compare the outputs.
+    """Run the original in the NumPy interpreter and the other module on a backend, on the same inputs, and compare.
 
-    inputs  one array per entry parameter, tuples flattened; for modules whose header asks for several devices such a list for each, or one for all; where none are given,
-            some sets are drawn with the seed, which reach what the original can do: see `reaching_inputs`
-    seed    of the drawn inputs and of the analysis's moved values
+    Both run on all devices that they are made for.
+
+    inputs  one array per entry parameter, tuples flattened. For modules with several devices, a list of these with an
+            entry per device or one for all. Without inputs, several sets are drawn: see `reaching_inputs`
+    seed    of the drawn inputs, and of the analysis of rounding
     sanitize, precise  as for `compile`
-    memory_limit  bytes that may be held at once, both modules' outputs included; None: any number. What the analysis of rounding takes more is looked at when it is needed
-    elided  as for `evaluate`: both modules take the same values for constants of the same name
+    memory_limit  bytes that may be held at once, including both modules' outputs; None: unlimited. The analysis of
+            rounding checks its own needs when it starts
+    elided  as for `evaluate`: constants of the same name get the same values in both modules
 
-    Raises what `compile` and `run_devices` raise, EvaluationError for inputs that do not fit or (HLO402) more memory, before anything is allocated, UsageError when they do not take the same
-    arrays or are not for the same devices, CheckError when they do not return as many arrays.
+    Raises what `compile` and `run_devices` raise; EvaluationError for inputs that do not fit, or (HLO402, before
+    anything is allocated) for want of memory; UsageError when the modules take different arrays or are for different
+    devices; CheckError when they return different numbers of arrays.
     """
     original, fused = all_with_values([original, fused], elided)
     _same_inputs(original, fused)
-    given = [inputs] if inputs is not None and counts(original) == (1, 1) else inputs
+    per_device = [inputs] if inputs is not None and counts(original) == (1, 1) else inputs
     both = on_named_devices(original, fused)
     how: dict[str, Any] = {
         "seed": seed,
@@ -142,16 +148,20 @@ def check(
         "precise": precise,
     }
     try:
-        return _checked(*both, given, **how)
-    except EvaluationError as error:  # only what the header says is sure
-        if both[0] is original or not (error.code == "HLO402" or _gets_stuck(both[0], given, seed)):
+        return _checked(*both, per_device, **how)
+    except EvaluationError as error:  # fall back on the devices of the header, which are certain
+        if both[0] is original or not (error.code == "HLO402" or _gets_stuck(both[0], per_device, seed)):
             raise
-        told = f"its collectives name {math.prod(counts(both[0]))} devices, which cannot be simulated together ({error.code})"
-        return replace(_checked(original, fused, given, **how), note=f"only on one device: {told}")
+        remark = (
+            f"its collectives name {math.prod(counts(both[0]))} devices, which cannot be simulated "
+            "together "
+            f"({error.code})"
+        )
+        return replace(_checked(original, fused, per_device, **how), note=f"only on one device: {remark}")
 
 
 def _gets_stuck(module: Module, given: Sequence[Sequence[Any]] | None, seed: int) -> bool:
-    """Whether devices of a module wait for each other for ever."""
+    """Whether the devices of a module deadlock."""
     try:
         evaluate_devices(module, device_inputs(module, seed) if given is None else given)
     except EvaluationError as error:
@@ -174,10 +184,10 @@ def _checked(
     beside = 2 * devices * sum(bytes_of(shape) for shape in original.entry.root.shape.leaves())
     check_memory(original, memory_limit, devices=devices, beside=beside, drawn=given is None)
     executable = compile(fused, backend, sanitize=sanitize, form="plain", memory_limit=memory_limit, precise=precise)
-    found = reached(original, seed, memory_limit) if given is None else _given(original, given, devices)
+    trials_made = reached(original, seed, memory_limit) if given is None else _given(original, given, devices)
     by_draw: list[list[OutputReport]] = []
     rewritten = False
-    for draw in found.draws:
+    for draw in trials_made.draws:
         actual = executable.run_devices(draw.inputs)
         expected = draw.outputs
         if len(expected[0]) != len(actual[0]):
@@ -192,7 +202,7 @@ def _checked(
         if not _all_ok(by_device):
             break
     reports = tuple(over_draws(own) for own in zip(*by_draw, strict=True))
-    if devices > 1 and all(_tells_nothing(original, draw.inputs) for draw in found.draws):
+    if devices > 1 and all(_tells_nothing(original, draw.inputs) for draw in trials_made.draws):
         reports = tuple(replace(r, weak=r.weak or "all devices have the same inputs") for r in reports)
     first = next((r.first for r in reports if not r.ok), None)
     return CheckReport(
@@ -206,13 +216,13 @@ def _checked(
         rewritten,
         counts(original),
         draws=len(by_draw),
-        unreached=found.unseen,
-        trials=found.trials,
+        unreached=trials_made.unseen,
+        trials=trials_made.trials,
     )
 
 
 def reached(original: Module, seed: int = 0, memory_limit: int | None = None) -> Tried:
-    """Inputs that go all ways and show all mistakes, as far as they are found; where that takes more memory than there is, one set of inputs."""
+    """Inputs that reach all branches and show all faults, as far as found; a single draw where memory is short."""
     devices = check_devices(original)
     sets = MOST_TRIED * (inputs_bytes(original) + bytes_of(original.entry.root.shape))
     try:
@@ -220,39 +230,42 @@ def reached(original: Module, seed: int = 0, memory_limit: int | None = None) ->
             original, memory_limit, devices=devices, beside=devices * sets + _analysis_bytes(original, devices)
         )
     except EvaluationError:
-        found = reaching_inputs(original, seed, most=1)
-        return Tried(found.draws, found.unreached)
-    found = reaching_inputs(original, seed, most=MOST_DRAWS)
-    made = tried(original, found, seed, MOST_DRAWS)
-    return replace(made, unseen=found.unreached + made.unseen)
+        reach = reaching_inputs(original, seed, most=1)
+        return Tried(reach.draws, reach.unreached)
+    reach = reaching_inputs(original, seed, most=MOST_DRAWS)
+    outcome = tried(original, reach, seed, MOST_DRAWS)
+    return replace(outcome, unseen=reach.unreached + outcome.unseen)
 
 
 def _analysis_bytes(module: Module, devices: int) -> int:
-    """What the analysis of rounding holds."""
+    """Bytes that the analysis of rounding holds."""
     return (ROWS + 2) * devices * peak_of(module.entry, compile_computation).bytes
 
 
 def _given(original: Module, given: Sequence[Sequence[Any]], devices: int) -> Tried:
-    """The inputs of the caller, with what the original makes of them."""
+    """The caller's inputs, with the original's outputs for them."""
     arrays = [entry_inputs(original, own) for own in spread(original, given)]
     outputs = evaluate_devices(original, arrays) if devices > 1 else [Reference(original).run(arrays[0])]
     return Tried((Draw(arrays, outputs),))
 
 
 def on_named_devices(original: Module, fused: Module) -> tuple[Module, Module]:
-    """Both modules for the devices that they are checked on: those in their headers or, where these say one, those that their collectives name; copies, where that is
-    another number. Raises UsageError (HLO702) for headers that differ."""
+    """Both modules, copied for the devices that they are checked on if necessary.
+
+    These are the devices of the headers, or where the headers say one, those that the collectives name. Raises
+    UsageError (HLO702) for headers that differ.
+    """
     wanted, other = counts(original), counts(fused)
     if wanted != other:
         sizes = [f"{r} x {p} devices" for r, p in (wanted, other)]
         raise UsageError(f"{original.name} is for {sizes[0]}, {fused.name} for {sizes[1]}", code="HLO702")
-    found = [named(module) for module in (original, fused)]
-    devices = max(r for r, _ in found), max(p for _, p in found)
+    named_devices = [named(module) for module in (original, fused)]
+    devices = max(r for r, _ in named_devices), max(p for _, p in named_devices)
     return for_devices(original, devices), for_devices(fused, devices)
 
 
 def _tells_nothing(module: Module, inputs: Sequence[Sequence[Array]]) -> bool:
-    """Whether nothing tells the devices of a module with collectives apart, so that no output shows who sent what."""
+    """Whether a module has collectives but nothing tells its devices apart, so that no output shows who sent what."""
     if any(not same_bits(a, b) for own in inputs[1:] for a, b in zip(inputs[0], own, strict=True)):
         return False
     return depends_on_devices(module) is not None and not tells_devices_apart(module)
@@ -286,14 +299,15 @@ def compare_outputs(
     *,
     precise: bool = True,
 ) -> tuple[list[list[OutputReport]], bool]:
-    """For each device one report per output; and whether roundings at other places were allowed.
+    """The reports of all outputs, per device, and whether roundings at other places were allowed.
 
-    inputs, expected, actual  per device; of one device alone, that of a list
-    precise  whether what ran the other module divides as the host does (`Executable.precise`)
+    inputs, expected, actual  a list per device
+    precise  whether the other module's backend divides as the host does (`Executable.precise`)
 
-    The original is analysed only where outputs are not equal to the last bit. Where they differ by more than its own operations explain, and the other module is not the
-    same graph, it may compute otherwise: in another order, or with roundings to narrow types left out, as XLA does where it may keep excess precision
-    (`xla_allow_excess_precision`, on by default). Then each rounding may be made elsewhere.
+    The original is analysed only if some output differs in its bits. If differences exceed the rounding of its own
+    operations, and the other module is not the same graph, that module may compute in another order, or without some
+    roundings to narrow types, as XLA does with excess precision (`xla_allow_excess_precision`, on by default). Then
+    each rounding is allowed at other places.
     """
     pairs = list(zip(expected, actual, strict=True))
     reports = [compared(original, e, a, None) for e, a in pairs]
@@ -303,7 +317,7 @@ def compare_outputs(
     check_memory(original, memory_limit, devices=devices, beside=_analysis_bytes(original, devices))
     for rewritten in (False, True):
         analyses = analyse_devices(original, inputs, seed, rewritten=rewritten, precise=precise)
-        reports = [compared(original, e, a, found) for (e, a), found in zip(pairs, analyses, strict=True)]
+        reports = [compared(original, e, a, analysis) for (e, a), analysis in zip(pairs, analyses, strict=True)]
         if rewritten or _all_ok(reports) or _is_same_graph(original, other):
             break
     return reports, rewritten

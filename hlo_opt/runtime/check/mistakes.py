@@ -1,7 +1,8 @@
-"""What inputs would show: small mistakes are tried in the original, one at a time, and those that make no difference are found.
+"""Which faults the inputs of a check would show: small faults are injected into the original, one at a time.
 
-A mistake is another value of one instruction, each time that it is computed: a term left out, a constant one hundredth larger, a choice that always goes one way. It is
-seen where some output leaves the bounds that `check` grants a module which computes otherwise. What no set of inputs shows is a place where agreement says nothing.
+A fault changes the value of one instruction wherever it is computed: a term left out, a constant one hundredth
+larger, a choice that always goes one way. It is seen if some output leaves the bounds that `check` grants to a
+rewritten module. Where no set of inputs shows a fault, agreement proves nothing.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ from hlo_opt.runtime.rounding.analysis import analyse_devices
 from hlo_opt.runtime.rounding.verdict import enclosures
 
 WORK = 1_500_000_000
-"""How much all trials together may have to do, counted in elements; where there are more, a part of them is made: see `_affordable`."""
+"""Elements that all trials together may compute; if they need more, only some are made: see `_affordable`."""
 EVENT = 3000
-"""What an instruction costs that does next to nothing, in elements."""
+"""The cost of an instruction with almost no work, in elements."""
 PRECISE = 5_000_000
-"""Elements of a run above which bounds take too long to find."""
+"""Elements of a run above which the exact bounds take too long to compute."""
 ROUGHLY = 1e-3
-"""Of the largest element of an output, what is taken for a visible difference where there are no bounds."""
+"""Without bounds, a difference is visible if it exceeds this part of the largest element of its output."""
 LARGER, OFF = 0.01, 0.05
-"""By how much of itself a constant is made larger, and another value is moved."""
+"""Relative changes: of a constant that is enlarged, and of other values."""
 
 UNSEEN = "would not be noticed if it"
-"""How the words of a mistake begin that nothing shows."""
+"""How the text of an unseen fault begins."""
 
 ON_NAN, ON_TIES, BY_LITTLE = "were wrong on NaN", "were wrong on equal values", f"were {LARGER:.0%} larger"
 
@@ -49,7 +50,8 @@ Substitute = Callable[[Sequence[Array], Array], Array]
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A mistake: what becomes of an instruction's value, given its operands' values and its own. `words` finish the sentence that begins with the instruction's name."""
+    """A fault: `substitute` maps an instruction's operands and value to the wrong value. `words` follow the
+    instruction's name in reports."""
 
     instruction: Instruction
     words: str
@@ -57,13 +59,13 @@ class Trial:
 
     @property
     def is_subtle(self) -> bool:
-        """Whether few inputs show it."""
+        """Whether few inputs show the fault."""
         return self.words.removeprefix(f"{UNSEEN} ") in (ON_NAN, ON_TIES, BY_LITTLE)
 
 
 @dataclass(frozen=True)
 class Tried:
-    """The draws that a check should use, what trials no draw of these shows, and how many were made."""
+    """The draws that a check should use, the faults that none of them shows, and how many were tried."""
 
     draws: tuple[Draw, ...]
     unseen: tuple[Way, ...] = ()
@@ -72,10 +74,10 @@ class Tried:
 
 @bounded_libraries(1)
 def tried(module: Module, reached: Reached, seed: int = 0, most: int = 8) -> Tried:
-    """Try mistakes on the draws of a check; where none of them shows one that another draw does, that one is used as well.
+    """Inject faults on the draws of a check; add another draw if it shows a fault that none of these shows.
 
     seed  of the analysis of rounding
-    most  draws that are used
+    most  the most draws to use
     """
     draws = list(reached.draws)
     runs = [_Run(module, draw, seed) for draw in draws]
@@ -92,19 +94,19 @@ def tried(module: Module, reached: Reached, seed: int = 0, most: int = 8) -> Tri
         work += run.work
         if not left or len(draws) >= most or vain >= VAIN or work * len(left) > WORK:
             break
-        still = [t for t in left if not run.shows(t)]
-        vain = vain + 1 if len(still) == len(left) else 0
+        remaining = [t for t in left if not run.shows(t)]
+        vain = vain + 1 if len(remaining) == len(left) else 0
         if not vain:
             draws.append(draw)
             runs.append(run)
-            left = still
+            left = remaining
     folds = _folds(module)
     unseen = [t for t in left if t.instruction.parent in folds or any(run.changed(t) for run in runs)]
     return Tried(tuple(draws), tuple(Way(t.instruction, t.words) for t in unseen), len(found))
 
 
 def _affordable(found: list[Trial], most: int) -> list[Trial]:
-    """About so many of the trials, in their order: subtle ones first, and of each sort every k-th."""
+    """About `most` of the trials, in order: subtle ones first, and every k-th of each sort."""
     if len(found) <= most:
         return found
     kept: set[Trial] = set()
@@ -117,7 +119,8 @@ def _affordable(found: list[Trial], most: int) -> list[Trial]:
 
 
 def _folds(module: Module) -> set[Computation]:
-    """Computations whose ways nobody watches, as they run on parts of arrays: reducers, comparators. What they never do is unseen, too."""
+    """Computations applied to parts of arrays (reducers, comparators), whose branches are not watched: faults that
+    change nothing in them count as unseen, too."""
     instructions = itertools.chain.from_iterable(c.instructions for c in module.computations)
     return {c for i in instructions if i.opcode in _FOLDING for c in i.called()}
 
@@ -129,7 +132,8 @@ def _order(module: Module) -> Callable[[Instruction], int]:
 
 @dataclass(eq=False)
 class _Run:
-    """Runs of a module on one draw. `executed` are its instructions that a run evaluates, `work` is what one has to do, in elements."""
+    """Runs of a module on one draw: `executed` are the instructions that a run evaluates, `work` is its cost in
+    elements."""
 
     module: Module
     draw: Draw
@@ -154,21 +158,21 @@ class _Run:
         self.steps = 0 if self._interpreter is None else self._interpreter.steps
 
     def changed(self, trial: Trial) -> bool:
-        """Whether a run with the mistake had another value there."""
+        """Whether a run with the fault had another value there."""
         return trial in self.local
 
     def shows(self, trial: Trial) -> bool:
-        """Whether a run with the mistake is seen to be wrong."""
+        """Whether an output shows the fault."""
         if trial.instruction not in self.executed:
             return False
 
         def change(instruction: Instruction, operands: Sequence[Array], value: Array) -> Array:
             if instruction is not trial.instruction:
                 return value
-            made = trial.substitute(operands, value)
-            if trial not in self.local and not _same(made, value):
+            wrong = trial.substitute(operands, value)
+            if trial not in self.local and not _same(wrong, value):
                 self.local.add(trial)
-            return made
+            return wrong
 
         try:
             outputs = self._outputs(change, 2 * self.steps + 100)
@@ -191,7 +195,7 @@ class _Run:
         return [[np.asarray(a) for a in flatten(interpreter.call(entry, arguments))]]
 
     def _is_beyond(self, outputs: Sequence[Sequence[Array]]) -> bool:
-        """Whether some element is out of its bounds; of a long run, whether it is far from what those bounds mostly are."""
+        """Whether some element exceeds its bounds; for long runs, `_is_far` instead of exact bounds."""
         if self.work > PRECISE:
             pairs = zip(itertools.chain(*self.draw.outputs), itertools.chain(*outputs), strict=True)
             return any(_is_far(w, g) for w, g in pairs)
@@ -203,7 +207,7 @@ class _Run:
 
 
 def _work(instruction: Instruction, operands: Sequence[Array], value: Array) -> int:
-    """About as many additions of f32 as take the time of an instruction."""
+    """The cost of an instruction, in f32 additions of the same duration."""
     size: int = getattr(value, "size", 1)
     if instruction.opcode in ("dot", "convolution"):
         return size + int(math.sqrt(float(operands[0].size) * operands[1].size * size) / 8)
@@ -214,7 +218,7 @@ def _work(instruction: Instruction, operands: Sequence[Array], value: Array) -> 
 
 
 def _is_far(want: Array, got: Array) -> bool:
-    """Whether some element is off by this part of the largest one."""
+    """Whether some element differs by more than `ROUGHLY` of the largest one."""
     if not is_floating(want.dtype):
         return not same_bits(want, got)
     with np.errstate(all="ignore"):
@@ -222,7 +226,7 @@ def _is_far(want: Array, got: Array) -> bool:
             x if x.dtype in (np.float32, np.float64) else x.astype(np.float64) for x in map(real_parts, (want, got))
         )
         off = np.abs(a - b)
-        farthest = float(np.max(off, initial=0.0))  # NaN where one of them is
+        farthest = float(np.max(off, initial=0.0))  # NaN where either is
         if not np.isfinite(farthest):
             farthest = float(np.max(off, initial=0.0, where=np.isfinite(off)))
         return farthest > ROUGHLY * float(np.max(np.abs(a), initial=0.0, where=np.isfinite(a)))
@@ -250,11 +254,11 @@ _FOLDING = frozenset(
 )
 
 _SKIPPED = COPIES | {"broadcast", "convert"}
-"""What hands on values besides control flow, whose computations are looked into."""
+"""Opcodes that only pass values on. (Control flow is skipped as well; its computations have trials of their own.)"""
 
 
 def trials(instruction: Instruction) -> Iterator[Trial]:
-    """The mistakes to try with an instruction."""
+    """The faults to try with an instruction."""
     for words, substitute in _changes(instruction):
         yield Trial(instruction, f"{UNSEEN} {words}", substitute)
 
@@ -321,7 +325,7 @@ def _where(value: Array, is_one: Callable[[Array], Array], other: int) -> Array:
 
 
 def _moved(value: Array) -> Array:
-    """Every other element somewhat larger, the others smaller; a truth is turned round in every other element, or alone."""
+    """Every other element larger by `OFF`, the rest smaller; booleans are inverted in every other element."""
     if isinstance(value, tuple):
         return tuple(_moved(v) for v in value)
     array = np.asarray(value)
@@ -332,12 +336,12 @@ def _moved(value: Array) -> Array:
         if array.dtype.kind in "iu" or not is_floating(array.dtype):
             return array + signs.astype(array.dtype)
         wide = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
-        made = signs * 1.0 if not np.any(wide) else wide * (1 + OFF * signs)
-        return made.astype(array.dtype)
+        moved = signs * 1.0 if not np.any(wide) else wide * (1 + OFF * signs)
+        return moved.astype(array.dtype)
 
 
 def _signs(sizes: tuple[int, ...]) -> Array:
-    """1 and -1, in no order that a shape has; of a single element 1."""
+    """A fixed irregular pattern of 1 and -1; 1 for a single element."""
     count = math.prod(sizes)
     numbers = np.arange(count, dtype=np.uint32) * np.uint32(2654435761)
     return np.where((numbers >> np.uint32(13)) & 1, -1, 1).reshape(sizes)

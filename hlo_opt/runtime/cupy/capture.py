@@ -1,10 +1,12 @@
-"""Launches as one CUDA graph, those that need not wait for each other on several streams.
+"""Launches as one CUDA graph, with independent launches on several streams.
 
-A launch waits for the last one that wrote what it reads, and for all that read or wrote what it overwrites: memory that is used again orders launches as much as a
-value does. XLA:GPU orders the commands of a command buffer by the same conflicts (xla/backends/gpu/runtime/command_executor.cc).
+A launch waits for the last writer of what it reads, and for all readers and writers of what it overwrites: reused
+memory orders launches just as values do. XLA:GPU orders the commands of a command buffer by the same conflicts
+(xla/backends/gpu/runtime/command_executor.cc).
 
-The streams fork from the one that is captured and join it again by events, so the graph has an edge only where one launch must wait for another, and the graph as a whole
-is a piece of work of the stream on which it is launched. Nothing is allocated while a graph is captured, and the memory of what it launches must live as long as it does.
+The other streams fork from the captured one and join it by events, so the graph has an edge only where one launch
+must wait for another, and the whole graph is a unit of work on the stream that launches it. Nothing is allocated
+during capture. The memory of the launches must live as long as the graph.
 """
 
 from __future__ import annotations
@@ -21,12 +23,12 @@ from hlo_opt.runtime.schedule.ops import Op
 from hlo_opt.runtime.schedule.stretch import NOTHING, BoundLaunch, PlacingDevice, Stretch, span_of
 
 Span = tuple[int, int]
-"""An address and the one behind the last byte."""
+"""The addresses of the first byte and behind the last byte."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """What a launch reads and writes."""
+    """The memory that a launch reads and writes."""
 
     reads: tuple[Span, ...]
     writes: tuple[Span, ...]
@@ -34,7 +36,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Start:
-    """The stream of a launch, and launches of other streams that it waits for."""
+    """The stream of a launch, and the launches on other streams that it waits for."""
 
     stream: int
     waits: tuple[int, ...]
@@ -42,7 +44,7 @@ class Start:
 
 @dataclass
 class _Region:
-    """Who used some memory last: the launch that wrote it (-1: none of these) and those that have read it since."""
+    """The last writer of some memory (a launch, or -1 for none of these), and its readers since."""
 
     span: Span
     writer: int
@@ -50,7 +52,7 @@ class _Region:
 
 
 def dependencies(accesses: Sequence[Access]) -> list[Set[int]]:
-    """For each launch, earlier ones that must be done before it starts."""
+    """For each launch, the earlier ones that must finish before it starts."""
     regions: list[_Region] = []
     found: list[Set[int]] = []
     for number, access in enumerate(accesses):
@@ -79,11 +81,14 @@ def _meet(one: Span, other: Span) -> bool:
 
 
 def starts(after: Sequence[Set[int]], streams: int) -> list[Start]:
-    """A stream for each launch: where what it waits for ran last, else one whose work it waits for in any case, else a new one, else the one that was used least recently.
-    Waits that follow from others are left out."""
+    """A stream for each launch, and what it must wait for; waits implied by others are left out.
+
+    Preferred is the stream where its dependencies ran last, then one that it waits for anyway, then a new one, then the
+    least recently used.
+    """
     found: list[Start] = []
-    last: list[int] = []  # the launch that each stream ends with
-    known: list[list[int]] = []  # for each launch, up to where it is ordered behind each stream
+    last: list[int] = []  # the last launch of each stream
+    known: list[list[int]] = []  # for each launch, the last launch of each stream that is known to precede it
     for number, before in enumerate(after):
         seen = [-1] * streams
         for n in before:
@@ -116,13 +121,14 @@ def _stream(before: Set[int], last: Sequence[int], seen: Sequence[int], streams:
 
 
 STREAMS = 4
-"""Streams on which launches of a graph run side by side, unless `$HLO_OPT_STREAMS` says otherwise."""
+"""Streams of a graph, unless `$HLO_OPT_STREAMS` sets another number."""
 MOST_STREAMS = 32
 
 
 @dataclass
 class Graph:
-    """A captured graph: how many kernels it launches, and on how many streams; and the memory in which blocks of its launches meet, which nothing else may use."""
+    """A captured graph, its numbers of kernel launches and streams, and the kept memory of its launches, which nothing
+    else may use."""
 
     graph: Any
     launches: int
@@ -132,11 +138,11 @@ class Graph:
 
 @dataclass
 class Capturer:
-    """Captures launches on a device, and starts what it captured.
+    """Captures launches on a device as graphs, and starts graphs.
 
-    most_streams  how many streams it uses at most
-    replayed      launches of the run under way that graphs made
-    refused       why a loop or a stretch has no graph; it runs kernel by kernel from then on
+    most_streams  the most streams of a graph
+    replayed      launches made by graphs in the current run
+    refused       why a loop or a stretch has no graph; it then runs kernel by kernel
     """
 
     cupy: Any
@@ -148,8 +154,11 @@ class Capturer:
     _events: list[Any] = field(default_factory=list)
 
     def capture(self, launches: Sequence[BoundLaunch], owner: Op | Stretch) -> Graph | None:
-        """A graph of launches of a loop or a stretch, all of which have been launched before: CUDA may load a kernel when it is first launched, which a capture forbids. None where CUDA
-        refuses."""
+        """A graph of the launches of a loop or a stretch; None where CUDA refuses.
+
+        All kernels must have been launched before, because CUDA may load a kernel at its first launch, which a capture
+        forbids.
+        """
         order = starts(dependencies([access_of(launch) for launch in launches]), self.most_streams)
         used = 1 + max((s.stream for s in order), default=0)
         while len(self._streams) < used:
@@ -168,7 +177,7 @@ class Capturer:
                     raise
                 graph = origin.end_capture()
         except (BackendError, error_type) as error:
-            self._streams.clear()  # a capture that broke off may have left them captured
+            self._streams.clear()  # a capture that failed may have left them in capture mode
             self.refused[owner] = str(error)
             return None
         finally:
@@ -176,7 +185,7 @@ class Capturer:
         return Graph(graph, sum(kernel is not None for kernel, _, _ in launches), used, kept)
 
     def start(self, graph: Graph | None, launches: Sequence[BoundLaunch]) -> None:
-        """Start a graph; where there is none, its launches one by one."""
+        """Start a graph; without one, start the launches one by one."""
         if graph is None:
             for launch in launches:
                 launch_one(self.device, launch)
@@ -221,17 +230,18 @@ def launch_one(device: PlacingDevice, launch: BoundLaunch, kept: Array = NOTHING
 
 
 def access_of(launch: BoundLaunch) -> Access:
-    """What a launch reads and writes."""
+    """The memory that a launch reads and writes."""
     _, inputs, outputs = launch
     return Access(tuple(map(span_of, inputs)), tuple(map(span_of, outputs)))
 
 
 def streams_wished() -> int:
-    """How many streams a graph may use: `$HLO_OPT_STREAMS`, else `STREAMS`; 0 asks for no graphs at all. Raises UsageError for what is no number."""
+    """The most streams of a graph: `$HLO_OPT_STREAMS`, else `STREAMS`; 0 means no graphs. Raises UsageError unless it
+    is a number."""
     wish = positive("HLO_OPT_STREAMS", least=0)
     return STREAMS if wish is None else min(wish, MOST_STREAMS)
 
 
 def address(memory: Any) -> int:
-    """Where a buffer lies; 0 for a token."""
+    """The address of a buffer; 0 for a token."""
     return 0 if memory is None else int(memory.data.ptr)

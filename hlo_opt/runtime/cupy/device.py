@@ -1,7 +1,8 @@
-"""Buffers and kernels on an NVIDIA GPU through CuPy, which is imported only here, and only when the backend is asked for.
+"""Buffers and kernels on an NVIDIA GPU through CuPy, which is imported only here, and only for this backend.
 
-Kernels compiled by NVRTC are kept on disk by text, options, device and version of NVRTC. An entry is a machine-code file with its own hash in front: one that is damaged or cut short is
-compiled again. The folder is the user's own (`hlo_opt.runtime.host.library.cache_directory`), files are renamed into place when they are complete.
+Compiled kernels are cached on disk by source, options, device and NVRTC version. An entry is machine code with its
+own hash in front; damaged or truncated entries are compiled again. The folder belongs to the user
+(`hlo_opt.runtime.host.library.cache_directory`), and files are renamed into place when complete.
 """
 
 from __future__ import annotations
@@ -39,20 +40,22 @@ if TYPE_CHECKING:
     from hlo_opt.runtime.schedule import Schedule
 
 
-_SHOWN = 200  # characters of NVRTC's first complaint
+_SHOWN = 200  # characters of NVRTC's first error message
 
 
 def architecture(nvrtc: Any, capability: str) -> str:
-    """`sm_90` and the like: the newest that NVRTC knows and the device runs. `capability` is the device's, without a dot: `90`. Machine code runs on devices of its
-    own major version only (CUDA C++ Programming Guide, "Binary Compatibility"); for newer ones, `compute_90` gives PTX, which the driver translates.
+    """The newest architecture that NVRTC knows and the device runs, such as `sm_90`.
 
-    Raises BackendError (HLO524) for a device that is older than anything this NVRTC compiles for.
+    `capability` is the device's compute capability without a dot: `90`. Machine code runs only on devices of its own
+    major version (CUDA C++ Programming Guide, "Binary Compatibility"); for newer ones, `compute_90` gives PTX, which
+    the driver translates. Raises BackendError (HLO524) for a device older than anything this NVRTC compiles for.
     """
     known = sorted(int(a) for a in nvrtc.getSupportedArchs())
     fitting = [a for a in known if a <= int(capability)]
     if not fitting:
         raise BackendError(
-            f"backend cupy: NVRTC {version(nvrtc)} compiles for no device as old as this one (compute capability {capability})",
+            f"backend cupy: NVRTC {version(nvrtc)} compiles for no device as old as this one (compute "
+            f"capability {capability})",
             code="HLO524",
             hint="install the extra cuda12, or choose --backend host",
         )
@@ -61,7 +64,7 @@ def architecture(nvrtc: Any, capability: str) -> str:
 
 
 def version(nvrtc: Any) -> str:
-    """NVRTC's version as it is written: `13.0`."""
+    """NVRTC's version: `13.0`."""
     return ".".join(map(str, nvrtc.getVersion()))
 
 
@@ -72,7 +75,7 @@ def entry_name(source: str, arch: str, nvrtc_version: str, options: Sequence[str
 
 
 def read_entry(path: Path) -> bytes | None:
-    """The machine code of an entry, or None where there is none that is whole and the user's own."""
+    """The machine code of a cache entry; None if it is missing, damaged or not the user's own."""
     try:
         with path.open("rb") as stream:
             owner = os.fstat(stream.fileno())
@@ -86,7 +89,8 @@ def read_entry(path: Path) -> bytes | None:
 
 
 def write_entry(path: Path, code: bytes) -> None:
-    """Keep an entry. A folder that cannot be written, or a full disk, costs only the next compilation."""
+    """Write a cache entry. A read-only folder or a full disk is not an error: the kernel is compiled again next
+    time."""
     partial = path.with_name(f".{path.name}.{os.urandom(6).hex()}.partial")
     try:
         with contextlib.suppress(OSError):
@@ -102,11 +106,11 @@ def write_entry(path: Path, code: bytes) -> None:
 def compiled(
     nvrtc: Any, kernels: Sequence[Kernel], arch: str, folder: Path, options: Sequence[str]
 ) -> Mapping[str, bytes]:
-    """The machine code (or PTX, see `architecture`) of kernels by symbol, from the cache where it has it; the rest is compiled, several at once.
+    """The machine code (or PTX, see `architecture`) of kernels by symbol: from the cache, or compiled in parallel.
 
-    Raises BackendError (HLO522) when NVRTC refuses a kernel.
+    Raises BackendError (HLO522) when NVRTC rejects a kernel.
     """
-    made: dict[str, bytes] = {}
+    codes: dict[str, bytes] = {}
     missing = []
     paths = {k.symbol: folder / entry_name(k.source, arch, version(nvrtc), options) for k in kernels}
     for kernel in {k.symbol: k for k in kernels}.values():
@@ -114,12 +118,12 @@ def compiled(
         if code is None:
             missing.append(kernel)
         else:
-            made[kernel.symbol] = code
+            codes[kernel.symbol] = code
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         for kernel, code in zip(missing, pool.map(lambda k: _compile(nvrtc, k, arch, options), missing), strict=True):
             write_entry(paths[kernel.symbol], code)
-            made[kernel.symbol] = code
-    return made
+            codes[kernel.symbol] = code
+    return codes
 
 
 def _compile(nvrtc: Any, kernel: Kernel, arch: str, options: Sequence[str]) -> bytes:
@@ -143,11 +147,11 @@ MOST_BLOCKS = 2**31 - 1
 """Blocks of a one-dimensional grid (CUDA C++ Programming Guide, table of technical specifications)."""
 
 _COMPILED: dict[tuple[int, tuple[str, ...], str], Any] = {}
-"""Functions of this process by device, options and source: equal texts load once."""
+"""Loaded functions of this process by device, options and source."""
 
 
 def import_cupy() -> Any:
-    """CuPy with a GPU behind it. Raises BackendError, saying which of the two is missing."""
+    """CuPy, if it has a GPU. Raises BackendError that says whether CuPy or the GPU is missing."""
     try:
         import cupy
     except ImportError as error:
@@ -177,8 +181,12 @@ def has_gpu() -> bool:
 
 
 def refuse_what_cupy_lacks(schedule: Schedule) -> None:
-    """Raises BackendError for the first instruction that has neither a kernel nor a call of CuPy (HLO523), or whose launch needs more blocks than a GPU takes
-    (HLO525): nothing moves to the CPU unasked. The devices that a module with several is for, which one GPU plays, meet in NumPy."""
+    """Check that CuPy can run a schedule.
+
+    Raises BackendError for the first instruction with neither a kernel nor a CuPy call (HLO523), or whose launch
+    exceeds the grid of a GPU (HLO525): nothing moves to the CPU silently. Only collectives between simulated devices
+    run in NumPy.
+    """
     several = math.prod(counts(schedule.module)) > 1
     for _, op in schedule.ops():
         module, i = schedule.module, op.instruction
@@ -200,7 +208,7 @@ def refuse_what_cupy_lacks(schedule: Schedule) -> None:
 
 
 def refuse_large_grids(schedule: Schedule, who: str, hint: str) -> None:
-    """Raises BackendError (HLO525) for the first launch that needs more blocks than a GPU takes."""
+    """Raises BackendError (HLO525) for the first launch that needs more blocks than a GPU supports."""
     for _, op in schedule.ops():
         if isinstance(op, Launch) and op.kernel.launch.grid > MOST_BLOCKS:
             raise BackendError(
@@ -212,7 +220,7 @@ def refuse_large_grids(schedule: Schedule, who: str, hint: str) -> None:
 
 
 class CupyDevice:
-    """Memory is a flat CuPy array; types that CuPy lacks are held as their raw bits."""
+    """Memory is a flat CuPy array; types that CuPy lacks are held as raw bits."""
 
     def __init__(self, schedule: Schedule, *, precise: bool = False) -> None:
         refuse_what_cupy_lacks(schedule)
@@ -241,9 +249,10 @@ class CupyDevice:
 
     @contextmanager
     def _told(self, instruction: Instruction | None, doing: str) -> Iterator[None]:
-        """What CUDA or a library of it says, as a BackendError with the instruction it happened at.
+        """Turn errors of CUDA and its libraries into BackendErrors that name the instruction.
 
-        Launches are asynchronous: a fault of a kernel comes up at the next call that waits, which may be another instruction's.
+        Launches are asynchronous: a kernel's fault surfaces at the next call that waits, perhaps for another
+        instruction.
         """
         cuda = self.cupy.cuda
         known = (self.cupy.cuda.memory.OutOfMemoryError, cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError)
@@ -279,7 +288,7 @@ class CupyDevice:
 
     def allocate(self, shape: Shape) -> Array:
         with self._told(None, "allocating"):
-            if shape.type.per_byte > 1:  # whole words, in which kernels change single elements
+            if shape.type.per_byte > 1:  # whole words, because kernels update single elements atomically by words
                 return self.cupy.empty(-(-shape.stored_bytes // WORD) * WORD, "uint8")[: shape.stored_bytes]
             return self.cupy.empty(shape.element_count, raw_dtype(shape.type.dtype))
 
@@ -320,12 +329,12 @@ class CupyDevice:
                 arguments = [*inputs, *outputs]
                 if kernel.kept:
                     arguments.append(self._kept_by(kernel) if kept is NOTHING else kept)
-                # a launch whose blocks cannot all run at the same time is refused then, and does not hang
+                # cooperative: CUDA refuses a launch whose blocks cannot all be resident, instead of hanging
                 how = {"enable_cooperative_groups": True} if launch.cooperative else {}
                 self._functions[kernel.symbol]((launch.grid,), (launch.block,), tuple(arguments), **how)
 
     def _kept_by(self, kernel: Kernel) -> Array:
-        """Where blocks of a kernel meet on the current stream: launches on one stream do not overlap."""
+        """The kept memory of a kernel on the current stream: launches on one stream do not overlap."""
         key = (kernel.symbol, int(self.cupy.cuda.get_current_stream().ptr))
         if key not in self._kept:
             self._kept[key] = self.zeros(kernel.kept)
@@ -351,4 +360,4 @@ class CupyDevice:
 _LIBRARY_ERRORS = frozenset(
     {"CUBLASError", "CUFFTError", "CUSOLVERError", "CUSPARSEError", "DynamicLibNotFoundError", "LinAlgError"}
 )
-"""Errors of NVIDIA's libraries, by name: their modules load the libraries, which a program that needs none of them may lack."""
+"""Errors of NVIDIA's libraries, by name: importing their modules would load libraries that may be absent."""

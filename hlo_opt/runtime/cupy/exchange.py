@@ -1,4 +1,4 @@
-"""Arrays of CuPy, and of whoever speaks DLPack, in and out of a run without a copy."""
+"""Arrays of CuPy, and of any DLPack producer, in and out of a run without copies."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from hlo_opt.runtime.schedule.executor import Executor
 from hlo_opt.runtime.schedule.stretch import NOTHING, Memory
 
 _CUDA = 2
-"""DLPack's number of the device (dlpack.h, kDLCUDA)."""
+"""The device number of CUDA in DLPack (dlpack.h, kDLCUDA)."""
 
 
 def run_on_device(executor: Executor, inputs: Sequence[object], *, donate: bool) -> list[Array]:
-    """The entry's outputs as arrays of CuPy. Nobody else's memory is written to, but that of inputs which the module's header gives away, where these are `donate`d; no output lies in memory
-    that belongs to somebody else: another output, an input that is kept, a constant.
+    """The entry's outputs as CuPy arrays.
 
+    The caller's memory is overwritten only where the module's header donates an input and `donate` is set. No output
+    shares memory with another output, an input that is kept, or a constant.
     Raises EvaluationError (HLO401) for inputs that do not fit.
     """
     device, entry = executor.device, executor.schedule.entry
@@ -33,7 +34,7 @@ def run_on_device(executor: Executor, inputs: Sequence[object], *, donate: bool)
     wanted = [entry.shapes[b] for b in entry.inputs]
     given = [_on_device(device, array) for array in inputs]
     if len(given) != sum(shape.is_array for shape in wanted):
-        checked(executor.schedule.module, inputs)  # which says what is missing
+        checked(executor.schedule.module, inputs)  # raises, naming what is missing
     left = iter(enumerate(given))
     held = [_held(device, *next(left), shape) if shape.is_array else NOTHING for shape in wanted]
     for k, _ in entry.donated:
@@ -56,7 +57,7 @@ def run_on_device(executor: Executor, inputs: Sequence[object], *, donate: bool)
 
 
 def _on_device(device: CupyDevice, array: Any) -> Any:
-    """An array of CuPy where the array lies on a GPU; else as it is."""
+    """A CuPy array for an array on a GPU; other arrays unchanged."""
     cupy = device.cupy
     if isinstance(array, cupy.ndarray):
         return array
@@ -65,7 +66,7 @@ def _on_device(device: CupyDevice, array: Any) -> Any:
 
 
 def _held(device: CupyDevice, number: int, array: Any, shape: Shape) -> Memory:
-    """The buffer of an input: its own memory where it lies as the shape says."""
+    """The buffer of an input: the array's own memory if its layout is the shape's."""
     cupy = device.cupy
     if not isinstance(array, cupy.ndarray):
         return device.upload(checked_array(number, shape, array), shape)

@@ -1,14 +1,17 @@
 """The CUDA graphs of a module on a GPU: those of its loops, and those of its stretches.
 
-A stretch is launched kernel by kernel the first time that it meets some addresses, is captured the second time, and from then on its graph is launched while the addresses
-are the same: those of what it reads, of what it makes for others, and of the block for the rest. CuPy's pool gives equal requests equal memory, so a program that runs again
-mostly finds the same. XLA:GPU does the same with its command buffers, which it captures after a first run and updates where an address has changed
+A stretch runs kernel by kernel the first time it meets a set of addresses, is captured the second time, and from then
+on runs as a graph while the addresses stay the same: those of its inputs, of its outputs, and of the block for
+temporaries. CuPy's pool reuses memory for equal requests, so repeated runs mostly see the same addresses. XLA:GPU
+treats its command buffers alike: it captures after a first run, and updates where an address has changed
 (xla/backends/gpu/runtime/command_buffer_thunk.cc). Library calls are never captured: they may allocate and wait.
 
-Where body and condition of a loop are stretches, one launch per iteration does both. The state that the body changes lies in two fixed sets of buffers; one graph runs the body from the
-first to the second, another one back. What else they make lies in one block, which both use. Each half runs kernel by kernel the first time, and is captured the second time.
-Where the number of iterations is known, they are all launched without the condition, whose predicate is read once, at the end. Else each half ends with the condition, and one
-byte is read per iteration. Iterations count as where a loop runs kernel by kernel, because it cannot be captured.
+Where body and condition of a loop are stretches, one graph launch runs both per iteration. The loop's changing state
+alternates between two fixed sets of buffers: one graph runs the body from the first to the second, another one back.
+All temporaries share one block. Each half runs kernel by kernel first, and is captured the second time. With a known
+trip count, all iterations are launched without the condition, whose predicate is read once, at the end; otherwise
+each half ends with the condition, and one byte is read per iteration. Iterations are counted as in kernel-by-kernel
+runs.
 """
 
 from __future__ import annotations
@@ -29,19 +32,21 @@ from hlo_opt.runtime.schedule.stretch import NOTHING, BoundLaunch, Stretch, firs
 
 
 class CannotCaptureError(Exception):
-    """There are no graphs of a loop: it does more than launch kernels."""
+    """A loop cannot have graphs because it does more than launch kernels."""
 
 
 LEAST = 3
-"""Iterations, where their number is known, from which on graphs are worth their two sets of buffers."""
+"""The smallest known trip count at which graphs are worth their two sets of buffers."""
 Constants = Callable[[Constant, Sequence[Shape]], list[Array]]
 """The buffers of a constant, given the shapes of its routine."""
 
 
 @dataclass
 class _Half:
-    """The body from a set to another one (no body where there is no source), then, if it `tests`, the condition there. `own` is the memory of what the condition makes;
-    `launches` lasts for one run, `graph` stays once there is one."""
+    """The body from one set of buffers to the other (no body if `source` is None), then the condition, if `tests`.
+
+    `own` is memory for the condition's outputs. `launches` last for one run; `graph` stays once captured.
+    """
 
     source: int | None
     target: int
@@ -54,7 +59,7 @@ class _Half:
 
 
 def whole(routine: Routine) -> Stretch:
-    """A routine as one stretch. Raises CannotCaptureError where it does more than launch kernels."""
+    """A routine as one stretch. Raises CannotCaptureError if it does more than launch kernels."""
     other = first_decision(routine)
     if other is not None:
         raise CannotCaptureError(f"{other.instruction.opcode} {other.instruction.name} is no kernel")
@@ -62,7 +67,7 @@ def whole(routine: Routine) -> Stretch:
 
 
 class LoopGraph:
-    """A loop that is captured with what its body leaves alone where it lies."""
+    """A captured loop, for fixed addresses of the state that its body does not change."""
 
     def __init__(
         self,
@@ -72,7 +77,8 @@ class LoopGraph:
         state: Sequence[Array],
         constants: Constants,
     ) -> None:
-        """`halves` are body and condition. Raises BackendError where there is no memory for the sets, CannotCaptureError where the state is not what kernels write."""
+        """`halves` are body and condition. Raises BackendError for want of memory, CannotCaptureError where the state
+        is not written by kernels."""
         self.capturer = capturer
         self.op = op
         self.device = capturer.device
@@ -106,31 +112,32 @@ class LoopGraph:
         return _Half(source, target, tests, own, kernels)
 
     def _roots(self) -> dict[int, int]:
-        """For each element that the body changes, the buffer of a kernel whose memory its result is, or the element itself where it is updated in place."""
+        """For each state element that the body changes, the buffer that its result is in, or the element itself if
+        updated in place."""
         routine = self.body.routine
         roots: dict[int, int] = {}
         for k in self.carried:
             b = self.body.root[routine.results[k]]
-            made = b == routine.inputs[k] if k in self.updated else b in self.body.kept
-            if not made or b in roots.values():
+            is_written = b == routine.inputs[k] if k in self.updated else b in self.body.kept
+            if not is_written or b in roots.values():
                 raise CannotCaptureError(f"element {k} of the state is not what one kernel writes")
             roots[k] = b
         return roots
 
     def _state(self, number: int) -> list[Array]:
-        """The state in one of the two sets, as the body's parameters are shaped."""
-        found = list(self.given)
+        """The state in one of the two sets, shaped as the body's parameters."""
+        arrays = list(self.given)
         routine = self.body.routine
         for k, memory in zip(self.carried, self.sets[number], strict=True):
-            found[k] = self.device.view(memory, routine.shapes[routine.inputs[k]])
-        return found
+            arrays[k] = self.device.view(memory, routine.shapes[routine.inputs[k]])
+        return arrays
 
     def _predicate(self, half: _Half) -> Array:
         memory = self._memory(self.condition, self._state(half.target), half.own)
         return self.condition.found(self.device, memory, self.condition.routine.results[0])
 
     def _launches(self, half: _Half) -> list[BoundLaunch]:
-        """The launches of a half in the memory of this run."""
+        """The launches of a half, bound to this run's memory."""
         launches: list[BoundLaunch] = []
         if half.source is not None:
             placed = {self.roots[k]: m for k, m in zip(self.carried, self.sets[half.target], strict=True)}
@@ -142,7 +149,7 @@ class LoopGraph:
         return launches
 
     def _memory(self, stretch: Stretch, inputs: Sequence[Array], own: Mapping[int, Array]) -> list[Array]:
-        """What a stretch finds: its inputs, constants, and memory of its own for what others read."""
+        """The buffers of a stretch: its inputs, constants, and memory for what others read."""
         routine = stretch.routine
         memory: list[Array] = [NOTHING] * len(routine.shapes)
         for b, value in (*zip(routine.inputs, inputs, strict=True), *own.items()):
@@ -153,11 +160,12 @@ class LoopGraph:
         return memory
 
     def fits(self, state: Sequence[Array]) -> bool:
-        """Whether what the body leaves alone lies where it lay when the graphs were captured."""
+        """Whether the unchanged state still has the addresses of the capture."""
         return [address(state[k]) for k in self.fixed] == self.addresses
 
     def run(self, state: Sequence[Array], trips: int | None, count: Callable[[int], None]) -> tuple[list[Array], int]:
-        """As `RunGraphs.run_loop`. The state is let go of afterwards, so that the next one may lie in the same place."""
+        """As `RunGraphs.run_loop`. The state is released afterwards, so that the next one may get the same
+        addresses."""
         self.given = state
         try:
             return self._run(state, trips, count)
@@ -170,7 +178,7 @@ class LoopGraph:
         for k, target in self._changed(0):
             target[...] = state[k]
         current, done, launches, unread = 0, 0, 0, trips or 0
-        predicate: Any = None  # of the state as it is now, once it has been tested
+        predicate: Any = None  # of the current state, once tested
         while True:
             if unread <= 0:
                 if predicate is None:
@@ -185,11 +193,11 @@ class LoopGraph:
             current, unread, done = 1 - current, unread - 1, done + 1
         results = list(state)
         for k, memory in self._changed(current):
-            results[k] = memory.copy()  # the sets belong to the graphs
+            results[k] = memory.copy()  # the graphs own the sets
         return results, launches
 
     def _start(self, half: _Half) -> int:
-        """Start a half, and tell how many kernels it launches."""
+        """Start a half, and return how many kernels it launches."""
         if half.graph is None and half.launches is None:
             half.launches = self._launches(half)
         if half.graph is None and half.was_launched and self.op not in self.capturer.refused:
@@ -199,21 +207,21 @@ class LoopGraph:
         return half.kernels
 
     def _changed(self, number: int) -> list[tuple[int, Array]]:
-        found = self._state(number)
-        return [(k, found[k]) for k in self.carried]
+        state = self._state(number)
+        return [(k, state[k]) for k in self.carried]
 
 
 MOST_KNOWN = 8
-"""Sets of addresses that are remembered of a stretch."""
+"""Sets of addresses to remember per stretch."""
 MOST_CAPTURES = 24
-"""How often a stretch is captured. Where addresses change on and on, capturing costs more than it saves."""
+"""The most captures per stretch. Where addresses keep changing, capturing costs more than it saves."""
 
 _Key = tuple[int, ...]
 
 
 @dataclass
 class StretchGraphs:
-    """The graphs of a stretch, by the addresses that it met (None: met once), and how often it was captured."""
+    """The graphs of a stretch by its addresses (None: met once), and the number of captures."""
 
     capturer: Capturer
     stretch: Stretch
@@ -221,8 +229,11 @@ class StretchGraphs:
     captures: int = 0
 
     def run(self, memory: list[Any]) -> bool:
-        """Start all launches. `memory` has what the stretch takes, constants included, and gets what others read of it. False where it was refused, or there is no memory for the
-        whole stretch at once: nothing has been started then."""
+        """Start all launches; False, with nothing started, if the stretch was refused or does not fit into memory at
+        once.
+
+        `memory` has the stretch's inputs, constants included, and receives what others read of it.
+        """
         capturer, stretch, shapes = self.capturer, self.stretch, self.stretch.routine.shapes
         if stretch in capturer.refused:
             return False
@@ -243,7 +254,7 @@ class StretchGraphs:
             if was_met and self.captures < MOST_CAPTURES:
                 self.captures += 1
                 graph = capturer.capture(launches, stretch)
-        self.graphs[key] = graph  # the one used last comes last
+        self.graphs[key] = graph  # most recently used last
         if len(self.graphs) > MOST_KNOWN:
             del self.graphs[next(iter(self.graphs))]
         capturer.start(graph, launches)
@@ -253,18 +264,18 @@ class StretchGraphs:
 
 
 LEAST_LAUNCHES = 5
-"""Kernels from which on a stretch is captured, as XLA's `xla_gpu_graph_min_graph_size`."""
+"""The fewest kernels of a captured stretch, as XLA's `xla_gpu_graph_min_graph_size`."""
 MOST_LAUNCHES = 512
-"""Kernels of one graph; longer stretches become several."""
+"""The most kernels of one graph; longer stretches are split."""
 MOST_BYTES = 1 << 26
-"""A stretch allocates all that it makes before it starts; one that needs more than this runs kernel by kernel. Its kernels are long enough for launches not to matter."""
+"""Bytes that a captured stretch may allocate. Beyond this its kernels are long enough to hide launch costs."""
 MOST_LOOPS = 2
-"""Sets of graphs that are kept of a loop, by where that lies which its body leaves alone."""
+"""Sets of graphs kept per loop, by the addresses of the unchanged state."""
 
 
 @dataclass
 class RunGraphs:
-    """The graphs of a schedule. `has_stretches` is False where those of stretches would hold more memory than is allowed."""
+    """The graphs of a schedule. `has_stretches` is False if graphs of stretches would exceed the memory limit."""
 
     capturer: Capturer
     schedule: Schedule
@@ -274,26 +285,29 @@ class RunGraphs:
     _loops: dict[Loop, list[LoopGraph]] = field(default_factory=dict)
 
     def begin(self) -> None:
-        """A run starts."""
+        """Start a run."""
         self.capturer.replayed = 0
 
     def stretches_of(self, routine: Routine) -> Mapping[int, Stretch]:
-        """The stretches of a routine that are short enough, by the position at which they start."""
-        found = self._found.get(routine)
-        if found is None:
+        """The stretches of a routine that are small enough, by the position of their first op."""
+        known = self._found.get(routine)
+        if known is None:
             parts = stretches(routine, LEAST_LAUNCHES, MOST_LAUNCHES) if self.has_stretches else ()
-            found = self._found[routine] = {stretch.first: stretch for stretch in parts if stretch.held <= MOST_BYTES}
-        return found
+            known = self._found[routine] = {stretch.first: stretch for stretch in parts if stretch.held <= MOST_BYTES}
+        return known
 
     def run_stretch(self, stretch: Stretch, memory: list[Array]) -> bool:
-        """Start its launches, on the buffers of a routine that runs, constants included; False where they must run one by one."""
+        """Run a stretch on the buffers of its routine, constants included; False if it must run kernel by kernel."""
         return self._stretches.setdefault(stretch, StretchGraphs(self.capturer, stretch)).run(memory)
 
     def run_loop(
         self, op: Loop, state: Sequence[Array], trips: int | None, constants: Constants, count: Callable[[int], None]
     ) -> tuple[list[Array], int] | None:
-        """The final state and how many kernels were launched; None where the loop must run kernel by kernel. `trips` is the number of iterations where it is known; `count` is called before
-        each one with the number of those that are done, and may raise."""
+        """The final state and the number of kernels launched; None if the loop must run kernel by kernel.
+
+        `trips` is the trip count if known. `count` is called before each iteration with the number of finished ones,
+        and may raise.
+        """
         if op in self.capturer.refused or (trips is not None and trips < LEAST):
             return None
         loops = self._loops.setdefault(op, [])
@@ -311,7 +325,7 @@ class RunGraphs:
 
     @property
     def most_held(self) -> int:
-        """The most bytes that a stretch allocates before it starts."""
+        """The most bytes that any stretch allocates before it starts."""
         parts = (
             stretch for routine in self.schedule.routines.values() for stretch in self.stretches_of(routine).values()
         )
@@ -319,9 +333,9 @@ class RunGraphs:
 
     def report(self) -> dict[str, Any]:
         """loops, stretches   how many have a graph
-        replayed           launches of the last call that graphs made
-        streams            the most streams that a graph spreads its launches over
-        refused            why one has none, without repetition
+        replayed           launches made by graphs in the last call
+        streams            the most streams of any graph
+        refused            why a loop or a stretch has none, without repetition
         """
         of_loops = [[half.graph for loop in loops for half in loop.halves] for loops in self._loops.values()]
         of_stretches = [list(known.graphs.values()) for known in self._stretches.values()]
@@ -336,13 +350,15 @@ class RunGraphs:
 
 
 def graphs_of(schedule: Schedule, device: CupyDevice, memory_limit: int | None) -> RunGraphs | None:
-    """The graphs of a schedule, none of which is captured yet; None where `$HLO_OPT_STREAMS` is 0. A stretch allocates all that it makes before it starts, and none is
-    captured where this could exceed the limit of bytes."""
+    """The graphs of a schedule, none captured yet; None if `$HLO_OPT_STREAMS` is 0.
+
+    A stretch allocates all its memory before it starts; stretches are not captured if that could exceed the limit.
+    """
     streams = streams_wished()
     if not streams:
         return None
-    made = RunGraphs(Capturer(device.cupy, device, streams), schedule)
-    held = 0 if memory_limit is None else made.most_held
+    graphs = RunGraphs(Capturer(device.cupy, device, streams), schedule)
+    held = 0 if memory_limit is None else graphs.most_held
     if memory_limit is not None and held and peak_of(schedule).bytes + held > memory_limit:
-        return RunGraphs(made.capturer, schedule, has_stretches=False)
-    return made
+        return RunGraphs(graphs.capturer, schedule, has_stretches=False)
+    return graphs

@@ -1,1 +1,1 @@
-"""What `--emit` writes: kernels, and a program that runs them with CuPy and NumPy alone."""
+"""What `--emit` writes: kernels, and a program that runs them with only CuPy and NumPy."""

@@ -1,4 +1,5 @@
-"""The folder that `--emit` writes: kernels, driver, manifest and a page on how to run it; all of it or nothing."""
+"""The folder that `--emit` writes: kernels, driver, manifest and a page on how to run it. It is written completely or
+not at all."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ from hlo_opt.text.frames import source_location
 
 _OURS = frozenset({"README.md", "__pycache__", "constants.npz", "driver.py", "kernels", "manifest.json"})
 
-_MOST_LINES = 50  # source lines of one kernel that the manifest lists
-_MOST_SHOWN, _LONGEST_LINE = 5, 200  # that its CUDA text begins with, and characters of each
+_MOST_LINES = 50  # source lines per kernel in the manifest
+_MOST_SHOWN, _LONGEST_LINE = 5, 200  # source lines at the top of a CUDA file, and their longest length
 
 _README = """\
 # How to run this
@@ -41,21 +42,25 @@ from driver import run
 outputs = run(*arrays)   # one NumPy array per entry parameter, tuples flattened in order
 ```
 
-`run_on_device` does the same from arrays on the GPU (CuPy, or whatever speaks DLPack) to arrays of CuPy, without copies; with `donate=True` it writes into the inputs that the module's
-header gives away (`input_output_alias`), which `DONATED` lists.
+`run_on_device` does the same from arrays on the GPU (of CuPy, or any DLPack producer) to CuPy arrays, without copies;
+with `donate=True` it overwrites the inputs that the header donates (`input_output_alias`), which `DONATED` lists.
 
-`INPUTS` and `OUTPUTS` in `driver.py` list what it takes and gives. Types that NumPy lacks are raw bits: `uint16` for bf16. Or from a shell, where an `.npz` file
-holds the inputs as `in0`, `in1`, ... and gets the outputs as `out0`, `out1`, ...; without inputs, zeros are taken:
+`INPUTS` and `OUTPUTS` in `driver.py` list the arrays. Types that NumPy lacks are raw bits: `uint16` for bf16. From a
+shell, an `.npz` file holds the inputs as `in0`, `in1`, ... and another receives the outputs as `out0`, `out1`, ...;
+without inputs, zeros are used:
 
     python driver.py in.npz out.npz
 
-- `kernels/*.cu`: {kernels} for {target}, one CUDA text each; CuPy compiles it when it is first launched, and keeps it in its own cache
-- To launch one of them yourself: blocks and threads as in `manifest.json`, no dynamic shared memory, a pointer per input and then per output, each to a multiple of 16
-  bytes, and where `kept_bytes` is not 0 one more to so many bytes, which are 0 before the first launch and which launches that overlap must not share. Where `cooperative` is true, blocks
-  wait for each other: launch it with `cudaLaunchCooperativeKernel` (CuPy: `enable_cooperative_groups=True`), which refuses what could hang. Compile with the `options` of
-  `manifest.json` and without `-ftz=true`, which `cupy.RawKernel` adds: denormal numbers would be zeros
-- `manifest.json`: the options that kernels are compiled with; for each kernel its plan, grid, block, shared memory and memory in which blocks meet (bytes), whether its launch is a cooperative one, the shapes of its buffers and the Python lines that it comes from; which
-  instruction launches which; and the library calls
+- `kernels/*.cu`: {kernels} for {target}, one CUDA text each; CuPy compiles it at its first launch, and caches it
+- To launch one of them yourself: blocks and threads are in `manifest.json`; there is no dynamic shared memory. Pass a
+  pointer per input and then per output, each aligned to 16 bytes. Where `kept_bytes` is not 0, add a pointer to that
+  many bytes, which must be 0 before the first launch, and which concurrent launches must not share. Where `cooperative`
+  is true, blocks wait for each other: use `cudaLaunchCooperativeKernel` (CuPy: `enable_cooperative_groups=True`), which
+  refuses a launch that could hang. Compile with the `options` of `manifest.json` and without `-ftz=true`, which
+  `cupy.RawKernel` adds: it flushes denormal numbers to zero
+- `manifest.json`: the compile options; for each kernel its plan, grid, block, shared memory and kept memory (bytes),
+  whether its launch is cooperative, the shapes of its buffers and its Python lines; which instruction launches which
+  kernel; and the library calls
 - {launches} and {library} are in the program (those inside loops are counted once)
 """
 
@@ -69,10 +74,13 @@ def emit(
     *,
     precise: bool = False,
 ) -> None:
-    """Write the kernels of a module and a driver that runs them into a folder that is new, empty or one that `emit` wrote (it is replaced).
-    Kernels are made for `target`, or for the device that the module was fused for; `precise` as for `compile`.
+    """Write the kernels of a module, and a driver that runs them, into a folder.
 
-    Raises UsageError when the folder cannot be used and BackendError when an operation has neither a kernel nor a CuPy call. Then nothing is left behind.
+    The folder must be new, empty or written by `emit` before (it is then replaced). Kernels are made for `target`, or
+    for the device that the module was fused for; `precise` as for `compile`.
+
+    Raises UsageError when the folder cannot be used, and BackendError when an operation has neither a kernel nor a CuPy
+    call. Then nothing is left behind.
     """
     schedule = build_schedule(module, target)
     folder = check_folder(directory)
@@ -112,9 +120,13 @@ def _counted(number: int, noun: str) -> str:
 
 
 def manifest_of(schedule: Schedule, files: dict[str, str], *, precise: bool = False) -> dict[str, Any]:
-    """What `manifest.json` holds. `target` is the device that the kernels are made for, `options` are those that NVRTC compiles them with. Each executed instruction that does work is in `launches` or in `library`, once, with the bytes that it reads and writes and the microseconds that it is estimated to take; one that needs several kernels
-    (random bits and the generator's new state) names the others in `further_symbols`. `elided`, where there are any, are the constants that the text leaves out: the driver takes them
-    as arguments."""
+    """The content of `manifest.json`.
+
+    `target` is the device that the kernels are made for, `options` are NVRTC's. Each executed instruction that does
+    work is listed once, in `launches` or in `library`, with the bytes that it reads and writes and its estimated
+    microseconds; if it needs several kernels (random bits and the generator's new state), `further_symbols` names the
+    others. `elided`, if any, are the constants that the text leaves out, which the driver takes as arguments.
+    """
     launches: dict[Instruction, dict[str, Any]] = {}
     library = []
     lines = lines_of_kernels(schedule)
@@ -165,7 +177,7 @@ def manifest_of(schedule: Schedule, files: dict[str, str], *, precise: bool = Fa
 
 
 def lines_of_kernels(schedule: Schedule) -> dict[str, list[str]]:
-    """The Python lines that kernels come from, by symbol, those of all instructions that launch them."""
+    """The Python lines behind each kernel, by symbol, from all instructions that launch it."""
     found: dict[str, dict[str, None]] = {k.symbol: {} for k in schedule.kernels}
     for _, op in schedule.ops():
         if isinstance(op, Launch):
@@ -174,19 +186,22 @@ def lines_of_kernels(schedule: Schedule) -> dict[str, list[str]]:
 
 
 def _lines_as_comments(lines: Sequence[str]) -> str:
-    """The first of some Python lines as comments of CUDA. They are text of the dump: what does not belong into a plain path becomes `_`, so that no line ends its comment or carries it on."""
+    """The first of some Python lines as CUDA comments. They are untrusted text of the dump, so that unusual characters
+    become `_`: no line can end its comment or continue it."""
     shown = [_NOT_OF_A_PATH.sub("_", line) for line in lines[:_MOST_SHOWN]]
     more = [f"and {len(lines) - len(shown)} more lines: see manifest.json"] if len(lines) > len(shown) else []
     return "".join(f"// from {line[:_LONGEST_LINE]}\n" for line in [*shown, *more])
 
 
 def source_lines(module: Module, instruction: Instruction) -> list[str]:
-    """`file:line` of the Python code that a launched instruction comes from: its own, then those of what is fused into it. They are data: text of the
-    dump as it is, and only ever written as JSON strings."""
-    found = dict.fromkeys([source_location(module, instruction)])
+    """`file:line` of the Python code behind a launched instruction: its own, then those of its fused instructions.
+
+    They are untrusted text of the dump, to be written only as JSON strings.
+    """
+    lines = dict.fromkeys([source_location(module, instruction)])
     for computation in instruction.called() if instruction.opcode == "fusion" else ():
-        found.update(dict.fromkeys(source_location(module, i) for i in computation.instructions))
-    return [line for line in found if line]
+        lines.update(dict.fromkeys(source_location(module, i) for i in computation.instructions))
+    return [line for line in lines if line]
 
 
 def _described(shape: Shape) -> dict[str, Any]:
@@ -199,7 +214,7 @@ def _described(shape: Shape) -> dict[str, Any]:
 
 
 def kernel_files(kernels: tuple[Kernel, ...]) -> dict[str, str]:
-    """The file of each kernel by symbol; names differ in more than case, for file systems that ignore it."""
+    """The file of each kernel by symbol. Names differ in more than case, for case-insensitive file systems."""
     files: dict[str, str] = {}
     taken: set[str] = set()
     for kernel in kernels:
@@ -214,7 +229,8 @@ def kernel_files(kernels: tuple[Kernel, ...]) -> dict[str, str]:
 
 
 def check_folder(directory: str | os.PathLike[str]) -> Path:
-    """The real path of a folder to emit into. Raises UsageError for a path that is no folder, or a folder with anything in it that `emit` does not write."""
+    """The real path of a folder to emit into. Raises UsageError for a path that is not a folder, or for a folder with
+    files that `emit` does not write."""
     target = Path(os.path.realpath(directory))
     try:
         if not target.exists():
@@ -235,7 +251,7 @@ def check_folder(directory: str | os.PathLike[str]) -> Path:
 
 
 def _put_in_place(partial: Path, target: Path) -> None:
-    """Rename the finished folder over the target; an older one of ours goes away only after that."""
+    """Rename the finished folder over the target. An older one is deleted only after that."""
     if not target.exists() or not any(target.iterdir()):
         partial.replace(target)
         return

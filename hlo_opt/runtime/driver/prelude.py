@@ -1,4 +1,4 @@
-"""The fixed parts of an emitted `driver.py`: format strings, with braces doubled where Python needs them."""
+"""The fixed parts of an emitted `driver.py`, as format strings: literal braces are doubled."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ PRELUDE = '''\
     from driver import run
     outputs = run(*arrays)
 
-`run` takes one array per entry parameter (tuples flattened in order; `INPUTS` lists them) and returns the module's result as a list of NumPy
-arrays (`OUTPUTS`); `run_on_device` takes and returns arrays of CuPy. Types that NumPy lacks, such as bf16, are raw bits: `uint16` in, `uint16` out. Written by hlo-opt; edit as you
-like.
+`run` takes one array per entry parameter (tuples flattened in order; `INPUTS` lists them) and returns the module's
+result as a list of NumPy arrays (`OUTPUTS`); `run_on_device` takes and returns CuPy arrays. Types that NumPy lacks,
+such as bf16, are raw bits: `uint16` in, `uint16` out. Written by hlo-opt; edit as you like.
 """
 
 # HLO module: {module}
@@ -29,8 +29,11 @@ OPTIONS = {options}  # as in manifest.json; without -fmad=false, a product and a
 
 
 class Kernel:
-    """The function `symbol` of a CUDA file, with its grid (blocks) and block (threads), bytes of memory in which blocks meet, and whether all must run at the same time. Compiled when
-    it is first launched."""
+    """The function `symbol` of a CUDA file; compiled at its first launch.
+
+    `grid` is blocks, `block` threads per block, `kept` bytes of memory through which blocks communicate, and
+    `cooperative` whether all blocks must run at the same time.
+    """
 
     def __init__(self, file, symbol, grid, block, kept=0, cooperative=False):
         self.file, self.symbol, self.grid, self.block, self.kept = file, symbol, grid, block, kept
@@ -52,7 +55,10 @@ class Kernel:
 
 
 def loaded(file, symbol):
-    """A function of a CUDA file, whose machine code is kept where CuPy keeps its own. `cupy.RawModule` would round denormal numbers to zero: it adds -ftz=true."""
+    """A function of a CUDA file, with its machine code in CuPy's cache.
+
+    `cupy.RawModule` would flush denormal numbers to zero: it adds -ftz=true.
+    """
     source = (FOLDER / file).read_text(encoding="utf-8")
     key = repr((source, OPTIONS, cupy.cuda.Device().compute_capability, cupy.cuda.nvrtc.getVersion()))
     folder = pathlib.Path(os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache").expanduser()
@@ -67,7 +73,7 @@ def loaded(file, symbol):
             partial.write_bytes(code)
             partial.replace(path)
         except OSError:
-            pass  # it is compiled again the next time
+            pass  # compiled again next time
     module = cupy.cuda.function.Module()
     module.load(code)
     return module.get_function(symbol)
@@ -91,19 +97,20 @@ UPLOADED = {{}}
 
 
 def on_gpu(array):
-    """A CuPy array where the array lies on a GPU, without a copy (PyTorch, JAX, whatever speaks DLPack); else as it is."""
+    """A CuPy array for an array on a GPU, without a copy (PyTorch, JAX, any DLPack producer); others unchanged."""
     where = None if isinstance(array, cupy.ndarray) else getattr(array, "__dlpack_device__", None)
     return cupy.from_dlpack(array) if where is not None and where()[0] == 2 else array
 
 
 def upload(array, dimensions, minor_to_major, dtype, hlo_type):
-    """A flat buffer holding an array, its elements in the order of the parameter's layout: the array's own memory where that lies on the GPU and suits."""
+    """A flat buffer with the array's elements in the order of the parameter's layout; its own memory if possible."""
     library = cupy if isinstance(array, cupy.ndarray) else numpy
     array = array if library is cupy else numpy.asarray(array)
     if array.dtype != dtype and array.dtype.kind not in "biufc" and array.dtype.itemsize == numpy.dtype(dtype).itemsize:
         array = array.view(dtype)
     if array.dtype != dtype or array.shape != dimensions:
-        raise TypeError(f"expected {{hlo_type}} {{dimensions}} stored as {{dtype}}, got {{array.dtype}} {{array.shape}}")
+        expected = f"{{hlo_type}} {{dimensions}} stored as {{dtype}}"
+        raise TypeError(f"expected {{expected}}, got {{array.dtype}} {{array.shape}}")
     flat_array = library.ascontiguousarray(array.transpose(tuple(reversed(minor_to_major)))).reshape(-1)
     buffer = cupy.asarray({upload})
     return buffer if buffer.data.ptr % 16 == 0 else buffer.copy()
@@ -117,14 +124,14 @@ def shaped(buffer, dimensions, minor_to_major, dtype, hlo_type):
 
 
 def shares(buffer, others):
-    """Whether the memory of a buffer belongs to one of the others, too."""
+    """Whether a buffer shares memory with one of the others."""
     return any(other is not None and cupy.may_share_memory(buffer, other) for other in others)
 '''
 
 EPILOGUE = '''\
 def run_on_device(*arrays{arguments}, donate=False):
-    """The module's outputs, a list of CuPy arrays, for its inputs: arrays of CuPy or of whatever speaks DLPack are taken where they are, others are uploaded. `donate`: inputs that the
-    module may overwrite (`DONATED`) are overwritten.{meaning}"""
+    """The module's outputs, a list of CuPy arrays, for its inputs. Arrays of CuPy or any DLPack producer are used in
+    place, others are uploaded. `donate`: inputs that the module may overwrite (`DONATED`) are overwritten.{meaning}"""
 {begins}    wanted = [spec for spec in INPUTS if spec is not None]
     if len(arrays) != len(wanted):
         raise TypeError(f"expected {{len(wanted)}} arrays, got {{len(arrays)}}")
@@ -167,7 +174,7 @@ if __name__ == "__main__":
 '''
 
 MEANING = """ The module runs on several devices: start a process for each, and give
-    each what `cupyx.distributed.init_process_group(devices, rank)` returned there, and its own arrays."""
+    each the result of `cupyx.distributed.init_process_group(devices, rank)` there, and its own arrays."""
 CONNECTED = "    COMMUNICATOR[:] = [] if communicator is None else [communicator]\n"
 
 ABOUT_ELIDED = """ `elided` has the arrays of the
@@ -175,7 +182,7 @@ ABOUT_ELIDED = """ `elided` has the arrays of the
 TAKES_ELIDED = """\
     for name, (key, *spec) in ELIDED.items():
         if elided is None or key not in elided:
-            raise TypeError(f"the HLO text does not have the value of constant {key}: run(*arrays, elided={{{key!r}: ...}})")
+            raise TypeError(f"the HLO text elides the value of constant {key}: run(*arrays, elided={{{key!r}: ...}})")
         UPLOADED[name] = upload(elided[key], *spec)
 """
 READS_ELIDED = """\
@@ -193,9 +200,9 @@ PACKED = {
         "if hlo_type in PACKED else buffer)"
     ),
 }
-"""What `upload` and `shaped` have to do where no, and where some elements share bytes."""
+"""What `upload` and `shaped` do without and with types whose elements share bytes."""
 
-_OWN = """hashlib os pathlib annotations cupy numpy FOLDER OPTIONS Kernel loaded constant UPLOADED on_gpu upload shaped shares run
-run_on_device state KERNELS CONSTANTS ELIDED INPUTS OUTPUTS DONATED COMMUNICATOR PACKED"""
+_OWN = """hashlib os pathlib annotations cupy numpy FOLDER OPTIONS Kernel loaded constant UPLOADED on_gpu upload shaped
+shares run run_on_device state KERNELS CONSTANTS ELIDED INPUTS OUTPUTS DONATED COMMUNICATOR PACKED"""
 RESERVED = frozenset({*_OWN.split(), *FUNCTIONS})
 """Names that the driver uses itself."""

@@ -1,7 +1,7 @@
 """The text of `driver.py`: a schedule as readable Python that needs only CuPy and NumPy.
 
-Every executed computation becomes a function, every buffer a local name, every launch a line. Names are sanitised and values are written as
-`repr` or hexadecimal bits, so nothing of the HLO text reaches the program as code.
+Each executed computation becomes a function, each buffer a local name, each launch a line. Names are sanitised, and
+values are written as `repr` or hexadecimal bits, so that no text of the HLO module can become code.
 """
 
 from __future__ import annotations
@@ -56,25 +56,25 @@ from hlo_opt.runtime.schedule.ops import (
     callees,
 )
 
-_LONGEST = 60  # characters of a name that are kept; what follows tells little and makes lines hard to read
+_LONGEST = 60  # characters of a name to keep, for readable lines
 _UNSAFE = re.compile(r"[^A-Za-z0-9_]")
 
 
 def sanitised(name: str) -> str:
-    """ASCII letters, digits and underscores only, beginning with a letter."""
+    """The name in ASCII letters, digits and underscores, beginning with a letter."""
     text = _UNSAFE.sub("_", name)[:_LONGEST].strip("_")
     return text if text[:1].isalpha() else f"v{text}"
 
 
 class Namespace:
-    """Hands out identifiers, each once; none is a keyword, a builtin or reserved."""
+    """Hands out unique identifiers that are not keywords, builtins or reserved."""
 
     def __init__(self, reserved: Iterable[str] = ()) -> None:
         self._taken = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *reserved}
         self._counts: dict[str, int] = {}
 
     def take(self, wish: str) -> str:
-        """The sanitised wish, with a number behind it where it is taken."""
+        """The sanitised name `wish`, with a number if it is taken."""
         stem = sanitised(wish)
         name = stem
         while name in self._taken:
@@ -85,22 +85,23 @@ class Namespace:
 
 
 _INLINE_BYTES = 128  # longer constants go to constants.npz
-_DEEPEST = 200  # control flow inside control flow; Python stops at about 1,000 nested calls
+_DEEPEST = 200  # nested control flow; Python stops at about 1,000 nested calls
 _EXCHANGES = frozenset({"exchange_call", "group_exchange_call"})
 
 
 @dataclass
 class Driver:
-    """The program and the arrays of `constants.npz` (empty: no such file)."""
+    """The program, and the arrays of `constants.npz` (no such file if empty)."""
 
     text: str = ""
     constants: dict[str, Array] = field(default_factory=dict)
 
 
 def driver_of(schedule: Schedule, files: Mapping[str, str], *, precise: bool = False) -> Driver:
-    """The driver of a schedule; `files` gives the path of each kernel's text by symbol, relative to the driver; `precise` as for `compile_options`.
+    """The driver of a schedule.
 
-    Raises BackendError, naming the operations, where the driver would need what CuPy does not have, and for control flow nested too deep.
+    `files` are the paths of the kernels' texts by symbol, relative to the driver; `precise` as for `compile_options`.
+    Raises BackendError, naming the operations, for what CuPy lacks, and for too deeply nested control flow.
     """
     return _Writer(schedule, files, compile_options(precise=precise)).write()
 
@@ -119,16 +120,16 @@ class _Writer:
         ops = [op for routine in schedule.routines.values() for op in routine.ops]
         self.calls = {op: call_of(op.instruction) for op in ops if isinstance(op, Call) and op.kind != "empty"}
         self.exchanges = any(call is not None and call.function in _EXCHANGES for call in self.calls.values())
-        """Whether the module's devices exchange anything, so that each runs the driver in a process of its own."""
+        """Whether the module's devices communicate, so that each runs the driver in its own process."""
         self.numbers = [op for op in ops if isinstance(op, Constant) and op.instruction.opcode in WHICH_DEVICE]
         self.has_relayouts = any(isinstance(op, Relayout) for op in ops)
 
     def refuse_what_cupy_lacks(self) -> None:
         lacking: dict[str, list[str]] = {}
-        told = {op.instruction for op in self.numbers}
+        known = {op.instruction for op in self.numbers}
         every = (i for computation in self.schedule.module.computations for i in computation.instructions)
         for i in every if self.exchanges else ():
-            if i.opcode in WHICH_DEVICE and i not in told:  # a kernel knows of one device only
+            if i.opcode in WHICH_DEVICE and i not in known:  # kernels hold the number of one device only
                 lacking.setdefault(i.opcode, []).append(i.name)
         for _, op in self.schedule.ops():
             if isinstance(op, Call) and self.calls.get(op, op) is None:
@@ -186,7 +187,7 @@ class _Writer:
         return self.driver
 
     def library_functions(self) -> list[str]:
-        """The texts of what the driver needs of `hlo_opt.library`."""
+        """The texts of the functions of `hlo_opt.library` that the driver needs."""
         moves = ["logical", "flat"] if self.has_relayouts else []
         numbers = ["own_number"] if self.exchanges and self.numbers else []
         packs = ["packed", "unpacked"] if self.packed_types() else []
@@ -320,7 +321,7 @@ class _Writer:
             yield f"    {call}"
 
     def constant(self, op: Constant, literal: Literal, shape: Shape) -> str:
-        """The key of a literal, laid out as the shape, in the driver's table."""
+        """The key in the driver's table of a literal in the shape's layout."""
         key = (literal, shape.minor_to_major)
         if key in self.constant_names:
             return self.constant_names[key]
@@ -348,7 +349,8 @@ class _Writer:
 
 
 def _buffer_names(routine: Routine, reserved: set[str]) -> dict[int, str]:
-    """A local name for each buffer; the state of the loop whose first output is buffer `b` has the number `-1 - b`."""
+    """A local name for each buffer; the state of a loop has the number `-1 - b`, where `b` is the loop's first
+    output."""
     space = Namespace(reserved)
     names: dict[int, str] = {}
     for parameter in routine.computation.parameters:
@@ -358,7 +360,7 @@ def _buffer_names(routine: Routine, reserved: set[str]) -> dict[int, str]:
             names[buffer] = space.take(parameter.name if len(leaves) == 1 else f"{parameter.name}_{number}")
     for op in routine.ops:
         if isinstance(op, Allocate | Copy | Free) or (isinstance(op, Alias) and not op.is_view):
-            continue  # the launch that follows names its outputs together
+            continue  # the following launch names all its outputs
         wish = op.instruction.name
         for number, buffer in enumerate(op.outputs):
             names[buffer] = space.take(wish if len(op.outputs) == 1 else f"{wish}_{number}")
@@ -377,17 +379,17 @@ def _stored(shape: Shape) -> str:
 
 
 def _shares_bytes(shape: Shape) -> bool:
-    """Whether several elements of a buffer lie in a byte."""
+    """Whether several elements of a buffer share a byte."""
     return shape.is_array and shape.type.per_byte > 1
 
 
 def _unpacked(text: str, shape: Shape) -> str:
-    """The elements of a buffer as the functions of `hlo_opt.library` take them."""
+    """The elements of a buffer, unpacked for the functions of `hlo_opt.library`."""
     return f"unpacked(cupy, {text}, {shape.type.bits}, {shape.element_count})" if _shares_bytes(shape) else text
 
 
 def _packed(text: str, shape: Shape) -> str:
-    """What such a function made, as a buffer."""
+    """The result of such a function, packed as a buffer."""
     return f"packed(cupy, {text}, {shape.type.bits})" if _shares_bytes(shape) else text
 
 

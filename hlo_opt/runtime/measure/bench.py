@@ -1,7 +1,8 @@
-"""How much faster is a fused module? Both run in turn, with cold and with warm caches, next to what a plain copy reaches on the same device.
+"""How much faster is a fused module? Both modules run in turn, with cold and with warm caches, next to a plain copy.
 
-There is a clock for each backend that launches kernels. A GPU's is its event timer. Launches from Python take longer than short kernels run, so a measurement may first occupy the GPU
-with a kernel that only waits: the launches queue up behind it, and the events see the device's time alone.
+Each backend that launches kernels has a clock. A GPU's is its event timer. Launches from Python take longer than
+short kernels run, so a kernel that only waits may occupy the GPU first: the launches queue up behind it, and the
+events then measure device time alone.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from hlo_opt.ir.values import Array
 from hlo_opt.runtime.executable import compile
 
 COPIED_BYTES = 1 << 28
-"""Bytes of the array whose copy gives a GPU's copy bandwidth: far more than any L2 cache."""
+"""Bytes of the array whose copy gives a GPU's copy bandwidth: much more than any L2 cache."""
 HOST_COPIED_BYTES = 1 << 26
-"""The same on the host."""
+"""The same for the host."""
 COPIES = 9
-"""Copies that are timed; the median counts."""
-_LAUNCH_US = 30.0  # longest that a launch from Python is taken to need
+"""Timed copies; the median counts."""
+_LAUNCH_US = 30.0  # upper estimate of a launch from Python
 _LONGEST_WAIT_US = 200_000.0
 
 _DELAY = """\
@@ -52,23 +53,23 @@ class Clock(Protocol):
     cold: str
 
     def mark(self) -> Any:
-        """A point in time, in the order of the work that was started."""
+        """A point in time, ordered with the work that was started."""
 
     def between(self, first: Any, second: Any) -> float:
         """Microseconds from one mark to a later one; waits until both have passed."""
 
     def timed(self, work: Callable[[], None], launches: int) -> float:
-        """Microseconds of a piece of work that starts about so many kernels."""
+        """Microseconds of work that starts about `launches` kernels."""
 
     def empty_caches(self) -> None:
-        """After this, nothing that was read or written before is in the last-level cache."""
+        """Evict all earlier data from the last-level cache."""
 
     def copy_bandwidth(self) -> float:
-        """Bytes per second read and written by the fastest plain copy of a large array."""
+        """Bytes per second, read plus written, of the fastest plain copy of a large array."""
 
 
 class HostClock:
-    """The processor's clock. Work is done when it returns."""
+    """The processor's clock. Work is complete when its call returns."""
 
     def __init__(self) -> None:
         self.device = "CPU"
@@ -119,7 +120,7 @@ class CupyClock:
         return float(self.cupy.cuda.get_elapsed_time(first, second)) * 1e3
 
     def timed(self, work: Callable[[], None], launches: int) -> float:
-        """Work that waits in between (a loop whose predicate is read) is timed as it is, waits included."""
+        """Work that waits in between (for a loop's predicate) is timed including its waits."""
         self._occupy(min(_LAUNCH_US * (launches + 2), _LONGEST_WAIT_US))
         first = self.mark()
         work()
@@ -145,11 +146,11 @@ class CupyClock:
         def by_driver() -> None:
             target.data.copy_from_device_async(source.data, source.nbytes)
 
-        found = []
+        bandwidths = []
         for copy in (by_kernel, by_driver):
             copy()
-            found.append(_bandwidth(COPIED_BYTES, [self.timed(copy, 1) for _ in range(COPIES)]))
-        return max(found)
+            bandwidths.append(_bandwidth(COPIED_BYTES, [self.timed(copy, 1) for _ in range(COPIES)]))
+        return max(bandwidths)
 
 
 def _bandwidth(count: int, microseconds: list[float]) -> float:
@@ -157,7 +158,7 @@ def _bandwidth(count: int, microseconds: list[float]) -> float:
 
 
 def clock_of(backend: str) -> Clock:
-    """The clock of a backend. Raises BackendError where there is no GPU."""
+    """The clock of a backend. Raises BackendError if cupy has no GPU."""
     if backend != "cupy":
         return HostClock()
     from hlo_opt.runtime.cupy.device import import_cupy
@@ -166,13 +167,13 @@ def clock_of(backend: str) -> Clock:
 
 
 ROUNDS = 11
-"""Rounds by default: each variant runs once cold and once warm in every one."""
+"""Rounds by default; in each, every variant runs once cold and once warm."""
 WARM_UPS = 2
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Microseconds of the runs: median, and the quartiles below and above it."""
+    """Microseconds of several runs: the median, and the lower and upper quartiles."""
 
     median: float
     low: float
@@ -180,7 +181,7 @@ class Timing:
 
     @staticmethod
     def of(runs: Sequence[float]) -> Timing:
-        """Of at least one run."""
+        """The timing of at least one run."""
         if len(runs) < 2:
             return Timing(runs[0], runs[0], runs[0])
         low, middle, high = quantiles(runs, n=4, method="inclusive")
@@ -189,7 +190,12 @@ class Timing:
 
 @dataclass(frozen=True)
 class Variant:
-    """A module as it was run. `kernels` are counted as `fuse` and `stats` do, calls of libraries among them; `launches` are those on all devices; `count` is bytes read and written by its kernels and calls there, as `hlo-opt stats` counts them, and `est_us` what it estimates for one of them."""
+    """The measurements of one module.
+
+    `kernels` are counted as `fuse` and `stats` do, library calls included. `launches` and `count` are over all devices;
+    `count` is the bytes that its kernels and calls read and write, as `hlo-opt stats` counts them. `est_us` is the
+    estimate for one device.
+    """
 
     name: str
     kernels: int
@@ -203,8 +209,11 @@ class Variant:
 
 @dataclass(frozen=True)
 class Bench:
-    """The outcome. `copy_bandwidth` is bytes per second, read and written, of a plain copy; `cold` says how caches are emptied; `devices` are those of the modules, which are simulated in turn on
-    one: times are theirs together."""
+    """The outcome of a benchmark.
+
+    `copy_bandwidth` is bytes per second, read plus written, of a plain copy; `cold` says how caches are emptied;
+    `devices` are those of the modules, simulated in turn on one device: times are their sum.
+    """
 
     module: str
     backend: str
@@ -220,29 +229,29 @@ class Bench:
 
     @property
     def speaks_for_target(self) -> bool:
-        """Whether the times are a GPU's: those of a CPU say nothing of how fast the target is."""
+        """Whether the times are a GPU's: CPU times say nothing about the target."""
         return self.backend == "cupy"
 
     def gain(self, state: str) -> float:
-        """How many times faster the last variant is than the first; `state` is `cold` or `warm`."""
+        """The speedup of the last variant over the first; `state` is `cold` or `warm`."""
         first, last = (getattr(v, state).median for v in (self.variants[0], self.variants[-1]))
         return float(first / last) if last > 0 else 0.0
 
     def is_clear(self, state: str) -> bool:
-        """Whether the quartiles of the first and the last variant lie apart: where they overlap, the gain may be noise."""
+        """Whether the quartile ranges of the first and the last variant are disjoint; if not, the gain may be noise."""
         first, last = (getattr(v, state) for v in (self.variants[0], self.variants[-1]))
         return bool(first.low > last.high or last.low > first.high)
 
     def at_copy_speed(self, variant: Variant) -> float:
-        """Microseconds that its bytes take at the copy's speed."""
+        """Microseconds that the variant's bytes take at copy bandwidth."""
         return variant.count / self.copy_bandwidth * 1e6
 
     def share(self, variant: Variant) -> float:
-        """Achieved bandwidth with cold caches, as a part of the copy's."""
+        """Bandwidth with cold caches, relative to the copy's."""
         return self.at_copy_speed(variant) / variant.cold.median if variant.cold.median > 0 else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """Times in microseconds, bandwidths in GB/s."""
+        """The outcome for JSON: times in microseconds, bandwidths in GB/s."""
         variants = [
             {
                 **{k: v for k, v in asdict(variant).items() if k != "count"},
@@ -279,16 +288,15 @@ def bench(
     *,
     precise: bool = False,
 ) -> Bench:
-    """Run modules that take the same inputs, in turn, and compare. The first is what the others are measured against.
+    """Run modules that take the same inputs, in turn. The first is the baseline of the others.
 
     backend  `host`, `cupy` or `numpy`, or `auto`
-    inputs   of each device of the modules
-    Kernels of all of them are made for the device that one was fused for.
-    rounds   how often each runs cold and warm, at least 1; in every second one the order is reversed
-    memory_limit  bytes that a run of one of them may hold at once; None: any number
+    inputs   one list per device of the modules
+    rounds   how often each runs cold and warm, at least 1; the order is reversed in every second round
+    memory_limit  bytes that a run may hold at once; None: unlimited
     precise  as for `compile`
 
-    Raises what `compile` raises.
+    All kernels are made for the device of the first module that was fused. Raises what `compile` raises.
     """
     fused = next((module for module in modules.values() if module.target is not None), None)
     how: dict[str, Any] = {
@@ -298,10 +306,10 @@ def bench(
     }
     executables = {name: compile(module, backend, **how) for name, module in modules.items()}
     backends = {e.backend for e in executables.values()}
-    if len(backends) > 1:  # a GPU ran one of them only: all go where all can
+    if len(backends) > 1:  # some module cannot run on the GPU, so that all run on the host
         return bench(modules, "host", inputs, rounds, clock, memory_limit, precise=precise)
-    one = next(iter(executables.values()))
-    clock = clock or clock_of(one.backend)
+    executable = next(iter(executables.values()))
+    clock = clock or clock_of(executable.backend)
     runs = {name: e.resident_devices(inputs) for name, e in executables.items()}
     for run in runs.values():
         for _ in range(WARM_UPS):
@@ -326,20 +334,20 @@ def bench(
                 summary.kernels,
                 launches[name],
                 calls,
-                one.devices * summary.bytes,
+                executable.devices * summary.bytes,
                 *times,
                 est_us=summary.est_us,
             )
         )
     return Bench(
         next(iter(modules.values())).name,
-        one.backend,
-        one.why,
+        executable.backend,
+        executable.why,
         clock.device,
         clock.copy_bandwidth(),
         clock.cold,
         rounds,
         tuple(variants),
-        one.devices,
+        executable.devices,
         target_of(next(iter(modules.values())), how["target"]).name,
     )

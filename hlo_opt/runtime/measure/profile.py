@@ -22,14 +22,17 @@ from hlo_opt.runtime.schedule.stretch import Device
 from hlo_opt.text.frames import source_location
 
 MOST_EVENTS = 200_000
-"""Launches that a trace holds; later ones run, but are not timed."""
+"""Launches in a trace; later ones run, but are not timed."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """A launch or call: microseconds from the start of the run, and how many it took. `count` is how many bytes it reads and writes, `source` the Python line
-    of the instruction, `est_us` what it is estimated to take on the device that the module was fused for. Where several instructions share a kernel (`sharing` of them), the first stands
-    for all."""
+    """A launch or a library call.
+
+    `start` and `duration` are microseconds, from the start of the run. `count` is the bytes read and written, `source`
+    the instruction's Python line, `est_us` its estimate on the device that the module was fused for. If `sharing`
+    instructions use the same kernel, the first stands for all.
+    """
 
     name: str
     kind: str
@@ -44,8 +47,11 @@ class Event:
 
 @dataclass(frozen=True)
 class Row:
-    """All launches of a kernel (or calls of a library operation): times in microseconds, bytes of all of them together; the first of its instructions, how
-    many others there are, and its Python line; `est_us` is of one launch."""
+    """All launches of a kernel, or calls of a library operation.
+
+    `microseconds` and `count` (bytes) are totals. `instruction` is the first of its instructions, `others` the number
+    of the rest, `source` its Python line. `est_us` is for one launch.
+    """
 
     name: str
     kind: str
@@ -67,7 +73,7 @@ class Row:
 class Profile:
     """A profiled run.
 
-    copy_bandwidth  bytes per second that a plain copy of a large array reads and writes on the device
+    copy_bandwidth  bytes per second, read plus written, of a plain copy of a large array on the device
     left_out        launches beyond `MOST_EVENTS`
     """
 
@@ -84,10 +90,10 @@ class Profile:
         return max((e.start + e.duration for e in self.events), default=0.0)
 
     def rows(self) -> list[Row]:
-        """By kernel, the one that takes longest first."""
-        found: dict[tuple[str, str], list[Event]] = {}
+        """One row per kernel, the longest total first."""
+        by_kernel: dict[tuple[str, str], list[Event]] = {}
         for event in self.events:
-            found.setdefault((event.name, event.kind), []).append(event)
+            by_kernel.setdefault((event.name, event.kind), []).append(event)
         rows = [
             Row(
                 name,
@@ -100,16 +106,17 @@ class Profile:
                 sum(e.count for e in events),
                 events[0].est_us,
             )
-            for (name, kind), events in found.items()
+            for (name, kind), events in by_kernel.items()
         ]
         return sorted(rows, key=lambda row: (-row.microseconds, row.name))
 
     def share(self, row: Row) -> float:
-        """Achieved bandwidth as a part of the copy bandwidth."""
+        """Bandwidth relative to the copy's."""
         return row.bandwidth / self.copy_bandwidth if self.copy_bandwidth else 0.0
 
     def trace(self) -> dict[str, Any]:
-        """The trace-event format that chrome://tracing and ui.perfetto.dev read; names are JSON strings, whatever the dump calls itself."""
+        """The trace-event format of chrome://tracing and ui.perfetto.dev. Names of the dump appear only as JSON
+        strings."""
         tracks = {"kernel": 1, "library": 2}
         events: list[dict[str, Any]] = [
             {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": f"{self.module} on {self.device}"}}
@@ -153,7 +160,7 @@ class Profile:
 
 
 class TimedDevice:
-    """A device that marks the time before and after each launch and call of another one."""
+    """A device that marks the time before and after each launch and call of another device."""
 
     def __init__(self, device: Device, clock: Clock, schedule: Schedule) -> None:
         self._device = device
@@ -193,9 +200,9 @@ class TimedDevice:
 
     def call(self, op: Call, inputs: Sequence[Array], shapes: Sequence[Shape]) -> list[Array]:
         before = self._mark()
-        made = self._device.call(op, inputs, shapes)
+        outputs = self._device.call(op, inputs, shapes)
         self._note(op.call, "library", op.instruction, before)
-        return made
+        return outputs
 
     def _mark(self) -> Any:
         if len(self._taken) >= MOST_EVENTS:
@@ -208,25 +215,27 @@ class TimedDevice:
             self._taken.append((name, kind, instruction, before, self._clock.mark()))
 
     def forget(self) -> None:
-        """Start anew."""
+        """Drop all events."""
         self._taken.clear()
         self.left_out = 0
 
     def events(self, start: Any) -> tuple[Event, ...]:
-        """What was timed, from a mark on."""
-        made = []
+        """All timed events, relative to a mark."""
+        events = []
         for name, kind, i, before, after in self._taken:
             if i not in self._bytes:
                 self._bytes[i] = bytes_accessed(i)
             first = self._clock.between(start, before)
             sharing = len(dict.fromkeys(self._launched[name])) if kind == "kernel" else 1
             took, source = self._clock.between(before, after), line_of(self._module, i)
-            made.append(Event(name, kind, i.name, first, took, self._bytes[i], source, sharing, self._prices.of(i).us))
-        return tuple(made)
+            events.append(
+                Event(name, kind, i.name, first, took, self._bytes[i], source, sharing, self._prices.of(i).us)
+            )
+        return tuple(events)
 
 
 def line_of(module: Module, instruction: Instruction) -> str:
-    """The Python line of an instruction; of a fusion that has none, that of what it computes last. Empty where the dump does not say."""
+    """The Python line of an instruction; a fusion without one uses its root's. Empty if the dump has none."""
     while not (found := source_location(module, instruction)) and (body := fused(instruction)) is not None:
         instruction = body.root
         if elements := held(instruction):
@@ -252,9 +261,9 @@ def profile(
     max_steps: int | None = None,
     precise: bool = False,
 ) -> tuple[list[list[Array]], Profile]:
-    """The outputs of a module on each of its devices and where the time went: one run to warm up, one that is timed. `backend` is `host` or `cupy`; `inputs` are per device; `precise` as for `compile`.
+    """The outputs of a module on each of its devices, and where the time went: one warm-up run, and one that is timed.
 
-    Raises what `compile` raises.
+    `backend` is `host` or `cupy`; `inputs` are per device; `precise` as for `compile`. Raises what `compile` raises.
     """
     schedule = build_schedule(module)
     clock = clock_of(backend)

@@ -1,17 +1,21 @@
 """What other correct backends may return for a module: an enclosure for every element of every output.
 
-The module runs once, in the interpreter, on spreads (see `hlo_opt.ops.spread`): what every backend computes the same stays an array, everything else has the reference's
-value, a lower and an upper bound, and moved values. The rules:
+The module runs once, in the interpreter, on spreads (see `hlo_opt.ops.spread`). What every backend computes alike stays
+an array; everything else has the reference's value, a lower and an upper bound, and moved values. The rules:
 
-- arithmetic in the type itself, movement, choices, order and integers are exact: equal operands, equal results (`elementwise`, `movement`, `order`);
+- arithmetic in the type itself, movement, choices, order and integers are exact: equal operands give equal results
+  (`elementwise`, `movement`, `order`);
 - functions with a tolerance in the op table, and sums, whose order is open, widen the bounds (`elementwise`, `sums`);
-- a rounding to a narrow type, to an integer or to a truth value makes certain what has both bounds on one side; what has not is a tie, and may come out either way;
-- bounds are held against moved values, which are K runs in lockstep in which each inexact operation is moved at random by an eighth to a quarter of its
-  tolerance, which is still further than most real backends differ (`calibration`);
-- of an operation that no rule is known of, such as a factorization, other backends are taken to compute the exact result of slightly other operands (backward
-  stability; N. Higham, "Accuracy and Stability of Numerical Algorithms", 1.5): the moved values alone say how far its results may be off.
+- a rounding to a narrow type, to an integer or to a boolean makes an element certain if both bounds round alike; if
+  not, it is a tie, and may come out either way;
+- bounds are checked against moved values: K runs in lockstep in which each inexact operation is moved at random by an
+  eighth to a quarter of its tolerance, which is still more than most real backends differ (`calibration`);
+- for an operation without a rule, such as a factorization, other backends are assumed to compute the exact result of
+  slightly different operands (backward stability; N. Higham, "Accuracy and Stability of Numerical Algorithms", 1.5):
+  the moved values alone determine its bounds.
 
-Interval arithmetic: R. E. Moore, R. B. Kearfott and M. J. Cloud, "Introduction to Interval Analysis", SIAM, 2009. Running error bounds: Higham, 3.3.
+Interval arithmetic: R. E. Moore, R. B. Kearfott and M. J. Cloud, "Introduction to Interval Analysis", SIAM, 2009.
+Running error bounds: Higham, 3.3.
 """
 
 from __future__ import annotations
@@ -55,14 +59,14 @@ from hlo_opt.runtime.rounding.elementwise import Face, elementwise
 from hlo_opt.runtime.rounding.order import folded, sort
 
 _HELD = 12
-"""Elementwise operations in a row after which bounds are held against the moved values."""
+"""Consecutive elementwise operations after which bounds are calibrated against the moved values."""
 
-_POOL = (1 << 16) + 1  # odd, so that it does not come again at the same place of rows
+_POOL = (1 << 16) + 1  # odd, so that rows do not repeat at the same place
 
 
 @dataclass(frozen=True)
 class Tie:
-    """An operation that may decide one way or the other, for so many elements."""
+    """An operation that may decide either way, for `elements` elements."""
 
     instruction: Instruction
     elements: int
@@ -83,8 +87,8 @@ def analyse(
 
     inputs     one array per array of the entry's parameters
     seed       of the moved values
-    rewritten  whether the other module may round where this one does not, and leave out roundings to narrow types
-    precise    whether the other backend divides and takes square roots as IEEE 754 says (`hlo_opt.codegen.options`)
+    rewritten  whether the other module may round at other places, and leave out roundings to narrow types
+    precise    whether the other backend's division and square root follow IEEE 754 (`hlo_opt.codegen.options`)
     """
     analyst = Analyst(np.random.default_rng([seed, ROWS]), rewritten=rewritten, precise=precise)
     arguments = unflatten([p.shape for p in module.entry.parameters], inputs)
@@ -100,7 +104,8 @@ def analyse_devices(
     rewritten: bool = False,
     precise: bool = True,
 ) -> list[Analysis]:
-    """Run the entry on every simulated device, with the inputs of each; one list of inputs alone is one device alone. Otherwise as `analyse`."""
+    """Run the entry on every simulated device, with a list of inputs for each; a single list means one device.
+    Otherwise as `analyse`."""
     if len(inputs) == 1:
         return [analyse(module, inputs[0], seed, rewritten=rewritten, precise=precise)]
 
@@ -114,7 +119,7 @@ def analyse_devices(
 
 
 class Analyst(Interpreter):
-    """The interpreter on spreads. One for each device."""
+    """The interpreter on spreads; one per device."""
 
     def __init__(
         self, generator: np.random.Generator, *, rewritten: bool = False, precise: bool = True, **options: Any
@@ -123,7 +128,7 @@ class Analyst(Interpreter):
         self.rewritten, self.precise = rewritten, precise
         self._generator = generator
         self.plain = Interpreter(**options)
-        """Runs what takes no spreads."""
+        """Runs operations on plain arrays."""
         pool = generator.uniform(0.5, 1.0, _POOL)
         self._pool = np.where(generator.random(_POOL) < 0.5, -pool, pool)
         self._ties: dict[Instruction, int] = {}
@@ -131,7 +136,7 @@ class Analyst(Interpreter):
 
     def noise(self, shape: tuple[int, ...]) -> Array:
         count = int(np.prod(shape, dtype=np.int64))
-        if count > _POOL // 2:  # the numbers come again, from another place each time
+        if count > _POOL // 2:  # reuse the numbers, from another offset each time
             return np.resize(np.roll(self._pool, int(self._generator.integers(_POOL))), shape)
         start = int(self._generator.integers(_POOL - count))
         return self._pool[start : start + count].reshape(shape)
@@ -168,7 +173,7 @@ class Analyst(Interpreter):
         return [_sized(m, sizes) for m in leaves(self._run(program, computation, arguments))]
 
     def _on_scalars(self, computation: Computation) -> Program | None:
-        """The steps of a computation over scalars on arrays of them, with the rules in the place of faces."""
+        """A computation over scalars compiled for arrays of them, with the rules in place of the faces."""
         program = compile_elementwise(computation)
         for step in program.steps if program is not None else ():
             if step.instruction.opcode != "map" and _is_elementwise(step.instruction):
@@ -201,7 +206,7 @@ def _sized(value: Value, sizes: tuple[int, ...]) -> Value:
 
 
 def _rule(instruction: Instruction, evaluate: Face) -> Face:
-    """The face of an instruction for values that may be spreads."""
+    """The rule of an instruction: its face for values that may be spreads."""
     opcode = instruction.opcode
     spec = find(opcode)
     if (spec is not None and spec.hands_on) or opcode.rpartition("-")[2] in ("update", "done"):
@@ -213,9 +218,9 @@ def _rule(instruction: Instruction, evaluate: Face) -> Face:
     if takes_dynamic(instruction):
         return opaque(instruction, evaluate)
     special = _SPECIAL.get(opcode)
-    found = special(instruction, evaluate) if special is not None else None
-    if found is not None:
-        return found
+    rule = special(instruction, evaluate) if special is not None else None
+    if rule is not None:
+        return rule
     if opcode == "map":
         return _map
     if spec.kind is OpKind.ELEMENTWISE and spec.tolerance is not None:
@@ -228,7 +233,7 @@ def _rule(instruction: Instruction, evaluate: Face) -> Face:
 
 
 def _begun(instruction: Instruction, evaluate: Face) -> Face:
-    """The short spelling `X-start` of an operation that runs asynchronously."""
+    """The rule of `X-start`, the short spelling of an asynchronous operation."""
     inner, elements = started(instruction), instruction.shape.elements
     if inner is None or elements is None:
         return evaluate
@@ -298,7 +303,8 @@ _SPECIAL: dict[str, Callable[[Instruction, Face], Face | None]] = {
 
 
 def _together(instruction: Instruction, evaluate: Face) -> Face:
-    """A collective: every device brings all rows, certain or not, as another one may not be certain of them. Sums have an open order."""
+    """The rule of a collective: every device contributes all rows, because others may not be certain even where it is.
+    The order of sums is open."""
     called = next(instruction.called(), None)
     adds = called is not None and monoid(called) not in IDEMPOTENT
     adds = adds and any(leaf.is_array and leaf.type.is_float for leaf in instruction.shape.leaves())
@@ -313,16 +319,16 @@ def _together(instruction: Instruction, evaluate: Face) -> Face:
             return stacked([evaluate(analyst, instruction, [picked(v, k) for v in values]) for k in range(ROWS)])
         rows = [run_wide(analyst, target, [_in_f64(picked(v, k)) for v in values]) for k in range(ROWS)]
         sizes = run_wide(analyst, target, [_magnitude(v) for v in values])
-        found = []
+        outputs = []
         parts = zip(
             zip(*(leaves(r) for r in rows), strict=True), leaves(sizes), instruction.shape.leaves(), strict=True
         )
         for row, size, leaf in parts:
-            made = np.stack([np.asarray(r) for r in row])
+            moved = np.stack([np.asarray(r) for r in row])
             own = 2 * sums.unit(leaf.type) * members * np.abs(np.asarray(size).astype(np.float64))
             own = own if members > 2 else np.zeros_like(own)
-            found.append(sums.rounded(analyst, made, own, leaf.type) if leaf.type.is_float else settled(made))
-        return packed(instruction, found)
+            outputs.append(sums.rounded(analyst, moved, own, leaf.type) if leaf.type.is_float else settled(moved))
+        return packed(instruction, outputs)
 
     return run
 
@@ -344,18 +350,18 @@ def _magnitude(value: Value) -> Value:
 
 
 _LOOKED_AT = 4096
-"""Elements of a value that are looked at to see how wide it is, at most twice as many."""
+"""Elements (up to twice as many) that are sampled to measure the width of a value."""
 _EXACT = {4: 2.0**-24, 8: 2.0**-53}
-"""The relative width that what comes from certain values is measured against, by bytes; narrower types: 2^-8."""
+"""The width that a result of certain operands is compared with, by bytes of the type; narrower types: 2^-8."""
 
 _BACKWARD = 8.0
-"""ULP of an operand by which it may differ from the one that another library's result is the exact one of."""
+"""Backward error, in ULP: other libraries' results are exact for operands within this distance."""
 _FORWARD = 64.0
-"""ULP of the largest element of a result's matrix by which results of two libraries may differ for equal operands."""
+"""Forward error, in ULP of the largest element of a result's matrix, between two libraries for equal operands."""
 
 
 def opaque(instruction: Instruction, evaluate: Face) -> Face:
-    """The face of an operation that no rule is known of: the moved values say how far its result may be off."""
+    """The face of an operation without a rule: the moved values alone determine its bounds."""
     spec = find(instruction.opcode)
     exact = spec is not None and spec.kind in (OpKind.RANDOM, OpKind.MOVEMENT, OpKind.INDEXING, OpKind.ELEMENTWISE)
     exact = exact or (
@@ -372,12 +378,12 @@ def opaque(instruction: Instruction, evaluate: Face) -> Face:
         value = evaluate(analyst.plain, instruction, [picked(v, VALUE) for v in values])
         moved = []
         for k in range(MOVED, ROWS):
-            given = [picked(v, k) for v in values]
+            operands = [picked(v, k) for v in values]
             if not exact:
-                given = [_nudged(analyst, v) for v in given]
-            moved.append(evaluate(analyst.plain, instruction, given))
-        made = stacked([value, value, value, *moved], look=False)
-        return _sampled(made, 0.0 if exact else _FORWARD)
+                operands = [_nudged(analyst, v) for v in operands]
+            moved.append(evaluate(analyst.plain, instruction, operands))
+        rows = stacked([value, value, value, *moved], look=False)
+        return _sampled(rows, 0.0 if exact else _FORWARD)
 
     return run
 
@@ -393,7 +399,8 @@ def _nudged(analyst: Analyst, value: Value) -> Value:
 
 
 def _sampled(value: Value, forward: float = 0.0) -> Value:
-    """Bounds from the moved values alone: `MOST` times their distance, the mean one of all elements at least."""
+    """Bounds from the moved values alone: `MOST` times their distance, and at least `MOST` times the mean distance of
+    all elements."""
     if isinstance(value, tuple):
         return tuple(_sampled(v, forward) for v in value)
     if type(value) is not Spread and not forward:
@@ -432,35 +439,39 @@ def _sampled(value: Value, forward: float = 0.0) -> Value:
 
 
 def _losing(instruction: Instruction, rule: Face) -> Face:
-    """The rule, with where digits are lost noted in what it makes. Only the first, second, fourth, ... time: a loop's later iterations are like its earlier ones."""
+    """The rule, which also records in its results where digits are lost.
+
+    It measures only the first, second, fourth, ... evaluation: later iterations of a loop resemble the earlier ones.
+    """
     times = 0
 
     def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
         nonlocal times
-        made = rule(analyst, instruction, values)
-        found = [v for v in leaves(made) if type(v) is Spread]
-        if not found:
-            return made
-        given = [v for value in values for v in leaves(value) if type(v) is Spread]
+        result = rule(analyst, instruction, values)
+        spreads = [v for v in leaves(result) if type(v) is Spread]
+        if not spreads:
+            return result
+        operands = [v for value in values for v in leaves(value) if type(v) is Spread]
         times += 1
         if times & (times - 1):
-            known = max((v.loss for v in given if v.loss is not None), key=lambda loss: loss.gain, default=None)
-            for leaf in found:
+            known = max((v.loss for v in operands if v.loss is not None), key=lambda loss: loss.gain, default=None)
+            for leaf in spreads:
                 leaf.loss = leaf.loss or known
-            return made
-        widths = [_width(v) for v in given]
+            return result
+        widths = [_width(v) for v in operands]
         before = max(widths, default=0.0)
-        old = given[widths.index(before)].loss if given else None
-        for leaf in found:
+        old = operands[widths.index(before)].loss if operands else None
+        for leaf in spreads:
             gain = _width(leaf) / max(before, _EXACT.get(leaf.rows.dtype.itemsize, 2.0**-8))
             leaf.loss = old if old is not None and old.gain >= gain else Loss(instruction, gain)
-        return made
+        return result
 
     return run
 
 
 def _width(value: Spread) -> float:
-    """The relative width of a spread: of all elements together, those set aside as wide as they are."""
+    """The relative width of a spread: total width over total magnitude, with each element's width at most its
+    magnitude."""
     rows = value.rows
     if not is_real(rows.dtype) or not rows.size:
         return 1.0

@@ -1,16 +1,22 @@
-"""Bounds held against the moved values: the bounds give the shape, the moved values the scale.
+"""Bounds calibrated against the moved values: the bounds give the shape, the moved values the scale.
 
-Interval arithmetic takes every rounding for the worst one and forgets that two values come from one source, so that bounds grow far beyond what happens,
-the more so the longer a computation is. The moved values do not. So an element's radius, the larger distance of its value to a bound, is at most a factor times what the moved values use up of theirs: the largest share among elements of a
-like relative radius, so that no element is taken for certain because the moved values happened to meet its value, and none gets more than its own bounds.
+Interval arithmetic assumes the worst case for every rounding and ignores that two values may come from one source, so
+that bounds grow far beyond actual errors, the more so the longer a computation is. The moved values do not. So an
+element's radius (the larger distance from its value to a bound) is at most a factor times what the moved values use
+of theirs: the largest share among elements of a similar relative radius. Thus no element counts as certain because
+the moved values happened to meet its value, and none gets more than its own bounds.
 
-The factor follows from how alike the moved values are. Where many elements move independently, the largest share of each imagined backend is nearly the same, and a real one's
-will be: `LEAST`. Where one source moves everything, as with a scalar, these shares scatter, and the factor is `LEAST` times the ratio of the largest to the smallest, up to `MOST`.
-Moved values move about as far as real backends do (see `analysis`), and errors are normal to a good approximation: the largest of `LANES` moves is less than 1/`MOST` of a real one about
-once in ten thousand cases. An element's own moves say nothing alone: differences die and come back, in a loop above all, and the next element's may have been this one's.
+The factor depends on how alike the moved values are. If many elements move independently, the largest share of each
+imagined backend is nearly the same, and so will be a real one's: `LEAST`. If one source moves everything, as with a
+scalar, these shares scatter, and the factor is `LEAST` times the ratio of the largest to the smallest, up to `MOST`.
 
-Sources: R. E. Moore, "Interval Analysis", 1966, for bounds; D. S. Parker, "Monte Carlo Arithmetic", UCLA CSD-970002, 1997, and J. Vignes,
-"Discrete Stochastic Arithmetic for Validating Results of Numerical Software", Numerical Algorithms 37, 2004, for moved values.
+Moved values move about as far as real backends do (see `analysis`), and errors are roughly normal: the largest of
+`LANES` moves is less than 1/`MOST` of a real one about once in ten thousand cases. An element's own moves prove
+nothing alone, because differences vanish and return, especially in loops, and wander between elements.
+
+Sources: R. E. Moore, "Interval Analysis", 1966, for bounds; D. S. Parker, "Monte Carlo Arithmetic", UCLA CSD-970002,
+1997, and J. Vignes, "Discrete Stochastic Arithmetic for Validating Results of Numerical Software", Numerical
+Algorithms 37, 2004, for moved values.
 """
 
 from __future__ import annotations
@@ -27,14 +33,15 @@ from hlo_opt.runtime.differences import ulp_of
 LEAST, MOST = 3.0, 8.0
 """How many times further than the moved values a backend may be off, at least and at most."""
 
-_FEW = 32  # an array of so many elements, or a group, is one group with the rest
-_GROUPS = 200  # by the exponent of the relative radius
-_NEAR = 2  # groups on either side that count as alike
-_FLOOR = 4.0  # ULP that a bound of f32 or f64 keeps, as it may stand for one operation's tolerance; of a narrow type it keeps one
+_FEW = 32  # arrays with at most this many elements, and smaller groups, use the pool of all elements
+_GROUPS = 200  # groups by exponent of the relative radius
+_NEAR = 2  # neighbouring groups on either side that count as similar
+_FLOOR = 4.0  # ULP kept by a bound of f32 or f64, since it may be one operation's tolerance; narrow types keep one
 
 
 def calibrated(rows: Array, dtype: DType | None = None) -> Array:
-    """The rows with narrower bounds where the moved values allow it. `dtype` is the type that the rows will be rounded to, where it is not their own."""
+    """The rows with tighter bounds where the moved values allow it. `dtype` is the type that the rows will be rounded
+    to, if not their own."""
     if rows.dtype.kind == "c":
         return rows
     wide = rows.astype(np.float64) if rows.dtype != np.float64 else rows
@@ -57,22 +64,22 @@ def calibrated(rows: Array, dtype: DType | None = None) -> Array:
         radius = np.minimum(radius, np.maximum(kept * radius, floor if dtype is None else 0.0))
         low = np.where(usable, np.maximum(wide[LOW], value - radius), wide[LOW])
         high = np.where(usable, np.minimum(wide[HIGH], value + radius), wide[HIGH])
-    made = np.array(rows)
-    made[LOW], made[HIGH] = low.astype(own), high.astype(own)
-    return made
+    tightened = np.array(rows)
+    tightened[LOW], tightened[HIGH] = low.astype(own), high.astype(own)
+    return tightened
 
 
 def _allowed(largest: Array) -> Any:
-    """What a backend may use up of its bounds, from what each imagined one does at most (one row for each)."""
+    """The share of its bounds that a backend may use, given the largest share of each imagined one (one row each)."""
     most, least = largest.max(axis=0), largest.min(axis=0)
     with np.errstate(all="ignore"):
         scatter = np.where(least > 0, most / least, np.inf)
-    made = most * np.minimum(LEAST * scatter, MOST)
-    return float(made) if largest.ndim == 1 else made
+    shares = most * np.minimum(LEAST * scatter, MOST)
+    return float(shares) if largest.ndim == 1 else shares
 
 
 def _pooled(shares: Array, radius: Array, size: Array, usable: Array) -> Array:
-    """For each element what may be used up of its bounds, from all elements of a like relative radius."""
+    """For each element the share of its bounds that may be used, from all elements of a similar relative radius."""
     exponent = np.frexp(radius / np.where(size > 0, size, np.inf))[1]
     exponent = np.where(size > 0, exponent, 99)
     group = np.clip(exponent + _GROUPS // 2, 0, _GROUPS - 1)

@@ -1,8 +1,9 @@
 """Control flow, moves and indexed reads and writes on spreads.
 
-A loop's state is held against the moved values after every few iterations, so that bounds do not grow with the number of iterations as such.
-Where it is open whether a loop ends, it may end there: what it would return is taken into the bounds, and it goes on for some iterations more.
-Where an operation moves elements, each row moves as the value does; where an index is open, so is what is read there.
+A loop's state is calibrated against the moved values after every few iterations, so that bounds do not grow with the
+trip count as such. Where it is uncertain whether a loop ends, its state so far joins the bounds, and the loop
+continues for a few iterations. Operations that move elements move each row alike; where an index is uncertain, so is
+the element that it selects.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ def movement(instruction: Instruction, evaluate: Face) -> Face:
         if not spreads:
             return evaluate(analyst, instruction, values)
         if at_once is None:
-            made = by_rows(lambda row: evaluate(analyst, instruction, row), values)
+            moved = by_rows(lambda row: evaluate(analyst, instruction, row), values)
         else:
-            made = Spread(at_once(instruction, [rows_of(v) for v in values]))
-        if type(made) is Spread:
-            made.depth = max(v.depth for v in spreads)
-        return made
+            moved = Spread(at_once(instruction, [rows_of(v) for v in values]))
+        if type(moved) is Spread:
+            moved.depth = max(v.depth for v in spreads)
+        return moved
 
     return run
 
 
 def indexed(instruction: Instruction, evaluate: Face) -> Face:
-    """The face of an operation that reads or writes where indices say."""
+    """The face of an operation that reads or writes at indices."""
     spec = find(instruction.opcode)
     assert spec is not None and spec.first_index is not None
     first = spec.first_index
@@ -53,8 +54,8 @@ def indexed(instruction: Instruction, evaluate: Face) -> Face:
             return evaluate(analyst, instruction, values)
         if not any(type(v) is Spread for v in values[first:]):
             return _same_places(analyst, instruction, evaluate, values, writes)
-        made = by_rows(lambda row: evaluate(analyst, instruction, row), values)
-        rows = np.array(full(rows_of(made)))
+        picked_rows = by_rows(lambda row: evaluate(analyst, instruction, row), values)
+        rows = np.array(full(rows_of(picked_rows)))
         open_ = _open(analyst, instruction, evaluate, values, first, writes)
         if not open_.any():
             return settled(rows)
@@ -84,22 +85,24 @@ def _same_places(
 def _open(
     analyst: Analyst, instruction: Instruction, evaluate: Face, values: list[Value], first: int, writes: bool
 ) -> Any:
-    """Which elements of the result depend on an open index: those that take another place of the operand at one bound than at the other; of an update, all."""
+    """Which elements of the result depend on an uncertain index: those from different places at different bounds; for
+    updates, all."""
     source = np.asarray(picked(values[0], VALUE))
     if writes:
         return np.full(source.shape, not all(certain(rows_of(v)).all() for v in values[first:]))
     places: Any = np.arange(source.size).reshape(source.shape)
-    found = [
+    places_at = [
         np.asarray(evaluate(analyst, instruction, [places, *(picked(v, row) for v in values[first:])]))
         for row in (VALUE, LOW, HIGH)
     ]
-    return (found[0] != found[1]) | (found[0] != found[2])
+    return (places_at[0] != places_at[1]) | (places_at[0] != places_at[2])
 
 
 _EVERY = 3
-"""Iterations after which a loop's state is held against the moved values."""
+"""Iterations after which a loop's state is calibrated."""
 _MORE = 8
-"""Iterations after the reference's last one that an open condition is followed for; after these, what the loop computes is set aside."""
+"""Iterations beyond the reference's last one to follow an uncertain condition; then the loop's results are set
+aside."""
 
 
 def while_(instruction: Instruction, evaluate: Face) -> Face:
@@ -123,10 +126,10 @@ def while_(instruction: Instruction, evaluate: Face) -> Face:
                 elif not goes_on:
                     break
                 loop.begin()
-                made = analyst.call(body, [state])
+                results = analyst.call(body, [state])
                 loop.end()
                 done += 1
-                state = _held(made, state, kept) if done % _EVERY == 0 else made
+                state = _held(results, state, kept) if done % _EVERY == 0 else results
         state = _held(state, (), kept)
         return state if not ends else hull([state, *ends], shape)
 
@@ -136,7 +139,7 @@ def while_(instruction: Instruction, evaluate: Face) -> Face:
 def _late(
     analyst: Analyst, instruction: Instruction, condition: Any, body: Any, state: Value, ends: list[Value]
 ) -> Value:
-    """The loop's value where others may go on: `state` is where the reference ends."""
+    """The loop's value where other backends may iterate further; `state` is where the reference ends."""
     later = state
     for _ in range(_MORE):
         later = analyst.call(body, [later])
@@ -148,7 +151,7 @@ def _late(
 
 
 def _written(instruction: Instruction) -> frozenset[int]:
-    """The elements of a loop's state that its body only writes parts of: these parts were held against the moved values already."""
+    """The state elements of which the body updates only parts, which have been calibrated already."""
     root = instruction.called_by("body").root
     if held(root) is None:
         return frozenset()
@@ -183,14 +186,16 @@ def conditional(instruction: Instruction, evaluate: Face) -> Face:
             least, most, taken = (int(rows[k]) for k in (LOW, HIGH, VALUE))
             chosen = taken if 0 <= taken <= last else last
             others = [k for k in range(last + 1) if least <= k <= most or (k == last and (least < 0 or most > last))]
-        made = [analyst.call(computations[k], [values[1 + k]]) for k in [chosen, *(k for k in others if k != chosen)]]
-        return hull(made, instruction.shape)
+        outcomes = [
+            analyst.call(computations[k], [values[1 + k]]) for k in [chosen, *(k for k in others if k != chosen)]
+        ]
+        return hull(outcomes, instruction.shape)
 
     return run
 
 
 def hull(values: list[Value], shape: Shape) -> Value:
-    """What may be any of these values; the first is the reference's."""
+    """The enclosure of several possible values; the first is the reference's."""
     if shape.elements is not None:
         return tuple(hull([parts(v)[k] for v in values], e) for k, e in enumerate(shape.elements))
     if not shape.is_array or all(v is values[0] for v in values):
@@ -198,19 +203,19 @@ def hull(values: list[Value], shape: Shape) -> Value:
     if any(type(v) is Spread and v.sizes is not None for v in values):
         return values[0]
     rows = [full(rows_of(v)) for v in values]
-    made = np.array(rows[0])
-    if made.dtype.kind == "c":
-        set_aside(made, (np.stack(rows) != rows[0]).any(axis=(0, 1)), shape.type)
-        return settled(made)
-    made[LOW] = np.minimum.reduce([r[LOW] for r in rows])
-    made[HIGH] = np.maximum.reduce([r[HIGH] for r in rows])
-    made[-1] = rows[-1][VALUE]  # an imagined backend goes the other way
-    ordered(made, shape.type)
-    return settled(made)
+    enclosure = np.array(rows[0])
+    if enclosure.dtype.kind == "c":
+        set_aside(enclosure, (np.stack(rows) != rows[0]).any(axis=(0, 1)), shape.type)
+        return settled(enclosure)
+    enclosure[LOW] = np.minimum.reduce([r[LOW] for r in rows])
+    enclosure[HIGH] = np.maximum.reduce([r[HIGH] for r in rows])
+    enclosure[-1] = rows[-1][VALUE]  # one imagined backend takes the other way
+    ordered(enclosure, shape.type)
+    return settled(enclosure)
 
 
 def anything(value: Value, shape: Shape) -> Value:
-    """The value with all elements set aside that are not certain."""
+    """The value with all uncertain elements set aside."""
     if shape.elements is not None:
         return tuple(anything(v, e) for v, e in zip(parts(value), shape.elements, strict=True))
     if type(value) is not Spread or value.sizes is not None:

@@ -1,9 +1,11 @@
-"""Elementwise operations on spreads: interval arithmetic, run by the evaluator's own faces at the bounds.
+"""Elementwise operations on spreads: interval arithmetic, with the evaluator's own faces at the bounds.
 
-Arithmetic, conversions and choices are rounded correctly on every backend (kernels are compiled without contraction to fused multiply-adds), so equal operands give equal results and they
-add nothing of their own; so are division and square root, but on a GPU that is not to be precise, for which the op table has tolerances of their own. A function that the op table gives a tolerance moves each bound by so many ULP
-of f32 or f64, in which every backend computes it; the rounding to a narrower type comes after, is monotone, and makes most elements certain again.
-Where a comparison, a rounding to integers or a type decides by bounds that lie on both sides, the outcome is open: a tie.
+Arithmetic, conversions and choices are correctly rounded on every backend (kernels are compiled without contraction to
+fused multiply-adds), so that equal operands give equal results and no tolerance is added. So are division and square
+root, except on a GPU without `precise`; for these the op table has tolerances. A function with a tolerance in the op
+table moves each bound by that many ULP of f32 or f64, the types that every backend computes it in; the rounding to a
+narrower type comes after, is monotonic, and makes most elements certain again. A comparison or a rounding whose bounds
+lie on both sides of the decision has an uncertain outcome: a tie.
 """
 
 from __future__ import annotations
@@ -29,17 +31,17 @@ class Analyst(Evaluator, Protocol):
     """What a rule may ask of the analysis.
 
     rewritten  whether the other module may round where the original does not, and the other way round
-    precise    whether the other backend divides and takes square roots as IEEE 754 says
+    precise    whether the other backend's division and square root follow IEEE 754
     """
 
     rewritten: bool
     precise: bool
 
     def noise(self, shape: tuple[int, ...]) -> Array:
-        """Random numbers of a size between a half and one, of both signs."""
+        """Random numbers of magnitude between a half and one, of both signs."""
 
     def tie(self, instruction: Instruction, elements: int) -> None:
-        """So many elements of an operation may come out either way."""
+        """Record that `elements` elements of an operation may come out either way."""
 
 
 Face = Callable[[Analyst, Instruction, list[Value]], Value]
@@ -63,7 +65,7 @@ def elementwise(instruction: Instruction, evaluate: Face) -> Face:
 
 
 def _within(instruction: Instruction, evaluate: Face, spec: OpSpec, tolerance: float) -> Face:
-    """The face for backends whose results are within a tolerance, in ULP of the type that they compute in."""
+    """The face for backends with a given tolerance, in ULP of the type that they compute in."""
     element_type = instruction.shape.type
     narrow = element_type.is_narrow_float
     target = _in_f32(instruction) if narrow and tolerance else instruction
@@ -113,15 +115,15 @@ def _in_f32(instruction: Instruction) -> Instruction:
         Instruction(o.name, "parameter", o.shape.with_type(F32) if o.shape.type.is_narrow_float else o.shape)
         for o in instruction.operands
     ]
-    made = Instruction(
+    widened = Instruction(
         instruction.name, instruction.opcode, instruction.shape.with_type(F32), operands, instruction.attributes
     )
-    made.parent = instruction.parent
-    return made
+    widened.parent = instruction.parent
+    return widened
 
 
 def _stretch(analyst: Analyst, rows: Array, tolerance: float) -> None:
-    """Move the bounds by the tolerance, and the imagined backends by some of it. What is zero is zero everywhere, and nothing changes its sign."""
+    """Move the bounds by the tolerance, and the imagined backends by a part of it. Zeros stay zero, and signs stay."""
     with np.errstate(all="ignore"):
         size = np.abs(rows)
         if rows.dtype.kind == "c":
@@ -140,7 +142,7 @@ def _stretch(analyst: Analyst, rows: Array, tolerance: float) -> None:
 
 
 def _loosen(analyst: Analyst, rows: Array) -> None:
-    """One ULP of the result's own type more: a rounding that is left out, or made at another place."""
+    """Widen by one ULP of the result's own type: for a rounding that is left out, or made at another place."""
     unit = ulp_of(rows.astype(rows.dtype))
     unit = np.where(rows.astype(np.float64) == 0, 0.0, unit)
     wide = rows.astype(np.float64)
@@ -151,9 +153,9 @@ def _loosen(analyst: Analyst, rows: Array) -> None:
 
 
 def force(analyst: Analyst, rows: Array, open_: Array) -> None:
-    """Where a value has few possibilities and no imagined backend took another one than the reference, let one of them: which, chance decides.
+    """Let one imagined backend (chosen at random) take another value where all agree although few values are possible.
 
-    A single element that may round the other way would else be taken for one that never does.
+    Otherwise a single element that may round the other way would count as one that never does.
     """
     value, moved = rows[VALUE], rows[MOVED:]
     alone = open_ & (moved == value).all(axis=0)

@@ -1,7 +1,7 @@
-"""Sorts and folds with reducers of the module's own on spreads.
+"""Sorts, and folds with custom reducers, on spreads.
 
-Sorted values rise with each of the values, so the sorted bounds are the bounds of what is sorted alone. What goes along with a key is certain unless its
-key ties with that of a neighbour; elements of a run of ties may stand in any order.
+Sorted values are monotonic in each value, so a sort of the bounds alone bounds the sorted values. What moves along
+with a key is certain unless its key ties with a neighbour's; elements of a run of ties may be in any order.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def sort(instruction: Instruction, evaluate: Face) -> Face:
         if number:
             analyst.tie(instruction, number)
             moved = [_hulled(m, ties, 1 + axis) for m in moved]
-        made = [settled(m) for m in moved]
-        return tuple(made) if instruction.shape.is_tuple else made[0]
+        results = [settled(m) for m in moved]
+        return tuple(results) if instruction.shape.is_tuple else results[0]
 
     return run
 
@@ -78,7 +78,7 @@ def _plain(comparator: Computation) -> bool:
 
 
 def _order(analyst: Analyst, evaluate: Face, instruction: Instruction, operands: list[Array], places: Array) -> Array:
-    """The permutation of a sort: that of numbers sorted along."""
+    """The permutation of a sort, from sorting the positions along with the operands."""
     from hlo_opt.ir import Shape
     from hlo_opt.ir.element_type import S64
     from hlo_opt.ir.module import Instruction as Made
@@ -86,18 +86,18 @@ def _order(analyst: Analyst, evaluate: Face, instruction: Instruction, operands:
     comparator = instruction.called_by("to_apply")
     if len(comparator.parameters) != 2 * len(operands):
         raise ValueError("the comparator does not fit")
-    # a sort hands the operands to its comparator by number; one more at the end is only moved
+    # comparators take operands by number, so that one more at the end is only moved
     shape = Shape(S64, operands[0].shape)
     extra = Made("places", "parameter", shape)
     whole = Shape.tuple_of(*(o.shape for o in instruction.operands), shape)
     wide = Made(instruction.name, "sort", whole, [*instruction.operands, extra], dict(instruction.attributes))
     wide.parent = instruction.parent
-    made = evaluate(_Loose(analyst), wide, [*operands, places])
-    return np.asarray(parts(made)[-1])
+    sorted_values = evaluate(_Loose(analyst), wide, [*operands, places])
+    return np.asarray(parts(sorted_values)[-1])
 
 
 class _Loose:
-    """An evaluator for comparators that are given one pair too many."""
+    """An evaluator that drops the additional pair of arguments of comparators."""
 
     def __init__(self, analyst: Analyst) -> None:
         self._analyst = analyst
@@ -126,13 +126,13 @@ def _ties(analyst: Analyst, comparator: Computation, values: Sequence[Value], ax
 
 
 def _hulled(rows: Array, ties: Array, axis: int) -> Array:
-    """Runs of ties take the bounds of the whole run."""
-    made = np.moveaxis(np.array(rows), axis, -1)
+    """Widen the bounds in each run of ties to those of the whole run."""
+    widened = np.moveaxis(np.array(rows), axis, -1)
     joined = np.moveaxis(ties, axis - 1, -1)
-    low, high = made[LOW], made[HIGH]
-    if made.dtype.kind == "c":
-        return np.moveaxis(made, -1, axis)
-    for _ in range(64):  # a bound goes to the neighbours until nothing changes
+    low, high = widened[LOW], widened[HIGH]
+    if widened.dtype.kind == "c":
+        return np.moveaxis(widened, -1, axis)
+    for _ in range(64):  # propagate bounds to the neighbours until nothing changes
         before = low.copy(), high.copy()
         least, most = np.minimum(low[..., :-1], low[..., 1:]), np.maximum(high[..., :-1], high[..., 1:])
         for part in (np.s_[..., :-1], np.s_[..., 1:]):
@@ -140,20 +140,25 @@ def _hulled(rows: Array, ties: Array, axis: int) -> Array:
             high[part] = np.where(joined, np.maximum(high[part], most), high[part])
         if (before[0] == low).all() and (before[1] == high).all():
             break
-    swap = np.zeros(made.shape[1:], np.bool_)
+    swap = np.zeros(widened.shape[1:], np.bool_)
     swap[..., :-1] = joined
-    for lane in (0, 1):  # imagined backends exchange neighbours
+    for lane in (0, 1):  # two imagined backends swap neighbours
         mine = swap.copy()
         mine[..., lane::2] = False
         target = np.roll(mine, 1, axis=-1)
-        old = made[MOVED + lane].copy()
-        made[MOVED + lane] = np.where(mine, np.roll(old, -1, axis=-1), np.where(target, np.roll(old, 1, axis=-1), old))
-    return np.moveaxis(made, -1, axis)
+        old = widened[MOVED + lane].copy()
+        widened[MOVED + lane] = np.where(
+            mine, np.roll(old, -1, axis=-1), np.where(target, np.roll(old, 1, axis=-1), old)
+        )
+    return np.moveaxis(widened, -1, axis)
 
 
 def folded(instruction: Instruction, evaluate: Face) -> Face:
-    """The face of a reduce with a reducer of the module's own: neighbours are combined pairwise, which any reducer allows; imagined backends begin elsewhere. What
-    another order changes beyond roundings, as two NaN do where one of them is picked, may be anything."""
+    """The face of a reduce with a custom reducer: neighbours are combined pairwise, which any reducer allows.
+
+    Imagined backends start elsewhere. What changes with the order by more than roundings, as when one of two NaN is
+    picked, is set aside.
+    """
     reducer = instruction.called_by("to_apply")
     sums = _sums(reducer)
 
@@ -179,40 +184,41 @@ def folded(instruction: Instruction, evaluate: Face) -> Face:
             return evaluate(analyst, instruction, [picked(v, VALUE) for v in values])
         if _rounds(reducer):
             inputs = [_turned(full(i), analyst, count) for i in inputs]
-        found: list[Value] = [Spread(full(i)) for i in inputs]
+        level: list[Value] = [Spread(full(i)) for i in inputs]
         while count > 1:
             even = count // 2
-            left = [_cut(v, slice(0, even)) for v in found]
-            right = [_cut(v, slice(even, 2 * even)) for v in found]
-            made = analyst.map_elements(reducer, [*left, *right], wide=wide)
+            left = [_cut(v, slice(0, even)) for v in level]
+            right = [_cut(v, slice(even, 2 * even)) for v in level]
+            results = analyst.map_elements(reducer, [*left, *right], wide=wide)
             if count % 2:
-                rest = [_cut(v, slice(2 * even, None)) for v in found]
-                made = [_joined(m, r) for m, r in zip(made, rest, strict=True)]
-            found, count = made, even + count % 2
-        found = [_cut(v, 0) for v in found]
+                rest = [_cut(v, slice(2 * even, None)) for v in level]
+                results = [_joined(m, r) for m, r in zip(results, rest, strict=True)]
+            level, count = results, even + count % 2
+        level = [_cut(v, 0) for v in level]
         leaf = next(instruction.shape.leaves())
         inits = [_spread_to(v, leaf.dimensions, t) for v, t in zip(values[half:], types, strict=True)]
-        made = analyst.map_elements(reducer, [*inits, *found], wide=wide)
-        made = [
+        results = analyst.map_elements(reducer, [*inits, *level], wide=wide)
+        results = [
             _rounded(analyst, m, leaf.type, _rounds(reducer))
-            for m, leaf in zip(made, instruction.shape.leaves(), strict=True)
+            for m, leaf in zip(results, instruction.shape.leaves(), strict=True)
         ]
-        made = [settled(m.rows) if type(m) is Spread else m for m in made]
-        return tuple(made) if instruction.shape.is_tuple else made[0]
+        results = [settled(m.rows) if type(m) is Spread else m for m in results]
+        return tuple(results) if instruction.shape.is_tuple else results[0]
 
     return run
 
 
 def _left_open(analyst: Analyst, instruction: Instruction, evaluate: Face, values: list[Value], made: Value) -> Value:
-    """The results of a fold, those set aside that hang on its order: folded from the other end, they are others."""
+    """The results of a fold, with those set aside that depend on its order: where folding from the other end gives
+    another value."""
     half, axes = len(values) // 2, tuple(reduced(instruction))
     plain = [np.asarray(picked(v, VALUE)) for v in values]
     turned = [*(np.flip(v, axes) for v in plain[:half]), *plain[half:]]
     ways = [evaluate(analyst, instruction, [*given]) for given in (plain, turned)]
     several = instruction.shape.is_tuple
-    found, one, other = (parts(x) if several else (x,) for x in (made, *ways))
+    fold_leaves, forward, backward = (parts(x) if several else (x,) for x in (made, *ways))
     leaves = []
-    for leaf, value, a, b in zip(instruction.shape.leaves(), found, one, other, strict=True):
+    for leaf, value, a, b in zip(instruction.shape.leaves(), fold_leaves, forward, backward, strict=True):
         with np.errstate(invalid="ignore"):
             open_ = np.asarray((a != b) & ~((a != a) & (b != b)))
         if open_.any():
@@ -225,7 +231,7 @@ def _left_open(analyst: Analyst, instruction: Instruction, evaluate: Face, value
 
 
 def _sums(reducer: Computation) -> Any:
-    """How to fold where each leaf of the reducer is a plain fold of its own; None where it is not."""
+    """How to fold a reducer whose leaves are independent plain folds; None for others."""
     from hlo_opt.runtime.rounding.sums import reduction
 
     root = reducer.root
@@ -240,7 +246,7 @@ def _sums(reducer: Computation) -> Any:
     def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> list[Value]:
         from hlo_opt.evaluate.program import face
 
-        made = []
+        results = []
         for k, single in enumerate(_singles(reducer)):
             operands = [instruction.operands[k], instruction.operands[half + k]]
             leaf = list(instruction.shape.leaves())[k]
@@ -248,12 +254,12 @@ def _sums(reducer: Computation) -> Any:
             from hlo_opt.ir import Called
 
             attributes["to_apply"] = Called(single)
-            one = Instruction(instruction.name, "reduce", leaf, operands, attributes)
-            one.parent = instruction.parent
-            rule = reduction(one, face(one))
+            single_reduce = Instruction(instruction.name, "reduce", leaf, operands, attributes)
+            single_reduce.parent = instruction.parent
+            rule = reduction(single_reduce, face(single_reduce))
             assert rule is not None
-            made.append(rule(analyst, one, [values[k], values[half + k]]))
-        return made
+            results.append(rule(analyst, single_reduce, [values[k], values[half + k]]))
+        return results
 
     return run
 
@@ -262,7 +268,7 @@ def _singles(reducer: Computation) -> list[Computation]:
     """One reducer of two scalars for each leaf."""
     from hlo_opt.ir import edit
 
-    made = []
+    reducers = []
     for leaf in reducer.root.operands:
         single = Computation(reducer.name)
         parameters = []
@@ -273,12 +279,12 @@ def _singles(reducer: Computation) -> list[Computation]:
         root = Instruction(leaf.name, leaf.opcode, leaf.shape, parameters, {})
         edit.append(single, root)
         edit.set_root(single, root)
-        made.append(single)
-    return made
+        reducers.append(single)
+    return reducers
 
 
 def _rounds(reducer: Computation) -> bool:
-    """Whether the order of a fold shows in its result."""
+    """Whether the result of a fold depends on its order because of roundings."""
     for i in reducer.instructions:
         spec = find(i.opcode)
         if spec is None or spec.kind is not OpKind.ELEMENTWISE or spec.spread.keeps:
@@ -289,7 +295,7 @@ def _rounds(reducer: Computation) -> bool:
 
 
 def _in_front(rows: Array, axes: Sequence[int]) -> Array:
-    """The folded dimensions as one, behind that of the rows."""
+    """The rows with all folded dimensions as one, right after the dimension of the rows."""
     kept = [1 + d for d in range(rows.ndim - 1) if d not in axes]
     front = rows.transpose([0, *(1 + d for d in axes), *kept])
     count = int(np.prod(front.shape[1 : 1 + len(axes)], dtype=np.int64))
@@ -297,10 +303,10 @@ def _in_front(rows: Array, axes: Sequence[int]) -> Array:
 
 
 def _turned(rows: Array, analyst: Analyst, count: int) -> Array:
-    made = np.array(rows)
+    rotated = np.array(rows)
     for lane in range(MOVED, ROWS):
-        made[lane] = np.roll(made[lane], (lane * count) // ROWS + 1, axis=0)
-    return made
+        rotated[lane] = np.roll(rotated[lane], (lane * count) // ROWS + 1, axis=0)
+    return rotated
 
 
 def _cut(value: Value, where: Any) -> Value:
@@ -320,7 +326,8 @@ def _spread_to(value: Value, sizes: tuple[int, ...], dtype: DType) -> Value:
 
 
 def _rounded(analyst: Analyst, value: Value, element_type: ElementType, shows: bool) -> Value:
-    """What a fold gives, in the type of its result; where its order shows, with bounds as far as the moved values say and some roundings more."""
+    """The result of a fold in its own type; if it depends on the order, the bounds come from the moved values plus some
+    roundings."""
     rows = np.array(full(rows_of(value)))
     if not is_real(rows.dtype):
         return value

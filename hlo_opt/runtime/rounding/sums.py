@@ -1,14 +1,17 @@
 """Sums on spreads: products, convolutions, reductions, windows, scatters.
 
-The order of a sum is open, and so is where products are fused with it. Each of n roundings is at most `u` of a partial sum. With partial sums of at most P, the worst
-case is off by n u P; random roundings add up to some part of sqrt(n) u P, and 2 sqrt(n) u P is passed with a probability that is no concern (N. Higham and
-T. Mary, "A New Approach to Probabilistic Rounding Error Analysis", SIAM J. Sci. Comput. 41, 2019; the factor there is called lambda). Both sides have such an error: the
-bounds move by twice min(n, 2 sqrt(n)) u P. Where all terms are nearly the same, roundings all go one way, and n takes the place of 2 sqrt(n). P is the largest
-sum of the terms before a place, found at some places (`_PIECES`), and what the terms in between add up to, whatever their signs: twice the root of the sum of
-their squares. For windows and scatters, whose sums are short, it is the sum of the terms' magnitudes. Narrow floats are summed in f32 and rounded once. Sums of whole numbers
+The order of a sum is open, and so is whether products are fused with it. Each of n roundings is at most `u` times a
+partial sum. With partial sums of at most P, the worst error is n u P; random roundings add up to a part of
+sqrt(n) u P, and exceed 2 sqrt(n) u P with negligible probability (N. Higham and T. Mary, "A New Approach to
+Probabilistic Rounding Error Analysis", SIAM J. Sci. Comput. 41, 2019; the factor there is called lambda). Both sides
+have such an error: the bounds move by twice min(n, 2 sqrt(n)) u P. Where all terms are nearly equal, all roundings go
+the same way, and n replaces 2 sqrt(n). P is the largest partial sum at a few places (`_PIECES`), plus what the terms in
+between add up to, whatever their signs: twice the root of the sum of their squares. For windows and scatters, whose
+sums are short, P is the sum of the magnitudes. Narrow floats are summed in f32 and rounded once. Sums of whole numbers
 that fit are exact.
 
-What the operands' own bounds do: a sum of bounds for operands that are only added, and in a product |A| rB + rA (|B| + rB), with radii rA and rB.
+The operands' own bounds contribute their sum if operands are only added, and in a product |A| rB + rA (|B| + rB), with
+radii rA and rB.
 """
 
 from __future__ import annotations
@@ -34,21 +37,22 @@ from hlo_opt.runtime.rounding.calibration import calibrated
 from hlo_opt.runtime.rounding.elementwise import Analyst, Face, force
 
 _PIECES = 4
-"""Into so many pieces a long sum is cut to see how large it gets on the way."""
+"""Pieces of a long sum after which its partial sum is taken."""
 _ALIKE = 1.2
-"""Terms count as nearly the same up to this ratio of their mean square to their squared mean."""
+"""Terms count as nearly equal up to this ratio of their mean square to their squared mean."""
 
 _WHOLE = {"f32": 2.0**24, "f64": 2.0**53}
-"""Up to here a float has every whole number."""
+"""The largest number up to which a type represents all whole numbers."""
 
 
 def unit(element_type: ElementType) -> float:
-    """Half an ULP of 1 in the type that sums of this one are made in."""
+    """The unit roundoff of the type that sums of this type are computed in."""
     return 2.0**-53 if element_type.name in ("f64", "c128") else 2.0**-24
 
 
 def open_order(terms: int, element_type: ElementType, total: Array, squares: Array, partial: Array) -> Array:
-    """By how much two sums of so many terms may differ: from the sums, the sums of the terms' squares, and the largest sum on the way."""
+    """By how much two sums of `terms` terms may differ, given the sums, the sums of squares and the largest partial
+    sums."""
     if terms < 2:
         return np.zeros_like(partial)
     steps = np.where(terms * squares <= _ALIKE * total * total, terms, min(terms, 2 * math.sqrt(terms)))
@@ -56,7 +60,7 @@ def open_order(terms: int, element_type: ElementType, total: Array, squares: Arr
 
 
 def rounded(analyst: Analyst, rows: Array, own: Array, element_type: ElementType) -> Value:
-    """The value of a sum from its rows in a wide type and the error that the sum itself may have."""
+    """The value of a sum, given its rows in a wide type and the error `own` of the summation itself."""
     rows, dtype = np.array(rows), element_type.dtype
     with np.errstate(all="ignore"):
         has = own > 0
@@ -68,7 +72,7 @@ def rounded(analyst: Analyst, rows: Array, own: Array, element_type: ElementType
             ordered(rows, F64)
             rows = calibrated(rows, dtype)
             slack = own
-            if not is_narrow(dtype):  # the last rounding of either side
+            if not is_narrow(dtype):  # the final rounding on either side
                 slack = own + np.where(
                     has | (rows[LOW] < rows[HIGH]),
                     np.spacing(np.abs(rows[VALUE]).astype(dtype)).astype(np.float64),
@@ -95,23 +99,24 @@ def rounded(analyst: Analyst, rows: Array, own: Array, element_type: ElementType
 
 
 _PIECE = 1 << 20
-"""Elements of a large sum whose rows are made at once."""
+"""Elements of a large sum whose rows are computed at once."""
 
 
 def around(
     analyst: Analyst, value: Array, far: Array, moved: Sequence[Array], own: Array, element_type: ElementType
 ) -> Value:
-    """As `rounded`, for values in a wide type, how far their operands' bounds let them be off, and moved values; large ones piece by piece."""
+    """As `rounded`, given values in a wide type, their operands' contribution `far` to the bounds, and moved values; in
+    pieces if large."""
     if value.size <= _PIECE:
         centre = value.astype(np.float64)
         rows = np.stack([centre, centre - far, centre + far, *(m.astype(np.float64) for m in moved)])
         return rounded(analyst, rows, own, element_type)
-    made = np.empty((ROWS, value.size), element_type.dtype)
+    sums = np.empty((ROWS, value.size), element_type.dtype)
     flat = [a.reshape(-1) for a in (value, far, own, *moved)]
     for start in range(0, value.size, _PIECE):
         part, wide, error, *others = (a[start : start + _PIECE] for a in flat)
-        made[:, start : start + _PIECE] = full(rows_of(around(analyst, part, wide, others, error, element_type)))
-    return settled(made.reshape(ROWS, *value.shape))
+        sums[:, start : start + _PIECE] = full(rows_of(around(analyst, part, wide, others, error, element_type)))
+    return settled(sums.reshape(ROWS, *value.shape))
 
 
 def _mantissa(dtype: DType) -> int:
@@ -130,11 +135,11 @@ def retyped(instruction: Instruction, element_type: ElementType) -> Instruction:
         return shape if plain else shape.with_type(element_type)
 
     operands = [Instruction(o.name, "parameter", changed(o.shape)) for o in instruction.operands]
-    made = Instruction(
+    changed_instruction = Instruction(
         instruction.name, instruction.opcode, changed(instruction.shape), operands, dict(instruction.attributes)
     )
-    made.parent = instruction.parent
-    return made
+    changed_instruction.parent = instruction.parent
+    return changed_instruction
 
 
 def _eps(element_type: ElementType) -> float:
@@ -155,16 +160,17 @@ def sized(rows: Array, dtype: Any) -> Array:
 
 
 def radius(rows: Array, dtype: Any) -> Array:
-    """How far a bound is from the value, at most; zero for a certain one."""
+    """The largest distance from the value to a bound; zero for certain values."""
     if rows.shape[0] == 1:
         return np.zeros(rows.shape[1:], dtype)
     value = rows[VALUE].astype(dtype)
-    made = np.maximum(rows[HIGH].astype(dtype) - value, value - rows[LOW].astype(dtype))
-    return np.where(certain(rows), dtype(0), made)
+    distance = np.maximum(rows[HIGH].astype(dtype) - value, value - rows[LOW].astype(dtype))
+    return np.where(certain(rows), dtype(0), distance)
 
 
 def on_the_way(a: Array, b: Array, product: Callable[[Array, Array], Array], along: tuple[int, int] | None) -> Array:
-    """The largest magnitude of a sum of products before each of some places; without dimensions to cut, the sum of magnitudes."""
+    """The largest magnitude among the partial sums of products at a few places; without dimensions to cut, the sum of
+    magnitudes."""
     if along is None:
         return product(np.abs(a), np.abs(b))
     size = a.shape[along[0]]
@@ -173,15 +179,15 @@ def on_the_way(a: Array, b: Array, product: Callable[[Array, Array], Array], alo
     for piece in range(pieces):
         where = slice(piece * size // pieces, (piece + 1) * size // pieces)
         part, other = (x[(*(slice(None),) * d, where)] for x, d in zip((a, b), along, strict=True))
-        made = product(part, other)
-        total = made if total is None else total + made
+        products = product(part, other)
+        total = products if total is None else total + products
         most = np.abs(total) if most is None else np.maximum(most, np.abs(total))
     assert most is not None
     return most
 
 
 def _squares(a: Array, b: Array, product: Callable[[Array, Array], Array]) -> Array:
-    """The sums of the squares of products of magnitudes, which may be beyond f32 themselves."""
+    """The sums of the squares of products, scaled so that f32 does not overflow."""
     most = [float(x.max(initial=0.0)) for x in (a, b)]
     if not all(0 < m < np.inf for m in most):
         return product(a * a, b * b)
@@ -190,7 +196,8 @@ def _squares(a: Array, b: Array, product: Callable[[Array, Array], Array]) -> Ar
 
 
 def bilinear(terms: int, along: tuple[int, int] | None) -> Callable[[Instruction, Face], Face]:
-    """The face of an operation that sums products of two operands, so many for each result; `along` is the first dimension of each that is summed."""
+    """The face of an operation that sums `terms` products of two operands; `along` is the first summed dimension of
+    each."""
 
     def make(instruction: Instruction, evaluate: Face) -> Face:
         element_type = instruction.shape.type
@@ -250,7 +257,7 @@ def _wide_result(instruction: Instruction) -> Instruction:
 
 
 def by_parts(instruction: Instruction, make: Callable[[Instruction, Face], Face | None]) -> Face | None:
-    """The face of an operation that adds complex numbers: the sums of their real and of their imaginary parts."""
+    """The face of an operation that adds complex numbers: separate sums of the real and the imaginary parts."""
     target = retyped(instruction, F32 if next(instruction.shape.leaves()).type.bits == 64 else F64)
     add = make(target, face(target))
     if add is None:
@@ -266,7 +273,7 @@ def by_parts(instruction: Instruction, make: Callable[[Instruction, Face], Face 
 
 
 def _part(value: Value, name: str) -> Value:
-    """The real or the imaginary part of a value of complex numbers; any other value itself."""
+    """The real or the imaginary part of a complex value; other values unchanged."""
     rows = rows_of(value)
     if rows.dtype.kind != "c":
         return value
@@ -277,13 +284,13 @@ def _part(value: Value, name: str) -> Value:
 def added(
     instruction: Instruction, evaluate: Face, terms: Callable[[Sequence[Array]], Any], fixed: Sequence[int] = ()
 ) -> Face:
-    """The face of an operation that adds up elements of its operands: their bounds add up, too.
+    """The face of an operation that adds up elements of its operands; their bounds add up, too.
 
-    terms  how many elements go into each result, or an array of such numbers
-    fixed  operands that say where, not what
+    terms  the number of elements in each result, or an array of such numbers
+    fixed  operands that are indices or masks, not terms
     """
     element_type = next(instruction.shape.leaves()).type
-    # a fold that is not wide rounds to its narrow type on the way
+    # a fold that is not wide rounds to its narrow type in every step
     own_type = element_type.is_narrow_float and not is_wide(instruction)
     step = 0.5 * _eps(element_type) if own_type else unit(element_type)
     target = retyped(instruction, F64) if element_type.is_float else instruction
@@ -320,7 +327,7 @@ def added(
 
 
 def _are_whole(arrays: Sequence[Array], magnitude: Array, element_type: ElementType, fixed: Sequence[int]) -> bool:
-    """Whether every partial sum in any order is a whole number that the type to sum in has."""
+    """Whether every partial sum in any order is a whole number that the type of the sum represents."""
     most = _WHOLE["f64" if element_type.name == "f64" else "f32"]
     if not magnitude.size or not magnitude.max() <= most:
         return False
@@ -334,7 +341,7 @@ def _whole(rows: Array, element_type: ElementType) -> Value:
 
 
 def reduction(instruction: Instruction, evaluate: Face) -> Face | None:
-    """The face of a reduce with a plain reducer; None for another one."""
+    """The face of a reduce with a plain reducer; None for others."""
     leaf = next(instruction.shape.leaves())
     reducer = instruction.called_by("to_apply")
     name = monoid(reducer)
@@ -397,7 +404,7 @@ def _sum_of(instruction: Instruction, evaluate: Face, axes: tuple[int, ...], ter
 
 
 def _before(value: Array, axes: tuple[int, ...], first: Array) -> Array:
-    """The largest magnitude of a sum before each of some places."""
+    """The largest magnitude among the partial sums at a few places."""
     kept = [d for d in range(value.ndim) if d not in axes]
     front = value.transpose([*axes, *kept]).reshape(-1, *(value.shape[d] for d in kept))
     cuts = np.unique(np.arange(_PIECES) * front.shape[0] // _PIECES)
@@ -435,7 +442,7 @@ def _product_of(instruction: Instruction, evaluate: Face, terms: int) -> Face:
 
 
 def windows(instruction: Instruction, evaluate: Face) -> Face | None:
-    """The face of a reduce-window with a plain reducer; None for another one."""
+    """The face of a reduce-window with a plain reducer; None for others."""
     from hlo_opt.ops.shapes import window
 
     leaf = next(instruction.shape.leaves())
@@ -454,7 +461,7 @@ def windows(instruction: Instruction, evaluate: Face) -> Face | None:
 
 
 def selected(instruction: Instruction, evaluate: Face) -> Face | None:
-    """The face of a select-and-scatter that adds and selects among certain elements; None for another one."""
+    """The face of a select-and-scatter that adds, for certain selections; None for others."""
     from hlo_opt.ops.shapes import window
     from hlo_opt.runtime.rounding.analysis import opaque
 
@@ -472,7 +479,7 @@ def selected(instruction: Instruction, evaluate: Face) -> Face | None:
 
 
 def rising(instruction: Instruction, evaluate: Face) -> Face:
-    """The face of an exact operation that rises in every operand."""
+    """The face of an exact operation that is monotonic in every operand."""
 
     def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         if not any(type(v) is Spread for v in values):
@@ -483,7 +490,7 @@ def rising(instruction: Instruction, evaluate: Face) -> Face:
 
 
 def scatter(instruction: Instruction, evaluate: Face) -> Face | None:
-    """The face of a scatter at certain indices that adds or overwrites; None for another reducer."""
+    """The face of a scatter that adds or overwrites, for certain indices; None for other reducers."""
     combiner = instruction.called_by("to_apply")
     if len(instruction.operands) != 3 or instruction.shape.is_tuple:
         return None
@@ -498,7 +505,7 @@ def scatter(instruction: Instruction, evaluate: Face) -> Face | None:
         count = face(counted)
 
         def terms(arrays: Sequence[Array]) -> Array:
-            """Updates of each element, and the element itself unless it is zero."""
+            """The number of updates per element, plus the element itself unless it is zero."""
             start = (arrays[0][VALUE] != 0).astype(np.float64)
             return np.asarray(count(Interpreter(), counted, [start, arrays[1][VALUE], np.ones(arrays[2].shape[1:])]))
 
@@ -515,7 +522,7 @@ def scatter(instruction: Instruction, evaluate: Face) -> Face | None:
 
 
 def _open_places(analyst: Analyst, instruction: Instruction, evaluate: Face, values: list[Value]) -> Value:
-    """A scatter whose indices are open: whatever any choice of them gave, and the largest update more where they differ."""
+    """A scatter with uncertain indices: the hull of all rows, for every element on which they differ."""
     made = by_rows(lambda row: evaluate(analyst, instruction, row), values)
     if type(made) is not Spread:
         return made

@@ -1,4 +1,4 @@
-"""Whether outputs of another backend are within what the original's analysis allows, and what agreement is worth."""
+"""Whether another backend's outputs are within the bounds of the original's analysis, and what agreement is worth."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from hlo_opt.runtime.rounding.analysis import Analysis
 
 
 def enclosures(analysis: Analysis, expected: Sequence[Array]) -> list[Enclosure]:
-    """One enclosure per output. Where the reference's own run rounds elsewhere than the analysis, its value is within, too."""
+    """One enclosure per output. It includes the reference's own value, even where that run rounds differently from the
+    analysis."""
     return [_enclosure(s, e) for s, e in zip(analysis.outputs, expected, strict=True)]
 
 
@@ -66,7 +67,7 @@ def _named(module: Module, instruction: Instruction) -> str:
 
 
 def _plain(expected: Array, is_free: bool) -> str | None:
-    """What an output itself says about how much its agreement is worth."""
+    """Why an output's own values make its agreement weak; None if they do not."""
     if not expected.size:
         return None
     if is_free:
@@ -79,23 +80,24 @@ def _plain(expected: Array, is_free: bool) -> str | None:
 
 
 def unread(module: Module) -> frozenset[int]:
-    """The outputs of the entry that none of its inputs reaches; none where it has no inputs. Of a called computation, every result counts as read from every operand."""
+    """The outputs of the entry that do not depend on its inputs; none if it has no inputs. Each result of a called
+    computation counts as reading every operand."""
     entry = module.entry
     if not any(leaf.is_array and leaf.element_count for p in entry.parameters for leaf in p.shape.leaves()):
         return frozenset()
     parts = results_of(entry)
-    found: set[int] = set()
+    outputs: set[int] = set()
     number = 0
     for part in parts:
         count = sum(1 for leaf in part.shape.leaves() if leaf.is_array)
         if not _reads(part):
-            found.update(range(number, number + count))
+            outputs.update(range(number, number + count))
         number += count
-    return frozenset(found)
+    return frozenset(outputs)
 
 
 def _reads(instruction: Instruction) -> bool:
-    """Whether a parameter leads to an instruction, or something that comes from outside as one does."""
+    """Whether an instruction depends on a parameter, or on another outside source."""
     seen, todo = {instruction}, [instruction]
     while todo:
         i = todo.pop()

@@ -1,4 +1,4 @@
-"""A module as the linear program that backends walk: its lowering, whose memory is whose, and what a run will hold."""
+"""A module as the linear program that backends walk: its lowering, who owns which memory, and how much a run holds."""
 
 from hlo_opt.runtime.schedule.lowering import Schedule, build_schedule, told_array
 

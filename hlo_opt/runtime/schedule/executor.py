@@ -1,4 +1,5 @@
-"""Runs a schedule on a device, operation by operation. Control flow is an explicit stack, so that no input decides how deep Python recurses."""
+"""Runs a schedule on a device, operation by operation. Control flow uses an explicit stack, so that no input can
+exhaust Python's recursion limit."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ from hlo_opt.runtime.schedule.stretch import NOTHING, Device, Memory, Stretch
 
 
 class Graphs(Protocol):
-    """Runs whole loops and stretches of kernels faster than operation by operation, where it can: see `hlo_opt.runtime.cupy.graphs`."""
+    """Runs whole loops and stretches of kernels faster than operation by operation, where possible: see
+    `hlo_opt.runtime.cupy.graphs`."""
 
     def begin(self) -> None: ...
 
@@ -55,8 +57,11 @@ class Graphs(Protocol):
 
 @dataclass(slots=True)
 class _Frame:
-    """A running routine. `waiting` is the control flow whose callee runs now; `state` that loop's values, `iterations` how often its body has run,
-    `unread` how often it runs on before its predicate is looked at."""
+    """A running routine.
+
+    `waiting` is the control flow whose callee runs now, `state` that loop's values, `iterations` the finished runs of
+    its body, and `unread` the iterations that will run before its predicate is read.
+    """
 
     routine: Routine
     memory: list[Memory]
@@ -81,8 +86,8 @@ class Executor:
         place: SimulatedDevice | None = None,
         kept: Executor | None = None,
     ) -> None:
-        """`max_steps` is how many iterations all loops of a run may take together; None: any number. `place` is the device to play, None one that is alone. What `kept` holds
-        for all runs is shared."""
+        """`max_steps` limits the iterations of all loops of a run together (None: unlimited). `place` is the simulated
+        device to run as (None: a single device). Data that `kept` holds for all runs is shared."""
         self.max_steps = max_steps
         self.place = place
         self.stopped = False
@@ -114,22 +119,24 @@ class Executor:
         return self.outputs(self.run_resident(self.upload(inputs), donate=True))
 
     def constants(self) -> list[Memory]:
-        """The buffers of constants, which are kept from run to run."""
+        """The buffers of constants, which persist between runs."""
         return [memory for found in self._constants_of.values() for memory in found]
 
     def outputs(self, results: Sequence[Memory]) -> list[Array]:
-        """The arrays in what `run_resident` gave."""
+        """The arrays in the results of `run_resident`."""
         entry = self.schedule.entry
         outputs = [(m, entry.shapes[b]) for m, b in zip(results, entry.results, strict=True)]
         return [self.device.download(m, s) for m, s in outputs if s.is_array]
 
     def run_devices(self, inputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
-        """What `run` gives on every device of the module for its inputs. Raises what `play` raises."""
+        """The results of `run` on every device of the module, for a list of inputs per device. Raises what `play`
+        raises."""
         results = self.run_devices_resident([self.upload(own) for own in inputs], donate=True)
         return [self.outputs(own) for own in results]
 
     def run_devices_resident(self, memory: Sequence[Sequence[Memory]], *, donate: bool = False) -> list[list[Memory]]:
-        """What `run_devices` does, from buffers to buffers; `donate` as for `run_resident`. Launches are those of all devices."""
+        """As `run_devices`, from buffers to buffers; `donate` as for `run_resident`. Launches are those of all
+        devices."""
         launches = 0
 
         def work(place: SimulatedDevice) -> list[Memory]:
@@ -153,8 +160,11 @@ class Executor:
         return [self.device.upload(next(given), s) if s.is_array else NOTHING for s in shapes]
 
     def run_resident(self, memory: Sequence[Memory], *, donate: bool = False) -> list[Memory]:
-        """What `run` does, from buffers to buffers: nothing but launches, calls and control flow, which on a GPU may still be under way on return. `donate`: the run may write into what the
-        module's header gives away; else it takes a copy of that first."""
+        """As `run`, from buffers to buffers: only launches, calls and control flow, which on a GPU may still run on
+        return.
+
+        `donate`: the run may write into inputs that the module's header donates; otherwise it copies them first.
+        """
         self.launches = self.steps = 0
         if self.graphs is not None:
             self.graphs.begin()
@@ -185,7 +195,7 @@ class Executor:
         return _Frame(routine, memory, {} if self.graphs is None else self.graphs.stretches_of(routine))
 
     def _go_on(self, frame: _Frame) -> _Frame | None:
-        """Do what comes next; a frame when a routine must run first, None at the end."""
+        """Run operations; returns the frame of a routine that must run first, or None at the end."""
         ops, do = frame.routine.ops, self._do
         while frame.position < len(ops):
             if self.stopped:
@@ -201,7 +211,7 @@ class Executor:
         return None
 
     def _stretch(self, frame: _Frame, stretch: Stretch) -> bool:
-        """Run a stretch at once, if that can be."""
+        """Run a whole stretch at once, if possible."""
         assert self.graphs is not None
         for constant in stretch.constants:
             self._constants(frame, constant)
@@ -214,7 +224,7 @@ class Executor:
         frame.position = stretch.last
         return True
 
-    # ---- operations: each gives the frame of a routine that must run first, or None
+    # ---- operations: each returns the frame of a routine that must run first, or None
 
     def _allocate(self, frame: _Frame, op: Allocate) -> None:
         for b in op.outputs:
@@ -268,7 +278,7 @@ class Executor:
         return self._start(self.schedule.routines[op.branches[number]], arguments)
 
     def _returned(self, frame: _Frame, callee: Routine, results: list[Memory]) -> _Frame | None:
-        """Take a callee's results; a frame when the loop that called it goes on."""
+        """Take a callee's results; returns a frame if the calling loop continues."""
         op = frame.waiting
         if isinstance(op, Loop):
             assert frame.state is not None
@@ -289,7 +299,8 @@ class Executor:
         return None
 
     def _again(self, op: Loop, frame: _Frame, state: list[Memory]) -> _Frame:
-        """The next thing that a loop does: the body, while iterations are known to remain, else the condition, whose answer is read."""
+        """The next callee of a loop: the body while known iterations remain, else the condition, whose predicate is
+        read."""
         frame.in_condition = frame.unread <= 0
         if frame.in_condition:
             return self._start(self.schedule.routines[op.condition], state)
@@ -299,13 +310,15 @@ class Executor:
         return self._start(self.schedule.routines[op.body], state)
 
     def _trips(self, op: Loop) -> int | None:
-        """How often a counted loop's body runs. What a backend config states is no proof and is not believed; the condition has the last word in any case."""
+        """The derived trip count of a loop. A trip count in the backend config is ignored because nothing proves it;
+        the condition decides in any case."""
         if op not in self._known_trips:
             self._known_trips[op] = derived_trip_count(op.instruction)
         return self._known_trips[op]
 
     def _count(self, op: Loop, done: int) -> None:
-        """Before an iteration of a loop that has done so many. Raises EvaluationError (HLO402) where all loops together have had their share."""
+        """Count an iteration of a loop, before it runs. Raises EvaluationError (HLO402) when all loops together exceed
+        `max_steps`."""
         if self.max_steps is not None and self.steps >= self.max_steps:
             raise endless(op.instruction, done, self.steps, self.max_steps)
         self.steps += 1
@@ -327,7 +340,8 @@ class Executor:
     def _exchanged(
         self, reference: Reference, op: Call, given: Sequence[Memory], shapes: Sequence[Shape]
     ) -> list[Memory]:
-        """What a collective gives this device: the devices of a run meet in NumPy, wherever their buffers are."""
+        """The results of a collective on this device: the devices of a run exchange NumPy arrays, wherever their
+        buffers are."""
         arrays = [self.device.download(m, s) if s.is_array else None for m, s in zip(given, shapes, strict=True)]
         results = reference.leaves_of(op.instruction, arrays)
         leaves = op.instruction.shape.leaves()

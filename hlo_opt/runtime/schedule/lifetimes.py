@@ -1,9 +1,10 @@
-"""Whose memory each buffer is, from where to where that memory is needed, and what follows: shared places, how many bytes a schedule holds at once, donation.
+"""Who owns each buffer's memory, how long it is needed, and what follows: placement, peak memory, donation.
 
-The footprint is told before anything is built or allocated. Donation says which operations make their outputs in the memory of inputs that nothing needs any more: kernels that update an
-operand in place, and loops their state. Such a kernel begins as a copy of the operand and a launch on the copy; where the memory may be taken, the copy becomes an alias. Within a
-routine the memory must be its own, or an input's that the module's header gives away (`input_output_alias`). The state of a loop belongs to the loop: it has been copied before, where that was needed, so that the body may make a leaf of its result in the
-memory in which it got that leaf.
+Peak memory is known before anything is built or allocated. Donation decides which operations write their outputs into
+the memory of dead inputs: kernels that update an operand in place, and loops their state. Such a kernel is lowered to
+a copy of the operand and a launch on the copy; where the memory may be reused, the copy becomes an alias. Within a
+routine the memory must be its own, or an input's that the module's header donates (`input_output_alias`). A loop owns
+its state (copied before, if necessary), so that the body may write a result leaf into the memory of the same leaf.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ if TYPE_CHECKING:
 
 
 ALIGNMENT = 64
-"""Bytes that every place is a multiple of: a cache line, and no less than the widest vector."""
+"""Every offset is a multiple of this, in bytes: a cache line, and at least the widest vector."""
 
 
 @dataclass
 class Arena:
-    """Gives out places first fit, in the order of use; `size` is the most bytes ever taken, `alive` those taken now."""
+    """A first-fit allocator of offsets. `size` is the most bytes ever taken, `alive` the bytes taken now."""
 
     size: int = 0
     alive: int = 0
     _taken: list[tuple[int, int]] = field(default_factory=list)
 
     def take(self, count: int) -> int:
-        """The offset of a free place of so many bytes."""
+        """The offset of a free range of `count` bytes."""
         wanted = max(ALIGNMENT, -(-count // ALIGNMENT) * ALIGNMENT)
         offset = position = 0
         for first, last in self._taken:
@@ -64,7 +65,7 @@ class Arena:
         return offset
 
     def give_back(self, offset: int) -> None:
-        """Free a place."""
+        """Free a range."""
         for position, (first, last) in enumerate(self._taken):
             if first == offset:
                 del self._taken[position]
@@ -75,11 +76,11 @@ class Arena:
 
 @dataclass(frozen=True)
 class Lifetimes:
-    """Of consecutive operations of a routine. What comes from outside, and constants, have memory of others.
+    """The lifetimes of buffers over consecutive operations of a routine; outside buffers and constants are not owned.
 
-    root  for each buffer the one whose memory it is, as far as these operations tell
+    root  for each buffer, the buffer whose memory it uses, as far as these operations show
     made  for each operation, the buffers that get memory of their own
-    dead  for each operation, the buffers of these whose memory nothing uses any more, under any name
+    dead  for each operation, the buffers of these whose memory is dead from here on, under any alias
     """
 
     root: Sequence[int]
@@ -88,9 +89,10 @@ class Lifetimes:
 
 
 def lifetimes(ops: Sequence[Op], shapes: Sequence[Shape], *, shares_unchanged: bool = True) -> Lifetimes:
-    """The lifetimes of the buffers of some operations of a routine. `shares_unchanged`: what a loop's body hands on as it got it stays where it is."""
+    """The lifetimes of the buffers of some operations. `shares_unchanged`: loop state that the body returns unchanged
+    stays in place."""
     root = list(range(len(shapes)))
-    names: dict[int, int] = {}  # how many of a memory are in use
+    names: dict[int, int] = {}  # the live aliases of each memory
     every: list[Buffers] = []
     dead: list[Buffers] = []
     for op in ops:
@@ -114,7 +116,7 @@ def lifetimes(ops: Sequence[Op], shapes: Sequence[Shape], *, shares_unchanged: b
 
 
 def _aliases(op: Op, shares_unchanged: bool) -> Mapping[int, int]:
-    """The inputs, by output, whose memory outputs are."""
+    """By output, the input whose memory it uses."""
     if isinstance(op, Alias):
         return {op.outputs[0]: op.inputs[0]}
     if isinstance(op, Loop):
@@ -123,21 +125,21 @@ def _aliases(op: Op, shares_unchanged: bool) -> Mapping[int, int]:
 
 
 def with_frees(ops: Sequence[Op], results: Buffers) -> tuple[Op, ...]:
-    """The operations, each buffer freed after its last use."""
+    """The operations, with each buffer freed after its last use."""
     last = {b: position for position, op in enumerate(ops) for b in (*op.outputs, *op.inputs)}
     frees: dict[int, list[int]] = defaultdict(list)
     for b in sorted(last.keys() - set(results)):
         frees[last[b]].append(b)
-    found: list[Op] = []
+    freed: list[Op] = []
     for position, op in enumerate(ops):
-        found.append(op)
+        freed.append(op)
         if position in frees:
-            found.append(Free(op.instruction, tuple(frees[position]), ()))
-    return tuple(found)
+            freed.append(Free(op.instruction, tuple(frees[position]), ()))
+    return tuple(freed)
 
 
 def callees_first(routines: Mapping[RoutineKey, Routine]) -> list[RoutineKey]:
-    """Each routine after those that it runs; the entry, which comes first in `routines`, last."""
+    """All routines, callees before callers; the entry, the first of `routines`, comes last."""
     order: list[RoutineKey] = []
     seen: set[RoutineKey] = set()
     todo = [(next(iter(routines)), False)]
@@ -161,15 +163,17 @@ _NOTHING = Peak(0, None)
 
 
 def check_schedule(schedule: Schedule, limit: int | None, *, devices: int = 1) -> None:
-    """Raises EvaluationError (HLO402) where a run of the schedule, on so many devices at once, would hold more bytes than the limit (None: any number)."""
+    """Raises EvaluationError (HLO402) if running the schedule on `devices` devices at once would exceed the limit in
+    bytes (None: unlimited)."""
     if limit is not None:
-        found = peak_of(schedule)
-        at = found.at or schedule.entry.computation.root
-        refuse_more(Peak(devices * found.bytes, at), limit, devices=devices)
+        peak = peak_of(schedule)
+        at = peak.at or schedule.entry.computation.root
+        refuse_more(Peak(devices * peak.bytes, at), limit, devices=devices)
 
 
 def peak_of(schedule: Schedule) -> Peak:
-    """Inputs, constants (which are kept) and buffers; at the end the outputs once more, as the caller gets them."""
+    """The peak memory of a run: inputs, constants (which are kept) and buffers; finally the outputs twice, because the
+    caller gets copies."""
     peaks: dict[RoutineKey, Peak] = {}
     for key in callees_first(schedule.routines):
         peaks[key] = _peak(schedule.routines[key], peaks)
@@ -191,8 +195,10 @@ def peak_of(schedule: Schedule) -> Peak:
 
 
 def _peak(routine: Routine, known: Mapping[RoutineKey, Peak]) -> Peak:
-    """The peak of one routine, and of what it runs, without the memory of its caller. What a loop hands on unchanged counts once more: backends find places for a state in ways of their
-    own, and the estimate should not be below any."""
+    """The peak of one routine and its callees, without its caller's memory.
+
+    Unchanged loop state counts twice: backends place loop state differently, and the estimate must not be below any.
+    """
     sizes = [buffer_bytes(shape) for shape in routine.shapes]
     lives = lifetimes(routine.ops, routine.shapes, shares_unchanged=False)
     alive, best = 0, _NOTHING
@@ -207,12 +213,13 @@ def _peak(routine: Routine, known: Mapping[RoutineKey, Peak]) -> Peak:
 
 
 def _besides(op: Op, own: int) -> int:
-    """What a call holds until its results are where they belong."""
+    """Bytes that a call holds until its results are in place."""
     return own + scratch_bytes(op.instruction, 0) if isinstance(op, Call) else 0
 
 
 def with_donations(routines: Mapping[RoutineKey, Routine], given: Mapping[int, int]) -> dict[RoutineKey, Routine]:
-    """The routines, the operations of which say what memory they take, in the same order. `given`: inputs of the entry, by number, whose memory a result may have, and which."""
+    """The routines with donation decided, in the same order. `given`: the results, by number of an entry input, that
+    may use the input's memory."""
     done: dict[RoutineKey, Routine] = {}
     shared, entry = _run_otherwise(routines), next(iter(routines))
     for key in callees_first(routines):
@@ -223,19 +230,19 @@ def with_donations(routines: Mapping[RoutineKey, Routine], given: Mapping[int, i
 
 
 def _run_otherwise(routines: Mapping[RoutineKey, Routine]) -> set[RoutineKey]:
-    """The routines that are not, or not only, bodies of loops."""
-    found = {next(iter(routines))}
+    """The routines that are not, or not only, loop bodies."""
+    keys = {next(iter(routines))}
     for routine in routines.values():
         for op in routine.ops:
             if isinstance(op, Loop):
-                found.add(op.condition)
+                keys.add(op.condition)
             elif isinstance(op, Branch):
-                found.update(op.branches)
-    return found
+                keys.update(op.branches)
+    return keys
 
 
 def _with_loops(routine: Routine, done: Mapping[RoutineKey, Routine]) -> Routine:
-    """The routine, whose loops say what their bodies do to the state."""
+    """The routine, with each loop's `unchanged` and `updated` set from its body."""
     ops = [
         replace(op, unchanged=_unchanged(done[op.body]), updated=tuple(k for k, _ in done[op.body].donated))
         if isinstance(op, Loop)
@@ -246,7 +253,7 @@ def _with_loops(routine: Routine, done: Mapping[RoutineKey, Routine]) -> Routine
 
 
 def _unchanged(routine: Routine) -> tuple[int, ...]:
-    """The leaves that a routine, as the body of a loop, returns as it got them."""
+    """The leaves that a routine, as a loop body, returns unchanged."""
     root = lifetimes(routine.ops, routine.shapes).root
     leaves = enumerate(zip(routine.inputs, routine.results, strict=False))
     return tuple(k for k, (i, r) in leaves if root[r] == i and (k, k) not in routine.donated)
@@ -254,11 +261,11 @@ def _unchanged(routine: Routine) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Wish:
-    """A memory that an operation may take.
+    """A reuse of memory that an operation could make.
 
-    reader          position of the launch or loop that would update it
-    source, output  buffers: the memory's name so far, and its next one
-    at, leaf        position of the copy that is then left out; of a loop its own, and the number of the leaf
+    reader          position of the launch or loop that would update the memory
+    source, output  buffers: the memory's current name, and the next one
+    at, leaf        position of the copy that becomes unnecessary; for loops the loop's position, and the leaf's number
     """
 
     reader: int
@@ -270,22 +277,22 @@ class _Wish:
 
 def _wishes(ops: Sequence[Op]) -> list[_Wish]:
     launches = {b: position for position, op in enumerate(ops) if isinstance(op, Launch) for b in op.outputs}
-    found: list[_Wish] = []
+    wishes: list[_Wish] = []
     for position, op in enumerate(ops):
         if isinstance(op, Copy):
             (source,), (output,) = op.inputs, op.outputs
             launch = ops[launches[output]]
             assert isinstance(launch, Launch)
             if launch.outputs.index(output) in launch.kernel.own:
-                found.append(_Wish(launches[output], source, output, position))
+                wishes.append(_Wish(launches[output], source, output, position))
         elif isinstance(op, Loop):
             leaves = enumerate(zip(op.inputs, op.outputs, strict=True))
-            found += [_Wish(position, i, o, position, k) for k, (i, o) in leaves if k not in op.unchanged]
-    return found
+            wishes += [_Wish(position, i, o, position, k) for k, (i, o) in leaves if k not in op.unchanged]
+    return wishes
 
 
 def _granted(routine: Routine, wishes: Sequence[_Wish]) -> Routine:
-    """The routine in which wishes come true."""
+    """The routine with some reuses made."""
     ops = list(routine.ops)
     for wish in wishes:
         op = ops[wish.at]
@@ -297,7 +304,7 @@ def _granted(routine: Routine, wishes: Sequence[_Wish]) -> Routine:
 
 
 def _reads_only(op: Op) -> bool:
-    """Whether no result is a view of what the operation reads. Those of other library calls may be."""
+    """Whether no result can be a view of what the operation reads. Results of other library calls may be."""
     if isinstance(op, Call):
         spec = find(op.instruction.opcode)
         return spec is not None and spec.kind is OpKind.CONTRACTION
@@ -305,10 +312,11 @@ def _reads_only(op: Op) -> bool:
 
 
 def _is_free(memory: int, wish: _Wish, ops: Sequence[Op], root: Sequence[int]) -> bool:
-    """Whether the reader of a wish reads a memory once, and nothing else can see it then or later. What other control flow and libraries read may live on as their results."""
+    """Whether the reader of a wish reads a memory once, and nothing else needs it then or later. Results of control
+    flow and library calls may share the memory of their inputs."""
     for position, op in enumerate(ops):
         if position == wish.at != wish.reader:
-            continue  # the copy
+            continue  # the copy itself
         count = [root[b] for b in op.inputs].count(memory)
         if count and (position > wish.reader or (position == wish.reader and count > 1)):
             return False
@@ -318,7 +326,7 @@ def _is_free(memory: int, wish: _Wish, ops: Sequence[Op], root: Sequence[int]) -
 
 
 def _owning(routine: Routine) -> Routine:
-    """What may be made in the memory of another kernel's output."""
+    """Decide reuse of the memory of kernel outputs."""
     ops = routine.ops
     root = lifetimes(ops, routine.shapes).root
     made = {b for op in ops if isinstance(op, Launch) for b in op.outputs}
@@ -330,12 +338,12 @@ def _owning(routine: Routine) -> Routine:
             granted.append(wish)
             loop = ops[wish.at]
             if isinstance(loop, Loop) and wish.leaf in loop.updated:
-                made.add(wish.output)  # the loop's own memory, not something that its body got from elsewhere
+                made.add(wish.output)  # memory owned by the loop, not passed through by its body
     return _granted(routine, granted)
 
 
 def _donating(routine: Routine, leaves: Mapping[int, int]) -> Routine:
-    """And what may be made in the memory of some inputs: the result whose number is given for each, and no other."""
+    """Decide reuse of the memory of inputs, each only for the result whose number `leaves` gives."""
     ops = routine.ops
     root = lifetimes(ops, routine.shapes).root
     returned = [root[b] for b in routine.results]

@@ -1,10 +1,11 @@
-"""The lowering of a module to a schedule: what it does when it runs, as operations that every backend and the emitted driver walk.
+"""The lowering of a module to a schedule: the operations that every backend and the emitted driver walk.
 
-Tuples are only names for lists of buffers, so `tuple`, `get-tuple-element` and the like need no operation. A buffer is written once each time its routine runs, which makes every
-alias harmless.
+Tuples are only names for lists of buffers, so that `tuple`, `get-tuple-element` and the like need no operation. A
+buffer is written once each time its routine runs, so that all aliases are safe.
 
-Dumps from before layout assignment pass values on under another layout than they have (a call whose operand is `{1,0}` and whose parameter is `{0,1}`). Where
-the elements then lie differently, a `Relayout` moves them; a computation that callers want in several layouts becomes several routines.
+Dumps from before layout assignment may pass a value under another layout (a call with an operand in `{1,0}` and a
+parameter in `{0,1}`). If that changes the order of elements, a `Relayout` moves them; a computation whose callers use
+several layouts becomes several routines.
 """
 
 from __future__ import annotations
@@ -58,14 +59,15 @@ from hlo_opt.text.aliases import aliased_leaves
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A kernel and which of an instruction's array leaves it writes; what it writes besides, nobody reads."""
+    """A kernel, and which of an instruction's array leaves it writes; its other outputs are not read."""
 
     kernel: Kernel
     leaves: tuple[int, ...]
 
 
 class KernelSet:
-    """The distinct kernels of a module. Structurally equal instructions give equal texts, hence equal symbols, and share a kernel.
+    """The distinct kernels of a module. Structurally equal instructions give equal texts, hence equal symbols, and
+    share a kernel.
 
     reasons  why an instruction that was asked for has no kernel
     """
@@ -78,10 +80,10 @@ class KernelSet:
         self.reasons: dict[Instruction, Reason] = {}
 
     def parts_of(self, instruction: Instruction) -> tuple[Part, ...]:
-        """The kernel that computes an instruction; several for one whose outputs one kernel cannot write together (`rng-bit-generator`: bits and state);
-        none when a library or the interpreter must compute it.
+        """The kernels of an instruction, usually one.
 
-        What is left to a library says `is_left_to_library`.
+        Several if one kernel cannot write all outputs (`rng-bit-generator`: bits and state); none if a library or the
+        interpreter must compute it (see `is_left_to_library`).
         """
         if instruction not in self._of:
             self._of[instruction] = () if is_left_to_library(instruction) else self._planned(instruction)
@@ -93,11 +95,11 @@ class KernelSet:
         for root in region.roots:
             first = sum(map(len, positions))
             positions.append(tuple(range(first, first + len(list(root.shape.leaves())))))
-        made = plan(region, self._target)
-        if isinstance(made, Plan):
-            return (self._part(made, positions),)
+        outcome = plan(region, self._target)
+        if isinstance(outcome, Plan):
+            return (self._part(outcome, positions),)
         if instruction.opcode == "fusion" or len(region.roots) == 1:
-            self.reasons[instruction] = made
+            self.reasons[instruction] = outcome
             return ()
         separate = separate_plans(region, self._target)
         if isinstance(separate, Reason):
@@ -110,7 +112,7 @@ class KernelSet:
         first = self._by_symbol.setdefault(kernel.symbol, kernel)
         if (kernel.inputs, kernel.outputs) == (first.inputs, first.outputs):
             kernel = first
-        else:  # equal texts may read arrays of other dimensions
+        else:  # equal texts may read arrays of other shapes
             kernel = replace(kernel, source=first.source)
         return Part(kernel, tuple(leaf for leaves in positions for leaf in leaves))
 
@@ -120,7 +122,7 @@ class KernelSet:
 
 
 def without_dead_control(routines: Mapping[RoutineKey, Routine]) -> dict[RoutineKey, Routine]:
-    """The routines without control flow of which nothing is read and which does nothing that others see, in the same order."""
+    """The routines without control flow that has neither read results nor side effects, in the same order."""
     effects = _with_effects(routines, callees_first(routines))
     return {key: _alive(routine, effects) for key, routine in routines.items()}
 
@@ -137,22 +139,23 @@ def _alive(routine: Routine, effects: Set[Op]) -> Routine:
 
 
 def _with_effects(routines: Mapping[RoutineKey, Routine], order: Sequence[RoutineKey]) -> Set[Op]:
-    """The operations that somebody outside sees: library calls with side effects, and control flow that runs some."""
-    found: set[Op] = set()
+    """The operations with visible effects: library calls with side effects, and control flow that runs some."""
+    operations: set[Op] = set()
     telling: set[RoutineKey] = set()
     for key in order:
         for op in routines[key].ops:
             spec = find(op.instruction.opcode) if isinstance(op, Call) else None
-            told = spec is not None and spec.side_effects and spec.kind is not OpKind.COLLECTIVE  # nobody else is there
-            if told or any(k in telling for k in callees(op)):
-                found.add(op)
+            # collectives only concern devices of this run
+            is_seen = spec is not None and spec.side_effects and spec.kind is not OpKind.COLLECTIVE
+            if is_seen or any(k in telling for k in callees(op)):
+                operations.add(op)
                 telling.add(key)
-    return found
+    return operations
 
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """All routines of a module, the entry first, and the distinct kernels that they launch, for one device."""
+    """All routines of a module, the entry first, and their distinct kernels, for one device."""
 
     module: Module
     target: DeviceTarget
@@ -164,7 +167,8 @@ class Schedule:
         return next(iter(self.routines.values()))
 
     def ops(self) -> Iterator[tuple[Routine, Op]]:
-        """The operations of instructions with their routines, each once however often it runs or in how many layouts."""
+        """The operations of instructions with their routines: once per computation, however often or in however many
+        layouts it runs."""
         seen: set[Computation] = set()
         for routine in self.routines.values():
             if routine.computation not in seen:
@@ -172,13 +176,14 @@ class Schedule:
                 yield from ((routine, op) for op in routine.ops if not isinstance(op, Relayout | Free))
 
     def library_calls(self, kind: OneOf["library", "fallback"]) -> dict[str, int]:
-        """How many instructions are library calls (or fallbacks), by what is called."""
-        found = Counter(op.call for _, op in self.ops() if isinstance(op, Call) and op.kind == kind)
-        return dict(sorted(found.items()))
+        """The number of library calls (or fallbacks) by target."""
+        calls = Counter(op.call for _, op in self.ops() if isinstance(op, Call) and op.kind == kind)
+        return dict(sorted(calls.items()))
 
 
 def build_schedule(module: Module, target: str | DeviceTarget | None = None) -> Schedule:
-    """The schedule of a module, fused or not, for a device: see `target_of`. Raises EvaluationError for control flow that is not well formed."""
+    """The schedule of a module, fused or not, for a device: see `target_of`. Raises EvaluationError for malformed
+    control flow."""
     device = target_of(module, target)
     module = expanded(module, device)
     kernels = KernelSet(module, device)
@@ -196,7 +201,7 @@ def build_schedule(module: Module, target: str | DeviceTarget | None = None) -> 
 
 
 class RoutineBuilder:
-    """Makes one routine. The buffers in `leaves` always lie as the shape of their instruction says."""
+    """Builds one routine. The buffers in `leaves` always have the layouts of their instruction's shape."""
 
     def __init__(self, key: RoutineKey, kernels: KernelSet) -> None:
         self.key = key
@@ -228,22 +233,22 @@ class RoutineBuilder:
         return len(self.shapes) - 1
 
     def adapted(self, i: Instruction, buffers: Sequence[int], shape: Shape) -> Buffers:
-        """The buffers of a value as the leaves of a shape lie."""
+        """The buffers of a value, in the layouts of a shape's leaves."""
         leaves = list(shape.leaves())
         if len(leaves) != len(buffers):
             raise self.malformed(i, f"{len(buffers)} arrays where {shape} has {len(leaves)}")
         return tuple(self.relaid(i, b, leaf) for b, leaf in zip(buffers, leaves, strict=True))
 
     def relaid(self, i: Instruction, buffer: int, shape: Shape) -> int:
-        """The buffer, or another one with its elements where the shape wants them."""
+        """The buffer, or a relayout of it for the shape's layout."""
         if lies_alike(self.shapes[buffer], shape):
             return buffer
-        made = self.fresh(shape)
-        self.ops.append(Relayout(i, (buffer,), (made,)))
-        return made
+        target = self.fresh(shape)
+        self.ops.append(Relayout(i, (buffer,), (target,)))
+        return target
 
     def place(self, i: Instruction) -> Buffers:
-        """The buffers of an instruction's value, with the operations that fill them, if it needs any."""
+        """The buffers of an instruction's value; adds the operations that fill them, if any."""
         operands = tuple(b for o in i.operands for b in self.leaves[o])
         spec = find(i.opcode)
         if spec is not None and spec.is_identity:
@@ -281,7 +286,8 @@ class RoutineBuilder:
         return self.leaves[source][first : first + len(list(parts[index].leaves()))]
 
     def started(self, i: Instruction, operands: Buffers, work: Instruction) -> Buffers:
-        """What an asynchronous operation gives when it starts, with its results made already. What it is known by while it is under way is zeros, for it is done."""
+        """The value of a start operation, with the results computed already. The context elements, which identify
+        pending work, are zeros."""
         made = self.place(work)
         if work.shape is i.shape:
             return made
@@ -335,7 +341,7 @@ class RoutineBuilder:
         if parts:
             return self.launches(i, operands, parts)
         if i.opcode == "fusion" and not is_empty and call_of(i) is None:
-            body = i.called_by("calls")  # no kernel computes it whole: its operations, one after another
+            body = i.called_by("calls")  # no single kernel for it: run its operations one after another
             return self.branch(i, operands, None, [body], [operands])
         outputs = tuple(self.fresh(leaf) for leaf in leaves)
         if literals is not None:
@@ -348,7 +354,7 @@ class RoutineBuilder:
             known = (spec is not None and spec.is_library) or _is_library_target(i) or call_of(i) is not None
             call = i.word("custom_call_target", i.opcode)
             around = _library_call_inside(i)
-            if around is not None:  # a sort that makes its iota itself is as much a library's as a sort
+            if around is not None:  # a sort whose iota is inside the fusion is a library call like any other sort
                 known, call = True, around.opcode
             kind: OneOf["library", "fallback"] = "library" if known else "fallback"
             self.ops.append(Call(i, operands, outputs, kind, call))
@@ -376,7 +382,7 @@ class RoutineBuilder:
 
 
 def _library_call_inside(instruction: Instruction) -> Instruction | None:
-    """The library operation that a custom fusion is built around; None for any other instruction."""
+    """The library operation of a boundary fusion; None for other instructions."""
     if not is_boundary_fusion(instruction):
         return None
     root = instruction.called_by("calls").root
@@ -385,7 +391,7 @@ def _library_call_inside(instruction: Instruction) -> Instruction | None:
 
 
 def _is_library_target(instruction: Instruction) -> bool:
-    """Whether a custom call is one of a library's functions."""
+    """Whether a custom call is to a library function."""
     if instruction.opcode != "custom-call":
         return False
     spec = find_custom_call(instruction.word("custom_call_target"))
@@ -393,7 +399,7 @@ def _is_library_target(instruction: Instruction) -> bool:
 
 
 def _known_value(i: Instruction) -> tuple[Literal, ...] | None:
-    """The leaves of a value that is known before anything runs; None for one that is not."""
+    """The leaves of a value that is known before the run; None if it is not."""
     match i.opcode:
         case "constant":
             assert i.literal is not None, i.name
@@ -418,7 +424,7 @@ def _laid_out(shape: Shape, minor_to_major: tuple[int, ...]) -> Shape:
 
 
 def lies_alike(a: Shape, b: Shape) -> bool:
-    """Whether the elements of two shapes of equal dimensions lie in the same order. Dimensions of size 1 lie anywhere."""
+    """Whether two shapes of equal dimensions order their elements alike. Dimensions of size 1 do not matter."""
     if a.minor_to_major == b.minor_to_major or not a.element_count:
         return True
     return [d for d in a.minor_to_major if a.dimensions[d] != 1] == [
@@ -444,7 +450,7 @@ def _literal_leaves(literal: Literal) -> Iterator[Literal]:
 
 
 def told_array(op: Constant, literal: Literal, device: Device | None) -> Array:
-    """What a constant puts into a buffer: the literal's value, or the number of the device that runs (None: of the only one)."""
+    """The array of a constant: the literal's value, or the number of the running device (None: a single one)."""
     if device is not None and op.instruction.opcode in WHICH_DEVICE:
         number = device.partition if op.instruction.opcode == "partition-id" else device.replica
         return np.full(literal.shape.dimensions, number, literal.shape.type.dtype)

@@ -1,7 +1,8 @@
-"""The linear program that a module is lowered to: routines, each a list of operations over numbered buffers. Every backend and the emitted driver walk it.
+"""The linear program that a module is lowered to: routines, each a list of operations over numbered buffers.
 
-An executed computation becomes a routine. A buffer is one array leaf; it gets memory once each time its routine runs: its own (`Allocate`, `Copy`, and what calls and
-control flow return), or that of another buffer (`Alias`). Loops and branches are jumps whose shape is known: they name the routines that they run.
+Every backend and the emitted driver walk it. An executed computation becomes a routine. A buffer is one array leaf; it
+gets memory once each time its routine runs: its own (`Allocate`, `Copy`, and the results of calls and control flow),
+or that of another buffer (`Alias`). Loops and branches are structured jumps: they name the routines that they run.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ Buffers = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Op:
-    """One thing to do for an instruction. `inputs` and `outputs` are the buffers that it reads and writes; of a step of control flow or a library, the array leaves of the operands and
-    of the result, in order."""
+    """One operation for an instruction.
+
+    `inputs` and `outputs` are the buffers that it reads and writes; for control flow and library calls these are the
+    array leaves of the operands and of the result, in order.
+    """
 
     instruction: Instruction
     inputs: Buffers
@@ -27,46 +31,50 @@ class Op:
 
 @dataclass(frozen=True, eq=False)
 class Allocate(Op):
-    """The outputs get memory, whatever lies in it."""
+    """Give the outputs uninitialised memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class Copy(Op):
-    """The output gets memory and the elements of the input: a kernel updates an operand in place that somebody else still needs."""
+    """Give the output memory with the elements of the input: before a kernel updates, in place, an operand that is
+    still needed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Alias(Op):
-    """The output is the memory of the input: under another shape where it `is_view` (`bitcast`); else a kernel updates it, and nothing else needs it."""
+    """The output uses the memory of the input: under another shape if `is_view` (`bitcast`); otherwise a kernel updates
+    it, and nothing else needs it."""
 
     is_view: bool
 
 
 @dataclass(frozen=True, eq=False)
 class Relayout(Op):
-    """The output gets memory and the input's elements, moved to another layout. No instruction of the module asks for it: it is no launch in reports."""
+    """Give the output memory with the input's elements in another layout. No instruction asks for it, so that reports
+    do not count it as a launch."""
 
 
 @dataclass(frozen=True, eq=False)
 class Constant(Op):
-    """The outputs are literals, one each; their memory lasts from run to run."""
+    """The outputs are literals, one each; their memory persists between runs."""
 
     literals: tuple[Literal, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Launch(Op):
-    """Launch a kernel; its pointers are the inputs, then the outputs, which have their memory already."""
+    """Launch a kernel. Its pointers are the inputs, then the outputs, which already have memory."""
 
     kernel: Kernel
 
 
 @dataclass(frozen=True, eq=False)
 class Call(Op):
-    """Anything that is computed without a kernel of ours; the outputs get memory.
+    """A computation without a generated kernel; the outputs get memory.
 
-    kind  `library` (the op table says so, or CuPy does it), `fallback` (neither plan nor library: the NumPy interpreter evaluates it) or `empty` (nothing runs: no output has
-          an element, or the results are the operands and there are no outputs)
+    kind  `library` (the op table says so, or CuPy has it), `fallback` (neither plan nor library: the NumPy interpreter
+          evaluates it) or `empty` (nothing runs: no output has an element, or the results are the operands and there
+          are no outputs)
     call  what is called: the opcode, or the target of a custom call
     """
 
@@ -76,7 +84,7 @@ class Call(Op):
 
 @dataclass(frozen=True, slots=True)
 class RoutineKey:
-    """A computation with the layouts that its caller uses: dimension numbers, fastest first, for each leaf."""
+    """A computation with its caller's layouts: dimension numbers, minor to major, for each leaf."""
 
     computation: Computation
     inputs: tuple[tuple[int, ...], ...]
@@ -85,11 +93,12 @@ class RoutineKey:
 
 @dataclass(frozen=True, eq=False)
 class Loop(Op):
-    """Run `body` on the state as long as `condition`, given the state, returns true. The others are numbers of leaves of the state:
+    """Run `body` on the state while `condition` returns true for the state. The other fields are leaf numbers of the
+    state:
 
-    unchanged  the body returns them as it got them: they stay where they are
-    updated    the body makes them in the memory in which it gets them
-    owned      nothing else needs the memory in which the loop gets them, so that the loop may use it
+    unchanged  the body returns them unchanged: they stay in place
+    updated    the body writes them into the memory of the same leaf
+    owned      nothing else needs the memory of their inputs, so that the loop may use it
     """
 
     condition: RoutineKey
@@ -100,14 +109,18 @@ class Loop(Op):
 
     @property
     def copied(self) -> tuple[int, ...]:
-        """The leaves that are copied before the first iteration: they are updated in place, and somebody else needs what they were."""
+        """The leaves to copy before the first iteration: they are updated in place, and their initial values are needed
+        elsewhere."""
         return tuple(k for k in self.updated if k not in self.owned)
 
 
 @dataclass(frozen=True, eq=False)
 class Branch(Op):
-    """`conditional` and `call`: run one routine. `selector` picks it (None: there is only one): true takes branch 0, an integer out of range the last branch (xla/hlo/ir/hlo_instruction.h,
-    kConditional). `arguments` are per branch."""
+    """`conditional` and `call`: run one routine.
+
+    `selector` picks it (None: there is only one): true takes branch 0, an integer out of range the last branch
+    (xla/hlo/ir/hlo_instruction.h, kConditional). `arguments` are per branch.
+    """
 
     selector: int | None
     branches: tuple[RoutineKey, ...]
@@ -123,11 +136,12 @@ class Free(Op):
 class Routine:
     """The operations of one executed computation.
 
-    shapes   of the buffers, by number; their layouts say how the elements lie
-    inputs   buffers that the caller gives: the leaves of all parameters
+    shapes   of the buffers, by number, with their layouts
+    inputs   the caller's buffers: the leaves of all parameters
     results  the leaves of the root
-    donated  results that it makes in the memory of an input: (number of the input, number of the result). Of the entry these are among its header's `input_output_alias`; others that
-             have any are bodies of loops and nothing else, and both numbers are that of a leaf of the state
+    donated  results written into the memory of an input: (number of the input, number of the result). For the entry
+             these are among the header's `input_output_alias`; the only other routines with any are loop bodies, where
+             both numbers are that of a leaf of the state
     """
 
     computation: Computation
@@ -139,7 +153,7 @@ class Routine:
 
 
 def made_by(op: Op) -> Buffers:
-    """The buffers that have no value before an operation and have one afterwards, or memory for one."""
+    """The buffers that an operation defines or gives memory."""
     return () if isinstance(op, Launch | Free) else op.outputs
 
 

@@ -1,7 +1,7 @@
-"""Stretches of a routine: kernels one after another, with no decision and no library call between them, and a place for everything that they make.
+"""Stretches of a routine: consecutive kernels without control flow or library calls between them, and their memory.
 
-What nothing reads afterwards lies in one block, where values that are not alive together share places; what somebody reads gets memory of its own. A stretch thus needs the
-same few addresses each time it runs, however many kernels it has.
+Temporaries lie in one block, where values with disjoint lifetimes share space; what is read afterwards gets memory of
+its own. A stretch thus needs the same few addresses each time it runs, however many kernels it has.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ Memory: TypeAlias = Array
 """A buffer as a device holds it; None for a token."""
 
 NOTHING: Memory = cast("Memory", None)
-"""What a token has, and a buffer that is free."""
+"""The memory of a token, and of a freed buffer."""
 
 
 class Device(Protocol):
-    """How a backend allocates and launches. Buffers are flat and lie as their shape's layout says."""
+    """How a backend allocates and launches. Buffers are flat, in the order of their shape's layout."""
 
     def upload(self, array: Array, shape: Shape) -> Memory:
-        """A buffer holding a logical array."""
+        """A buffer with the elements of a logical array."""
 
     def download(self, memory: Memory, shape: Shape) -> Array:
-        """The logical array in a buffer, in memory of its own."""
+        """A new logical array with the elements of a buffer."""
 
     def allocate(self, shape: Shape) -> Memory:
         """An uninitialised buffer."""
@@ -54,7 +54,7 @@ class Device(Protocol):
         """The same memory as a buffer of another shape of the same size."""
 
     def relayout(self, memory: Memory, shape: Shape, target: Shape) -> Memory:
-        """A buffer with the elements of another where the target's layout wants them."""
+        """A buffer with the elements in the target's layout."""
 
     def launch(self, kernel: Kernel, inputs: Sequence[Memory], outputs: Sequence[Memory]) -> None:
         """Start a kernel. Everything started later sees its results."""
@@ -64,25 +64,26 @@ class Device(Protocol):
 
 
 ALIGNMENT = 256
-"""Bytes that a place in the block is a multiple of: what cudaMalloc gives at least (CUDA C++ Programming Guide, "Device Memory Accesses")."""
+"""Offsets in the block are multiples of this, in bytes: the least alignment of cudaMalloc (CUDA C++ Programming Guide,
+"Device Memory Accesses")."""
 
 BoundLaunch = tuple[Kernel | None, list[Array], list[Array]]
 """A kernel with its inputs and outputs, or (None) a copy of one buffer to another."""
 
 
 class PlacingDevice(Device, Protocol):
-    """A device that puts buffers into blocks of memory."""
+    """A device that places buffers in blocks of memory."""
 
     def launch(
         self, kernel: Kernel, inputs: Sequence[Memory], outputs: Sequence[Memory], kept: Memory = NOTHING
     ) -> None:
-        """As `Device.launch`, with memory in which blocks meet that no other launch uses at that time; without it, that of the current stream."""
+        """As `Device.launch`, with kept memory that no concurrent launch uses; without it, the current stream's."""
 
     def zeros(self, size: int) -> Memory:
-        """So many bytes of 0; nothing for none."""
+        """`size` zero bytes; NOTHING for none."""
 
     def block(self, size: int) -> Array:
-        """Memory of so many bytes."""
+        """A block of `size` bytes."""
 
     def part(self, block: Array, offset: int, shape: Shape) -> Array:
         """The buffer at an offset of a block, in bytes."""
@@ -96,17 +97,17 @@ class PlacingDevice(Device, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Stretch:
-    """The operations of a routine from `first` up to `last`.
+    """The operations of a routine from `first` up to, but not including, `last`.
 
     work       copies and launches, in order
-    made       buffers that the stretch gives a value to
-    root       for each buffer of the routine the one whose memory it is, as far as the stretch tells
-    taken      buffers whose memory the stretch finds, reads and perhaps updates; constants among them
-    kept       buffers of its own whose memory somebody reads afterwards
-    seen       buffers that somebody reads afterwards, views included
-    offsets    where the other buffers of its own lie in the block
+    made       buffers that the stretch defines
+    root       for each buffer of the routine, the buffer whose memory it uses, as far as the stretch shows
+    taken      existing buffers whose memory the stretch reads and perhaps updates, constants included
+    kept       its own buffers whose memory is read afterwards
+    seen       buffers that are read afterwards, views included
+    offsets    of its other buffers in the block
     bytes      of that block
-    constants  the operations on its way that put constants into buffers
+    constants  the operations among these that load constants
     """
 
     routine: Routine
@@ -133,12 +134,13 @@ class Stretch:
         return self.bytes + sum(buffer_bytes(self.routine.shapes[b]) for b in self.kept)
 
     def found(self, device: PlacingDevice, memory: Sequence[Array], buffer: int) -> Array:
-        """A buffer that the stretch makes, once it is known where those lie whose memory it is."""
+        """A buffer that the stretch defines, given the memory of the roots."""
         root = self.root[buffer]
         return memory[root] if root == buffer else device.view(memory[root], self.routine.shapes[buffer])
 
     def bound(self, device: PlacingDevice, given: Sequence[Array], block: Array | None) -> list[BoundLaunch]:
-        """The launches on memory: `given` has `taken` and `kept`, and `block` the rest. Copies of memory to itself are left out."""
+        """The launches bound to memory: `given` has `taken` and `kept`, `block` has the rest. Copies of memory to
+        itself are left out."""
         memory = list(given)
         for b, offset in self.offsets.items():
             assert block is not None
@@ -156,13 +158,14 @@ class Stretch:
 
 
 def span_of(memory: Any) -> tuple[int, int]:
-    """The first byte of a buffer of a GPU and the one behind its last."""
+    """The address of the first byte of a GPU buffer, and the address behind its last byte."""
     first = int(memory.data.ptr)
     return first, first + int(memory.nbytes)
 
 
 def first_decision(routine: Routine) -> Op | None:
-    """The first operation that does more than launch kernels; None for a routine that is one stretch."""
+    """The first operation that is not a launch, copy, constant, alias, allocation or free; None if the routine is one
+    stretch."""
     return next((op for op in routine.ops if not isinstance(op, _PLAIN)), None)
 
 
@@ -170,7 +173,7 @@ _PLAIN = (Allocate, Alias, Copy, Constant, Launch, Free)
 
 
 def stretches(routine: Routine, least: int, most: int) -> Iterator[Stretch]:
-    """The stretches of a routine that launch at least so many kernels; longer ones than `most` are divided."""
+    """The stretches of a routine with at least `least` kernels; those with more than `most` are divided."""
     start, kernels = -1, 0
     for position, op in enumerate((*routine.ops, None)):
         is_first = isinstance(op, Allocate | Copy | Launch) or (isinstance(op, Alias) and not op.is_view)
@@ -195,7 +198,7 @@ def stretch_of(routine: Routine, first: int, last: int) -> Stretch:
     own = {b for made in lives.made for b in made}
     seen = tuple(sorted(b for b in named if b in needed))
     kept = {root[b] for b in seen} & own
-    found = {root[b] for op in work for b in (*op.inputs, *op.outputs)} | {root[b] for b in seen}
+    roots = {root[b] for op in work for b in (*op.inputs, *op.outputs)} | {root[b] for b in seen}
     offsets, size = _placed(lives, own - kept, routine.shapes)
     constants = tuple(op for op in ops if isinstance(op, Constant))
     return Stretch(
@@ -205,7 +208,7 @@ def stretch_of(routine: Routine, first: int, last: int) -> Stretch:
         work,
         tuple(named),
         root,
-        tuple(sorted(found - own)),
+        tuple(sorted(roots - own)),
         tuple(sorted(kept)),
         seen,
         offsets,
@@ -215,7 +218,8 @@ def stretch_of(routine: Routine, first: int, last: int) -> Stretch:
 
 
 def _placed(lives: Lifetimes, own: set[int], shapes: Sequence[Shape]) -> tuple[dict[int, int], int]:
-    """Offsets of buffers in a block, and its size. What a launch touches lies apart; a place is free for the next launch."""
+    """Offsets of buffers in a block, and the block's size. Buffers of one launch do not overlap; dead ones are reused
+    from the next launch on."""
     arena = Arena()
     offsets: dict[int, int] = {}
     for made, dead in zip(lives.made, lives.dead, strict=True):

@@ -51,14 +51,14 @@ other: < deep { size: 8 } >
     ("text", "message", "line", "column"),
     [
         ("a {\n  b: 1\n", "no }", 1, 3),
-        ("a: 1\n}", "name of a field is wanted, not }", 2, 1),
-        ("a {\n  b 1\n}", "b wants a colon", 2, 5),
+        ("a: 1\n}", "expected the name of a field, found }", 2, 1),
+        ("a {\n  b 1\n}", "b needs a colon", 2, 5),
         ("a: [1, 2]", "a is a list", 1, 4),
-        ("a: {b: <}>", "name of a field is wanted, not }", 1, 9),
-        ("a:", "value is wanted", 1, 3),
-        ("a: $", "means nothing", 1, 4),
+        ("a: {b: <}>", "expected the name of a field, found }", 1, 9),
+        ("a:", "expected a value", 1, 3),
+        ("a: $", "unexpected character", 1, 4),
         ('a: "open\nb: 1', "does not end on its line", 1, 4),
-        ("1: 2", "name of a field is wanted, not 1", 1, 1),
+        ("1: 2", "expected the name of a field, found 1", 1, 1),
     ],
 )
 def test_faults_name_their_place(text: str, message: str, line: int, column: int):
@@ -70,9 +70,9 @@ def test_faults_name_their_place(text: str, message: str, line: int, column: int
 def test_values_of_the_wrong_kind():
     top = read(f"a: word\nb {{ }}\nc: 1\nc: 2\nd: 1.5\ne: {'9' * 5000}\nf: 3")
     for name, wanted, what in (
-        ("a", "number", "number is wanted"),
+        ("a", "number", "expected a number"),
         ("d", "integer", "whole number"),
-        ("e", "integer", "number is wanted"),
+        ("e", "integer", "expected a number"),
     ):
         with pytest.raises(UsageError, match=what):
             getattr(scalar(top, name), wanted)()
@@ -155,18 +155,18 @@ def test_the_device_may_stand_alone(tmp_path: Path):
 @pytest.mark.parametrize(
     ("old", "new", "message", "line"),
     [
-        ("core_count: 132", "core_count: many", "number is wanted, not many", 8),
+        ("core_count: 132", "core_count: many", "expected a number, found many", 8),
         ("core_count: 132", "core_count: 0", "core_count must be positive, not 0", 8),
-        ("core_count: 132", "core_count: 1.5", "whole number is wanted", 8),
+        ("core_count: 132", "core_count: 1.5", "expected a whole number", 8),
         ("core_count: 132", "core_count: 132 core_count: 132", "core_count is given twice", 8),
-        ("core_count: 132", "core_count { }", "core_count is a plain value", 8),
+        ("core_count: 132", "core_count { }", "core_count must be a plain value", 8),
         ("core_count: 132", "", "lacks core_count", None),
-        ("clock_rate_ghz: 1.98\n  device", f"clock_rate_ghz: 1{'0' * 38}e999\n  device", "number is wanted", 12),
+        ("clock_rate_ghz: 1.98\n  device", f"clock_rate_ghz: 1{'0' * 38}e999\n  device", "expected a number", 12),
         ("memory_bandwidth: 3352320000000", "memory_bandwidth: 1e999", "memory_bandwidth must be positive", 10),
-        ("gpu_device_info {", "gpu_device_info: 3 other {", "gpu_device_info is a message", 2),
+        ("gpu_device_info {", "gpu_device_info: 3 other {", "gpu_device_info must be a message", 2),
         ("gpu_device_info", "other", "no gpu_device_info", None),
         ("cuda_compute_capability", "rocm_compute_capability", "no cuda_compute_capability", None),
-        ('"Some H100"', "H100", "quoted text is wanted", 27),
+        ('"Some H100"', "H100", "expected a quoted text", 27),
     ],
 )
 def test_what_is_no_device(tmp_path: Path, old: str, new: str, message: str, line: int | None):

@@ -1,1 +1,1 @@
-"""Which instruction of one module is which of another, without names."""
+"""Matching the instructions of two modules without names."""

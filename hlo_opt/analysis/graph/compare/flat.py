@@ -1,8 +1,9 @@
-"""A module as it computes: calls and fusions opened, tuples taken apart, what names and the order of the text say left out.
+"""A module flattened for comparison: calls and fusions expanded, tuples split, names and text order dropped.
 
-A *scope* is a computation that runs by itself: the entry, the body of a loop, a branch, a reducer. A *site* is one operation in a scope; an operation of a
-computation that is called twice has two. Each site has two numbers: `forward` stands for what it computes, from the parameters on; `backward` for
-what becomes of it, down to the root. Sites of two modules that are flattened with the same `Forms` compare by number.
+A *scope* is a computation that runs on its own: the entry, a loop body, a branch, a reducer. A *site* is one operation
+in a scope; an operation of a computation called twice has two sites. A site has two hashes: `forward` of what it
+computes, from the parameters; `backward` of its uses, down to the root. Sites of modules flattened with the same
+`Forms` compare by these numbers.
 """
 
 from __future__ import annotations
@@ -18,13 +19,18 @@ from hlo_opt.ops.sets import APPLIED, fused, held, taken_element
 
 GROWTH = 4
 ROOM = 100_000
-"""A module may become so many times as large, and by so much larger, by opening its calls; one that becomes larger keeps them."""
+"""Calls are expanded unless the module would grow by more than this factor and this number."""
 
 
 @dataclass(slots=True, eq=False)
 class Site:
-    """An operation in a scope. `inputs` are the arrays that it reads, each of a site and the number of the result; `users` the other way around, with the place
-    among the user's inputs. `fusion` is the outermost fusion that it was opened from. `callers` are the calls that it was opened from, the outermost first."""
+    """An operation in a scope.
+
+    inputs   the arrays it reads, as (site, result number)
+    users    the reverse, as (site, position among its inputs, result number)
+    fusion   the outermost fusion it was expanded from
+    callers  the calls it was expanded from, outermost first
+    """
 
     scope: Scope
     index: int
@@ -36,11 +42,11 @@ class Site:
     callers: tuple[Instruction, ...] = ()
     users: list[tuple[Site, int, int]] = field(default_factory=list)
     roots: list[int] = field(default_factory=list)
-    """Which of the scope's results it gives."""
+    """The numbers of the scope's results that it computes."""
     forward: int = -1
     backward: int = -1
     partner: Site | None = None
-    """Which site of the other module it is, as far as that is found out."""
+    """The matching site of the other module, once found."""
 
     @property
     def opcode(self) -> str:
@@ -52,7 +58,8 @@ class Site:
 
 @dataclass(eq=False)
 class Scope:
-    """A computation that runs by itself. `results` are the arrays that it gives; `owner` is a site that calls it, None for the entry; `number` stands for what it computes."""
+    """A computation that runs on its own. `owner` is a site that calls it, None for the entry; `number` hashes what it
+    computes."""
 
     computation: Computation
     sites: list[Site] = field(default_factory=list)
@@ -62,11 +69,11 @@ class Scope:
 
 
 Value = tuple[Site, int] | list["Value"]
-"""An array, as a result of a site; or a tuple's elements."""
+"""An array, as a result of a site; or the elements of a tuple."""
 
 
 class Forms:
-    """Numbers for what things are, shared by the modules that are compared."""
+    """Numbers for equal things, shared by the compared modules."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
@@ -76,21 +83,21 @@ class Forms:
         self._commutes: dict[str, bool] = {}
 
     def number(self, key: Hashable) -> int:
-        """The number of whatever a key describes."""
+        """The number of a key: equal for equal keys."""
         return self._numbers.setdefault(key, len(self._numbers))
 
     def shape(self, shape: Shape) -> int:
-        """The number of a shape, layouts left out."""
+        """The number of a shape, ignoring layouts."""
         return self._shapes.number(shape)
 
     def commutes(self, opcode: str) -> bool:
-        found = self._commutes.get(opcode)
-        if found is None:
-            found = self._commutes[opcode] = is_commutative(opcode)
-        return found
+        known = self._commutes.get(opcode)
+        if known is None:
+            known = self._commutes[opcode] = is_commutative(opcode)
+        return known
 
     def key(self, instruction: Instruction) -> int:
-        """What an instruction is but for its operands, what it calls, and a parameter's number."""
+        """The number of an instruction without its operands, called computations and parameter number."""
         literal = instruction.literal
         constant = None if literal is None else self._literal(literal)
         shape = self.shape(instruction.shape)
@@ -98,16 +105,16 @@ class Forms:
         return self.number((instruction.opcode, shape, attributes, constant))
 
     def _literal(self, literal: Literal) -> int:
-        found = self._literals.get(id(literal))
-        if found is None:
-            found = self._literals[id(literal)] = self.number(("literal", constant_key(literal)))
+        known = self._literals.get(id(literal))
+        if known is None:
+            known = self._literals[id(literal)] = self.number(("literal", constant_key(literal)))
             self._kept.append(literal)
-        return found
+        return known
 
 
 @dataclass(eq=False)
 class _Frame:
-    """Where opening a computation stands."""
+    """The state of expanding one computation."""
 
     computation: Computation
     arguments: list[Value] | None
@@ -127,13 +134,13 @@ class Flat:
     scopes: dict[Computation, Scope]
 
     def sites(self) -> Iterator[Site]:
-        """All sites, those of callees first."""
+        """All sites, callees' first."""
         for scope in self.scopes.values():
             yield from scope.sites
 
 
 def grows_too_much(module: Module) -> bool:
-    """Whether opening all calls makes a module too large to look at."""
+    """Whether expanding all calls makes a module too large."""
     sizes: dict[Computation, int] = {}
     for computation in needed_first([module.entry], lambda c: list(dict.fromkeys(c.called))):
         sizes[computation] = len(computation.instructions) + sum(
@@ -159,7 +166,8 @@ class _Flattening:
         return Flat(self.module, self.scopes[self.module.entry], self.scopes)
 
     def _opens(self, instruction: Instruction) -> bool:
-        """Fusions all, also those that stand for a library's kernel: what they compute is in them, and which kernel that is shows in the kernels."""
+        """Expands all fusions, also those that stand for a library kernel; which kernel that is shows in the list of
+        kernels."""
         if instruction.opcode not in APPLIED:
             return False
         return fused(instruction) is not None or (self.opens_calls and is_looked_through(instruction))
@@ -173,7 +181,7 @@ class _Flattening:
         self._number(scope)
 
     def _open(self, scope: Scope) -> Value:
-        """Make the sites of a scope. Uses a stack of its own, not Python's."""
+        """Create the sites of a scope, with an explicit stack."""
         computation = scope.computation
         stack = [_Frame(computation, None, None, (), iter(computation.instructions))]
         while True:
@@ -191,7 +199,7 @@ class _Flattening:
             stack[-1].values[opened] = value
 
     def _advance(self, scope: Scope, frame: _Frame) -> _Frame | None:
-        """Go on until a computation must be opened; None when all is done."""
+        """Continue until a computation must be expanded, and return its frame; None when done."""
         values = frame.values
         for instruction in frame.todo:
             number = instruction.parameter_number
@@ -239,14 +247,14 @@ class _Flattening:
     def _number(self, scope: Scope) -> None:
         number, commutes = self.forms.number, self.forms.commutes
         for site in scope.sites:
-            given: list[Hashable] = [
+            parts: list[Hashable] = [
                 (s.forward, r) if s.instruction.shape.elements is not None else s.forward for s, r in site.inputs
             ]
-            if len(given) == 2 and commutes(site.opcode):
-                given.sort(key=hash)
+            if len(parts) == 2 and commutes(site.opcode):
+                parts.sort(key=hash)
             called = [(name, body.number) for name, body in site.bodies]
             called.sort()
-            site.forward = number((site.key, site.instruction.parameter_number, *called, "of", *given))
+            site.forward = number((site.key, site.instruction.parameter_number, *called, "of", *parts))
         for site in reversed(scope.sites):
             uses = [(u.backward, 0 if len(u.inputs) == 2 and commutes(u.opcode) else p, r) for u, p, r in site.users]
             uses.sort()
@@ -260,15 +268,15 @@ class _Flattening:
 def _leaves(value: Value) -> Iterable[tuple[Site, int]]:
     if isinstance(value, tuple):
         return (value,)
-    found: list[tuple[Site, int]] = []
+    arrays: list[tuple[Site, int]] = []
     todo: list[Value] = [value]
     while todo:
-        one = todo.pop()
-        if isinstance(one, tuple):
-            found.append(one)
+        part = todo.pop()
+        if isinstance(part, tuple):
+            arrays.append(part)
         else:
-            todo.extend(reversed(one))
-    return found
+            todo.extend(reversed(part))
+    return arrays
 
 
 def _taken_apart(site: Site, shape: Shape, numbers: Iterator[int]) -> Value:
@@ -278,5 +286,5 @@ def _taken_apart(site: Site, shape: Shape, numbers: Iterator[int]) -> Value:
 
 
 def flatten(module: Module, forms: Forms, *, opens_calls: bool = True) -> Flat:
-    """Open a module. Computations that nothing calls are left out."""
+    """Flatten a module. Computations that nothing calls are left out."""
     return _Flattening(module, forms, opens_calls).flat()

@@ -1,7 +1,8 @@
-"""Which site of one module is which of another: first those that compute the same from the parameters on, then those of which the same becomes down to the
-root, then neighbours of what is matched, then what is similar. Names are never looked at.
+"""Match the sites of two modules: equal computation from the parameters, then equal uses down to the root, then
+neighbours of matched sites, then similar ones.
 
-Every step looks at each site and each edge a bounded number of times, so the whole takes about as long as reading the text.
+Names are ignored. Each step visits each site and edge a bounded number of times, so matching costs about as much as
+parsing.
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ from hlo_opt.ir.walk import CONTROL_FLOW
 K = TypeVar("K", bound=Hashable)
 
 FAN = 64
-"""Users of one value that are looked at as neighbours, one by one. Values with more are matched by what they are alone."""
+"""Neighbours are matched through values with at most this many users; other values are matched on their own."""
 
 
 @dataclass(eq=False)
 class Matched:
-    """Two flattened modules whose sites know their partners. `moved`: pairs that stand in scopes that are none of each other."""
+    """Two flattened modules with matched sites. `moved`: pairs in scopes that do not match each other."""
 
     old: Flat
     new: Flat
     forms: Forms
     scopes: dict[Scope, Scope] = field(default_factory=dict)
-    """Scopes of the old module with theirs of the new one."""
+    """Old scopes to new scopes."""
     moved: list[tuple[Site, Site]] = field(default_factory=list)
     _results: dict[Site, dict[int, int]] = field(default_factory=dict)
-    """Which result of a site is which of its partner, where both have several and not as many."""
+    """Which result of a site is which of its partner's, where their numbers of results differ."""
 
     def agree(self, one: tuple[Site, int], other: tuple[Site, int]) -> bool:
-        """Whether an array of the old module is one of the new: of the same site, or the same value."""
+        """Whether an array of the old module is one of the new: of matched sites, or of equal value."""
         (site, result), (twin, place) = one, other
         if site.partner is twin and _count(site) != _count(twin):
             if site not in self._results:
@@ -52,20 +53,20 @@ def match(old: Module, new: Module) -> Matched:
     forms = Forms()
     opens = not (grows_too_much(old) or grows_too_much(new))
     first, second = (flatten(m, forms, opens_calls=opens) for m in (old, new))
-    found = Matched(first, second, forms)
-    similar = Similar(found.old.module, found.new.module)
-    todo = [(found.old.entry, found.new.entry)]
+    matched = Matched(first, second, forms)
+    similar = Similar(matched.old.module, matched.new.module)
+    todo = [(matched.old.entry, matched.new.entry)]
     while todo:
         one, other = todo.pop()
-        if one in found.scopes:
+        if one in matched.scopes:
             continue
-        found.scopes[one] = other
+        matched.scopes[one] = other
         _Pairing(one, other, forms, similar).run()
         for site in one.sites:
             if site.bodies and site.partner is not None:
                 todo.extend(_bodies(site, site.partner))
-    found.moved = _moved(found, similar)
-    return found
+    matched.moved = _moved(matched, similar)
+    return matched
 
 
 def _count(site: Site) -> int:
@@ -74,7 +75,10 @@ def _count(site: Site) -> int:
 
 
 def _places(site: Site, twin: Site) -> dict[int, int]:
-    """Where results of a site are among those of its partner: where most of those that read them read them there. A loop that carries one array more has all others at other places."""
+    """Which result of a site is which of its partner's, by majority among the matched readers.
+
+    A loop with one more carried array shifts all others.
+    """
     votes: dict[int, Counter[int]] = defaultdict(Counter)
     for user, place, result in site.users:
         other = user.partner
@@ -84,13 +88,13 @@ def _places(site: Site, twin: Site) -> dict[int, int]:
 
 
 def _bodies(one: Site, other: Site) -> Iterable[tuple[Scope, Scope]]:
-    """The computations that two sites call, by the names of their attributes."""
+    """The computations that two sites call, paired by attribute name."""
     named = dict(other.bodies)
     return [(body, named[name]) for name, body in one.bodies if name in named]
 
 
 def _value(site: Site) -> int | None:
-    """What a site computes; None for a parameter, whose number says little where one was put before it."""
+    """The forward number of a site; None for a parameter, as parameters may be renumbered."""
     return None if site.instruction.parameter_number is not None else site.forward
 
 
@@ -106,12 +110,12 @@ def _by(sites: Iterable[Site], key: Callable[[Site], K]) -> dict[K, list[Site]]:
 
 
 class _Pairing:
-    """The matching of two scopes."""
+    """Matches two scopes."""
 
     def __init__(self, old: Scope, new: Scope, forms: Forms, similar: Similar) -> None:
         self.old, self.new, self.forms, self.similar = old, new, forms, similar
         self._fresh: list[Site] = []
-        """Sites whose neighbours have not been looked at since they were matched."""
+        """Matched sites whose neighbours have not been visited."""
 
     def run(self) -> None:
         if _signature(self.old) == _signature(self.new):
@@ -120,7 +124,7 @@ class _Pairing:
         self._unique(_value)
         self._unique(lambda s: s.backward)
         self._spread()
-        # what is left of a class of equals: by where it comes from, then in order
+        # the rest of each class of equal sites: by source line, then in order
         self._exact(lambda s: None if _value(s) is None else (s.forward, self.similar.place(s)))
         self._exact(_value)
         self._spread()
@@ -140,7 +144,7 @@ class _Pairing:
         self._fresh.append(one)
 
     def _exact(self, key: Callable[[Site], K]) -> None:
-        """Match classes of equals, each with the one at its place, as far as both have one. Those of None are no class."""
+        """Match sites with equal keys in order, as far as both sides have one. None is not a key."""
         there = _by(_left(self.new.sites), key)
         for value, mine in _by(_left(self.old.sites), key).items():
             if value is None:
@@ -149,7 +153,7 @@ class _Pairing:
                 self._pair(one, other)
 
     def _unique(self, key: Callable[[Site], K]) -> None:
-        """Match what is the only one of its class on both sides."""
+        """Match sites whose key is unique on both sides."""
         there = _by(_left(self.new.sites), key)
         for value, mine in _by(_left(self.old.sites), key).items():
             others = there.get(value, ())
@@ -157,7 +161,7 @@ class _Pairing:
                 self._pair(mine[0], others[0])
 
     def _sources(self, site: Site) -> Hashable:
-        """What a site reads, as the sites of the old module that it is known to be."""
+        """What a site reads, as matched sites of the old module."""
         scope = self.old
         known = []
         for source, result in site.inputs:
@@ -166,7 +170,7 @@ class _Pairing:
         return tuple(known) if any(index >= 0 for index, _ in known) else site.forward
 
     def _spread(self) -> None:
-        """From what is matched to its neighbours, as long as these are what they are but for where they come from."""
+        """Match neighbours of matched sites that are equal apart from their operands, as far as possible."""
         while self._fresh:
             one = self._fresh.pop()
             other = one.partner
@@ -209,7 +213,7 @@ class _Pairing:
                 self._pair(sites[0], others[0])
 
     def _alike(self) -> None:
-        """Match what is similar and stands between the same, the most similar first."""
+        """Match similar sites between matched ones, most similar first."""
         todo = _left(self.old.sites)
         while todo:
             best = self.similar.best(todo, self.new, FAN)
@@ -225,7 +229,7 @@ class _Pairing:
             todo = [s for s in near if s.partner is None and s.scope is self.old]
 
     def _exact_in_line(self) -> None:
-        """What is left and differs in its operands only: each with the one at its place, where both sides have as many."""
+        """Match the remaining sites that differ only in operands, in order, where both sides have equally many."""
         there = _by(_left(self.new.sites), lambda s: (s.key, self.similar.place(s)))
         for value, mine in _by(_left(self.old.sites), lambda s: (s.key, self.similar.place(s))).items():
             others = there.get(value, ())
@@ -236,7 +240,7 @@ class _Pairing:
 
 
 def _signature(scope: Scope) -> list[tuple[int | None, int]]:
-    """What a scope takes: its parameters by their numbers."""
+    """A scope's parameters: (number, key), sorted."""
     return sorted(
         (s.instruction.parameter_number, s.key) for s in scope.sites if s.instruction.parameter_number is not None
     )
@@ -248,7 +252,7 @@ def _near(site: Site) -> list[Site]:
 
 
 def _moved(found: Matched, similar: Similar) -> list[tuple[Site, Site]]:
-    """Pairs of what is left in scopes that are none of each other: the only ones on both sides that are what they are, or that are it and come from one line."""
+    """Match remaining sites across scopes that do not match: unique on both sides by key, or by key and source line."""
     twins = {new: old for old, new in found.scopes.items()}
 
     def left(flat: Flat) -> list[Site]:
@@ -270,5 +274,5 @@ def _moved(found: Matched, similar: Similar) -> list[tuple[Site, Site]]:
 
 
 def is_run(scope: Scope) -> bool:
-    """Whether control flow runs a scope, so that its operations are launched: it is no reducer, comparator or the like."""
+    """Whether control flow runs a scope, so that its operations are launched; not so for reducers, comparators, ..."""
     return scope.owner is None or scope.owner.opcode in CONTROL_FLOW

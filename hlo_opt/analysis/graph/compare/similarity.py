@@ -1,4 +1,4 @@
-"""How alike two sites of two modules are: what they are, which line they come from, and whether they stand between the same."""
+"""Similarity of sites of two modules: opcode and shape, source line, and shared neighbours."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from hlo_opt.ir import Module
 from hlo_opt.text.frames import source_location
 
 LEAST = 5.0
-"""Points that two sites of one opcode need to count as one that changed."""
+"""The score from which two sites of one opcode count as the same site, changed."""
 
 LEAST_RENAMED = 5.5
-"""The same for sites of two opcodes: these have to stand between the same, too."""
+"""The score for sites of two opcodes; these must also share neighbours."""
 
 Place = tuple[str, ...]
 
 
 class Similar:
-    """Compares sites of two modules."""
+    """Scores the similarity of sites of two modules."""
 
     def __init__(self, old: Module, new: Module) -> None:
         self._modules = (old, new)
@@ -27,25 +27,25 @@ class Similar:
         self._names = {id(c) for c in old.computations}
 
     def place(self, site: Site) -> Place:
-        """What the program calls an operation, and its line; empty where the dump says neither."""
-        found = self._places.get(id(site))
-        if found is None:
+        """The op_name and source line of a site; () where the dump has neither."""
+        place = self._places.get(id(site))
+        if place is None:
             instruction = site.instruction
             module = self._modules[0 if id(site.scope.computation) in self._names else 1]
             name, line = instruction.metadata.op_name, source_location(module, instruction)
-            found = self._places[id(site)] = (name, line) if name or line else ()
-        return found
+            place = self._places[id(site)] = (name, line) if name or line else ()
+        return place
 
     def best(self, sites: Iterable[Site], scope: Scope, most: int) -> list[tuple[float, Site, Site]]:
-        """The pairs that are alike enough, the most alike first, of these sites of the old module and what stands where they stood in a scope of the new one."""
-        found = []
+        """Similar enough pairs, most similar first, of old sites and candidates in a new scope."""
+        pairs = []
         for one in sites:
             for other in _candidates(one, scope, most):
                 points = self._points(one, other)
                 if points >= (LEAST if one.opcode == other.opcode else LEAST_RENAMED):
-                    found.append((points, one, other))
-        found.sort(key=lambda pair: (-pair[0], pair[1].index, pair[2].index))
-        return found
+                    pairs.append((points, one, other))
+        pairs.sort(key=lambda pair: (-pair[0], pair[1].index, pair[2].index))
+        return pairs
 
     def _points(self, one: Site, other: Site) -> float:
         a, b = one.instruction, other.instruction
@@ -71,13 +71,13 @@ class Similar:
 
 
 THROUGH = 0.8
-"""What a neighbour counts that is reached through something that is not matched: a conversion that was put between, for instance."""
+"""The weight of a neighbour reached through an unmatched site, such as an inserted conversion."""
 
 
 def _shared(one: Site, other: Site) -> tuple[float, float]:
-    """Which share of what two sites read, and of what reads them, is matched with each other."""
+    """The matched share of what two sites read, and of what reads them."""
     mine, theirs = _above(one), _above(other)
-    above = _overlap(mine, theirs) if mine or theirs else 0.5  # nothing speaks against it
+    above = _overlap(mine, theirs) if mine or theirs else 0.5  # no evidence against it
     readers, others = _below(one), _below(other)
     below = _overlap(readers, others)
     if one.roots and one.roots == other.roots and not readers and not others:
@@ -92,46 +92,46 @@ def _overlap(mine: dict[Site, float], theirs: dict[Site, float]) -> float:
 
 
 def _above(site: Site) -> dict[Site, float]:
-    """What a site reads, what is not matched and reads one array itself looked through."""
-    found: dict[Site, float] = {}
+    """The operands of a site, looking through unmatched sites with one input."""
+    weights: dict[Site, float] = {}
     for source, _ in site.inputs:
         if source.partner is None and len(source.inputs) == 1:
-            found.setdefault(source.inputs[0][0], THROUGH)
+            weights.setdefault(source.inputs[0][0], THROUGH)
         else:
-            found[source] = 1.0
-    return found
+            weights[source] = 1.0
+    return weights
 
 
 def _below(site: Site) -> dict[Site, float]:
-    """What reads a site, the same looked through."""
-    found: dict[Site, float] = {}
+    """The users of a site, looking through unmatched sites with one input."""
+    weights: dict[Site, float] = {}
     for user, _, _ in site.users:
         if user.partner is None and len(user.inputs) == 1 and user.users:
             for further, _, _ in user.users[:MOST]:
-                found.setdefault(further, THROUGH)
+                weights.setdefault(further, THROUGH)
         else:
-            found[user] = 1.0
-    return found
+            weights[user] = 1.0
+    return weights
 
 
 MOST = 64
-"""Neighbours of one value that are looked at."""
+"""The most neighbours of one value that are visited."""
 
 
 def _candidates(one: Site, scope: Scope, most: int) -> list[Site]:
-    """What is not matched and stands next to what the site's neighbours are, or one further."""
-    found: dict[Site, None] = {}
+    """Unmatched sites next to the partners of the site's neighbours, or one step further."""
+    candidates: dict[Site, None] = {}
     for number in one.roots[:most]:
         if number < len(scope.results) and scope.results[number][0].partner is None:
-            found[scope.results[number][0]] = None
+            candidates[scope.results[number][0]] = None
     for source in _above(one):
         twin = source.partner
         if twin is not None and len(twin.users) <= most:
             for user, _, _ in twin.users:
                 if user.partner is None:
-                    found[user] = None
+                    candidates[user] = None
                     if len(user.inputs) == 1:
-                        found.update((u, None) for u, _, _ in user.users[:most] if u.partner is None)
+                        candidates.update((u, None) for u, _, _ in user.users[:most] if u.partner is None)
     if len(one.users) <= most:
         for user in _below(one):
             twin = user.partner
@@ -139,7 +139,7 @@ def _candidates(one: Site, scope: Scope, most: int) -> list[Site]:
                 continue
             for source, _ in twin.inputs[:most]:
                 if source.partner is None:
-                    found[source] = None
+                    candidates[source] = None
                     if len(source.inputs) == 1 and source.inputs[0][0].partner is None:
-                        found[source.inputs[0][0]] = None
-    return list(found)
+                        candidates[source.inputs[0][0]] = None
+    return list(candidates)
