@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hlo_opt import report
     from hlo_opt.analysis.xla.performance import estimate
     from hlo_opt.diag import EvaluationError, HloOptError, ParseError, ProofError, UsageError, VerifyError
     from hlo_opt.evaluate import evaluate, evaluate_devices
@@ -46,6 +47,7 @@ __all__ = [
     "evaluate_devices",
     "fuse",
     "parse",
+    "report",
     "verify",
 ]
 
@@ -55,8 +57,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "jax":  # the extra: only who asks for it needs JAX
-        return importlib.import_module("hlo_opt.jax")
+    if name in ("jax", "report"):  # packages; jax is the extra: only who asks for it needs JAX
+        return importlib.import_module(f"hlo_opt.{name}")
     for home, names in _HOMES.items():
         if name in names:
             return getattr(importlib.import_module(home), name)

@@ -20,6 +20,7 @@ from hlo_opt.cli.options import (
     file_argument,
     fuse_options,
     offered_files,
+    offered_instructions,
     read_options,
     rule_options,
     run_options,
@@ -139,7 +140,12 @@ PLACES = ("line", "function", "op")
 
 @click.command("explain")
 @click.argument("file", shell_complete=offered_files, metavar="FILE|CODE")
-@click.argument("instruction", metavar="[INSTRUCTION|PRODUCER:CONSUMER|FILE.py:LINE|CODE]...", nargs=-1)
+@click.argument(
+    "instruction",
+    shell_complete=offered_instructions,
+    metavar="[INSTRUCTION|PRODUCER:CONSUMER|FILE.py:LINE|CODE]...",
+    nargs=-1,
+)
 @fuse_options
 @click.option(
     "-v",

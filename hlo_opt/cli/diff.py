@@ -112,7 +112,7 @@ def diff_command(
         fuse = "always"
     with collector_paused():
         modules = [read_module(name, max_errors=max_errors, allow_unknown=allow_unknown) for name in file]
-        steps = [_compare(request, fuse, *pair) for pair in itertools.pairwise(modules)]
+        steps = [compare(request, fuse, *pair) for pair in itertools.pairwise(modules)]
     failed = regressions(steps, limit)
     if across:
         if form == "json":
@@ -141,7 +141,8 @@ def diff_command(
     return max(map(told, failed), default=0)
 
 
-def _compare(request: Fusing, fuse: str, old: Module, new: Module) -> Comparison:
+def compare(request: Fusing, fuse: str, old: Module, new: Module) -> Comparison:
+    """Two modules, as the options of the command line say."""
     from hlo_opt.cli.fusing import trip_counts_of
     from hlo_opt.report.diff.comparison import diff
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from hlo_opt.cli.habits import ASKED, wants_colour
+from hlo_opt.cli.progress import stop_waiting
 from hlo_opt.diag import ParseError, Source, Span, UsageError
 from hlo_opt.diag.errors import printable
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 STANDARD = "-"
 SEPARATOR = "\n// -----\n\n"
 """Between the modules of one file."""
+MIN_COLUMNS = 40
+"""Of a terminal that says it is narrower, so many are used."""
 TEXTS_READ: list[tuple[str, str]] = []
 """Name and text of every module that this process has read, for a reproducer."""
 
@@ -124,6 +129,7 @@ def _replacing(name: str) -> Iterator[IO[bytes]]:
 
 def write_text(name: str, text: str) -> None:
     """Write a text whole or not at all, in UTF-8; `-` is stdout."""
+    stop_waiting()
     sys.stdout.flush()
     with whole_file(name) as stream:
         stream.write(text.encode("utf-8"))
@@ -132,7 +138,7 @@ def write_text(name: str, text: str) -> None:
 def write_module(name: str, text: str) -> None:
     """Write HLO text as `write_text` does. On a terminal it is coloured, and control characters in its strings are escaped."""
 
-    if name == STANDARD and sys.stdout.isatty():
+    if name == STANDARD and (sys.stdout.isatty() or ASKED.colour == "always"):
         text = "\n".join(map(printable, text.split("\n")))
         if wants_colour(sys.stdout):
             from pygments import highlight
@@ -172,23 +178,24 @@ def read_modules(name: str, *, split: bool = False, max_errors: int = 1, allow_u
     return modules
 
 
-def wants_colour(stream: IO[str]) -> bool:
-    """True on a terminal, unless NO_COLOR is set or the terminal is a dumb one."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
 def show_json(value: object) -> None:
     """Print a value as JSON on stdout."""
     import json
 
     import click
 
+    stop_waiting()
     click.echo(json.dumps(value, indent=2))
 
 
 def show(page: Page, *, err: bool = False) -> None:
-    """Print a page on stdout, or on stderr."""
+    """Print a page on stdout, or on stderr, where `-q` leaves it out. On a terminal its lines are wrapped to the width."""
+    if err and ASKED.quiet:
+        return
+    stop_waiting()
     stream = sys.stderr if err else sys.stdout
+    if stream.isatty():
+        page = page.wrapped(max(MIN_COLUMNS, shutil.get_terminal_size().columns))
     if not wants_colour(stream):
         encoding = stream.encoding or "utf-8"
         stream.write(str(page).encode(encoding, "backslashreplace").decode(encoding))
@@ -196,6 +203,6 @@ def show(page: Page, *, err: bool = False) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(file=stream, highlight=False, soft_wrap=True)
+    console = Console(file=stream, highlight=False, soft_wrap=True, force_terminal=True)
     for line in page.lines:
         console.print(Text.assemble(*((w.text, w.style) for w in line)))

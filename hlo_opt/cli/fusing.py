@@ -250,9 +250,15 @@ class Fusing:
         return parse_pipeline(preset(self.preset), self.options, override=True)
 
     def run(
-        self, module: Module, *, print_after: Sequence[str] = (), unchanged: ExplainReport | None = None
+        self,
+        module: Module,
+        *,
+        print_after: Sequence[str] = (),
+        unchanged: ExplainReport | None = None,
+        observer: Observer | None = None,
     ) -> ExplainReport:
-        """Fuse a copy of the module and report on every edge. `unchanged` is the report without `--what-if` and `--force`, where it is known.
+        """Fuse a copy of the module and report on every edge. `unchanged` is the report without `--what-if` and `--force`, where it is known; `observer` is told after each pass, in
+        place of what `print_after` prints.
 
         Raises UsageError for names and edges that do not exist, ProofError.
         """
@@ -270,7 +276,7 @@ class Fusing:
             choices=self.choices,
             trip_counts=trip_counts_of(self.trip_count),
         )
-        outcome = run_with(observer=_printer(print_after, pipeline, self.simplify))
+        outcome = run_with(observer=observer or _printer(print_after, pipeline, self.simplify))
         return report_on(outcome, run_with(decide_again=True).module if forced else None)
 
     def outcome(

@@ -15,6 +15,8 @@ import click
 from hlo_opt import __version__
 from hlo_opt.cli import failure
 from hlo_opt.cli.failure import INTERRUPTED, interruptible
+from hlo_opt.cli.habits import COLOURS, asked, versions
+from hlo_opt.cli.progress import waiting
 from hlo_opt.diag.errors import HloOptError, nearest, printable
 
 VERBS = {
@@ -24,6 +26,9 @@ VERBS = {
     "check": "Run two modules on the same inputs and compare.",
     "bench": "Time a module against what fusing it gives, and against a plain copy.",
     "diff": "Say what changed between two dumps, and what it costs.",
+    "view": "Draw a module before and after fusing, on a page of HTML.",
+    "lint": "Say what costs time or memory at which Python line, and what to write.",
+    "memory": "Say what holds the memory at the peak, and what would lower it.",
     "print": "Parse, verify and print canonical text.",
     "stats": "Count kernels, launches, bytes and opcodes.",
     "bisect": "Find the step, the pass or the dump at which something turns.",
@@ -56,7 +61,15 @@ def _list_passes(context: click.Context, parameter: click.Parameter, value: bool
         context.exit(context.invoke(_command("passes")))
 
 
+def _versions(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        click.echo(f"hlo-opt {__version__}\n{versions()}")
+        context.exit()
+
+
 READER_GONE = 141
+SLOW = frozenset({"fuse", "explain", "check", "diff", "view", "lint", "memory"})
+"""Verbs that may take seconds before they print anything. Those that measure times are left alone."""
 
 
 class InterruptError(Exception):
@@ -100,7 +113,24 @@ class Verbs(click.Group):
 @click.group(
     cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, no_args_is_help=True
 )
-@click.version_option(__version__, prog_name="hlo-opt", message="%(prog)s %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_versions,
+    help="Show the versions of the program and of what it uses, and leave.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print results and errors only: no summaries, no progress.")
+@click.option("-v", "--verbose", is_flag=True, help="Tell at the end how long it took and how much memory.")
+@click.option(
+    "--color",
+    type=click.Choice(COLOURS),
+    default="auto",
+    show_default=True,
+    help="Colours: on a terminal only, always, or never.",
+)
+@click.pass_context
 @click.option(
     "--list-passes",
     is_flag=True,
@@ -109,11 +139,14 @@ class Verbs(click.Group):
     callback=_list_passes,
     help="List passes and presets, and leave.",
 )
-def group() -> None:
+def group(context: click.Context, quiet: bool, verbose: bool, color: str) -> None:
     """Read a textual HLO dump, fuse it, say why every other edge was not fused, and write and run the kernels.
 
-    A FILE of - is stdin. Results go to stdout, everything else to stderr.
+    A FILE of - is stdin. Results go to stdout, everything else to stderr. Options of this page stand before the verb.
     """
+    context.with_resource(asked(color, quiet, verbose))
+    if context.invoked_subcommand in SLOW:
+        context.with_resource(waiting(context.invoked_subcommand))
 
 
 def _interrupted() -> None:

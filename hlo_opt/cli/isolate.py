@@ -6,12 +6,19 @@ import click
 
 from hlo_opt.cli import files
 from hlo_opt.cli.files import read_module
-from hlo_opt.cli.options import elided_option, file_argument, inputs_option, memory_option, seed_option
+from hlo_opt.cli.options import (
+    elided_option,
+    file_argument,
+    inputs_option,
+    memory_option,
+    offered_instructions,
+    seed_option,
+)
 
 
 @click.command("isolate")
 @file_argument
-@click.argument("name")
+@click.argument("name", shell_complete=offered_instructions)
 @click.option("-o", "output", metavar="OUT", default=files.STANDARD, help="Write to OUT instead of stdout.")
 @click.option("--recorded", metavar="OUT.npz", help="Run FILE, and write the inputs that NAME had there: in0, in1, ...")
 @inputs_option

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -44,11 +45,35 @@ _simplify = _offering(lambda: ("auto", "always", "never"))
 _backends = _offering(lambda: ("auto", "numpy", "host", "cupy"))
 
 
+def _rule_names() -> Iterable[str]:
+    from hlo_opt.report.lint.base import rule_specs
+
+    return (*rule_specs(), *(spec.slug for spec in rule_specs().values()))
+
+
+offered_rules = _offering(_rule_names)
+
+
 def offered_files(context: object, parameter: object, typed: str) -> list[CompletionItem]:
     """Let the shell offer files."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(typed, type="file")]
+
+
+_DEFINED = re.compile(r"^[ \t]*(?:ROOT )?%?([A-Za-z_][\w.-]*) = ", re.MULTILINE)
+MOST_READ = 20_000_000
+"""Characters of a file that are looked through for names while somebody types."""
+
+
+def offered_instructions(context: click.Context, parameter: click.Parameter, typed: str) -> list[str]:
+    """Let the shell offer the names of the instructions of the FILE that stands before."""
+    try:
+        with open(str(context.params.get("file")), encoding="utf-8", errors="replace") as stream:
+            text = stream.read(MOST_READ)
+    except (OSError, ValueError):
+        return []
+    return sorted({name for name in _DEFINED.findall(text) if name.startswith(typed)})
 
 
 file_argument = click.argument("file", shell_complete=offered_files)

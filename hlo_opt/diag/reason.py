@@ -13,6 +13,7 @@ import string
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from hlo_opt.diag.errors import UsageError, did_you_mean
@@ -111,13 +112,13 @@ def _own_codes() -> frozenset[str]:
 def _spec(code: str) -> ReasonSpec | None:
     """The declaration of a built-in or registered code; None for others."""
     if code not in _SPECS and code in _own_codes():
-        _SPECS[code] = _read(code)
+        _SPECS[code] = read_page(_PAGES, code)
     return _SPECS.get(code)
 
 
-def _read(code: str) -> ReasonSpec:
-    """Parse a page: heading, `Message:`, `Hint:`, `In short:`, `Change:`, explanation, fenced example."""
-    text, _, example = (_PAGES / f"{code}.md").read_text(encoding="utf-8").partition("\n```hlo\n")
+def read_page(folder: Traversable, code: str) -> ReasonSpec:
+    """Parse a page of a folder: heading, `Message:`, `Hint:`, `In short:`, `Change:`, explanation, fenced example."""
+    text, _, example = (folder / f"{code}.md").read_text(encoding="utf-8").partition("\n```hlo\n")
     heading, message, hint, short, change, page = text.rstrip("\n").split("\n\n", 5)
     return ReasonSpec(
         code,
@@ -155,7 +156,7 @@ def reason_specs() -> list[ReasonSpec]:
 def declared() -> Mapping[str, ReasonSpec]:
     """The declarations of built-in and registered reasons, by code."""
     for code in _own_codes() - _SPECS.keys():
-        _SPECS[code] = _read(code)
+        _SPECS[code] = read_page(_PAGES, code)
     return _SPECS
 
 

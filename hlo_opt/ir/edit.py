@@ -121,6 +121,17 @@ def set_root(computation: Computation, root: Instruction) -> None:
     computation._root = root
 
 
+def set_header(module: Module, name: str, value: Attribute) -> None:
+    """Give a module's header an attribute, or another value of one."""
+    module.attributes[name] = value
+
+
+def take_header(module: Module, other: Module) -> None:
+    """Give a module the header of another one."""
+    module.attributes.clear()
+    module.attributes.update(other.attributes)
+
+
 def set_attribute(instruction: Instruction, name: str, value: Attribute | Called) -> None:
     instruction.attributes[name] = value
 

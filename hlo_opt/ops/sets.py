@@ -134,6 +134,34 @@ def looped(instruction: Instruction) -> Computation | None:
     return None if instruction.opcode != "while" else instruction.called_by("body")
 
 
+def joins_arrays(instruction: Instruction) -> bool:
+    """Whether an operation puts arrays one behind another into a new one."""
+    return instruction.opcode == "concatenate"
+
+
+def reorders(instruction: Instruction) -> bool:
+    """Whether an operation gives the elements of its operand in another order in memory, or as they are in memory of their own."""
+    return instruction.opcode in ("copy", "transpose")
+
+
+def combines_updates(instruction: Instruction) -> bool:
+    """Whether an operation brings updates to places that indices name, and combines them with what is there."""
+    return instruction.opcode == "scatter"
+
+
+def mixes_bits(instruction: Instruction) -> bool:
+    """Whether an operation shifts bits or takes them against each other, in words without a sign."""
+    is_mixing = instruction.opcode in ("xor", "or", "shift-left", "shift-right-logical")
+    return is_mixing and instruction.shape.is_array and instruction.shape.type.kind == "unsigned"
+
+
+def calls_outside(instruction: Instruction) -> bool:
+    """Whether an operation waits for the host: a callback of the program, a feed, a transfer."""
+    if instruction.opcode in ("infeed", "outfeed", "send", "recv"):
+        return True
+    return instruction.opcode == "custom-call" and "callback" in instruction.word("custom_call_target")
+
+
 def taken_element(instruction: Instruction) -> int | None:
     """The index of a get-tuple-element; None for other operations."""
     return None if instruction.opcode != "get-tuple-element" else instruction.attribute("index", int)

@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hlo_opt.analysis.properties import is_boundary_fusion
+from hlo_opt.analysis.properties import inside
 from hlo_opt.diag import CheckError, UsageError, did_you_mean, reason_spec
-from hlo_opt.diag.reason import declared
+from hlo_opt.diag.reason import ReasonSpec, declared
 from hlo_opt.fusion.decision import CostEstimate, FusionDecision
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops import OpKind, find
+from hlo_opt.ops.sets import joins_arrays
 from hlo_opt.passes import ExplainReport
 from hlo_opt.report import summary
 from hlo_opt.report.page import Page, Word, count, counted, microseconds, most_first, size
@@ -120,17 +121,15 @@ def _parts(report: ExplainReport) -> dict[str, _Part]:
         for kernel in computation.instructions:
             if kernel.name in wanted:
                 members = list(_members(kernel))
-                concatenates = tuple(m for m in members if m.opcode == "concatenate")
+                concatenates = tuple(m for m in members if joins_arrays(m))
                 random = tuple(m for m in members if _is_random(m))
                 found[kernel.name] = _Part(concatenates, random, _readers(kernel) if concatenates else 0)
     return found
 
 
 def _members(kernel: Instruction) -> Iterator[Instruction]:
-    if kernel.opcode == "fusion" and not is_boundary_fusion(kernel):
-        yield from kernel.called_by("calls").instructions
-    else:
-        yield kernel
+    body = inside(kernel)
+    yield from (kernel,) if body is None else body.instructions
 
 
 def _readers(kernel: Instruction) -> int:
@@ -439,7 +438,11 @@ def edge_json(decision: FusionDecision, rounds: int = 1) -> dict[str, Any]:
 
 def code_page(code: str) -> Page:
     """The page of a reason's code. Raises UsageError for an unknown one."""
-    spec = reason_spec(code)
+    return spec_page(reason_spec(code))
+
+
+def spec_page(spec: ReasonSpec) -> Page:
+    """The page of a code that is declared: what it means, its message and hint, and an example."""
     page = Page()
     page.add(Word(f"{spec.code} {spec.slug}", "bold"))
     page.add()

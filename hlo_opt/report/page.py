@@ -53,9 +53,43 @@ class Page:
                 line.append("" if last else "  ")
             self.add(*line)
 
+    def wrapped(self, width: int) -> Page:
+        """The page with longer lines broken at spaces, and carried on two columns further in than they begin; a word that is longer than a line is broken anywhere."""
+        made = Page()
+        for line in self.lines:
+            made.lines += _wrapped(line, width)
+        return made
+
     def __str__(self) -> str:
         """Plain text, each line ended."""
         return "".join("".join(w.text for w in line).rstrip() + "\n" for line in self.lines)
+
+
+def _wrapped(line: tuple[Word, ...], width: int) -> list[tuple[Word, ...]]:
+    text = "".join(word.text for word in line)
+    if len(text.rstrip()) <= width:
+        return [line]
+    indent = min(len(text) - len(text.lstrip()) + 2, width // 2)
+    styles = [word.style for word in line for _ in word.text]
+    rows: list[tuple[Word, ...]] = []
+    start = 0
+    while start < len(text):
+        room = width - (indent if rows else 0)
+        end = min(len(text), start + room)
+        if end < len(text):
+            space = text.rfind(" ", start, end + 1)
+            end = space if space > start and text[start:space].strip() else end
+        row: list[Word] = [Word(" " * indent)] if rows else []
+        for at in range(start, end):
+            if row and row[-1].style == styles[at] and at > start:
+                row[-1] = Word(row[-1].text + text[at], styles[at])
+            else:
+                row.append(Word(text[at], styles[at]))
+        rows.append(tuple(row))
+        start = end
+        while start < len(text) and text[start] == " ":
+            start += 1
+    return rows
 
 
 def count(value: float) -> str:

@@ -1,0 +1,126 @@
+"""The verb that finds what costs time or memory at the lines of a program: `lint FILE`, `lint FOLDER`, `lint CODE`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hlo_opt import __version__
+from hlo_opt.cli.files import read_module, show, show_json
+from hlo_opt.cli.options import Given, fuse_options, offered_files, offered_rules, read_options
+from hlo_opt.diag import UsageError
+
+if TYPE_CHECKING:
+    from hlo_opt.ir import Module
+    from hlo_opt.report.lint.base import Finding
+
+FORMATS = ("text", "json", "github", "sarif")
+MOST_FILES = 200
+"""Modules of a folder that are looked at."""
+
+
+@click.command("lint")
+@click.argument("file", shell_complete=offered_files, metavar="FILE|FOLDER|CODE", required=False)
+@click.option(
+    "--select",
+    shell_complete=offered_rules,
+    metavar="RULE",
+    multiple=True,
+    help="Only this rule: a code, the beginning of one, or its name; may be repeated.",
+)
+@click.option(
+    "--ignore", shell_complete=offered_rules, metavar="RULE", multiple=True, help="Not this rule; may be repeated."
+)
+@click.option("--list", "lists", is_flag=True, help="List the rules, and leave.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="What to print.")
+@click.option("--strict", is_flag=True, help="Exit with 1 when something is found.")
+@click.option(
+    "--source-root",
+    metavar="DIR",
+    help="github and sarif name files below it relative to it.  [default: the current folder]",
+)
+@fuse_options
+@read_options
+def lint_command(
+    file: str | None,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    lists: bool,
+    form: str,
+    strict: bool,
+    source_root: str | None,
+    max_errors: int,
+    allow_unknown: bool,
+    **options: Given,
+) -> int:
+    """Say what costs time or memory in FILE, at the Python line, and what to write instead; the dearest first.
+
+    FILE is fused first: what fusing takes care of is not spoken of. Each finding has what it costs by the same estimate that every verb shows. Of a FOLDER every module is looked at, and all
+    of them together. With a CODE such as LNT101 instead of a file: the rule's page.
+    """
+    from hlo_opt.report.lint import page
+    from hlo_opt.report.lint.base import rule_specs
+    from hlo_opt.report.lint.check import chosen
+
+    if lists:
+        show(page.list_page())
+        return 0
+    if file is None:
+        raise UsageError(
+            "lint takes a file, a folder of dumps, or the code of a rule", hint="hlo-opt lint --list shows the rules"
+        )
+    if file.upper() in rule_specs() and not Path(file).exists():
+        from hlo_opt.report.explain import spec_page
+
+        show(spec_page(rule_specs()[file.upper()]))
+        return 0
+    codes = chosen(select, ignore)
+    names = _modules_in(file) if os.path.isdir(file) else [file]
+    modules = [read_module(name, max_errors=max_errors, allow_unknown=allow_unknown) for name in names]
+    found, total = _found(modules, codes, options)
+    if form == "text":
+        show(page.as_page(found, total))
+    elif form == "json":
+        show_json(page.as_json(found, total))
+    else:
+        from hlo_opt.diag.annotation import github, sarif
+
+        files = {module.name: name for module, name in zip(modules, names, strict=True)}
+        told = page.as_annotations(found, {**files, "": names[0]}, os.path.abspath(source_root or os.curdir))
+        specs = rule_specs().values()
+        click.echo(
+            github(told) if form == "github" else json.dumps(sarif(told, specs, __version__), indent=2) + "\n", nl=False
+        )
+    return 1 if strict and found else 0
+
+
+def _modules_in(folder: str) -> list[str]:
+    from hlo_opt.cli.mistaken import MODULE
+
+    found = sorted(str(p) for p in Path(folder).iterdir() if p.is_file() and MODULE.search(p.name))
+    if not found:
+        raise UsageError("no module is in the folder", filename=folder)
+    if len(found) > MOST_FILES:
+        raise UsageError(f"{len(found)} modules are in the folder, more than {MOST_FILES}", filename=folder)
+    return found
+
+
+def _found(
+    modules: list[Module], codes: Iterable[str], options: Mapping[str, Given]
+) -> tuple[list[Finding], float | None]:
+    """What the rules find, and the microseconds of a module that is alone."""
+    from hlo_opt.cli.fusing import Fusing
+    from hlo_opt.report.lint.check import RULES, in_order, lint, lint_together
+
+    request = Fusing.of(options)
+    wanted = frozenset(codes)
+    reports = [request.run(module) for module in modules] if wanted & RULES.keys() else []
+    found = [finding for report in reports for finding in lint(report, wanted)]
+    if len(modules) > 1:
+        found += lint_together(modules, wanted)
+    return in_order(found), reports[0].after.est_us if len(reports) == 1 else None

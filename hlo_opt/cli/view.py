@@ -1,0 +1,86 @@
+"""The verb that draws a module: `view FILE`, or two of them, `view OLD NEW`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from hlo_opt.cli import files
+from hlo_opt.cli.files import read_module
+from hlo_opt.cli.options import Given, fuse_options, offered_files, read_options, rule_options
+from hlo_opt.diag import UsageError
+
+PAGE, DATA = "html", "json"
+EXPORTS = ["dot", "perfetto"]
+FORMATS = (PAGE, DATA, *EXPORTS)
+
+
+@click.command("view")
+@click.argument("file", shell_complete=offered_files, metavar="FILE [NEW]", nargs=-1, required=True)
+@click.option("-o", "output", metavar="OUT", default="-", help="Write to OUT instead of stdout.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default=PAGE,
+    show_default=True,
+    help="A page; all that it shows, as JSON; the fused graph for Graphviz; or a trace of the estimated times.",
+)
+@click.option(
+    "--source-root", metavar="DIR", help="Show the Python files below this folder with what their lines cost."
+)
+@fuse_options
+@rule_options
+@read_options
+def view_command(
+    file: tuple[str, ...],
+    output: str,
+    form: str,
+    source_root: str | None,
+    max_errors: int,
+    allow_unknown: bool,
+    **options: Given,
+) -> None:
+    """Draw FILE before and after fusing, on one page of HTML that loads nothing.
+
+    Both graphs stand side by side, and a selection is carried across. Each kernel comes with its HLO, its CUDA text, its plan and what its estimated time is made of; each edge that was not
+    fused with the reason and what joining it would save; each Python line with its cost; each pass with what it changed.
+
+    With two files the page compares them, as `hlo-opt diff OLD NEW` does. --format perfetto is a trace for https://ui.perfetto.dev.
+    """
+    if len(file) > 2:
+        raise UsageError(f"view takes a file, or two to compare, not {len(file)}")
+    if len(file) == 2 and form in EXPORTS:
+        raise UsageError(f"two files come as html or json, not as {form}")
+    if list(file).count(files.STANDARD) > 1:
+        raise UsageError("only one file can be stdin")
+    files.check_writable(output)
+    from hlo_opt.cli.fusing import Fusing
+
+    request = Fusing.of(options)
+    modules = [read_module(name, max_errors=max_errors, allow_unknown=allow_unknown) for name in file]
+    if len(modules) == 2:
+        from hlo_opt.cli.diff import compare
+        from hlo_opt.report.view.data import comparison_data
+
+        fuse = "always" if options.get("preset") or options.get("passes") else "auto"
+        data = comparison_data(compare(request, fuse, modules[0], modules[1]))
+    else:
+        from hlo_opt.report.view.data import data_of
+        from hlo_opt.report.view.steps import PassLog
+
+        log = PassLog.of(modules[0])
+        report = request.run(modules[0], observer=log)
+        if form in EXPORTS:
+            from hlo_opt.report.view import exports
+
+            files.write_text(output, getattr(exports, form)(report))
+            return
+        data = data_of(report, log, source_root)
+    if form == DATA:
+        files.write_text(output, json.dumps(data, indent=1) + "\n")
+    else:
+        from hlo_opt.report.view.page import as_html
+
+        files.write_text(output, as_html(data))

@@ -1,0 +1,113 @@
+"""What a rule gets and what it finds; and the pages of the rules, one file each, as those of the codes of refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from importlib import resources
+
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.diag.reason import ReasonSpec, read_page
+from hlo_opt.fusion.summary import ModuleSummary
+from hlo_opt.ir import Instruction, Module
+from hlo_opt.passes import ExplainReport
+from hlo_opt.plans.price import COPY
+from hlo_opt.report.view.graph import run_by
+from hlo_opt.report.view.kernels import Launched, launched
+from hlo_opt.runtime.driver.emission import source_lines
+from hlo_opt.text.frames import source_location
+
+PACKAGE = "hlo_opt.report.lint"
+
+
+@cache
+def rule_specs() -> Mapping[str, ReasonSpec]:
+    """The declarations of all rules by code, in their order."""
+    folder = resources.files(PACKAGE) / "pages"
+    codes = sorted(page.name.removesuffix(".md") for page in folder.iterdir() if page.name.endswith(".md"))
+    return {code: read_page(folder, code) for code in codes}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One place that a rule speaks of.
+
+    us       microseconds that it costs, in all rounds of loops; None where it costs memory or time of compilation
+    bytes    of memory that it costs, where that is what it costs
+    source   `file:line` of the Python program; empty where the dump does not say
+    name     the instruction; the module's name for what is about all of it
+    rewrite  what was changed in the HLO to see whether it helps, and how it is known to be the same program; empty where nothing was
+    """
+
+    code: str
+    numbers: Mapping[str, str]
+    source: str
+    name: str
+    us: float | None = None
+    bytes: float = 0.0
+    rewrite: str = ""
+
+    @property
+    def spec(self) -> ReasonSpec:
+        return rule_specs()[self.code]
+
+    @property
+    def message(self) -> str:
+        return self.spec.template.format(**self.numbers)
+
+    @property
+    def hint(self) -> str:
+        return self.spec.hint.format(**self.numbers)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A module and what fusing it gives: rules look at what is left of a thing after fusing, for that is what it costs."""
+
+    report: ExplainReport
+    _sources: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def original(self) -> Module:
+        return self.report.outcome.original
+
+    @property
+    def fused(self) -> Module:
+        return self.report.outcome.module
+
+    @property
+    def target(self) -> DeviceTarget:
+        return self.report.outcome.target
+
+    @property
+    def summary(self) -> ModuleSummary:
+        return self.report.after
+
+    @cached_property
+    def kernels(self) -> list[Launched]:
+        """The kernels of the result with their prices."""
+        known = self.report.outcome.context.memory.known
+        return launched(self.fused, self.summary, self.target, known)
+
+    def source(self, kernel: Launched, member: Instruction | None = None) -> str:
+        """The Python line of what a kernel holds, else of the kernel, else the first that it has."""
+        found = source_location(self.fused, member) if member is not None else ""
+        return found or next(iter(source_lines(self.fused, kernel.instruction)), "")
+
+    def copying(self, moved: float) -> float:
+        """Microseconds that a plain copy takes to move so many bytes."""
+        return moved / (COPY * self.target.memory_bandwidth / 1e6)
+
+
+def everything(kernel: Launched) -> Iterator[Instruction]:
+    """All that a kernel computes: also what loops and branches in it do."""
+    todo = list(kernel.members)
+    seen = set(todo)
+    while todo:
+        member = todo.pop()
+        yield member
+        for computation in run_by(member):
+            fresh = [i for i in computation.instructions if i not in seen]
+            seen.update(fresh)
+            todo += fresh

@@ -1,0 +1,66 @@
+"""All rules on a module, or on the modules of a folder; and which of them the user wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from hlo_opt.diag import UsageError, did_you_mean
+from hlo_opt.ir import Module
+from hlo_opt.passes import ExplainReport
+from hlo_opt.report.lint import movement, running, values
+from hlo_opt.report.lint.base import Finding, Program, rule_specs
+
+Rule = Callable[[Program], Iterator[Finding]]
+
+RULES: Mapping[str, Rule] = {
+    "LNT101": movement.concatenates,
+    "LNT102": movement.copies,
+    "LNT103": movement.reductions,
+    "LNT104": values.wide_types,
+    "LNT105": running.loop_launches,
+    "LNT106": movement.scatters,
+    "LNT107": values.large_constants,
+    "LNT108": running.missed_donations,
+    "LNT109": values.random_in_loops,
+    "LNT111": running.too_small,
+}
+"""The rules about one module, by code."""
+
+FOLDER_RULES: Mapping[str, Callable[[Sequence[Module]], Iterator[Finding]]] = {"LNT110": running.recompiled}
+"""Those about several."""
+
+
+def chosen(select: Iterable[str], ignore: Iterable[str]) -> frozenset[str]:
+    """The codes of the rules that are wanted: those of `select`, else all, without those of `ignore`. A name is a code, the beginning of one, or a slug. Raises UsageError."""
+    wanted = {code for name in select for code in _named(name)} or set(rule_specs())
+    return frozenset(wanted - {code for name in ignore for code in _named(name)})
+
+
+def _named(name: str) -> list[str]:
+    specs = rule_specs()
+    found = [code for code, spec in specs.items() if code.startswith(name.upper()) or spec.slug == name]
+    if not found or not name:
+        known = [*specs, *(spec.slug for spec in specs.values())]
+        raise UsageError(
+            f"there is no rule {name!r}", hint=did_you_mean(name, known) or "hlo-opt lint --list shows all"
+        )
+    return found
+
+
+def lint(report: ExplainReport, codes: Iterable[str] | None = None) -> list[Finding]:
+    """What the rules find in a module that was fused, the dearest first; then what costs memory, the largest first."""
+    wanted = set(RULES if codes is None else codes)
+    program = Program(report)
+    found = [finding for code, rule in RULES.items() if code in wanted for finding in rule(program)]
+    return in_order(found)
+
+
+def lint_together(modules: Sequence[Module], codes: Iterable[str]) -> list[Finding]:
+    """What the rules about several modules find."""
+    wanted = set(codes)
+    return [finding for code, rule in FOLDER_RULES.items() if code in wanted for finding in rule(modules)]
+
+
+def in_order(found: Iterable[Finding]) -> list[Finding]:
+    """The dearest first."""
+    return sorted(found, key=lambda f: (-(f.us or 0.0), -f.bytes, f.code, f.source, f.name))

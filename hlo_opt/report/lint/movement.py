@@ -1,0 +1,115 @@
+"""Rules about kernels that move what need not be moved: concatenates, copies into another order, reductions that read badly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hlo_opt.ir import Instruction
+from hlo_opt.ops import OpKind, find
+from hlo_opt.ops.sets import combines_updates, is_free, joins_arrays, launches, reorders
+from hlo_opt.plans.choose import is_left_to_library
+from hlo_opt.plans.scatter import Form, Update
+from hlo_opt.report.lint.base import Finding, Program
+from hlo_opt.report.page import count, counted, microseconds, size
+from hlo_opt.report.view.kernels import Launched
+
+SLOWER = 1.5
+"""How many times as long as a copy of the bytes that it has to move a reduction may take before it is spoken of."""
+
+LEAST = 1_000_000
+"""Bytes below which the launch is most of what a kernel takes, so that how it reads counts little."""
+
+
+def _work(kernel: Launched) -> list[Instruction]:
+    """What a kernel computes, without what is free and without itself where it is a fusion."""
+    return [
+        m for m in kernel.members if not is_free(m.opcode) and (m is not kernel.instruction or len(kernel.members) == 1)
+    ]
+
+
+def _readers(kernel: Launched) -> set[Instruction]:
+    """The kernels and calls that read a result, elements of tuples and views looked through."""
+    found: set[Instruction] = set()
+    todo = list(kernel.instruction.users)
+    seen = set(todo)
+    while todo:
+        user = todo.pop()
+        if launches(user):
+            found.add(user)
+            continue
+        fresh = [u for u in user.users if u not in seen]
+        seen.update(fresh)
+        todo += fresh
+    return found
+
+
+def concatenates(program: Program) -> Iterator[Finding]:
+    """A kernel that ends in a concatenate, and that others read: it stands between what makes the parts and what reads the whole."""
+    for kernel in program.kernels:
+        joins = [m for m in kernel.members if joins_arrays(m)]
+        readers = _readers(kernel)
+        if not joins or (len(readers) < 2 and all(map(is_left_to_library, readers))):
+            continue  # one library call needs the whole array
+        join = next((m for m in joins if m is kernel.instruction or m.is_root or any(u.is_root for u in m.users)), None)
+        if join is None:
+            continue
+        us = kernel.price.us * kernel.rounds
+        numbers = {
+            "name": join.name,
+            "parts": count(len(join.operands)),
+            "readers": counted(len(readers), "kernel"),
+            "size": size(join.shape.byte_size),
+        }
+        yield Finding("LNT101", numbers, program.source(kernel, join), join.name, us)
+
+
+def copies(program: Program) -> Iterator[Finding]:
+    """A kernel that does nothing but move elements, and puts them in another order or into memory of their own."""
+    for kernel in program.kernels:
+        work = _work(kernel)
+        moved = next((m for m in work if reorders(m)), None)
+        if moved is None or not all((s := find(m.opcode)) is not None and s.kind is OpKind.MOVEMENT for m in work):
+            continue
+        numbers = {"name": moved.name, "opcode": moved.opcode, "size": size(moved.shape.byte_size)}
+        yield Finding("LNT102", numbers, program.source(kernel, moved), moved.name, kernel.price.us * kernel.rounds)
+
+
+def reductions(program: Program) -> Iterator[Finding]:
+    """A reduction that takes longer than its bytes and its arithmetic do."""
+    for kernel in program.kernels:
+        reduce = next(
+            (m for m in _work(kernel) if (s := find(m.opcode)) is not None and s.kind is OpKind.REDUCTION), None
+        )
+        price = kernel.price
+        if reduce is None or price.least < LEAST:
+            continue
+        least = max(program.copying(price.least), price.instructions, price.slow)
+        us = price.us - price.launch - least
+        if us < (SLOWER - 1) * least:
+            continue
+        numbers = {
+            "name": reduce.name,
+            "shape": str(reduce.operands[0].shape.without_layout()),
+            "time": microseconds(price.us - price.launch),
+            "least": microseconds(least),
+        }
+        yield Finding("LNT103", numbers, program.source(kernel, reduce), reduce.name, us * kernel.rounds)
+
+
+def scatters(program: Program) -> Iterator[Finding]:
+    """A scatter whose updates no atomic operation can do: each tries until nobody came between."""
+    for kernel in program.kernels:
+        for hero in kernel.members:
+            if not combines_updates(hero):
+                continue
+            form = Form(hero)
+            if not form.meets or form.in_turns or Update.SWAP not in form.updates:
+                continue
+            us = kernel.price.us - kernel.price.launch - program.copying(kernel.price.least)
+            numbers = {
+                "name": hero.name,
+                "combiner": form.combiner.root.opcode,
+                "type": hero.operands[0].shape.type.name,
+                "updates": size(hero.operands[-1].shape.byte_size),
+            }
+            yield Finding("LNT106", numbers, program.source(kernel, hero), hero.name, max(us, 0.0) * kernel.rounds)

@@ -1,0 +1,87 @@
+"""What the rules found: as text, as JSON, and as annotations of the Python lines."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+from hlo_opt.diag.annotation import Annotation
+from hlo_opt.report.annotate import place_of, relative
+from hlo_opt.report.lint.base import Finding, rule_specs
+from hlo_opt.report.page import Page, Word, counted, microseconds, size
+
+SCHEMA = 1
+
+
+def price_of(finding: Finding) -> str:
+    """What it costs: time, else memory."""
+    if finding.us is not None:
+        return microseconds(finding.us)
+    return size(finding.bytes) if finding.bytes else "compilation"
+
+
+def as_page(found: Sequence[Finding], total: float | None) -> Page:
+    """Each finding in a few lines. `total`: microseconds of the module, where there is one."""
+    page = Page()
+    for finding in found:
+        share = f" ({100 * finding.us / total:.1f} %)" if total and finding.us is not None else ""
+        where = finding.source or f"`{finding.name}`"
+        page.add(
+            Word(f"{price_of(finding)}{share}", "bold"),
+            "  ",
+            Word(where, "cyan"),
+            "  ",
+            Word(f"{finding.code} {finding.spec.slug}", "yellow"),
+        )
+        page.add("    ", finding.message)
+        page.add("    change: ", finding.hint)
+        if finding.rewrite:
+            page.add("    tried: ", finding.rewrite)
+    of = f" in a module of {microseconds(total)}" if total else ""
+    page.add(
+        Word(counted(len(found), "finding"), "bold"), of, "; hlo-opt lint CODE shows a rule's page" if found else ""
+    )
+    return page
+
+
+def as_json(found: Sequence[Finding], total: float | None) -> dict[str, object]:
+    """The findings for programs. Fields are only added within a version."""
+    return {
+        "schema": SCHEMA,
+        "est_us": None if total is None else round(total, 3),
+        "findings": [
+            {
+                "code": f.code,
+                "slug": f.spec.slug,
+                "source": f.source,
+                "instruction": f.name,
+                "us": None if f.us is None else round(f.us, 3),
+                "bytes": round(f.bytes),
+                "message": f.message,
+                "hint": f.hint,
+                "rewrite": f.rewrite,
+            }
+            for f in found
+        ],
+    }
+
+
+def as_annotations(found: Sequence[Finding], files: Mapping[str, str], root: str) -> list[Annotation]:
+    """An annotation for each finding, at its Python line, else at the dump that `files` has for the code and name."""
+    made = []
+    for finding in found:
+        file, line = place_of(finding.source) or (files.get(finding.name, files.get("", "")), 0)
+        text = f"{price_of(finding)}: {finding.message}\nchange: {finding.hint}"
+        if finding.rewrite:
+            text += f"\ntried: {finding.rewrite}"
+        parts = "\0".join((finding.code, finding.name)).encode("utf-8", "surrogatepass")
+        key = hashlib.sha256(parts).hexdigest()[:32]
+        made.append(Annotation(finding.code, text, file=relative(file, root), line=line, key=key))
+    return made
+
+
+def list_page() -> Page:
+    """All rules."""
+    page = Page()
+    page.table([[Word(code, "bold"), spec.slug, spec.short] for code, spec in rule_specs().items()])
+    return page

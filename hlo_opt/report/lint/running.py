@@ -1,0 +1,168 @@
+"""Rules about how a program runs: loops that launch, memory that is not given back, programs that are too small, shapes that are compiled again and again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from hlo_opt.fusion.proof import prove_same_graph
+from hlo_opt.ir import Attribute, Computation, Instruction, Module, edit
+from hlo_opt.ir.walk import executed_computations
+from hlo_opt.ops.sets import calls_outside, looped
+from hlo_opt.report.lint.base import Finding, Program
+from hlo_opt.report.page import count, counted, microseconds, size
+from hlo_opt.runtime.schedule import Schedule, build_schedule
+from hlo_opt.runtime.schedule.lifetimes import buffer_bytes, lifetimes
+from hlo_opt.runtime.schedule.ops import Copy, Loop
+from hlo_opt.text.frames import source_location
+
+SMALL = 0.5
+"""Share of launching in the time of a program from which on it is too small for the device."""
+
+
+def loop_launches(program: Program) -> Iterator[Finding]:
+    """A loop that is not one kernel: each round launches its kernels again, and what waits for the host waits in each."""
+    by_computation: defaultdict[Computation, list[float]] = defaultdict(list)
+    for kernel in program.kernels:
+        by_computation[kernel.instruction.computation].append(kernel.price.launch * kernel.rounds)
+    for computation in executed_computations(program.fused):
+        for loop in computation.instructions:
+            body = looped(loop)
+            if body is None:
+                continue
+            own = [us for part in loop.called() for us in by_computation.get(part, ())]
+            outside = [i.name for part in loop.called() for i in part.instructions if calls_outside(i)]
+            rounds = program.report.rounds.get(body.name, 1) // max(1, program.report.rounds.get(computation.name, 1))
+            if not own or (rounds == 1 and loop.name not in program.summary.unknown_loops):
+                continue
+            numbers = {
+                "name": loop.name,
+                "rounds": count(rounds) if loop.name not in program.summary.unknown_loops else "an unknown number of",
+                "kernels": counted(len(own), "kernel"),
+                "host": f"; `{outside[0]}` waits for the host in each" if outside else "",
+            }
+            yield Finding("LNT105", numbers, _line_of_loop(program.fused, loop), loop.name, sum(own))
+
+
+def _line_of_loop(module: Module, loop: Instruction) -> str:
+    body = looped(loop)
+    inside = () if body is None else body.instructions
+    return next((line for i in (loop, *inside) if (line := source_location(module, i))), "")
+
+
+def too_small(program: Program) -> Iterator[Finding]:
+    """A program of which launching is most."""
+    total = program.summary.est_us
+    launching = sum(kernel.price.launch * kernel.rounds for kernel in program.kernels)
+    if not total or launching < SMALL * total:
+        return
+    numbers = {
+        "share": f"{100 * launching / total:.0f} %",
+        "total": microseconds(total),
+        "launches": counted(program.summary.launches, "launch").replace("launchs", "launches"),
+    }
+    dearest = max(program.kernels, key=lambda k: k.price.us * k.rounds)
+    yield Finding("LNT111", numbers, program.source(dearest), program.original.name, launching)
+
+
+@dataclass(frozen=True)
+class _Missed:
+    """An input, by number, that is copied because it must stay, and the result that is made in the copy."""
+
+    leaf: int
+    result: int
+    instruction: Instruction
+    bytes: int
+
+
+def missed_donations(program: Program) -> Iterator[Finding]:
+    """An input that is copied before it is updated, because the caller may still want it. With the input given away, in a copy of the module, the copy is not made any more."""
+    schedule = build_schedule(program.fused, program.target)
+    missed = _copied(schedule)
+    if not missed:
+        return
+    given = edit.clone_module(program.fused)
+    _give_away(given, missed)
+    left = {(m.leaf, m.result) for m in _copied(build_schedule(given, program.target))}
+    bare = edit.clone_module(given)
+    edit.take_header(bare, program.fused)
+    prove_same_graph(program.fused, bare)
+    entry = program.fused.entry
+    names = [p for p in entry.parameters for _ in p.shape.leaves()]
+    for one in missed:
+        if (one.leaf, one.result) in left:
+            continue
+        parameter = names[one.leaf]
+        numbers = {
+            "name": parameter.name,
+            "number": str(parameter.parameter_number),
+            "size": size(one.bytes),
+            "result": str(one.result),
+        }
+        source = source_location(program.fused, one.instruction) or source_location(program.fused, parameter)
+        us = program.copying(2 * one.bytes) + program.target.kernel_launch_us
+        rewrite = "with input_output_alias for it the copy is gone; but for the header the graph is the same (proved)"
+        yield Finding("LNT108", numbers, source, parameter.name, us, one.bytes, rewrite)
+
+
+def _copied(schedule: Schedule) -> list[_Missed]:
+    """The inputs of the entry that are copied to be updated into a result."""
+    entry = schedule.entry
+    root = lifetimes(entry.ops, entry.shapes).root
+    numbers = {root[b]: k for k, b in enumerate(entry.inputs)}
+    results = {root[b]: r for r, b in enumerate(entry.results)}
+    found: list[_Missed] = []
+    for op in entry.ops:
+        pairs: Iterable[tuple[int, int]] = ()
+        if isinstance(op, Copy):
+            pairs = zip(op.inputs, op.outputs, strict=True)
+        elif isinstance(op, Loop):
+            pairs = ((op.inputs[k], op.outputs[k]) for k in op.copied)
+        for source, made in pairs:
+            leaf, result = numbers.get(root[source]), results.get(root[made])
+            if leaf is not None and result is not None:
+                found.append(_Missed(leaf, result, op.instruction, buffer_bytes(entry.shapes[source])))
+    return found
+
+
+def _give_away(module: Module, missed: Sequence[_Missed]) -> None:
+    """Add aliases of these inputs and results to the header of a module whose parameters and results are arrays, or tuples of arrays."""
+    name = "input_output_alias"
+    places = [
+        (p.parameter_number, "" if p.shape.is_array else str(n))
+        for p in module.entry.parameters
+        for n, _ in enumerate(p.shape.leaves())
+    ]
+    is_tuple = not module.entry.root.shape.is_array
+    told = [
+        f"{{{m.result if is_tuple else ''}}}: ({places[m.leaf][0]}, {{{places[m.leaf][1]}}}, may-alias)" for m in missed
+    ]
+    old = module.attributes[name].text.strip()[1:-1].strip() if name in module.attributes else ""
+    text = ", ".join([*([old] if old else []), *told])
+    edit.set_header(module, name, Attribute(f"{{ {text} }}"))
+
+
+def recompiled(modules: Sequence[Module]) -> Iterator[Finding]:
+    """Modules of a folder that are one program for other sizes."""
+    families: defaultdict[tuple[object, ...], list[Module]] = defaultdict(list)
+    for module in modules:
+        families[_form(module)].append(module)
+    for family in families.values():
+        shapes = {tuple(str(p.shape.without_layout()) for p in m.entry.parameters): m for m in family}
+        if len(shapes) < 2:
+            continue
+        first = family[0]
+        told = [", ".join(shape) for shape in shapes]
+        numbers = {"name": first.name, "count": count(len(shapes)), "shapes": "; ".join(text[:80] for text in told[:3])}
+        source = next((line for i in first.entry.instructions if (line := source_location(first, i))), "")
+        yield Finding("LNT110", numbers, source, first.name)
+
+
+def _form(module: Module) -> tuple[object, ...]:
+    """What a module is without its sizes: the operations in their order, with types and ranks."""
+    return tuple(
+        (i.opcode, *((leaf.type.name, len(leaf.dimensions)) for leaf in i.shape.leaves() if leaf.is_array))
+        for c in module.computations
+        for i in c.instructions
+    )

@@ -1,0 +1,97 @@
+"""Rules about values: wide types that nobody asked for, constants that are data, random numbers in a loop."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from hlo_opt.diag import HloOptError
+from hlo_opt.fusion.summary import module_summary
+from hlo_opt.ir import Instruction
+from hlo_opt.ir.walk import executed_computations
+from hlo_opt.ops.sets import is_free, mixes_bits
+from hlo_opt.plans.price import together
+from hlo_opt.report.lint.base import Finding, Program, everything
+from hlo_opt.report.page import count, counted, size
+from hlo_opt.text import parse
+from hlo_opt.text.frames import source_location
+
+LARGE = 1 << 20
+"""Bytes of a constant that is data rather than a number of the program."""
+
+_WIDE = {"f64": "f32", "c128": "c64"}
+
+MIXING = 40
+"""Operations that mix bits from which on a kernel draws random numbers: 20 rounds of threefry take 80."""
+
+
+def _is_wide(instruction: Instruction) -> bool:
+    return any(leaf.is_array and leaf.type.name in _WIDE for leaf in instruction.shape.leaves())
+
+
+def wide_types(program: Program) -> Iterator[Finding]:
+    """Values of f64 in a program that was given none. What they cost is told by the same program in f32."""
+    module = program.original
+    if any(_is_wide(parameter) for parameter in module.entry.parameters):
+        return
+    wide = [i for c in executed_computations(module) for i in c.instructions if _is_wide(i)]
+    if not any(not is_free(i.opcode) for i in wide):
+        return
+    first = next((i for i in wide if source_location(module, i) and not is_free(i.opcode)), wide[0])
+    text = str(module)
+    for name, narrow in _WIDE.items():
+        text = re.sub(rf"\b{name}(?=\[)", narrow, text)
+    us: float | None = None
+    try:
+        narrow_module = parse(text)
+        before, after = (module_summary(m, program.target).est_us for m in (module, narrow_module))
+        us = program.summary.est_us * max(0.0, 1 - after / before) if before > 0 else None
+    except HloOptError:
+        us = None  # something in it asks for the wide type
+    numbers = {"count": count(len(wide)), "name": first.name, "type": _name(first)}
+    yield Finding("LNT104", numbers, source_location(module, first), first.name, us)
+
+
+def _name(instruction: Instruction) -> str:
+    return next(leaf.type.name for leaf in instruction.shape.leaves() if leaf.is_array and leaf.type.name in _WIDE)
+
+
+def large_constants(program: Program) -> Iterator[Finding]:
+    """Constants that are as large as data: they are compiled in, held twice, and another value compiles again."""
+    module = program.original
+    for computation in executed_computations(module):
+        for instruction in computation.instructions:
+            if instruction.literal is None or instruction.shape.byte_size < LARGE:
+                continue
+            numbers = {
+                "name": instruction.name,
+                "shape": str(instruction.shape.without_layout()),
+                "size": size(instruction.shape.byte_size),
+            }
+            readers = (source_location(module, i) for i in (instruction, *instruction.users))
+            source = next((line for line in readers if line), "")
+            yield Finding("LNT107", numbers, source, instruction.name, None, instruction.shape.byte_size)
+
+
+def _elements(instruction: Instruction) -> int:
+    return sum(leaf.element_count for leaf in instruction.shape.leaves() if leaf.is_array)
+
+
+def random_in_loops(program: Program) -> Iterator[Finding]:
+    """Random numbers that each round of a loop computes by mixing bits, as threefry does: some 140 operations for each number."""
+    looped = {c.name for c in executed_computations(program.fused)} - {program.fused.entry.name}
+    for kernel in program.kernels:
+        in_loop = kernel.instruction.computation.name in looped
+        own = set(kernel.members)
+        members = [m for m in everything(kernel) if not is_free(m.opcode) and (in_loop or m not in own)]
+        mixing = [m for m in members if mixes_bits(m)]
+        if len(mixing) < MIXING:
+            continue
+        price = kernel.price
+        left = 1 - sum(map(_elements, mixing)) / (sum(map(_elements, members)) or 1)
+        way = price.way if in_loop else price.way * left  # a loop in a kernel waits for each operation
+        without = together((price.memory, price.cache, price.instructions * left, price.slow, way))
+        first = next((m for m in mixing if source_location(program.fused, m)), mixing[0])
+        numbers = {"name": first.name, "count": counted(len(mixing), "operation")}
+        us = max(0.0, price.us - price.launch - without) * kernel.rounds
+        yield Finding("LNT109", numbers, program.source(kernel, first), first.name, us)

@@ -1,0 +1,118 @@
+"""The memory of a module before and after fusing: as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from hlo_opt.ir import Module
+from hlo_opt.passes import ExplainReport
+from hlo_opt.report.memory.advice import Advice, advice
+from hlo_opt.report.memory.timeline import Holder, Moment, moment_of
+from hlo_opt.report.page import Page, Word, count, counted, size
+from hlo_opt.runtime.driver.emission import source_lines
+from hlo_opt.runtime.schedule import build_schedule
+
+KINDS = ("inputs", "constants", "results", "temporaries")
+ONE_OF = {"inputs": "input", "constants": "fixed", "results": "result", "temporaries": "stored"}
+"""What one of a kind is called in the table."""
+
+HOLDERS_SHOWN = 12
+READERS_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """The peaks before and after fusing, and what would lower that after."""
+
+    report: ExplainReport
+    before: Moment
+    after: Moment
+    advice: Sequence[Advice]
+
+
+def memory_report(report: ExplainReport) -> MemoryReport:
+    """The memory of a run's module. Raises EvaluationError where the module has no program."""
+    outcome = report.outcome
+    before, after = (moment_of(build_schedule(m, outcome.target)) for m in (outcome.original, outcome.module))
+    return MemoryReport(report, before, after, advice(report, after))
+
+
+def as_page(found: MemoryReport, most: int | None = HOLDERS_SHOWN) -> Page:
+    """The figures, who holds the peak after fusing, and what would lower it."""
+    page = Page()
+    outcome = found.report.outcome
+    before, after = found.before, found.after
+    page.add(Word(outcome.module.name, "bold"), f" on {outcome.target.name}")
+    rows: list[list[str | Word]] = [
+        ["", "before", "after"],
+        ["peak", size(before.bytes), Word(size(after.bytes), "bold")],
+    ]
+    rows += [[f"  {kind}", size(before.of(kind)), size(after.of(kind))] for kind in KINDS]
+    page.table(rows, right=frozenset({1, 2}), indent=2)
+    page.add("after fusing the peak is ", *_when(outcome.module, after))
+    table = [_row(outcome.module, holder) for holder in after.holders[:most]]
+    page.table(table, right=frozenset({0}), indent=2)
+    left = after.holders[len(table) :]
+    if left:
+        page.add(f"  {size(sum(h.bytes for h in left))}  in {counted(len(left), 'more buffer')}")
+    page.add(Word("what lowers it", "bold"), "" if found.advice else ": nothing that was tried")
+    for one in found.advice:
+        page.add(f"  by {size(one.saves)}  ", Word(one.kind, "yellow"), f"  {one.what}")
+        if one.why:
+            page.add(f"    now: {one.why}")
+    return page
+
+
+def _when(module: Module, moment: Moment) -> list[str | Word]:
+    after = f" after `{moment.after.name}`" if moment.after is not None else ""
+    line = _line(module, moment)
+    return [f"at `{moment.at.name}`{after}", "  " if line else "", Word(line, "cyan")]
+
+
+def _line(module: Module, moment: Moment) -> str:
+    return next(iter(source_lines(module, moment.at)), "")
+
+
+def _row(module: Module, holder: Holder) -> list[str | Word]:
+    line = next(iter(source_lines(module, holder.maker)), "")
+    readers = [r.name for r in holder.readers[:READERS_SHOWN]]
+    more = f" and {count(len(holder.readers) - len(readers))} more" if len(holder.readers) > len(readers) else ""
+    role = f"{ONE_OF[holder.kind]} {holder.number}" if holder.number >= 0 else ONE_OF[holder.kind]
+    read = f"for {', '.join(readers)}{more}" if readers else ""
+    return [size(holder.bytes), Word(role, "yellow"), holder.maker.name, read, Word(line, "cyan")]
+
+
+def as_json(found: MemoryReport) -> dict[str, object]:
+    """The same for programs. Fields are only added within a version."""
+    original, fused = found.report.outcome.original, found.report.outcome.module
+    return {
+        "schema": 1,
+        "module": fused.name,
+        "target": found.report.outcome.target.name,
+        "before": _moment_json(original, found.before),
+        "after": _moment_json(fused, found.after),
+        "advice": [asdict(one) for one in found.advice],
+    }
+
+
+def _moment_json(module: Module, moment: Moment) -> dict[str, object]:
+    return {
+        "peak": moment.bytes,
+        "at": moment.at.name,
+        "after": None if moment.after is None else moment.after.name,
+        "source": _line(module, moment),
+        "bytes": {kind: moment.of(kind) for kind in KINDS},
+        "holders": [
+            {
+                "kind": h.kind,
+                "number": h.number,
+                "bytes": h.bytes,
+                "instruction": h.maker.name,
+                "shape": str(h.maker.shape.without_layout()),
+                "readers": [r.name for r in h.readers],
+                "sources": source_lines(module, h.maker),
+            }
+            for h in moment.holders
+        ],
+    }

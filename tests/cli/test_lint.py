@@ -1,0 +1,79 @@
+"""`hlo-opt lint`: formats, the choice of rules, folders, pages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hlo_opt.cli.group import run
+from hlo_opt.report.lint.base import rule_specs
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    made = tmp_path / "m.hlo"
+    made.write_text(rule_specs()["LNT108"].example)
+    return str(made)
+
+
+def said(capfd: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> str:
+    assert run(["lint", *arguments]) == status
+    return capfd.readouterr().out
+
+
+def test_the_dearest_comes_first(file: str, capfd: pytest.CaptureFixture[str]) -> None:
+    lines = said(capfd, file).splitlines()
+    heads = [line for line in lines if " LNT" in line]
+    assert "LNT108 missed-donation" in heads[0] and "LNT111 too-small" in heads[1]
+    assert lines[-1].startswith("2 findings in a module of")
+
+
+def test_rules_are_chosen_by_code_beginning_and_name(file: str, capfd: pytest.CaptureFixture[str]) -> None:
+    for select, ignore, left in (
+        (("LNT108",), (), ["LNT108"]),
+        (("missed-donation",), (), ["LNT108"]),
+        (("LNT11",), (), ["LNT111"]),
+        ((), ("LNT1",), []),
+        ((), ("too-small",), ["LNT108"]),
+    ):
+        chosen = [*(f"--select={s}" for s in select), *(f"--ignore={i}" for i in ignore)]
+        found = json.loads(said(capfd, file, "--format", "json", *chosen))["findings"]
+        assert [f["code"] for f in found] == left, (select, ignore)
+
+
+def test_strict_makes_findings_a_failure(file: str, capfd: pytest.CaptureFixture[str]) -> None:
+    said(capfd, file, "--strict", status=1)
+    said(capfd, file, "--strict", "--ignore", "LNT", status=0)
+
+
+def test_annotations(file: str, capfd: pytest.CaptureFixture[str]) -> None:
+    text = said(capfd, file, "--format", "github")
+    assert "title=LNT108" in text and "m.hlo" in text
+    log = json.loads(said(capfd, file, "--format", "sarif"))
+    rules = log["runs"][0]["tool"]["driver"]["rules"]
+    assert {r["id"] for r in rules} == {"LNT108", "LNT111"} and rules[0]["fullDescription"]["text"]
+
+
+def test_a_folder_is_looked_at_together(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    example = rule_specs()["LNT110"].example
+    for size in ("64", "128"):
+        (tmp_path / f"{size}.hlo").write_text(example.replace("64", size))
+    found = json.loads(said(capfd, str(tmp_path), "--format", "json", "--select", "LNT110"))["findings"]
+    assert [f["slug"] for f in found] == ["recompiled"]
+
+
+def test_pages_and_the_list(capfd: pytest.CaptureFixture[str]) -> None:
+    assert "missed-donation" in said(capfd, "lnt108")
+    listed = said(capfd, "--list")
+    assert all(code in listed for code in rule_specs())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [((), "takes a file"), (("x.hlo", "--select", "LNT999"), "no rule 'LNT999'"), (("x.hlo",), "no such file")],
+)
+def test_what_is_refused(capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], why: str) -> None:
+    assert run(["lint", *arguments]) == 2
+    assert why in capfd.readouterr().err

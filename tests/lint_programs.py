@@ -1,0 +1,123 @@
+"""JAX programs that a rule of lint speaks of, and their twins that it does not: a positive and a negative one for each rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+DATA = np.arange(600_000, dtype=np.float32).reshape(600, 1000)
+KEY = jax.ShapeDtypeStruct((2,), jnp.uint32)
+
+
+def f32(*sizes: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(sizes, jnp.float32)
+
+
+def s32(*sizes: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(sizes, jnp.int32)
+
+
+def text_of(function: Callable[..., Any], arguments: Sequence[Any], **options: Any) -> str:
+    """What JAX hands to XLA, with the Python lines."""
+    return str(jax.jit(function, **options).lower(*arguments).as_text("hlo", debug_info=True))
+
+
+def joined(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+    whole = jnp.concatenate([jnp.tanh(a), jnp.exp(b)], axis=0)
+    return jnp.cumsum(whole, axis=1), jnp.sort(whole, axis=1)
+
+
+def by_parts(a: jax.Array, b: jax.Array) -> tuple[jax.Array, ...]:
+    parts = jnp.tanh(a), jnp.exp(b)
+    return tuple(f(part, axis=1) for f in (jnp.cumsum, jnp.sort) for part in parts)
+
+
+def turned(x: jax.Array) -> jax.Array:
+    return jnp.swapaxes(x, 0, 1)
+
+
+def turned_while_computing(x: jax.Array) -> jax.Array:
+    return jnp.tanh(jnp.swapaxes(x, 0, 1))
+
+
+def sum_of_columns(x: jax.Array) -> jax.Array:
+    return jnp.sum(x, axis=0)
+
+
+def sum_of_rows(x: jax.Array) -> jax.Array:
+    return jnp.sum(x, axis=1)
+
+
+def wide(x: jax.Array) -> jax.Array:
+    return (x * jnp.asarray(0.1, jnp.float64)).astype(jnp.float32)
+
+
+def not_wide(x: jax.Array) -> jax.Array:
+    return x * 0.1
+
+
+def powers(x: jax.Array) -> jax.Array:
+    return lax.fori_loop(0, 100, lambda _, y: y @ y, x)
+
+
+def lanes(x: jax.Array) -> jax.Array:
+    return lax.fori_loop(0, 100, lambda _, y: jnp.sin(y) + 1, x)
+
+
+def products_at(x: jax.Array, i: jax.Array, u: jax.Array) -> jax.Array:
+    return x.at[i].multiply(u)
+
+
+def sums_at(x: jax.Array, i: jax.Array, u: jax.Array) -> jax.Array:
+    return x.at[i].add(u)
+
+
+def closes_over(x: jax.Array) -> jax.Array:
+    return x + DATA
+
+
+def is_given(x: jax.Array, data: jax.Array) -> jax.Array:
+    return x + data
+
+
+def written(cache: jax.Array, row: jax.Array, at: jax.Array) -> jax.Array:
+    return lax.dynamic_update_slice(cache, row, (at, 0))
+
+
+def noise_in_loop(key: jax.Array, x: jax.Array) -> jax.Array:
+    def step(n: jax.Array, y: jax.Array) -> jax.Array:
+        return y @ y + jax.random.uniform(jax.random.fold_in(key, n), y.shape)
+
+    return lax.fori_loop(0, 20, step, x)
+
+
+def tiny(x: jax.Array) -> jax.Array:
+    return jnp.tanh(x)
+
+
+Program = tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]
+
+PROGRAMS: dict[str, tuple[Program, Program]] = {
+    "LNT101": ((joined, (f32(4096, 256), f32(4096, 256)), {}), (by_parts, (f32(4096, 256), f32(4096, 256)), {})),
+    "LNT102": ((turned, (f32(2048, 1024),), {}), (turned_while_computing, (f32(2048, 1024),), {})),
+    "LNT103": ((sum_of_columns, (f32(1_000_000, 3),), {}), (sum_of_rows, (f32(3, 1_000_000),), {})),
+    "LNT104": ((wide, (f32(1_000_000),), {}), (not_wide, (f32(1_000_000),), {})),
+    "LNT105": ((powers, (f32(256, 256),), {}), (lanes, (f32(4096),), {})),
+    "LNT106": (
+        (products_at, (f32(4096), s32(1_000_000), f32(1_000_000)), {}),
+        (sums_at, (f32(4096), s32(1_000_000), f32(1_000_000)), {}),
+    ),
+    "LNT107": ((closes_over, (f32(600, 1000),), {}), (is_given, (f32(600, 1000), f32(600, 1000)), {})),
+    "LNT108": (
+        (written, (f32(1024, 1024), f32(1, 1024), s32()), {}),
+        (written, (f32(1024, 1024), f32(1, 1024), s32()), {"donate_argnums": (0,)}),
+    ),
+    "LNT109": ((noise_in_loop, (KEY, f32(512, 512)), {}), (powers, (f32(512, 512),), {})),
+    "LNT111": ((tiny, (f32(64),), {}), (tiny, (f32(4096, 4096),), {})),
+}
+"""For each rule the program that it speaks of, and the twin that it does not: function, arguments, options of `jax.jit`."""

@@ -1,0 +1,80 @@
+"""Each rule on JAX programs: on one that it speaks of, at its Python line, with a price; and on its twin, of which it says nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+from lint_programs import PROGRAMS, f32, powers, text_of, tiny
+
+from hlo_opt import fuse, parse
+from hlo_opt.diag.reason import ReasonSpec
+from hlo_opt.passes.run import report_on, run
+from hlo_opt.report.lint.base import Finding, rule_specs
+from hlo_opt.report.lint.check import FOLDER_RULES, RULES, lint, lint_together
+
+HERE = Path(__file__).resolve().parents[2] / "lint_programs.py"
+SAVES = ("LNT101", "LNT103", "LNT104", "LNT106")
+"""Rules whose twin computes the same, or as much, in the way that the hint tells."""
+
+
+def found_in(code: str, program: tuple[Any, ...]) -> tuple[list[Finding], float]:
+    function, arguments, options = program
+    with jax.enable_x64(code == "LNT104"):
+        text = text_of(function, arguments, **options)
+    report = report_on(run(parse(text)))
+    return [f for f in lint(report) if f.code == code], report.after.est_us
+
+
+def test_every_rule_has_a_page_and_two_programs() -> None:
+    assert set(rule_specs()) == {*RULES, *FOLDER_RULES}
+    assert set(PROGRAMS) == set(RULES)
+
+
+@pytest.mark.parametrize("code", RULES)
+def test_a_rule_speaks_of_one_program_and_not_of_its_twin(code: str) -> None:
+    spoken_of, twin = PROGRAMS[code]
+    found, us = found_in(code, spoken_of)
+    others, twin_us = found_in(code, twin)
+    assert len(found) == 1 and others == []
+    (one,) = found
+    assert one.source.rpartition(":")[0] == str(HERE)
+    assert (one.us or one.bytes) > 0 and one.message and one.hint
+    if code in SAVES:
+        assert twin_us < us
+
+
+@pytest.mark.parametrize("code", RULES)
+def test_a_line_is_that_of_the_cause(code: str) -> None:
+    function = PROGRAMS[code][0][0]
+    (one,) = found_in(code, PROGRAMS[code][0])[0]
+    first = function.__code__.co_firstlineno
+    assert first < int(one.source.rpartition(":")[2]) <= first + 8
+
+
+@pytest.mark.parametrize("spec", [s for c, s in rule_specs().items() if c in RULES], ids=lambda s: s.code)
+def test_the_example_of_a_page_shows_the_rule(spec: ReasonSpec) -> None:
+    found = [f for f in lint(report_on(run(parse(spec.example)))) if f.code == spec.code]
+    assert len(found) == 1
+    assert set(found[0].numbers) == spec.fields
+
+
+def test_the_rewrite_of_a_donation_is_seen_to_help() -> None:
+    (one,) = found_in("LNT108", PROGRAMS["LNT108"][0])[0]
+    assert "copy is gone" in one.rewrite and "proved" in one.rewrite
+
+
+def test_sizes_that_are_compiled_again() -> None:
+    same = [parse(text_of(tiny, (f32(n),))) for n in (64, 128, 256)]
+    (one,) = lint_together([*same, parse(text_of(powers, (f32(64, 64),)))], FOLDER_RULES)
+    assert one.numbers["count"] == "3"
+    assert lint_together([same[0], same[0]], FOLDER_RULES) == []
+
+
+def test_a_fused_module_is_not_changed() -> None:
+    module = fuse(parse(rule_specs()["LNT108"].example))[0]
+    text = str(module)
+    lint(report_on(run(module)))
+    assert str(module) == text
