@@ -80,8 +80,8 @@ part() { # part NAME SHARE COMMAND...: one check in so many hundredths of all th
   results
 }
 
-part "dumps agree with NumPy, with CUDA graphs and without" 25 "$python" -m scripts.gpu_checks compare --out "$work/compare.json"
-part "memory-bound programs against jax.jit and a copy" 26 "$python" -m scripts.bench.gpu --out "$work/bench.json"
+part "dumps agree with NumPy, with CUDA graphs and without" 22 "$python" -m scripts.gpu_checks compare --out "$work/compare.json"
+part "memory-bound programs against jax.jit and a copy" 23 "$python" -m scripts.bench.gpu --out "$work/bench.json"
 part "drivers run" 9 "$python" -m scripts.gpu_checks drivers "$work/emitted" --out "$work/drivers.json"
 sanitizer=
 for found in compute-sanitizer "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" /usr/local/cuda*/bin/compute-sanitizer \
@@ -89,7 +89,7 @@ for found in compute-sanitizer "${CUDA_HOME:-/usr/local/cuda}/bin/compute-saniti
   if [ -z "$sanitizer" ]; then sanitizer=$(command -v "$found" || true); fi
 done
 if [ -n "$sanitizer" ]; then
-  part "racecheck and memcheck of the drivers" 20 "$python" -m scripts.gpu_checks sanitize "$work/emitted" --sanitizer "$sanitizer" --out "$work/sanitize.json"
+  part "racecheck and memcheck of the drivers" 17 "$python" -m scripts.gpu_checks sanitize "$work/emitted" --sanitizer "$sanitizer" --out "$work/sanitize.json"
 else
   echo "== compute-sanitizer is not installed: memory and races are not checked"
 fi
@@ -99,6 +99,12 @@ else
   echo "== hypothesis is not installed: no random modules"
 fi
 part "many small kernels, with CUDA graphs and without" 6 "$python" -m scripts.gpu_checks graphs --out "$work/graphs.json"
+if "$python" -c 'import sys, hlo_opt.jax.cuda; sys.exit(not hlo_opt.jax.cuda.has_cuda())' 2>/dev/null && command -v "${CXX:-g++}" >/dev/null; then
+  part "programs inside jax.jit, with the hook and without" 12 env JAX_PLATFORMS=cuda,cpu "$python" -m scripts.bench.jax_hook \
+    --list programs --rounds 15 --each 0.5 --min-saving-us 0 --out "$work/hook.json"
+else
+  echo "== JAX has no GPU, or there is no C++ compiler: the hook inside jax.jit is not checked"
+fi
 if [ ${#more[@]} -gt 0 ]; then
   part "more dumps" 100 "$python" -m scripts.gpu_checks compare --name more "${more[@]}" --out "$work/more.json"
 fi

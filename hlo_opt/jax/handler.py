@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib import resources
 from importlib.metadata import version
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -17,11 +17,22 @@ from hlo_opt.runtime.host.frozen import FRAME_WORDS, Frozen
 from hlo_opt.runtime.host.library import built, cache_directory
 from hlo_opt.runtime.host.program import runner
 
+if TYPE_CHECKING:
+    from typing_extensions import CapsuleType
+
 TARGET = "hlo_opt.run"
 """What XLA's text calls a region that runs kernels of ours."""
 
 _POINTER, _WORD = ctypes.c_void_p, ctypes.c_longlong
 _LOADER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)
+
+
+def capsule(address: int) -> CapsuleType:
+    """An address as JAX takes it."""
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype, make.argtypes = ctypes.py_object, [_POINTER, ctypes.c_char_p, _POINTER]
+    made: CapsuleType = make(address, None, None)
+    return made
 
 
 class _Array(ctypes.Structure):
@@ -113,13 +124,8 @@ class Handler:
         import jax
 
         jax.local_devices(backend="cpu")  # a target that waits for its backend is registered before its type
-        capsule = ctypes.pythonapi.PyCapsule_New
-        capsule.restype, capsule.argtypes = ctypes.py_object, [_POINTER, ctypes.c_char_p, _POINTER]
         own = self._library
-        types = {
-            "type_id": capsule(own.hlo_opt_type_id(), None, None),
-            "type_info": capsule(own.hlo_opt_type_info(), None, None),
-        }
+        types = {"type_id": capsule(own.hlo_opt_type_id()), "type_info": capsule(own.hlo_opt_type_info())}
         jax.ffi.register_ffi_type("hlo_opt.State", types, platform="cpu")  # type: ignore[arg-type]
         stages = {
             "instantiate": jax.ffi.pycapsule(own.HloOptInstantiate),

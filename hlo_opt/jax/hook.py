@@ -17,7 +17,8 @@ from jax.extend.xla import PipelineStage, clear_hlo_module_transformation, regis
 
 from hlo_opt.diag import HloOptError, UsageError
 from hlo_opt.jax import records
-from hlo_opt.jax.decide import Decision, Wish, changed, read
+from hlo_opt.jax.cuda import cuda, cuda_handler, has_cuda
+from hlo_opt.jax.decide import HOST, Backend, Decision, Wish, changed, read
 from hlo_opt.jax.handler import handler
 from hlo_opt.jax.measure import NAME as TIMED
 from hlo_opt.jax.measure import wanted
@@ -28,7 +29,11 @@ from hlo_opt.passes import preset_names
 SWITCH = "HLO_OPT_JAX"
 """`0` in the environment: `install` does nothing."""
 
-BACKENDS = ("auto", "host")
+BACKENDS = ("auto", "host", "cuda")
+
+_HOST = ("cpu",)
+_CUDA = ("gpu", "cuda")
+"""The platforms that modules are for, as JAX calls them; a GPU has two names there."""
 
 LARGE_TEXT = 4 << 20
 """Bytes of a module whose large constants are not read."""
@@ -49,14 +54,16 @@ class Hook:
     wish: Wish
     waits: bool
     report: Report
+    on_host: bool = True
+    on_gpu: bool = False
     is_on: bool = True
 
-    def __call__(self, message: bytes) -> bytes | None:
+    def __call__(self, message: bytes, backend: Callable[[], Backend] = lambda: HOST) -> bytes | None:
         """What XLA compiles in a module's stead; None: the module. Never raises."""
         try:
-            begun = time.perf_counter()
-            found = self._changed(message)
-            self.report.took(time.perf_counter() - begun)
+            begun, cpu_begun = time.perf_counter(), time.thread_time()
+            found = self._changed(message, backend())
+            self.report.took(time.perf_counter() - begun, time.thread_time() - cpu_begun)
             return found
         except KeyboardInterrupt:
             self._tell(line("JAX302", "a module"))
@@ -74,7 +81,7 @@ class Hook:
         except BaseException:  # what the user is told with may fail as well
             return
 
-    def _changed(self, message: bytes) -> bytes | None:
+    def _changed(self, message: bytes, backend: Backend) -> bytes | None:
         if not self.is_on:
             return None
         module = ModuleBytes(message)
@@ -87,18 +94,18 @@ class Hook:
         if module.donates:
             self.report.add(line("JAX101", module.name))
             return None
-        key = self.wish.key(module.fingerprint())
+        key = self.wish.key(module.fingerprint(), backend.name)
         chosen = records.module_of(key)
         if chosen is not None:
-            chosen = tuple(c for c in chosen if handler().has(c.change.key))
+            chosen = tuple(c for c in chosen if backend.handler().has(c.change.key))
             for c in chosen:
                 self.report.add(line("JAX401", module.name, c.region))
                 self.report.add(replaced(module.name, c))
         elif self.waits:
-            chosen = decided(message, module.name, key, self.wish, self.report)
+            chosen = decided(message, module.name, key, self.wish, self.report, backend)
         else:
             self.report.add(line("JAX301", module.name))
-            _BACKGROUND.put(lambda: decided(message, module.name, key, self.wish, self.report))
+            _BACKGROUND.put(lambda: decided(message, module.name, key, self.wish, self.report, backend))
             return None
         return changed(message, chosen) if chosen else None
 
@@ -108,10 +115,12 @@ def replaced(module: str, c: records.Chosen) -> Line:
     return line("JAX001", module, c.region, bytes_written=c.written, ours_us=c.ours_us, xla_us=c.xla_us)
 
 
-def decided(message: bytes, name: str, key: str, wish: Wish, report: Report) -> tuple[records.Chosen, ...]:
+def decided(
+    message: bytes, name: str, key: str, wish: Wish, report: Report, backend: Backend = HOST
+) -> tuple[records.Chosen, ...]:
     """Decide about a module, and keep the decision. It ends early when the process is about to."""
-    handler()
-    decision = Decision(name, wish, report, _BACKGROUND.is_over)
+    backend.handler()
+    decision = Decision(name, wish, report, _BACKGROUND.is_over, backend)
     try:
         module = read(message, large=len(message) <= LARGE_TEXT)
         decision.run(module)
@@ -124,7 +133,7 @@ def decided(message: bytes, name: str, key: str, wish: Wish, report: Report) -> 
     chosen = tuple(decision.chosen)
     for c in chosen:
         report.add(replaced(name, c))
-    if decision.is_whole:
+    if not decision.is_stopped:
         records.keep_module(key, chosen)
     return chosen
 
@@ -183,14 +192,24 @@ _lock = threading.Lock()
 
 
 def _callback(message: bytes) -> bytes | None:
-    """What XLA calls: the hook that was installed last, so that there is one whatever was installed how often."""
+    """What XLA calls for the CPU."""
+    return _called(message, lambda: HOST)
+
+
+def _callback_of_gpu(message: bytes) -> bytes | None:
+    """What XLA calls for a GPU."""
+    return _called(message, cuda)
+
+
+def _called(message: bytes, backend: Callable[[], Backend]) -> bytes | None:
+    """The hook that was installed last, so that there is one whatever was installed how often."""
     hook = _installed[-1] if _installed else None
-    if hook is None:
+    if hook is None or (backend is cuda and not hook.on_gpu) or (backend is not cuda and not hook.on_host):
         return None
     with _lock:
         _BACKGROUND.inside += 1
     try:
-        return hook(message)
+        return hook(message, backend)
     finally:
         with _lock:
             _BACKGROUND.inside -= 1
@@ -213,19 +232,27 @@ def _made(
         raise UsageError(f"there is no backend {backend!r} inside JAX; there are {', '.join(BACKENDS)}", code="HLO320")
     if preset not in preset_names():
         raise UsageError(f"there is no preset {preset!r}; there are {', '.join(preset_names())}")
-    return Hook(Wish(preset, min_saving_us), wait, Report(report))
+    if backend == "cuda":
+        cuda()
+    on_gpu = backend == "cuda" or (backend == "auto" and has_cuda())
+    return Hook(Wish(preset, min_saving_us), wait, Report(report), backend != "cuda", on_gpu)
 
 
 def _add(hook: Hook) -> None:
     from jax._src import cache_key
 
-    handler()
+    if hook.on_host:
+        handler()
+    if hook.on_gpu:
+        cuda_handler()
     with _lock:
         if not _installed:
-            register_hlo_module_transformation(
-                _callback, name="hlo_opt", stage=PipelineStage.PRE_SCHEDULER, platforms=("cpu",)
-            )
+            stage = PipelineStage.PRE_SCHEDULER
+            register_hlo_module_transformation(_callback, name="hlo_opt", stage=stage, platforms=_HOST)
             cache_key.custom_hook = _persistent_key
+        if hook.on_gpu and not any(other.on_gpu for other in _installed):
+            stage = PipelineStage.PRE_SCHEDULER
+            register_hlo_module_transformation(_callback_of_gpu, name="hlo_opt", stage=stage, platforms=_CUDA)
         _installed.append(hook)
 
 
@@ -237,8 +264,10 @@ def _remove(hook: Hook) -> None:
         if hook in _installed:
             _installed.remove(hook)
         if not _installed:
-            clear_hlo_module_transformation("hlo_opt", stage=PipelineStage.PRE_SCHEDULER, platforms=("cpu",))
+            clear_hlo_module_transformation("hlo_opt", stage=PipelineStage.PRE_SCHEDULER, platforms=_HOST)
             cache_key.custom_hook = lambda: ""
+        if hook.on_gpu and not any(other.on_gpu for other in _installed):
+            clear_hlo_module_transformation("hlo_opt", stage=PipelineStage.PRE_SCHEDULER, platforms=_CUDA)
 
 
 def is_switched_off() -> bool:
@@ -258,11 +287,11 @@ def install(
 
     preset         the passes that regions are fused by
     min_saving_us  microseconds of a run that a region must save, and it must win by a tenth; 0 takes what is not slower
-    backend        `host` (`auto`): kernels for the CPU
+    backend        `host`: kernels for the CPU, `cuda`: for an NVIDIA GPU, where gains are estimated and not timed; `auto`: for what JAX has
     report         called with a line for each region and module: what was replaced, and why others were not
     wait           compilations wait for ours; else XLA's code runs at once, kernels are made in the background, and the next compilation of the same module has them
 
-    Returns the report so far, which goes on. Raises UsageError for an unknown preset or backend, and BackendError without a C++ compiler. With `HLO_OPT_JAX=0` in the environment nothing
+    Returns the report so far, which goes on. Raises UsageError for an unknown preset or backend, and BackendError without a C++ compiler, or for `cuda` without a GPU. With `HLO_OPT_JAX=0` in the environment nothing
     happens.
     """
     uninstall()

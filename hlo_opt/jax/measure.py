@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import jax
@@ -23,9 +25,12 @@ from hlo_opt.jax.wire import ModuleBytes, Node, Replacement
 NAME = "hlo_opt_timed"
 """The module that XLA compiles for timing; the hook knows it by its name."""
 
-ENOUGH, LEAST = 300, 3
-SECONDS = 0.3
-"""How many pairs of runs are timed, at most and at least, and how long one may begin."""
+ENOUGH, LEAST = 150, 3
+"""How many pairs of runs make a series, at most and at least."""
+SECONDS = 0.15
+"""How long pairs of a series may begin."""
+SERIES = 2
+"""How many series a region must win."""
 FIRST_RUNS = 5
 """Runs of ours in which its kernels find out whether they are spread over processors."""
 
@@ -57,17 +62,18 @@ def can_hand_over(shapes: Sequence[Shape]) -> bool:
     return all(s.is_array and s.type.name in _MLIR for s in shapes)
 
 
-def call_text(inputs: Sequence[Shape], outputs: Sequence[Shape], key: str) -> str:
-    """The module of `Replacement.text`."""
+def call_text(inputs: Sequence[Shape], outputs: Sequence[Shape], key: str, memory: int = 0) -> str:
+    """The module of `Replacement.text`; `memory` are bytes that the call has as one more result, which nobody reads."""
     lines = [f"  p{n} = {shape} parameter({n})" for n, shape in enumerate(inputs)]
-    result = str(outputs[0]) if len(outputs) == 1 else f"({', '.join(map(str, outputs))})"
+    results = [*map(str, outputs), *([f"u8[{memory}]{{0}}"] if memory else [])]
+    result = results[0] if len(results) == 1 else f"({', '.join(results)})"
     given = ", ".join(f"p{n}" for n in range(len(inputs)))
     lines.append(
         f'  c = {result} custom-call({given}), custom_call_target="{TARGET}", api_version=API_VERSION_TYPED_FFI, backend_config={{key = "{key}"}}'
     )
-    if len(outputs) > 1:
-        lines += [f"  e{n} = {shape} get-tuple-element(c), index={n}" for n, shape in enumerate(outputs)]
-        lines.append(f"  r = {result} tuple({', '.join(f'e{n}' for n in range(len(outputs)))})")
+    if len(results) > 1:
+        lines += [f"  e{n} = {shape} get-tuple-element(c), index={n}" for n, shape in enumerate(results)]
+        lines.append(f"  r = {result} tuple({', '.join(f'e{n}' for n in range(len(results)))})")
     lines[-1] = "  ROOT" + lines[-1][1:]
     return "HloModule call\n\nENTRY entry {\n" + "\n".join(lines) + "\n}\n"
 
@@ -77,8 +83,7 @@ def call_nodes(change: Replacement) -> list[Node]:
     message = _hlo.hlo_module_from_text(change.text).as_serialized_hlo_module_proto()
     (body,) = ModuleBytes(message).bodies
     by_name = {node.name.partition(".")[0]: node for node in body.nodes}
-    count = len(change.outputs)
-    return [by_name["c"], *(by_name[f"e{n}"] for n in range(count) if count > 1)]
+    return [by_name["c"], *(by_name[f"e{n}"] for n in range(len(change.outputs)) if "e0" in by_name)]
 
 
 class _Executable(Protocol):
@@ -121,38 +126,79 @@ def times(module: Module, call: str, key: str, inputs: Sequence[Array]) -> tuple
     """As `compared`, of a region: a `regions.module_of`; `call` is a `call_text` with its shapes."""
     given = [p.shape for p in module.entry.parameters]
     theirs, ours = (_hlo.hlo_module_from_text(t).as_serialized_hlo_module_proto() for t in (str(module), call))
-    return compared(ours, theirs, given, list(module.entry.root.shape.leaves()), inputs)
+    return compared(ours, Runnable(theirs, given, list(module.entry.root.shape.leaves())), inputs)
 
 
-def compared(
-    our_module: bytes, their_module: bytes, given: Sequence[Shape], outputs: Sequence[Shape], inputs: Sequence[Array]
-) -> tuple[float, float]:
-    """Microseconds of a run of two modules that take and give the same arrays: the quickest of runs in turn, for whatever else the machine does only makes them slower. Raises what XLA
-    raises."""
+@dataclass(frozen=True)
+class Runnable:
+    """A module that XLA compiles once, with the arrays that it takes and gives."""
+
+    message: bytes
+    given: Sequence[Shape]
+    outputs: Sequence[Shape]
+
+    @cached_property
+    def executable(self) -> _Executable:
+        """Raises what XLA raises, and BackendError as `_compiled`."""
+        return _compiled(self.message, self.given, self.outputs)
+
+
+def compared(our_module: bytes, theirs: Runnable, inputs: Sequence[Array]) -> tuple[float, float]:
+    """Microseconds of a run of a module and of another that takes and gives the same arrays, as `least_won` has them; each series has arrays of its own, for where these lie matters, too.
+    Raises what XLA raises."""
     with _one_at_a_time, jax.enable_x64(True):
-        ours, theirs = (_compiled(message, given, outputs) for message in (our_module, their_module))
-        arrays = [jax.device_put(a, jax.local_devices(backend="cpu")[0]) for a in inputs]
-        jax.block_until_ready(arrays)
-        begun = time.perf_counter()
-        for _ in range(FIRST_RUNS):
-            _timed(ours, arrays)
-            if time.perf_counter() - begun > SECONDS:
-                break
-        _timed(theirs, arrays)
-        pairs: list[tuple[float, float]] = []
-        end = time.perf_counter() + SECONDS
-        while len(pairs) < ENOUGH and (len(pairs) < LEAST or time.perf_counter() < end):
-            first, second = (ours, theirs) if len(pairs) % 2 else (theirs, ours)
-            a, b = _timed(first, arrays), _timed(second, arrays)
-            pairs.append((a, b) if first is ours else (b, a))
+        ours = _compiled(our_module, theirs.given, theirs.outputs)
+        device = jax.local_devices(backend="cpu")[0]
+
+        def runs() -> tuple[Run, Run]:
+            arrays = [jax.device_put(a, device) for a in inputs]
+            jax.block_until_ready(arrays)
+            return (
+                lambda: jax.block_until_ready(ours.execute(arrays)),
+                lambda: jax.block_until_ready(theirs.executable.execute(arrays)),
+            )
+
+        return least_won(runs)
+
+
+Run = Callable[[], object]
+
+
+def least_won(
+    runs: Callable[[], tuple[Run, Run]], clock: Callable[[], float] = time.perf_counter
+) -> tuple[float, float]:
+    """Microseconds of a run of ours and of theirs in the series that ours wins least. The first series that ours loses is the last. `clock` counts seconds."""
+    found: list[tuple[float, float]] = []
+    while len(found) < SERIES and all(ours <= theirs for ours, theirs in found):
+        found.append(series(*runs(), clock))
+    return max(found, key=lambda pair: pair[0] / pair[1] if pair[1] else 1.0)
+
+
+def series(ours: Run, theirs: Run, clock: Callable[[], float]) -> tuple[float, float]:
+    """Microseconds of a run of each: the quickest of runs in turn, for whatever else the machine does only makes them slower. Each goes first in every other pair: what runs before leaves
+    its own caches and its own threads."""
+
+    def timed(run: Run) -> float:
+        start = clock()
+        run()
+        return clock() - start
+
+    begun = clock()
+    for _ in range(FIRST_RUNS):
+        ours()
+        if clock() - begun > SECONDS:
+            break
+    theirs()
+    pairs: list[tuple[float, float]] = []
+    end = clock() + SECONDS
+    while len(pairs) < ENOUGH and (len(pairs) < LEAST or clock() < end):
+        if len(pairs) % 2:
+            a, b = timed(ours), timed(theirs)
+        else:
+            b, a = timed(theirs), timed(ours)
+        pairs.append((a, b))
     ours_us, theirs_us = (min(column) * 1e6 for column in zip(*pairs, strict=True))
     return ours_us, theirs_us
-
-
-def _timed(executable: _Executable, arrays: Sequence[jax.Array]) -> float:
-    start = time.perf_counter()
-    jax.block_until_ready(executable.execute(arrays))
-    return time.perf_counter() - start
 
 
 def drawn(module: Module) -> list[Array]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import hlo_opt
 from hlo_opt.evaluate.threads import processors
+from hlo_opt.jax.device import DeviceProgram
 from hlo_opt.jax.wire import Replacement
 from hlo_opt.runtime.host.frozen import Frozen
 from hlo_opt.runtime.host.library import cache_directory, find_compiler, processor
@@ -117,6 +118,19 @@ def frozen_of(key: str) -> Frozen | None:
 def keep_frozen(key: str, program: Frozen) -> None:
     _frozen[key] = program
     _keep(f"{key}.program", program.packed())
+
+
+def device_program_of(key: str) -> DeviceProgram | None:
+    """The program of a region for a GPU, if there is one; who asks keeps it."""
+    data = _kept(f"{key}.device")
+    try:
+        return None if data is None else DeviceProgram.unpacked(data)
+    except ValueError:
+        return None
+
+
+def keep_device_program(key: str, program: DeviceProgram) -> None:
+    _keep(f"{key}.device", program.packed())
 
 
 def module_of(key: str) -> tuple[Chosen, ...] | None:

@@ -25,6 +25,9 @@ FEW = 16
 UNKNOWN_ROUNDS = 100
 """For the work of a loop that nobody knows the rounds of."""
 
+SMALL_WORK = 1 << 16
+"""Elements that a region computes which is quicker than the call of it."""
+
 DROPPED = frozenset({"metadata", "sharding", "frontend_attributes", "origin"})
 """Attributes that say nothing of what is computed."""
 
@@ -190,9 +193,10 @@ def _may(i: Instruction, known: dict[Computation, bool], inside: bool) -> bool:
     spec = find(i.opcode)
     if spec is None or spec.side_effects or spec.hides_state or i.opcode in WHICH_DEVICE:
         return False
-    if spec.kind in UNSEEN or i.control_predecessors or not _fits(i.shape):
+    if spec.kind in UNSEEN or not _fits(i.shape):
         return False
-    if not inside and (i.parameter_number is not None or is_for_library(i)):
+    # what waits inside a loop is a copy that XLA put there for the memory of its state, which is not ours
+    if not inside and (i.control_predecessors or i.parameter_number is not None or is_for_library(i)):
         return False
     if spec.is_library and not (inside and spec.kind is OpKind.CONTRACTION):
         return False
@@ -223,6 +227,11 @@ def _ours(computation: Computation) -> set[Instruction]:
 
 def clusters(computation: Computation) -> list[Candidate]:
     """The regions of a computation: what hangs together and no way through other instructions divides."""
+    return [region for layer in layers_of(computation) for region in layer]
+
+
+def layers_of(computation: Computation) -> list[list[Candidate]]:
+    """The `clusters`, those together that have as many changes between ours and others before them: so none of these needs another, by whatever way."""
     ours = _ours(computation)
     levels: dict[Instruction, int] = {}
     for i in computation.instructions:
@@ -242,11 +251,23 @@ def clusters(computation: Computation) -> list[Candidate]:
         for o in i.operands:
             if o in ours and levels[o] == levels[i]:
                 group[first(i)] = first(o)
-    found: dict[Instruction, list[Instruction]] = {}
+    layers: dict[int, dict[Instruction, list[Instruction]]] = {}
     for i in computation.instructions:
         if i in ours:
-            found.setdefault(first(i), []).append(i)
-    return [Candidate(computation, tuple(members)) for members in found.values()]
+            layers.setdefault(levels[i], {}).setdefault(first(i), []).append(i)
+    return [[Candidate(computation, tuple(members)) for members in found.values()] for found in layers.values()]
+
+
+def together(layer: Sequence[Candidate]) -> tuple[list[Candidate], Candidate | None]:
+    """The regions of a layer that stand alone, and the small ones as one if there are several: one call does what they would wait for each other with. Large ones stay what they are, so that
+    a change of one leaves the others."""
+    small = [region for region in layer if region.work <= SMALL_WORK]
+    if len(small) < 2:
+        return list(layer), None
+    members = {i for region in small for i in region.members}
+    computation = layer[0].computation
+    one = Candidate(computation, tuple(i for i in computation.instructions if i in members))
+    return [region for region in layer if region not in small], one
 
 
 Place = tuple[Instruction, tuple[int, ...]]
@@ -346,6 +367,8 @@ def module_of(candidate: Candidate) -> Module:
             made: dict[Instruction, Instruction] = {}
             for i in old.instructions:
                 made[i] = copied(i, new, made)
+            for i in old.instructions:
+                made[i].control_predecessors = [made[p] for p in i.control_predecessors]
             edit.set_root(new, made[old.root])
             copies[old] = edit.add_computation(module, new)
         return copies[old]
@@ -380,9 +403,11 @@ def _laid_out(computation: Computation, value: Instruction, shape: Shape, name: 
 
 
 def simple_form(module: Module) -> Module:
-    """The module without what only XLA's compiler needs: copies that move nothing, and fusions that one of its libraries is to compute."""
+    """The module without what only XLA's compiler needs: copies that move nothing, their order, and fusions that one of its libraries is to compute."""
     made = edit.clone_module(module)
     for computation in made.computations:
+        for i in computation.instructions:
+            i.control_predecessors = []
         for i in list(computation.instructions):
             if fused(i) is not None and is_boundary_fusion(i):
                 del i.attributes["backend_config"]

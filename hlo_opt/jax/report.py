@@ -52,12 +52,13 @@ def line(code: str, module: str, region: str = "", *, bytes_written: int = 0, **
 class Report:
     """What the hook did so far, the oldest first; `told` is called with each line as it comes.
 
-    added_ms  what the hook added to compilation, in milliseconds, in all threads
+    added_ms      what the hook added to compilation, in milliseconds, in all threads
+    added_cpu_ms  what of it these threads were computing, compilers that they started left aside
     """
 
     def __init__(self, told: Callable[[Line], None] | None = None) -> None:
         self.lines: list[Line] = []
-        self.added_ms = 0.0
+        self.added_ms = self.added_cpu_ms = 0.0
         self._told = told
         self._lock = threading.Lock()
 
@@ -67,10 +68,11 @@ class Report:
         if self._told is not None:
             self._told(made)
 
-    def took(self, seconds: float) -> None:
-        """The hook held a compilation up for so long."""
+    def took(self, seconds: float, cpu_seconds: float) -> None:
+        """The hook held a compilation up for so long, and computed for so long."""
         with self._lock:
             self.added_ms += seconds * 1e3
+            self.added_cpu_ms += cpu_seconds * 1e3
 
     @property
     def replaced(self) -> list[Line]:

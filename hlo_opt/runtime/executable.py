@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from hlo_opt.analysis.targets import DeviceTarget, InLanes, target_of
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import BackendError, EvaluationError, UsageError, did_you_mean
 from hlo_opt.evaluate.devices import evaluate_devices, spread
 from hlo_opt.evaluate.elided import Elided, elided_constants, missing, with_values
@@ -17,8 +17,7 @@ from hlo_opt.evaluate.memory import check_memory
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import check_devices, counts, warn_of_one_device
-from hlo_opt.passes.for_kernels import IN_LANES, expanded
-from hlo_opt.passes.loops_apart import apart
+from hlo_opt.runtime.host.lanes_schedule import lanes_schedule
 from hlo_opt.runtime.host.library import Form, has_compiler
 from hlo_opt.runtime.host.program import HostProgram
 from hlo_opt.runtime.host.sanitize import SanitizedProgram
@@ -263,8 +262,7 @@ def compile(
             check_memory(module, memory_limit, devices=devices)
             return Executable(module, name, why, max_steps=max_steps)
         if name == "host" and form == "lanes" and not sanitize:
-            device = target_of(module, target)
-            schedule = build_schedule(expanded(apart(module, device), device, IN_LANES), InLanes.of(device))
+            schedule = lanes_schedule(module, target)
         else:
             schedule = build_schedule(module, target)
         check_schedule(schedule, memory_limit, devices=devices)

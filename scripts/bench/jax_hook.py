@@ -1,20 +1,24 @@
-"""Programs under `jax.jit` with and without the hook, in one process: python -m scripts.bench.jax_hook [--only WORD] [--rounds N] [--seconds S] [--min-saving-us US] [--list LIST]
+"""Programs under `jax.jit` with and without the hook, in one process: python -m scripts.bench.jax_hook [--only WORD] [--rounds N] [--each S] [--seconds S] [--min-saving-us US] [--list LIST]
+[--lines] [--out FILE.json]
 
 Each program is compiled twice, by XLA alone and inside `hlo_opt.jax.fusing(wait=True)`; then both run in turns, in pairs, so that whatever else the machine does hits both alike. Prints for each
 the median times, the median ratio of pairs with its quartiles and that of the quickest runs (above 1: the hook is quicker), the share of the bytes that kernels outside libraries write which kernels of ours write, how
-many regions were replaced, what compiling took without the hook and what the hook adds (once more from the cache, too), and how far results are apart, of the largest.
+many regions were replaced, the CPU time of compiling without the hook, the time that the hook adds with an empty cache and the CPU time that it adds with a warm one, and how far results are
+apart, of the largest. With `JAX_PLATFORMS=cuda,cpu` programs run on a GPU. Exits with 1 where results are too far apart, or a warm cache adds more than it may: 30 % of XLA's time, or 100 ms.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from scripts.xla_cpu import Leaf, sample_inputs  # isort: skip  # sets up JAX for the CPU, so it comes first
@@ -32,6 +36,8 @@ from scripts.programs import all_cases, cartpole
 from scripts.programs.case import Arg, Case, f32
 
 STEPS = 500
+FAR = 2e-2
+"""How far results may be apart, of the largest of an array: programs round to bf16, and threshold."""
 
 ROLLOUT = Case(
     "cartpole_rollout",
@@ -74,11 +80,16 @@ class Result:
     warm_ms: float
     apart: float
 
+    @property
+    def is_slow_to_compile(self) -> bool:
+        """Whether the hook adds more with a warm cache than it may."""
+        return self.warm_ms > max(0.3 * self.compile_ms, 100.0)
+
     def __str__(self) -> str:
         return (
             f"{self.name:28} XLA {self.xla_us:10.1f} us  hook {self.ours_us:10.1f} us  ratio {self.ratio:6.2f} "
             f"({self.lower:.2f} to {self.upper:.2f}; quickest {self.quickest:.2f})  share {self.share:4.0%}  {self.replaced} regions  "
-            f"compiled in {self.compile_ms:5.0f} ms, +{self.first_ms:6.0f}, again +{self.warm_ms:4.0f}  apart {self.apart:.1e}"
+            f"compiled in {self.compile_ms:5.0f} ms, +{self.first_ms:6.0f}, warm +{self.warm_ms:4.0f}  apart {self.apart:.1e}"
         )
 
 
@@ -102,8 +113,8 @@ def apart(ours: Sequence[Any], theirs: Sequence[Any]) -> float:
     return worst
 
 
-def measure(case: Case, rounds: int, seconds: float, min_saving_us: float) -> Result:
-    """One program."""
+def measure(case: Case, rounds: int, seconds: float, min_saving_us: float, lines: bool = False) -> Result:
+    """One program. `lines`: print what the hook says of it."""
     leaves = case.leaves()
     drawn = sample_inputs([Leaf(a.shape, np.dtype(jax.numpy.dtype(a.dtype)), a.low, a.high) for a in leaves], seed=0)
     with jax.enable_x64(case.x64):
@@ -112,8 +123,8 @@ def measure(case: Case, rounds: int, seconds: float, min_saving_us: float) -> Re
 
         def compiled() -> tuple[Any, float]:
             lowered = jax.jit(lambda *a: case.function(*a)).lower(*given)
-            start = time.perf_counter()
-            return lowered.compile(), (time.perf_counter() - start) * 1e3
+            start = time.process_time()
+            return lowered.compile(), (time.process_time() - start) * 1e3
 
         plain, compile_ms = compiled()
         with hlo_opt.jax.fusing(min_saving_us=min_saving_us, wait=True) as report:
@@ -121,6 +132,8 @@ def measure(case: Case, rounds: int, seconds: float, min_saving_us: float) -> Re
         records.forget()
         with hlo_opt.jax.fusing(min_saving_us=min_saving_us, wait=True) as again:
             compiled()
+        if lines:
+            print(report)
         difference = apart(ours(*given), plain(*given))
         pairs: list[tuple[float, float]] = []
         for _ in range(5):
@@ -137,7 +150,7 @@ def measure(case: Case, rounds: int, seconds: float, min_saving_us: float) -> Re
     ours_us, xla_us = (statistics.median(column) * 1e6 for column in zip(*pairs, strict=True))
     quickest = min(b for _, b in pairs) / min(a for a, _ in pairs)
     share = min(1.0, sum(found.written for found in report.replaced) / total) if total else 0.0
-    times = (compile_ms, report.added_ms, again.added_ms)
+    times = (compile_ms, report.added_ms, again.added_cpu_ms)
     return Result(
         case.name, xla_us, ours_us, middle, lower, upper, quickest, share, len(report.replaced), *times, difference
     )
@@ -150,24 +163,37 @@ def main() -> int:
     parser.add_argument("--list", choices=("loops", "programs", "kernels"), default="loops")
     parser.add_argument("--only", default="", metavar="WORD", help="programs whose names hold a word")
     parser.add_argument("--rounds", type=int, default=40, help="pairs of runs")
-    parser.add_argument("--seconds", type=float, default=3.0, help="stop a program after so long")
+    parser.add_argument("--each", type=float, default=3.0, help="seconds after which runs of a program end")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no program after so long")
+    parser.add_argument("--lines", action="store_true", help="print what the hook says of each program")
+    parser.add_argument("--out", type=Path, metavar="FILE.json", help="the figures, complete after each program")
     parser.add_argument("--min-saving-us", type=float, default=1.0)
     arguments = parser.parse_args()
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before the start", flush=True)
-    results = []
+    results: list[Result] = []
+    end = time.monotonic() + arguments.seconds
     for case in cases(arguments.list):
-        if arguments.only in case.name:
-            results.append(measure(case, arguments.rounds, arguments.seconds, arguments.min_saving_us))
+        if arguments.only in case.name and time.monotonic() < end:
+            each = (arguments.rounds, arguments.each, arguments.min_saving_us, arguments.lines)
+            results.append(measure(case, *each))
             print(results[-1], flush=True)
-    if results:
-        mean = math.exp(statistics.mean(math.log(r.ratio) for r in results))
-        half = sum(r.share >= 0.5 for r in results)
-        print(
-            f"{len(results)} programs: geometric mean of the ratios {mean:.2f}, least {min(r.ratio for r in results):.2f}, "
-            f"{sum(r.ratio < 0.95 for r in results)} below 0.95; of the quickest runs "
-            f"{math.exp(statistics.mean(math.log(r.quickest) for r in results)):.2f}, least {min(r.quickest for r in results):.2f}; {half} with at least half of the bytes"
-        )
-    return 0
+            if arguments.out is not None:
+                rows = {"hook": [asdict(found) for found in results], "device": str(jax.devices()[0])}
+                arguments.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    if not results:
+        return 0
+    mean = math.exp(statistics.mean(math.log(r.ratio) for r in results))
+    half = sum(r.share >= 0.5 for r in results)
+    print(
+        f"{len(results)} programs: geometric mean of the ratios {mean:.2f}, least {min(r.ratio for r in results):.2f}, "
+        f"{sum(r.ratio < 0.95 for r in results)} below 0.95; of the quickest runs "
+        f"{math.exp(statistics.mean(math.log(r.quickest) for r in results)):.2f}, least {min(r.quickest for r in results):.2f}; {half} with at least half of the bytes"
+    )
+    slow = [r.name for r in results if r.is_slow_to_compile]
+    wrong = [r.name for r in results if not r.apart <= FAR]
+    print(f"a warm cache adds too much to {len(slow)}: {', '.join(slow)}" if slow else "a warm cache adds what it may")
+    print(f"too far apart: {', '.join(wrong)}" if wrong else f"all results within {FAR}")
+    return 1 if slow or wrong else 0
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import os
 import signal
 import subprocess
@@ -9,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -18,11 +21,15 @@ import pytest
 from jax import lax
 from snippets import HEAD, ROOT
 
+import hlo_opt
 import hlo_opt.jax
+from hlo_opt.codegen.lanes import launcher_name
 from hlo_opt.diag import BackendError, UsageError
 from hlo_opt.jax import decide, handler, records
 from hlo_opt.jax.decide import Wish
 from hlo_opt.jax.records import Verdict
+from hlo_opt.jax.regions import simple_form
+from hlo_opt.passes import run
 
 X = np.random.default_rng(0).standard_normal((64, 128)).astype(np.float32)
 
@@ -170,6 +177,40 @@ def test_a_kernel_that_does_not_build_leaves_xlas_code(
     assert report.count("JAX201") == 1 and "HLO511" in str(report)
 
 
+def test_a_fault_in_the_handler_is_jaxs_own_error(
+    empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A region that finds no memory: the call fails as others do that find none, and the next one is fine."""
+    quick(monkeypatch)
+    own = handler.handler()
+    runs = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 6)
+    failing = runs(lambda *_: 4)
+    with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
+        compiled = jax.jit(wave).lower(X).compile()
+    assert report.replaced
+    own._library.hlo_opt_start(ctypes.cast(failing, ctypes.c_void_p), own._loader)
+    try:
+        with pytest.raises(jax.errors.JaxRuntimeError, match="hlo_opt: a kernel found no memory"):
+            jax.block_until_ready(compiled(X))
+    finally:
+        own._library.hlo_opt_start(ctypes.cast(handler.runner(), ctypes.c_void_p), own._loader)
+    close(compiled(X), WAVE)
+
+
+def test_kernels_are_those_of_the_backend_host(empty_cache: Callable[[], None]) -> None:
+    """A loop with products is one kernel on a GPU; here its rounds are kernels and a routine for products."""
+
+    def function(x: Any, w: Any) -> Any:
+        return lax.fori_loop(0, 20, lambda _, c: jnp.tanh(c @ w) + 0.1, x)
+
+    module = hlo_opt.jax.lower(jax.jit(function), X, np.eye(128, dtype=np.float32))
+    on_host = hlo_opt.compile(run(simple_form(module)).module, backend="host")
+    assert on_host.schedule is not None
+    expected = {launcher_name(k) for k in on_host.schedule.kernels}
+    assert set(decide.build(module, "default").launchers) == expected
+    assert not any("grid_loop" in name for name in expected)
+
+
 @pytest.mark.parametrize("damage", [b"", b"damaged"])
 def test_a_damaged_cache_is_filled_again(
     empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch, damage: bytes
@@ -210,6 +251,25 @@ def test_the_time_for_choosing_is_bounded(empty_cache: Callable[[], None]) -> No
     decision = decide.Decision("m", Wish(seconds=-1.0), report)
     decision.run(hlo_opt.jax.lower(jax.jit(rounds), X))
     assert report.count("JAX206") == 1 and not decision.is_whole
+
+
+def test_what_the_time_was_enough_for_is_kept(empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next compilation of the module does not begin again; what does most was looked at first."""
+    quick(monkeypatch)
+
+    def function(x: Any, y: Any) -> Any:
+        return wave(y), rounds(x)
+
+    clock = itertools.chain([0.0, 1.0], itertools.repeat(100.0))
+    monkeypatch.setattr(decide, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
+        jax.jit(function).lower(X, X).compile()
+    (one,) = report.replaced
+    assert report.count("JAX206") >= 1 and one.region.startswith("while"), str(report)
+    monkeypatch.setattr(decide, "build", lambda *_: pytest.fail("built again"))
+    with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
+        jax.jit(function).lower(X, X).compile()
+    assert [line.code for line in report.lines] == ["JAX401", "JAX001"]
 
 
 def test_loops_that_may_not_end_are_not_timed(empty_cache: Callable[[], None]) -> None:

@@ -41,6 +41,12 @@ def rolled(state: Any, key: Any) -> Any:
     return cartpole.scan_random(state, key, steps=5)
 
 
+def read_twice(x: Any, w: Any) -> Any:
+    """One region's only result goes into another region and into what stands between them."""
+    y = lax.fori_loop(0, 5, lambda _, c: jnp.sin(c) + 1, x)
+    return jnp.tanh(y @ w) + y
+
+
 def product(x: Any, w: Any) -> Any:
     y = jax.nn.softmax(x * 3 + 1, axis=-1) @ w
     return jnp.where(y > 0, y, 0.1 * y) + jnp.cos(y)
@@ -63,6 +69,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "cond": (lambda x: lax.cond(x.sum() > 0, chained, scanned_once, x), (normal(64, 128),)),
     "switch": (lambda n, x: lax.switch(n, [chained, scanned_once, jnp.sin], x), (np.int32(1), normal(64, 128))),
     "product_between": (product, (normal(64, 32), normal(32, 48, seed=1))),
+    "read_twice": (read_twice, (normal(64, 32), normal(32, 32, seed=1))),
     "random": (lambda key: jax.random.normal(key, (64, 64)), (KEY,)),
     "rollout": (rolled, (normal(128, 4) * 0.01, KEY)),
     "bf16": (lambda x: chained(x.astype(jnp.bfloat16)), (normal(64, 128),)),

@@ -9,10 +9,12 @@ from hlo_opt.jax.regions import (
     are_apart,
     clusters,
     kernels_write,
+    layers_of,
     module_of,
     of_known_length,
     pieces,
     simple_form,
+    together,
     work_of,
 )
 from hlo_opt.text import parse, verify
@@ -132,6 +134,37 @@ def test_a_loop_that_holds_what_is_xlas_is_xlas() -> None:
 @pytest.mark.parametrize(("text", "known"), [(COUNTED, True), (LOOP.replace("LIMIT", "most = s32[] get-tuple-element(s_2), index=0"), False)])  # fmt: skip
 def test_whether_the_length_is_known(text: str, known: bool) -> None:
     assert of_known_length(region(text).members) is known
+
+
+def test_what_waits_in_a_loop_is_still_ours() -> None:
+    """XLA orders the copies that it puts there; without these there is nothing to order."""
+    waiting = COUNTED.replace("y = f32[64] sine(c)", "y = f32[64] sine(c), control-predecessors={c}")
+    found = region(waiting)
+    assert "loop" in [i.name for i in found.members]
+    made = module_of(found)
+    assert "control-predecessors" in str(made) and "control-predecessors" not in str(simple_form(made))
+
+
+@pytest.mark.parametrize(("size", "count"), [(8, 2), (65536, 3)])
+def test_small_regions_of_a_layer_are_one_call(size: int, count: int) -> None:
+    """What stands behind a product is in another layer, for it needs what stands before."""
+    text = f"""HloModule m
+ENTRY e {{
+  a = f32[8,8] parameter(0)
+  b = f32[{size}] parameter(1)
+  c = f32[8,8] sine(a)
+  d = f32[{size}] cosine(b)
+  f = f32[8,8] dot(c, a), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  g = f32[8,8] tanh(f)
+  h = f32[{size}] negate(d)
+  ROOT r = (f32[8,8], f32[8,8], f32[{size}], f32[{size}]) tuple(c, g, d, h)
+}}
+"""
+    found = []
+    for layer in layers_of(parse(text).entry):
+        alone, one = together(layer)
+        found += alone if one is None else [*alone, one]
+    assert len(found) == count
 
 
 def test_pieces_of_a_region() -> None:

@@ -1,0 +1,223 @@
+"""Kernels of ours inside XLA's programs on an NVIDIA GPU: the typed FFI handler of `cuda.cpp`, and regions as programs for it. What a region gains is estimated, as everything is for a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from importlib.metadata import version
+from typing import ClassVar
+
+import numpy as np
+
+from hlo_opt.analysis.targets import DeviceTarget, target, target_names
+from hlo_opt.codegen.options import compile_options
+from hlo_opt.diag import BackendError
+from hlo_opt.ir import Module
+from hlo_opt.jax import records
+from hlo_opt.jax.decide import Backend
+from hlo_opt.jax.device import DeviceProgram, steps_of
+from hlo_opt.jax.handler import TARGET, capsule
+from hlo_opt.jax.nvrtc import nvrtc
+from hlo_opt.jax.regions import simple_form
+from hlo_opt.passes import report_on, run
+from hlo_opt.runtime.cupy.device import architecture, compiled
+from hlo_opt.runtime.host.library import built, cache_directory
+from hlo_opt.runtime.schedule import build_schedule
+
+_POINTER, _WORD = ctypes.c_void_p, ctypes.c_longlong
+_LOADER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)
+
+
+class _Kernel(ctypes.Structure):
+    _fields_: ClassVar = [
+        ("code", ctypes.c_char_p),
+        ("symbol", ctypes.c_char_p),
+        *((name, _WORD) for name in ("grid", "block", "cooperative")),
+    ]
+
+
+class _Region(ctypes.Structure):
+    """`Region` of `cuda.cpp`."""
+
+    _fields_: ClassVar = [
+        ("kernel_count", _WORD),
+        ("kernels", _POINTER),
+        ("word_count", _WORD),
+        ("words", _POINTER),
+        ("constant_bytes", _WORD),
+        ("constants", _POINTER),
+        ("input_count", _WORD),
+        ("input_bytes", _POINTER),
+        ("output_count", _WORD),
+        ("output_bytes", _POINTER),
+        ("pointers", _WORD),
+    ]
+
+
+class _Loaded:
+    """A region in this process, with all that the handler points to."""
+
+    def __init__(self, program: DeviceProgram) -> None:
+        steps = program.steps
+        self.memory = steps.memory
+        self.held = (np.ascontiguousarray(steps.words, np.int64), np.ascontiguousarray(steps.constants, np.uint8))
+        made = (*steps.outputs, *((steps.memory,) if steps.memory else ()))
+        self.sizes = np.array(steps.inputs or [0], np.int64), np.array(made or [0], np.int64)
+        rows = zip(program.code, steps.kernels, strict=True)
+        self.kernels = (_Kernel * max(1, len(steps.kernels)))(
+            *(_Kernel(code, k.symbol.encode(), k.grid, k.block, int(k.cooperative)) for code, k in rows)
+        )
+        words, constants = self.held
+        self.region = _Region(
+            len(steps.kernels), ctypes.addressof(self.kernels), len(words), words.ctypes.data, len(constants), constants.ctypes.data,
+            len(steps.inputs), self.sizes[0].ctypes.data, len(made), self.sizes[1].ctypes.data, steps.pointers,
+        )  # fmt: skip
+
+
+class CudaHandler:
+    """The handler. `find` gives what a key stands for, where the process does not have it yet: an executable may come from JAX's persistent cache."""
+
+    def __init__(self, find: Callable[[str], DeviceProgram | None]) -> None:
+        """Raises BackendError without a C++ compiler, or where it refuses the handler."""
+        import jax
+
+        self._find = find
+        self._loaded: dict[str, _Loaded] = {}
+        self._lock = threading.Lock()
+        text = resources.files("hlo_opt.jax").joinpath("cuda.cpp").read_text(encoding="utf-8")
+        path = built([f"// jaxlib {version('jaxlib')}\n{text}"], (f"-I{jax.ffi.include_dir()}", "-pthread", "-ldl"))
+        self.library = ctypes.CDLL(str(path))
+        self._loader = _LOADER(self._load)
+        self.library.hlo_opt_cuda_start.argtypes = [_LOADER]
+        self.library.hlo_opt_cuda_add.argtypes = [ctypes.c_char_p, _POINTER]
+        self.library.hlo_opt_cuda_calls.restype = _WORD
+        self.library.hlo_opt_cuda_start(self._loader)
+        for function in ("hlo_opt_cuda_type_id", "hlo_opt_cuda_type_info"):
+            getattr(self.library, function).restype = _POINTER
+
+    def register(self) -> None:
+        """Make the handler known to XLA, which must have its GPU already: a target that waits for its backend is registered before its type."""
+        import jax
+
+        own = self.library
+        types = {"type_id": capsule(own.hlo_opt_cuda_type_id()), "type_info": capsule(own.hlo_opt_cuda_type_info())}
+        jax.ffi.register_ffi_type("hlo_opt.CudaState", types, platform="CUDA")  # type: ignore[arg-type]
+        stages = {
+            "instantiate": jax.ffi.pycapsule(own.HloOptCudaInstantiate),
+            "initialize": jax.ffi.pycapsule(own.HloOptCudaInitialize),
+            "execute": jax.ffi.pycapsule(own.HloOptCudaExecute),
+        }
+        jax.ffi.register_ffi_target(TARGET, stages, platform="CUDA")
+
+    @property
+    def calls(self) -> int:
+        """How often regions of ours were put onto a stream; what XLA captured is counted once."""
+        return int(self.library.hlo_opt_cuda_calls())
+
+    def add(self, key: str, program: DeviceProgram) -> None:
+        """Make a region known."""
+        with self._lock:
+            if key not in self._loaded:
+                loaded = self._loaded[key] = _Loaded(program)
+                self.library.hlo_opt_cuda_add(key.encode(), ctypes.byref(loaded.region))
+
+    def has(self, key: str) -> bool:
+        """Whether a region is known; it is looked for."""
+        return key in self._loaded or bool(self._load(key.encode()))
+
+    def memory(self, key: str) -> int:
+        """Bytes between the kernels of a known region, which a call has as its last result."""
+        return self._loaded[key].memory
+
+    def _load(self, key: bytes) -> int:
+        try:
+            name = key.decode()
+            program = self._find(name)
+            if program is None:
+                return 0
+            self.add(name, program)
+        except Exception:  # C++ called: it says that there are no kernels, and JAX compiles again
+            return 0
+        return 1
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """The compute capability without a dot, and how many streaming multiprocessors there are."""
+
+    capability: str
+    cores: int
+
+    @property
+    def target(self) -> DeviceTarget:
+        """The device of ours that is nearest: of the same generation if there is one, and of about as many multiprocessors."""
+        known = [target(name) for name in target_names()]
+        return min(
+            known, key=lambda t: (abs(t.compute_capability - int(self.capability)), abs(t.core_count - self.cores))
+        )
+
+
+@cache
+def gpu() -> Gpu:
+    """The GPUs that JAX has. Raises BackendError (HLO521) where it has none, or several kinds."""
+    import jax
+
+    try:
+        devices = jax.local_devices(backend="cuda")
+    except RuntimeError as fault:
+        raise BackendError(f"backend cuda: JAX has no NVIDIA GPU ({fault})", code="HLO521") from None
+    found = {Gpu(str(d.compute_capability).replace(".", ""), int(d.core_count)) for d in devices}
+    if len(found) != 1:
+        raise BackendError("backend cuda: the GPUs of this machine are of several kinds", code="HLO521")
+    return found.pop()
+
+
+def has_cuda() -> bool:
+    """Whether JAX has an NVIDIA GPU. It starts JAX's backends."""
+    try:
+        gpu()
+    except BackendError:
+        return False
+    return True
+
+
+@cache
+def cuda_handler() -> CudaHandler:
+    """The handler of this process, registered. Raises BackendError as `CudaHandler`, and as `gpu`."""
+    gpu()
+    made = CudaHandler(records.device_program_of)
+    made.register()
+    return made
+
+
+def program_of(module: Module, preset: str, device: Gpu) -> tuple[DeviceProgram, float, float]:
+    """A region's program for a GPU, and the microseconds that it and XLA's form are estimated to take. Raises an HloOptError where there is none without a library or the host."""
+    outcome = run(simple_form(module), preset, target=device.target)
+    report = report_on(outcome)
+    schedule = build_schedule(outcome.module)
+    steps = steps_of(schedule)
+    library = nvrtc()
+    wanted = architecture(library, device.capability)
+    code = compiled(library, schedule.kernels, wanted, cache_directory(), compile_options())
+    program = DeviceProgram(steps, tuple(code[k.symbol] for k in steps.kernels))
+    return program, report.after.est_us, report.before.est_us
+
+
+def made_for_cuda(module: Module, key: str, preset: str) -> tuple[float, float]:
+    """A region's kernels for the GPUs of this process under a key, and the estimates of `program_of`. Raises as that does."""
+    program, ours_us, xla_us = program_of(module, preset, gpu())
+    records.keep_device_program(key, program)
+    cuda_handler().add(key, program)
+    return ours_us, xla_us
+
+
+@cache
+def cuda() -> Backend:
+    """The backend. Raises BackendError as `gpu`."""
+    found = gpu()
+    name = f"cuda {found.capability} {found.target.name}"
+    return Backend(name, cuda_handler, made_for_cuda, is_timed=False, memory=lambda key: cuda_handler().memory(key))

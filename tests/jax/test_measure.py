@@ -1,0 +1,106 @@
+"""When kernels of ours count as quicker: by a clock of the test's own, on which each run takes what the test says."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from hlo_opt.jax import measure
+from hlo_opt.jax.decide import Wish
+from hlo_opt.jax.measure import Run, least_won, series
+from hlo_opt.jax.records import Chosen, Verdict
+from hlo_opt.jax.wire import Replacement
+
+
+class Clock:
+    """Seconds that pass only while something runs."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.order: list[str] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def run(self, name: str, microseconds: Iterator[float]) -> Run:
+        def one() -> None:
+            self.order.append(name)
+            self.now += next(microseconds) * 1e-6
+
+        return one
+
+
+def test_the_quickest_of_runs_in_turn_counts() -> None:
+    """Whatever else the machine does makes nine of ten runs ten times as slow."""
+    clock = Clock()
+    slow = lambda least: itertools.cycle([least] + [least * 10] * 9)  # noqa: E731
+    ours, theirs = series(clock.run("ours", slow(50.0)), clock.run("theirs", slow(100.0)), clock)
+    assert (round(ours), round(theirs)) == (50, 100)
+
+
+def test_each_goes_first_in_every_other_pair() -> None:
+    clock = Clock()
+    runs = (clock.run(name, itertools.repeat(1.0)) for name in ("ours", "theirs"))
+    series(*runs, clock)
+    timed = clock.order[measure.FIRST_RUNS + 1 :]
+    assert len(timed) == 2 * measure.ENOUGH
+    assert timed[:8] == ["theirs", "ours", "ours", "theirs"] * 2
+
+
+def test_a_series_ends_in_time() -> None:
+    """A run that takes longer than a series may: each is timed as often as it must be."""
+    clock = Clock()
+    runs = (clock.run(name, itertools.repeat(measure.SECONDS * 2e6)) for name in ("ours", "theirs"))
+    series(*runs, clock)
+    assert clock.order.count("theirs") == 1 + measure.LEAST and clock.order.count("ours") == 1 + measure.LEAST
+
+
+def several(clock: Clock, *pairs: tuple[float, float]) -> Callable[[], tuple[Run, Run]]:
+    """Series in which runs take what a pair says."""
+    left = iter(pairs)
+
+    def next_runs() -> tuple[Run, Run]:
+        ours, theirs = next(left)
+        return clock.run("ours", itertools.repeat(ours)), clock.run("theirs", itertools.repeat(theirs))
+
+    return next_runs
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected", "takes"),
+    [
+        ([(50, 100), (80, 100)], (80, 100), True),
+        ([(50, 100), (95, 100)], (95, 100), False),
+        ([(95, 100), (50, 100)], (95, 100), False),
+        ([(50, 100), (50, 40)], (50, 40), False),
+        ([(101, 100)], (101, 100), False),
+    ],
+)
+def test_a_region_must_win_each_series(
+    pairs: list[tuple[float, float]], expected: tuple[float, float], takes: bool
+) -> None:
+    """A lucky series is not enough; and a first one that is lost is the last."""
+    clock = Clock()
+    ours, theirs = least_won(several(clock, *pairs), clock)
+    assert (round(ours), round(theirs)) == expected
+    assert Wish(min_saving_us=1).takes(Verdict(ours, theirs)) is takes
+
+
+@pytest.mark.parametrize(
+    ("least", "ours", "xla", "keeps"),
+    [
+        (1, 975, 1000, True),
+        (1, 976, 1000, False),
+        (1, 90, 100, True),
+        (1, 91, 100, False),
+        (1, 105, 100, False),
+        (0, 100, 100, True),
+        (0, 101, 100, False),
+    ],
+)
+def test_a_module_must_win_as_well(least: float, ours: float, xla: float, keeps: bool) -> None:
+    """Two regions that save 25 us each by themselves: half of that, or a tenth."""
+    one = Chosen(Replacement("c", (), (), (), "", ""), "r", 0, 25.0, 50.0)
+    assert Wish(min_saving_us=least).keeps([one, one], ours, xla) is keeps
