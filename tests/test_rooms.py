@@ -18,6 +18,7 @@ ROOMS = (
     "library",
     "ops",
     "text",
+    "forms",
     "evaluate",
     "analysis",
     "plans",

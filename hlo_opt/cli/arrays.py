@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hlo_opt.cli import files
+from hlo_opt.cli import failure, files
 from hlo_opt.cli.npz import Npz
 from hlo_opt.diag import EvaluationError, UsageError
 from hlo_opt.evaluate.devices import cut, global_forms, is_global
@@ -48,6 +48,26 @@ def load_device_inputs(name: str, module: Module) -> list[list[Array]]:
         except EvaluationError as error:
             raise UsageError(error.message, code=error.code, filename=name, hint=error.hint) from None
     return found
+
+
+def snapshot_inputs(name: str, module: Module, recorded: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    """The inputs that a snapshot holds, for each of the module's devices: one for all, or for each its own. Says on stderr that they are taken.
+
+    Raises UsageError (with the path) where they do not fit the entry's parameters.
+    """
+    devices = check_devices(module)
+    if len(recorded) not in (1, devices):
+        raise UsageError(
+            f"the snapshot holds inputs of {len(recorded)} devices, and the module runs on {devices}",
+            code="HLO401",
+            filename=name,
+        )
+    try:
+        found = [entry_inputs(module, row) for row in recorded]
+    except EvaluationError as error:
+        raise UsageError(error.message, code=error.code, filename=name, hint=error.hint) from None
+    failure.say(f"{name}: the inputs are those of the snapshot")
+    return found * devices if len(found) == 1 else found
 
 
 def inputs_bytes(name: str, module: Module) -> int:

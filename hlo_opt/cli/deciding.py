@@ -81,7 +81,7 @@ def fuse_command(
     from hlo_opt.cli.fusing import Fusing
     from hlo_opt.cli.running import Running
 
-    fusing, running = Fusing.of(options), Running.of(options)
+    fusing, running = Fusing.of(options), Running.of(options, file)
     _check_places(output, stats_file, folder)
     if split and (folder is not None or running.inputs is not None):
         raise UsageError("--emit and --inputs are for one module, not for --split-input-file")

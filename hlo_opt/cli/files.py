@@ -17,7 +17,9 @@ from hlo_opt.diag import ParseError, Source, Span, UsageError
 from hlo_opt.diag.errors import printable
 
 if TYPE_CHECKING:
+    from hlo_opt.forms.kinds import Form
     from hlo_opt.ir import Module
+    from hlo_opt.ir.values import Array
     from hlo_opt.report.page import Page
 
 
@@ -30,26 +32,56 @@ TEXTS_READ: list[tuple[str, str]] = []
 """Name and text of every module that this process has read, for a reproducer."""
 
 
+RECORDED: dict[str, list[list[Array]]] = {}
+"""By the name of each snapshot that this process has read, the arrays that it holds for each device."""
+
+
 def read_text(name: str) -> Source:
-    """The text of a file, or of stdin for `-`.
+    """The HLO text of a file, or of stdin for `-`, whatever form the module has there; of a folder, that of the module that `folders.chosen` takes.
 
-    Raises UsageError (with the path) for what cannot be opened and ParseError for what is no text: empty, binary, not UTF-8.
+    Raises UsageError (with the path) for what cannot be opened or converted, and ParseError for what is no module: empty, binary, not UTF-8.
     """
-    shown = "<stdin>" if name == STANDARD else name
-    if name == STANDARD and sys.stdin is None:
-        raise UsageError("is closed", filename=shown)
-    try:
-        data = sys.stdin.buffer.read() if name == STANDARD else Path(name).read_bytes()
-    except (OSError, ValueError) as error:
-        raise UsageError(_why(error), filename=shown, hint=_hint(error, name)) from None
-    from hlo_opt.text import decode
+    data, shown = read_bytes(name)
+    from hlo_opt.forms.kinds import Form
+    from hlo_opt.jax.conversion import hlo_text, unpacked
 
-    text = decode(data, shown)
+    data, form = unpacked(data, shown)
+    text = hlo_text(data, form, shown)
     source = Source(text, shown)
     if not text.strip():
         raise ParseError("the file is empty", span=Span(source, 0, 0))
     TEXTS_READ.append((name, text))
+    if form in (Form.SNAPSHOT, Form.PARTITIONS):
+        RECORDED[name] = recorded(data, form, shown)
     return source
+
+
+def recorded(data: bytes, form: Form, shown: str) -> list[list[Array]]:
+    """The arrays that a snapshot holds for each device. Raises UsageError (HLO305) for a damaged one."""
+    from hlo_opt.forms.snapshot import recorded_inputs
+    from hlo_opt.jax.conversion import DAMAGED
+
+    try:
+        return recorded_inputs(data, form)
+    except ValueError as fault:
+        raise UsageError(f"a damaged snapshot: {fault}", code=DAMAGED, filename=shown) from None
+
+
+def read_bytes(name: str) -> tuple[bytes, str]:
+    """What a file holds, or stdin for `-`, and its name as messages have it. Raises UsageError, with the path, for what cannot be opened."""
+    if name == STANDARD:
+        if sys.stdin is None:
+            raise UsageError("is closed", filename="<stdin>")
+        return sys.stdin.buffer.read(), "<stdin>"
+    path = name
+    try:
+        if Path(name).is_dir():
+            from hlo_opt.cli.folders import chosen
+
+            path = str(chosen(Path(name)))
+        return Path(path).read_bytes(), path
+    except (OSError, ValueError) as error:
+        raise UsageError(_why(error), filename=path) from None
 
 
 def _why(error: OSError | ValueError) -> str:
@@ -58,15 +90,6 @@ def _why(error: OSError | ValueError) -> str:
     if isinstance(error, IsADirectoryError):
         return "is a folder, not a file"
     return (error.strerror or str(error)) if isinstance(error, OSError) else "not a file name"
-
-
-def _hint(error: OSError | ValueError, name: str) -> str | None:
-    """Which modules a folder holds, where it is one."""
-    if not isinstance(error, IsADirectoryError):
-        return None
-    from hlo_opt.cli.mistaken import of_folder
-
-    return of_folder(Path(name))
 
 
 def check_writable(name: str | None) -> None:

@@ -34,10 +34,13 @@ VERBS = {
     "bisect": "Find the step, the pass or the dump at which something turns.",
     "reduce": "Make a module as small as it can be while it still shows something.",
     "isolate": "Take one fusion, loop or computation out as a module that runs.",
+    "convert": "Write a module in another form: HLO text, protobuf or StableHLO.",
+    "build": "Build a shared library, a module for JAX and the CUDA texts.",
     "test": "Run golden and FileCheck files.",
     "passes": "List passes, their options and the presets.",
     "ops": "Show what the op table covers.",
     "targets": "List the devices that costs are estimated for.",
+    "help": "Show a page on a topic: dump, forms, ...",
 }
 
 
@@ -140,9 +143,10 @@ class Verbs(click.Group):
     help="List passes and presets, and leave.",
 )
 def group(context: click.Context, quiet: bool, verbose: bool, color: str) -> None:
-    """Read a textual HLO dump, fuse it, say why every other edge was not fused, and write and run the kernels.
+    """Read a dump of HLO, fuse it, say why every other edge was not fused, and write and run the kernels.
 
-    A FILE of - is stdin. Results go to stdout, everything else to stderr. Options of this page stand before the verb.
+    A FILE may be HLO text, one of XLA's protobufs, StableHLO or a folder of dumps (hlo-opt help forms); - is stdin.
+    Results go to stdout, everything else to stderr. Options of this page stand before the verb.
     """
     context.with_resource(asked(color, quiet, verbose))
     if context.invoked_subcommand in SLOW:

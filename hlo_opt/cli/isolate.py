@@ -60,7 +60,7 @@ def isolate_command(
         from hlo_opt.cli.running import Running
         from hlo_opt.evaluate.elided import with_values
 
-        how = Running("numpy", inputs, seed, memory_limit, elided)
+        how = Running("numpy", inputs, seed, memory_limit, elided, file=file)
         whole = with_values(module, elided)
         how.devices(whole)
         part = isolated(whole, name)

@@ -17,10 +17,10 @@ SHOWN = 5
 
 _BEGINNING = re.compile(r"^HloModule\b", re.MULTILINE)
 _STEM = re.compile(r"(module_\d+\.[^.]+)\.")
-_AS_TEXT = "XLA writes modules as text with XLA_FLAGS=--xla_dump_hlo_as_text"
+_AS_TEXT = "`hlo-opt help dump` tells how to make a dump"
 _WHAT = (
-    (re.compile(r"\.hlo\.pb$|\.hlo_proto$"), "a module in binary form"),
-    (re.compile(r"\.pb$|\.pbtxt$"), "a protobuf of XLA's"),
+    (re.compile(r"\.pb$"), "a protobuf that holds no module"),
+    (re.compile(r"\.pbtxt$|\.textproto$|snapshot\.txt$"), "a protobuf as text"),
     (re.compile(r"\.ll$|\.bc$"), "LLVM IR, made of a module's kernels"),
     (re.compile(r"\.ptx$"), "PTX, made of a module's kernels"),
     (re.compile(r"\.(?:o|cubin|fatbin|hsaco|so)$"), "machine code, made of a module's kernels"),
@@ -30,7 +30,6 @@ _WHAT = (
     (re.compile(r"thunk_sequence(?:\.txt)?$"), "a list of launches"),
     (re.compile(r"\.debug_options$|\.flagfile$"), "a list of XLA's options"),
     (re.compile(r"\.html$|\.dot$|\.svg$"), "a picture of a module"),
-    (re.compile(r"\.mlir$|\.mlirbc$|\.stablehlo$"), 'MLIR, not HLO: `lowered.as_text("hlo")` gives HLO'),
     (re.compile(r"\.py$"), "a Python program: dump it first"),
     (re.compile(r"\.npz$|\.npy$"), "arrays; they go with --inputs"),
     (re.compile(r"\.json(?:\.gz)?$|\.csv$"), "no module; a profile goes with `hlo-opt explain --measured`"),
@@ -64,14 +63,11 @@ def modules_in(folder: Path, name: str = "") -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
-def of_folder(folder: Path) -> str:
-    """What to name instead of a folder."""
-    found = modules_in(folder)
-    if found:
-        return f"name a module in it: {found}"
+def beside_folder(folder: Path) -> str:
+    """What to name instead of a folder in which no module is."""
     if (beside := modules_in(folder.parent, f"{folder.name}.")) and _STEM.match(f"{folder.name}."):
         return f"name the module beside it: {beside}"
-    return "name a file in it that holds a module as text"
+    return "`hlo-opt help dump` tells how to make a dump"
 
 
 def second_file(name: str) -> UsageError:

@@ -42,6 +42,13 @@ _targets = _listed("hlo_opt.analysis.targets", "target_names")
 _passes = _listed("hlo_opt.passes", "pass_names")
 _codes = _offering(lambda: (spec.code for spec in reason_specs()))
 _simplify = _offering(lambda: ("auto", "always", "never"))
+topics_offered = _offering(
+    lambda: (
+        *importlib.import_module("hlo_opt.cli.help").TOPICS,
+        *importlib.import_module("hlo_opt.cli.group").VERBS,
+    )
+)
+forms_offered = _offering(lambda: ("hlo", "pb", "hlo.pb", "mlir", "mlirbc"))
 _backends = _offering(lambda: ("auto", "numpy", "host", "cupy"))
 
 

@@ -48,11 +48,18 @@ class Running:
     trace: tuple[str, ...] = ()
     check_nans: bool = False
     precise: bool = False
+    file: str = ""
+    """The file that the module is from: a snapshot has inputs of its own."""
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Running:
+    def of(cls, options: Mapping[str, Any], file: str = "") -> Running:
         """From what was typed; other options than these are left to others."""
-        return cls(**{f.name: options[f.name] for f in fields(cls) if f.name in options})
+        return cls(file=file, **{f.name: options[f.name] for f in fields(cls) if f.name in options})
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether no file gives inputs."""
+        return self.inputs is None and not files.RECORDED.get(self.file)
 
     def devices(self, module: Module) -> int:
         """How many devices the module is for. Raises EvaluationError (HLO402) for too many, and where drawing inputs for them, because no file gives any, would take more bytes than the limit."""
@@ -60,25 +67,27 @@ class Running:
         from hlo_opt.ops.collective.module_devices import check_devices
 
         devices = check_devices(module)
-        if self.inputs is None:
+        if self.is_drawn:
             check_drawing(module, self.memory_limit, devices=devices)
         return devices
 
     def given(self, module: Module) -> list[list[Array]]:
-        """The inputs of each of the module's devices: those in an npz file, else drawn. Raises as `load_device_inputs`."""
-        from hlo_opt.cli.arrays import load_device_inputs
+        """The inputs of each of the module's devices: those in an npz file, else those in the snapshot that the module is from, else drawn. Raises as `load_device_inputs`."""
+        from hlo_opt.cli.arrays import load_device_inputs, snapshot_inputs
         from hlo_opt.evaluate.devices import device_inputs
 
-        if self.inputs is None:
+        if self.inputs is not None:
+            return load_device_inputs(self.inputs, module)
+        if self.is_drawn:
             return device_inputs(module, self.seed)
-        return load_device_inputs(self.inputs, module)
+        return snapshot_inputs(self.file, module, files.RECORDED[self.file])
 
     def compare(self, module: Module, second: Module) -> CheckReport:
         """Run both on the same inputs, those in the file or drawn ones. Raises as `runtime.check.compare.check` and `load_device_inputs` do."""
         from hlo_opt.runtime.check.compare import check, on_named_devices
 
         given: list[Any] | None = None
-        if self.inputs is not None:
+        if not self.is_drawn:
             module, second = on_named_devices(module, second)
             given = self.given(module)
         return check(
@@ -140,7 +149,7 @@ def run_command(file: str, outputs: str | None, profile: str | None, **options: 
     from hlo_opt.evaluate.elided import with_values
     from hlo_opt.report.runs import outputs_page
 
-    how = Running.of(options)
+    how = Running.of(options, file)
     module = with_values(module, how.elided)
 
     wish = "host" if how.sanitize and how.backend == "auto" else how.backend
@@ -191,7 +200,7 @@ def _in_numpy(module: Module, why: str, how: Running) -> list[list[Any]]:
     trace = Trace(module, names)
     devices = check_devices(module)
     given = None if how.inputs is None else arrays.inputs_bytes(how.inputs, module)
-    check_memory(module, how.memory_limit, devices=devices, inputs=given, drawn=how.inputs is None)
+    check_memory(module, how.memory_limit, devices=devices, inputs=given, drawn=how.is_drawn)
 
     def watch(event: Event) -> None:
         page = trace.page(event)
@@ -287,7 +296,7 @@ def check_command(file: str, other: str | None, strict: bool, expect_fused: tupl
     second = Fusing.of(options).run(module).outcome.module if other is None else read_module(other)
     from hlo_opt.report.runs import check_page
 
-    result = Running.of(options).compare(module, second)
+    result = Running.of(options, file).compare(module, second)
     show(check_page(result))
     return 0 if result.ok and not (strict and result.weak) else 1
 
@@ -337,7 +346,7 @@ def bench_command(file: str, rounds: int, as_json: bool, plot: str | None, **opt
     from hlo_opt.report import runs
     from hlo_opt.runtime.measure.bench import bench
 
-    running = Running.of(options)
+    running = Running.of(options, file)
     module, fused = all_with_values([module, fused], running.elided)
     running.devices(module)
     given = running.given(module)

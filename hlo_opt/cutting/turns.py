@@ -20,6 +20,7 @@ from hlo_opt.cutting.trials import Trials
 from hlo_opt.diag import HloOptError, ParseError, UsageError, VerifyError, did_you_mean
 from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ir import Module
+from hlo_opt.jax.conversion import text_of
 from hlo_opt.passes.run import Outcome
 from hlo_opt.text import parse, print_module, verify
 from hlo_opt.text.frames import source_location
@@ -62,7 +63,7 @@ class Files:
 
     def module(self, number: int) -> Module:
         file = self.files[number]
-        module = parse(file.read_text(encoding="utf-8"), filename=str(file))
+        module = parse(text_of(file.read_bytes(), str(file)), filename=str(file))
         verify(module, allow_unknown=True)
         return module
 

@@ -6,8 +6,10 @@ So constants never become text, and what is not replaced is exactly what XLA mad
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from hlo_opt.forms.wire import fields, numbers, of_bytes, of_number, packed, varint
 
 NAME = 1  # of a module, a computation and an instruction alike
 
@@ -19,87 +21,6 @@ INSTRUCTIONS, COMPUTATION_NUMBER, ROOT = 2, 5, 6
 METADATA, NUMBER, OPERANDS, WAITS, CALLED = 7, 35, 36, 37, 38
 
 _LOCAL = 32  # bits of a number that count the instructions of one computation
-
-
-def varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-
-
-def written(value: int) -> bytes:
-    """A number as bytes."""
-    found = bytearray()
-    while value > 127:
-        found.append(value & 127 | 128)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A field of a message: its number, its value where that is a number, else its bytes, and all of it as it was read."""
-
-    number: int
-    value: int
-    data: bytes
-    raw: bytes
-
-
-def fields(message: bytes) -> Iterator[Field]:
-    """The fields of a message, in order. Raises ValueError or IndexError for bytes that are none."""
-    at = 0
-    while at < len(message):
-        start = at
-        key, at = varint(message, at)
-        value, data = 0, b""
-        match key & 7:
-            case 0:
-                value, at = varint(message, at)
-            case 2:
-                size, at = varint(message, at)
-                data, at = message[at : at + size], at + size
-            case 1:
-                data, at = message[at : at + 8], at + 8
-            case 5:
-                data, at = message[at : at + 4], at + 4
-            case kind:
-                raise ValueError(f"a field of kind {kind}")
-        if at > len(message):
-            raise ValueError("a field ends behind its message")
-        yield Field(key >> 3, value, data, message[start:at])
-
-
-def of_number(number: int, value: int) -> bytes:
-    """A field that holds a number."""
-    return written(number << 3) + written(value)
-
-
-def of_bytes(number: int, data: bytes) -> bytes:
-    """A field that holds bytes."""
-    return written(number << 3 | 2) + written(len(data)) + data
-
-
-def _numbers(found: Field) -> list[int]:
-    """The values of a repeated number, packed or not."""
-    if not found.data:
-        return [found.value] if found.raw[0] & 7 == 0 else []
-    values, at = [], 0
-    while at < len(found.data):
-        value, at = varint(found.data, at)
-        values.append(value)
-    return values
-
-
-def _packed(number: int, values: Sequence[int]) -> bytes:
-    return of_bytes(number, b"".join(map(written, values))) if values else b""
 
 
 @dataclass(slots=True)
@@ -116,7 +37,7 @@ class Node:
 
     @classmethod
     def of(cls, message: bytes) -> Node:
-        """Raises ValueError or IndexError for bytes that are no message."""
+        """Raises ValueError for bytes that are no message."""
         made, rest = cls(), []
         for f in fields(message):
             match f.number:
@@ -127,11 +48,11 @@ class Node:
                 case 35:
                     made.number = f.value
                 case 36:
-                    made.operands += _numbers(f)
+                    made.operands += numbers(f)
                 case 37:
-                    made.waits += _numbers(f)
+                    made.waits += numbers(f)
                 case 38:
-                    made.called += _numbers(f)
+                    made.called += numbers(f)
                 case _:
                     rest.append(f.raw)
         made.rest = b"".join(rest)
@@ -145,9 +66,9 @@ class Node:
                 self.rest,
                 self.metadata,
                 of_number(NUMBER, self.number),
-                _packed(OPERANDS, self.operands),
-                _packed(WAITS, self.waits),
-                _packed(CALLED, self.called),
+                packed(OPERANDS, self.operands),
+                packed(WAITS, self.waits),
+                packed(CALLED, self.called),
             ]
         )
 
@@ -156,7 +77,7 @@ class Body:
     """A computation; its instructions are looked into when somebody asks for them."""
 
     def __init__(self, message: bytes) -> None:
-        """Raises ValueError or IndexError for bytes that are no message."""
+        """Raises ValueError for bytes that are no message."""
         self.name = ""
         self.number = self.root = 0
         self.raw = message
@@ -225,7 +146,7 @@ class ModuleBytes:
     """A module's message. `name` is the module's."""
 
     def __init__(self, message: bytes) -> None:
-        """Raises ValueError or IndexError for bytes that are no module."""
+        """Raises ValueError for bytes that are no module."""
         self.name = ""
         self.bodies: list[Body] = []
         self.donates = False

@@ -19,7 +19,7 @@ COLUMNS = 100
 LINES = 40
 """Columns and lines of the first screen."""
 
-SOURCE_HINT = 'jax: jit(f).lower(...).as_text("hlo", debug_info=True), or a dump by XLA_FLAGS=--xla_dump_to=DIR'
+SOURCE_HINT = 'lower(...).as_text("hlo", debug_info=True) has them (hlo-opt help dump)'
 """What to do where a dump does not say which Python lines it comes from."""
 
 INDENT = " " * 4

@@ -14,7 +14,7 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import CheckError, reason_spec
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.fusion.summary import ModuleSummary, kernels_of, module_summary
-from hlo_opt.ir import Computation, Instruction, Module
+from hlo_opt.ir import Attribute, Computation, Instruction, Module
 from hlo_opt.ops.shapes import flops_of
 from hlo_opt.passes import ExplainReport, Outcome
 from hlo_opt.report.page import Page, Word, count, counted, microseconds, most_first, size
@@ -27,6 +27,8 @@ def summary_page(report: ExplainReport, *, codes: bool = True) -> Page:
     page.add(Word(report.outcome.module.name, "bold"), f" on {report.outcome.target.name}")
     again = [] if report.decided_again is None else [(DECIDED_AGAIN, report.decided_again)]
     add_figures(page, ("before", before), ("after", after), *again, brief=not codes)
+    if made_for_cpu(report.outcome.original):
+        page.add("  XLA optimised this for a CPU: feed the stage before optimisations (hlo-opt help dump)")
     if before.unknown_trips or after.unknown_trips:
         page.add(unknown_loops(max(before, after, key=lambda m: m.unknown_trips)))
     if not codes:
@@ -41,6 +43,20 @@ def summary_page(report: ExplainReport, *, codes: bool = True) -> Page:
         rows.append([count(number), Word(code, "yellow"), reason_spec(code).slug])
     page.table(rows, right=frozenset({0}), indent=4)
     return page
+
+
+_OF_CPU = {"backend_config": '"outer_dimension_partitions"', "frontend_attributes": "xla_cpu_small_call"}
+"""Attributes, and what only XLA's compiler for CPUs writes into them (xla/backends/cpu/codegen, xla/service/cpu/backend_config.proto)."""
+
+
+def made_for_cpu(module: Module) -> bool:
+    """Whether XLA's compiler for CPUs has optimised a module, where that is certain."""
+    return any(
+        isinstance(found := i.attributes.get(name), Attribute) and sign in found.text
+        for c in module.computations
+        for i in c.instructions
+        for name, sign in _OF_CPU.items()
+    )
 
 
 def unknown_loops(summary: ModuleSummary) -> str:

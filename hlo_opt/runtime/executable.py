@@ -210,6 +210,12 @@ def of_any_size(module: Module) -> Instruction | None:
     return next((i for i in every if any(size < 0 for leaf in i.shape.leaves() for size in leaf.dimensions)), None)
 
 
+def lanes_schedule(module: Module, target: str | DeviceTarget | None = None) -> Schedule:
+    """The schedule of a module for the host's vector units, made for a device as `compile` says. Raises BackendError for an operation without a kernel or a meaning."""
+    device = target_of(module, target)
+    return build_schedule(expanded(apart(module, device), device, IN_LANES), InLanes.of(device))
+
+
 def compile(
     module: Module,
     backend: str = "host",

@@ -35,22 +35,6 @@ def test_missing_files_and_folders_are_named(tmp_path):
         assert caught.value.filename == str(name)
 
 
-def test_a_folder_says_which_modules_it_holds(tmp_path):
-    for name in (
-        "module_0008.jit_f.before_optimizations.txt",
-        "m.hlo",
-        "module_0008.jit_f.sm_9.0_gpu_after_optimizations.txt",
-        "x.ll",
-    ):
-        (tmp_path / name).write_text("")
-    (tmp_path / "module_0008.jit_f.sm_9.0_gpu_after_optimizations-buffer-assignment.txt").write_text("")
-    with pytest.raises(UsageError) as caught:
-        files.read_text(str(tmp_path))
-    assert caught.value.hint == (
-        "name a module in it: m.hlo, module_0008.jit_f.before_optimizations.txt, module_0008.jit_f.sm_9.0_gpu_after_optimizations.txt"
-    )
-
-
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
     (tmp_path / "m.hlo").write_bytes(b"\xef\xbb\xbfHloModule m")
     assert files.read_text(str(tmp_path / "m.hlo")).text == "HloModule m"

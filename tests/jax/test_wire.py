@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from jaxlib import _hlo
 
+from hlo_opt.forms.wire import fields, of_bytes, of_number, varint, written
 from hlo_opt.jax.measure import call_nodes, call_text
-from hlo_opt.jax.wire import ModuleBytes, Replacement, fields, of_bytes, of_number, varint, written
+from hlo_opt.jax.wire import ModuleBytes, Replacement
 from hlo_opt.text import parse
 
 TEXT = """HloModule m
@@ -63,7 +64,7 @@ def test_fields_of_every_kind() -> None:
 
 @pytest.mark.parametrize("data", [b"\x0a\x05ab", b"\x0b", b"\xff"])
 def test_what_is_no_message(data: bytes) -> None:
-    with pytest.raises((ValueError, IndexError)):
+    with pytest.raises(ValueError):
         ModuleBytes(data)
 
 

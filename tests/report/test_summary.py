@@ -106,3 +106,17 @@ def test_sizes(text: str, value: int) -> None:
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size"):
         parse_size(text)
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        'backend_config={"outer_dimension_partitions":["2"]}',
+        'frontend_attributes={xla_cpu_small_call="true"}',
+    ],
+)
+def test_a_module_that_xla_made_for_a_cpu_is_named_as_such(attribute: str) -> None:
+    text = "HloModule m\n\nENTRY e {\n  p = f32[64] parameter(0)\n  ROOT s = f32[64] sine(p)ATTRIBUTE\n}\n"
+    for given, told in ((f", {attribute}", True), ("", False), (', backend_config={"operation_queue_id":"0"}', False)):
+        report = report_on(run(hlo_opt.parse(text.replace("ATTRIBUTE", given)), "default"))
+        assert ("optimised this for a CPU" in str(summary_page(report))) is told

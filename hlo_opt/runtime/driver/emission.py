@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,7 @@ def emit(
         folder.parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir()
     except OSError as error:
-        raise _unusable(folder, error) from None
+        raise unusable(folder, error) from None
     try:
         (partial / "kernels").mkdir()
         for kernel in schedule.kernels:
@@ -108,9 +108,9 @@ def emit(
         counts = {name: _counted(len(rows), noun) for (name, noun), rows in zip(nouns.items(), made, strict=True)}
         text = _README.format(**counts, target=schedule.target.title)
         (partial / "README.md").write_text(text, encoding="utf-8")
-        _put_in_place(partial, folder)
+        put_in_place(partial, folder)
     except OSError as error:
-        raise _unusable(folder, error) from None
+        raise unusable(folder, error) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -154,8 +154,8 @@ def manifest_of(schedule: Schedule, files: dict[str, str], *, precise: bool = Fa
             "plan": k.kind,
             **asdict(k.launch),
             "kept_bytes": k.kept,
-            "inputs": [_described(shape) for shape in k.inputs],
-            "outputs": [_described(shape) for shape in k.outputs],
+            "inputs": [described(shape) for shape in k.inputs],
+            "outputs": [described(shape) for shape in k.outputs],
             "source": lines[k.symbol][:_MOST_LINES],
         }
         for k in schedule.kernels
@@ -204,7 +204,8 @@ def source_lines(module: Module, instruction: Instruction) -> list[str]:
     return [line for line in lines if line]
 
 
-def _described(shape: Shape) -> dict[str, Any]:
+def described(shape: Shape) -> dict[str, Any]:
+    """A buffer in a manifest."""
     return {
         "type": shape.type.name,
         "dimensions": list(shape.dimensions),
@@ -228,9 +229,9 @@ def kernel_files(kernels: tuple[Kernel, ...]) -> dict[str, str]:
     return files
 
 
-def check_folder(directory: str | os.PathLike[str]) -> Path:
-    """The real path of a folder to emit into. Raises UsageError for a path that is not a folder, or for a folder with
-    files that `emit` does not write."""
+def check_folder(directory: str | os.PathLike[str], ours: Collection[str] = _OURS) -> Path:
+    """The real path of a folder to write into as a whole. Raises UsageError for a path that is not a folder, or for a
+    folder that has no manifest or files other than `ours`."""
     target = Path(os.path.realpath(directory))
     try:
         if not target.exists():
@@ -239,8 +240,8 @@ def check_folder(directory: str | os.PathLike[str]) -> Path:
             raise UsageError(f"{target} is not a folder", code="HLO330")
         found = sorted(p.name for p in target.iterdir())
     except OSError as error:
-        raise _unusable(target, error) from None
-    foreign = [name for name in found if name not in _OURS]
+        raise unusable(target, error) from None
+    foreign = [name for name in found if name not in ours]
     if found and (foreign or "manifest.json" not in found):
         raise UsageError(
             f"{target} holds {foreign[0] if foreign else found[0]}, which hlo-opt did not write",
@@ -250,7 +251,7 @@ def check_folder(directory: str | os.PathLike[str]) -> Path:
     return target
 
 
-def _put_in_place(partial: Path, target: Path) -> None:
+def put_in_place(partial: Path, target: Path) -> None:
     """Rename the finished folder over the target. An older one is deleted only after that."""
     if not target.exists() or not any(target.iterdir()):
         partial.replace(target)
@@ -265,5 +266,6 @@ def _put_in_place(partial: Path, target: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _unusable(target: Path, error: OSError) -> UsageError:
+def unusable(target: Path, error: OSError) -> UsageError:
+    """What is told of a folder that cannot be written."""
     return UsageError(f"cannot write {target}: {error.strerror or error}", code="HLO332")

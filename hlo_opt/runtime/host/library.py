@@ -154,6 +154,25 @@ def built(units: Sequence[str], more: Sequence[str] = ()) -> Path:
     return folder / name
 
 
+def build(parts: Sequence[tuple[Sequence[str], Sequence[str]]], path: Path, more: Sequence[str] = ()) -> None:
+    """Put one shared library of translation units at a path, whole or not at all. Each part is units and the flags that they need; `more` is for the linker. Raises BackendError as
+    `built`, and OSError."""
+    command = find_compiler()
+    base = (*command, *FLAGS, *processor(command).flags)
+    with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as name:
+        folder, runs, objects = Path(name), list[subprocess.Popen[str]](), list[str]()
+        for units, flags in parts:
+            for text in units:
+                source = folder / f"unit{len(objects)}.cpp"
+                source.write_text(text, encoding="utf-8")
+                objects.append(str(source.with_suffix(".o")))
+                runs.append(_start([*base, *flags, str(source), "-c", "-o", objects[-1]]))
+        for run in runs:
+            _finish(run, folder)
+        _finish(_start([*base, "-shared", *objects, *more, "-o", str(folder / "all.so")]), folder)
+        os.replace(folder / "all.so", path)
+
+
 def has_room(folder: Path) -> bool:
     """Whether a file of a megabyte can be written there. A compiler that finds a disk full says so in words of its own, if at all."""
     try:

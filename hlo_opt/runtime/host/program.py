@@ -56,19 +56,32 @@ class _Program(ctypes.Structure):
     ]
 
 
-@cache
-def runner() -> Any:
-    """`hlo_run` of `host_runtime.cpp`, built when it is first asked for. Raises BackendError as `HostLibrary`."""
+def runtime_text() -> str:
+    """The text of `host_runtime.cpp`, with what it includes."""
     folder = resources.files("hlo_opt.runtime.host")
     text = folder.joinpath("host_runtime.cpp").read_text(encoding="utf-8")
     for name in ("product", "convolution"):
         part = folder.joinpath(f"host_{name}.h").read_text(encoding="utf-8").replace("#pragma once\n", "")
         text = text.replace(f"HLO_{name.upper()}\n", part)
-    run = load([text], ("-pthread", "-ffp-contract=fast")).hlo_run
+    return text
+
+
+RUNTIME_FLAGS = ("-pthread", "-ffp-contract=fast")
+
+
+@cache
+def runner() -> Any:
+    """`hlo_run` of `host_runtime.cpp`, built when it is first asked for. Raises BackendError as `HostLibrary`."""
+    run = load([runtime_text()], RUNTIME_FLAGS).hlo_run
     run.restype = ctypes.c_int
     pointer = ctypes.c_void_p
     run.argtypes = [pointer, ctypes.c_longlong, pointer, pointer, pointer, pointer]
     return run
+
+
+def constants_of(words: ProgramWords) -> list[Array]:
+    """What the words call constants, as they lie in memory; of what differs from device to device, that of one that is alone."""
+    return [_held(told_array(op, value, None), shape) for op, value, shape in words.constants]
 
 
 class HostProgram:
@@ -146,7 +159,7 @@ class HostProgram:
 
     def constants(self) -> list[Array]:
         """What the words call constants, as they lie in memory; of what differs from device to device, that of one that is alone."""
-        return [_held(told_array(op, value, None), shape) for op, value, shape in self._program.constants]
+        return constants_of(self._program)
 
     def _taken(self, device: SimulatedDevice | None) -> _Run:
         """Memory for a run on a device (None: one that is alone); a second run at the same time gets memory of its own."""

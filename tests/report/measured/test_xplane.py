@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hlo_opt.report.measured.xplane import fields, read
+from hlo_opt.forms.wire import fields
+from hlo_opt.report.measured.xplane import read
 
 PROFILE = Path(__file__).resolve().parents[3] / "testdata" / "profiles" / "mlp_train_step.xplane.pb"
 
@@ -103,4 +104,4 @@ def test_what_is_no_profile_is_a_value_error() -> None:
 
 def test_fixed_fields_are_passed_over() -> None:
     data = varint(1 << 3 | 1) + (3).to_bytes(8, "little") + varint(2 << 3 | 5) + (4).to_bytes(4, "little") + field(3, 5)
-    assert list(fields(data)) == [(1, 3), (2, 4), (3, 5)]
+    assert [(f.number, f.value) for f in fields(data)] == [(1, 3), (2, 4), (3, 5)]

@@ -1,0 +1,42 @@
+"""The verb `build`: a module's kernels for other programs."""
+
+from __future__ import annotations
+
+import click
+
+from hlo_opt.cli import failure
+from hlo_opt.cli.files import read_module
+from hlo_opt.cli.options import Given, elided_option, file_argument, fuse_options, precise_option
+
+
+@click.command("build")
+@file_argument
+@click.option(
+    "-o", "folder", metavar="DIR", required=True, help="The folder: new, empty, or a bundle, which is replaced."
+)
+@click.option("--name", metavar="NAME", help="What the function is called in C and Python.  [default: as the module]")
+@fuse_options
+@elided_option
+@precise_option
+def build_command(
+    file: str, folder: str, name: str | None, elided: str | None, precise: bool, **options: Given
+) -> None:
+    """Fuse FILE and build what other programs can call: DIR gets a shared library with a C header, a Python module for JAX, the CUDA texts, and a manifest.
+
+    libNAME.so has one function, `int NAME(const void* const* inputs, void* const* outputs)`, which runs the whole module on the CPU; NAME.h says what its arrays are. It is built for this
+    machine's processor.
+
+    NAME.py registers the same function with JAX (typed FFI); `hlo_opt.jax.call(DIR, *arrays)` calls it, also in jitted functions. It needs jaxlib when it is built.
+
+    cuda/ is what `hlo-opt fuse --emit` writes, with machine code beside each kernel where NVRTC is installed.
+    """
+    from hlo_opt.cli.fusing import Fusing
+    from hlo_opt.jax.bundle import build_bundle, check_bundle_folder
+
+    check_bundle_folder(folder)
+    module = read_module(file)
+    fused = Fusing.of(options).run(module).outcome.module
+    made = build_bundle(fused, folder, name=name, precise=precise, elided=elided)
+    failure.say(f"{folder}: {', '.join(made.files)}")
+    for part, why in made.left_out.items():
+        failure.say(f"  left out: {part}: {why}")

@@ -1,0 +1,199 @@
+"""The arrays that a snapshot holds beside its module: what the module was run on.
+
+Numbers of fields and types: xla/xla_data.proto (LiteralProto, ShapeProto, PrimitiveType).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from hlo_opt.forms.kinds import PARTITIONS, Form, snapshot_parts
+from hlo_opt.forms.wire import Field, fields, numbers
+from hlo_opt.ir.element_type import ELEMENT_TYPES, ElementType
+from hlo_opt.ir.values import Array
+from hlo_opt.library.arrays import logical
+
+_TUPLE, _WITHOUT_VALUE = 13, frozenset({14, 17})  # opaque, token
+_TYPES = {
+    1: ("pred", 2),
+    30: ("s1", 30),
+    26: ("s2", 26),
+    21: ("s4", 21),
+    2: ("s8", 15),
+    3: ("s16", 17),
+    4: ("s32", 4),
+    5: ("s64", 5),
+    31: ("u1", 31),
+    27: ("u2", 27),
+    22: ("u4", 22),
+    6: ("u8", 3),
+    7: ("u16", 16),
+    8: ("u32", 6),
+    9: ("u64", 7),
+    10: ("f16", 11),
+    16: ("bf16", 13),
+    11: ("f32", 8),
+    12: ("f64", 9),
+    15: ("c64", 12),
+    18: ("c128", 18),
+    19: ("f8e5m2", 19),
+    28: ("f8e4m3", 28),
+    20: ("f8e4m3fn", 20),
+    23: ("f8e4m3b11fnuz", 23),
+    29: ("f8e3m4", 29),
+    24: ("f8e5m2fnuz", 24),
+    25: ("f8e4m3fnuz", 25),
+    32: ("f4e2m1fn", 32),
+    33: ("f8e8m0fnu", 33),
+}
+"""Primitive types: the name in HLO text, and the field of a literal that holds its values."""
+_VARINTS = frozenset({"pred", "s32", "s64", "u32", "u64"})
+_SHAPE, _TUPLE_LITERALS = 1, 10
+_ELEMENT_TYPE, _DIMENSIONS, _ELEMENTS, _LAYOUT, _DYNAMIC = 2, 3, 4, 5, 6
+_MINOR_TO_MAJOR = 1
+_ARGUMENTS = 2
+"""The field of HloSnapshot that holds its inputs."""
+_LITERAL, _DESCRIPTOR, _BYTES = 1, 2, 2
+"""The fields of HloInputs that hold an input and that describe one, and of such a description with the number of its bytes."""
+_INPUTS = frozenset({_LITERAL, _DESCRIPTOR})
+MOST = 1 << 31
+"""Elements of an array that a snapshot may name."""
+
+
+def recorded_inputs(data: bytes, form: Form) -> list[list[Array]]:
+    """The arrays that a snapshot holds for each device that it names, tuples flattened in order; one list for an HloSnapshot, none where it holds no arrays or has no place for them.
+
+    Raises ValueError for what is no literal, or one of a type that has no NumPy form.
+    """
+    if form is Form.SNAPSHOT:
+        found = [[array for f in fields(data) if f.number == _ARGUMENTS for array in arrays_of(f.told())]]
+    elif form is Form.PARTITIONS:
+        found = _partitions(data)
+    else:
+        found = []
+    return found if any(found) else []
+
+
+def _partitions(data: bytes) -> list[list[Array]]:
+    """The arrays of an HloUnoptimizedSnapshot: inside its message, or described there and behind it."""
+    message, rest = snapshot_parts(data)
+    found, at = [], 0
+    for partition in [f.told() for f in fields(message) if f.number == PARTITIONS]:
+        if any(f.number not in _INPUTS for f in fields(partition)):
+            continue  # not a snapshot's: a module with its configuration has the same fields
+        found.append(list[Array]())
+        for f in fields(partition):
+            if f.number == _LITERAL:
+                found[-1] += arrays_of(f.told())
+                continue
+            size = sum(g.counted() for g in fields(f.told()) if g.number == _BYTES)
+            if at + size > len(rest):
+                raise ValueError("an input is cut off")
+            found[-1] += _serialized(rest[at : at + size])
+            at += size
+    return found
+
+
+def _serialized(data: bytes) -> list[Array]:
+    """The arrays of a literal in its serialized form: the size of its ShapeProto in eight bytes, that, and the values of each array (xla/literal.h, SerializeWithShapeProto)."""
+    size = int.from_bytes(data[:8], "little")
+    found, at = [], 8 + size
+    for kind, dimensions, order in _leaves(data[8:at]):
+        if kind in _WITHOUT_VALUE:
+            continue
+        own, count = _type_of(kind), _count(dimensions)
+        bits = 1 if own.kind == "pred" else own.bits if own.bits < 8 and own.is_integer else 8 * own.bytes
+        end = at + -(-count * bits // 8)
+        if end > len(data):
+            raise ValueError("an input is cut off")
+        raw: Array = np.frombuffer(data[at:end], np.uint8)
+        at = end
+        if bits < 8:
+            raw = (raw[:, None] >> np.arange(0, 8, bits, dtype=np.uint8) & (1 << bits) - 1).reshape(-1)[:count]
+        found.append(_array(_of_bytes(own, raw), dimensions, order, own))
+    return found
+
+
+def _leaves(shape: bytes) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+    """Type, dimensions and minor-to-major order of each array of a ShapeProto. Without a layout an array lies row by row."""
+    kind, dimensions, order = 0, list[int](), list[int]()
+    for f in fields(shape):
+        if f.number == _ELEMENT_TYPE:
+            kind = f.counted()
+        elif f.number == _DIMENSIONS:
+            dimensions += numbers(f)
+        elif f.number == _ELEMENTS:
+            yield from _leaves(f.told())
+        elif f.number == _DYNAMIC and any(numbers(f)):
+            raise ValueError("an input whose size is open")
+        elif f.number == _LAYOUT:
+            order += [n for g in fields(f.told()) if g.number == _MINOR_TO_MAJOR for n in numbers(g)]
+    if kind != _TUPLE:
+        yield kind, tuple(dimensions), tuple(order or range(len(dimensions))[::-1])
+
+
+def arrays_of(literal: bytes) -> list[Array]:
+    """The arrays of a LiteralProto, in the order of its tuples; tokens have none. Raises as `recorded_inputs`."""
+    held: dict[int, list[Field]] = {}
+    for f in fields(literal):
+        held.setdefault(f.number, []).append(f)
+    if _TUPLE_LITERALS in held:
+        return [array for f in held[_TUPLE_LITERALS] for array in arrays_of(f.told())]
+    found = []
+    for kind, dimensions, order in _leaves(b"".join(f.told() for f in held.get(_SHAPE, []))):
+        if kind not in _WITHOUT_VALUE:
+            own = _type_of(kind)
+            found.append(_array(_values(own, held.get(_TYPES[kind][1], [])), dimensions, order, own))
+    return found
+
+
+def _type_of(number: int) -> ElementType:
+    """Raises ValueError for a type that has no values, or that NumPy lacks."""
+    if number not in _TYPES:
+        raise ValueError(f"an array of a type with the number {number}")
+    found = ELEMENT_TYPES[_TYPES[number][0]]
+    if not found.numpy_name:
+        raise ValueError(f"an array of {found}, which NumPy lacks")
+    return found
+
+
+def _count(dimensions: Sequence[int]) -> int:
+    count = math.prod(dimensions)
+    if not all(0 <= d <= MOST for d in dimensions) or count > MOST:
+        raise ValueError(f"an array of {count} elements")
+    return count
+
+
+def _array(values: Array, dimensions: Sequence[int], order: Sequence[int], kind: ElementType) -> Array:
+    """Flat values, as they lie in memory, as an array."""
+    count = _count(dimensions)
+    if values.size != count:
+        raise ValueError(f"an array of {kind} has {values.size} values, and its shape {count}")
+    if sorted(order) != list(range(len(dimensions))):
+        raise ValueError("a layout that is no order of the dimensions")
+    return np.asarray(logical(values, dimensions, order), order="C")
+
+
+def _values(kind: ElementType, given: list[Field]) -> Array:
+    """The flat values of a literal. Integers of less than a byte lie one to a byte, without the bits above theirs."""
+    if kind.name in _VARINTS:
+        read = [n for f in given for n in numbers(f)]
+        return np.array([n & (1 << 64) - 1 for n in read], np.uint64).astype(kind.dtype)
+    return _of_bytes(kind, np.frombuffer(b"".join(f.told() for f in given), np.uint8))
+
+
+def _of_bytes(kind: ElementType, data: Array) -> Array:
+    """Values from their bytes; integers of less than a byte lie one to a byte."""
+    if kind.kind == "pred":
+        return data != 0
+    if kind.is_integer and kind.bits < 8:
+        values: Array = data.astype(np.int8)
+        if kind.kind == "signed":
+            values = (values << (8 - kind.bits)) >> (8 - kind.bits)
+        return values.astype(kind.dtype)
+    if data.size % kind.dtype.itemsize:
+        raise ValueError(f"an array of {kind} ends in the middle of a value")
+    return data.view(kind.dtype)

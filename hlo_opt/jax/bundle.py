@@ -1,0 +1,212 @@
+"""A module's kernels for other programs: a folder with a shared library and its C header, a Python module for JAX, and the CUDA texts with their machine code.
+
+What a machine cannot make is left out, and the manifest says why: XLA's handler without the headers of jaxlib, machine code for GPUs without NVRTC.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+from hlo_opt.analysis.targets import DeviceTarget, target_of
+from hlo_opt.codegen.options import compile_options
+from hlo_opt.diag import BackendError, HloOptError, UsageError
+from hlo_opt.evaluate.elided import Elided, elided_constants, with_values
+from hlo_opt.ir import Module, Shape, edit
+from hlo_opt.jax import bundle_texts as texts
+from hlo_opt.ops.collective.module_devices import counts
+from hlo_opt.runtime.driver.emission import check_folder, described, emit, put_in_place, unusable
+from hlo_opt.runtime.executable import entry_shapes, lanes_schedule
+from hlo_opt.runtime.host.frozen import frozen
+from hlo_opt.runtime.host.library import build, find_compiler, flags_of, processor, units_of
+from hlo_opt.runtime.host.program import RUNTIME_FLAGS, runtime_text
+from hlo_opt.runtime.host.words import words_of
+from hlo_opt.runtime.schedule import build_schedule
+
+MANIFEST = "manifest.json"
+DATA = "data.bin"
+_EXPORTS = "exports.map"
+
+
+@dataclass
+class Bundle:
+    """What was made. `files` are its files and folders; `left_out` says of parts that are missing why."""
+
+    name: str
+    folder: Path
+    files: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def build_bundle(
+    module: Module,
+    directory: str | os.PathLike[str],
+    target: str | DeviceTarget | None = None,
+    *,
+    name: str | None = None,
+    precise: bool = False,
+    elided: Elided = None,
+) -> Bundle:
+    """Write the bundle of a fused module into a folder that is new, empty or a bundle (it is replaced). `target`, `precise` and `elided` as for `compile`; `name` is what its function is called.
+
+    Raises UsageError for a folder that cannot be used, a module for several devices or a name that C does not take; BackendError without a C++ compiler, for a module that needs NumPy on
+    its way (HLO528) or whose sizes are open (HLO514); EvaluationError for constants without values. Then nothing is left behind.
+    """
+    folder = check_bundle_folder(directory)
+    chosen = texts.identifier(name or module.name)
+    if name is not None and chosen != name:
+        raise UsageError(f"a function of C cannot be called {name!r}", code="HLO333", hint=f"--name {chosen}")
+    if counts(module) != (1, 1):
+        raise UsageError("a bundle runs on one device, and the module is for several", code="HLO334")
+    module = _prepared(with_values(module, elided))
+    if elided_constants(module):
+        raise UsageError("the text leaves out values of constants", code="HLO407")
+    inputs, outputs = entry_shapes(module), [leaf for leaf in module.entry.root.shape.leaves() if leaf.is_array]
+    partial = folder.parent / f".{folder.name}.{os.getpid()}.partial"
+    made = Bundle(chosen, folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial.mkdir()
+    except OSError as error:
+        raise unusable(folder, error) from None
+    try:
+        symbols = _host(made, module, partial, inputs, outputs, target)
+        _cuda(made, module, partial, target, precise)
+        made.files.append(MANIFEST)
+        manifest = {
+            "bundle": chosen,
+            "files": made.files,
+            "inputs": [described(shape) for shape in inputs],
+            "outputs": [described(shape) for shape in outputs],
+            "kernels": symbols,
+            "processor": list(processor(find_compiler()).flags),
+            "target": target_of(module, target).name,
+            "left_out": made.left_out,
+        }
+        (partial / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+        put_in_place(partial, folder)
+    except OSError as error:
+        raise unusable(folder, error) from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return made
+
+
+def check_bundle_folder(directory: str | os.PathLike[str]) -> Path:
+    """The real path of a folder to build into. Raises UsageError as `check_folder`."""
+    return check_folder(directory, _files(Path(os.path.realpath(directory))))
+
+
+def _files(folder: Path) -> list[str]:
+    """What an earlier bundle in a folder says that it is made of."""
+    try:
+        known = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return [str(f) for f in known["files"]] + ["__pycache__"] if "bundle" in known else []
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _prepared(module: Module) -> Module:
+    """The module without what it gives away of its inputs: they stay as they are."""
+    if not any(a in module.attributes for a in ("input_output_alias", "buffer_donor")):
+        return module
+    made = edit.clone_module(module)
+    for attribute in ("input_output_alias", "buffer_donor"):
+        made.attributes.pop(attribute, None)
+    return made
+
+
+def _host(
+    made: Bundle,
+    module: Module,
+    folder: Path,
+    inputs: list[Shape],
+    outputs: list[Shape],
+    target: str | DeviceTarget | None,
+) -> list[str]:
+    """The library, its header and the Python module. Returns the kernels' symbols."""
+    schedule = lanes_schedule(module, target)
+    program = frozen(schedule, words_of(schedule, spread=True))
+    include, why = _handler_headers([*inputs, *outputs])
+    handler = f"{made.name}_handler" if include else ""
+    data, places = texts.blob(program)
+    (folder / DATA).write_bytes(data)
+    (folder / _EXPORTS).write_text(
+        f"{{ global: {made.name}; {handler + ';' if handler else ''} local: *; }};\n", encoding="utf-8"
+    )
+    text = texts.program(made.name, program, str(folder / DATA), places, handler)
+    parts = [
+        (units_of(schedule.kernels, "lanes") if schedule.kernels else [], flags_of("lanes")),
+        ([runtime_text()], RUNTIME_FLAGS),
+        ([text], ("-pthread", *([f"-I{include}"] if include else []))),
+    ]
+    library = f"lib{made.name}.so"
+    build(parts, folder / library, ("-pthread", f"-Wl,--version-script={folder / _EXPORTS}"))
+    (folder / DATA).unlink()
+    (folder / _EXPORTS).unlink()
+    (folder / f"{made.name}.h").write_text(texts.header(made.name, inputs, outputs), encoding="utf-8")
+    made.files += [library, f"{made.name}.h"]
+    if not handler:
+        made.left_out["jax"] = why
+        return [k.symbol for k in schedule.kernels]
+    digest = hashlib.sha256((folder / library).read_bytes()).hexdigest()[:16]
+    is_tuple = module.entry.root.shape.is_tuple
+    shown = texts.python_module(made.name, f"hlo_opt.{made.name}.{digest}", handler, inputs, outputs, is_tuple=is_tuple)
+    (folder / f"{made.name}.py").write_text(shown, encoding="utf-8")
+    made.files.append(f"{made.name}.py")
+    return [k.symbol for k in schedule.kernels]
+
+
+def _handler_headers(shapes: list[Shape]) -> tuple[str, str]:
+    """The folder of the headers of XLA's FFI; empty, with the reason, where there is no handler to be had."""
+    packed = next((s for s in shapes if s.type.per_byte > 1 or not s.type.numpy_name), None)
+    if packed is not None:
+        return "", f"JAX has no arrays that lie as {packed.type.name} does here"
+    try:
+        spec = find_spec("jaxlib")
+    except (ImportError, ValueError):
+        spec = None
+    places = [Path(p) / "include" for p in (spec.submodule_search_locations or [])] if spec is not None else []
+    found = next((p for p in places if (p / "xla" / "ffi" / "api" / "ffi.h").is_file()), None)
+    return (str(found), "") if found is not None else ("", "jaxlib is not installed (the extra jax)")
+
+
+def _cuda(made: Bundle, module: Module, folder: Path, target: str | DeviceTarget | None, precise: bool) -> None:
+    """The CUDA texts with the driver, and their machine code."""
+    try:
+        emit(module, folder / "cuda", target, precise=precise)
+    except (BackendError, UsageError) as error:
+        made.left_out["cuda"] = f"{error.code} {error.message}"
+        return
+    made.files.append("cuda")
+    try:
+        from cupy.cuda import nvrtc
+    except ImportError:
+        made.left_out["cubin"] = "NVRTC is not installed (the extra cuda12 or cuda13)"
+        return
+    try:
+        _machine_code(nvrtc, module, folder / "cuda", target, precise)
+    except (HloOptError, OSError, RuntimeError) as error:
+        made.left_out["cubin"] = str(error).splitlines()[0]
+
+
+def _machine_code(
+    nvrtc: ModuleType, module: Module, folder: Path, target: str | DeviceTarget | None, precise: bool
+) -> None:
+    from hlo_opt.runtime.cupy.device import architecture, compiled
+    from hlo_opt.runtime.driver.emission import kernel_files
+    from hlo_opt.runtime.host.library import cache_directory
+
+    schedule = build_schedule(module, target)
+    files = kernel_files(schedule.kernels)
+    arch = architecture(nvrtc, str(schedule.target.compute_capability))
+    code = compiled(nvrtc, schedule.kernels, arch, cache_directory(), compile_options(precise=precise))
+    suffix = ".cubin" if arch.startswith("sm_") else ".ptx"
+    for symbol, data in code.items():
+        (folder / files[symbol]).with_suffix(suffix).write_bytes(data)

@@ -1,0 +1,166 @@
+"""The texts of a bundle: the C header, the tables that stand before `bundle.cpp`, the Python module. Names of the dump get into none of them unescaped."""
+
+from __future__ import annotations
+
+import json
+import keyword
+import re
+from collections.abc import Sequence
+from importlib import resources
+
+import numpy as np
+
+from hlo_opt.ir import Shape
+from hlo_opt.runtime.host.frozen import FRAME_WORDS, Frozen
+
+_C_TYPES = {
+    **{f"{sign}{bits}": f"{'u' * (sign == 'u')}int{bits}_t" for sign in "su" for bits in (8, 16, 32, 64)},
+    "pred": "uint8_t (0 or 1)",
+    "f32": "float",
+    "f64": "double",
+    "c64": "float _Complex",
+    "c128": "double _Complex",
+    "bf16": "uint16_t (the bits)",
+    "f16": "uint16_t (the bits)",
+}
+_RESERVED = frozenset(
+    (
+        "auto", "break", "case", "char", "const", "continue", "default", "delete", "do", "double", "else", "enum", "export", "extern", "float", "for", "friend", "goto", "if", "inline",
+        "int", "long", "main", "namespace", "new", "operator", "private", "protected", "public", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct",
+        "switch", "template", "this", "throw", "try", "catch", "typedef", "typename", "union", "unsigned", "using", "virtual", "void", "volatile", "while",
+    )
+)  # fmt: skip
+"""Words that no function of C or C++ is called by."""
+_LONGEST = 60
+
+
+def identifier(name: str) -> str:
+    """A name that C, Python and file systems take."""
+    plain = re.sub(r"[^A-Za-z0-9_]", "_", name)[:_LONGEST] or "module"
+    if plain[0].isdigit() or plain in _RESERVED or keyword.iskeyword(plain) or plain.startswith("_"):
+        return f"module_{plain.lstrip('_')}"
+    return plain
+
+
+def header(name: str, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> str:
+    """The C header."""
+    guard = f"HLO_OPT_{name.upper()}_H"
+    lines = [
+        f"/* The module {name}, compiled by hlo-opt. Link with -l{name}.",
+        " *",
+        " * Arrays lie dense, the last dimension fastest unless an order is given. They need no alignment; a multiple of 16 bytes saves a copy.",
+        " * Outputs must not overlap inputs or each other. Several threads may call it at once. HLO_OPT_THREADS in the environment bounds the threads that it uses.",
+        " *",
+    ]
+    for title, shapes in (("inputs", inputs), ("outputs", outputs)):
+        lines += [f" * {title}[{k}]: {_described(shape)}" for k, shape in enumerate(shapes)] or [f" * no {title}"]
+    lines += [
+        " *",
+        " * Returns 0; 1 where there is no memory for intermediate values, 2 where a kernel failed.",
+        " */",
+        f"#ifndef {guard}",
+        f"#define {guard}",
+        "#ifdef __cplusplus",
+        'extern "C" {',
+        "#endif",
+        "",
+        f"enum {{ {name}_input_count = {len(inputs)}, {name}_output_count = {len(outputs)} }};",
+        *(f"#define {name}_input_{k}_bytes {shape.stored_bytes}ULL" for k, shape in enumerate(inputs)),
+        *(f"#define {name}_output_{k}_bytes {shape.stored_bytes}ULL" for k, shape in enumerate(outputs)),
+        "",
+        f"int {name}(const void* const* inputs, void* const* outputs);",
+        "",
+        "#ifdef __cplusplus",
+        "}",
+        "#endif",
+        "#endif",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _described(shape: Shape) -> str:
+    sizes = "".join(f"[{d}]" for d in shape.dimensions)
+    order = (
+        ""
+        if shape.is_row_major
+        else f", in memory dimension {', '.join(map(str, shape.minor_to_major))} from fastest to slowest"
+    )
+    several = f", {shape.type.per_byte} to a byte, the first in the lowest bits" if shape.type.per_byte > 1 else ""
+    return f"{shape.type.name}{sizes}, {shape.stored_bytes} bytes of {_C_TYPES.get(shape.type.name, 'uint8_t (the bits)')}{order}{several}"
+
+
+ALIGNED = 64
+
+
+def blob(frozen: Frozen) -> tuple[bytes, list[int]]:
+    """Words and constants of a program, one after the other, and where each begins. Four bytes more behind each make its last word whole."""
+    data, places = bytearray(), []
+    for array in (*frozen.words, *frozen.constants):
+        data.extend(bytes(-len(data) % ALIGNED))
+        places.append(len(data))
+        data.extend(np.ascontiguousarray(array).tobytes() + bytes(4))
+    return bytes(data), places
+
+
+def program(name: str, frozen: Frozen, data: str, places: Sequence[int], handler: str) -> str:
+    """The C++ text of a bundle's function. `data` is the path of the file with what `blob` gives; `handler` the symbol of XLA's handler, empty for none. No name of the dump is one of C++ there."""
+    words, constants = places[: len(frozen.words)], places[len(frozen.words) :]
+    path = data.replace("\\", "\\\\").replace('"', '\\"')
+    asm = f'.section .rodata\n.balign {ALIGNED}\n.globl hlo_opt_data\n.hidden hlo_opt_data\nhlo_opt_data:\n.incbin "{path}"\n.previous\n'
+    rows = {
+        "Routine routines": [
+            f"{{(const Word*)(hlo_opt_data + {at}), {r.buffers}, {r.slots}}}"
+            for at, r in zip(words, frozen.routines, strict=True)
+        ],
+        "Launcher launchers": list(frozen.launchers),
+        "void* const constants": [f"hlo_opt_data + {at}" for at in constants],
+        "Array input_arrays": [f"{{{slot}, {size}}}" for slot, size in frozen.inputs],
+        "Array output_arrays": [f"{{{slot}, {size}}}" for slot, size in frozen.outputs],
+    }
+    numbers = {
+        "memory_bytes": frozen.memory,
+        "slot_count": frozen.slots,
+        "frame_words": frozen.frames * FRAME_WORDS,
+        "pointer_count": frozen.pointers,
+        "input_count": len(frozen.inputs),
+        "output_count": len(frozen.outputs),
+    }
+    lines = [
+        "typedef long long Word;",
+        "typedef int (*Launcher)(void**, Word, Word);",
+        "struct Routine { const Word* words; Word buffers, slots; };",
+        "struct Array { Word slot, bytes; };",
+        f"__asm__({json.dumps(asm, ensure_ascii=False)});",
+        'extern "C" __attribute__((visibility("hidden"))) const char hlo_opt_data[];',
+        *(f'extern "C" int {symbol}(void**, Word, Word);' for symbol in dict.fromkeys(frozen.launchers)),
+        *(f"static const {what}[] = {{{', '.join(row) or '{}'}}};" for what, row in rows.items()),
+        f"static Word timings[{2 * max(1, len(frozen.launchers))}];",
+        *(f"static const Word {what} = {value};" for what, value in numbers.items()),
+        f'#define HLO_ENTRY "{name}"',
+        *([f'#define HLO_HANDLER "{handler}"'] if handler else []),
+    ]
+    body = resources.files("hlo_opt.jax").joinpath("bundle.cpp").read_text(encoding="utf-8")
+    return "\n".join(lines) + "\n" + body
+
+
+def python_module(
+    name: str, target: str, handler: str, inputs: Sequence[Shape], outputs: Sequence[Shape], *, is_tuple: bool
+) -> str:
+    """The Python module that registers XLA's handler and calls it."""
+    body = resources.files("hlo_opt.jax").joinpath("bundle_module.txt").read_text(encoding="utf-8")
+    given = {
+        "NAME": name,
+        "TARGET": repr(target),
+        "HANDLER": handler,
+        "INPUTS": _rows(inputs),
+        "OUTPUTS": _rows(outputs),
+        "IS_TUPLE": repr(is_tuple),
+    }
+    for key, text in given.items():
+        body = body.replace(f"@{key}@", text)
+    return body
+
+
+def _rows(shapes: Sequence[Shape]) -> str:
+    rows = [f"    ({s.type.numpy_name!r}, {s.dimensions!r}, {tuple(reversed(s.minor_to_major))!r}),\n" for s in shapes]
+    return f"(\n{''.join(rows)})" if rows else "()"

@@ -1,0 +1,94 @@
+"""From every form of a module to HLO text, and between forms: by jaxlib, in a process of its own. Nothing here imports JAX."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from hlo_opt.diag import ParseError, UsageError
+from hlo_opt.forms.kinds import PROTOS, STABLEHLO, Form, artifact_module, fault_of, form_of, module_message, unzipped
+from hlo_opt.jax.converter import MISSING, REFUSED
+from hlo_opt.text import decode
+
+DAMAGED, NO_JAXLIB, NOT_CONVERTED = "HLO305", "HLO306", "HLO307"
+
+INSTALL = "it is the extra jax: pip install 'hlo-opt[jax]'"
+
+_CONVERTER = Path(__file__).with_name("converter.py")
+_NO_PLACE = re.compile(r', metadata=\{source_file="-"(?: source_\w+=\d+)*\}| source_file="-"(?: source_\w+=\d+)*')
+"""Where MLIR's parser says that an operation without a place comes from: a line of the text itself."""
+_LONGEST = 400
+"""Characters of XLA's message that are shown."""
+
+
+def unpacked(data: bytes, filename: str) -> tuple[bytes, Form]:
+    """A module's bytes without gzip around them, and their form.
+
+    Raises UsageError (HLO305) for a damaged gzip or protobuf, ParseError for bytes that are nothing that is known.
+    """
+    try:
+        data = unzipped(data)
+    except ValueError as fault:
+        raise UsageError(str(fault), code=DAMAGED, filename=filename) from None
+    form = form_of(data)
+    if form is not None:
+        return data, form
+    if why := fault_of(data):
+        raise UsageError(
+            f"is no module: as a protobuf, {why}", code=DAMAGED, filename=filename, hint="copy or dump it again"
+        )
+    decode(data, filename)
+    raise ParseError("not text")
+
+
+def hlo_text(data: bytes, form: Form, filename: str) -> str:
+    """The HLO text of a module in any form, constants written out.
+
+    Raises UsageError where jaxlib is needed and missing (HLO306) or refuses the module (HLO307), ParseError for text that is none.
+    """
+    if form is Form.TEXT:
+        return decode(data, filename)
+    text = converted(data, form, "hlo", filename).decode("utf-8", "replace")
+    return _NO_PLACE.sub("", text) if form is Form.MLIR else text
+
+
+def text_of(data: bytes, filename: str) -> str:
+    """The HLO text of what a file holds. Raises as `unpacked` and `hlo_text`."""
+    found, form = unpacked(data, filename)
+    return hlo_text(found, form, filename)
+
+
+def converted(data: bytes, form: Form, target: str, filename: str) -> bytes:
+    """A module in another form: `hlo`, `pb` (an HloModuleProto), `mlir` or `mlirbc`. Raises UsageError as `hlo_text`."""
+    from hlo_opt.evaluate.memory import default_limit  # loads NumPy
+
+    source = "hlo"
+    if form in PROTOS:
+        source, data = "pb", module_message(data, form)
+    elif form in STABLEHLO:
+        source, data = "mlir", artifact_module(data) or data
+    command = [sys.executable, "-P", str(_CONVERTER), source, target, str(default_limit())]
+    done = subprocess.run(command, input=data, capture_output=True, check=False)
+    if done.returncode == 0:
+        return done.stdout
+    if done.returncode == MISSING:
+        does = (
+            f"is {form.value}, and reading it needs jaxlib"
+            if target == "hlo"
+            else f"jaxlib makes {target}, and there is none"
+        )
+        raise UsageError(does, code=NO_JAXLIB, filename=filename, hint=INSTALL)
+    does = f"is {form.value} that jaxlib refuses" if target == "hlo" else f"jaxlib makes no {target} of it"
+    raise UsageError(f"{does}: {_why(done)}", code=NOT_CONVERTED, filename=filename)
+
+
+def _why(done: subprocess.CompletedProcess[bytes]) -> str:
+    """XLA's own words, in one line."""
+    if done.returncode == REFUSED:
+        lines = [line.strip() for line in done.stdout.decode("utf-8", "replace").splitlines()]
+        return "; ".join(line for line in lines if line)[:_LONGEST]
+    said = done.stderr.decode("utf-8", "replace").splitlines()
+    fatal = next((line for line in said if line.startswith("F") and "] " in line), "")
+    return fatal.partition("] ")[2][:_LONGEST] or f"it ended with status {done.returncode}"

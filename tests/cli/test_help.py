@@ -1,0 +1,71 @@
+"""`hlo-opt help`: pages on topics, and what verbs do. What a page tells to type exists."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from hlo_opt.cli.group import VERBS, group, run
+from hlo_opt.cli.help import TOPICS
+
+
+def page(topic: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert run(["help", topic]) == 0
+    return capsys.readouterr().out
+
+
+def test_topics_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"  {topic}" in shown and what in shown for topic, what in TOPICS.items())
+
+
+def test_each_page_has_a_topic() -> None:
+    files = {Path(str(p)).stem for p in resources.files("hlo_opt.cli").joinpath("topics").iterdir()}
+    assert files == set(TOPICS)
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_page_is_shown(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = page(topic, capsys)
+    assert shown.startswith("# ") and max(map(len, shown.splitlines())) <= 180
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_verbs_and_options_on_a_page_exist(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = page(topic, capsys)
+    commands = re.findall(r"^ {4}hlo-opt (\w+)(.*)$|`hlo-opt (\w+)([^`]*)`", shown, re.MULTILINE)
+    assert commands
+    for first, rest, second, more in commands:
+        verb = first or second
+        assert verb in VERBS
+        command = group.get_command(None, verb)  # type: ignore[arg-type]  # reads nothing of it
+        assert command is not None
+        known = {name for parameter in command.params for name in parameter.opts}
+        assert set(re.findall(r"--[a-z-]+", rest + more)) <= known
+
+
+def test_the_flags_of_xla_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    import jaxlib
+
+    (library,) = sorted(Path(jaxlib.__file__).parent.glob("libjax_common.*")) or sorted(
+        Path(jaxlib.__file__).parent.glob("_jax*.so")
+    )
+    known = library.read_bytes()
+    flags = set(re.findall(r"--(xla_\w+)", page("dump", capsys)))
+    assert len(flags) > 6 and {flag for flag in flags if flag.encode() not in known} == set()
+
+
+def test_the_help_of_a_verb_is_that_of_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = page("fuse", capsys)
+    assert shown.startswith("Usage: hlo-opt fuse [OPTIONS] FILE") and "--what-if" in shown
+
+
+def test_a_page_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["help", "dmp"]) == 2
+    assert capsys.readouterr().err == "HLO300 there is no topic 'dmp'\n  hint: did you mean dump?\n"
+    assert run(["help", "zzzzzz"]) == 2
+    assert "topics: dump" in capsys.readouterr().err
