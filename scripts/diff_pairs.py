@@ -5,6 +5,7 @@ python -m scripts.diff_pairs [--size 10000] [--seed 0] [--only WORD] [--most N]
   told again      a module with other names, another order, other lines, ids and styles: no difference
   planted         one change at a drawn place, in a text that is told again, too: the change is named first
   lost fusion     a fused module, and the same with one fusion that is two kernels: these are named first, with the code that refuses them
+  regression      a type, a layout, an annotation, a barrier that is another one, as it happens in real programs: named first, with its Python line
   public          regressions as users reported them: a transpose that left its fusion, a segment sum over another layout, a scatter that becomes a compare-and-swap
 
 A line for each pair, with the seconds of the comparison; exit code 1 when one is wrong.
@@ -26,6 +27,7 @@ from hlo_opt.passes.run import collector_paused
 from hlo_opt.report.diff.comparison import Comparison, diff
 from hlo_opt.report.diff.page import title
 from scripts.diff_programs import PLANTS, planted, program, retold
+from scripts.diff_regressions import REGRESSIONS
 
 DUMPS = Path(__file__).resolve().parent.parent / "testdata" / "dumps"
 
@@ -40,6 +42,8 @@ class Pair:
     names: frozenset[str] | None
     codes: bool = False
     worse: bool = False
+    line: str = ""
+    """The Python line that must be told with the first difference."""
 
 
 def verdict(pair: Pair, found: Comparison) -> str:
@@ -58,6 +62,8 @@ def verdict(pair: Pair, found: Comparison) -> str:
         return f"named first: {title(first)}; wanted: {', '.join(sorted(pair.names)[:4])}"
     if pair.codes and not any(g.seams for g in first.groups):
         return "no code says why the kernels are apart"
+    if pair.line not in first.source:
+        return f"told with {first.source or 'no Python line'}; wanted: {pair.line}"
     if pair.worse and first.us <= 0:
         return "it is not told as slower"
     return ""
@@ -135,6 +141,12 @@ def apart(size: int, seed: int) -> Iterator[Pair]:
         edit.sort(parts.entry)
         hlo_opt.verify(parts)
         yield Pair(f"{name} without {chosen.name}", str(whole), str(parts), frozenset(names), codes=True, worse=True)
+
+
+def regressions(size: int, seed: int) -> Iterator[Pair]:
+    """As they happen in real programs."""
+    for name, one in REGRESSIONS.items():
+        yield Pair(name, one.old, one.new, one.names, codes=one.codes, worse=one.worse, line=one.line)
 
 
 def public(size: int, seed: int) -> Iterator[Pair]:
@@ -252,6 +264,7 @@ KINDS: dict[str, Callable[[int, int], Iterator[Pair]]] = {
     "told again": told_again,
     "planted": changed,
     "lost fusion": apart,
+    "regression": regressions,
     "public": public,
 }
 

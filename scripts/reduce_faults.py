@@ -1,38 +1,51 @@
 """Planted faults: does `bisect` find the exact step, and `reduce` a module of ten instructions in a minute?
 
-    python -m scripts.reduce_faults [--code 20] [--kernels 20] [--dumps 20] [--seed 0] [--jobs N]
+    python -m scripts.reduce_faults [--code 20] [--kernels 20] [--dumps 20] [--seed 0] [--jobs N] [--results FILE [--resume]]
 
 Three kinds, all drawn by the seed:
   code     mistakes of scripts/mutate_code.py in the passes and in what fuses, planted in a copy of the tree
   kernels  mistakes of scripts/kernel_faults.py in a line of a kernel's text, and in every line of that form
   dumps    one operation that is another from some module of a series on, as if a pass of XLA's had done it
 
-A mistake of code or kernels is shown to the dumps of testdata until `fuse --check` fails on one; one that shows on none is no fault, and another one is drawn. Then `bisect` names a step, and
-the steps around it (all of them, where there are few) are asked one by one: the step is right when it is the first that fails. `reduce` makes the module small. The table has for each
-fault the module, the step, whether it is right, the instructions that are left and the seconds. Exit code 1 where a step is wrong, more than ten instructions are left, or it takes
-longer than a minute.
+A mistake of code is shown to the dumps of testdata whose fusing reaches its line, the smallest first, until `fuse --check` fails on one; what fusing gives as it does without the mistake needs
+no check. One that shows on none is no fault, and another one is drawn. Then `bisect` names a step, and the steps around it (all of them, where there are few) are asked one by one: the step is
+right when it is the first that fails. `reduce` makes the module small. The table has for each fault the module, the step, whether it is right, the instructions that are left, and the
+seconds, also those of processors. Exit code 1 where a step is wrong, more than ten instructions are left, or it takes longer than a minute.
+
+`--results` appends what comes out of each fault to a file as it comes, a line of JSON each; with `--resume` what the file has already is not tried again.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
 import re
+import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hlo_opt.ir import Module, edit
-from scripts.code_mutants import mutants
+from scripts.code_mutants import Mutant, mutants
+from scripts.code_reach import Reach, reach_of
 from scripts.kernel_faults import form, sites
 from scripts.mutate_code import ROOT, copy_tree
 
+if TYPE_CHECKING:
+    from hlo_opt.cutting.shows import Question
+
+DUMPS = ROOT / "testdata" / "dumps"
+KEPT = "REDUCE_FAULTS_KEPT"
+"""A folder that the smallest modules are kept in, where the environment names one."""
 MOST_INSTRUCTIONS, MOST_SECONDS = 10, 60.0
 CODE = ("hlo_opt/passes/**/*.py", "hlo_opt/fusion/*.py", "hlo_opt/analysis/graph/inlining.py")
 SHOWN_TO = (
@@ -42,8 +55,12 @@ SHOWN_TO = (
 """Dumps of which some are drawn for a mistake of code to be shown to."""
 SCANNED = 40
 """So many steps are all asked one by one; of more, those around the one that is found."""
-LOOKING = 150.0
-"""Seconds for a mistake to show."""
+LOOKING = 40.0
+"""Seconds for a mistake to show on one module."""
+MOST_SHOWN = 6
+"""Modules that a mistake is shown to."""
+ENDED = 900.0
+"""Seconds of a fault's own process."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +74,8 @@ class Told:
     is_right: bool
     instructions: int
     seconds: float
+    cpu: float
+    """Seconds of processors that `reduce` took, all processes together."""
 
     @property
     def is_good(self) -> bool:
@@ -104,45 +123,61 @@ def plant(fault: InKernels) -> None:
 # ---- one fault, in the process that has it
 
 
-def measure(kind: str, fault: str, files: list[Path], jobs: int) -> Told | None:
-    """Show a planted mistake to modules; where one shows it, find the step and the smallest module. None where none does."""
+def measure(kind: str, fault: str, files: list[Path], known: Mapping[str, str], jobs: int) -> Told | None:
+    """Show a planted mistake to modules; where one shows it, find the step and the smallest module. None where none does. `known`: what fusing gives without the mistake, by file."""
+    from hlo_opt.analysis.targets import target
     from hlo_opt.cli.bisect import rewrites
     from hlo_opt.cli.fusing import Fusing
     from hlo_opt.cutting import shows, turns
-    from hlo_opt.cutting.search import Reducer
     from hlo_opt.cutting.trials import Trials
 
-    question = shows.CheckFails(Fusing().outcome)
-    trials = Trials(jobs, LOOKING / 4)
-    end = time.monotonic() + LOOKING
-
+    fuse = Fusing().outcome
+    question = shows.CheckFails(fuse)
+    trials = Trials(jobs, LOOKING)
     backend = "host" if kind == "kernels" else "numpy"
 
     def shown(file: Path) -> str | None:
-        return question.ask(shows.read(file.read_text(encoding="utf-8")), backend, is_quick=True)
+        module = shows.read(file.read_text(encoding="utf-8"))
+        try:
+            fused = fuse(module).module
+        except Exception as failure:
+            return shows.way_of(failure)
+        if str(fused) == known.get(file.name):
+            return None
+        return shows.differs(module, fused, backend, 0, is_quick=True)
 
     for file in files:
-        if time.monotonic() > end:
-            return None
         if trials.one(lambda f=file: shown(f)) is None:  # type: ignore[misc]
             continue
         module = shows.read(file.read_text(encoding="utf-8"))
         series = rewrites(Fusing(), module)
-        asks = turns.watched("check", Fusing().outcome(shows.read(SMALL)).target)
+        asks = turns.watched("check", target(Fusing().target))
         bisection = turns.Bisection(series, asks, jobs)
         found = bisection.find()
         if isinstance(found, turns.Stays):  # from the first kernels on
             step, is_right = 0, found.answer != turns.NO
         else:
             step, is_right = found.after, first_of(bisection, found.after, series.last or found.after) == found.after
-        started = time.monotonic()
-        reducer = Reducer(str(module), question, jobs)
-        reducer.run()
-        return Told(kind, fault, file.name, step, is_right, reducer.instructions, time.monotonic() - started)
+        made, seconds, cpu = reduced(str(module), question, jobs)
+        return Told(kind, fault, file.name, step, is_right, made, seconds, cpu)
     return None
 
 
-SMALL = "HloModule m\nENTRY e {\n  p = f32[4]{0} parameter(0)\n  ROOT r = f32[4]{0} negate(p)\n}\n"
+def reduced(text: str, question: Question, jobs: int) -> tuple[int, float, float]:
+    """Instructions that `reduce` leaves of a module, its seconds, and those of processors."""
+    from hlo_opt.cutting.search import Reducer
+
+    started, cpu = time.monotonic(), _cpu_seconds()
+    reducer = Reducer(text, question, jobs)
+    reducer.run()
+    if folder := os.environ.get(KEPT):
+        Path(folder, f"{time.time_ns()}.hlo").write_text(reducer.text, encoding="utf-8")
+    return reducer.instructions, time.monotonic() - started, _cpu_seconds() - cpu
+
+
+def _cpu_seconds() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in used)
 
 
 def first_of(bisection: object, found: int, last: int) -> int | None:
@@ -159,13 +194,15 @@ def first_of(bisection: object, found: int, last: int) -> int | None:
 # ---- faults
 
 
-def in_code(seed: int) -> Iterator[tuple[str, dict[str, str]]]:
-    """Mistakes in the code: what is told of each, and the files that have it."""
+def in_code(seed: int, reach: Mapping[str, Reach]) -> Iterator[tuple[Mutant, list[Path]]]:
+    """Mistakes in the code, and the dumps whose fusing reaches the line, the smallest first."""
     files = sorted({p for glob in CODE for p in ROOT.glob(glob)})
     found = [m for p in files for m in mutants(p.relative_to(ROOT).as_posix(), p.read_text()) if not m.at_import]
     random.Random(seed).shuffle(found)
     for mutant in found:
-        yield f"{mutant.file}:{mutant.line} {mutant.after[:60]}", {mutant.file: mutant.source}
+        near = [DUMPS / name for name in sorted(reach, key=lambda n: len(reach[n].text)) if reach[name].has(mutant)]
+        if near:
+            yield mutant, near[:MOST_SHOWN]
 
 
 def in_kernels(seed: int) -> Iterator[tuple[InKernels, Path]]:
@@ -186,7 +223,6 @@ def in_a_series(seed: int, jobs: int) -> Told:
     """A series of modules, as after passes, in which one operation is another from one of them on."""
     from hlo_opt.analysis.targets import target
     from hlo_opt.cutting import shows, turns
-    from hlo_opt.cutting.search import Reducer
 
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="reduce-faults-") as folder:
@@ -200,11 +236,8 @@ def in_a_series(seed: int, jobs: int) -> Told:
         asked = turns.watched("check", target("h100_sxm"), "numpy", is_ours=False)
         found = turns.Bisection(series, asked, jobs).find()
         seen = at if isinstance(found, turns.Stays) else found.after  # what is masked gives the same results
-        started = time.monotonic()
-        reducer = Reducer(texts[at], command, jobs)
-        reducer.run()
         is_right = isinstance(named, turns.Turn) and named.after == at == seen
-        return Told("dumps", f"{victim}", name, at, is_right, reducer.instructions, time.monotonic() - started)
+        return Told("dumps", victim, name, at, is_right, *reduced(texts[at], command, jobs))
 
 
 def _spoilt(chance: random.Random) -> tuple[str, str, int, list[str]]:
@@ -214,7 +247,7 @@ def _spoilt(chance: random.Random) -> tuple[str, str, int, list[str]]:
 
     while True:
         name = chance.choice(SHOWN_TO[:12])
-        module = hlo_opt.parse((ROOT / "testdata" / "dumps" / f"{name}.hlo").read_text(encoding="utf-8"))
+        module = hlo_opt.parse((DUMPS / f"{name}.hlo").read_text(encoding="utf-8"))
         texts = [str(module)]
         run(module, observer=lambda done, made, changed: texts.append(_sorted(made)) if changed else None)  # noqa: B023
         at = chance.randrange(1, len(texts))
@@ -251,65 +284,108 @@ def _other(text: str, victim: str) -> str:
 # ---- all of them
 
 
-def _measured(kind: str, fault: str, tree: Path, files: list[str], jobs: int, kernels: InKernels | None) -> Told | None:
-    """`measure` in a process of its own, with the hlo_opt of a tree."""
-    wanted = {"kind": kind, "fault": fault, "files": files, "jobs": jobs, "kernels": None if kernels is None else asdict(kernels)}  # fmt: skip
-    command = [sys.executable, "-m", "scripts.reduce_faults", "--worker", json.dumps(wanted)]
+@dataclass(frozen=True)
+class Tried:
+    """A fault that was drawn, by its kind and its number in the order of draws, and what came out: nothing where it shows nowhere."""
+
+    kind: str
+    number: int
+    told: Told | None
+
+
+def _measured(
+    kind: str, fault: str, tree: Path, files: list[str], jobs: int, kernels: InKernels | None, known: Mapping[str, str]
+) -> Told | None:
+    """`measure` in a process of its own, with the hlo_opt of a tree. What fails there is told on stderr."""
+    wanted = {"kind": kind, "fault": fault, "files": files, "jobs": jobs, "kernels": None if kernels is None else asdict(kernels), "known": dict(known)}  # fmt: skip
+    command = [sys.executable, "-m", "scripts.reduce_faults", "--worker"]
     with tempfile.TemporaryDirectory(prefix="reduce-faults-") as cache:  # what a mistake compiles is kept apart
         more = {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "HLO_OPT_CACHE": cache}
         try:
             done = subprocess.run(
-                command, cwd=tree, env={**os.environ, **more}, capture_output=True, text=True, timeout=900, check=False
-            )
+                command, cwd=tree, env={**os.environ, **more}, input=json.dumps(wanted), capture_output=True, text=True, timeout=ENDED, check=False
+            )  # fmt: skip
         except subprocess.TimeoutExpired:
+            print(f"{kind}: {fault}: not at an end after {ENDED:.0f} s", file=sys.stderr, flush=True)
             return None
     try:
         last = json.loads(done.stdout.strip().splitlines()[-1])
     except (IndexError, ValueError):
+        why = "\n  ".join(done.stderr.strip().splitlines()[-4:])
+        print(f"{kind}: {fault}: its process ended with {done.returncode}\n  {why}", file=sys.stderr, flush=True)
         return None
     return None if last is None else Told(**last)
 
 
-def _worker(wanted: dict[str, object]) -> None:
-    kernels = wanted["kernels"]
-    if isinstance(kernels, dict):
-        plant(InKernels(**kernels))
-    files, jobs = wanted["files"], wanted["jobs"]
-    assert isinstance(files, list) and isinstance(jobs, int)
-    told = measure(str(wanted["kind"]), str(wanted["fault"]), [Path(f) for f in files], jobs)
+def _worker() -> None:
+    wanted = json.load(sys.stdin)
+    if wanted["kernels"] is not None:
+        plant(InKernels(**wanted["kernels"]))
+    told = measure(wanted["kind"], wanted["fault"], [Path(f) for f in wanted["files"]], wanted["known"], wanted["jobs"])
     print(json.dumps(None if told is None else asdict(told)))
 
 
-def all_told(code: int, kernels: int, dumps: int, seed: int, jobs: int) -> Iterator[Told]:
-    """Faults of each kind, as many as asked for."""
-    for number in range(dumps):
-        yield in_a_series(seed * 1000 + number, jobs)
-    if kernels:
-        drawn = in_kernels(seed)
-        for _ in range(kernels):
-            told = None
-            while told is None:
-                fault, file = next(drawn)
-                told = _measured("kernels", f"{fault.kind}: {fault.line.strip()[:60]}", ROOT, [str(file)], jobs, fault)
-            yield told
-    if code:
-        with tempfile.TemporaryDirectory(prefix="reduce-faults-") as folder:
-            tree = Path(folder) / "tree"
-            copy_tree(tree)
-            made, chance = in_code(seed), random.Random(seed)
-            for _ in range(code):
-                told = None
-                while told is None and (found := next(made, None)) is not None:
-                    fault_text, files = found
-                    kept = {name: (tree / name).read_text() for name in files}
-                    for name, text in files.items():
-                        (tree / name).write_text(text)
-                    dumps_shown = [ROOT / "testdata" / "dumps" / f"{n}.hlo" for n in chance.sample(SHOWN_TO, 8)]
-                    told = _measured("code", fault_text, tree, list(map(str, dumps_shown)), jobs, None)
-                    for name, text in kept.items():
-                        (tree / name).write_text(text)
-                if told is not None:
-                    yield told
+Try = Callable[[], Told | None]
+
+
+def _dump_tries(seed: int, jobs: int) -> Iterator[Try]:
+    for number in itertools.count(seed * 1000):
+        yield partial(in_a_series, number, jobs)
+
+
+def _kernel_tries(seed: int, jobs: int) -> Iterator[Try]:
+    for fault, file in in_kernels(seed):
+        what = f"{fault.kind}: {fault.line.strip()[:60]}"
+        yield partial(_measured, "kernels", what, ROOT, [str(file)], jobs, fault, {})
+
+
+def _code_tries(seed: int, jobs: int, tree: Path) -> Iterator[Try]:
+    reach = reach_of([DUMPS / f"{name}.hlo" for name in SHOWN_TO], CODE)
+    known = {name: found.text for name, found in reach.items()}
+
+    def tried(mutant: Mutant, near: list[Path]) -> Told | None:
+        file = tree / mutant.file
+        kept = file.read_text(encoding="utf-8")
+        file.write_text(mutant.source, encoding="utf-8")
+        what = f"{mutant.file}:{mutant.line} {mutant.after[:60]}"
+        try:
+            return _measured("code", what, tree, list(map(str, near)), jobs, None, known)
+        finally:
+            file.write_text(kept, encoding="utf-8")
+
+    for mutant, near in in_code(seed, reach):
+        yield partial(tried, mutant, near)
+
+
+def all_tried(counts: Mapping[str, int], seed: int, jobs: int, done: Sequence[Tried] = ()) -> Iterator[Tried]:
+    """Faults of each kind, as many that show as asked for, and those that do not show; none of those that are done."""
+    with tempfile.TemporaryDirectory(prefix="reduce-faults-") as folder:
+        tree = Path(folder) / "tree"
+        copy_tree(tree)
+        tries: dict[str, Callable[[int, int], Iterator[Try]]] = {
+            "dumps": _dump_tries,
+            "kernels": _kernel_tries,
+            "code": partial(_code_tries, tree=tree),
+        }
+        for kind, count in counts.items():
+            before = {t.number: t for t in done if t.kind == kind}
+            left = count - sum(t.told is not None for t in before.values())
+            if left <= 0:
+                continue
+            for number, attempt in enumerate(tries[kind](seed, jobs)):
+                if number in before:
+                    continue
+                told = attempt()
+                yield Tried(kind, number, told)
+                left -= told is not None
+                if left <= 0:
+                    break
+
+
+def read_results(file: Path) -> list[Tried]:
+    """What a file of results has."""
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+    return [Tried(r["kind"], r["number"], None if r["told"] is None else Told(**r["told"])) for r in rows]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -320,23 +396,41 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dumps", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--results", type=Path, metavar="FILE", help="append what comes out to FILE")
+    parser.add_argument("--resume", action="store_true", help="leave out what FILE has")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.worker:
-        _worker(json.loads(options.worker))
+        _worker()
         return 0
-    found = []
-    for told in all_told(options.code, options.kernels, options.dumps, options.seed, options.jobs):
-        found.append(told)
-        right = "right" if told.is_right else "WRONG"
-        row = f"{told.kind:8}{told.module:24}step {told.step:4} {right}  {told.instructions:3} instructions {told.seconds:6.1f} s  {told.fault}"
-        print(row, flush=True)
+    if options.resume and options.results is None:
+        parser.error("--resume needs --results")
+    counts = {"dumps": options.dumps, "kernels": options.kernels, "code": options.code}
+    done = read_results(options.results) if options.resume else []
+    if options.results is not None and not options.resume:
+        options.results.write_text("", encoding="utf-8")
+    found = [t.told for t in done if t.told is not None]
+    for told in found:
+        print(_row(told), flush=True)
+    for tried in all_tried(counts, options.seed, options.jobs, done):
+        if options.results is not None:
+            with options.results.open("a", encoding="utf-8") as file:
+                file.write(f"{json.dumps(asdict(tried))}\n")
+        if tried.told is not None:
+            found.append(tried.told)
+            print(_row(tried.told), flush=True)
     good = sum(told.is_good for told in found)
     steps = sum(told.is_right for told in found)
     print(
         f"{good} of {len(found)}: the right step ({steps}), at most {MOST_INSTRUCTIONS} instructions, at most {MOST_SECONDS:.0f} s"
     )
     return int(good < len(found))
+
+
+def _row(told: Told) -> str:
+    right = "right" if told.is_right else "WRONG"
+    size = f"{told.instructions:3} instructions {told.seconds:6.1f} s, {told.cpu:6.1f} s of processors"
+    return f"{told.kind:8}{told.module:24}step {told.step:4} {right}  {size}  {told.fault}"
 
 
 if __name__ == "__main__":

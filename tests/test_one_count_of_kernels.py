@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 import hlo_opt
+from hlo_opt.analysis.targets import target
 from hlo_opt.cli.golden.execute import run_captured
+from hlo_opt.cutting.shows import question_of
+from hlo_opt.cutting.turns import watched
 from hlo_opt.passes.run import report_on, run
 from hlo_opt.report.totals import totals
 
@@ -98,5 +101,13 @@ def test_every_verb_says_the_same_number(file: Path, tmp_path: Path) -> None:
         assert re.search(rf"^{number:,} kernels?; ", ran, re.MULTILINE), ran
     over = run_captured(["explain", name, "--max-kernels", str(after - 1)])
     assert over.status == 1 and f"{after} kernel" in over.err
+    same = json.loads(printed("diff", name, fused, "--fuse", "never", "--format", "json")[0])
+    assert (same["old"]["kernels"], same["new"]["kernels"]) == (before, after)
+    shown = question_of(f"kernels == {after}", lambda module: run(module)).ways()[0]
+    assert shown(hlo_opt.parse(file.read_text(encoding="utf-8")), "") == f"kernels == {after}"
+    for given, number in ((name, before), (fused, after)):
+        module = hlo_opt.parse(Path(given).read_text(encoding="utf-8"))
+        (asked,) = watched(f"kernels == {number}", target("h100_sxm")).ways
+        assert asked(module, module, "") == f"kernels == {number}"
     report = report_on(run(hlo_opt.parse(file.read_text(encoding="utf-8"))))
     assert totals(report, "op").kernels == after

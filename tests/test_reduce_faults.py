@@ -32,5 +32,5 @@ def test_a_mistake_in_kernels_is_found_and_made_small(tmp_path):
     at = list(sites(lines, [place.line])).index(place)
     fault = reduce_faults.InKernels(form(lines[place.line]), "statement", at, 0)
     assert fault.planted(kernel.source) != kernel.source
-    told = reduce_faults._measured("kernels", "a lost store", reduce_faults.ROOT, [str(file)], 2, fault)
+    told = reduce_faults._measured("kernels", "a lost store", reduce_faults.ROOT, [str(file)], 2, fault, {})
     assert told is not None and told.is_good, told

@@ -16,7 +16,7 @@ from hlo_opt.diag import UsageError
 
 if TYPE_CHECKING:
     from hlo_opt.cli.fusing import Fusing
-    from hlo_opt.cutting.turns import Rewrites, Tell
+    from hlo_opt.cutting.turns import Bisection, Rewrites, Stays, Tell
     from hlo_opt.ir import Module
     from hlo_opt.passes import Pipeline
     from hlo_opt.passes.run import Outcome
@@ -89,8 +89,7 @@ def bisect_command(
     finally:
         progress.end()
     if isinstance(found, turns.Stays):
-        end = "" if series.last is None else f" to {series.name(series.last)}"
-        failure.say(f"nothing turns: {asks.title} is {found.answer!r} from {series.name(0)}{end}")
+        _say_stays(bisection, found, as_json)
         return 1
     step = turns.rewrite(series, found.after) if isinstance(series, turns.Rewrites) else turns.between(series, found)
     if as_json:
@@ -98,6 +97,21 @@ def bisect_command(
     else:
         show(turn_page(bisection, found, step))
     return 0
+
+
+def _say_stays(bisection: Bisection, found: Stays, as_json: bool) -> None:
+    """That nothing turns; where every module shows something, which instructions of the first one do by themselves."""
+    from hlo_opt.cutting.alone import alone
+    from hlo_opt.cutting.shows import NAN
+    from hlo_opt.cutting.turns import CHECK, NO
+    from hlo_opt.report.turns import stays_json, stays_lines
+
+    is_asked = found.answer != NO and bisection.asks.title in (CHECK, NAN) and bisection.first is not None
+    shown = alone(bisection) if is_asked else None
+    if as_json:
+        show_json(stays_json(bisection, found, shown))
+    for line in stays_lines(bisection, found, shown):
+        failure.say(line)
 
 
 def rewrites(fusing: Fusing, module: Module) -> Rewrites:

@@ -61,7 +61,10 @@ def reduce_command(
             if not reducer.answer:
                 raise
         except UsageError as error:
-            raise UsageError(f"the module does not show {keep!r}", filename=file, hint=error.hint) from None
+            hint = (
+                error.hint or "it is asked as fuse and check would be: --preset, --passes, --backend and --seed count"
+            )
+            raise UsageError(f"the module does not show {keep!r}", filename=file, hint=hint) from None
         finally:
             progress.end()
         files.write_module(output, reducer.text)

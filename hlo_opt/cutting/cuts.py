@@ -8,7 +8,8 @@ from functools import partial
 from hlo_opt.analysis.graph.inlining import inline, is_plain_call, is_plain_fusion
 from hlo_opt.analysis.properties import has_side_effect
 from hlo_opt.cutting.parts import callers, is_givable, outputs_of, part_of, set_outputs, tidied
-from hlo_opt.ir import Attribute, Computation, Instruction, Module, Shape, edit
+from hlo_opt.cutting.sharing import share, shared_memory
+from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, Shape, edit
 from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops.control.table import branches
 from hlo_opt.ops.sets import body_of, held, looped, taken_element
@@ -101,6 +102,9 @@ def _changes(i: Instruction, by: dict[Computation, list[Instruction]]) -> Iterat
         yield partial(_take_branch, branch=branch)
     if body_of(i) is not None:
         yield _inline
+    for name, value in i.attributes.items():
+        if isinstance(value, Called) and len(value.computations) == 1:
+            yield partial(_call_another, name=name)
     if is_entry and is_givable(i.shape) and i.operands and held(i) is None:
         yield _give
     for operand in range(len(i.operands)):
@@ -189,6 +193,25 @@ def _put_in_place(i: Instruction, callee: Computation, operands: Sequence[Instru
     _replace(i, values[callee.root])
 
 
+# ---- what is called
+
+
+def _call_another(i: Instruction, name: str) -> None:
+    """The first other computation that takes and gives the same is called instead: one that is called anyway."""
+    module, mine = i.computation.module, i.called_by(name)
+    assert module is not None
+    other = next((c for c in module.computations if c is not mine and _has_form_of(c, mine)), None)
+    if other is None or i.computation in needed_first([other], lambda c: c.called):
+        raise ValueError("there is no other one")
+    value = i.attributes[name]
+    edit.set_attribute(i, name, Called(other, is_list=isinstance(value, Called) and value.is_list))
+
+
+def _has_form_of(one: Computation, other: Computation) -> bool:
+    given = [[p.shape for p in computation.parameters] for computation in (one, other)]
+    return given[0] == given[1] and one.root.shape == other.root.shape
+
+
 # ---- control flow
 
 
@@ -267,5 +290,7 @@ def drop_tuple(module: Module) -> Module:
     elements = held(module.entry.root)
     if elements is None or len(elements) != 1:
         raise ValueError("there is no tuple of one")
+    shared = shared_memory(module)
     set_outputs(module.entry, list(elements))
+    share(module, shared)
     return tidied(module)

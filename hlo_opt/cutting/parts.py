@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hlo_opt.analysis.graph.inlining import remove_uncalled
 from hlo_opt.analysis.properties import effectful_computations
+from hlo_opt.cutting.sharing import share, shared_memory
 from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
 from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops.sets import held, taken_element
 from hlo_opt.passes.dce import sweep
 
 KEPT_IN_HEADER = ("is_scheduled", "replica_count", "num_partitions", "frontend_attributes")
-"""What a header says that holds for a part, too; the rest counts parameters and outputs."""
+"""What a header says that holds for a part, too; the rest counts parameters and outputs. Which of these share memory is kept by what they are (sharing.py)."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ def part_of(computation: Computation, kept: Collection[Instruction], outputs: It
         copy.control_predecessors = [values[p] for p in i.control_predecessors if p in members]
         values[i] = edit.append(entry, copy)
     set_outputs(entry, [values[o] for o in named])
+    if computation is module.entry:
+        share(made, [replace(s, parameter=values[s.parameter], output=values.get(s.output, s.output)) for s in shared_memory(module) if s.parameter in given])  # fmt: skip
     return Part(made, tuple(given))
 
 
@@ -116,6 +119,7 @@ def tidied(module: Module) -> Module:
     remove_uncalled(module)
     edit.sort_computations(module)
     entry = module.entry
+    shared = shared_memory(module)
     for parameter in entry.parameters:
         if not parameter.users and not parameter.is_root:
             edit.remove(parameter)
@@ -123,6 +127,7 @@ def tidied(module: Module) -> Module:
         parameter.parameter_number = number
     for name in [n for n in module.attributes if n not in KEPT_IN_HEADER]:
         del module.attributes[name]
+    share(module, shared)
     return module
 
 
@@ -146,6 +151,11 @@ def size(module: Module) -> tuple[int, ...]:
     constants = sum(_digits(i) for i in every if i.literal is not None)
     beside = len(module.attributes) + len(module.tables)
     return operations, len(every), elements, plain, attributes, constants, beside
+
+
+def simpler(after: tuple[int, ...], before: tuple[int, ...]) -> bool:
+    """Whether a module became so much simpler that cuts which failed may hold now: it has fewer operations or instructions, half the elements, or plainer types."""
+    return after[:2] < before[:2] or 2 * after[2] <= before[2] or after[3] < before[3]
 
 
 def _plainness(shape: Shape) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -172,19 +172,30 @@ def _laid_out(shape: Shape, like: Shape) -> Shape:
 
 
 def smaller(module: Module) -> Iterator[Cut]:
-    """Smaller sizes, everywhere at once: one instead of another, alone and with its multiples; the largest first."""
+    """Smaller sizes, everywhere: all of them at once; then one instead of another, alone and with its multiples, the largest first. The larger ones come down by no less than a 64th, or it would take as
+    many tries as there are sizes."""
     sizes: dict[int, None] = {}
     for computation in module.computations:
         for i in computation.instructions:
             for leaf in i.shape.leaves():
                 sizes.update(dict.fromkeys(leaf.dimensions))
-    for size in sorted((s for s in sizes if s > 1), reverse=True):
-        for less in dict.fromkeys((1, 2, 4, 8, size // 8, size // 4, size // 2, size - 1)):
+    large = sorted((s for s in sizes if s > 1), reverse=True)
+    if len(large) > 1:
+        for part in (64, 8, 2):
+            yield partial(resized, sizes={s: max(1, s // part) for s in large})
+    for size in large:
+        for less in _less(size):
             if 0 < less < size:
                 yield partial(resized, sizes={size: less})
                 multiples = {s: s // size * less for s in sizes if s > size and s % size == 0}
                 if multiples:
                     yield partial(resized, sizes={size: less} | multiples)
+
+
+def _less(size: int) -> Iterable[int]:
+    """What to try instead of a size: the usual small ones, parts of it, then a little less and less."""
+    little = [size - (size >> k) for k in range(2, 7)] if size > 64 else [size - 1]
+    return dict.fromkeys((1, 2, 4, 8, size // 8, size // 4, size // 2, *little))
 
 
 def resized(module: Module, sizes: Mapping[int, int]) -> Module:

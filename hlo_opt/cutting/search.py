@@ -15,7 +15,7 @@ from functools import partial
 
 from hlo_opt.cutting import cuts, plainer
 from hlo_opt.cutting.cuts import Cut
-from hlo_opt.cutting.parts import outputs_of, size
+from hlo_opt.cutting.parts import outputs_of, simpler, size
 from hlo_opt.cutting.shows import Command, Question, read
 from hlo_opt.cutting.trials import Trials
 from hlo_opt.diag import UsageError
@@ -28,8 +28,8 @@ SHORTEST_TRY = 20.0
 """Seconds that every try may take at least."""
 LONG = 200
 """Instructions of an entry of which stretches are asked first."""
-STRETCH = 32
-"""How long these are; each begins in the middle of the one before."""
+STRETCH, OVERLAP = 64, 16
+"""How long these are, and how much of each is in the next one, too: fusing takes longer by the instruction where there are more."""
 SMALLEST = "HloModule m\n\nENTRY e {\n  p = f32[2]{0} parameter(0)\n  ROOT n = f32[2]{0} negate(p)\n}\n"
 MANY = 64
 """Entries and outputs that are tried one by one; of more, halves are."""
@@ -60,6 +60,8 @@ class Reducer:
         self.answer = ""
         self.started = time.monotonic()
         self._way = 0
+        self._failed: set[str] = set()
+        """Cuts of the module as it is that are known to fail."""
 
     @property
     def instructions(self) -> int:
@@ -76,7 +78,7 @@ class Reducer:
         n = cuts.count(self.module)
         stretches: list[Ask] = []
         if n > LONG:
-            starts = range(0, n - STRETCH // 2, STRETCH // 2)
+            starts = range(0, n - OVERLAP, STRETCH - OVERLAP)
             kept = [range(start, min(start + STRETCH, n)) for start in starts]
             stretches = [partial(self._ask, 0, partial(cuts.parts, kept=k)) for k in kept]
         beside = self.trials.jobs > 2 and stretches
@@ -108,7 +110,8 @@ class Reducer:
         """The smallest module that is found."""
         self.begin()
         self._one(plainer.bare)
-        while True:
+        is_simpler = True
+        while is_simpler:
             before = size(self.module)
             for step in (
                 self._entries,
@@ -120,8 +123,8 @@ class Reducer:
                 self._plainer,
             ):
                 step()
-            if size(self.module) >= before:
-                return self.text
+            is_simpler = simpler(size(self.module), before)
+        return self.text
 
     # ---- tries
 
@@ -137,16 +140,19 @@ class Reducer:
         return text if answer == self.answer else None
 
     def _first(self, tried: Sequence[Cut]) -> int | None:
-        """Take the first of these cuts that still shows it; its number."""
-        found = self.trials.first([partial(self._try, cut) for cut in tried])
+        """Take the first of these cuts that still shows it; its number. What failed on this module is not tried again."""
+        left = [(number, cut) for number, cut in enumerate(tried) if repr(cut) not in self._failed]
+        found = self.trials.first([partial(self._try, cut) for _, cut in left])
         if found is None:
+            self._failed.update(repr(cut) for _, cut in left)
             return None
         self._take(found[1])
-        return found[0]
+        return left[found[0]][0]
 
     def _take(self, text: str) -> None:
         self.text = text
         self.module = read(text)
+        self._failed.clear()
         for computation in self.module.computations:
             computation.index_users()
         self.tell(f"{self.instructions:,} instructions after {self.trials.tried} tries")

@@ -210,7 +210,13 @@ class Bisection:
         self.trials = Trials(jobs, LONGEST)
         self.known: dict[int, str | None] = {}
         self.way = 0
-        self.first = series.module(0)
+        self.first: Module | None = None
+        """None where making it ends in an error, and so does making any other."""
+        try:
+            self.first = series.module(0)
+        except Exception:
+            if not series.is_ours:
+                raise
 
     def find(self) -> Turn | Stays:
         """Halve until it is found. Raises UsageError where nothing can be told of the first or of the last module."""
@@ -257,6 +263,8 @@ class Bisection:
         end = 1
         while end < 1 << 20:
             self._ask([end])
+            if self.first is None:
+                break
             if self.known[end] != self.known[0]:
                 break
             end *= 2
@@ -273,6 +281,8 @@ class Bisection:
             module = self.series.module(number)
         except Exception as error:
             return f"fuse: {way_of(error)}" if self.series.is_ours else None
+        if self.first is None:
+            return None
         try:
             return self.asks.ways[self.way](self.first, module, str(module))
         except HloOptError:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from hlo_opt.cutting.turns import Bisection, Rewrites, Step, Turn
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from hlo_opt.cutting.alone import Alone
+from hlo_opt.cutting.turns import NO, Bisection, Rewrites, Stays, Step, Turn
 from hlo_opt.report.page import Page, Word, counted
 
 LINES_SHOWN = 24
 """Of what a step changed."""
+ALONE_SHOWN = 8
+"""Instructions that show something by themselves."""
 COLUMNS = 140
 """Of such a line."""
 
@@ -34,6 +40,31 @@ def turn_page(bisection: Bisection, turn: Turn, step: Step) -> Page:
     if len(step.lines) > LINES_SHOWN:
         page.add(f"... {len(step.lines) - LINES_SHOWN} lines more")
     return page
+
+
+def stays_lines(bisection: Bisection, stays: Stays, shown: Sequence[Alone] | None) -> list[str]:
+    """That nothing turns, and which instructions of the first module show it by themselves, where that was asked."""
+    series, title = bisection.series, bisection.asks.title
+    end = "" if series.last is None else f" to {series.name(series.last)}"
+    lines = [f"nothing turns: {title} is {stays.answer!r} from {series.name(0)}{end}"]
+    if stays.answer == NO:
+        return lines
+    lines.append(f"  it is so before the first {'rewrite' if series.is_ours else 'change'}, so none is the cause")
+    if shown is None:
+        return lines
+    if not shown:
+        lines.append("  no instruction of it shows it alone: it takes several of them")
+    for one in shown[:ALONE_SHOWN]:
+        lines.append(f"  {one.name} ({one.opcode}) alone: {one.answer}{f'  {one.source}' if one.source else ''}")
+    if len(shown) > ALONE_SHOWN:
+        lines.append(f"  and {counted(len(shown) - ALONE_SHOWN, 'more instruction')}")
+    return lines
+
+
+def stays_json(bisection: Bisection, stays: Stays, shown: Sequence[Alone] | None) -> dict[str, object]:
+    """The same, with all of them."""
+    found = {"schema": 1, "step": None, "steps": bisection.series.last, "watched": bisection.asks.title}
+    return {**found, "answer": stays.answer, "alone": [asdict(one) for one in shown or ()]}
 
 
 def turn_json(bisection: Bisection, turn: Turn, step: Step) -> dict[str, object]:

@@ -7,12 +7,15 @@ Source: xla/hlo/ir/hlo_input_output_alias_config.cc and hlo_buffer_donor_config.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from hlo_opt.ir import Instruction, Module, Shape
 
 _ALIAS = re.compile(r"\{([^{}]*)\}\s*:\s*\(\s*(-?\d+)\s*,\s*\{([^{}]*)\}\s*(?:,\s*(must-alias|may-alias)\s*)?\)")
 _DONOR = re.compile(r"\(\s*(-?\d+)\s*,\s*\{([^{}]*)\}\s*\)")
+ALIASES = "input_output_alias"
+"""The attribute of the header."""
 _COMMENT = re.compile(r"//[^\n\r]*|/\*[\s\S]*?\*/")
 
 Index = tuple[int, ...]
@@ -32,6 +35,19 @@ def read_aliases(text: str) -> list[Alias]:
     """Parse aliases of a module, or of operands and outputs: `{{0}: (1, {}, must-alias)}`. Does not check the form."""
     matches = _ALIAS.finditer(_COMMENT.sub(" ", text))
     return [Alias(_index(m[1]), int(m[2]), _index(m[3]), m[4] == "must-alias") for m in matches]
+
+
+def alias_text(aliases: Iterable[Alias]) -> str:
+    """What `read_aliases` reads."""
+    parts = [
+        f"{_text(a.output)}: ({a.parameter}, {_text(a.index)}, {'must' if a.must else 'may'}-alias)" for a in aliases
+    ]
+    return f"{{ {', '.join(parts)} }}"
+
+
+def aliases_of(module: Module) -> list[Alias]:
+    """What a module's header says of its inputs and outputs."""
+    return read_aliases(module.attributes[ALIASES].text) if ALIASES in module.attributes else []
 
 
 def read_donors(text: str) -> list[tuple[int, Index]]:
@@ -57,10 +73,9 @@ def aliased_leaves(module: Module) -> dict[int, int]:
 
     Indices that do not exist are skipped.
     """
-    text = module.attributes["input_output_alias"].text if "input_output_alias" in module.attributes else ""
     inputs_shape = Shape.tuple_of(*(parameter.shape for parameter in module.entry.parameters))
     result, found = module.entry.root.shape, dict[int, int]()
-    for alias in read_aliases(text):
+    for alias in aliases_of(module):
         inputs, outputs = _leaves(inputs_shape, (alias.parameter, *alias.index)), _leaves(result, alias.output)
         found.update(zip(inputs, outputs, strict=False))
     return found
@@ -83,9 +98,8 @@ def alias_fault(module: Module) -> tuple[str, str] | None:
     parameters = module.entry.parameters
     taken: dict[tuple[int, Index], str] = {}
     outputs: set[Index] = set()
-    attribute = "input_output_alias"
-    text = module.attributes[attribute].text if attribute in module.attributes else ""
-    for alias in read_aliases(text):
+    attribute = ALIASES
+    for alias in aliases_of(module):
         output = subshape(module.entry.root.shape, alias.output)
         if output is None:
             return (

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
-from cutting_modules import TEXT
+from cutting_modules import TEXT, Says
 
 import hlo_opt
+from hlo_opt.cutting import cuts
 from hlo_opt.cutting.parts import outputs_of, part_of, size, tidied
+from hlo_opt.cutting.search import Reducer
 
 
 def named(module):
@@ -87,3 +89,39 @@ def test_size_orders_by_operations_first():
     one, other = of("ROOT n = f32[4]{0} negate(p)"), of("n = f32[4]{0} negate(p)\n ROOT k = f32[4]{0} negate(n)")
     wide = of("ROOT n = f64[4]{0} convert(p)")
     assert one < wide < other
+
+
+ALIASED = """HloModule m, input_output_alias={ {0}: (1, {}, may-alias), {1}: (2, {}, must-alias) }
+ENTRY e {
+  a = f32[4]{0} parameter(0)
+  b = f32[4]{0} parameter(1)
+  c = f32[4]{0} parameter(2)
+  x = f32[4]{0} negate(b)
+  y = f32[4]{0} add(a, c)
+  z = f32[4]{0} sine(y)
+  ROOT t = (f32[4]{0}, f32[4]{0}) tuple(x, y)
+}
+"""
+
+
+def test_outputs_keep_the_memory_of_parameters_that_stay():
+    def header(module):
+        hlo_opt.verify(made := hlo_opt.parse(str(module)))
+        value = made.attributes.get("input_output_alias")
+        return "" if value is None else "".join(value.text.split())
+
+    names = named(module := hlo_opt.parse(ALIASED))
+    both = part_of(module.entry, {names["x"], names["y"]})
+    assert [i.name for i in both.given] == ["b", "a", "c"]
+    assert header(both.module) == "{{0}:(0,{},may-alias),{1}:(2,{},must-alias)}"
+    one = part_of(module.entry, {names["y"]})
+    assert header(one.module) == "{{}:(1,{},must-alias)}"
+    assert header(part_of(module.entry, {names["y"], names["z"]}, [names["z"]]).module) == ""
+    assert header(tidied(cuts.fewer_outputs(hlo_opt.parse(ALIASED), [1]))) == "{{}:(1,{},must-alias)}"
+
+
+def test_a_fault_that_needs_an_output_in_the_memory_of_a_parameter_keeps_it():
+    reducer = Reducer(ALIASED, Says(r"must-alias(.|\n)* add\("), 2)
+    reducer.run()
+    hlo_opt.verify(hlo_opt.parse(reducer.text))
+    assert reducer.instructions <= 3 and "must-alias" in reducer.text and "may-alias" not in reducer.text

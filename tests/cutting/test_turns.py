@@ -8,6 +8,7 @@ import pytest
 import hlo_opt
 from hlo_opt.analysis.targets import target
 from hlo_opt.cutting import turns
+from hlo_opt.cutting.alone import alone
 from hlo_opt.cutting.shows import Command
 from hlo_opt.diag import UsageError
 from hlo_opt.ir import edit
@@ -156,3 +157,19 @@ def test_what_is_not_understood_is_told(watch, says):
     with pytest.raises(UsageError) as error:
         turns.watched(watch, H100)
     assert says in str(error.value)
+
+
+def test_a_fusing_that_fails_before_its_first_step_does_not_turn():
+    class Fails:
+        last, is_ours = None, True
+
+        def module(self, number):
+            raise IndexError("in a pass")
+
+        def name(self, number):
+            return f"step {number}"
+
+    bisection = turns.Bisection(Fails(), turns.Watched("check", (lambda first, module, text: turns.NO,)), jobs=1)
+    found = bisection.find()
+    assert isinstance(found, turns.Stays) and found.answer.startswith("fuse: IndexError")
+    assert alone(bisection) == []

@@ -3,8 +3,9 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-from hlo_opt.cutting.turns import Files, Step, Turn
-from hlo_opt.report.turns import COLUMNS, LINES_SHOWN, turn_json, turn_page
+from hlo_opt.cutting.alone import Alone
+from hlo_opt.cutting.turns import NO, Files, Stays, Step, Turn
+from hlo_opt.report.turns import ALONE_SHOWN, COLUMNS, LINES_SHOWN, stays_json, stays_lines, turn_json, turn_page
 
 SERIES = Files(tuple(Path(f"{n}.hlo") for n in range(9)))
 BISECTION = SimpleNamespace(series=SERIES, asks=SimpleNamespace(title="check"))
@@ -31,3 +32,21 @@ def test_json_has_every_line():
     found = turn_json(BISECTION, TURN, STEP)
     assert found["unknown"] == ["3.hlo", "4.hlo"] and len(found["lines"]) == 40
     assert (found["step"], found["steps"], found["pass"]) == (5, 8, "dce")
+
+
+def test_what_every_module_shows_is_no_step_s_fault():
+    ours = SimpleNamespace(series=SimpleNamespace(last=4, is_ours=True, name="step {}".format), asks=BISECTION.asks)
+    shown = [Alone(f"x{n}", "sine", "model.py:3" * (n == 0), "differs") for n in range(ALONE_SHOWN + 2)]
+    lines = stays_lines(ours, Stays("differs"), shown)
+    assert lines[:3] == [
+        "nothing turns: check is 'differs' from step 0 to step 4",
+        "  it is so before the first rewrite, so none is the cause",
+        "  x0 (sine) alone: differs  model.py:3",
+    ]
+    assert lines[-1] == "  and 2 more instructions"
+    assert (
+        stays_lines(ours, Stays("differs"), [])[-1] == "  no instruction of it shows it alone: it takes several of them"
+    )
+    assert len(stays_lines(ours, Stays(NO), None)) == 1 and len(stays_lines(ours, Stays("x"), None)) == 2
+    found = stays_json(ours, Stays("differs"), shown)
+    assert found["step"] is None and found["answer"] == "differs" and len(found["alone"]) == len(shown)

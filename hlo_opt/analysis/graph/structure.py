@@ -77,7 +77,8 @@ class Members:
         """The number of opcode, shape, attributes, literal and called computations."""
         known = self._known.get(instruction)
         if known is None:
-            for body in needed_first(self._new(instruction.called()), lambda c: self._new(c.called)):
+            called = instruction.called()
+            for body in needed_first(self._new(called), lambda c: self._new(c.called)) if called else ():
                 self._called[body] = self.of_body(body)
             known = self._known[instruction] = self._structures.number(self._key(instruction))
         return known

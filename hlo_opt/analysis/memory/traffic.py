@@ -105,6 +105,9 @@ def bytes_accessed(instruction: Instruction) -> float:
     if is_free(instruction.opcode) or only_renames(instruction):
         return 0.0
     spec, rule = find(instruction.opcode), PARTIAL.get(instruction.opcode)
+    has_index = spec is not None and spec.first_index is not None
+    if rule is None and not has_index:
+        return float(sum([o.shape.byte_size for o in instruction.operands]) + instruction.shape.byte_size)
     found = whole(instruction) if rule is None else rule(instruction, called_flops)
     if spec is None or spec.first_index is None:
         return found.bytes

@@ -5,7 +5,7 @@ A difference is told where it begins. An instruction that reads something that w
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hlo_opt.analysis.graph.compare.flat import Flat, Scope, Site
@@ -130,8 +130,8 @@ def changes(matched: Matched) -> tuple[list[Change], Counts]:
             found.add(Change("moved" if moved else "changed", site, twin, details, order=order))
     known = frozenset(s for c in found.seen.values() for s in (*c.sites, *c.repeated))
     for one, other in matched.scopes.items():
-        for detail in _results(told, one, other, known) if one not in applied else ():
-            found.add(Change("changed", _last(one), _last(other), (detail,), order=starts[other] + len(other.sites)))
+        for old, new, detail in _results(told, one, other, known) if one not in applied else ():
+            found.add(Change("changed", old, new, (detail,), order=starts[other] + len(other.sites)))
     for site in lost:
         found.add(Change("lost", site, holds=_holds(site), order=_stood(site, starts, span)))
     for site in added:
@@ -329,7 +329,7 @@ def _gone(one: Site, other: Site) -> tuple[str, str]:
     )  # type: ignore[return-value]
 
 
-def _input(leaf: tuple[Site, int]) -> str:
+def _input(leaf: Leaf) -> str:
     site, result = leaf
     instruction = site.instruction
     if instruction.literal is not None:
@@ -344,14 +344,35 @@ def _constant(instruction: Instruction) -> str:
     return "".join(text.split()) if len(text) > LONGEST else text
 
 
-def _results(told: _Told, one: Scope, other: Scope, known: frozenset[Site]) -> Iterator[Detail]:
-    """Differences in which values a computation gives, where nothing `known` about these says it already."""
+def _results(
+    told: _Told, one: Scope, other: Scope, known: frozenset[Site]
+) -> Iterator[tuple[Site | None, Site | None, Detail]]:
+    """Differences in which values a computation gives, with the operations that they are told of, where nothing `known` about these says it already."""
     if len(one.results) != len(other.results):
-        yield Detail("results", str(len(one.results)), str(len(other.results)))
+        fewer, more = _given_by_one(one.results, other.results), _given_by_one(other.results, one.results)
+        first = next((s for s, _ in (*more, *fewer)), None)
+        old, new = (_last(one), _last(other)) if first is None else (first.partner, first)
+        if first is not None and first.scope is one:
+            old, new = first, first.partner
+        yield old, new, Detail("results", _counted(one.results, fewer), _counted(other.results, more))
         return
     for place, (x, y) in enumerate(zip(one.results, other.results, strict=True)):
         if not told.matched.agree(x, y) and known.isdisjoint((x[0], y[0])) and told.fresh.isdisjoint((x[0], y[0])):
-            yield Detail(f"result {place}" if len(one.results) > 1 else "result", _input(x), _input(y))
+            what = f"result {place}" if len(one.results) > 1 else "result"
+            yield _last(one), _last(other), Detail(what, _input(x), _input(y))
+
+
+Leaf = tuple[Site, int]
+
+
+def _given_by_one(mine: Sequence[Leaf], theirs: Sequence[Leaf]) -> list[Leaf]:
+    """Results that another computation does not give."""
+    known = {(s.partner, r) for s, r in theirs} | {(s.forward, r) for s, r in theirs}
+    return [(s, r) for s, r in mine if (s, r) not in known and (s.forward, r) not in known]
+
+
+def _counted(results: Sequence[Leaf], only: Sequence[Leaf]) -> str:
+    return f"{len(results)}" + (f", with {_cut(', '.join(map(_input, only)))}" if only else "")
 
 
 def _last(scope: Scope) -> Site | None:

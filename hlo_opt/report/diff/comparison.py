@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 from hlo_opt.analysis.graph.compare.flat import Site
-from hlo_opt.analysis.graph.compare.matching import Matched, match
-from hlo_opt.analysis.graph.digest import module_digest
+from hlo_opt.analysis.graph.compare.matching import Matched, is_run, match
+from hlo_opt.analysis.graph.digest import may_be_alike, module_digest
 from hlo_opt.analysis.graph.loops import NO_TRIP_COUNTS, TripCounts
 from hlo_opt.analysis.targets import DEFAULT_TARGET, DeviceTarget
 from hlo_opt.analysis.targets import target as find_target
@@ -23,7 +24,7 @@ from hlo_opt.passes.pipeline import Pipeline, parse_pipeline
 from hlo_opt.passes.run import Outcome, collector_paused, run
 from hlo_opt.passes.table import preset as preset_text
 from hlo_opt.report.diff.changes import FORMS, TYPE, Change, Counts, changes
-from hlo_opt.report.diff.kernels import Group, Kernel, Seam, groups, kernels_of
+from hlo_opt.report.diff.kernels import WAS_DONE, Group, Kernel, Seam, groups, kernels_of
 from hlo_opt.text import parse, verify
 
 FUSE_MODES = ("auto", "always", "never")
@@ -33,6 +34,12 @@ MOST_FUSED = 600
 
 SEAMS_SHOWN = 4
 """Edges of one group of kernels that are told."""
+
+MOST_LOOKED_AT, LARGE = 64, 5_000
+"""Kernels that became one other kernel whose edges are looked at: those whose price changed most; and the instructions of a module of which none are."""
+
+LEAST_SAVED, OTHER_SAVED = 0.1, 0.1
+"""Microseconds, and share, by which what an edge would save must differ to count as another price."""
 
 NEIGHBOURS = 64
 """Readers of one value that are looked at."""
@@ -49,8 +56,11 @@ class Side:
     outcome: Outcome
     """How it was fused; nothing ran where it is taken as it is."""
     summary: ModuleSummary
-    digest: str
-    rounds: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> str:
+        """The hash of the module without names."""
+        return module_digest(self.module)
 
     @property
     def name(self) -> str:
@@ -185,16 +195,19 @@ def _sides(
     known = ByStructure()
     sides: list[Side] = []
     for module in modules:
-        digest = module_digest(module)
-        same = next((s for s in sides if s.digest == digest), None)
+        same = next((s for s in sides if _are_alike(s.module, module)), None)
         outcome = made(module) if same is None else same.outcome
         summary = module_summary(outcome.module, target, known, told) if same is None else same.summary
-        sides.append(Side(module, outcome, summary, digest))
+        sides.append(Side(module, outcome, summary))
     return sides
 
 
+def _are_alike(one: Module, other: Module) -> bool:
+    return may_be_alike(one, other) and module_digest(one) == module_digest(other)
+
+
 def _compared(old: Side, new: Side, target: DeviceTarget, fused_by: str, too_large: bool) -> Comparison:
-    if old.digest == new.digest:
+    if old.outcome is new.outcome:
         counts = Counts(_size(old.module), 0, 0, 0, 0)
         return Comparison(old, new, target, fused_by, too_large, counts, [])
     matched = match(old.module, new.module)
@@ -274,7 +287,7 @@ def _differences(found: list[Change], changed: list[Group], *, is_one_graph: boo
         difference.groups = _gathered(difference.groups)
         difference.groups.sort(key=lambda g: -abs(g.us))
         retyped = any(d.what == TYPE for c in difference.changes for d in c.details)
-        difference.changes.sort(key=lambda c: _only_spreads(c) or (retyped and _only_casts(c)))
+        difference.changes.sort(key=lambda c: (not _runs_others(c), _only_spreads(c) or (retyped and _only_casts(c))))
     return list(made.values())
 
 
@@ -312,6 +325,12 @@ def _loop_change(group: Group, found: list[Change]) -> Change | None:
     return None
 
 
+def _runs_others(change: Change) -> bool:
+    """Whether a loop or a branch came or went: the operations in it went or came with it."""
+    site = change.new or change.old
+    return change.kind in ("added", "lost") and site is not None and any(is_run(body) for _, body in site.bodies)
+
+
 def _only_spreads(change: Change) -> bool:
     """Whether it is an operation on constants alone: where it is another one, what reads it made it so."""
     site = change.new or change.old
@@ -344,11 +363,13 @@ def _touched(change: Change, kernels: Mapping[object, Group], is_one_graph: bool
 
 
 def _add_seams(changed: list[Group], matched: Matched, old: Outcome, new: Outcome) -> None:
-    """Tell for kernels that split, joined or were regrouped which edges are between two kernels on one side only, with what refuses them."""
+    """Tell which edges are between two kernels on one side only, with what refuses them, for kernels that split, joined or were regrouped; and which are refused on both sides for other causes."""
     mixed = [g for g in changed if g.kind in ("split", "joined", "regrouped")]
-    if not mixed:
+    alone = [g for g in changed if g.kind == "changed"] if max(map(_size, (old.module, new.module))) <= LARGE else []
+    looked = [*mixed, *heapq.nlargest(MOST_LOOKED_AT, alone, key=lambda g: abs(g.us))]
+    if not looked:
         return
-    told = [_told(outcome, (k for g in mixed for k in (g.old, g.new)[n])) for n, outcome in enumerate((old, new))]
+    told = [_told(outcome, (k for g in looked for k in (g.old, g.new)[n])) for n, outcome in enumerate((old, new))]
     sites: list[dict[str, Site]] = [
         {s.instruction.name: s for s in flat.sites()} for flat in (matched.old, matched.new)
     ]
@@ -362,14 +383,38 @@ def _add_seams(changed: list[Group], matched: Matched, old: Outcome, new: Outcom
                 ends = [sites[n].get(name) for name in (decision.producer, decision.consumer)]
                 twins = [s.partner if s is not None else None for s in ends]
                 there = [homes[1 - n].get(t) if t is not None else None for t in twins]
-                alone = len(group.old if n else group.new) == 1
-                if not alone and (None in there or there[0] is not there[1]):
+                is_whole = len(group.old if n else group.new) == 1
+                if not is_whole and (None in there or there[0] is not there[1]):
                     continue
                 mine, theirs = (decision, None) if n == 0 else (None, decision)
                 seam = Seam(decision.producer, decision.consumer, mine, theirs, bool(old.runs))
                 group.seams.append(seam)
+    for group, seam in _refused_otherwise(looked, told, sites[0], bool(old.runs)):
+        group.seams.append(seam)
+    for group in looked:
         group.seams.sort(key=lambda s: -_saved(s))
         del group.seams[SEAMS_SHOWN:]
+
+
+def _refused_otherwise(
+    looked: list[Group], told: list[list[FusionDecision]], sites: Mapping[str, Site], passed: bool
+) -> Iterator[tuple[Group, Seam]]:
+    """Edges that are between two kernels on both sides, under other codes or with another price, with the group of the consumer, else of the producer."""
+    homes = {k.name: g for g in looked for k in g.old}
+    there = {(d.producer, d.consumer): d for d in told[1]}
+    for decision in told[0]:
+        group = homes.get(decision.consumer_kernel) or homes.get(decision.producer_kernel)
+        ends = [sites.get(name) for name in (decision.producer, decision.consumer)]
+        twins = [s.partner.instruction.name if s is not None and s.partner is not None else "" for s in ends]
+        other = there.get((twins[0], twins[1]))
+        if group is None or other is None:
+            continue
+        codes = [{r.code for r in d.reasons} for d in (decision, other)]
+        if not passed and codes == [{WAS_DONE}, {WAS_DONE}]:  # nothing refuses it
+            continue
+        saved = [0.0 if d.cost is None else d.cost.us_saved for d in (decision, other)]
+        if codes[0] != codes[1] or abs(saved[0] - saved[1]) > max(LEAST_SAVED, OTHER_SAVED * max(map(abs, saved))):
+            yield group, Seam(decision.producer, decision.consumer, decision, other, passed)
 
 
 def _saved(seam: Seam) -> float:

@@ -17,6 +17,9 @@ from hlo_opt.ops.sets import fused, is_free
 from hlo_opt.report.summary import label
 from hlo_opt.text.frames import source_location
 
+WAS_DONE = "FUS504"
+"""The code of an edge that no pass refuses."""
+
 
 @dataclass(eq=False)
 class Kernel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hlo_opt.diag import Reason
 from hlo_opt.report.diff.changes import Change, Detail
 from hlo_opt.report.diff.comparison import Comparison, Difference
-from hlo_opt.report.diff.kernels import Group, Kernel, Seam
+from hlo_opt.report.diff.kernels import WAS_DONE, Group, Kernel, Seam
 from hlo_opt.report.page import Page, Word, count, counted, microseconds, size
 from hlo_opt.report.summary import unknown_loops
 
@@ -23,9 +23,6 @@ KERNELS_NAMED = 3
 
 KERNELS_SHOWN = 4
 """Kernels on either side of a group that it names."""
-
-WAS_DONE = "FUS504"
-"""The code of an edge that no pass refuses."""
 
 STYLES = {"added": "green", "lost": "red", "moved": "yellow", "changed": "yellow", "module": "yellow"}
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 import hlo_opt
 from hlo_opt.diag import UsageError
 from hlo_opt.fusion.summary import module_summary
-from hlo_opt.report.diff.comparison import MOST_FUSED, diff, has_kernels
+from hlo_opt.report.diff.comparison import MOST_FUSED, _refused_otherwise, diff, has_kernels
+from hlo_opt.report.diff.kernels import Group
 from scripts.diff_programs import program, retold
 
 TEXT = """HloModule m
@@ -92,3 +95,31 @@ def test_fusions_alone_are_no_change_of_the_graph(dumps):
 def test_a_wrong_way_to_fuse_is_named():
     with pytest.raises(UsageError, match="fuse must be auto, always or never"):
         diff(TEXT, TEXT, fuse="allways")
+
+
+def edge(producer, consumer, *codes, saved=0.0):
+    reasons = [SimpleNamespace(code=code) for code in codes]
+    names = {"producer": producer, "consumer": consumer, "producer_kernel": producer, "consumer_kernel": consumer}
+    return SimpleNamespace(**names, reasons=reasons, cost=SimpleNamespace(us_saved=saved))
+
+
+def test_an_edge_that_is_refused_on_both_sides_is_told_where_the_cause_or_the_price_is_another_one():
+    sites = {n: SimpleNamespace(partner=SimpleNamespace(instruction=SimpleNamespace(name=n.upper()))) for n in "abcdx"}
+    group = Group([SimpleNamespace(name="x")], [SimpleNamespace(name="X")])
+    old = [
+        edge("a", "x", "FUS408"),
+        edge("b", "x", "FUS408", saved=1.0),
+        edge("c", "x", "FUS408", saved=1.0),
+        edge("x", "d", "FUS302"),
+        edge("d", "x", "FUS504"),
+    ]
+    new = [
+        edge("A", "X", "FUS202"),
+        edge("B", "X", "FUS408", saved=3.0),
+        edge("C", "X", "FUS408", saved=1.01),
+        edge("X", "D", "FUS105"),
+        edge("D", "X", "FUS504", saved=9.0),
+    ]
+    found = list(_refused_otherwise([group], [old, new], sites, passed=False))
+    assert [(g, s.producer, s.consumer) for g, s in found] == [(group, "a", "x"), (group, "b", "x"), (group, "x", "d")]
+    assert all(s.old is not None and s.new is not None for _, s in found)

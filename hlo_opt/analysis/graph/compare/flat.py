@@ -228,12 +228,17 @@ class _Flattening:
 
     def _site(self, scope: Scope, frame: _Frame, instruction: Instruction) -> Value:
         values = frame.values
-        inputs = tuple([leaf for o in instruction.operands for leaf in _leaves(values[o])])
+        given = [values[o] for o in instruction.operands]
+        if any(isinstance(value, list) for value in given):
+            given = [leaf for value in given for leaf in _leaves(value)]
+        inputs: tuple[tuple[Site, int], ...] = tuple(given)  # type: ignore[arg-type]
         bodies = tuple(
-            (f"{name}.{n}" if len(value.computations) > 1 else name, self.scopes[c])
-            for name, value in instruction.attributes.items()
-            if isinstance(value, Called)
-            for n, c in enumerate(value.computations)
+            [
+                (f"{name}.{n}" if len(value.computations) > 1 else name, self.scopes[c])
+                for name, value in instruction.attributes.items()
+                if isinstance(value, Called)
+                for n, c in enumerate(value.computations)
+            ]
         )
         key = self.forms.key(instruction)
         site = Site(scope, len(scope.sites), instruction, key, inputs, bodies, frame.fusion, frame.callers)
@@ -242,6 +247,8 @@ class _Flattening:
         for place, (source, result) in enumerate(inputs):
             source.users.append((site, place, result))
         scope.sites.append(site)
+        if instruction.shape.elements is None:
+            return (site, 0)
         return _taken_apart(site, instruction.shape, iter(range(1 << 60)))
 
     def _number(self, scope: Scope) -> None:

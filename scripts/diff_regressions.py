@@ -1,0 +1,294 @@
+"""Regressions as they happen in real programs, each as two texts: a type, a layout, an annotation or a barrier is another one, and what follows from it is, too.
+
+Every pair says which instructions the first difference must begin with, and the Python line that it must name. What stands around the change is the same program in both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Two texts, the names of which one must be told first, and the Python line. `codes`: a refusal must be told with it; `worse`: it must be told as slower."""
+
+    old: str
+    new: str
+    names: frozenset[str]
+    line: str
+    codes: bool = False
+    worse: bool = True
+
+
+_FOLDS = """HloModule step
+
+add {
+  add_a = f32[] parameter(0)
+  add_b = f32[] parameter(1)
+  ROOT add_r = f32[] add(add_a, add_b)
+}
+
+max {
+  max_a = f32[] parameter(0)
+  max_b = f32[] parameter(1)
+  ROOT max_r = f32[] maximum(max_a, max_b)
+}
+
+"""
+
+
+def _at(line: int) -> str:
+    return f'metadata={{op_name="jit(step)/op" source_file="model.py" source_line={line}}}'
+
+
+def _entry(*lines: str, before: str = "") -> str:
+    """A module whose entry has these lines; `@N` at the end of one is its Python line."""
+    made = [
+        f"{text.rstrip()}, {_at(int(at))}" if at else text for text, _, at in (line.partition(" @") for line in lines)
+    ]
+    return f"{_FOLDS}{before}ENTRY main {{\n  " + "\n  ".join(made) + "\n}\n"
+
+
+_SOFTMAX = (
+    "low = f32[] constant(-inf)",
+    "zero = f32[] constant(0)",
+    "top = f32[512]{0} reduce(logits, low), dimensions={1}, to_apply=max @31",
+    "tops = f32[512,1024]{1,0} broadcast(top), dimensions={0} @31",
+    "shifted = f32[512,1024]{1,0} subtract(logits, tops) @31",
+    "weights = f32[512,1024]{1,0} exponential(shifted) @32",
+    "total = f32[512]{0} reduce(weights, zero), dimensions={1}, to_apply=add @33",
+    "totals = f32[512,1024]{1,0} broadcast(total), dimensions={0} @33",
+)
+"""From `logits` to `weights` and `totals`."""
+_PLAIN = (
+    "logits = f32[512,1024]{1,0} parameter(0)",
+    *_SOFTMAX,
+    "ROOT probabilities = f32[512,1024]{1,0} divide(weights, totals) @33",
+)
+
+
+def _pair(
+    old: tuple[str, ...],
+    new: tuple[str, ...],
+    names: str,
+    line: int,
+    before: str = "",
+    *,
+    codes: bool = False,
+    worse: bool = True,
+) -> Regression:
+    texts = _entry(*old, before=before), _entry(*new, before=before)
+    return Regression(*texts, frozenset(names.split()), f"model.py:{line}" if line else "", codes, worse)
+
+
+def _replaced(lines: tuple[str, ...], *pairs: tuple[str, str]) -> tuple[str, ...]:
+    """The lines with texts in them replaced; a line may become several."""
+    text = "\n".join(lines)
+    for old, new in pairs:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return tuple(text.split("\n"))
+
+
+_PRODUCT = (
+    "x = bf16[512,1024]{1,0} parameter(0)",
+    "w = bf16[1024,1024]{1,0} parameter(1)",
+    "y = bf16[512,1024]{1,0} dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0} @20",
+    "b = bf16[512,1024]{1,0} parameter(2)",
+    "biased = bf16[512,1024]{1,0} add(y, b) @21",
+    "ROOT out = bf16[512,1024]{1,0} tanh(biased) @22",
+)
+_WIDE_PRODUCT = tuple(line.replace("bf16", "f32") for line in _PRODUCT)
+
+_ACCUMULATED = _replaced(
+    _PRODUCT,
+    ("y = bf16[512,1024]{1,0} dot(x, w)", "wide = f32[512,1024]{1,0} dot(x, w)"),
+    ("b = bf16", "y = bf16[512,1024]{1,0} convert(wide) @20\nb = bf16"),
+)
+
+_ROLLED_BODY = """body {
+  body_s = (s32[], f32[4096,256]{1,0}) parameter(0)
+  body_i = s32[] get-tuple-element(body_s), index=0
+  body_one = s32[] constant(1)
+  body_n = s32[] add(body_i, body_one)
+  body_x = f32[4096,256]{1,0} get-tuple-element(body_s), index=1
+  body_y = f32[4096,256]{1,0} sine(body_x)
+  body_z = f32[4096,256]{1,0} multiply(body_y, body_x)
+  ROOT body_r = (s32[], f32[4096,256]{1,0}) tuple(body_n, body_z)
+}
+
+condition {
+  condition_s = (s32[], f32[4096,256]{1,0}) parameter(0)
+  condition_i = s32[] get-tuple-element(condition_s), index=0
+  condition_k = s32[] constant(3)
+  ROOT condition_r = pred[] compare(condition_i, condition_k), direction=LT
+}
+
+"""
+_UNROLLED = (
+    "x0 = f32[4096,256]{1,0} parameter(0)",
+    *(
+        text
+        for n in range(3)
+        for text in (
+            f"t{n} = f32[4096,256]{{1,0}} sine(x{n}) @50",
+            f"x{n + 1} = f32[4096,256]{{1,0}} multiply(t{n}, x{n}) @50",
+        )
+    ),
+    "ROOT end = f32[4096,256]{1,0} negate(x3) @55",
+)
+_ROLLED = (
+    "x0 = f32[4096,256]{1,0} parameter(0)",
+    "first = s32[] constant(0)",
+    "state = (s32[], f32[4096,256]{1,0}) tuple(first, x0)",
+    "loop = (s32[], f32[4096,256]{1,0}) while(state), condition=condition, body=body @50",
+    "last = f32[4096,256]{1,0} get-tuple-element(loop), index=1 @50",
+    "ROOT end = f32[4096,256]{1,0} negate(last) @55",
+)
+
+_ORDERS = """less {
+  less_a = f32[] parameter(0)
+  less_b = f32[] parameter(1)
+  ROOT less_r = pred[] compare(less_a, less_b), direction=LT
+}
+
+total {
+  total_a = f32[] parameter(0)
+  total_b = f32[] parameter(1)
+  ROOT total_r = pred[] compare(total_a, total_b), direction=GT, type=TOTALORDER
+}
+
+"""
+_SORTED = (
+    "x = f32[256,4096]{1,0} parameter(0)",
+    "scaled = f32[256,4096]{1,0} multiply(x, x) @60",
+    "ROOT ordered = f32[256,4096]{1,0} sort(scaled), dimensions={1}, is_stable=true, to_apply=less @61",
+)
+
+_SCATTERED = (
+    "table = f32[1024,64]{1,0} parameter(0)",
+    "rows = s32[8192,1]{1,0} parameter(1)",
+    "updates = f32[8192,64]{1,0} parameter(2)",
+    "twice = f32[8192,64]{1,0} add(updates, updates) @70",
+    "ROOT scattered = f32[1024,64]{1,0} scatter(table, rows, twice), update_window_dims={1}, inserted_window_dims={0}, "
+    "scatter_dims_to_operand_dims={0}, index_vector_dim=1, unique_indices=true, to_apply=add @71",
+)
+
+_GATHERED = (
+    "table = f32[65536,64]{1,0} parameter(0)",
+    "rows = s32[8192,1]{1,0} parameter(1)",
+    "taken = f32[8192,64]{1,0} gather(table, rows), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, "
+    "slice_sizes={1,64}, indices_are_sorted=true @80",
+    "ROOT out = f32[8192,64]{1,0} tanh(taken) @81",
+)
+
+_SLICED = (
+    "cache = f32[64,1024]{1,0} parameter(0)",
+    "place = s32[] parameter(1)",
+    "zero = s32[] constant(0)",
+    "row = f32[1,1024]{1,0} dynamic-slice(cache, place, zero), dynamic_slice_sizes={1,1024} @90",
+    "ROOT out = f32[1,1024]{1,0} exponential(row) @91",
+)
+
+REGRESSIONS: dict[str, Regression] = {
+    "bf16 became f32": _pair(_PRODUCT, _WIDE_PRODUCT, "y x w b biased out", 20),
+    "a product that is summed in f32": _pair(_PRODUCT, _ACCUMULATED, "y wide", 20),
+    "a convert there and back": _pair(
+        _PLAIN,
+        _replaced(
+            _PLAIN,
+            ("ROOT probabilities", "small = bf16[512,1024]{1,0} convert(weights) @32\nlarge = f32[512,1024]{1,0} convert(small) @32\nROOT probabilities"),
+            ("divide(weights, totals)", "divide(large, totals)"),
+        ),
+        "small large",
+        32,
+        worse=False,
+    ),
+    "another user keeps a value": _pair(
+        _PLAIN,
+        _replaced(
+            _PLAIN,
+            ("ROOT probabilities", "probabilities"),
+            ("divide(weights, totals) @33", "divide(weights, totals) @33\nROOT both = (f32[512,1024]{1,0}, f32[512,1024]{1,0}) tuple(probabilities, weights)"),
+        ),
+        "weights",
+        32,
+    ),
+    "a barrier inside a softmax": _pair(
+        _PLAIN,
+        _replaced(
+            _PLAIN,
+            ("total = f32[512]{0} reduce(weights,", "held = f32[512,1024]{1,0} opt-barrier(weights) @40\ntotal = f32[512]{0} reduce(held,"),
+            ("divide(weights, totals)", "divide(held, totals)"),
+        ),
+        "held",
+        40,
+        codes=True,
+    ),
+    "another layout of an input": _pair(
+        _PLAIN,
+        _replaced(
+            _PLAIN,
+            ("logits = f32[512,1024]{1,0} parameter(0)", "given = f32[512,1024]{0,1} parameter(0)\nlogits = f32[512,1024]{1,0} copy(given) @30"),
+        ),
+        "given logits",
+        30,
+    ),
+    "a loop that is no longer unrolled": _pair(_UNROLLED, _ROLLED, "loop", 50, _ROLLED_BODY, worse=False),
+    "a loop that is unrolled": _pair(_ROLLED, _UNROLLED, "loop", 50, _ROLLED_BODY, worse=False),
+    "another comparator": _pair(_SORTED, _replaced(_SORTED, ("to_apply=less", "to_apply=total")), "ordered", 61, _ORDERS, worse=False),
+    "a scatter that takes the larger": _pair(_SCATTERED, _replaced(_SCATTERED, ("to_apply=add", "to_apply=max")), "scattered", 71, worse=False),
+    "indices that may be equal now": _pair(_SCATTERED, _replaced(_SCATTERED, (", unique_indices=true", "")), "scattered", 71, worse=False),
+    "indices out of order": _pair(_GATHERED, _replaced(_GATHERED, (", indices_are_sorted=true", "")), "taken", 80, worse=False),
+    "a slice that became a gather": _pair(
+        _SLICED,
+        _replaced(
+            _SLICED,
+            ("zero = s32[] constant(0)", "rows = s32[1]{0} reshape(place) @90"),
+            (
+                "dynamic-slice(cache, place, zero), dynamic_slice_sizes={1,1024}",
+                "gather(cache, rows), offset_dims={0,1}, collapsed_slice_dims={}, start_index_map={0}, index_vector_dim=0, slice_sizes={1,1024}",
+            ),
+        ),
+        "row rows",
+        90,
+        worse=False,
+    ),
+    "an all-reduce more": _pair(
+        _PLAIN,
+        _replaced(
+            _PLAIN,
+            ("totals = f32[512,1024]{1,0} broadcast(total)", "summed = f32[512]{0} all-reduce(total), replica_groups={}, to_apply=add @34\ntotals = f32[512,1024]{1,0} broadcast(summed)"),
+        ),
+        "summed",
+        34,
+    ),
+    "a product of highest precision": _pair(
+        _WIDE_PRODUCT,
+        _replaced(_WIDE_PRODUCT, ("rhs_contracting_dims={0}", "rhs_contracting_dims={0}, operand_precision={highest,highest}")),
+        "y",
+        20,
+        worse=False,
+    ),
+    "a variance in two readings": _pair(
+        (
+            "x = f32[256,8192]{1,0} parameter(0)",
+            "zero = f32[] constant(0)",
+            "squares = f32[256,8192]{1,0} multiply(x, x) @11",
+            "moment = f32[256]{0} reduce(squares, zero), dimensions={1}, to_apply=add @11",
+            "ROOT out = f32[256]{0} sqrt(moment) @12",
+        ),
+        (
+            "x = f32[256,8192]{1,0} parameter(0)",
+            "zero = f32[] constant(0)",
+            "sum = f32[256]{0} reduce(x, zero), dimensions={1}, to_apply=add @10",
+            "sums = f32[256,8192]{1,0} broadcast(sum), dimensions={0} @10",
+            "away = f32[256,8192]{1,0} subtract(x, sums) @11",
+            "squares = f32[256,8192]{1,0} multiply(away, away) @11",
+            "moment = f32[256]{0} reduce(squares, zero), dimensions={1}, to_apply=add @11",
+            "ROOT out = f32[256]{0} sqrt(moment) @12",
+        ),
+        "squares away sum sums",
+        10,
+    ),
+}  # fmt: skip
