@@ -1,4 +1,4 @@
-// Functions of f32 that a compiler can turn into vector code: no branches (so no && and ||, whose results compilers select by one), no tables, no calls. Each is within 2 ULP of the exact value, below what the op
+// Functions of f32 that a compiler can turn into vector code: no branches (so no && and ||, whose results compilers select by one), no tables, no calls. Each is within 3 ULP of the exact value, below what the op
 // table allows, and keeps the NaNs, infinities and signed zeros of the C library. Polynomials are Chebyshev fits; most work in double, where cancellation is harmless.
 #pragma once
 
@@ -129,17 +129,17 @@ __forceinline__ float log1p_f32(float x) {
   const float special = x == -1.0f ? -__builtin_inff() : (x < -1.0f ? __builtin_nanf("") : x);
   return inside & x != 0.0f ? y : special;
 }
-// near zero a polynomial, elsewhere 1 - 2 / (exp(2 |x|) + 1), where the part that is taken from 1 is small; as in Cephes (tanhf.c)
+// x times a number and a fraction of polynomials in x^2, fitted to the least relative error up to where the function is 1 to a float's last digit. The number, a power of two, is about what is left of the
+// function over x there: so the fraction, in which most roundings are, counts little where the function's digits are finest. The last rounding may pass 1, so it is held.
+__forceinline__ float held_between(float x, float most) {
+  const float y = x > most ? most : x;
+  return y < -most ? -most : y;
+}
 __forceinline__ float tanh_f32(float x) {
-  const float a = magnitude_of(x), z = a * a;
-  const float held = a > 10.0f ? 10.0f : a;
-  const float n = counted(held, 2.88539008f), whole = whole_of(n);
-  const float r = fused(whole, -1.42860677e-6f, fused(whole, -0.693145752f, held + held));
-  const float p = polynomial(r, 0.5f, 1.6666665459e-1f, 4.1665795894e-2f, 8.3334519073e-3f, 1.3981999507e-3f, 1.9875691500e-4f);
-  const float e = (1.0f + fused(r * r, p, r)) * two_to_counted(bits_as<int>(n));
-  const float far = 1.0f - 2.0f / (e + 1.0f);
-  const float near = fused(a * z, polynomial(z, -3.33332819422e-1f, 1.33314422036e-1f, -5.37397155531e-2f, 2.06390887954e-2f, -5.70498872745e-3f), a);
-  return signed_as(a < 0.625f ? near : far, sign_of(x));
+  const float held = held_between(x, 9.0f), z = held * held;
+  const float p = polynomial(z, 0.875f, 7.5442837332e-2f, 2.6269587619e-4f, -2.0476534344e-5f, -8.4134902668e-8f);
+  const float q = polynomial(z, 1.0f, 4.6717263127e-1f, 2.5890031174e-2f, 3.2909622125e-4f, 7.8042930147e-7f);
+  return held_between(fused(held, p / q, 0.125f * held), 1.0f);
 }
 __forceinline__ float sinh_f32(float x) {
   const float a = magnitude_of(x);
@@ -345,29 +345,75 @@ __forceinline__ float pow_f32(float x, float y) {
   return x == 1.0f | y == 0.0f ? 1.0f : made;
 }
 
-// near zero a polynomial, elsewhere 1 - exp of one, as N. Juffa's erff: within 1.01 ULP
+// as the hyperbolic tangent
 __forceinline__ float erf_f32(float x) {
-  const float a = magnitude_of(x), z = a * a, held = a < 4.0f ? a : 4.0f;
-  const float high = fused(-3.88396438e-3f, held, 2.42546219e-2f), highest = fused(-1.72853470e-5f, held, 3.83197126e-4f);
-  const float most = fused(fused(fused(highest, held * held, high), held, -1.06777877e-1f), held, -6.34846687e-1f);
-  const float e = fused(fused(most, held, -1.28717512e-1f), held, -held);
-  const float n = nearest(e * 1.44269504f);
-  const float r = fused(n, -1.42860677e-6f, fused(n, -0.693145752f, e));
-  const float p = polynomial(r, 0.5f, 1.6666665459e-1f, 4.1665795894e-2f, 8.3334519073e-3f, 1.3981999507e-3f, 1.9875691500e-4f);
-  const float far = 1.0f - (1.0f + fused(r * r, p, r)) * two_to((int)n);
-  const float near = fused(polynomial(z, 1.28379166e-1f, -3.76125336e-1f, 1.12819925e-1f, -2.67681349e-2f, 4.99119423e-3f, -5.96761703e-4f), a, a);
-  return x == x ? signed_as(a > 0.927734375f ? far : near, sign_of(x)) : x;
+  const float held = held_between(x, 3.95f), z = held * held;
+  const float p = polynomial(z, 8.7837914386e-1f, 6.5771106098e-2f, 2.4235164113e-2f, 4.4181382917e-5f, -7.9815096715e-6f, -7.4317980961e-6f);
+  const float q = polynomial(z, 1.0f, 5.0308200826e-1f, 1.1455588223e-1f, 1.5054260535e-2f, 1.1706127152e-3f, 3.7830739012e-5f);
+  return held_between(fused(held, p / q, 0.25f * held), 1.0f);
 }
 
-// to the nearest f16, ties to even, and still a float: what is added has its last digit where the f16 has it. Beyond the largest f16 are infinities
+// NaN wins from either side, and 0 over -0. What a processor gives for two that are equal, or of which one is NaN, is the second: of both ways round it has both
+template <typename T> __forceinline__ T maximum(T a, T b) { return a >= b | a != a ? a : b; }
+template <typename T> __forceinline__ T minimum(T a, T b) { return a <= b | a != a ? a : b; }
+template <> __forceinline__ float maximum<float>(float a, float b) {
+  if (__builtin_constant_p(a)) { const float other = a; a = b; b = other; }
+  if (__builtin_constant_p(b)) return (__builtin_signbit(b) ? a >= b : a > b) | a != a ? a : b;
+  const float one = a > b ? a : b, two = b > a ? b : a;
+  return __builtin_isunordered(a, b) ? __builtin_nanf("") : bits_as<float>(bits_as<int>(one) & bits_as<int>(two));
+}
+template <> __forceinline__ float minimum<float>(float a, float b) {
+  if (__builtin_constant_p(a)) { const float other = a; a = b; b = other; }
+  if (__builtin_constant_p(b)) return (__builtin_signbit(b) ? a < b : a <= b) | a != a ? a : b;
+  const float one = a < b ? a : b, two = b < a ? b : a;
+  return bits_as<float>(bits_as<int>(one) | bits_as<int>(two));
+}
+template <> __forceinline__ double maximum<double>(double a, double b) {
+  const double same = bits_as<double>(bits_as<long long>(a) & bits_as<long long>(b));
+  return a == b ? same : (a > b | a != a ? a : b);
+}
+template <> __forceinline__ double minimum<double>(double a, double b) {
+  const double same = bits_as<double>(bits_as<long long>(a) | bits_as<long long>(b));
+  return a == b ? same : (a < b | a != a ? a : b);
+}
+
+// To the nearest bf16, ties to even, and still a float. In 32 bits throughout: numbers of 16 bits between two operations would be packed and unpacked each time.
+__forceinline__ unsigned int rounded_bf16(unsigned int bits) { return (bits + 0x7fffu + (bits >> 16 & 1u)) & 0xffff0000u; }
+__forceinline__ float round_bf16(float x) {
+  const unsigned int bits = bits_as<unsigned int>(x), quiet = (bits & 0xffff0000u) | 0x400000u;
+  return bits_as<float>(x == x ? rounded_bf16(bits) : quiet);
+}
+__forceinline__ unsigned short store_bf16(float x) { return (unsigned short)(bits_as<unsigned int>(round_bf16(x)) >> 16); }
+// of bf16: a NaN that an operation makes or hands on has no digits that rounding would carry
+__forceinline__ float add_bf16(float a, float b) { return bits_as<float>(rounded_bf16(bits_as<unsigned int>(a + b))); }
+__forceinline__ float subtract_bf16(float a, float b) { return bits_as<float>(rounded_bf16(bits_as<unsigned int>(a - b))); }
+__forceinline__ float multiply_bf16(float a, float b) { return bits_as<float>(rounded_bf16(bits_as<unsigned int>(a * b))); }
+
+// To the nearest f16, ties to even, and still a float: what is added has its last digit where the f16 has it. From 65520 on all is infinite, whatever became of the sum; so the comparison, and the sign, which
+// a zero loses, wait for nothing.
 __forceinline__ float round_f16(float x) {
-  const float a = magnitude_of(x);
-  int power = bits_as<int>(a) & 0x7f800000;
+  int power = bits_as<int>(x) & 0x7f800000;
   power = power < 0x38800000 ? 0x38800000 : power;  // 2^-14: below it digits stay where they are
-  power = power > 0x47800000 ? 0x47800000 : power;  // 2^16: from there on all is infinite
   const float shift = bits_as<float>(power + 0x06c00000);  // 1.5 * 2^13 times as much
-  const float y = (a + shift) - shift;
-  return signed_as(y > 65504.0f ? __builtin_inff() : y, sign_of(x));
+  const float y = (x + shift) - shift;
+  return signed_as(magnitude_of(x) >= 65520.0f ? __builtin_inff() : y, sign_of(x));
+}
+
+// f16 as memory has it, without branches
+__forceinline__ float load_f16(unsigned short half) {
+  const int magnitude = half & 0x7fff;
+  const float scaled = bits_as<float>(magnitude << 13) * 5.192296858534828e+33f;  // 2^112: from the bias 15 to 127, also of denormal numbers
+  const int beyond = magnitude << 13 | 0x7f800000, made = magnitude >= 0x7c00 ? beyond : bits_as<int>(scaled);
+  return signed_as(bits_as<float>(made), (unsigned int)(half & 0x8000) << 16);
+}
+__forceinline__ unsigned short store_f16(float x) {
+  const int a = bits_as<int>(magnitude_of(x));
+  const int tiny = bits_as<int>(magnitude_of(x) + 0.5f) - 0x3f000000;  // the sum's last digit is the least f16
+  const int near = (a + 0xfff + (a >> 13 & 1) - 0x38000000) >> 13, quiet = 0x7e00 | (a >> 13 & 0x3ff);
+  int made = a < 0x38800000 ? tiny : near;
+  made = a >= 0x477ff000 ? 0x7c00 : made;
+  made = a > 0x7f800000 ? quiet : made;
+  return (unsigned short)(made | (int)(sign_of(x) >> 16));
 }
 
 // halves away from zero

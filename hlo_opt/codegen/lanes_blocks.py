@@ -13,7 +13,7 @@ from typing import TypeGuard
 
 from hlo_opt.codegen.lanes_merges import merges
 from hlo_opt.codegen.lanes_stretch_text import WARP, WIDE, StretchText
-from hlo_opt.codegen.lanes_stretches import Around, Node, Step, Stretch, stretches
+from hlo_opt.codegen.lanes_stretches import Around, Node, Rows, Step, Stretch, stretches
 from hlo_opt.codegen.lanes_text import WIDER, digits_in, first_threads, index_names, inlined, places_of
 from hlo_opt.codegen.lanes_walks import walk_lines
 from hlo_opt.codegen.statements import BLOCK, THREAD
@@ -42,8 +42,8 @@ from hlo_opt.codegen.tree import (
     names_in,
     walk,
 )
-from hlo_opt.ir.index_map import Expression, Variable, add, constant, substitute, variables_of
-from hlo_opt.ops.code import Cell, Name, Shuffle, of
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, modulo, substitute, variables_of
+from hlo_opt.ops.code import Cell, Function, Name, Shuffle, of
 
 _EACH = "hlo_block"
 _WHOLE, _PART = "const bool hlo_whole = true;", "const bool hlo_whole = false;"
@@ -326,8 +326,8 @@ class _Writer(StretchText):
         return set(variables_of(item.start)) <= self.uniform and self.simd
 
     def inside_out(self, item: Walk) -> Around:
-        """The loop around the threads instead of in each. Threads that take neighbouring elements at a time take, here, elements that lie as far apart as there are threads:
-        which thread has which of a round's does not matter as long as it keeps them."""
+        """The loop around the threads instead of in each. Threads that take neighbouring elements at a time take, here, elements that lie as far apart as there are threads beside each other:
+        which thread has which of a round's does not matter as long as it keeps them. Threads that walk a row together walk it to its end before those of the next row do."""
         base, self.made = f"hlo_base{self.made}", self.made + 1
         self.declare(item.name, WIDE)
         own = item.start if self.is_own(item.start) else None
@@ -335,7 +335,10 @@ class _Writer(StretchText):
         vector = None if own is None else self.vector_of(item)
         places = places_of(vector, item.name) if vector is not None else []
         fits = item.start.high < item.stride  # every thread starts before the first one's second element
-        stretch = Stretch(self.alive, step=Step(item, base, vector, places, before is not None, fits))
+        piece, ahead = (0, "") if own is None else self.piece_of(item, self.full.get(own.name, own), before)
+        by_rows = piece > 0 and before is None and self.simd and self.alive % item.stride == 0
+        step = Step(item, base, vector, places, before is not None, fits, piece, ahead, by_rows)
+        stretch = Stretch(self.alive, step=step)
         if vector is None:
             stretch.items += item.body
         else:
@@ -350,10 +353,11 @@ class _Writer(StretchText):
         if item.counter is not None:
             self.declare(item.counter, "int")
             self.uniform.add(item.counter.text)
+        once = self.once(stretch, item) if item.rounds * (vector.size if vector else 1) > 1 else []
 
         def part(low: int, high: int, is_whole: str) -> Around:
             inside: list[Node] = [is_whole, stretch]
-            if before is not None:
+            if step.is_bounded:
                 rest = f"{item.end} - {base} - ({before})"
                 live = f"{rest} < 0 ? 0 : {rest} < {self.alive} ? {rest} : {self.alive}"
                 inside.insert(1, f"const {WIDE} hlo_live = {self.alive if is_whole == _WHOLE else live};")
@@ -364,7 +368,39 @@ class _Writer(StretchText):
         parts: list[Node] = [part(0, whole, _WHOLE)] if whole else []
         if whole < item.end:
             parts.append(part(whole, item.end, _PART))
-        return Around("", parts)
+        return Around("", [*once, *([Rows(stretch, item.stride, parts)] if by_rows else parts)])
+
+    def piece_of(self, item: Walk, start: Expression, before: str | None) -> tuple[int, str]:
+        """How many threads are beside each other in a walk, and where the first of those at hand begins. 0 where they are not."""
+        piece = 2 * WARP if item.stride % (2 * WARP) == self.block % (2 * WARP) == 0 else WARP
+        if item.stride % piece or self.block % piece:
+            return 0, ""
+        if before is None:
+            beside = start == modulo(Variable(0, self.block - 1, THREAD.text), item.stride)
+            return (piece, f"hlo_first % {item.stride}") if beside else (0, "")
+        rest = substitute(start, {THREAD.text: constant(0)})
+        return (piece, f"{before} + hlo_first") if modulo(rest, piece) == constant(0) else (0, "")
+
+    def once(self, stretch: Stretch, item: Walk) -> list[Node]:
+        """What each element of a walk would find again: declarations that mention what a thread has found before, and nothing of the element. They become a stretch before the walk."""
+        changed = {s.target.name.text for s in walk(item.body) if isinstance(s, Assign) and s.target.name is not None}
+        found = Stretch(self.alive)
+        for let in [s for s in stretch.items if isinstance(s, Let)]:
+            names = {name.text for name in let.value.names()}
+            plain = all(isinstance(piece, str | Name | Function) for piece in let.value.parts())
+            from_before = {n for n in names if self.homes.get(n, stretch) is not stretch}
+            if (
+                let.constant
+                and not let.is_index
+                and plain
+                and from_before
+                and not names & changed
+                and names <= from_before | self.uniform
+            ):
+                found.items.append(let)
+                self.homes[let.name.text] = found
+        stretch.items = [s for s in stretch.items if not any(s is let for let in found.items)]
+        return [found] if found.items else []
 
     def vector_of(self, item: Walk) -> Neighbours | None:
         """Where all that a round does is to take neighbours: these."""

@@ -440,9 +440,10 @@ class Writer(ThreadText):
 
     def around(self, loop: For, head: str, nodes: list[Node]) -> bool:
         """Put a loop around loops over lanes where it is the same for all, and holds conditions that are, or hands on what lanes have: then it keeps that in arrays, for compilers
-        make no vectors of loops in loops over lanes that read and write memory."""
+        make no vectors of loops in loops over lanes that read and write memory. Or where all it does is to fill arrays: each lane by itself would go through all of memory."""
         assert loop.name is not None
-        if not loop.carries and not any(isinstance(s, Block) and s.condition for s in walk(loop.body)):
+        fills = _only_fills(loop)
+        if not (loop.carries or fills) and not any(isinstance(s, Block) and s.condition for s in walk(loop.body)):
             return False
         name = loop.name.text
         if not (
@@ -453,7 +454,7 @@ class Writer(ThreadText):
         saved = [dict(self.full), set(self.wide), set(self.uniform), dict(self.types), dict(self.homes)]
         self.uniform.add(name)
         inside = self.sequence(loop.body)
-        if loop.carries or has_condition(inside):
+        if loop.carries or fills or has_condition(inside):
             head = f"{head}{self.text(loop.test)}; {self.text(loop.step)})"
             nodes.append(Around(head, inside, is_loop=loop.carries))
             return True
@@ -564,6 +565,13 @@ class Writer(ThreadText):
         if let.is_index and let.kind == "int":
             return f"const {_WIDE} {name} = {self.text_plain(let.value)};" if let.constant else super().let(let)
         return f"{'const ' * let.constant}{let.kind} {self.name(name)} = {self.text(let.value)};"
+
+
+def _only_fills(loop: For) -> bool:
+    """Whether rounds of a loop only write elements, and keep nothing."""
+    inside = list(walk(loop.body))
+    kept = any(not isinstance(s, Let | Assign | Note) or (isinstance(s, Let) and not s.constant) for s in inside)
+    return not kept and all(s.target.name is None for s in inside if isinstance(s, Assign))
 
 
 def _is_narrow(value: Expression) -> bool:

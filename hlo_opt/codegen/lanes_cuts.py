@@ -13,20 +13,26 @@ MANY = 160
 """Statements whose values no registers hold."""
 ABREAST = 3.5
 """Statements for each that waits for another, of which a processor finds enough in one vector."""
+ROUNDING = {"hlo_round_f16": 10} | dict.fromkeys(
+    ("hlo_round_bf16", "hlo_add_bf16", "hlo_subtract_bf16", "hlo_multiply_bf16"), 3
+)
+"""Statements that a rounding stands for: each of its steps waits for the one before."""
 
 
 def parts_of(items: Sequence[Statement]) -> list[list[Statement]]:
     """The statements in parts of about the same length. One part where there are few, or where they have an array of a lane."""
-    count = round(sum(isinstance(s, Let | Assign) for s in items) / PART)
+    count = round(sum(map(_weight, items)) / PART)
     is_wide = len(items) > ABREAST * _longest(items) and len(items) < MANY
     if count < 2 or is_wide or any(isinstance(s, Array) for s in items):
         return [list(items)]
     handed = _handed(items)
     ends = [0]
+    reach = min(NEAR, max(1, len(items) // (2 * count)))
     for number in range(1, count):
         middle = number * len(items) // count
-        near = range(max(middle - NEAR, ends[-1] + 1), min(middle + NEAR, len(items) - 1))
-        ends.append(min(near, key=lambda end: (handed[end], abs(end - middle))))
+        near = range(max(middle - reach, ends[-1] + 1), min(middle + reach, len(items) - 1))
+        if near:
+            ends.append(min(near, key=lambda end: (handed[end], abs(end - middle))))
     return [list(items[first:end]) for first, end in zip(ends, [*ends[1:], len(items)], strict=True)]
 
 
@@ -36,15 +42,17 @@ FUNCTIONS = frozenset(
 """Functions of `host_math.h`, which stand in the loop that calls them."""
 FUNCTION, WEIGHT = 30, 90
 """Statements that a function stands for, and those of a part of what is done once."""
+SLOW = WEIGHT / PART
+"""What a rounding counts more there, where parts are longer: none of them may be longer than a processor looks ahead."""
 
 
 def parts_by_weight(items: Sequence[Statement]) -> list[list[Statement]]:
     """Statements that are done once in parts with as much to do, functions and all: what waits for a function's end could not start otherwise. One part where there is little to do, or
     where they have an array of a lane."""
-    done = [0]
+    done = [0.0]
     for item in items:
         called = sum(name in FUNCTIONS for name in functions_in([item]))
-        done.append(done[-1] + isinstance(item, Let | Assign) + FUNCTION * called)
+        done.append(done[-1] + _weight(item, SLOW) + FUNCTION * called)
     count = round(done[-1] / WEIGHT)
     if count < 2 or any(isinstance(s, Array) for s in items):
         return [list(items)]
@@ -55,6 +63,12 @@ def parts_by_weight(items: Sequence[Statement]) -> list[list[Statement]]:
         if near:
             ends.append(min(near, key=lambda end: (handed[end], abs(done[end] - middle))))
     return [list(items[first:end]) for first, end in zip(ends, [*ends[1:], len(items)], strict=True)]
+
+
+def _weight(item: Statement, of_rounding: float = 1) -> float:
+    """A statement, and what its roundings stand for."""
+    rounded = sum(ROUNDING.get(name, 0) for name in functions_in([item]))
+    return isinstance(item, Let | Assign) + of_rounding * rounded
 
 
 def _longest(items: Sequence[Statement]) -> int:

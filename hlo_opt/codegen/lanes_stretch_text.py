@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeGuard
 
-from hlo_opt.codegen.lanes_stretches import Around, Node, Step, Stretch
+from hlo_opt.codegen.lanes_stretches import Around, Node, Rows, Step, Stretch
 from hlo_opt.codegen.lanes_text import (
+    WIDER,
     ThreadText,
     declared_in,
     digits_in,
     divisors,
+    first_lanes,
     index_names,
     inlined,
-    only_first,
     variable_of,
 )
 from hlo_opt.codegen.statements import BLOCK, THREAD
-from hlo_opt.codegen.tree import Array, Assign, For, Leave, Let, Statement, codes_of, functions_in, names_in, walk
+from hlo_opt.codegen.tree import (
+    Array,
+    Assign,
+    Block,
+    For,
+    Leave,
+    Let,
+    Statement,
+    codes_of,
+    functions_in,
+    names_in,
+    walk,
+)
 from hlo_opt.ir.index_map import Expression, Variable, add, multiply, substitute, variables_of
 from hlo_opt.ops.code import Code, FirstRound, Name, Part, Shuffle
 
@@ -54,6 +68,8 @@ class StretchText(ThreadText):
         """Types of what the stretch at hand keeps in registers of its own, by name."""
         self.lanes = WARP
         self.step: Step | None = None
+        self.held: set[str] = set()
+        """What the threads side by side have in arrays of their own."""
         self.in_tree = False
         """Whether threads at hand take what another has from where it lies."""
 
@@ -65,7 +81,7 @@ class StretchText(ThreadText):
     def spill(self, nodes: Sequence[Node]) -> None:
         """Give an array to each variable that another stretch than its own mentions."""
         for node in nodes:
-            if isinstance(node, Around):
+            if isinstance(node, Around | Rows):
                 self.spill(node.inside)
             elif isinstance(node, Stretch):
                 for name in sorted(n.text for n in names_in(node.items)):
@@ -81,6 +97,8 @@ class StretchText(ThreadText):
                 yield f"{node.header} {{"
                 yield from self.written(node.inside)
                 yield "}"
+            elif isinstance(node, Rows):
+                yield from self.rows(node)
             elif node.tree is not None:
                 yield from self.tree(node, node.tree)
             else:
@@ -89,10 +107,9 @@ class StretchText(ThreadText):
     def tree(self, node: Stretch, loop: For) -> Iterator[str]:
         """The rounds of a loop that folds lanes, for the threads whose sums count: a round's are those of the next one and as many more, whose sums they take."""
         assert loop.tree is not None and loop.name is not None
-        size, last = loop.tree
-        self.in_tree = True
+        size, distance, last = loop.tree
+        self.in_tree, self.values = True, {THREAD.text: Variable(0, node.threads - 1, THREAD.text)}
         yield f"for (long long {_TEAM} = 0; {_TEAM} < {node.threads}; {_TEAM} += {size}) {{"
-        distance = size // 2
         while distance >= last:
             yield f"{{ const int {loop.name.text} = {distance};"
             yield "#pragma omp simd"
@@ -100,16 +117,48 @@ class StretchText(ThreadText):
             yield f"const long long hlo_thread = {_TEAM} + {_LANE};"
             if self.left:
                 yield "if (hlo_left[hlo_thread]) continue;"
+            for item in self.needed(node):
+                yield f"const {WIDE} {item.name.text} = {self.value(item)};"
             yield from self.lines(node.items)
             yield "}}"
             distance //= 2
         yield "}"
-        self.in_tree = False
+        self.in_tree, self.values = False, {}
+
+    def rows(self, node: Rows) -> Iterator[str]:
+        """A loop over rows. What the threads of one fold of it stays in registers where these are few."""
+        self.values = {THREAD.text: Variable(0, node.stretch.threads - 1, THREAD.text)}
+        held = self.folded(node.stretch) if self.beside_of(node.stretch) == node.together else []
+        yield f"for (long long {_TEAM} = 0; {_TEAM} < {node.stretch.threads}; {_TEAM} += {node.together}) {{"
+        yield from self.taken(held, _TEAM, node.together)
+        yield from self.written(node.inside)
+        yield from self.given(held, _TEAM, node.together)
+        yield "}"
+
+    def folded(self, node: Stretch) -> list[str]:
+        """What the threads of a stretch change and others read."""
+        changed = (s.target.name for s in walk(node.items) if isinstance(s, Assign))
+        found = dict.fromkeys(name.text for name in changed if name is not None)
+        return [] if self.left else [name for name in found if name in self.arrays_of]
+
+    def taken(self, names: Sequence[str], first: str, lanes: int) -> Iterator[str]:
+        """Copies of threads' variables, of as many threads as go side by side: an array that is all of a loop's compilers keep in registers."""
+        for name in names:
+            yield f"{WIDER.get(self.types[name], self.types[name])} {name}_here[{lanes}];"
+            yield "#pragma omp simd"
+            yield f"for (long long {_LANE} = 0; {_LANE} < {lanes}; ++{_LANE}) {name}_here[{_LANE}] = {name}_of[{first} + {_LANE}];"
+        self.held.update(names)
+
+    def given(self, names: Sequence[str], first: str, lanes: int) -> Iterator[str]:
+        """The copies back where they came from."""
+        for name in names:
+            yield "#pragma omp simd"
+            yield f"for (long long {_LANE} = 0; {_LANE} < {lanes}; ++{_LANE}) {name}_of[{first} + {_LANE}] = {name}_here[{_LANE}];"
+        self.held.difference_update(names)
 
     def stretch(self, node: Stretch) -> Iterator[str]:
         self.values = {THREAD.text: Variable(0, node.threads - 1, THREAD.text)}
-        needed = self.needed(node)
-        pure = [item for name, item in self.pure.items() if name in needed]
+        pure = self.needed(node)
         self.lanes, self.step = self.lanes_of(node, pure), node.step
         lane = Variable(0, self.lanes - 1, _LANE)
         groups = -(-node.threads // self.lanes)
@@ -117,42 +166,90 @@ class StretchText(ThreadText):
         self.values = {THREAD.text: thread}
         if node.step is not None:  # a digit of an element's place is one of what its place is here
             self.values.update((p.name.text, variable_of(p)) for p in node.step.places)
-        bounded = node.step is not None and node.step.is_bounded
+        bounded, by_rows = node.step is not None and node.step.is_bounded, node.step is not None and node.step.by_rows
         end = "hlo_live" if bounded else str(node.threads)
         last, rest = str(self.lanes), f"{end} - hlo_first"
-        if bounded or node.threads % self.lanes:
+        if (
+            by_rows and node.step is not None
+        ):  # of those that walk a row the first ones have an element in its last round
+            rest = f"{node.step.walk.end} - {node.step.base} - hlo_beside"
+        if bounded or by_rows or node.threads % self.lanes:
             whole = "hlo_whole || " if node.step is not None and node.threads % self.lanes == 0 else ""
             last = f"({whole}{rest} >= {self.lanes} ? {self.lanes} : {rest})"
         if node.step is None and self.arrays_of.keys().isdisjoint(declared_in(node.items)):
-            last = "1" if only_first(node.items, self.full, self.values, lane) else last
-        yield f"for (long long hlo_first = 0; hlo_first < {end}; hlo_first += {self.lanes}) {{"
+            few = first_lanes(node.items, self.full, self.values, lane)
+            last = str(few) if 0 < few < self.lanes else last
+        if by_rows and node.step is not None:  # counted from 0, so that compilers see how many there are
+            yield f"for (long long hlo_beside = 0; hlo_beside < {node.step.walk.stride}; hlo_beside += {self.lanes}) {{"
+            yield f"const long long hlo_first = {_TEAM} + hlo_beside;"
+        else:
+            yield f"for (long long hlo_first = 0; hlo_first < {end}; hlo_first += {self.lanes}) {{"
         yield f"const long long {_GROUP} = hlo_first / {self.lanes};"
+        if node.step is not None and node.step.vector is not None and node.step.piece:
+            piece, beside = node.step.piece, "hlo_beside" if by_rows else node.step.ahead
+            yield f"const long long hlo_piece = {beside if self.lanes == piece else f'({beside}) / {piece} * {piece}'};"
+            yield f"const long long hlo_within = {0 if self.lanes == piece else f'({beside}) % {piece}'};"
         if node.step is not None and (start := self.start_of_group(node.step)):
             yield f"if (!hlo_whole && !({start} + {node.step.base} < {node.step.walk.end})) continue;"
-        vector = None if node.step is None else node.step.vector
+        vector, held = None if node.step is None else node.step.vector, list[str]()
         if vector is not None:  # inside the loop over threads: what these fold of their elements stays in registers
             number = vector.number.text
+            held = [] if node.threads % self.lanes else [name for name in self.folded(node) if name not in self.held]
+            yield from self.taken(held, "hlo_first", self.lanes)
             yield f"for (int {number} = 0; {number} < {vector.size}; ++{number}) {{"
+        yield from self.by_round(node, pure, last)
+        if vector is not None:
+            yield "}"
+            yield from self.given(held, "hlo_first", self.lanes)
+        yield "}"
+        self.step, self.values = None, {}
+
+    def by_round(self, node: Stretch, pure: Sequence[Let], last: str) -> Iterator[str]:
+        """The loop over threads side by side. A condition that is the same for them all stands around it, once for each way."""
+        chosen = next((item.condition for item in node.items if self.is_of_round(item)), None)
+        if chosen is None:
+            yield from self.side_by_side(node, node.items, pure, last)
+            return
+        text = self.text(chosen)
+        for head, way in ((f"if ({text})", "body"), ("else", "otherwise")):
+            yield f"{head} {{"
+            items = [
+                Block(body=list(getattr(item, way)))
+                if self.is_of_round(item) and self.text(item.condition) == text
+                else item
+                for item in node.items
+            ]
+            yield from self.side_by_side(node, items, pure, last)
+            yield "}"
+
+    def is_of_round(self, item: Statement) -> TypeGuard[Block]:
+        """Whether a condition asks for the round only."""
+        if not isinstance(item, Block) or not item.condition or self.step is None or not self.step.is_always_first:
+            return False
+        number = None if self.step.vector is None else self.step.vector.number
+        parts = list(item.condition.parts())
+        rounds = [part for part in parts if isinstance(part, FirstRound)]
+        others = [part for part in parts if not isinstance(part, str | FirstRound) and part != number]
+        return bool(rounds) and not others and all(part.step == self.step.walk.name for part in rounds)
+
+    def side_by_side(self, node: Stretch, items: Sequence[Statement], pure: Sequence[Let], last: str) -> Iterator[str]:
+        """The loop over threads side by side, which do all of `items`."""
         if self.simd and not self.is_apart(node):
             yield "#pragma omp simd"
         yield f"for (long long {_LANE} = 0; {_LANE} < {last}; ++{_LANE}) {{"
         yield "const long long hlo_thread = hlo_first + hlo_lane;"
         if self.left:
             yield "if (hlo_left[hlo_thread]) continue;"
-        self.left |= any(isinstance(item, Leave) for item in node.items)
+        self.left |= any(isinstance(item, Leave) for item in items)
         for item in pure:
             yield f"const {WIDE} {item.name.text} = {self.value(item)};"
         if node.step is not None:
             yield from self.element(node.step)
         self.here = {} if self.left else self.changing(node)
-        yield from self.lines(node.items)
+        yield from self.lines(items)
         here, self.here = self.here, {}
         yield from (f"{self.name(name)} = {name}_here;" for name in here)
         yield "}"
-        if vector is not None:
-            yield "}"
-        yield "}"
-        self.step, self.values = None, {}
 
     def changing(self, node: Stretch) -> dict[str, str]:
         """What a stretch begins and changes in loops, and others read: it is kept in a register until its end. Memory would make each step wait for the one before."""
@@ -161,7 +258,7 @@ class StretchText(ThreadText):
         changed = {s.target.name.text for s in inside if isinstance(s, Assign) and s.target.name is not None}
         return {name: kind for name, kind in begun.items() if name in changed and name in self.arrays_of}
 
-    def needed(self, node: Stretch) -> set[str]:
+    def needed(self, node: Stretch) -> list[Let]:
         """The index constants that a stretch mentions."""
         todo = [name.text for name in names_in(node.items)]
         for statement in walk(node.items):
@@ -175,7 +272,11 @@ class StretchText(ThreadText):
             if name in self.pure and name not in needed:
                 needed.add(name)
                 todo += index_names(self.pure[name], self.values)
-        return needed
+        return [item for name, item in self.pure.items() if name in needed]
+
+    def beside_of(self, node: Stretch) -> int:
+        """How many threads of a stretch run side by side."""
+        return self.lanes_of(node, self.needed(node))
 
     def lanes_of(self, node: Stretch, pure: Sequence[Let]) -> int:
         """How many threads run side by side: a warp, or fewer where each 8 or 16 go through something together, whose elements are neighbours; 4 where these fill a vector, or go along
@@ -188,7 +289,10 @@ class StretchText(ThreadText):
         found = {d for item in declared if item.expression is not None for d in divisors(item.expression)}
         folds = bool(kinds) or any(isinstance(item, For) for item in node.items)
         least = 4 if folds or any(item.kind in _QUARTERS for item in declared) else 8
-        return min((d for d in found if d in (4, 8, 16) and d >= least), default=WARP)
+        return min(
+            (d for d in found if d in (4, 8, 16) and d >= least),
+            default=node.step.piece if node.step is not None and node.step.piece else WARP,
+        )
 
     def is_apart(self, node: Stretch) -> bool:
         """Whether a thread does something without others beside it: what other blocks see."""
@@ -199,14 +303,19 @@ class StretchText(ThreadText):
         item, base = step.walk, step.base
         start = self.text(inlined(item.start))
         yield f"const {WIDE} {self.name(item.name.text)} = {start} + {base};"
-        if not step.is_bounded and not self.start_of_group(step):
+        if not step.is_bounded and not step.by_rows and not self.start_of_group(step):
             yield f"if (!hlo_whole && !({self.name(item.name.text)} < {item.end})) continue;"
         if step.vector is not None:
-            width = f"(hlo_whole || {item.end} - {base} > {item.stride} ? {item.stride} : {item.end} - {base})"
+            # threads beside each other have their elements side by side; those of a piece, or of all that walk together, follow each other
+            all_of, first, within = str(step.piece or item.stride), base, start
+            rest = f"{item.end} - {base}"
+            if step.piece:
+                first, rest, within = f"({base} + hlo_piece)", f"{rest} - hlo_piece", f"hlo_within + {_LANE}"
+            width = f"(hlo_whole || {rest} > {all_of} ? {all_of} : {rest})"
             number = step.vector.number.text
             for place in step.places:
                 name = self.name(place.name.text)
-                yield f"const {WIDE} {name} = {base} * {step.vector.size} + {number} * {width} + {start};"
+                yield f"const {WIDE} {name} = {first} * {step.vector.size} + {number} * {width} + {within};"
 
     def start_of_group(self, step: Step) -> str:
         """The start of a walk where it is the same for all threads side by side; or "". Its condition stands before the loop over these: within it, where compilers can see that it is always
@@ -256,6 +365,8 @@ class StretchText(ThreadText):
             return "hlo_thread"
         if text in self.here:
             return f"{text}_here"
+        if text in self.held:
+            return f"{text}_here[{_LANE}]"
         return f"{text}_of[hlo_thread]" if text in self.arrays_of else text
 
     def cell(self, array: Name, index: Code) -> str:

@@ -26,7 +26,9 @@ class Stretch:
 @dataclass(eq=False)
 class Step:
     """A thread's element in a round of a walk that is turned inside out: the walk's `base` and the thread's own place together make its element's. `vector`: the thread takes several, and
-    this is one of them, whose place `places` declare. `is_bounded`: only the first `hlo_live` threads have one. `is_always_first`: at the walk's base 0, and only there, a thread is at its first element."""
+    this is one of them, whose place `places` declare. `is_bounded`: only the first `hlo_live` threads have one. `is_always_first`: at the walk's base 0, and only there, a thread is at its first element.
+    `piece`: so many threads are beside each other in a walk, those at hand from `ahead` on, and what they take of a round lies together (0: it lies where each of them has its place). `by_rows`: the loop
+    over rounds runs for those threads only that walk together."""
 
     walk: Walk
     base: str
@@ -34,6 +36,9 @@ class Step:
     places: list[Let]
     is_bounded: bool
     is_always_first: bool
+    piece: int = 0
+    ahead: str = ""
+    by_rows: bool = False
 
 
 @dataclass(eq=False)
@@ -44,14 +49,23 @@ class Around:
     inside: list[Node]
 
 
-Node = Stretch | Around | str
+@dataclass(eq=False)
+class Rows:
+    """A loop over the rows that a block's threads walk, so many threads a row: their walk of it, whose rounds are `stretch`."""
+
+    stretch: Stretch
+    together: int
+    inside: list[Node]
+
+
+Node = Stretch | Around | Rows | str
 """A string is a statement that is the same for all threads."""
 
 
 def stretches(nodes: Sequence[Node]) -> Iterator[Stretch]:
     """All stretches."""
     for node in nodes:
-        if isinstance(node, Around):
+        if isinstance(node, Around | Rows):
             yield from stretches(node.inside)
         elif isinstance(node, Stretch):
             yield node

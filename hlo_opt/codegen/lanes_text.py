@@ -34,7 +34,19 @@ from hlo_opt.ops.code import (
     printed,
 )
 
-_FUNCTIONS = {"hlo_near_vector": "hlo::near_element", "hlo_round_f16": "hlo::round_f16"}
+_OF_HOST = (
+    "hlo_maximum",
+    "hlo_minimum",
+    "hlo_load_f16",
+    "hlo_store_f16",
+    "hlo_round_f16",
+    "hlo_round_bf16",
+    "hlo_store_bf16",
+    "hlo_add_bf16",
+    "hlo_subtract_bf16",
+    "hlo_multiply_bf16",
+)
+_FUNCTIONS = {"hlo_near_vector": "hlo::near_element", **{name: f"hlo::{name[4:]}" for name in _OF_HOST}}
 """What stands for helpers that speak of a vector's neighbours, here each element is by itself, or that branch."""
 
 WIDER = {"bool": "int"}
@@ -270,21 +282,24 @@ def first_threads(beyond: Code) -> int:
     return found[0].low if len(found) == len(beyond.says) == 1 and found[0].high >= found[0].expression.high else 0
 
 
-def only_first(
+def first_lanes(
     items: Sequence[Statement], full: Mapping[str, Expression], values: Mapping[str, Expression], lane: Variable
-) -> bool:
-    """Whether of lanes side by side only the first does something in these statements: declarations, and a condition that begins with an index that is 0. `full` are the indices as
-    expressions, in which `values` stand for variables; the index is the lane and perhaps more."""
+) -> int:
+    """How many of lanes side by side, the first ones, do something in these statements: declarations, and a condition that an index is 0 or below a number. `full` are the indices as expressions,
+    in which `values` stand for variables; the index is the lane and perhaps more. 0 where any of them may."""
     *before, block = items
     if not isinstance(block, Block) or block.otherwise or any(not isinstance(s, Let) or not s.constant for s in before):
-        return False
+        return 0
     pieces = [piece for piece in block.condition.pieces if not (isinstance(piece, str) and not piece.strip("("))]
     if len(pieces) < 2 or not isinstance(pieces[0], Name) or pieces[0].text not in full:
-        return False
+        return 0
     test = "".join(piece for piece in pieces[1:] if isinstance(piece, str))
-    is_zero = (
-        isinstance(pieces[1], str) and test.startswith(" == 0") and test[5:6] in ("", ")", " ") and "||" not in test
+    if not isinstance(pieces[1], str) or "||" in test:
+        return 0
+    tests = {" == 0": 1, **{f" < {count}": count for count in range(1, lane.high + 1)}}
+    count = max(
+        (n for t, n in tests.items() if test.startswith(t) and test[len(t) : len(t) + 1] in ("", ")", " ")), default=0
     )
     value = substitute(full[pieces[0].text], values)
     rest = substitute(value, {lane.name: constant(0)})
-    return is_zero and rest.low >= 0 and value == add(rest, lane)
+    return count if rest.low >= 0 and value == add(rest, lane) else 0

@@ -203,7 +203,7 @@ def _among_lanes(builder: Builder, made: Cell, sums: _Sums) -> None:
     distance = builder.fresh("distance")
     first, last = code(str(team.lanes // 2 * team.apart)), code(f"{{}} >= {team.apart}", distance)
     builder.advise("unroll")
-    tree = team.lanes * team.apart, team.apart
+    tree = team.lanes * team.apart, team.lanes // 2 * team.apart, team.apart
     with builder.loop_while("int", distance, first, last, code("{} /= 2", distance), tree=tree):
         builder.name_after(made.value)
         other = builder.bind_exact(sums.type, shuffled(sums.type, "down", sums.total, of(distance)))

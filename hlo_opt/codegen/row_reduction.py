@@ -392,12 +392,13 @@ def _fold_block(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
         for table, (_, name) in zip(tables, parts, strict=True):
             builder.assign(cell(table, warp), name)
     builder.add(Barrier())
-    place = of(within) if warps == WARP else code("({0} < {1} ? {0} : 0)", within, warps)
+    place = of(within)
     if frame.per_block > 1:
         first = multiply(divide(thread_of(threads), segment.part.threads), warps)
         place = code("{} + {}", builder.text(first), place)
-    for table, (_, name) in zip(tables, parts, strict=True):
-        builder.assign(name, cell(table, place))
+    with builder.branch(code("{} < {}", within, warps) if warps < WARP else NOTHING):
+        for table, (_, name) in zip(tables, parts, strict=True):
+            builder.assign(name, cell(table, place))
     _fold_lanes(builder, folds, warps, within)
 
 
@@ -412,7 +413,8 @@ def _fold_lanes(builder: Builder, folds: Sequence[Fold], lanes: int, within: Var
     distance = builder.fresh("distance")
     start = 1 << ((lanes - 1).bit_length() - 1)
     builder.advise("unroll")
-    test, step, tree = code("{} > 0", distance), code("{} /= 2", distance), (lanes, 1) if within is None else None
+    test, step = code("{} > 0", distance), code("{} /= 2", distance)
+    tree = lanes if within is None else WARP, start, 1
     with builder.loop_while("int", distance, code(str(start)), test, step, tree=tree):
         others = []
         for fold in folds:

@@ -199,7 +199,7 @@ class Statements:
         step: Code,
         *,
         carries: bool = False,
-        tree: tuple[int, int] | None = None,
+        tree: tuple[int, int, int] | None = None,
     ) -> Iterator[None]:
         """A loop; endless without a name. Values computed inside are forgotten afterwards. `carries` and `tree` as in
         `For`."""

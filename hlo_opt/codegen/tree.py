@@ -115,8 +115,8 @@ class For:
     """`for (kind name = first; test; step)`; without a name, an endless loop.
 
     `advice` is a pragma for the compiler. `carries`: the iterations hand on variables of the thread, and the loop is
-    the bulk of the thread's work. `tree` is `(lanes, results)`: the loop folds that many lanes into the first
-    `results`, and nothing reads the other lanes afterwards.
+    the bulk of the thread's work. `tree` is `(lanes, first, last)`: the loop folds that many lanes, in its first
+    iteration those `first` lanes apart and in its last those `last` apart; nothing reads the other lanes afterwards.
     """
 
     kind: str
@@ -127,7 +127,7 @@ class For:
     advice: str = ""
     body: list[Statement] = field(default_factory=list)
     carries: bool = False
-    tree: tuple[int, int] | None = None
+    tree: tuple[int, int, int] | None = None
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.statements import BLOCK, THREAD
@@ -45,8 +46,20 @@ def library() -> tuple[HostLibrary, dict[str, Kernel]]:
         arguments = [cell(Name(f"in{k}"), AT) for k in range(count)]
         body = [HERE, Assign(cell(Name("out0"), AT), call(f"{name}f", *arguments))]
         made[name] = of_tree(f"{name}_of", body, Launch(N // 128, 128), [shape] * count, [shape])
-    narrow = [HERE, Assign(cell(Name("out0"), AT), call("hlo_round_f16", cell(Name("in0"), AT)))]
-    made["f16"] = of_tree("f16_of", narrow, Launch(N // 128, 128), [shape], [shape])
+    for opcode in ("round_f16", "round_bf16"):
+        narrow = [HERE, Assign(cell(Name("out0"), AT), call(f"hlo_{opcode}", cell(Name("in0"), AT)))]
+        made[opcode] = of_tree(f"{opcode}_of", narrow, Launch(N // 128, 128), [shape], [shape])
+    for opcode in ("add_bf16", "subtract_bf16", "multiply_bf16", "maximum<float>", "minimum<float>"):
+        both = call(f"hlo_{opcode}", cell(Name("in0"), AT), cell(Name("in1"), AT))
+        stem = opcode.removesuffix("<float>")
+        made[stem] = of_tree(
+            f"{stem}_of", [HERE, Assign(cell(Name("out0"), AT), both)], Launch(N // 128, 128), [shape] * 2, [shape]
+        )
+    half = array(ELEMENT_TYPES["f16"], N)
+    into = [HERE, Assign(cell(Name("out0"), AT), call("hlo_store_f16", cell(Name("in0"), AT)))]
+    made["store_f16"] = of_tree("store_f16_of", into, Launch(N // 128, 128), [shape], [half])
+    back = [HERE, Assign(cell(Name("out0"), AT), call("hlo_load_f16", cell(Name("in0"), AT)))]
+    made["load_f16"] = of_tree("load_f16_of", back, Launch(N // 128, 128), [half], [shape])
     return HostLibrary(list(made.values())), made
 
 
@@ -75,7 +88,7 @@ def test_one_argument(library: Any, name: str) -> None:
     x, out = samples(1), np.empty(N, np.float32)
     made.launch(kernels[name], [x], [out])
     with np.errstate(all="ignore"):
-        compared(out, UNARY[name](x.astype(np.float64)), 3 if name == "tan" else 2)
+        compared(out, UNARY[name](x.astype(np.float64)), 3 if name in ("erf", "tan", "tanh") else 2)
 
 
 @pytest.mark.parametrize("name", list(BINARY))
@@ -109,18 +122,79 @@ def test_round_takes_halves_away_from_zero(library: Any) -> None:
     assert np.signbit(out[7])
 
 
-def test_rounding_to_f16(library: Any) -> None:
-    """Any number, the f16 themselves, and the ones in the middle between two of them and beside it."""
-    made, kernels = library
-    halves = np.arange(0, 0x7C00, dtype=np.uint16).view(np.float16).astype(np.float64)
-    middle = ((halves + np.append(halves[1:], 65536.0)) / 2).astype(np.float32)
+def of_16_bits(every: Any) -> list[Any]:
+    """Any number, all finite ones of a type of 16 bits from 0 on, `every`, and the ones in the middle between two of them and beside it; both signs, so many at a time."""
+    wide = every.astype(np.float64)
+    middle = ((wide + np.append(wide[1:], 2 * wide[-1] - wide[-2])) / 2).astype(np.float32)
     steps = (np.nextafter(middle, np.float32(-np.inf)), middle, np.nextafter(middle, np.float32(np.inf)))
-    every = np.concatenate([samples(5), halves.astype(np.float32), *steps, SPECIAL, np.float32(2.0) ** np.arange(-149, 128, dtype=np.float32)])  # fmt: skip
-    every = np.concatenate([every, -every, np.zeros(-2 * len(every) % N, np.float32)])
-    for x in every.reshape(-1, N):
+    found = np.concatenate([samples(5), every.astype(np.float32), *steps, SPECIAL, np.float32(2.0) ** np.arange(-149, 128, dtype=np.float32)])  # fmt: skip
+    found = np.concatenate([found, -found, np.zeros(-2 * len(found) % N, np.float32)])
+    return [np.ascontiguousarray(x) for x in found.reshape(-1, N)]
+
+
+def rounded(x: Any, dtype: Any) -> Any:
+    with np.errstate(all="ignore"):
+        return x.astype(dtype).astype(np.float32)
+
+
+def same(got: Any, want: Any) -> None:
+    """Bit by bit, but for what is in a NaN."""
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    kept = ~np.isnan(want)
+    np.testing.assert_array_equal(got.view(np.uint32)[kept], want.view(np.uint32)[kept])
+
+
+@pytest.mark.parametrize(
+    "opcode, dtype, infinite", [("round_f16", np.float16, 0x7C00), ("round_bf16", bfloat16, 0x7F80)]
+)
+def test_rounding(library: Any, opcode: str, dtype: Any, infinite: int) -> None:
+    made, kernels = library
+    for x in of_16_bits(np.arange(0, infinite, dtype=np.uint16).view(dtype)):
         out = np.empty(N, np.float32)
-        made.launch(kernels["f16"], [np.ascontiguousarray(x)], [out])
-        with np.errstate(all="ignore"):
-            want = x.astype(np.float16).astype(np.float32)
-        np.testing.assert_array_equal(np.isnan(out), np.isnan(want))
-        np.testing.assert_array_equal(out.view(np.uint32)[~np.isnan(x)], want.view(np.uint32)[~np.isnan(x)])
+        made.launch(kernels[opcode], [x], [out])
+        same(out, rounded(x, dtype))
+
+
+def test_f16_in_memory(library: Any) -> None:
+    made, kernels = library
+    for x in of_16_bits(np.arange(0, 0x7C00, dtype=np.uint16).view(np.float16)):
+        out = np.empty(N, np.float16)
+        made.launch(kernels["store_f16"], [x], [out])
+        same(out.astype(np.float32), rounded(x, np.float16))
+    for halves in np.arange(0, 1 << 16, dtype=np.uint16).view(np.float16).reshape(-1, N):
+        out = np.empty(N, np.float32)
+        made.launch(kernels["load_f16"], [halves], [out])
+        same(out, halves.astype(np.float32))
+
+
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply"])
+def test_operations_of_bf16(library: Any, name: str) -> None:
+    """Of any two bf16, NaNs with any digits among them: rounded once, and NaN stays NaN."""
+    made, kernels = library
+    generator = np.random.default_rng(7)
+    special = np.array(
+        [0, 0x8000, 1, 0x7F7F, 0x7F80, 0xFF80, 0x7F81, 0x7FC0, 0x7FFF, 0xFFFF, 0xFFC1, 0x3F80], np.uint16
+    )
+    pairs = np.array(np.meshgrid(special, special)).reshape(2, -1)
+    x, y = generator.integers(0, 1 << 16, (2, N), np.uint16)
+    x[: pairs.shape[1]], y[: pairs.shape[1]] = pairs
+    a, b = ((half.astype(np.uint32) << 16).view(np.float32) for half in (x, y))
+    out = np.empty(N, np.float32)
+    made.launch(kernels[f"{name}_bf16"], [a, b], [out])
+    with np.errstate(all="ignore"):
+        same(out, rounded(getattr(np, name)(a, b), bfloat16))
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_extremes(library: Any, name: str) -> None:
+    """NaN wins from either side, and of two zeros the one with the sign that counts."""
+    made, kernels = library
+    x, y, out = samples(1), np.random.default_rng(3).permutation(samples(2)), np.empty(N, np.float32)
+    pairs = np.array(np.meshgrid(SPECIAL, SPECIAL)).reshape(2, -1)
+    x[: pairs.shape[1]], y[: pairs.shape[1]] = pairs
+    made.launch(kernels[name], [x, y], [out])
+    want = getattr(np, name)(x, y)
+    zeros = (x == 0) & (y == 0)
+    combined = np.signbit(x) & np.signbit(y) if name == "maximum" else np.signbit(x) | np.signbit(y)
+    want[zeros] = np.where(combined[zeros], np.float32(-0.0), np.float32(0.0))
+    same(out, want)

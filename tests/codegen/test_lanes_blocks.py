@@ -81,7 +81,7 @@ def tree(size: int, last: int) -> list[Statement]:
     """Of each `size` threads the first `last` get sums of all, and show them to the others."""
     distance, other, lead, shown = Name("distance"), Name("other"), Name("lead"), Name("shown")
     test, step = code(f"{{}} >= {last}", distance), code("{} /= 2", distance)
-    loop = For("int", distance, code(str(size // 2)), test, step, tree=(size, last))
+    loop = For("int", distance, code(str(size // 2)), test, step, tree=(size, size // 2, last))
     loop.body += [
         Let("float", other, shuffled("down", TOTAL_OF, distance)),
         Assign(of(TOTAL_OF), code("{} + {}", TOTAL_OF, other)),
@@ -336,9 +336,8 @@ def test_neighbours_stay_neighbours() -> None:
     text = text_of("of_a_warp")
     assert "for (long long hlo_base0 = 0; hlo_base0 < 64; hlo_base0 += 32) {" in text
     assert "for (long long hlo_base0 = 64; hlo_base0 < 77; hlo_base0 += 32) {" in text
-    assert (
-        "const long long column = lane + hlo_base0;" in text and "if (!hlo_whole && !(column < 77)) continue;" in text
-    )
+    assert "const long long column = lane + hlo_base0;" in text and "continue" not in text
+    assert "77 - hlo_base0 - hlo_beside >= 32 ? 32 : 77 - hlo_base0 - hlo_beside" in text  # lanes of the last round
     whole = text_of("whole")
     assert "hlo_base0 < 96;" in whole and "hlo_whole = false" not in whole
 
@@ -359,7 +358,15 @@ def test_a_walk_with_a_counter_counts_its_rounds() -> None:
 def test_a_vector_is_taken_element_by_element() -> None:
     text = text_of("vector_short")
     assert "for (int s0 = 0; s0 < 2; ++s0) {" in text and "read0[" not in text and "const float read0 = " in text
-    assert "place = hlo_base0 * 2 + s0 * (hlo_whole ||" in text
+    assert "place = (hlo_base0 + hlo_piece) * 2 + s0 * (hlo_whole ||" in text  # what 64 threads take lies together
+
+
+def test_what_the_threads_of_a_row_fold_is_theirs_to_its_end() -> None:
+    """A row's threads have arrays of their own around the loop over its rounds."""
+    text = text_of("of_a_warp")
+    taken = text.index("total_here[hlo_lane] = total_of[hlo_team + hlo_lane];")
+    assert text.index("float total_here[32];") < taken < text.index("hlo_base0 < 64;")
+    assert text.index("hlo_base0 < 77;") < text.index("total_of[hlo_team + hlo_lane] = total_here[hlo_lane];")
 
 
 def test_the_first_round_is_the_same_for_all_threads() -> None:

@@ -50,3 +50,13 @@ def test_functions_weigh() -> None:
     assert [s for part in parts for s in part] == items and len(parts) == round((12 + 8 * FUNCTION) / WEIGHT) > 1
     assert len(parts_by_weight(chain(12))) == 1
     assert len(parts_by_weight([Array("float", Name("own"), 4), *items])) == 1
+
+
+def test_roundings_weigh() -> None:
+    """What rounds each of its numbers is cut shorter, in loops and outside of them."""
+    items: list[Statement] = [
+        Let("float", Name(f"x{k}"), call("hlo_round_f16", Name(f"x{k - 1}")) if k else code("1.0f")) for k in range(12)
+    ]
+    for parts in (parts_of(items), parts_by_weight(items)):
+        assert [s for part in parts for s in part] == items and len(parts) >= 4
+    assert len(parts_of(chain(12))) == 1

@@ -44,8 +44,8 @@ OTHER_TEXTS = {
     ("host_plain.py", "_is_watched", "startswith"),  # a parameter's name
     ("lanes.py", "shim", "replace"),  # a header of ours
     ("lanes_chunks.py", "_clean", "replace"),  # a name
-    ("lanes_text.py", "only_first", "startswith"),  # what an expression compares an index with
-    ("lanes_text.py", "only_first", "strip"),
+    ("lanes_text.py", "first_lanes", "startswith"),  # what an expression compares an index with
+    ("lanes_text.py", "first_lanes", "strip"),
     ("names.py", "identifier", "strip"),  # escapes names of HLO
     ("names.py", "identifier", "sub"),
     ("names.py", "comment", "rstrip"),

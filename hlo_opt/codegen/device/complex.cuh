@@ -16,6 +16,15 @@ template <typename T> struct HLO_WHOLE(2 * sizeof(T)) hlo_complex {
   hlo_complex() = default;
   __device__ __forceinline__ hlo_complex(T real, T imaginary = 0) : re(real), im(imaginary) {}
   template <typename U> __device__ __forceinline__ explicit hlo_complex(const hlo_complex<U>& other) : re((T)other.re), im((T)other.im) {}
+#ifndef __CUDA_ARCH__
+  // part by part: of loops that copy a struct as a whole compilers of CPUs make no vectors
+  __device__ __forceinline__ hlo_complex(const hlo_complex& other) : re(other.re), im(other.im) {}
+  __device__ __forceinline__ hlo_complex& operator=(const hlo_complex& other) {
+    re = other.re;
+    im = other.im;
+    return *this;
+  }
+#endif
 };
 #undef HLO_WHOLE
 template <typename T> __device__ __forceinline__ hlo_complex<T> operator-(hlo_complex<T> a) { return hlo_complex<T>(-a.re, -a.im); }

@@ -48,8 +48,9 @@ FLAGS = (
     "-w",
 )
 
-GCC_FLAGS = ("-fno-thread-jumps", "-fno-tree-pre")
-"""Keep what is selected between a selection: paths that jump over a second test of the same condition meet again in selections of conditions, of which GCC makes no vector code."""
+GCC_FLAGS = ("-fno-thread-jumps", "-fno-tree-pre", "-fno-tree-loop-distribute-patterns")
+"""Keep what is selected between a selection: paths that jump over a second test of the same condition meet again in selections of conditions, of which GCC makes no vector code. And keep loops that copy
+what lanes have: as calls of memcpy they are written in pieces of 16 bytes, and a vector that is read right after that waits until all have reached the cache."""
 
 CALLS = "-fsanitize=thread"
 """Has the compiler call a function at each access to memory. Units bring these functions, so the linker must not take those of the compiler's library."""
