@@ -92,6 +92,7 @@ TWINS: dict[str, tuple[Change, ...]] = {
     "FUS407": (("dimensions={1}\n  d =", "dimensions={0}\n  d ="),),
     "FUS408": (("power(p, q)", "maximum(p, q)"), ("cosine(y)", "negate(y)"), ("sine(y)", "abs(y)")),
     "FUS409": (("reverse(s), dimensions={1}", "negate(s)"),),
+    "FUS410": (("f32[1048576]{0} parameter", "s8[1048576]{0} parameter"),),
     "FUS420": (("[64,64,64]{2,1,0}", "[64,64,8]{2,1,0}"),),
     "FUS431": ((*_SAME_SIZE,)),
     "FUS432": (("dimensions={0}, to_apply", "dimensions={1}, to_apply"),),

@@ -96,6 +96,10 @@ class Reason:
     def __str__(self) -> str:
         return f"{self.code} {self.slug}: {self.message}"
 
+    def is_among(self, reasons: Iterable[Reason]) -> bool:
+        """Whether one of them says the same. Those of other codes never do, so few messages are written for it."""
+        return any(other.code == self.code and str(other) == str(self) for other in reasons)
+
 
 _SPECS: dict[str, ReasonSpec] = {}
 """The declarations read or registered so far, by code."""

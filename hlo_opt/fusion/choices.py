@@ -58,12 +58,14 @@ class InstructionFusionChoices:
     max_emissions   how often a producer's code may be emitted inside a kernel
     do_not_duplicate  producers whose duplication would read more memory than it saves (FUS403)
     row_kernels     know the kernels that compute several reductions of a row and what follows them; XLA's emitters do not
+    staying         producers that are written whatever is fused: computing one again has to be quicker than reading it (FUS410)
     """
 
     may_duplicate: bool = True
     max_emissions: int = 15
     do_not_duplicate: frozenset[Instruction] = field(default_factory=frozenset)
     row_kernels: bool = True
+    staying: frozenset[Instruction] = field(default_factory=frozenset)
 
     @property
     def any_form(self) -> bool:
@@ -87,7 +89,7 @@ class InstructionFusionChoices:
         """What the answer depends on besides the structure of both sides and who reads the producer; None where that is not all."""
         if edge.producer in self.do_not_duplicate:
             return None
-        return type(self), self.may_duplicate, self.max_emissions, self.row_kernels
+        return type(self), self.may_duplicate, self.max_emissions, self.row_kernels, edge.producer in self.staying
 
     def checks(self) -> tuple[Check, ...]:
         return (
@@ -103,7 +105,7 @@ class InstructionFusionChoices:
             heavy_computation,
             keeps_windows,
             self.reduction_epilogue,
-            *((keeps_row_reduction,) if self.row_kernels else ()),
+            *((keeps_row_reduction, self.recomputation) if self.row_kernels else ()),
         )
 
     def expensive_reuse(self, edge: Edge) -> Reason | None:
@@ -132,6 +134,24 @@ class InstructionFusionChoices:
             users=len(edge.producer.users),
             read=read,
             size=edge.producer.shape.byte_size,
+        )
+
+    def recomputation(self, edge: Edge) -> Reason | None:
+        """A value that is in memory anyway is computed again only where that is quicker than reading it, or its kernel is small."""
+        if edge.producer not in self.staying or not edge.duplicates or not can_be_planned(edge):
+            return None
+        prices = edge.state.prices
+        if prices.of(edge.producer).is_small:
+            return None
+        fused, alone = prices.joined(edge.producer, edge.consumer), prices.of(edge.consumer)
+        if isinstance(fused, Reason) or fused.us < alone.us:
+            return None
+        return Reason.of(
+            "FUS410",
+            producer=edge.producer_name,
+            consumer=edge.consumer_name,
+            us_fused=fused.us,
+            us_unfused=alone.us,
         )
 
     def emission_limit(self, edge: Edge) -> Reason | None:

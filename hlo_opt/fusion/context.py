@@ -175,6 +175,19 @@ class PassContext:
     memory: Memory = field(default_factory=Memory)
     about: tuple[str, ...] = ()
 
+    def go_on(self, before: PassContext, module: Module, copy: Module) -> None:
+        """Start with what was noted down about a module of which this context's is a copy."""
+        self.steps = before.steps
+        self.forbidden.update(before.forbidden)
+        self.left.update(before.left)
+        self.fused_by.update(before.fused_by)
+        if not before.origins:
+            return
+        for old, new in zip(module.computations, copy.computations, strict=True):
+            for instruction, copied in zip(old.instructions, new.instructions, strict=True):
+                if instruction in before.origins:
+                    self.origins[copied] = before.origins[instruction]
+
     def step(self) -> bool:
         """Asked before every single rewrite ("fuse producer into consumer"); False means that the limit is reached and the rewrite must not happen."""
         if self.exhausted:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from hlo_opt.analysis.graph.structure import Structures
+from hlo_opt.analysis.xla.tiled_model import TileSizes
 from hlo_opt.analysis.xla.timing import KernelEstimate
 from hlo_opt.diag import Reason
 from hlo_opt.plans.price import Price
@@ -120,6 +121,7 @@ class ByStructure:
     prices     of kernels, as we launch them
     alone      estimates of kernels, as XLA launches and prices them
     estimates  the same of two kernels as one
+    tilings    the best tiles of two kernels as one where either is tiled, and the estimate
     costs      of edges between kernels, as we launch them
     verdicts   whether a policy allows an edge
     merges     microseconds of a fusion and the users that it may be merged into, apart and merged
@@ -133,6 +135,7 @@ class ByStructure:
     prices: dict[int, Price] = field(default_factory=dict)
     alone: dict[int, KernelEstimate] = field(default_factory=dict)
     estimates: dict[int, KernelEstimate] = field(default_factory=dict)
+    tilings: dict[int, tuple[TileSizes | None, KernelEstimate]] = field(default_factory=dict)
     costs: dict[Hashable, CostEstimate] = field(default_factory=dict)
     verdicts: dict[Hashable, bool] = field(default_factory=dict)
     merges: dict[Hashable, tuple[float, float]] = field(default_factory=dict)

@@ -207,12 +207,12 @@ CHECKS: tuple[Check, ...] = (*PLACE_CHECKS, operand_budget, shared_memory_budget
 
 def illegal(edge: Edge, disabled: frozenset[str], checks: tuple[Check, ...] = CHECKS) -> Iterator[Reason]:
     """Every reason against the edge but for its plan (`has_plan`), in the order of the checks. A rule that keeps the program right refuses under FUS110 when it is switched off."""
-    seen: set[str] = set()
+    seen: list[Reason] = []
     for check in checks:
         reason = check(edge)
-        if reason is None or str(reason) in seen:
+        if reason is None or reason.is_among(seen):
             continue
-        seen.add(str(reason))
+        seen.append(reason)
         if reason.code not in disabled:
             yield reason
         elif reason.code in NEVER_SWITCHED_OFF or reason.code.startswith("FUS3"):

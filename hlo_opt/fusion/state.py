@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node, cluster_of, merge_clusters
+from hlo_opt.analysis.graph.numbering import attribute_key
 from hlo_opt.analysis.graph.structure import Members, places_of, shared_operands, signature
 from hlo_opt.analysis.memory.forms import fast_form
 from hlo_opt.analysis.properties import is_generic_triton
@@ -48,8 +49,6 @@ class FusionState:
         self._members = Members(self.known.structures)
         self._caches: dict[str, dict[Instruction, object]] = {}
         self._uses: dict[Instruction, Use] = {}
-        self._tilings: dict[Instruction, dict[Instruction, tuple[TileSizes | None, KernelEstimate]]] = {}
-        """Of a producer in the kernel of a consumer, where one of both is tiled."""
         self._traits_by_signature: dict[Hashable, Traits] = {}
         self._lowering_by_signature: dict[Hashable, Reason | None] = {}
         self.prices = Prices(self)
@@ -68,11 +67,6 @@ class FusionState:
             return found
 
     def forget(self, instruction: Instruction) -> None:
-        if self._tilings:
-            self._tilings.pop(instruction, None)
-            for operand in instruction.operands:
-                if operand in self._tilings:
-                    self._tilings[operand].pop(instruction, None)
         for cache in self._caches.values():
             cache.pop(instruction, None)
 
@@ -116,11 +110,11 @@ class FusionState:
         return self._tiled(producer, consumer)[0]
 
     def _tiled(self, producer: Instruction, consumer: Instruction) -> tuple[TileSizes | None, KernelEstimate]:
-        of_producer = self._tilings.setdefault(producer, {})
-        found = of_producer.get(consumer)
+        number = self.structure_of_both(producer, consumer)
+        found = self.known.tilings.get(number)
         if found is None:
             cluster = merge_clusters(self.cluster(producer), self.cluster(consumer), producer)
-            found = of_producer[consumer] = best_tiling(cluster, self.target)
+            found = self.known.tilings[number] = best_tiling(cluster, self.target)
         return found
 
     def emitter(self, instruction: Instruction) -> tuple[Emitter, Node]:
@@ -196,8 +190,8 @@ class FusionState:
                 makes_reads_jump(instruction),
                 tuple([(o.opcode, o.shape) for o in instruction.operands]),
             )
-        elif instruction.word("kind") == "kCustom":  # what its kernel goes by is in its config
-            return structures.another()
+        elif instruction.word("kind") == "kCustom":  # what its kernel goes by is in its config, too
+            own = self._members.of_body(body), attribute_key(instruction)
         else:
             own = self._members.of_body(body)
         constants = tuple([self._members.of(o) if o.literal is not None else 0 for o in instruction.operands])

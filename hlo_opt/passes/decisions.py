@@ -332,10 +332,11 @@ def _reasons(
 
 
 def _unique(reasons: Iterable[Reason]) -> list[Reason]:
-    found: dict[str, Reason] = {}
+    found: list[Reason] = []
     for reason in reasons:
-        found.setdefault(str(reason), reason)
-    return list(found.values())
+        if not reason.is_among(found):
+            found.append(reason)
+    return found
 
 
 def _root(instruction: Instruction) -> Instruction:

@@ -30,7 +30,7 @@ class _MergerChoices(InstructionFusionChoices):
         return False
 
     def checks(self) -> tuple[Check, ...]:
-        left_out = (producer_is_fusion, self.duplication, self.memory_traffic)
+        left_out = (producer_is_fusion, self.duplication, self.memory_traffic, self.recomputation)
         code_size = () if self.row_kernels else (PriorityChoices().code_size,)
         return (*(c for c in super().checks() if c not in left_out), *code_size)
 
@@ -42,6 +42,7 @@ class FusionMerger(FusionPass):
     max_emissions   how often a member's code may be emitted inside a kernel
     max_copies      instructions that merging one fusion may add to the module: its size times the users after the first
     row_kernels     know the kernels that compute several reductions of a row, and go by the prices of our kernels; without, judge and price as XLA did
+    weigh_kept      by those prices, leave a fusion where its first user had better take it in and write it for the others, as `multi-output-fusion` can
     """
 
     name: ClassVar[str] = "fusion-merger"
@@ -50,6 +51,7 @@ class FusionMerger(FusionPass):
     max_emissions: int = 15
     max_copies: int = 256
     row_kernels: bool = True
+    weigh_kept: bool = True
 
     def fuse_in(self, computation: Computation, engine: Engine) -> bool:
         changed = False
@@ -108,19 +110,26 @@ class FusionMerger(FusionPass):
     def _times(self, engine: Engine, producer: Instruction, takers: list[Instruction]) -> tuple[float, float]:
         """Microseconds of a fusion and the users that take it, apart and merged."""
         state = engine.state
-        key = (self.row_kernels, tuple([state.structure_of_both(producer, u) for u in takers]))
+        key = (self.row_kernels, self.weigh_kept, tuple([state.structure_of_both(producer, u) for u in takers]))
         found = state.known.merges.get(key)
         if found is None:
-            found = state.known.merges[key] = (self._priced if self.row_kernels else _by_xla)(state, producer, takers)
+            found = self._priced(engine, producer, takers) if self.row_kernels else _by_xla(state, producer, takers)
+            state.known.merges[key] = found
         return found
 
-    def _priced(self, state: FusionState, producer: Instruction, takers: list[Instruction]) -> tuple[float, float]:
-        """By the prices of our kernels; of what no kernel can hold legality has the last word."""
-        prices = state.prices
+    def _priced(self, engine: Engine, producer: Instruction, takers: list[Instruction]) -> tuple[float, float]:
+        """By the prices of our kernels; of what no kernel can hold legality has the last word. Several users may be as well off where the first of them takes the fusion in and writes it,
+        and the others read that (`multi-output-fusion`): then nothing is computed twice."""
+        prices = engine.state.prices
         fused = [prices.joined(producer, u) for u in takers]
-        unfused = prices.of(producer).us + sum(prices.of(u).us for u in takers)
+        alone, users = prices.of(producer), [prices.of(u).us for u in takers]
+        unfused = alone.us + sum(users)
         if any(isinstance(f, Reason) for f in fused):
             return unfused, unfused
+        if self.weigh_kept and len(takers) > 1 and not alone.is_small:
+            kept = prices.kept(producer, takers[0])
+            if not isinstance(kept, Reason):
+                unfused = min(unfused, kept.us + sum(users[1:]))
         return unfused, sum(f.us for f in fused if not isinstance(f, Reason))
 
     def looks_at(self, edge: Edge) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from hlo_opt.analysis.properties import is_effectively_scalar
-from hlo_opt.fusion.choices import InstructionFusionChoices
+from hlo_opt.fusion.choices import InstructionFusionChoices, always_duplicable
 from hlo_opt.fusion.duplication import globally_unfusible
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import Edge
@@ -28,7 +28,7 @@ class InstructionFusion(FusionPass):
 
     may_duplicate   compute a producer again in each of several consumers
     max_emissions   how often a producer's code may be emitted inside a kernel
-    row_kernels     know the kernels that compute several reductions of a row; without, judge as XLA did
+    row_kernels     know the kernels that compute several reductions of a row, and what computing a value again costs that is written anyway; without, judge as XLA did
     """
 
     name: ClassVar[str] = "instruction-fusion"
@@ -39,20 +39,28 @@ class InstructionFusion(FusionPass):
     row_kernels: bool = True
 
     def policy(self, engine: Engine, computation: Computation) -> InstructionFusionChoices:
-        """What must not be duplicated is found out once, before anything of the computation is fused."""
+        """What must not be duplicated, and what stays anyway, is found out once, before anything of the computation is fused."""
         key = (self, computation)
         if key not in engine.notes:
-            engine.notes[key] = self.choices(self.unfusible(engine, computation))
+            engine.notes[key] = self.choices(*self._found_out(engine, computation))
         found: InstructionFusionChoices = engine.notes[key]
         return found
 
-    def choices(self, do_not_duplicate: frozenset[Instruction] = frozenset()) -> InstructionFusionChoices:
-        return InstructionFusionChoices(self.may_duplicate, self.max_emissions, do_not_duplicate, self.row_kernels)
+    def choices(
+        self,
+        do_not_duplicate: frozenset[Instruction] = frozenset(),
+        staying: frozenset[Instruction] = frozenset(),
+    ) -> InstructionFusionChoices:
+        return InstructionFusionChoices(
+            self.may_duplicate, self.max_emissions, do_not_duplicate, self.row_kernels, staying
+        )
 
-    def unfusible(self, engine: Engine, computation: Computation) -> frozenset[Instruction]:
-        """What must not be duplicated in a computation."""
-        if not self.may_duplicate or "FUS403" in engine.disabled:
-            return frozenset()
+    def _found_out(
+        self, engine: Engine, computation: Computation
+    ) -> tuple[frozenset[Instruction], frozenset[Instruction]]:
+        """What must not be duplicated in a computation, and what stays a kernel, for something that reads it cannot take it in."""
+        if not self.may_duplicate:
+            return frozenset(), frozenset()
         order = post_order(computation)
         plain = self.choices()
         known: dict[tuple[Instruction, Instruction], bool] = {}
@@ -63,7 +71,12 @@ class InstructionFusion(FusionPass):
                 known[key] = launches(consumer) and engine.allows(engine.edge(producer, consumer), plain)
             return known[key]
 
-        return frozenset(globally_unfusible(computation, order, allows))
+        refused = () if "FUS403" in engine.disabled else globally_unfusible(computation, order, allows)
+        if not self.row_kernels or "FUS410" in engine.disabled:
+            return frozenset(refused), frozenset()
+        shared = (i for i in order if len(i.users) > 1 and launches(i) and not always_duplicable(i))
+        staying = frozenset(i for i in shared if i.is_root or not all(allows(i, user) for user in i.users))
+        return frozenset(refused), staying
 
     def fuse_in(self, computation: Computation, engine: Engine) -> bool:
         policy = self.policy(engine, computation)

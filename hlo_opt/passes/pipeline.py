@@ -69,6 +69,11 @@ class Pipeline:
             else:
                 yield step
 
+    @property
+    def head(self) -> Pipeline:
+        """What comes before the first choice, and so is the same for all alternatives."""
+        return Pipeline(tuple(itertools.takewhile(lambda step: not isinstance(step, Best), self.steps)))
+
     def alternatives(self) -> list[Pipeline]:
         """The pipelines without choices that this one stands for: itself where it has none."""
         ways = [step.branches if isinstance(step, Best) else ((step,),) for step in self.steps]

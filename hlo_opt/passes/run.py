@@ -129,33 +129,33 @@ def _best_of(
     observer: Observer | None,
     verify: Callable[[Module], None] | None,
 ) -> Outcome:
-    """The pipeline run, or that of its alternatives that gives the least time."""
+    """The pipeline run, or that of its alternatives that gives the least time. What comes before the first choice is run once."""
     alternatives = pipeline.alternatives()
     if len(alternatives) == 1:
         return _run(module, alternatives[0], PassContext(options), observer, verify)
+    started = time.perf_counter()
     with collector_paused():
         unproved: dict[Module, Module] = {}
         known = ByStructure()
         unlimited = replace(options, stop_after_step=None)
+        begun = _run(module, pipeline.head, PassContext(unlimited, memory=Memory(known)), None, verify)
         outcomes = [
-            _run(module, a, PassContext(unlimited, memory=Memory(known)), None, verify, unproved) for a in alternatives
+            _run(module, a, PassContext(unlimited, memory=Memory(known)), None, verify, unproved, begun)
+            for a in alternatives
         ]
-        best, choosing = _best(outcomes, known)
+        best = _best(outcomes, known)
         if observer is not None or options.stop_after_step is not None:
             best = _run(module, best.pipeline, PassContext(options, memory=Memory(known)), observer, verify)
         elif best.module in unproved:
             _prove(unproved[best.module], best.module, best.seconds)
-    best.seconds["alternatives"] = choosing
+    best.seconds["alternatives"] = time.perf_counter() - started - sum(best.seconds.values())
     return best
 
 
-def _best(outcomes: list[Outcome], known: ByStructure) -> tuple[Outcome, float]:
-    """The outcome that is estimated to take least time, and the seconds that the others and the comparison took."""
-    started = time.perf_counter()
+def _best(outcomes: list[Outcome], known: ByStructure) -> Outcome:
+    """The outcome that is estimated to take least time."""
     prices = [module_summary(o.module, o.target, known, o.context.options.trip_counts).est_us for o in outcomes]
-    best = outcomes[prices.index(min(prices))]
-    others = sum(sum(o.seconds.values()) for o in outcomes if o is not best)
-    return best, others + time.perf_counter() - started
+    return outcomes[prices.index(min(prices))]
 
 
 def _run(
@@ -165,16 +165,20 @@ def _run(
     observer: Observer | None,
     verify: Callable[[Module], None] | None,
     unproved: dict[Module, Module] | None = None,
+    begun: Outcome | None = None,
 ) -> Outcome:
-    """One pipeline without choices. With `unproved` the last proof is left to the caller, who is told which module the result must equal."""
-    seconds: dict[str, float] = {}
-    runs: dict[str, int] = {}
+    """One pipeline without choices. With `unproved` the last proof is left to the caller, who is told which module the result must equal. What has `begun` is the outcome of the
+    pipeline's first steps, which are not run again; their time counts as this run's."""
+    seconds: dict[str, float] = {} if begun is None else dict(begun.seconds)
+    runs: dict[str, int] = {} if begun is None else dict(begun.runs)
     with collector_paused():
-        work = edit.clone_module(module)
+        work = edit.clone_module(module if begun is None else begun.module)
         work.target = context.options.target
-        if prepare(work):
+        if begun is not None:
+            context.go_on(begun.context, begun.module, work)
+        elif prepare(work):
             _prove(module, work, seconds)
-        parts = _provable_parts(pipeline)
+        parts = _provable_parts(Pipeline(pipeline.steps[0 if begun is None else len(begun.pipeline.steps) :]))
         for part in parts:
             before = edit.clone_module(work) if part.preserves_graph else None
             part.run(work, context, observer=observer, seconds=seconds, runs=runs, verify=verify)

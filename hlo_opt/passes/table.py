@@ -127,7 +127,11 @@ _MULTI_TENSOR = _HORIZONTAL.replace(
     "loop-fusion", "loop-fusion{any-mixed-alike=true,max-outputs=2048,max-plain-outputs=2048,max-argument-bytes=32000}"
 )
 
-_OUTPUTS = "multi-output-fusion{levels=true},cse,dce,row-fusion,online-softmax,cse,dce"
+_OUTPUTS = (
+    "multi-output-fusion{levels=true},fusion-merger{weigh-kept=false},multi-output-fusion{levels=true},cse,dce,"
+    "row-fusion,online-softmax,cse,dce"
+)
+"""What no user could take in and write for the others after all is merged where that pays."""
 
 _PRESETS = {
     "default": (

@@ -33,7 +33,7 @@ def plan(
     region: Region, target: DeviceTarget, *, lowered: bool = False, long_sorts: bool | None = None
 ) -> Plan | Reason:
     """How one kernel computes the region: row reductions where these fit, loops for the other outputs; or why no kernel can. `lowered` says that the caller has asked
-    for the `lowering_reason` of every instruction already; `long_sorts`
+    for the `lowering_reason` of every instruction already, all but what the kernel is given; `long_sorts`
     whether sorts may be long ones, None: where no library can do them."""
     opcodes = frozenset(i.opcode for i in region.computation.instructions)
     differ = orders_differ((*region.inputs, *region.outputs))
@@ -43,7 +43,7 @@ def plan(
     alone = _whole(region, target, kinds)
     opened = None if alone is None else kind_of(alone).inside
     inside = opened(alone) if alone is not None and opened is not None else ()
-    asked = [i for i in region.computation.instructions if not lowered or looped(i) is not None]
+    asked = [i for i in region.computation.instructions if not lowered or looped(i) is not None or _is_tuple_given(i)]
     for instruction in (*asked, *inside):
         is_opened = alone is not None and opened is not None and instruction is alone.hero
         reason = None if is_opened else lowering_reason(instruction, None if alone is None else alone.hero)
@@ -188,9 +188,14 @@ def _own_reason(instruction: Instruction, is_planned: bool) -> Reason | None:
                 return _no_lowering(instruction, leaf)
             if any(leaf.dynamic) or -1 in leaf.dimensions:
                 return Reason.of("FUS307", shape=str(leaf))
-    if instruction.opcode == "parameter" and instruction.shape.is_tuple:
+    if _is_tuple_given(instruction):
         return _no_lowering(instruction, instruction.shape)
     return _constant_reason(instruction) if instruction.opcode == "constant" else None
+
+
+def _is_tuple_given(instruction: Instruction) -> bool:
+    """Whether a kernel would be given a tuple: it takes arrays."""
+    return instruction.parameter_number is not None and instruction.shape.is_tuple
 
 
 def _is_for_several_devices(instruction: Instruction) -> bool:

@@ -97,6 +97,11 @@ class Price:
     stores: tuple[int, int] = (0, 0)
 
     @property
+    def is_small(self) -> bool:
+        """Whether it is little more than a launch: then computing its results again elsewhere may save more than it costs, for kernels that do not wait for each other can share one."""
+        return self.us < 2 * self.launch
+
+    @property
     def bytes(self) -> float:
         """Read and written."""
         return self.read + self.written

@@ -25,6 +25,12 @@ def test_a_reason_insists_on_its_numbers(spec: ReasonSpec):
         Reason.of("FUS999", count=3, limit=2, more=1)
 
 
+def test_what_says_the_same_is_among_others(spec: ReasonSpec):
+    reason, same, other = (Reason.of("FUS999", count=n, limit=2) for n in (3, 3, 4))
+    refused = Reason.of("FUS502", limit=2)
+    assert reason.is_among([refused, other, same]) and not reason.is_among([refused, other]) and not reason.is_among([])
+
+
 def test_a_code_is_declared_once(spec: ReasonSpec):
     with pytest.raises(ValueError, match="twice"):
         register_reason(ReasonSpec("FUS999", "another", "", "", ""))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from small_modules import module_of, named, state_of
 
@@ -9,8 +11,10 @@ from hlo_opt.diag import Reason
 from hlo_opt.fusion import choices
 from hlo_opt.fusion.choices import InstructionFusionChoices, always_duplicable, is_expensive
 from hlo_opt.fusion.legality import Check, Edge
+from hlo_opt.fusion.prices import Prices
 from hlo_opt.ir import Instruction
 from hlo_opt.plans import Launch
+from hlo_opt.plans.price import FREE
 from hlo_opt.plans.sketch import Sketch
 from hlo_opt.text import parse
 
@@ -255,6 +259,26 @@ def test_what_must_not_be_copied() -> None:
     assert PLAIN.memory_traffic(found) is None
 
 
+@pytest.mark.parametrize(("again", "refused"), [(1.9, False), (2.0, True), (2.1, True)])
+def test_what_is_in_memory_anyway_is_computed_again_only_where_that_is_quicker(
+    again: float, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, alone = edge(*TWICE), edge(*TWICE[:2])
+    monkeypatch.setattr(Prices, "joined", lambda self, producer, consumer: replace(FREE, us=again))
+    launch = 1.0
+    monkeypatch.setattr(Prices, "of", lambda self, instruction: replace(FREE, us=2.0, launch=launch))
+    against = no("FUS410", producer="a", consumer="b", us_fused=again, us_unfused=2.0) if refused else None
+    for this, wanted in ((found, against), (alone, None)):
+        assert InstructionFusionChoices(staying=frozenset({this.producer})).recomputation(this) == wanted
+    assert PLAIN.recomputation(found) is None
+    stays, launch = InstructionFusionChoices(staying=frozenset({found.producer})), 1.1
+    assert stays.recomputation(found) is None  # its kernel is little more than a launch
+    launch = 1.0
+    impossible = no("FUS306", values=2, limit=1)
+    monkeypatch.setattr(Prices, "joined", lambda self, producer, consumer: impossible)
+    assert stays.recomputation(found) is None
+
+
 @pytest.mark.parametrize("rows", [0, 1, 2])
 def test_a_row_kernel_takes_what_keeps_its_rows(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     found = edge(f"a = {WIDE} tanh(p)", f"b = {ROW} reduce(a, z), {ROWS}")
@@ -280,13 +304,14 @@ def test_a_loop_is_not_asked_whether_it_keeps_its_rows() -> None:
 
 def test_the_rules_of_a_policy() -> None:
     assert choices.keeps_row_reduction in PLAIN.checks() and choices.keeps_row_reduction not in XLA.checks()
-    assert len(PLAIN.checks()) == 13
+    assert len(PLAIN.checks()) == 14
     found, alone = edge(*TWICE), edge(*TWICE[:2])
     free = edge(f"a = {WIDE} broadcast(v), dimensions={{0}}", *TWICE[1:])
     assert [c.rules_out(e) for c in (ONCE, PLAIN) for e in (found, alone, free)] == [True, *[False] * 5]
     assert not ONCE.rules_out(found, frozenset({"FUS501"}))
     assert [r.code for r in ONCE.against(found)] == ["FUS501"] and not list(ONCE.against(found, frozenset({"FUS501"})))
-    others = [PLAIN, ONCE, XLA, InstructionFusionChoices(max_emissions=14)]
+    stays = InstructionFusionChoices(staying=frozenset({found.producer}))
+    others = [PLAIN, ONCE, XLA, InstructionFusionChoices(max_emissions=14), stays]
     assert len({c.likeness(found) for c in others}) == len(others)
     assert InstructionFusionChoices(do_not_duplicate=frozenset({found.producer})).likeness(found) is None
 

@@ -24,6 +24,7 @@ from hlo_opt.plans.sketch import Sketch
 WIDE, ROW = "f32[64,96]{1,0}", "f32[64]{0}"
 ROWS = "dimensions={1}, to_apply=sum"
 TRITON = 'kind=kCustom, backend_config={"fusion_backend_config":{"kind":"__triton"}}'
+WARPS = TRITON.replace("}}", ',"block_level_fusion_config":{"num_warps":"2"}}}')
 INPUTS = (f"p = {WIDE} parameter(0)", f"q = {WIDE} parameter(1)", f"v = {ROW} parameter(2)", "z = f32[] constant(0)")
 KERNELS = {
     "negated": (f"x0 = {WIDE} parameter(0)", f"y0 = {WIDE} negate(x0)"),
@@ -268,10 +269,8 @@ def test_tiled_kernels_are_priced_by_their_tiles(producer: str, consumer: str, m
         asked == [(["p"], opcodes)] and found[0] == found[1] and math.isfinite(found[0]) and not state.known.estimates
     )
     assert state.best_tiles(a, b) is not None and len(asked) == 1
-    state.forget(b)
-    assert state.fused_by_xla(a, b).us == found[0] and len(asked) == 2
-    state.forget(a)
-    assert state.fused_by_xla(a, b).us == found[0] and len(asked) == 3
+    state.forget(b)  # it is remembered by structure
+    assert state.fused_by_xla(a, b).us == found[0] and len(asked) == 1
 
 
 def test_estimates_of_equal_kernels_are_made_once(monkeypatch: pytest.MonkeyPatch):
@@ -297,6 +296,8 @@ def test_what_kernels_of_a_structure_have_in_common():
         f"a = {WIDE} fusion(p), kind=kLoop, calls=negated",
         f"b = {WIDE} fusion(q), kind=kLoop, calls=other",
         f"c = {WIDE} fusion(p), {TRITON}, calls=custom",
+        f"c2 = {WIDE} fusion(q), {TRITON}, calls=custom2",
+        f"c3 = {WIDE} fusion(q), {WARPS}, calls=custom3",
         f"d = {WIDE} add(p, q)",
         f"e2 = {WIDE} add(q, p)",
         f"f = {WIDE} add(p, p)",
@@ -304,13 +305,15 @@ def test_what_kernels_of_a_structure_have_in_common():
         f"g = {WIDE} add(p, two)",
         f"r = {WIDE} subtract(p, q)",
     )
-    module = module_of(*INPUTS, *lines, **KERNELS, other=other, custom=tuple(line.replace("o", "k") for line in other))
+    custom = {f"custom{n}": tuple(line.replace("o", f"k{n}") for line in other) for n in ("", "2", "3")}
+    module = module_of(*INPUTS, *lines, **KERNELS, other=other, **custom)
     state = state_of(module)
     number = {
         i.name: state.structure(i) for i in module.entry.instructions if i.opcode not in ("parameter", "constant")
     }
     assert number["a"] == number["b"] and number["d"] == number["e2"]
-    assert len(set(number.values())) == 6 and number["c"] not in (number["a"], number["d"])
+    assert number["c"] == number["c2"] != number["c3"]
+    assert len(set(number.values())) == 7 and number["c"] not in (number["a"], number["d"])
     of = {i.name: i for i in module.entry.instructions}
     both = state.structure_of_both
     assert both(of["a"], of["d"]) == both(of["b"], of["e2"])

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from small_modules import H100, module_of
 
@@ -7,9 +9,10 @@ from hlo_opt.diag import Reason
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.fusion.engine import Engine
+from hlo_opt.fusion.prices import Prices
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.passes.fusion_merger import FusionMerger
-from hlo_opt.plans.price import Price
+from hlo_opt.plans.price import FREE, Price
 
 FIRST = "instruction-fusion{may-duplicate=false}"
 
@@ -179,6 +182,23 @@ def test_times_are_estimated_once_for_kernels_alike(row_kernels: bool, monkeypat
     FusionMerger(row_kernels=not row_kernels)._times(engine, of["f"], takers)
     merger._times(engine, of["f"], [of["a"]])
     assert len(state.known.merges) == 3
+
+
+@pytest.mark.parametrize(
+    ("weigh", "launch", "can", "unfused"), [(True, 1.0, True, 7.0), (False, 1.0, True, 9.0), (True, 2.0, True, 9.0), (True, 1.0, False, 9.0)]
+)  # fmt: skip
+def test_one_user_may_write_a_fusion_for_the_others(
+    weigh: bool, launch: float, can: bool, unfused: float, monkeypatch: pytest.MonkeyPatch
+):
+    """Not where that is not asked for, the fusion is little more than a launch, or there is no such kernel."""
+    kept = replace(FREE, us=4.0) if can else Reason.of("FUS306", values=2, limit=1)
+    monkeypatch.setattr(Prices, "of", lambda self, kernel: replace(FREE, us=3.0, launch=launch))
+    monkeypatch.setattr(Prices, "joined", lambda self, producer, consumer: replace(FREE, us=3.5))
+    monkeypatch.setattr(Prices, "kept", lambda self, producer, consumer: kept)
+    engine, of = read(f"a = {ROW} negate(f)", f"b = {ROW} tanh(f)", f"r = ({ROW}, {ROW}) tuple(a, b)")
+    merger = FusionMerger(weigh_kept=weigh)
+    assert merger._times(engine, of["f"], [of["a"], of["b"]]) == (unfused, 7.0)
+    assert merger._times(engine, of["f"], [of["a"]]) == (6.0, 3.5)
 
 
 def test_which_edges_are_its_business_and_by_which_rules():

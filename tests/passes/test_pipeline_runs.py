@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,10 +14,9 @@ from small_modules import H100, module_of, text_of
 
 import hlo_opt
 import hlo_opt.passes.run
-from hlo_opt.diag import HloOptError, UsageError
+from hlo_opt.diag import HloOptError, Reason, UsageError
 from hlo_opt.fusion.context import FuseOptions, PassContext
-from hlo_opt.fusion.decision import ByStructure
-from hlo_opt.ir import Module
+from hlo_opt.ir import Module, edit
 from hlo_opt.passes import parse_pipeline, pipeline, register_pass, run, table
 from hlo_opt.passes.base import Pass
 from hlo_opt.passes.pipeline import Best, Fixpoint, Pipeline
@@ -289,19 +289,19 @@ def test_of_equal_results_the_first_is_kept(monkeypatch: pytest.MonkeyPatch):
     assert outcome.seconds["alternatives"] > 0
 
 
-def test_the_time_of_what_is_not_kept_is_told(monkeypatch: pytest.MonkeyPatch):
-    context = PassContext(FuseOptions(H100))
-    made = [
-        SimpleNamespace(module=n, target=None, context=context, seconds={"x": 4.0 * n, "y": 1.0}) for n in (3, 1, 2)
-    ]
-    monkeypatch.setattr(runs, "module_summary", lambda module, *_: SimpleNamespace(est_us=module))
-    clock = iter([10.0, 10.5])
-    monkeypatch.setattr(runs.time, "perf_counter", lambda: next(clock))
-    assert runs._best(made, ByStructure()) == (made[1], 13.0 + 9.0 + 0.5)
+def test_the_times_of_a_run_add_up_to_the_clock(monkeypatch: pytest.MonkeyPatch):
+    clock = itertools.count()
+    monkeypatch.setattr(runs.time, "perf_counter", lambda: float(next(clock)))
+    for limit in (None, 1):  # with a limit the best is run once more
+        begun = next(clock)
+        outcome = run(hlo_opt.parse(TEXT), passes="dce,best(cse|instruction-fusion)", stop_after_step=limit)
+        assert sum(outcome.seconds.values()) == next(clock) - begun - 2
+        assert outcome.seconds["alternatives"] > 0
 
 
-def test_alternatives_begin_anew_and_share_what_is_known(monkeypatch: pytest.MonkeyPatch):
+def test_alternatives_share_what_is_known_and_what_comes_before_them(monkeypatch: pytest.MonkeyPatch):
     given: list[PassContext] = []
+    ran: list[str] = []
     real = runs._run
 
     def watched(module: Module, pipeline: Pipeline, context: PassContext, *rest: Any) -> runs.Outcome:
@@ -310,10 +310,32 @@ def test_alternatives_begin_anew_and_share_what_is_known(monkeypatch: pytest.Mon
         return real(module, pipeline, context, *rest)
 
     monkeypatch.setattr(runs, "_run", watched)
-    run(hlo_opt.parse(TEXT), passes="best(cse|instruction-fusion)", what_if=["FUS401"], stop_after_step=1)
-    assert [c.options.stop_after_step for c in given] == [None, None, 1]
-    assert all(c.options.disabled == {"FUS401"} for c in given)
-    assert len({c.memory for c in given}) == 3 and len({id(c.memory.known) for c in given}) == 1
+    first, ways = Counts("first", done=ran), Best(((Once("a", done=ran),), (Keeping("b", done=ran),)))
+    for limit in (None, 1):
+        given.clear()
+        ran.clear()
+        outcome = run(hlo_opt.parse(TEXT), passes=Pipeline((first, ways)), what_if=["FUS401"], stop_after_step=limit)
+        assert ran == ["first", "a", "b", *(["first", "a"] if limit else [])]
+        assert outcome.runs["counts"] == outcome.runs["once"] == 1
+        assert [p.name for p in outcome.pipeline.passes()][-2:] == ["counts", "once"]
+        assert [c.options.stop_after_step for c in given] == [None, None, None, *([1] if limit else [])]
+        assert all(c.options.disabled == {"FUS401"} for c in given)
+        assert len({c.memory for c in given}) == len(given) and len({id(c.memory.known) for c in given}) == 1
+
+
+def test_notes_about_a_module_hold_for_its_copy():
+    module = hlo_opt.parse(TEXT)
+    copy = edit.clone_module(module)
+    before, context = PassContext(FuseOptions(H100)), PassContext(FuseOptions(H100))
+    context.go_on(before, module, copy)
+    assert not context.origins and not context.steps
+    reason = Reason.of("FUS502", limit=1)
+    before.steps, before.fused_by["a"] = 3, "cse"
+    before.origins[module.entry.root] = "older"
+    before.left["cse", "a"] = before.forbidden["a", ""] = reason
+    context.go_on(before, module, copy)
+    assert (context.steps, context.fused_by, context.origins) == (3, {"a": "cse"}, {copy.entry.root: "older"})
+    assert context.left == {("cse", "a"): reason} and context.forbidden == {("a", ""): reason}
 
 
 @pytest.mark.parametrize(("limit", "told"), [(None, True), (1, False), (1, True)])

@@ -164,14 +164,35 @@ def test_what_would_read_more_is_not_copied_where_a_reader_refuses():
     )
     engine, of = read(*lines)
     entry = engine.module.entry
-    assert FUSER.unfusible(engine, entry) == {of["a"]}
+    policy = FUSER.policy(engine, entry)
+    assert policy.do_not_duplicate == policy.staying == {of["a"]}
     edge = engine.edge(of["a"], of["b"])
     reason = Reason.of("FUS403", producer="a", users=2, read=512, size=256)
-    assert list(FUSER.refusals(engine, edge)) == [reason]
-    assert FUSER.choices(frozenset({of["a"]})).do_not_duplicate == {of["a"]}
-    assert InstructionFusion(may_duplicate=False).unfusible(engine, entry) == frozenset()
-    engine.disabled = frozenset({"FUS403"})
-    assert FUSER.unfusible(engine, entry) == frozenset()
+    assert [r for r in FUSER.refusals(engine, edge) if r.code != "FUS410"] == [reason]
+    once = InstructionFusion(may_duplicate=False).policy(engine, entry)
+    assert not (once.do_not_duplicate or once.staying)
+    assert not InstructionFusion(row_kernels=False).policy(engine, entry).staying
+    engine.notes.clear()
+    engine.disabled = frozenset({"FUS403", "FUS410"})
+    policy = FUSER.policy(engine, entry)
+    assert not (policy.do_not_duplicate or policy.staying)
+
+
+@pytest.mark.parametrize(("given", "again"), [("f32", False), ("s8", True)])
+def test_what_is_written_anyway_is_computed_again_where_that_reads_less(given: str, again: bool):
+    big, wide, narrow = "[1048576]{0}", f"{given}[1048576]{{0}}", "bf16[1048576]{0}"
+    engine, of = read(
+        f"w = {wide} parameter(1)",
+        f"v = {wide} negate(w)",
+        f"a = {narrow} convert(v)",
+        f"c = {narrow} negate(a)",
+        f"b = {narrow} abs(c)",
+        f'd = {narrow} custom-call(a), custom_call_target="x"',
+        f"r = (bf16{big}, bf16{big}) tuple(b, d)",
+    )
+    FUSER.run(engine.module, PassContext(FuseOptions(H100)))
+    body = of["b"].parent or engine.module.entry.root.operands[0].called_by("calls")
+    assert ("convert" in {i.opcode for i in body.instructions}) == again
 
 
 # ---- calls, explanations, boundaries

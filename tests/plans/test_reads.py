@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from hlo_opt.plans import Plan
 from hlo_opt.plans.kinds import kind_of
-from hlo_opt.plans.reads import Lay, Trace, lay_of, traced
+from hlo_opt.plans.reads import Lay, Trace, _different, lay_of, traced
 from tests.plans.price_modules import planned
 
 
@@ -21,6 +22,13 @@ def lays(made: Plan) -> list[Lay]:
     trace = traces(made)[0]
     reads = sorted(trace.reads, key=lambda r: made.region.parameters.index(r.operand))  # type: ignore[arg-type]
     return [lay_of(trace, read, made.launch.block) for read in reads]
+
+
+@pytest.mark.parametrize("apart", [1, 3, 1000])
+@pytest.mark.parametrize("low", [-7, 0, 10**12])
+def test_the_different_numbers_in_order(apart: int, low: int) -> None:
+    numbers = low + apart * np.random.default_rng(apart).integers(0, 50, (8, 4, 1, 5))
+    assert np.array_equal(_different(numbers), np.unique(numbers))
 
 
 def test_neighbours_move_together_up_to_16_bytes() -> None:
