@@ -1,7 +1,7 @@
 """Random well-typed modules: against XLA:CPU and through every preset, or a fused module against itself.
 
     python -m scripts.random_modules [--count 2000] [--seed 1] [--first 0] [--jobs 2] [--seconds S] [--preset P]... [--keep FOLDER]
-    python -m scripts.random_modules --fused [--wide] | --host | --cupy [--count 2000] [--seed 1] [--jobs 2] [--preset P]... [--keep FOLDER]
+    python -m scripts.random_modules --fused [--wide] | --host | --cupy | --simplified [--count 2000] [--seed 1] [--jobs 2] [--preset P]... [--keep FOLDER]
 
 Modules and inputs are those of tests/random_modules/comparable. Alone, modules are drawn by number: the same seed and number give the same one. What XLA:CPU
 computes the evaluator must compute, on all devices; what each preset makes of a module must be proved, read back by XLA too, and give the same bits. What has an
@@ -12,7 +12,7 @@ as much when inputs move by a unit in the last place counts as ill-conditioned; 
 The other ways draw by Hypothesis. With `--fused`, fusing must be proved, and its result, printed, read again and verified, must give exactly what the module gives.
 With `--wide`, each fusion pass alone, its options as wide as they go, must do so too, and the presets with all rules switched off that can be. With `--host`,
 kernels, built by the C++ compiler, must give what the evaluator gives, and what no kernel and no library computes is counted; sizes are 0, 1, primes, and those
-around tile edges. With `--cupy`, the same on a GPU; what backend cupy refuses is counted.
+around tile edges. With `--simplified`, the simplify stage must give nearly what the module gives, and its certificate must hold; the rules that fired are counted. With `--cupy`, the same on a GPU; what backend cupy refuses is counted.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ import hlo_opt
 from hlo_opt.diag import reason_specs
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.ir import edit
+from hlo_opt.passes import preset as passes_of
 from hlo_opt.passes import preset_names
 from hlo_opt.passes.dce import DeadCodeElimination
+from hlo_opt.passes.simplified import check_certificate, simplified
 from hlo_opt.runtime.executable import NOT_ON_A_GPU
 from hlo_opt.text import print_module
 from scripts import swept
@@ -65,7 +67,10 @@ class Way:
 
     def fuse(self, module: hlo_opt.Module) -> hlo_opt.Module:
         off = [] if self.by_rules else [spec.code for spec in reason_specs()]
-        return hlo_opt.fuse(module, preset=self.preset, passes=self.passes, what_if=off)[0]
+        passes = self.passes or passes_of(
+            self.preset
+        )  # without the simplify stage, which may add sums up in another order
+        return hlo_opt.fuse(module, passes=passes, what_if=off)[0]
 
 
 _OUTPUTS = "multi-output-fusion{any-form=true,plain-siblings=true,max-tries=10000}"
@@ -127,6 +132,7 @@ class Tally:
     refusals: collections.Counter[str] = field(default_factory=collections.Counter)
     opcodes: collections.Counter[str] = field(default_factory=collections.Counter)
     fallbacks: collections.Counter[str] = field(default_factory=collections.Counter)
+    rules: collections.Counter[str] = field(default_factory=collections.Counter)
     disagreements: list[Disagreement] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
@@ -134,6 +140,7 @@ class Tally:
         self.refusals += other.refusals
         self.opcodes += other.opcodes
         self.fallbacks += other.fallbacks
+        self.rules += other.rules
         self.disagreements += other.disagreements
 
 
@@ -222,6 +229,28 @@ def _is_unsteady(module: hlo_opt.Module, inputs: Sequence[Array], outputs: Seque
     return False
 
 
+def against_simplified(program: Any, tally: Tally) -> str | None:
+    """Evaluate a program and what the simplify stage makes of it, whose certificate must hold; returns how the two disagree."""
+    module, inputs = program.module, program.inputs()
+    want = hlo_opt.evaluate(module, inputs, max_steps=MOST_STEPS)
+    try:
+        outcome = simplified(module)
+        check_certificate(outcome)
+        text = print_module(outcome.module)
+        made = hlo_opt.parse(text)
+        hlo_opt.verify(made)
+        why = "reads as another module than was printed" if print_module(made) != text else None
+        why = why or difference(hlo_opt.evaluate(made, inputs, max_steps=MOST_STEPS), want)
+        tally.rules.update(step.rule for steps in outcome.context.simplified for step in steps)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+    if why is not None and "differ" in why and _is_unsteady(module, inputs, want):
+        tally.outcomes["ill-conditioned"] += 1
+        return None
+    _counted(program, tally, why)
+    return why
+
+
 def _bits(array: Array) -> tuple[object, ...]:
     return array.dtype, array.shape, array.tobytes()
 
@@ -292,6 +321,8 @@ def _work(number: int, count: int, seed: int, way: str, presets: Sequence[str], 
         ways = [*map(Way, presets), *(wide_ways() if wide else ())]
         ways = random.Random(seed * 100_003 + number).sample(ways, min(WAYS_OF_A_CHUNK, len(ways)))
         return chunk(number, count, seed, functools.partial(against_fused, ways), fusible=number % 2 == 1)
+    if way == "simplified":
+        return chunk(number, count, seed, against_simplified)
     check = functools.partial(against_host, presets, backend=way)
     return chunk(number, count, seed, check, tile_edges=True)
 
@@ -307,6 +338,8 @@ def report(tally: Tally) -> None:
         print(f"  {family}: " + ", ".join(f"{opcode} {tally.opcodes[opcode]}" for opcode in opcodes))
     for reason, number in tally.refusals.most_common():
         print(f"refused {number}: {reason}")
+    if tally.rules:
+        print("rules that fired: " + ", ".join(f"{rule} {n}" for rule, n in tally.rules.most_common()))
     if tally.fallbacks:
         print("neither kernel nor library: " + ", ".join(f"{o} {n}" for o, n in tally.fallbacks.most_common()))
     for found in tally.disagreements:
@@ -323,6 +356,7 @@ def main() -> int:
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument("--fused", dest="way", action="store_const", const="fused")
     ways.add_argument("--host", dest="way", action="store_const", const="host")
+    ways.add_argument("--simplified", dest="way", action="store_const", const="simplified")
     ways.add_argument("--cupy", dest="way", action="store_const", const="cupy")
     parser.add_argument(
         "--preset",

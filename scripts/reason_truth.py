@@ -27,7 +27,8 @@ from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.sets import launches
 from hlo_opt.passes import preset_names
 from hlo_opt.passes.pipeline import Pipeline
-from hlo_opt.passes.run import SIMPLIFY_MODES, Outcome, run
+from hlo_opt.passes.run import Outcome, run
+from hlo_opt.passes.stages import SIMPLIFY_MODES
 
 PASSED_ON = frozenset({"bitcast", "get-tuple-element", "tuple", "opt-barrier", "add-dependency"})
 """Opcodes that hand a value on without a kernel."""

@@ -146,7 +146,7 @@ def judged(
     done: set[str] = set()
     for preset in presets if why is None else ():
         try:
-            fused = run(module, preset).module
+            fused = run(module, preset, own_passes=True).module  # the simplify stage may add sums up in another order
             counts.fused[preset] += fuses(module, fused)
             again = print_module(fused)
             if again in done:

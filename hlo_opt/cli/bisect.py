@@ -117,8 +117,7 @@ def _say_stays(bisection: Bisection, found: Stays, as_json: bool) -> None:
 def rewrites(fusing: Fusing, module: Module) -> Rewrites:
     """Our own steps, by the passes that fusing chooses; by the first that fail, where fusing fails."""
     from hlo_opt.cutting.turns import Rewrites
-    from hlo_opt.passes import Pipeline, parse_pipeline
-    from hlo_opt.passes.table import SIMPLIFY
+    from hlo_opt.passes import Pipeline
 
     try:
         outcome = fusing.outcome(module)
@@ -126,7 +125,7 @@ def rewrites(fusing: Fusing, module: Module) -> Rewrites:
     except UsageError:
         raise
     except Exception:
-        first = () if fusing.simplify == "never" else parse_pipeline(SIMPLIFY).steps
+        first = fusing.first(module).steps
         pipelines = [Pipeline((*first, *way.steps)) for way in fusing.pipeline().alternatives()]
         chosen, last = next(p for p in pipelines if _fails(fusing, module, p)), None
 

@@ -20,7 +20,8 @@ from hlo_opt.passes import ExplainReport, Pipeline, parse_pipeline, pass_class, 
 from hlo_opt.passes.base import Pass
 from hlo_opt.passes.pipeline import Observer
 from hlo_opt.passes.run import Outcome, report_on
-from hlo_opt.passes.table import SIMPLIFY, option_kind
+from hlo_opt.passes.stages import first_stage
+from hlo_opt.passes.table import option_kind
 from hlo_opt.report.page import parse_size
 from hlo_opt.report.summary import Budget
 
@@ -249,6 +250,10 @@ class Fusing:
             return parse_pipeline(self.passes, self.options)
         return parse_pipeline(preset(self.preset), self.options, override=True)
 
+    def first(self, module: Module) -> Pipeline:
+        """What runs before them."""
+        return first_stage(module, self.simplify, own_passes=self.passes is not None)
+
     def run(
         self,
         module: Module,
@@ -270,13 +275,15 @@ class Fusing:
             passes=pipeline,
             target=self.target,
             simplify=self.simplify,
+            own_passes=self.passes is not None,
             what_if=[code.upper() for code in self.what_if],
             force=forced,
             stop_after_step=self.stop_after_step,
             choices=self.choices,
             trip_counts=trip_counts_of(self.trip_count),
         )
-        outcome = run_with(observer=observer or _printer(print_after, pipeline, self.simplify))
+        observing = observer or _printer(print_after, Pipeline((*self.first(module).steps, *pipeline.steps)))
+        outcome = run_with(observer=observing)
         return report_on(outcome, run_with(decide_again=True).module if forced else None)
 
     def outcome(
@@ -293,6 +300,7 @@ class Fusing:
             passes=pipeline or self.pipeline(),
             target=self.target,
             simplify=self.simplify if pipeline is None else "never",
+            own_passes=self.passes is not None,
             stop_after_step=self.stop_after_step if stop_after_step is None else stop_after_step,
             choices=self.choices,
             trip_counts=trip_counts_of(self.trip_count),
@@ -324,13 +332,11 @@ def _checked_edge(text: str) -> str:
     return text
 
 
-def _printer(names: Sequence[str], pipeline: Pipeline, simplify: str) -> Callable[[Pass, Module, bool], None] | None:
+def _printer(names: Sequence[str], pipeline: Pipeline) -> Callable[[Pass, Module, bool], None] | None:
     """What prints the module after these passes. Raises UsageError for one that does not exist, or does not run."""
     if not names:
         return None
     running = [p.name for p in pipeline.passes()]
-    if simplify != "never":
-        running += [p.name for p in parse_pipeline(SIMPLIFY).passes()]
     for name in names:
         if name == EVERY:
             continue

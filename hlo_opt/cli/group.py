@@ -21,6 +21,7 @@ from hlo_opt.diag.errors import HloOptError, nearest, printable
 
 VERBS = {
     "fuse": "Fuse a module and print it.",
+    "simplify": "Simplify a module by rules and print it.",
     "explain": "Say why edges were not fused, or what a code such as FUS201 means.",
     "run": "Run a module on a backend.",
     "check": "Run two modules on the same inputs and compare.",

@@ -78,12 +78,22 @@ def stats_command(
 
 
 @click.command("passes")
+@click.option(
+    "--rules", is_flag=True, help="List the rules of the simplifier instead: what each writes, and why it is exact."
+)
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def passes_command(as_json: bool) -> None:
+def passes_command(rules: bool, as_json: bool) -> None:
     """List the passes with their options and defaults, and the presets as --passes would spell them."""
     from hlo_opt.report import tables
 
-    if as_json:
+    if rules:
+        from hlo_opt.report import simplified
+
+        if as_json:
+            show_json(simplified.rules_json())
+        else:
+            show(simplified.rules_page())
+    elif as_json:
         show_json(tables.passes_json())
     else:
         show(tables.passes_page())

@@ -152,6 +152,19 @@ class Memory:
             self._state.forget(kernel)
 
 
+@dataclass(frozen=True)
+class Rewritten:
+    """One rewrite by a rule: its name, those of the instruction that it took the place of and of its computation, and those of what it made, in order."""
+
+    rule: str
+    computation: str
+    instruction: str
+    made: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.rule} at {self.instruction}"
+
+
 @dataclass
 class PassContext:
     """What a pass is given besides the module: the options, and what passes note down for each other.
@@ -164,6 +177,7 @@ class PassContext:
     fused_by   which pass moved a producer
     about      the producer and the consumer (by those names) of the last rewrite, where it fused an edge
     memory     what fusion passes know about the module, until another pass changes it
+    simplified what rules rewrote, in order, a list for each run of the simplifier: its certificate
     """
 
     options: FuseOptions
@@ -174,6 +188,7 @@ class PassContext:
     fused_by: dict[str, str] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
     about: tuple[str, ...] = ()
+    simplified: list[list[Rewritten]] = field(default_factory=list)
 
     def go_on(self, before: PassContext, module: Module, copy: Module) -> None:
         """Start with what was noted down about a module of which this context's is a copy."""

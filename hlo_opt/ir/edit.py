@@ -235,6 +235,18 @@ def remove(instruction: Instruction) -> None:
     instruction.parent = None
 
 
+def unmake(instruction: Instruction) -> None:
+    """Take back an instruction that was only just made and has no users: nothing is left of it, its name is free again."""
+    module = instruction.computation.module
+    remove(instruction)
+    if module is None or module._names is None:
+        return
+    module._names.discard(instruction.name)
+    stem, _, digits = instruction.name.rpartition(".")
+    if stem and digits.isdigit() and module._taken.get(stem) == int(digits):
+        module._taken[stem] -= 1
+
+
 def splice(inner: Computation, computation: Computation, arguments: list[Instruction]) -> Instruction:
     """Move all instructions of `inner`, which the caller then drops, to the end of another computation.
 

@@ -22,6 +22,9 @@ LINEAR = frozenset({"divide", "multiply"})
 IDEMPOTENT = EXTREMES | {"and", "or"}
 """Exact reducers for which repeated values do not matter."""
 
+CALLS_OR_VIEWS = frozenset({"bitcast", "fusion"})
+"""Operations that compilers write, and no framework: a kernel's computation, and memory read under another shape."""
+
 COPIES = frozenset({"bitcast", "copy", "reshape"})
 """Operations that return the operand's elements, each once, in the same order: in memory, or row-major."""
 RESHAPES = frozenset({"bitcast", "reshape"})

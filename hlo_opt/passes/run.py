@@ -22,9 +22,8 @@ from hlo_opt.ir import Module, edit
 from hlo_opt.passes.decisions import decisions
 from hlo_opt.passes.forcing import chosen, join_edge, price_by_joining
 from hlo_opt.passes.pipeline import Observer, Pipeline, parse_pipeline
-from hlo_opt.passes.table import SIMPLIFY, preset
-
-SIMPLIFY_MODES = ("auto", "always", "never")
+from hlo_opt.passes.stages import first_stage
+from hlo_opt.passes.table import preset
 
 
 @dataclass(frozen=True)
@@ -70,12 +69,14 @@ def run(
     stop_after_step: int | None = None,
     choices: Iterable[str] = (),
     trip_counts: TripCounts = NO_TRIP_COUNTS,
+    own_passes: bool | None = None,
     observer: Observer | None = None,
     verify: Callable[[Module], None] | None = None,
 ) -> Outcome:
     """Run a preset, or passes, on a copy of the module.
 
-    simplify         `always` and `auto` run the simplify stage first (its passes leave a simple module as it is), `never` does not
+    simplify         what runs first: see `first_stage`
+    own_passes       whether the passes are the user's, not those of a preset as a pipeline; None: they are where they are given
     what_if          codes of reasons that are switched off
     force            edges (producer, consumer) that are joined in the result, wherever there can be one kernel, by the names that decisions give them or their kernels
     decide_again     the passes are told of them instead, and everything is decided again around them
@@ -89,10 +90,8 @@ def run(
     or an observer the choice is made first, without them. What is kept of a run is proved (`prove_same_graph`) at once when all its passes promise to keep the graph; otherwise each part of it that does.
     Names that several instructions share are made unique first. Raises UsageError for unknown presets, passes, targets, codes, choices, loops and instructions, and ProofError when a pass broke its promise.
     """
-    if simplify not in SIMPLIFY_MODES:
-        hint = did_you_mean(simplify, SIMPLIFY_MODES)
-        raise UsageError(f"simplify must be auto, always or never, not {simplify!r}", hint=hint)
-    pipeline = _pipeline(preset_name, passes, simplify)
+    own = passes is not None if own_passes is None else own_passes
+    pipeline = _pipeline(module, preset_name, passes, simplify, own)
     edges = [(p.lstrip("%"), c.lstrip("%")) for p, c in force]
     options = FuseOptions.of(
         target,
@@ -216,12 +215,12 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _pipeline(preset_name: str, passes: str | Pipeline | None, simplify: str) -> Pipeline:
+def _pipeline(
+    module: Module, preset_name: str, passes: str | Pipeline | None, simplify: str, own_passes: bool
+) -> Pipeline:
     text = preset(preset_name)
     chosen = passes if isinstance(passes, Pipeline) else parse_pipeline(text if passes is None else passes)
-    if simplify == "never":
-        return chosen
-    return Pipeline((*parse_pipeline(SIMPLIFY).steps, *chosen.steps))
+    return Pipeline((*first_stage(module, simplify, own_passes=own_passes).steps, *chosen.steps))
 
 
 def _provable_parts(pipeline: Pipeline) -> list[Pipeline]:

@@ -18,6 +18,8 @@ from hlo_opt.diag.plugins import Plugin, plugins
 from hlo_opt.passes.base import Pass
 
 _TABLE: dict[str, str] = {
+    "algebraic-simplifier": "hlo_opt.passes.algebraic_simplifier:AlgebraicSimplifier",
+    "bitcast-movement": "hlo_opt.passes.bitcast_movement:BitcastMovement",
     "copy-fusion": "hlo_opt.passes.copy_fusion:CopyFusion",
     "cse": "hlo_opt.passes.cse:CommonSubexpressionElimination",
     "cumulative-splitter": "hlo_opt.passes.cumulative_splitter:CumulativeSplitter",
@@ -28,6 +30,7 @@ _TABLE: dict[str, str] = {
     "inline": "hlo_opt.passes.inline:Inline",
     "instruction-fusion": "hlo_opt.passes.instruction_fusion:InstructionFusion",
     "launch-packing": "hlo_opt.passes.launch_packing:LaunchPacking",
+    "layout-fitting": "hlo_opt.passes.layout_fitting:LayoutFitting",
     "moment-folding": "hlo_opt.passes.moment_folding:MomentFolding",
     "multi-output-fusion": "hlo_opt.passes.multi_output_fusion:MultiOutputFusion",
     "online-softmax": "hlo_opt.passes.online_softmax:OnlineSoftmax",
@@ -117,7 +120,10 @@ def _plugin_class(plugin: Plugin) -> type[Pass]:
 
 
 SIMPLIFY = "inline,cse,dce"
-"""The simplify stage. Its passes leave a module that is simple already as it is."""
+"""What every run starts with. These passes leave a module that is simple already as it is."""
+
+SIMPLIFY_RAW = f"layout-fitting,{SIMPLIFY},fixpoint(algebraic-simplifier,inline,cse,dce),bitcast-movement{{reshapes=false}},cse,dce"
+"""The simplify stage: what runs instead of `SIMPLIFY` where a module is raw, or is to be simplified in any case."""
 
 _XLA_2026 = "variadic-op-splitter,sort-iota-fusion,priority-fusion,cse,dce"
 

@@ -41,7 +41,8 @@ SAFE: dict[str, frozenset[str]] = {
     ),
     "print": frozenset(_READING | {"file", "style"}),
     "stats": frozenset(_READING | {"file", "target", "trip_count", "as_json", "only_hash"}),
-    "passes": frozenset({"as_json"}),
+    "simplify": frozenset(_READING | {"file", "fast_math", "replays"}),
+    "passes": frozenset({"as_json", "rules"}),
     "ops": frozenset({"opcode", "types", "as_json"}),
     "targets": frozenset({"name", "as_json"}),
 }

@@ -153,7 +153,13 @@ def diff(
         made: Callable[[Module], Outcome]
         if fuses:
             made = partial(
-                run, passes=pipeline, target=device, simplify=simplify, choices=choices, trip_counts=trip_counts
+                run,
+                passes=pipeline,
+                own_passes=passes is not None,
+                target=device,
+                simplify=simplify,
+                choices=choices,
+                trip_counts=trip_counts,
             )
         else:
             made = partial(as_it_is, pipeline=pipeline, target=device, choices=choices, trip_counts=trip_counts)

@@ -28,6 +28,7 @@ WRITES_OR_RUNS = {
     },
     "print": {"output"},
     "explain": {"measured"},
+    "simplify": {"output", "checks", "certificate", "backend", "precise", "inputs", "seed", "memory_limit", "elided"},
 }
 """Arguments of the safe verbs that are refused. An argument that is in neither list has not been thought about."""
 

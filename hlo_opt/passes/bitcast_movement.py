@@ -1,0 +1,88 @@
+"""Reshapes, transposes and copies whose result lies in memory as their operand does: bitcasts, which launch nothing.
+
+JAX writes many a transpose with the layout that makes it one. Source of the idea: xla/hlo/transforms/expanders/reshape_decomposer.cc and xla/service/layout_normalization.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Literal
+
+from hlo_opt.ir import Computation, Instruction, Shape, edit
+from hlo_opt.passes.base import PassContext, RewritingPass
+
+
+@dataclass(frozen=True)
+class BitcastMovement(RewritingPass):
+    """Write what moves no byte as a bitcast. What a computation gives back of its own parameters is left: results have memory of their own.
+
+    reshapes  those, too, besides transposes and copies; passes that look for loops know reshapes better
+    """
+
+    name: ClassVar[str] = "bitcast-movement"
+    preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
+    idempotent: ClassVar[bool] = True
+
+    reshapes: bool = True
+
+    def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
+        for i in list(computation.instructions):
+            wanted = ("reshape", "transpose", "copy") if self.reshapes else ("transpose", "copy")
+            if i.opcode in wanted and _moves_nothing(i) and not _is_result(i):
+                yield partial(_put, i)
+
+
+def _put(move: Instruction) -> None:
+    """A bitcast in its place."""
+    kept = {n: a for n, a in move.attributes.items() if n != "dimensions"}
+    made = edit.create(move.computation, "bitcast", "bitcast", move.shape, move.operands, kept)
+    edit.redirect_users(move, made)
+    edit.remove(move)
+
+
+def _moves_nothing(move: Instruction) -> bool:
+    source, shape = move.operands[0].shape, move.shape
+    waits = move.control_predecessors or "sharding" in move.attributes
+    if waits or len(move.operands) != 1 or not (_is_plain(source) and _is_plain(shape)):
+        return False
+    if any(move in i.control_predecessors for i in move.computation.instructions if i.control_predecessors):
+        return False
+    if move.opcode == "reshape":
+        return (
+            _large(source) == _large(shape)
+            if _has_ones_only(source, shape)
+            else source.is_row_major and shape.is_row_major
+        )
+    order = move.ints("dimensions") if move.opcode == "transpose" else tuple(range(shape.rank))
+    at = [order.index(d) for d in source.minor_to_major]
+    return [d for d in at if shape.dimensions[d] != 1] == [d for d in shape.minor_to_major if shape.dimensions[d] != 1]
+
+
+def _is_plain(shape: Shape) -> bool:
+    if not shape.is_array or any(shape.dynamic) or shape.is_buffer:
+        return False
+    return shape.layout is None or not shape.layout.tail
+
+
+def _has_ones_only(source: Shape, shape: Shape) -> bool:
+    """Whether a reshape adds or drops dimensions of size 1, and does nothing else."""
+    return [n for n in source.dimensions if n != 1] == [n for n in shape.dimensions if n != 1]
+
+
+def _large(shape: Shape) -> list[int]:
+    """How the dimensions of other sizes than 1 lie, by their numbers among themselves."""
+    places = [d for d, n in enumerate(shape.dimensions) if n != 1]
+    return [places.index(d) for d in shape.minor_to_major if shape.dimensions[d] != 1]
+
+
+def _is_result(move: Instruction) -> bool:
+    """Whether a computation gives back nothing but its parameter."""
+    value = move.operands[0]
+    while value.opcode in ("bitcast", "reshape", "transpose", "copy"):
+        value = value.operands[0]
+    if value.parameter_number is None:
+        return False
+    root = move.computation.root
+    return move is root or (root.opcode == "tuple" and move in root.operands)

@@ -1,0 +1,134 @@
+"""Layouts of what loops and branches hand on, made to fit: frameworks write a loop whose body gives an array in another layout than the loop takes it in.
+
+XLA decides on layouts itself (xla/service/layout_assignment.cc), so that a raw dump may say there what it likes; whoever takes layouts at their word needs a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Literal
+
+from hlo_opt.ir import Computation, Instruction, Module, Shape, edit
+from hlo_opt.ops import OpKind, find
+from hlo_opt.ops.sets import held, keeps_bytes, taken_element
+from hlo_opt.passes.base import PassContext, RewritingPass
+
+
+@dataclass(frozen=True)
+class LayoutFitting(RewritingPass):
+    """Let a loop take what no round changes as it lies, and copy what else goes into a loop, or comes out of a round or a branch, into the layout that the loop or the conditional says."""
+
+    name: ClassVar[str] = "layout-fitting"
+    preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
+    idempotent: ClassVar[bool] = True
+
+    def computations(self, module: Module) -> list[Computation]:
+        return list(module.computations)
+
+    def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
+        for i in list(computation.instructions):
+            if i.opcode == "while":
+                ends = [i.called_by("body")]
+                if _takable(i):
+                    yield partial(_take_layouts, i)
+                if _differs(i.operands[0].shape, i.shape):
+                    yield partial(_fit_operand, i)
+            elif i.opcode == "conditional":
+                ends = list(i.called())
+            else:
+                continue
+            for end in ends:
+                if _differs(end.root.shape, i.shape):
+                    yield partial(_fit_root, end, i.shape)
+
+    def tidy(self, module: Module) -> None:
+        for computation in module.computations:  # roots that were changed stand in other computations
+            edit.sort(computation)
+
+
+def _differs(given: Shape, wanted: Shape) -> bool:
+    """Whether two shapes have the same values, and not the same layouts."""
+    return given.same_values(wanted) and not given.same_bytes(wanted)
+
+
+def _takable(loop: Instruction) -> list[int]:
+    """The elements that no round changes, that are read by their elements only, and that nobody reads after the loop: the loop may take them as they lie."""
+    body, condition = loop.called_by("body"), loop.called_by("condition")
+    start, ends = held(loop.operands[0]), held(body.root)
+    if start is None or ends is None or loop.is_root or any(taken_element(u) is None for u in loop.users):
+        return []
+    if sum(c.called.count(body) + c.called.count(condition) for c in _module(loop).computations) != 2:
+        return []
+    read_after = {taken_element(u) for u in loop.users}
+    found = []
+    for n, (value, end) in enumerate(zip(start, ends, strict=True)):
+        if n in read_after or not value.shape.is_array or not _differs(value.shape, end.shape):
+            continue
+        if taken_element(end) != n or end.operands[0] is not body.parameters[0]:
+            continue
+        taken = [t for c in (body, condition) for t in c.parameters[0].users if taken_element(t) == n]
+        whole = any(taken_element(u) is None for c in (body, condition) for u in c.parameters[0].users)
+        readers = [(t, u) for t in taken for u in t.users if u is not body.root or ends.count(t) != 1]
+        if not whole and all(_reads_by_index(user, value) for value, user in readers):
+            found.append(n)
+    return found
+
+
+def _reads_by_index(user: Instruction, value: Instruction) -> bool:
+    """Whether an operation reads elements by their index, wherever they lie; or a call, whose computation does."""
+    if user.opcode == "call":
+        inner = user.called_by("to_apply").parameters
+        parameters = [p for p, operand in zip(inner, user.operands, strict=True) if operand is value]
+        plain = not any(p.is_root for p in parameters)
+        return plain and all(_reads_by_index(u, p) for p in parameters for u in p.users)
+    spec = find(user.opcode)
+    return spec is not None and spec.kind in _BY_INDEX and not spec.side_effects and not keeps_bytes(user.opcode)
+
+
+_BY_INDEX = (OpKind.ELEMENTWISE, OpKind.MOVEMENT, OpKind.REDUCTION, OpKind.CONTRACTION, OpKind.INDEXING)
+
+
+def _module(instruction: Instruction) -> Module:
+    module = instruction.computation.module
+    assert module is not None
+    return module
+
+
+def _take_layouts(loop: Instruction) -> None:
+    """Let the loop take these elements as they lie."""
+    start, wanted = held(loop.operands[0]) or [], list(loop.shape.elements or ())
+    for n in _takable(loop):
+        wanted[n] = start[n].shape
+    shape = Shape.tuple_of(*wanted)
+    body, condition = loop.called_by("body"), loop.called_by("condition")
+    for parameter in (body.parameters[0], condition.parameters[0]):
+        edit.set_shape(parameter, shape)
+        for taken in parameter.users:
+            number = taken_element(taken)
+            if number is not None:
+                edit.set_shape(taken, wanted[number])
+    ends = held(body.root)
+    assert ends is not None
+    edit.set_shape(body.root, Shape.tuple_of(*(e.shape for e in ends)))
+    edit.set_shape(loop, shape)
+
+
+def _fit_operand(loop: Instruction) -> None:
+    edit.replace_operand(loop, 0, _fitted(loop.operands[0], loop.shape))
+
+
+def _fit_root(end: Computation, wanted: Shape) -> None:
+    edit.set_root(end, _fitted(end.root, wanted))
+
+
+def _fitted(value: Instruction, wanted: Shape) -> Instruction:
+    """The value as it is wanted: copies of the arrays that lie otherwise, put together again."""
+    if value.shape.same_bytes(wanted):
+        return value
+    if wanted.elements is None:
+        return edit.create(value.computation, "copy", "copy", wanted, [value])
+    own = held(value)
+    parts = [edit.create_element(value, n) for n in range(len(wanted.elements))] if own is None else own
+    return edit.create_tuple(value.computation, [_fitted(p, w) for p, w in zip(parts, wanted.elements, strict=True)])

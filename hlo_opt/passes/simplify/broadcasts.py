@@ -1,0 +1,164 @@
+"""Broadcasts: of broadcasts, of what only lies in other dimensions, and after operations instead of before them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hlo_opt.ir import Instruction, array
+from hlo_opt.ops import OpKind, find
+from hlo_opt.passes.simplify.reading import is_a
+from hlo_opt.passes.simplify.rule import ANY, rule
+from hlo_opt.passes.simplify.shapes import groups, is_rising, without_ones
+from hlo_opt.passes.simplify.site import Site
+
+_SAME = "each element of the result is the same element of the operand"
+
+
+@rule("broadcast-to-itself", "broadcast", "broadcast of x to its own dimensions = x, or a transpose of it", _SAME)
+def broadcast_to_itself(i: Instruction, site: Site) -> Instruction | None:
+    operand, mapped = i.operands[0], i.ints("dimensions")
+    if operand.shape.rank != i.shape.rank:
+        return None
+    if is_rising(mapped):
+        return operand
+    order = [mapped.index(d) for d in range(len(mapped))]
+    return site.transpose(operand, order)
+
+
+@rule("broadcast-of-broadcast", "broadcast", "broadcast of a broadcast: one", _SAME)
+def broadcast_of_broadcast(i: Instruction, site: Site) -> Instruction | None:
+    inner, mapped = i.operands[0], i.ints("dimensions")
+    if not is_a(inner, "broadcast"):
+        return None
+    return site.broadcast(inner.operands[0], i.shape.dimensions, [mapped[d] for d in inner.ints("dimensions")])
+
+
+def _inserted(source: Sequence[int], target: Sequence[int]) -> list[int] | None:
+    """For each dimension of the source the one of the target that it is, where the target has dimensions of size 1 besides and no others."""
+    found: list[int] = []
+    for d, size in enumerate(target):
+        if len(found) < len(source) and source[len(found)] == size:
+            found.append(d)
+        elif size != 1:
+            return None
+    return found if len(found) == len(source) else None
+
+
+@rule(
+    "broadcast-of-reshape",
+    "broadcast",
+    "broadcast of x with dimensions of size 1 added = broadcast of x, those dropped = broadcast of a smaller reshape",
+    _SAME,
+)
+def broadcast_of_reshape(i: Instruction, site: Site) -> Instruction | None:
+    inner, mapped = i.operands[0], i.ints("dimensions")
+    if not is_a(inner, "reshape"):
+        return None
+    source = inner.operands[0]
+    places = _inserted(source.shape.dimensions, inner.shape.dimensions)
+    if places is None:
+        return None
+    return site.broadcast(source, i.shape.dimensions, [mapped[d] for d in places])
+
+
+@rule(
+    "broadcast-of-ones",
+    "broadcast",
+    "broadcast of x[.., 1, ..] = broadcast of x without the dimensions of size 1",
+    _SAME,
+)
+def broadcast_of_ones(i: Instruction, site: Site) -> Instruction | None:
+    operand, mapped = i.operands[0], i.ints("dimensions")
+    if is_a(operand, "parameter", "reshape", "broadcast", "constant") or operand.shape.element_count == 0:
+        return None
+    sizes = operand.shape.dimensions
+    if 1 not in sizes or operand.shape.element_count == i.shape.element_count:
+        return None
+    kept = without_ones(sizes)
+    small = site.reshape(operand, [sizes[d] for d in kept])
+    return site.broadcast(small, i.shape.dimensions, [mapped[d] for d in kept])
+
+
+@rule(
+    "reshape-of-broadcast",
+    "reshape",
+    "reshape of a broadcast that leaves the operand's dimensions whole = broadcast",
+    _SAME,
+)
+def reshape_of_broadcast(i: Instruction, site: Site) -> Instruction | None:
+    inner = i.operands[0]
+    if not is_a(inner, "broadcast") or i.shape.element_count == 0:
+        return None
+    source, mapped = inner.operands[0], inner.ints("dimensions")
+    if not source.shape.rank:
+        return site.spread(source, i.shape.dimensions)
+    sizes, wanted = inner.shape.dimensions, i.shape.dimensions
+    if not is_rising(mapped):
+        return None
+    places: dict[int, int] = {}
+    for ours, theirs in groups(sizes, wanted):
+        moved = [d for d in ours if d in mapped and sizes[d] != 1]
+        if not moved:
+            continue
+        large, into = [d for d in ours if sizes[d] != 1], [d for d in theirs if wanted[d] != 1]
+        if len(large) != 1 or len(into) != 1:
+            return None
+        places[moved[0]] = into[0]
+    kept = [k for k, d in enumerate(mapped) if d in places]
+    small = site.reshape(source, [source.shape.dimensions[k] for k in kept])
+    if not kept:
+        return site.spread(small, wanted)
+    if small.shape.rank == len(wanted) and small.shape.dimensions == tuple(wanted):
+        return small
+    return site.broadcast(small, wanted, [places[mapped[k]] for k in kept])
+
+
+@rule(
+    "transpose-of-broadcast",
+    "transpose",
+    "transpose of a broadcast = broadcast into the moved dimensions, where they stay in order",
+    _SAME,
+)
+def transpose_of_broadcast(i: Instruction, site: Site) -> Instruction | None:
+    inner = i.operands[0]
+    if not is_a(inner, "broadcast"):
+        return None
+    order = i.ints("dimensions")
+    mapped = [order.index(d) for d in inner.ints("dimensions")]
+    return site.broadcast(inner.operands[0], i.shape.dimensions, mapped) if is_rising(mapped) else None
+
+
+def _spread(value: Instruction) -> tuple[Instruction, tuple[int, ...]] | None:
+    """What is broadcast, and into which dimensions."""
+    if is_a(value, "broadcast"):
+        return value.operands[0], value.ints("dimensions")
+    return None
+
+
+@rule(
+    "operation-on-broadcasts",
+    ANY,
+    "op(broadcast x, broadcast y) = broadcast op(x, y), of values in the same dimensions and scalars",
+    "the same operation on the same numbers, once for each of them",
+)
+def operation_on_broadcasts(i: Instruction, site: Site) -> Instruction | None:
+    if not i.operands or not is_a(i.operands[0], "broadcast") or not i.shape.is_array:
+        return None
+    spec = find(i.opcode)
+    if spec is None or spec.kind is not OpKind.ELEMENTWISE or spec.side_effects or list(i.called()):
+        return None
+    dimensions = i.shape.dimensions
+    found = [_spread(o) if o.shape.dimensions == dimensions else None for o in i.operands]
+    if any(f is None for f in found) or not dimensions:
+        return None
+    sources = [f for f in found if f is not None]
+    arrays = [f for f in sources if f[0].shape.rank]
+    mapped: tuple[int, ...] = arrays[0][1] if arrays else ()
+    sizes = arrays[0][0].shape.dimensions if arrays else ()
+    if any(m != mapped or v.shape.dimensions != sizes for v, m in arrays):
+        return None
+    if arrays and arrays[0][0].shape.element_count * 2 > i.shape.element_count:
+        return None
+    operands = [v if v.shape.rank or not sizes else site.spread(v, sizes) for v, _ in sources]
+    small = site.again(i, operands, array(i.shape.type, *sizes))
+    return site.broadcast(small, dimensions, mapped)

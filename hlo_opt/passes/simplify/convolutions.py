@@ -1,0 +1,121 @@
+"""Convolutions: of what is turned round or lies in other dimensions, and those that are matrix products."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hlo_opt.ir import Attribute, Instruction, Raw, Window, edit
+from hlo_opt.ops.contraction.table import ConvolutionDimensions, convolution_dimensions
+from hlo_opt.passes.simplify.reading import is_a
+from hlo_opt.passes.simplify.rule import rule
+from hlo_opt.passes.simplify.site import Site
+
+_OPEN = "the same products are added up; HLO leaves their order open"
+
+
+def _labels(i: Instruction) -> list[str]:
+    """The labels of the dimensions of both sides and of the result."""
+    sides, result = i.word("dim_labels").split("->")
+    return [*sides.split("_"), result]
+
+
+def _relabelled(site: Site, i: Instruction, operands: list[Instruction], labels: list[str]) -> Instruction:
+    """The convolution with other labels."""
+    made = site.again(i, operands)
+    edit.set_attribute(made, "dim_labels", _attribute(f"{labels[0]}_{labels[1]}->{labels[2]}", i))
+    return made
+
+
+def _attribute(text: str, like: Instruction) -> Attribute:
+    return Attribute(text, value=Raw(text) if isinstance(like.value("dim_labels", ""), Raw) else text)
+
+
+@rule(
+    "convolution-of-transpose",
+    "convolution",
+    "convolution of a transpose = convolution with the dimensions where they were",
+    _OPEN,
+)
+def convolution_of_transpose(i: Instruction, site: Site) -> Instruction | None:
+    for number, side in enumerate(i.operands):
+        if is_a(side, "transpose"):
+            labels, order = _labels(i), side.ints("dimensions")
+            labels[number] = "".join(labels[number][order.index(d)] for d in range(len(order)))
+            operands = list(i.operands)
+            operands[number] = side.operands[0]
+            return _relabelled(site, i, operands, labels)
+    return None
+
+
+@rule(
+    "transpose-of-convolution",
+    "transpose",
+    "transpose of a convolution that nobody else reads = convolution into the dimensions where they go",
+    _OPEN,
+)
+def transpose_of_convolution(i: Instruction, site: Site) -> Instruction | None:
+    inner = i.operands[0]
+    if not is_a(inner, "convolution") or len(inner.users) > 1:
+        return None
+    labels = _labels(inner)
+    labels[2] = "".join(labels[2][d] for d in i.ints("dimensions"))
+    made = _relabelled(site, inner, list(inner.operands), labels)
+    edit.set_shape(made, i.shape)
+    return made
+
+
+@rule(
+    "convolution-of-reverse",
+    "convolution",
+    "convolution by a kernel that is turned round in space = one that reads it the other way round",
+    "each element meets the same one",
+)
+def convolution_of_reverse(i: Instruction, site: Site) -> Instruction | None:
+    value, kernel = i.operands
+    if not is_a(kernel, "reverse"):
+        return None
+    c = convolution_dimensions(i)
+    turned = kernel.ints("dimensions")
+    if any(d not in c.rhs[2] for d in turned):
+        return None
+    window = Window(
+        tuple(
+            replace(w, rhs_reversal=not w.rhs_reversal) if c.rhs[2][k] in turned else w for k, w in enumerate(c.window)
+        )
+    )
+    return site.again(i, [value, kernel.operands[0]], window=window)
+
+
+@rule(
+    "convolution-of-points",
+    "convolution",
+    "convolution by a kernel of size 1 in space, without strides, padding and groups = dot",
+    _OPEN,
+)
+def convolution_of_points(i: Instruction, site: Site) -> Instruction | None:
+    value, kernel = i.operands
+    c = convolution_dimensions(i)
+    if not _is_pointwise(c) or not i.shape.element_count or not value.shape.element_count:
+        return None
+    if value.shape.type != kernel.shape.type:
+        return None
+    # The dot gives batch and space in the order of the left side, then the output features.
+    place = {c.lhs[0]: c.output[0]} | dict(zip(c.lhs[2], c.output[2], strict=True))
+    free = [d for d in range(value.shape.rank) if d != c.lhs[1]]
+    if [place[d] for d in free] != list(range(len(free))) or c.output[1] != len(free):
+        return None
+    inputs, outputs = kernel.shape.dimensions[c.rhs[1]], kernel.shape.dimensions[c.rhs[0]]
+    first = c.rhs[1] < c.rhs[0]
+    matrix = site.reshape(kernel, (inputs, outputs) if first else (outputs, inputs))
+    kept = {n: a for n, a in i.attributes.items() if n in ("operand_precision", "metadata")}
+    made = site.emit(
+        "dot", i.shape, value, matrix, lhs_contracting_dims=(c.lhs[1],), rhs_contracting_dims=(0 if first else 1,)
+    )
+    for name, attribute in kept.items():
+        edit.set_attribute(made, name, attribute)
+    return made
+
+
+def _is_pointwise(c: ConvolutionDimensions) -> bool:
+    plain = all(w.size == w.stride == w.lhs_dilate == 1 and not (w.pad_low or w.pad_high) for w in c.window)
+    return plain and c.feature_groups == c.batch_groups == 1

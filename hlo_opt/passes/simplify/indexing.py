@@ -1,0 +1,182 @@
+"""Slices and updates at places that data say, gathers, sorts and sizes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from hlo_opt.ir import Instruction, PaddingDimension, Shape, SliceDimension, array
+from hlo_opt.passes.simplify.reading import is_a, uniform
+from hlo_opt.passes.simplify.rule import rule
+from hlo_opt.passes.simplify.site import Site
+
+
+def _places(starts: list[Instruction], sizes: tuple[int, ...], windows: tuple[int, ...]) -> list[int] | None:
+    """Where a window starts, once it is moved inside; None where data say."""
+    if len(starts) != len(sizes):
+        return None
+    found = []
+    for start, size, window in zip(starts, sizes, windows, strict=True):
+        number = uniform(start)
+        if size == window:
+            found.append(0)
+        elif number is None:
+            return None
+        else:
+            found.append(min(max(int(number), 0), size - window))
+    return found
+
+
+@rule(
+    "dynamic-slice-known",
+    "dynamic-slice",
+    "dynamic-slice of everything = its operand, at a known place = slice",
+    "a window that reaches out is moved inside",
+)
+def dynamic_slice_known(i: Instruction, site: Site) -> Instruction | None:
+    value, *starts = i.operands
+    if value.shape.same_values(i.shape):
+        return value
+    places = _places(starts, value.shape.dimensions, i.shape.dimensions)
+    if places is None:
+        return None
+    return site.slice(value, [SliceDimension(p, p + n) for p, n in zip(places, i.shape.dimensions, strict=True)])
+
+
+@rule(
+    "dynamic-slice-of-broadcast",
+    "dynamic-slice",
+    "dynamic-slice of a broadcast, of whole dimensions of what is spread = broadcast",
+    "the same elements are read",
+)
+def dynamic_slice_of_broadcast(i: Instruction, site: Site) -> Instruction | None:
+    inner = i.operands[0]
+    if not is_a(inner, "broadcast"):
+        return None
+    source, mapped = inner.operands[0], inner.ints("dimensions")
+    if tuple(i.shape.dimensions[d] for d in mapped) != source.shape.dimensions:
+        return None
+    return site.broadcast(source, i.shape.dimensions, mapped)
+
+
+@rule(
+    "update-all",
+    "dynamic-update-slice",
+    "dynamic-update-slice of everything = the update, of nothing = its operand",
+    "the window is the array",
+)
+def update_all(i: Instruction, site: Site) -> Instruction | None:
+    value, update = i.operands[:2]
+    if update.shape.same_values(i.shape):
+        return update
+    return value if not update.shape.element_count else None
+
+
+@rule(
+    "update-by-own-slice",
+    "dynamic-update-slice",
+    "dynamic-update-slice of x by its own dynamic-slice at the same place = x",
+    "what is written stands there",
+)
+def update_by_own_slice(i: Instruction, site: Site) -> Instruction | None:
+    value, update, *starts = i.operands
+    if not is_a(update, "dynamic-slice") or update.operands[0] is not value:
+        return None
+    return value if list(update.operands[1:]) == starts else None
+
+
+@rule(
+    "update-of-same",
+    "dynamic-update-slice",
+    "dynamic-update-slice of one number everywhere at a known place = pad",
+    "what is not written is the number",
+)
+def update_of_same(i: Instruction, site: Site) -> Instruction | None:
+    value, update, *starts = i.operands
+    if not is_a(value, "broadcast") or value.operands[0].shape.rank or not i.shape.rank:
+        return None
+    places = _places(starts, i.shape.dimensions, update.shape.dimensions)
+    if places is None:
+        return None
+    edges = zip(places, i.shape.dimensions, update.shape.dimensions, strict=True)
+    padding = tuple(PaddingDimension(p, size - p - own) for p, size, own in edges)
+    return site.emit("pad", i.shape, update, value.operands[0], padding=padding)
+
+
+@rule("gather-one", "gather", "gather of one window = dynamic-slice", "both move a window that reaches out inside")
+def gather_one(i: Instruction, site: Site) -> Instruction | None:
+    value, indices = i.operands
+    along = i.attribute("index_vector_dim", int)
+    starts = i.ints("start_index_map")
+    sizes = i.ints("slice_sizes")
+    if "operand_batching_dims" in i.attributes and i.ints("operand_batching_dims"):
+        return None
+    count = indices.shape.dimensions[along] if along < indices.shape.rank else 1
+    if indices.shape.element_count != count or not i.shape.element_count or count != len(starts):
+        return None
+    if i.shape.element_count != math.prod(sizes):  # index vectors without elements name many windows, too
+        return None
+    offsets = i.ints("offset_dims")
+    if list(offsets) != sorted(offsets):
+        return None
+    kind = indices.shape.type
+    flat = site.reshape(indices, (count,))
+    scalars: dict[int, Instruction] = {}
+    for n, d in enumerate(starts):
+        one = site.slice(flat, [SliceDimension(n, n + 1)]) if count > 1 else flat
+        scalars[d] = site.reshape(one, ())
+    zero = site.scalar(kind, 0) if len(scalars) < value.shape.rank else None
+    places = [scalars.get(d, zero) for d in range(value.shape.rank)]
+    window = site.emit(
+        "dynamic-slice",
+        array(value.shape.type, *sizes),
+        value,
+        *(p for p in places if p is not None),
+        dynamic_slice_sizes=sizes,
+    )
+    return window if window.shape.same_values(i.shape) else site.reshape(window, i.shape.dimensions)
+
+
+@rule("gather-rows-in-order", "gather", "gather of all rows in order (by an iota) = its operand", "row n comes n-th")
+def gather_rows(i: Instruction, site: Site) -> Instruction | None:
+    value, indices = i.operands
+    while is_a(indices, "reshape"):
+        indices = indices.operands[0]
+    if not is_a(indices, "iota") or indices.shape.element_count != value.shape.dimensions[0]:
+        return None
+    rank, sizes = value.shape.rank, i.ints("slice_sizes")
+    by_rows = i.ints("start_index_map") == (0,) == i.ints("collapsed_slice_dims")
+    if not by_rows or sizes != (1, *value.shape.dimensions[1:]) or i.ints("offset_dims") != tuple(range(1, rank)):
+        return None
+    if indices.shape.rank != 1 and indices.shape.dimensions[indices.attribute("iota_dimension", int)] == 1:
+        return None
+    return value if value.shape.same_values(i.shape) else None
+
+
+@rule("scatter-nothing", "scatter", "scatter of no updates = its operand", "nothing is written")
+def scatter_nothing(i: Instruction, site: Site) -> Instruction | None:
+    if len(i.operands) != 3 or i.operands[2].shape.element_count:
+        return None
+    return i.operands[0]
+
+
+@rule("sort-one", "sort", "sort along a dimension of at most one element = its operands", "there is one order")
+def sort_one(i: Instruction, site: Site) -> Instruction | None:
+    (along,) = i.ints("dimensions")
+    if i.operands[0].shape.dimensions[along] > 1:
+        return None
+    if i.shape.is_array:
+        return i.operands[0]
+    return site.emit("tuple", Shape.tuple_of(*(o.shape for o in i.operands)), *i.operands)
+
+
+@rule(
+    "size-known",
+    "get-dimension-size",
+    "get-dimension-size of a dimension that is not dynamic = its size",
+    "it does not change",
+)
+def size_known(i: Instruction, site: Site) -> Instruction | None:
+    (along,) = i.ints("dimensions")
+    return site.scalar(i.shape.type, np.int64(i.operands[0].shape.dimensions[along]))

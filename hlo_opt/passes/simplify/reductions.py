@@ -1,0 +1,213 @@
+"""Reduces of what only lies in other dimensions, of each other, and of equal elements."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from hlo_opt.ir import Attribute, Instruction, Window, array, edit
+from hlo_opt.ops.movement.table import padding_dimensions
+from hlo_opt.ops.reduction.reducers import is_wide, monoid, starts_with_identity
+from hlo_opt.ops.sets import IDEMPOTENT
+from hlo_opt.passes.simplify.reading import Array, is_a, never_negative_zero, uniform
+from hlo_opt.passes.simplify.rule import rule
+from hlo_opt.passes.simplify.shapes import groups, is_rising
+from hlo_opt.passes.simplify.site import Site
+
+_OPEN = "the same elements are folded; HLO leaves their order open"
+
+
+def _monoid(fold: Instruction) -> str | None:
+    """What a fold of one array combines elements with."""
+    if not fold.shape.is_array or len(fold.operands) != 2:
+        return None
+    return monoid(fold.called_by("to_apply"))
+
+
+@rule("reduce-of-nothing", "reduce", "reduce of no elements = the init value everywhere", "nothing is folded")
+def reduce_of_nothing(i: Instruction, site: Site) -> Instruction | None:
+    if not i.shape.is_array or len(i.operands) != 2 or i.operands[0].shape.element_count or not i.shape.element_count:
+        return None
+    return site.spread(i.operands[1], i.shape.dimensions)
+
+
+@rule(
+    "reduce-over-nothing",
+    "reduce",
+    "reduce over dimensions of size 1 that starts with the identity = reshape",
+    "one element is folded, and the init value changes nothing",
+)
+def reduce_over_nothing(i: Instruction, site: Site) -> Instruction | None:
+    opcode, source = _monoid(i), i.operands[0]
+    if opcode is None or math.prod(source.shape.dimensions[d] for d in i.ints("dimensions")) != 1:
+        return None
+    if not starts_with_identity(i):
+        return None
+    start = uniform(i.operands[1])
+    loses_sign = opcode == "add" and i.shape.type.is_float and start is not None and not _is_negative(start)
+    if loses_sign and not never_negative_zero(source):  # 0 + -0 is 0
+        return None
+    return site.reshape(source, i.shape.dimensions)
+
+
+def _is_negative(number: Array) -> bool:
+    return bool(np.signbit(number.astype(np.float64)))
+
+
+@rule("reduce-of-transpose", "reduce", "reduce of a transpose that leaves what is kept in order = reduce", _OPEN)
+def reduce_of_transpose(i: Instruction, site: Site) -> Instruction | None:
+    inner = i.operands[0]
+    if not is_a(inner, "transpose") or _monoid(i) is None:
+        return None
+    order, folded = inner.ints("dimensions"), i.ints("dimensions")
+    if not is_rising([order[d] for d in range(len(order)) if d not in folded]):
+        return None
+    return site.again(i, [inner.operands[0], i.operands[1]], dimensions=tuple(sorted(order[d] for d in folded)))
+
+
+@rule(
+    "reduce-of-reshape",
+    "reduce",
+    "reduce of a reshape that splits or joins only dimensions that are folded together, or kept as they are = reduce",
+    _OPEN,
+)
+def reduce_of_reshape(i: Instruction, site: Site) -> Instruction | None:
+    inner = i.operands[0]
+    if not is_a(inner, "reshape") or _monoid(i) is None or inner.shape.element_count == 0:
+        return None
+    source, sizes, folded = inner.operands[0], inner.shape.dimensions, i.ints("dimensions")
+    over: list[int] = []
+    kept: list[int] = []
+    for theirs, ours in groups(source.shape.dimensions, sizes):
+        if any(d in folded and sizes[d] != 1 for d in ours):
+            if any(d not in folded and sizes[d] != 1 for d in ours):
+                return None
+            over += theirs
+        elif [sizes[d] for d in ours if sizes[d] != 1] == [n for n in _at(source, theirs) if n != 1]:
+            kept += theirs
+        else:
+            return None
+    kept_sizes = tuple(source.shape.dimensions[d] for d in kept)
+    if kept_sizes != i.shape.dimensions:  # dimensions of size 1 are kept or folded as the result has them
+        wanted, ones = list(i.shape.dimensions), [d for d in kept if source.shape.dimensions[d] == 1]
+        while ones and kept_sizes != tuple(wanted):
+            d = ones.pop()
+            kept.remove(d)
+            over.append(d)
+            kept_sizes = tuple(source.shape.dimensions[k] for k in kept)
+        if kept_sizes != tuple(wanted):
+            return None
+    if not over:
+        return None
+    return site.again(i, [source, i.operands[1]], dimensions=tuple(sorted(over)))
+
+
+def _at(value: Instruction, places: range) -> list[int]:
+    return [value.shape.dimensions[d] for d in places]
+
+
+@rule(
+    "reduce-of-reduce",
+    "reduce",
+    "reduce of a reduce that nobody else reads, of no rows, by the same operation from its identity: one",
+    _OPEN + ", and their groups",
+)
+def reduce_of_reduce(i: Instruction, site: Site) -> Instruction | None:
+    inner = i.operands[0]
+    if not is_a(inner, "reduce") or len(inner.users) > 1 or _monoid(i) is None or _monoid(i) != _monoid(inner):
+        return None
+    if not starts_with_identity(i) or not starts_with_identity(inner) or is_wide(i):
+        return None
+    first, source = inner.ints("dimensions"), inner.operands[0]
+    if source.shape.rank - 1 in first:  # whoever has rows at hand folds them; what is left is small
+        return None
+    kept = [d for d in range(source.shape.rank) if d not in first]
+    both = tuple(sorted((*first, *(kept[d] for d in i.ints("dimensions")))))
+    return site.again(i, [source, i.operands[1]], dimensions=both)
+
+
+@rule(
+    "reduce-of-broadcast",
+    "reduce",
+    "max, min, and, or over a dimension of equal elements = over the others",
+    "how often an element comes in does not count",
+)
+def reduce_of_broadcast(i: Instruction, site: Site) -> Instruction | None:
+    inner = i.operands[0]
+    opcode = _monoid(i)
+    if not is_a(inner, "broadcast") or opcode not in IDEMPOTENT or not inner.shape.element_count:
+        return None
+    source, mapped, folded = inner.operands[0], inner.ints("dimensions"), i.ints("dimensions")
+    if not is_rising(mapped) or all(d in mapped for d in folded):
+        return None
+    left = tuple(k for k, d in enumerate(mapped) if d in folded)
+    if left:
+        small_sizes = tuple(n for k, n in enumerate(source.shape.dimensions) if k not in left)
+        small = site.again(i, [source, i.operands[1]], array(i.shape.type, *small_sizes), dimensions=left)
+    else:
+        start = site.spread(i.operands[1], source.shape.dimensions)
+        small = site.elementwise(str(opcode), source, start)
+    kept = [d for d in range(inner.shape.rank) if d not in folded]
+    places = [kept.index(d) for d in mapped if d not in folded]
+    if places == list(range(i.shape.rank)):
+        return small
+    return site.broadcast(small, i.shape.dimensions, places)
+
+
+@rule(
+    "reduce-of-pad",
+    "reduce",
+    "reduce of a pad by the identity, in dimensions that are folded = reduce",
+    "the identity changes nothing",
+)
+def reduce_of_pad(i: Instruction, site: Site) -> Instruction | None:
+    inner = i.operands[0]
+    if not is_a(inner, "pad") or _monoid(i) is None or not starts_with_identity(i):
+        return None
+    value, start = uniform(inner.operands[1]), uniform(i.operands[1])
+    if (
+        value is None
+        or start is None
+        or value.tobytes() != start.tobytes()
+        or not inner.operands[0].shape.element_count
+    ):
+        return None
+    for d, part in enumerate(padding_dimensions(inner)):
+        if min(part.low, part.high) < 0 or ((part.low or part.high or part.interior) and d not in i.ints("dimensions")):
+            return None
+    return site.again(i, [inner.operands[0], i.operands[1]])
+
+
+@rule(
+    "reduce-window-of-all",
+    "reduce-window",
+    "reduce-window whose window is all of some dimensions and one element of the others = reduce",
+    _OPEN,
+)
+def reduce_window_of_all(i: Instruction, site: Site) -> Instruction | None:
+    if _monoid(i) is None or not i.shape.element_count:
+        return None
+    source, window = i.operands[0], i.value("window", Window(()))
+    if not isinstance(window, Window) or len(window.dimensions) != source.shape.rank:
+        return None
+    folded = []
+    for d, w in enumerate(window.dimensions):
+        if w.pad_low or w.pad_high or w.lhs_dilate != 1 or (w.rhs_dilate != 1 and w.size > 1):
+            return None
+        if w.size == 1 and w.stride == 1:
+            continue
+        if w.size != source.shape.dimensions[d]:
+            return None
+        folded.append(d)
+    sizes = [n for d, n in enumerate(source.shape.dimensions) if d not in folded]
+    made = edit.create(
+        i.computation,
+        "reduce",
+        "reduce",
+        array(i.shape.type, *sizes),
+        i.operands,
+        {"dimensions": Attribute.of(tuple(folded)), "to_apply": i.attributes["to_apply"]},
+    )
+    site.made.append(made)
+    return site.reshape(made, i.shape.dimensions)

@@ -1,0 +1,105 @@
+"""Where a rule writes: makes operations beside the instruction that is rewritten, and remembers them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from hlo_opt.ir import Attribute, Called, ElementType, Instruction, Literal, Shape, SliceDimension, array, edit
+from hlo_opt.ir.attribute import Value
+
+
+class Site:
+    """New operations lie row by row, and carry the metadata of what they stand for. `made` has them, in order."""
+
+    def __init__(self, instruction: Instruction) -> None:
+        self.instruction = instruction
+        self.computation = instruction.computation
+        self.made: list[Instruction] = []
+
+    def _made(self, instruction: Instruction) -> Instruction:
+        metadata = self.instruction.attributes.get("metadata")
+        if metadata is not None and "metadata" not in instruction.attributes:
+            edit.set_attribute(instruction, "metadata", metadata)
+        self.made.append(instruction)
+        return instruction
+
+    def undo(self) -> None:
+        """Take back all that was made."""
+        for made in reversed(self.made):
+            edit.unmake(made)
+        self.made.clear()
+
+    def emit(self, opcode: str, shape: Shape, *operands: Instruction, **attributes: Value) -> Instruction:
+        """An operation."""
+        made: dict[str, Attribute | Called] = {n: Attribute.of(v) for n, v in attributes.items()}
+        return self._made(edit.create(self.computation, opcode, opcode, shape, operands, made))
+
+    def elementwise(self, opcode: str, *operands: Instruction) -> Instruction:
+        """An operation on arrays of one shape that gives their type."""
+        first = operands[0].shape
+        return self.emit(opcode, array(first.type, *first.dimensions), *operands)
+
+    def again(
+        self, like: Instruction, operands: Sequence[Instruction], shape: Shape | None = None, **attributes: Value
+    ) -> Instruction:
+        """An instruction as another one with other operands, and perhaps another shape and other attributes; an empty list that was not there is left out."""
+        changed = {n: v for n, v in attributes.items() if n in like.attributes or v != ()}
+        given = {**like.attributes, **{n: Attribute.of(v) for n, v in changed.items()}}
+        result = shape or like.shape
+        return self._made(edit.create(self.computation, like.opcode, like.opcode, result, operands, given))
+
+    def literal(self, shape: Shape, value: npt.NDArray[np.generic]) -> Instruction:
+        """A constant."""
+        made = edit.create(self.computation, "constant", "constant", shape, literal=Literal(shape, value=value))
+        return self._made(made)
+
+    def scalar(self, element_type: ElementType, value: npt.ArrayLike) -> Instruction:
+        """A scalar constant."""
+        return self.literal(array(element_type), np.asarray(value).astype(element_type.dtype).reshape(()))
+
+    def full(self, shape: Shape, value: npt.ArrayLike) -> Instruction:
+        """One number everywhere."""
+        return self.spread(self.scalar(shape.type, value), shape.dimensions)
+
+    def spread(self, scalar: Instruction, dimensions: Sequence[int]) -> Instruction:
+        """A scalar broadcast to dimensions."""
+        return self.broadcast(scalar, dimensions, ()) if dimensions else scalar
+
+    def broadcast(self, value: Instruction, dimensions: Sequence[int], mapped: Sequence[int]) -> Instruction:
+        shape = array(value.shape.type, *dimensions)
+        return self.emit("broadcast", shape, value, dimensions=tuple(mapped))
+
+    def reshape(self, value: Instruction, dimensions: Sequence[int]) -> Instruction:
+        """The value itself where it has the dimensions."""
+        if value.shape.dimensions == tuple(dimensions):
+            return value
+        return self.emit("reshape", array(value.shape.type, *dimensions), value)
+
+    def transpose(self, value: Instruction, order: Sequence[int]) -> Instruction:
+        """Dimension d of the result is dimension order[d] of the value; the value itself where nothing moves."""
+        if tuple(order) == tuple(range(len(order))):
+            return value
+        shape = array(value.shape.type, *(value.shape.dimensions[d] for d in order))
+        return self.emit("transpose", shape, value, dimensions=tuple(order))
+
+    def slice(self, value: Instruction, parts: Sequence[SliceDimension]) -> Instruction:
+        sizes = [-(-(p.limit - p.start) // p.stride) for p in parts]
+        return self.emit("slice", array(value.shape.type, *sizes), value, slice=tuple(parts))
+
+    def convert(self, value: Instruction, element_type: ElementType) -> Instruction:
+        """The value itself where it has the type."""
+        if value.shape.type == element_type:
+            return value
+        return self.emit("convert", array(element_type, *value.shape.dimensions), value)
+
+    def concatenate(self, values: Sequence[Instruction], along: int) -> Instruction:
+        """One value is itself."""
+        if len(values) == 1:
+            return values[0]
+        first = values[0].shape
+        sizes = list(first.dimensions)
+        sizes[along] = sum(v.shape.dimensions[along] for v in values)
+        return self.emit("concatenate", array(first.type, *sizes), *values, dimensions=(along,))

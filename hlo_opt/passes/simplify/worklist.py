@@ -1,0 +1,141 @@
+"""Applies rules to a computation until none finds anything: each instruction is looked at once, and again when something beside it has changed."""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Mapping
+
+from hlo_opt.analysis.properties import has_side_effect
+from hlo_opt.diag import ProofError
+from hlo_opt.fusion.context import Rewritten
+from hlo_opt.ir import Computation, Instruction, Shape, edit
+from hlo_opt.passes.simplify.rule import ANY, Rule, rules, rules_by_opcode
+from hlo_opt.passes.simplify.site import Site
+
+MOST_REWRITES = 20
+"""Rewrites for each instruction that there was, and as many more as `SPARE`: what rules undo for each other ends here."""
+SPARE = 1000
+
+
+@functools.lru_cache(maxsize=8192)
+def _is_simple(shape: Shape) -> bool:
+    """Whether rules may look at values of the shape: all sizes are known, and nothing is said of memory but the order of dimensions."""
+    if shape.is_buffer:
+        return False
+    return all(not any(s.dynamic) and not (s.layout is not None and s.layout.tail) for s in shape.leaves())
+
+
+class Worklist:
+    """The rewriting of one computation."""
+
+    def __init__(self, computation: Computation, effects: set[Computation], fast_math: bool = False) -> None:
+        computation.index_users()
+        self.computation = computation
+        self.rules: Mapping[str, tuple[Rule, ...]] = rules_by_opcode(fast_math)
+        self.others = self.rules.get(ANY, ())
+        self.effects = effects
+        self.waited_for = {p for i in computation.instructions for p in i.control_predecessors}
+        self.steps: list[Rewritten] = []
+        self.last_made: list[Instruction] = []
+        self.left = MOST_REWRITES * len(computation.instructions) + SPARE
+        self._todo: deque[Instruction] = deque()
+        self._listed: set[Instruction] = set()
+
+    def run(self, most: int | None = None) -> int:
+        """Rewrite until nothing is left to do, at most so many times. Returns how often; `edit.sort` has to follow."""
+        limit = self.left if most is None else min(most, self.left)
+        for instruction in self.computation.instructions:
+            self._push(instruction)
+        while self._todo and len(self.steps) < limit:
+            instruction = self._todo.popleft()
+            self._listed.discard(instruction)
+            if instruction.parent is self.computation:
+                self._look_at(instruction)
+        return len(self.steps)
+
+    def replay(self, steps: list[Rewritten]) -> None:
+        """Do the steps of a certificate again, in their order. Raises ProofError for one that does not fit: there is no such rule or instruction, or the rule does not take it."""
+        names = {i.name: i for i in self.computation.instructions}
+        for step in steps:
+            rule, found = rules().get(step.rule), names.get(step.instruction)
+            if rule is None or found is None or found.parent is not self.computation:
+                raise ProofError(f"the certificate does not fit: {step}")
+            fits = found.opcode in rule.opcodes or ANY in rule.opcodes
+            if not fits or not self.may_go(found) or not self.apply(rule, found):
+                raise ProofError(f"the certificate does not fit: {step}")
+            if [new.name for new in self.last_made] != list(step.made):
+                raise ProofError(f"the certificate does not fit: {step} makes other operations")
+            names.update((new.name, new) for new in self.last_made)
+
+    def _push(self, instruction: Instruction) -> None:
+        if instruction not in self._listed and instruction.parameter_number is None:
+            self._listed.add(instruction)
+            self._todo.append(instruction)
+
+    def may_go(self, instruction: Instruction) -> bool:
+        """Whether an instruction may be replaced: nothing waits for it, nothing says where it is kept, and somebody needs its value."""
+        if instruction.control_predecessors or instruction in self.waited_for or "sharding" in instruction.attributes:
+            return False
+        if not instruction.users and not instruction.is_root:
+            return False
+        return _is_simple(instruction.shape) and all(_is_simple(o.shape) for o in instruction.operands)
+
+    def _look_at(self, instruction: Instruction) -> None:
+        if not self.may_go(instruction):
+            return
+        for rule in self.rules.get(instruction.opcode, self.others):
+            if self.apply(rule, instruction):
+                return
+
+    def apply(self, rule: Rule, instruction: Instruction) -> bool:
+        """Try one rule; True where it took the instruction's place."""
+        site = Site(instruction)
+        value = rule.rewrite(instruction, site)
+        if value is None or value is instruction:
+            site.undo()
+            return False
+        if not self._fits(instruction, value, site):
+            site.undo()
+            return False
+        made = tuple(new.name for new in site.made)
+        self.steps.append(Rewritten(rule.name, self.computation.name, instruction.name, made))
+        self.last_made = list(site.made)
+        users = list(instruction.users)
+        edit.redirect_users(instruction, value)
+        self._sweep([instruction, *reversed(site.made)])
+        for new in site.made:
+            if new.parent is not None:
+                self._push(new)
+        self._push(value)
+        for user in users:
+            self._push(user)
+        return True
+
+    def _fits(self, old: Instruction, new: Instruction, site: Site) -> bool:
+        """Whether the new value can stand where the old one stood; a new operation writes it as it has to lie."""
+        assert new.shape.same_values(old.shape), f"{new.name} is {new.shape}, {old.name} {old.shape}"
+        if new in site.made and new.shape.is_array:
+            edit.set_shape(new, old.shape)
+            return True
+        return new.shape.same_bytes(old.shape)
+
+    def _sweep(self, todo: list[Instruction]) -> None:
+        """Remove what nobody needs any more. Operands that lose a user are looked at again, with what reads them: rules ask who else reads a value."""
+        while todo:
+            dead = todo.pop()
+            if dead.parent is None or dead.users or dead.is_root or dead.parameter_number is not None:
+                continue
+            if dead in self.waited_for or dead.control_predecessors or has_side_effect(dead):
+                continue
+            if not self.effects.isdisjoint(dead.called()):
+                continue
+            operands = list(dict.fromkeys(dead.operands))
+            edit.remove(dead)
+            for operand in operands:
+                if not operand.users:
+                    todo.append(operand)
+                elif len(operand.users) == 1:
+                    self._push(operand)
+                    for user in operand.users:
+                        self._push(user)

@@ -1,0 +1,163 @@
+"""Each rule alone: it fires on its examples and not on its near misses, and every bit of the values stays, for all types of the example, on odd and on random numbers."""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+import ml_dtypes
+import numpy as np
+import pytest
+from simplifier_array_examples import EXAMPLES
+from simplifier_examples import TYPES
+
+import hlo_opt
+from hlo_opt.analysis.properties import effectful_computations
+from hlo_opt.ir import ELEMENT_TYPES, Module, edit
+from hlo_opt.passes.simplify import worklist
+from hlo_opt.passes.simplify.rule import Rule, rules
+
+REDUCERS = {"add": "add", "max": "maximum", "min": "minimum"}
+DRAWS = 4
+ODD = (0.0, -0.0, 1.0, -1.0, 1.5, float("inf"), float("-inf"), float("nan"), 1e-30, -1e30, 3e38, -7.0)
+
+HELP = {
+    "less": "less { a = T[] parameter(0) b = T[] parameter(1) ROOT r = pred[] compare(a, b), direction=LT }",
+    "up": "up { a = T[12] parameter(0) ROOT r = T[12] add(a, a) }",
+    "down": "down { a = T[12] parameter(0) ROOT r = T[12] negate(a) }",
+    "twice": "twice { a = T[] parameter(0) b = T[] parameter(1) c = T[] constant(2) d = T[] multiply(a, c) ROOT r = T[] add(d, b) }",
+    "summed": "summed { a = T[] parameter(0) b = T[1] reshape(a) z = T[] constant(0) ROOT r = T[] reduce(b, z), dimensions={0}, to_apply=add }",
+}
+
+
+def module_of(line: str, kind: str) -> Module:
+    """The module that an example's line describes."""
+    element = ELEMENT_TYPES[kind]
+    least, most = (
+        ("-inf", "inf") if element.is_float else tuple(map(str, element.limits)) if element.is_integer else ("", "")
+    )
+    ones = "-1" if element.kind == "signed" else most
+    line = line.replace("LEAST", least).replace("MOST", most).replace("ONES", ones)
+    line = re.sub(r"\bC\[", "c128[" if kind == "f64" else "c64[", re.sub(r"\bT\[", f"{kind}[", line))
+    body, number = [], 0
+    *parts, root = line.split("; ")
+    for part in parts:
+        if ": " in part and " = " not in part:
+            name, shape = part.split(": ")
+            body.append(f"  {name} = {shape} parameter({number})")
+            number += 1
+        else:
+            body.append(f"  {part}")
+    body.append(f"  ROOT root = {root}")
+    used = [n for n in HELP if re.search(rf"\b{n}\b", line)]
+    named = [n for n in REDUCERS if re.search(rf"to_apply={n}\b", line) or "summed" in used]
+    helpers = [
+        f"{n} {{ a = {kind}[] parameter(0) b = {kind}[] parameter(1) ROOT r = {kind}[] {REDUCERS[n]}(a, b) }}"
+        for n in named
+    ]
+    helpers += [re.sub(r"\bT\[", f"{kind}[", HELP[n]) for n in used]
+    text = "HloModule m\n\n" + "\n\n".join([*helpers, "ENTRY e {\n" + "\n".join(body) + "\n}"]) + "\n"
+    module = hlo_opt.parse(text)
+    hlo_opt.verify(module)
+    return module
+
+
+def applied(module: Module, rule: Rule, monkeypatch: pytest.MonkeyPatch) -> tuple[Module, int]:
+    """A copy rewritten by one rule alone, and how often."""
+    made = edit.clone_module(module)
+    monkeypatch.setattr(worklist, "rules_by_opcode", lambda fast_math: dict.fromkeys(rule.opcodes, (rule,)))
+    effects = effectful_computations(list(made.computations))
+    work = worklist.Worklist(made.entry, effects)
+    count = work.run()
+    edit.sort(made.entry)
+    hlo_opt.verify(made)
+    return made, count
+
+
+def drawn(module: Module, generator: np.random.Generator, tame: bool) -> list[np.ndarray]:
+    """Values for all parameters, tuples flattened; odd ones where every bit is to stay."""
+    found = []
+    for parameter in module.entry.parameters:
+        for leaf in parameter.shape.leaves():
+            kind, sizes = leaf.type, leaf.dimensions
+            if kind.kind == "pred":
+                found.append(generator.integers(0, 2, sizes).astype(bool))
+            elif kind.is_integer:
+                low, high = kind.limits
+                wide = generator.integers(max(low, -(2**62)), min(high, 2**62), sizes)
+                small = generator.integers(max(low, -9), 9, sizes)
+                found.append(np.where(generator.random(sizes) < 0.5, wide, small).astype(kind.dtype))
+            else:
+                plain = generator.normal(size=sizes)
+                odd = plain if tame else np.where(generator.random(sizes) < 0.6, generator.choice(ODD, sizes), plain)
+                if kind.is_complex:
+                    odd = odd + 1j * generator.normal(size=sizes)
+                with np.errstate(all="ignore"):
+                    found.append(np.asarray(odd).astype(kind.dtype))
+    return found
+
+
+def assert_same(got: np.ndarray, want: np.ndarray, rounds: bool | str) -> None:
+    """Equal bits, but for NaN; or, where values are rounded in another order, nearly equal ones."""
+    assert got.dtype == want.dtype and got.shape == want.shape
+    if got.dtype.kind in "biu" or not rounds:
+        numbers = np.ones(got.shape, bool) if got.dtype.kind in "biu" else ~(np.isnan(got) & np.isnan(want))
+        assert got[numbers].tobytes() == want[numbers].tobytes()
+        return
+    kind = ELEMENT_TYPES[rounds].dtype if isinstance(rounds, str) else want.dtype
+    tolerance = 8 * float(ml_dtypes.finfo(kind).eps)
+    wide = np.complex128 if got.dtype.kind == "c" else np.float64
+    np.testing.assert_allclose(got.astype(wide), want.astype(wide), rtol=tolerance, atol=8 * tolerance)
+
+
+def cases() -> list[tuple[str, str]]:
+    return [(name, kind) for name, e in EXAMPLES.items() for group in e.kinds for kind in TYPES[group]]
+
+
+def test_every_rule_has_examples() -> None:
+    assert set(EXAMPLES) == set(rules())
+
+
+@pytest.mark.parametrize(("name", "kind"), cases())
+def test_a_rule_keeps_values(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    example, rule = EXAMPLES[name], rules()[name]
+    generator = np.random.default_rng(zlib.crc32(f"{name} {kind}".encode()))
+    for line in example.fires:
+        module = module_of(line, kind)
+        made, count = applied(module, rule, monkeypatch)
+        assert count >= 1, f"{name} does not fire on\n{module}"
+        for _ in range(DRAWS):
+            inputs = drawn(module, generator, tame=bool(example.rounds))
+            wanted, found = hlo_opt.evaluate(module, inputs), hlo_opt.evaluate(made, inputs)
+            for got, want in zip(found, wanted, strict=True):
+                assert_same(np.asarray(got), np.asarray(want), example.rounds)
+    for line in example.misses:
+        _, count = applied(module_of(line, kind), rule, monkeypatch)
+        assert count == 0, f"{name} fires on {line}"
+
+
+def test_what_differs_is_said() -> None:
+    for rule in rules().values():
+        assert rule.what and rule.why and rule.opcodes
+    wrong = [r.name for r in rules().values() if not r.is_exact]
+    assert wrong == ["add-positive-zero", "divide-by-constant", "power-three", "power-half", "convert-rounded-back"]
+
+
+def test_a_rule_that_differs_differs() -> None:
+    """-0 + 0 is 0: what fast-math alone may do is seen to change a bit."""
+    module = module_of("x: T[1]; k = T[] constant(0); n = T[1] broadcast(k), dimensions={}; T[1] add(x, n)", "f32")
+    for fast, sign in (("false", False), ("true", True)):
+        made, _ = hlo_opt.fuse(module, passes=f"algebraic-simplifier{{fast-math={fast}}}")
+        (got,) = hlo_opt.evaluate(made, [np.array([-0.0], np.float32)])
+        assert bool(np.signbit(got)[0]) == sign
+
+
+def test_a_wrong_rule_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = Rule("wrong", "identities", ("add",), "x + 0 = x", "it is not", "", rules()["add-positive-zero"].rewrite)
+    module = module_of(EXAMPLES["add-positive-zero"].fires[0], "f32")
+    made, count = applied(module, wrong, monkeypatch)
+    inputs = [np.full(12, -0.0, np.float32)]
+    pair = hlo_opt.evaluate(made, inputs)[0], hlo_opt.evaluate(module, inputs)[0]
+    assert count == 1
+    with pytest.raises(AssertionError):
+        assert_same(*pair, rounds=False)

@@ -1,0 +1,468 @@
+"""The examples of `simplifier_examples` for rules that move elements, fold, multiply and branch."""
+
+from __future__ import annotations
+
+from simplifier_examples import EXAMPLES, XY, M, X, example
+
+__all__ = ["EXAMPLES"]
+
+# ---- movement
+
+example("reshape-to-itself", "f", f"{M}; T[4,3] reshape(x)", f"{M}; T[3,4] reshape(x)")
+example(
+    "reshape-of-reshape",
+    "f",
+    f"{M}; a = T[12] reshape(x); T[2,6] reshape(a)",
+    f"{M}; a = T[3,4] transpose(x), dimensions={{1,0}}; T[12] reshape(a)",
+)
+example(
+    "transpose-nothing",
+    "f",
+    f"{M}; T[4,3] transpose(x), dimensions={{0,1}}",
+    f"{M}; T[3,4] transpose(x), dimensions={{1,0}}",
+)
+example(
+    "transpose-of-transpose",
+    "f",
+    "x: T[4,3,2]; a = T[3,2,4] transpose(x), dimensions={1,2,0}; T[2,3,4] transpose(a), dimensions={1,0,2}",
+    "x: T[4,3]; a = T[3,4] reshape(x); T[4,3] transpose(a), dimensions={1,0}",
+)
+example(
+    "transpose-of-ones",
+    "f",
+    "x: T[4,1,3]; T[1,4,3] transpose(x), dimensions={1,0,2}",
+    "x: T[4,2,3]; T[2,4,3] transpose(x), dimensions={1,0,2}",
+)
+example(
+    "transpose-of-same",
+    "f",
+    "s: T[]; b = T[4,3] broadcast(s), dimensions={}; T[3,4] transpose(b), dimensions={1,0}",
+    "s: T[4]; b = T[4,3] broadcast(s), dimensions={0}; T[3,4] transpose(b), dimensions={1,0}",
+)
+example(
+    "reverse-nothing",
+    "f",
+    "x: T[4,1]; T[4,1] reverse(x), dimensions={1}",
+    "x: T[4,1]; T[4,1] reverse(x), dimensions={0}",
+)
+example(
+    "reverse-of-reverse",
+    "f",
+    f"{M}; a = T[4,3] reverse(x), dimensions={{0}}; T[4,3] reverse(a), dimensions={{0,1}}",
+    f"{M}; T[4,3] reverse(x), dimensions={{0}}",
+)
+example("iota-of-one", "fi", "T[4,1] iota(), iota_dimension=1", "T[4,1] iota(), iota_dimension=0")
+example(
+    "reshape-iota",
+    "i",
+    "i = T[4,1] iota(), iota_dimension=0; T[1,4] reshape(i)",
+    "i = T[4,2] iota(), iota_dimension=0; T[8] reshape(i)",
+)
+example(
+    "transpose-of-iota",
+    "i",
+    "i = T[4,3] iota(), iota_dimension=0; T[3,4] transpose(i), dimensions={1,0}",
+    f"{M}; T[3,4] transpose(x), dimensions={{1,0}}",
+)
+
+# ---- broadcasts
+
+example(
+    "broadcast-to-itself",
+    "f",
+    (f"{M}; T[4,3] broadcast(x), dimensions={{0,1}}", f"{M}; T[3,4] broadcast(x), dimensions={{1,0}}"),
+    f"{M}; T[2,4,3] broadcast(x), dimensions={{1,2}}",
+)
+example(
+    "broadcast-of-broadcast",
+    "f",
+    "x: T[4]; a = T[4,3] broadcast(x), dimensions={0}; T[2,4,3] broadcast(a), dimensions={1,2}",
+    "x: T[12]; a = T[4,3] reshape(x); T[2,4,3] broadcast(a), dimensions={1,2}",
+)
+example(
+    "broadcast-of-reshape",
+    "f",
+    "x: T[4]; a = T[4,1] reshape(x); T[4,1,3] broadcast(a), dimensions={0,1}",
+    f"{X}; a = T[4,3] reshape(x); T[4,3,2] broadcast(a), dimensions={{0,1}}",
+)
+example(
+    "broadcast-of-ones",
+    "f",
+    "x: T[4,1]; a = T[4,1] negate(x); T[4,1,3] broadcast(a), dimensions={0,1}",
+    "x: T[4]; a = T[4] negate(x); T[4,3] broadcast(a), dimensions={0}",
+)
+example(
+    "reshape-of-broadcast",
+    "f",
+    (
+        "x: T[4]; a = T[4,3] broadcast(x), dimensions={0}; T[1,4,3] reshape(a)",
+        "x: T[]; a = T[4,3] broadcast(x), dimensions={}; T[12] reshape(a)",
+        "x: T[4,1]; a = T[4,1,6] broadcast(x), dimensions={0,1}; T[4,2,3] reshape(a)",
+    ),
+    "x: T[4]; a = T[4,3] broadcast(x), dimensions={0}; T[12] reshape(a)",
+)
+example(
+    "transpose-of-broadcast",
+    "f",
+    "x: T[4]; a = T[4,3] broadcast(x), dimensions={0}; T[3,4] transpose(a), dimensions={1,0}",
+    "x: T[4,2]; a = T[4,2,3] broadcast(x), dimensions={0,1}; T[2,4,3] transpose(a), dimensions={1,0,2}",
+)
+example(
+    "operation-on-broadcasts",
+    "f",
+    (
+        "x: T[]; y: T[]; a = T[12] broadcast(x), dimensions={}; b = T[12] broadcast(y), dimensions={}; T[12] add(a, b)",
+        "x: T[4]; y: T[]; a = T[4,3] broadcast(x), dimensions={0}; b = T[4,3] broadcast(y), dimensions={}; T[4,3] multiply(a, b)",
+    ),
+    "x: T[4]; y: T[3]; a = T[4,3] broadcast(x), dimensions={0}; b = T[4,3] broadcast(y), dimensions={1}; T[4,3] add(a, b)",
+)
+
+# ---- slices
+
+example(
+    "slice-all", "f", f"{M}; T[4,3] slice(x), slice={{[0:4],[0:3]}}", f"{M}; T[4,2] slice(x), slice={{[0:4],[0:2]}}"
+)
+example(
+    "slice-of-slice",
+    "f",
+    "x: T[20]; a = T[6] slice(x), slice={[2:20:3]}; T[2] slice(a), slice={[1:5:2]}",
+    "x: T[20]; a = T[20] reverse(x), dimensions={0}; T[2] slice(a), slice={[1:5:2]}",
+)
+example(
+    "slice-of-concatenate",
+    "f",
+    f"{XY}; c = T[24] concatenate(x, y), dimensions={{0}}; T[5] slice(c), slice={{[13:22:2]}}",
+    f"{XY}; c = T[24] concatenate(x, y), dimensions={{0}}; T[4] slice(c), slice={{[10:14]}}",
+)
+example(
+    "slice-of-broadcast",
+    "f",
+    "x: T[4]; a = T[4,3] broadcast(x), dimensions={0}; T[2,2] slice(a), slice={[1:4:2],[0:2]}",
+    "x: T[4]; a = T[4,3] broadcast(x), dimensions={0}; b = T[4,3] negate(a); T[2,2] slice(b), slice={[1:4:2],[0:2]}",
+)
+PAD = "x: T[8]; v: T[]; a = T[14] pad(x, v), padding=2_4"
+example(
+    "slice-of-pad",
+    "f",
+    (f"{PAD}; T[4] slice(a), slice={{[3:7]}}", f"{PAD}; T[3] slice(a), slice={{[11:14]}}"),
+    f"{PAD}; T[4] slice(a), slice={{[1:5]}}",
+)
+example(
+    "slice-of-iota",
+    "i",
+    "i = T[4,6] iota(), iota_dimension=1; T[2,5] slice(i), slice={[2:4],[0:5]}",
+    "i = T[4,6] iota(), iota_dimension=1; T[2,5] slice(i), slice={[2:4],[1:6]}",
+)
+example(
+    "slice-of-reverse",
+    "f",
+    "x: T[9]; a = T[9] reverse(x), dimensions={0}; T[3] slice(a), slice={[1:6:2]}",
+    "x: T[9]; a = T[9] negate(x); T[3] slice(a), slice={[1:6:2]}",
+)
+example(
+    "slice-of-transpose",
+    "f",
+    f"{M}; a = T[3,4] transpose(x), dimensions={{1,0}}; T[2,2] slice(a), slice={{[1:3],[0:4:2]}}",
+    f"{M}; a = T[3,4] transpose(x), dimensions={{1,0}}; b = T[2,2] slice(a), slice={{[1:3],[0:4:2]}}; c = T[3,4] negate(a); (T[2,2], T[3,4]) tuple(b, c)",
+)
+example(
+    "concatenate-of-one",
+    "f",
+    (
+        "x: T[4]; T[4] concatenate(x), dimensions={0}",
+        "x: T[4]; y: T[0]; z: T[2]; T[6] concatenate(x, y, z), dimensions={0}",
+    ),
+    "x: T[4]; y: T[2]; T[6] concatenate(x, y), dimensions={0}",
+)
+example(
+    "concatenate-of-concatenate",
+    "f",
+    f"{XY}; c = T[24] concatenate(x, y), dimensions={{0}}; T[36] concatenate(c, x), dimensions={{0}}",
+    "x: T[4,3]; c = T[8,3] concatenate(x, x), dimensions={0}; T[8,6] concatenate(c, c), dimensions={1}",
+)
+example(
+    "concatenate-of-slices",
+    "f",
+    f"{X}; a = T[4] slice(x), slice={{[1:5]}}; b = T[3] slice(x), slice={{[5:8]}}; T[7] concatenate(a, b), dimensions={{0}}",
+    f"{X}; a = T[4] slice(x), slice={{[1:5]}}; b = T[3] slice(x), slice={{[6:9]}}; T[7] concatenate(a, b), dimensions={{0}}",
+)
+example(
+    "concatenate-of-same",
+    "f",
+    "s: T[]; a = T[4] broadcast(s), dimensions={}; b = T[3] broadcast(s), dimensions={}; T[7] concatenate(a, b), dimensions={0}",
+    "s: T[]; r: T[]; a = T[4] broadcast(s), dimensions={}; b = T[3] broadcast(r), dimensions={}; T[7] concatenate(a, b), dimensions={0}",
+)
+
+# ---- pads
+
+example(
+    "pad-nothing", "f", "x: T[4]; v: T[]; T[4] pad(x, v), padding=0_0", "x: T[4]; v: T[]; T[4] pad(x, v), padding=1_-1"
+)
+example(
+    "pad-of-empty", "f", "x: T[0]; v: T[]; T[4] pad(x, v), padding=3_1", "x: T[1]; v: T[]; T[5] pad(x, v), padding=3_1"
+)
+example(
+    "pad-of-same",
+    "f",
+    "k = T[] constant(2); x = T[4] broadcast(k), dimensions={}; T[6] pad(x, k), padding=1_1",
+    "k = T[] constant(2); j = T[] constant(3); x = T[4] broadcast(k), dimensions={}; T[6] pad(x, j), padding=1_1",
+)
+example(
+    "pad-to-slice",
+    "f",
+    "x: T[6]; v: T[]; T[3] pad(x, v), padding=-1_-2",
+    "x: T[6]; v: T[]; T[6] pad(x, v), padding=1_-1",
+)
+example(
+    "pad-of-pad",
+    "f",
+    "x: T[4]; v: T[]; a = T[6] pad(x, v), padding=1_1; T[9] pad(a, v), padding=2_1",
+    "x: T[4]; v: T[]; w: T[]; a = T[6] pad(x, v), padding=1_1; T[9] pad(a, w), padding=2_1",
+)
+
+# ---- indexing
+
+KNOWN = "k = s32[] constant(7)"
+example(
+    "dynamic-slice-known",
+    "f",
+    (
+        f"{X}; {KNOWN}; T[8] dynamic-slice(x, k), dynamic_slice_sizes={{8}}",
+        "x: T[4]; i: s32[]; T[4] dynamic-slice(x, i), dynamic_slice_sizes={4}",
+    ),
+    f"{X}; i: s32[]; T[8] dynamic-slice(x, i), dynamic_slice_sizes={{8}}",
+)
+example(
+    "dynamic-slice-of-broadcast",
+    "f",
+    "x: T[3]; i: s32[]; j: s32[]; b = T[8,3] broadcast(x), dimensions={1}; T[4,3] dynamic-slice(b, i, j), dynamic_slice_sizes={4,3}",
+    "x: T[3]; i: s32[]; j: s32[]; b = T[8,3] broadcast(x), dimensions={1}; T[4,2] dynamic-slice(b, i, j), dynamic_slice_sizes={4,2}",
+)
+example(
+    "update-all",
+    "f",
+    f"{XY}; i: s32[]; T[12] dynamic-update-slice(x, y, i)",
+    f"{X}; y: T[3]; i: s32[]; T[12] dynamic-update-slice(x, y, i)",
+)
+example(
+    "update-by-own-slice",
+    "f",
+    f"{X}; i: s32[]; a = T[3] dynamic-slice(x, i), dynamic_slice_sizes={{3}}; T[12] dynamic-update-slice(x, a, i)",
+    f"{X}; i: s32[]; j: s32[]; a = T[3] dynamic-slice(x, i), dynamic_slice_sizes={{3}}; T[12] dynamic-update-slice(x, a, j)",
+)
+example(
+    "update-of-same",
+    "f",
+    f"s: T[]; y: T[3]; x = T[12] broadcast(s), dimensions={{}}; {KNOWN}; T[12] dynamic-update-slice(x, y, k)",
+    "s: T[]; y: T[3]; i: s32[]; x = T[12] broadcast(s), dimensions={}; T[12] dynamic-update-slice(x, y, i)",
+)
+ROW = "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,3}"
+example(
+    "gather-one",
+    "f",
+    f"x: T[5,3]; i: s32[1,1]; T[1,3] gather(x, i), {ROW}",
+    (
+        f"x: T[5,3]; i: s32[2,1]; T[2,3] gather(x, i), {ROW}",
+        "x: T[3]; i: s32[2,0]; T[2,3] gather(x, i), offset_dims={1}, collapsed_slice_dims={}, start_index_map={}, index_vector_dim=1, slice_sizes={3}",
+    ),
+)
+example(
+    "gather-rows-in-order",
+    "f",
+    f"x: T[5,3]; i = s32[5] iota(), iota_dimension=0; j = s32[5,1] reshape(i); T[5,3] gather(x, j), {ROW}",
+    f"x: T[5,3]; i = s32[4] iota(), iota_dimension=0; j = s32[4,1] reshape(i); T[4,3] gather(x, j), {ROW}",
+)
+SCATTER = "update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add"
+example(
+    "scatter-nothing",
+    "f",
+    f"x: T[5]; i: s32[0,1]; u: T[0]; T[5] scatter(x, i, u), {SCATTER}",
+    f"x: T[5]; i: s32[1,1]; u: T[1]; T[5] scatter(x, i, u), {SCATTER}",
+)
+example(
+    "sort-one",
+    "f",
+    "x: T[4,1]; T[4,1] sort(x), dimensions={1}, to_apply=less",
+    "x: T[4,2]; T[4,2] sort(x), dimensions={1}, to_apply=less",
+)
+example(
+    "size-known",
+    "f",
+    f"{M}; s32[] get-dimension-size(x), dimensions={{1}}",
+    "x: T[<=4]; s32[] get-dimension-size(x), dimensions={0}",
+)
+
+# ---- reductions
+
+ZERO, LOW = "z = T[] constant(0)", "z = T[] constant(LEAST)"
+example(
+    "reduce-of-nothing",
+    "f",
+    "x: T[4,0]; z: T[]; T[4] reduce(x, z), dimensions={1}, to_apply=add",
+    "x: T[4,1]; z: T[]; T[4] reduce(x, z), dimensions={1}, to_apply=add",
+)
+example(
+    "reduce-over-nothing",
+    "i",
+    f"x: T[4,1]; {ZERO}; T[4] reduce(x, z), dimensions={{1}}, to_apply=add",
+    "x: T[4,1]; z: T[]; T[4] reduce(x, z), dimensions={1}, to_apply=add",
+)
+example(
+    "reduce-of-transpose",
+    "fi",
+    f"x: T[4,3,2]; {ZERO}; t = T[2,4,3] transpose(x), dimensions={{2,0,1}}; T[4,3] reduce(t, z), dimensions={{0}}, to_apply=add",
+    f"x: T[4,3,2]; {ZERO}; t = T[2,3,4] transpose(x), dimensions={{2,1,0}}; T[3,4] reduce(t, z), dimensions={{0}}, to_apply=add",
+    True,
+)
+example(
+    "reduce-of-reshape",
+    "fi",
+    (
+        f"x: T[4,6]; {ZERO}; r = T[4,2,3] reshape(x); T[4] reduce(r, z), dimensions={{1,2}}, to_apply=add",
+        f"x: T[4,2,3]; {ZERO}; r = T[4,6] reshape(x); T[4] reduce(r, z), dimensions={{1}}, to_apply=add",
+    ),
+    f"x: T[4,6]; {ZERO}; r = T[4,2,3] reshape(x); T[4,2] reduce(r, z), dimensions={{2}}, to_apply=add",
+    True,
+)
+example(
+    "reduce-of-reduce",
+    "gi",
+    f"x: T[4,3,2]; {ZERO}; a = T[4,2] reduce(x, z), dimensions={{1}}, to_apply=add; T[4] reduce(a, z), dimensions={{1}}, to_apply=add",
+    f"x: T[4,3,2]; {ZERO}; a = T[4,2] reduce(x, z), dimensions={{1}}, to_apply=add; T[4] reduce(a, z), dimensions={{1}}, to_apply=max",
+    True,
+)
+example(
+    "reduce-of-broadcast",
+    "fi",
+    (
+        f"x: T[4]; {LOW}; b = T[4,3] broadcast(x), dimensions={{0}}; T[4] reduce(b, z), dimensions={{1}}, to_apply=max",
+        f"x: T[4,2]; {LOW}; b = T[4,2,3] broadcast(x), dimensions={{0,1}}; T[4] reduce(b, z), dimensions={{1,2}}, to_apply=max",
+    ),
+    f"x: T[4]; {ZERO}; b = T[4,3] broadcast(x), dimensions={{0}}; T[4] reduce(b, z), dimensions={{1}}, to_apply=add",
+)
+example(
+    "reduce-of-pad",
+    "fi",
+    f"x: T[4,3]; {ZERO}; p = T[4,6] pad(x, z), padding=0_0x1_2; T[4] reduce(p, z), dimensions={{1}}, to_apply=add",
+    f"x: T[4,3]; {ZERO}; p = T[5,3] pad(x, z), padding=1_0x0_0; T[5] reduce(p, z), dimensions={{1}}, to_apply=add",
+    True,
+)
+example(
+    "reduce-window-of-all",
+    "fi",
+    f"x: T[4,3]; {ZERO}; T[4,1] reduce-window(x, z), window={{size=1x3}}, to_apply=add",
+    f"x: T[4,3]; {ZERO}; T[4,2] reduce-window(x, z), window={{size=1x2}}, to_apply=add",
+    True,
+)
+
+# ---- dots
+
+example(
+    "dot-of-transpose",
+    "fi",
+    (
+        "x: T[5,4]; y: T[5,3]; t = T[4,5] transpose(x), dimensions={1,0}; T[4,3] dot(t, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+        "x: T[2,4,5]; y: T[2,3,5]; t = T[2,5,3] transpose(y), dimensions={0,2,1}; T[2,4,3] dot(x, t), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}",
+    ),
+    "x: T[4,2,5]; y: T[2,5,3]; t = T[2,4,5] transpose(x), dimensions={1,0,2}; T[2,4,3] dot(t, y), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}",
+    True,
+)
+DOT = "x: T[2,4,5]; y: T[2,5,3]; d = T[2,4,3] dot(x, y), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}"
+example(
+    "transpose-of-dot",
+    "fi",
+    f"{DOT}; T[2,3,4] transpose(d), dimensions={{0,2,1}}",
+    f"{DOT}; T[4,2,3] transpose(d), dimensions={{1,0,2}}",
+    True,
+)
+example(
+    "dot-of-nothing",
+    "fi",
+    "x: T[4,0]; y: T[0,3]; T[4,3] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    "x: T[4,1]; y: T[1,3]; T[4,3] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+)
+example(
+    "dot-of-one",
+    "fi",
+    (
+        "x: T[4,1]; y: T[1,3]; T[4,3] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+        "x: T[4,2]; y: T[3,2]; T[2,4,3] dot(x, y), lhs_batch_dims={1}, rhs_batch_dims={1}",
+    ),
+    "x: T[4,2]; y: T[2,3]; T[4,3] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    True,
+)
+
+# ---- convolutions
+
+W3 = "window={size=3}, dim_labels=b0f_0io->b0f"
+example(
+    "convolution-of-transpose",
+    "g",
+    f"x: T[5,8,2]; t = T[8,5,2] transpose(x), dimensions={{1,0,2}}; w: T[3,2,4]; T[8,3,4] convolution(t, w), {W3}",
+    f"x: T[8,5,2]; w: T[3,2,4]; T[8,3,4] convolution(x, w), {W3}",
+    True,
+)
+example(
+    "transpose-of-convolution",
+    "g",
+    f"x: T[8,5,2]; w: T[3,2,4]; c = T[8,3,4] convolution(x, w), {W3}; T[4,8,3] transpose(c), dimensions={{2,0,1}}",
+    f"x: T[8,5,2]; w: T[3,2,4]; c = T[8,3,4] convolution(x, w), {W3}; n = T[8,3,4] negate(c); T[4,8,3] transpose(n), dimensions={{2,0,1}}",
+    True,
+)
+example(
+    "convolution-of-reverse",
+    "g",
+    f"x: T[8,5,2]; w: T[3,2,4]; r = T[3,2,4] reverse(w), dimensions={{0}}; T[8,3,4] convolution(x, r), {W3}",
+    f"x: T[8,5,2]; w: T[3,2,4]; r = T[3,2,4] reverse(w), dimensions={{0,1}}; T[8,3,4] convolution(x, r), {W3}",
+    True,
+)
+W1 = "window={size=1}, dim_labels=b0f_0io->b0f"
+example(
+    "convolution-of-points",
+    "g",
+    f"x: T[8,5,2]; w: T[1,2,4]; T[8,5,4] convolution(x, w), {W1}",
+    "x: T[8,5,2]; w: T[1,2,4]; T[8,3,4] convolution(x, w), window={size=1 stride=2}, dim_labels=b0f_0io->b0f",
+    True,
+)
+
+# ---- tuples, control, collectives, constants
+
+example(
+    "element-of-tuple",
+    "f",
+    f"{XY}; t = (T[12], T[12]) tuple(x, y); T[12] get-tuple-element(t), index=1",
+    "t: (T[12], T[12]); T[12] get-tuple-element(t), index=1",
+)
+PAIR = "t: (T[12], T[12]); a = T[12] get-tuple-element(t), index=0; b = T[12] get-tuple-element(t), index=1"
+example(
+    "tuple-of-elements",
+    "f",
+    f"{PAIR}; u = (T[12], T[12]) tuple(a, b); T[12] get-tuple-element(u), index=0",
+    f"{PAIR}; u = (T[12], T[12]) tuple(b, a); T[12] get-tuple-element(u), index=0",
+)
+example(
+    "conditional-known",
+    "f",
+    f"{XY}; k = pred[] constant(false); T[12] conditional(k, x, y), true_computation=up, false_computation=down",
+    f"{XY}; k: pred[]; T[12] conditional(k, x, y), true_computation=up, false_computation=down",
+)
+example(
+    "map-of-operations",
+    "fi",
+    f"{XY}; T[12] map(x, y), dimensions={{0}}, to_apply=twice",
+    f"{X}; T[12] map(x), dimensions={{0}}, to_apply=summed",
+)
+example(
+    "collective-of-one",
+    "f",
+    f"{X}; T[12] all-reduce(x), replica_groups={{}}, to_apply=add",
+    f"{X}; T[12] all-reduce(x), replica_groups={{{{0,1}}}}, to_apply=add",
+)
+example("value-of-nothing", "f", "x: T[0,3]; T[0,3] negate(x)", "x: T[1,3]; T[1,3] negate(x)")
+example("constant-of-same", "fi", "T[3] constant({2, 2, 2})", "T[3] constant({2, 2, 3})")
+example(
+    "operation-on-constants",
+    "fi",
+    "a = T[3] constant({1, 2, 3}); b = T[3] constant({4, 2, 7}); T[3] multiply(a, b)",
+    "a = T[3] constant({1, 2, 3}); x: T[3]; T[3] multiply(a, x)",
+)
