@@ -1,4 +1,5 @@
-"""hlo-opt: reads a textual HLO dump, fuses it, explains every edge that it did not fuse, and writes and runs the kernels.
+"""hlo-opt: reads a textual HLO dump, fuses it, explains every edge that it did not fuse, and writes and runs the
+kernels.
 
 The names below are the public interface; each is loaded when it is first used, so that `import hlo_opt` is quick.
 """

@@ -2,7 +2,8 @@
 
     # pyproject.toml
     [tool.pytest.ini_options]
-    hlo_opt_goldens = ["tests/goldens"]      # folders whose .hlo files are golden files; or `pytest --hlo-opt-goldens` for all
+    hlo_opt_goldens = ["tests/goldens"]      # folders whose .hlo files are golden files; or `pytest --hlo-opt-goldens`
+    for all
 
 `pytest --hlo-opt-update` writes goldens that differ anew. The files and their RUN lines are those of `hlo-opt test`.
 """

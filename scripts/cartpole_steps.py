@@ -1,11 +1,15 @@
-"""CartPole step by step on three backends: python -m scripts.cartpole_steps [FORM...] [--environments N] [--steps N] [--compiled lanes|plain]
+"""CartPole step by step on three backends: python -m scripts.cartpole_steps [FORM...] [--environments N] [--steps N]
+[--compiled lanes|plain]
 
-For each form of the rollout (`bench/cartpole_forms.py`; those with random numbers inside, where none is named) a loop of a few rounds is fused with preset `default`, and then cut to one round,
-so that what runs is the loop's own kernel. Step by step the three get the same state: NumPy (what the op table says), `host`, and XLA:CPU, which runs the arithmetic twin of the form with a custom
-call. NumPy's state after the round is what the next step starts from; actions and fresh states are drawn anew.
+For each form of the rollout (`bench/cartpole_forms.py`; those with random numbers inside, where none is named) a loop
+of a few rounds is fused with preset `default`, and then cut to one round, so that what runs is the loop's own kernel.
+Step by step the three get the same state: NumPy (what the op table says), `host`, and XLA:CPU, which runs the
+arithmetic twin of the form with a custom call. NumPy's state after the round is what the next step starts from; actions
+and fresh states are drawn anew.
 
-Prints for each two of them the largest distance in ULP over all steps, what the declared tolerance of the operations allows there (`hlo_opt.runtime.rounding`; XLA:CPU may round at other places,
-since it contracts products and sums), and the largest part of the tolerance that is used. Exits 1 where any element is beyond it.
+Prints for each two of them the largest distance in ULP over all steps, what the declared tolerance of the operations
+allows there (`hlo_opt.runtime.rounding`; XLA:CPU may round at other places, since it contracts products and sums), and
+the largest part of the tolerance that is used. Exits 1 where any element is beyond it.
 """
 
 from __future__ import annotations
@@ -17,11 +21,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from scripts.bench.host_vs_xla_cpu import Work, of_case
-from scripts.xla_cpu import Leaf, Program, sample_inputs
-
-from scripts.bench.cartpole_forms import FORMS, Make  # isort: skip  # needs JAX, which the line above sets up for the CPU
-
 import numpy as np
 
 import hlo_opt
@@ -32,6 +31,11 @@ from hlo_opt.runtime.host.library import Form
 from hlo_opt.runtime.numpy import Reference
 from hlo_opt.runtime.rounding.analysis import Analysis, Analyst
 from hlo_opt.runtime.rounding.verdict import enclosures
+
+# isort: skip  # needs JAX, which the line above sets up for the CPU
+from scripts.bench.cartpole_forms import FORMS, Make
+from scripts.bench.host_vs_xla_cpu import Work, of_case
+from scripts.xla_cpu import Leaf, Program, sample_inputs
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -47,8 +51,8 @@ TAKEN = {"call": (0, 2)}
 
 @dataclass
 class Pair:
-    """What two backends differ by over all steps: the largest distance in ULP, what is allowed there, the largest part of what is allowed that is used, and how many elements are beyond it,
-    hang on a tie, or were compared."""
+    """What two backends differ by over all steps: the largest distance in ULP, what is allowed there, the largest part
+    of what is allowed that is used, and how many elements are beyond it, hang on a tie, or were compared."""
 
     left: str
     right: str
@@ -83,7 +87,11 @@ class Pair:
             self.allowed = float(ulp_distance(a[place], end[place]))
 
     def __str__(self) -> str:
-        return f"{self.left} and {self.right}: at most {self.worst:.0f} ULP apart, where {self.allowed:.0f} are declared; {self.share:.0%} of the tolerance used; {self.beyond} of {self.elements:,} elements beyond it, {self.open} on a tie"
+        return (
+            f"{self.left} and {self.right}: at most {self.worst:.0f} ULP apart, where {self.allowed:.0f} are declared; "
+            f"{self.share:.0%} of the tolerance used; {self.beyond} of {self.elements:,} elements beyond it, "
+            f"{self.open} on a tie"
+        )
 
 
 @dataclass

@@ -1,8 +1,10 @@
-"""Single mistakes planted in Python source: where each is, what the statement said before and what it says with the mistake.
+"""Single mistakes planted in Python source: where each is, what the statement said before and what it says with the
+mistake.
 
-Statements are compared as `ast.unparse` writes them, so that formatting, comments and line numbers play no part. Left alone is what no test can or should
-see: docstrings, annotations, names for types, decorators, assertions, the text of messages, names for export, and imports; a `return None` behind which the function ends, and the
-order of arguments that may stand in any.
+Statements are compared as `ast.unparse` writes them, so that formatting, comments and line numbers play no part. Left
+alone is what no test can or should see: docstrings, annotations, names for types, decorators, assertions, the text of
+messages, names for export, and imports; a `return None` behind which the function ends, and the order of arguments that
+may stand in any.
 """
 
 from __future__ import annotations
@@ -61,8 +63,8 @@ _QUIET_FUNCTIONS = frozenset({"__repr__"})
 
 @dataclass(frozen=True)
 class Mutant:
-    """One mistake in one file. `function` is the qualified name that holds it, "" at the top of the file. `at_import`: importing the file runs it (in a class, too,
-    and the defaults of a function), whichever test that happens in."""
+    """One mistake in one file. `function` is the qualified name that holds it, "" at the top of the file. `at_import`:
+    importing the file runs it (in a class, too, and the defaults of a function), whichever test that happens in."""
 
     file: str
     line: int
@@ -218,7 +220,8 @@ def _dropped(statement: ast.stmt) -> Iterator[tuple[ast.stmt, ast.AST]]:
 
 
 def _own_expressions(statement: ast.stmt) -> Iterator[ast.expr]:
-    """The expressions of a statement itself, outermost first: not those of statements inside, of annotations, decorators and messages."""
+    """The expressions of a statement itself, outermost first: not those of statements inside, of annotations,
+    decorators and messages."""
     pending: list[ast.AST] = []
     whole: list[ast.AST] = []  # a tuple that is unpacked must keep its members
     if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Tuple):
@@ -247,7 +250,8 @@ def _own_expressions(statement: ast.stmt) -> Iterator[ast.expr]:
 
 
 def _is_type(name: str, value: ast.expr) -> bool:
-    """Whether an assignment names a type (`Check = Callable[[Edge], Reason | None]`), which nothing asks at run time."""
+    """Whether an assignment names a type (`Check = Callable[[Edge], Reason | None]`), which nothing asks at run
+    time."""
     return re.fullmatch("_?[A-Z][a-z][A-Za-z]*", name) is not None and isinstance(value, (ast.Subscript, ast.BinOp))
 
 

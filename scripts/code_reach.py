@@ -1,4 +1,5 @@
-"""Which lines of the program's code fusing a module executes, and what it gives: a mistake in a line shows only on a module that reaches it."""
+"""Which lines of the program's code fusing a module executes, and what it gives: a mistake in a line shows only on a
+module that reaches it."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class Reach:
 
 
 def reach_of(files: Sequence[Path], globs: Sequence[str]) -> dict[str, Reach]:
-    """By name of the file: what fusing each module reaches of the code that the globs name. Kept for this code and these modules."""
+    """By name of the file: what fusing each module reaches of the code that the globs name. Kept for this code and
+    these modules."""
     digest = hashlib.sha256(repr(globs).encode())
     for path in (*sorted((ROOT / "hlo_opt").rglob("*.py")), *files):
         digest.update(path.name.encode() + path.read_bytes())

@@ -1,4 +1,5 @@
-"""Runs of tests for scripts/mutate_code.py, each in a process of its own: once to see which test executes what, and of chosen tests in a given order."""
+"""Runs of tests for scripts/mutate_code.py, each in a process of its own: once to see which test executes what, and of
+chosen tests in a given order."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _PATIENCE = (5.0, 10.0)  # a test that takes 5 s and ten times what it took befo
 
 
 class _Recorder:
-    """Tells coverage which test is running, and takes the time of each. What fixtures execute counts for all tests of the file, as they may share it."""
+    """Tells coverage which test is running, and takes the time of each. What fixtures execute counts for all tests of
+    the file, as they may share it."""
 
     def __init__(self, coverage: Any) -> None:
         self.coverage = coverage
@@ -46,7 +48,8 @@ class _Recorder:
 
 
 def record(tree: Path, tests: list[str], kept: Path) -> int:
-    """Run `tests` in the copy `tree` and write what was seen to `kept`: seconds of each test, those that failed or were skipped, tests by file and line.
+    """Run `tests` in the copy `tree` and write what was seen to `kept`: seconds of each test, those that failed or were
+    skipped, tests by file and line.
 
     Line 0 of a file stands for any line.
     """
@@ -87,7 +90,8 @@ def _tests(context: str, good: list[str]) -> list[str]:
 
 
 class _Chosen:
-    """Only the chosen tests, in their order; notes which is running, and ends the process where one takes far longer than it did."""
+    """Only the chosen tests, in their order; notes which is running, and ends the process where one takes far longer
+    than it did."""
 
     def __init__(self, tests: list[str], seconds: dict[str, float], note: Path) -> None:
         self.order = {test: k for k, test in enumerate(tests)}
@@ -104,7 +108,8 @@ class _Chosen:
 
 
 def run_chosen(tests: list[str], seconds: dict[str, float], note: Path) -> int:
-    """Run these tests in this order until one fails; 0 where none does. `note` is left with the name of the last one that ran."""
+    """Run these tests in this order until one fails; 0 where none does. `note` is left with the name of the last one
+    that ran."""
     signal.setitimer(signal.ITIMER_PROF, _LOADING)
     files = list(dict.fromkeys(test.split("::")[0] for test in tests))
     return int(pytest.main([*_OPTIONS, "-x", *files], plugins=[_Chosen(tests, seconds, note)]))

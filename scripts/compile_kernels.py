@@ -1,9 +1,12 @@
-"""Compile every kernel of dumps with NVRTC, which needs no GPU: python -m scripts.compile_kernels [FILE|DIR...] [--preset P]... [--arch sm_90]... [--known FILE]
+"""Compile every kernel of dumps with NVRTC, which needs no GPU: python -m scripts.compile_kernels [FILE|DIR...]
+[--preset P]... [--arch sm_90]... [--known FILE]
 
-Each module (default: all of `testdata/dumps`) is fused with each preset, and the kernels of the result are emitted as `--emit` writes them. A text that several
-modules share, comments and names left aside, is a template and compiled once per architecture. Prints a row per module, one per preset and one of totals, then
-the kernels that spill registers to local memory. Exits 1 when a module could not be fused, NVRTC refuses a kernel, or a kernel spills that FILE does not name.
-FILE is what an earlier run printed, or has a line per kernel with its symbol in it: `bench/results/nvrtc_kernels.txt` is the list for the real models.
+Each module (default: all of `testdata/dumps`) is fused with each preset, and the kernels of the result are emitted as
+`--emit` writes them. A text that several modules share, comments and names left aside, is a template and compiled once
+per architecture. Prints a row per module, one per preset and one of totals, then the kernels that spill registers to
+local memory. Exits 1 when a module could not be fused, NVRTC refuses a kernel, or a kernel spills that FILE does not
+name. FILE is what an earlier run printed, or has a line per kernel with its symbol in it:
+`bench/results/nvrtc_kernels.txt` is the list for the real models.
 
 launches   instructions that launch a kernel; loops count once
 kernels    distinct kernels of the module
@@ -53,8 +56,8 @@ SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) b
 
 @dataclass(frozen=True)
 class Compiled:
-    """A kernel for one architecture: the first module that has it; registers of a thread; bytes of a thread's stack, and of spill stores and loads in the text; the
-    log of a refusal."""
+    """A kernel for one architecture: the first module that has it; registers of a thread; bytes of a thread's stack,
+    and of spill stores and loads in the text; the log of a refusal."""
 
     kernel: Kernel
     module: str
@@ -196,7 +199,8 @@ def main() -> int:
     architectures = arguments.arch or ARCHITECTURES
     print(" ".join(["# python -m scripts.compile_kernels", *(Path(a).name for a in sys.argv[1:])]))
     print(
-        f"# {datetime.date.today()}, hlo-opt {hlo_opt.__version__}{commit()}, NVRTC {version(nvrtc)} {' '.join(compile_options())}, CuPy {cupy.__version__}"
+        f"# {datetime.date.today()}, hlo-opt {hlo_opt.__version__}{commit()}, NVRTC {version(nvrtc)} "
+        f"{' '.join(compile_options())}, CuPy {cupy.__version__}"
     )
     print(f"# {len(files)} modules, {', '.join(architectures)}; {os.cpu_count()} processors\n\n{HEADER}", flush=True)
     total = Row("total")
@@ -221,7 +225,8 @@ def main() -> int:
         print(f"    {of_kernel[0].module}, {of_kernel[0].kernel.launch.block} threads a block")
         for c in of_kernel:
             print(
-                f"    {c.architecture}: {c.registers} registers, stack {c.stack} bytes, spill stores {c.stores}, loads {c.loads}"
+                f"    {c.architecture}: {c.registers} registers, stack {c.stack} bytes, spill stores {c.stores}, loads "
+                f"{c.loads}"
             )
     return 1 if total.failures or spills.keys() - listed else 0
 

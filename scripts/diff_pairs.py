@@ -4,9 +4,12 @@ python -m scripts.diff_pairs [--size 10000] [--seed 0] [--only WORD] [--most N]
 
   told again      a module with other names, another order, other lines, ids and styles: no difference
   planted         one change at a drawn place, in a text that is told again, too: the change is named first
-  lost fusion     a fused module, and the same with one fusion that is two kernels: these are named first, with the code that refuses them
-  regression      a type, a layout, an annotation, a barrier that is another one, as it happens in real programs: named first, with its Python line
-  public          regressions as users reported them: a transpose that left its fusion, a segment sum over another layout, a scatter that becomes a compare-and-swap
+  lost fusion     a fused module, and the same with one fusion that is two kernels: these are named first, with the code
+                  that refuses them
+  regression      a type, a layout, an annotation, a barrier that is another one, as it happens in real programs: named
+                  first, with its Python line
+  public          regressions as users reported them: a transpose that left its fusion, a segment sum over another
+                  layout, a scatter that becomes a compare-and-swap
 
 A line for each pair, with the seconds of the comparison; exit code 1 when one is wrong.
 """
@@ -34,7 +37,8 @@ DUMPS = Path(__file__).resolve().parent.parent / "testdata" / "dumps"
 
 @dataclass(frozen=True)
 class Pair:
-    """Two texts, and what must be said of them: None for nothing, else the names of which the first thing that is told must be one; `codes` where a refusal must be told with it."""
+    """Two texts, and what must be said of them: None for nothing, else the names of which the first thing that is told
+    must be one; `codes` where a refusal must be told with it."""
 
     name: str
     old: str

@@ -1,4 +1,5 @@
-"""Programs to compare: large modules drawn by seed, the same module told in another way, and one change at a drawn place of it."""
+"""Programs to compare: large modules drawn by seed, the same module told in another way, and one change at a drawn
+place of it."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ condition {
 
 
 def program(size: int, seed: int) -> str:
-    """A module of about `size` instructions: elementwise operations in any order over what came before, and now and then what networks are made of."""
+    """A module of about `size` instructions: elementwise operations in any order over what came before, and now and
+    then what networks are made of."""
     draw = random.Random(seed)
     lines: list[str] = []
     recent: list[str] = []
@@ -70,7 +72,8 @@ def program(size: int, seed: int) -> str:
         line = draw.randrange(20, 400)
         operation = text.partition("(")[0]
         lines.append(
-            f'  {name} = {shape} {text}, metadata={{op_name="jit(step)/{operation}" source_file="model.py" source_line={line}}}'
+            f"  {name} = {shape} {text}, "
+            f'metadata={{op_name="jit(step)/{operation}" source_file="model.py" source_line={line}}}'
         )
         return name
 
@@ -142,8 +145,8 @@ def program(size: int, seed: int) -> str:
 
 
 def retold(module: Module, seed: int, renamed: dict[str, str] | None = None) -> str:
-    """The same module as another version of a compiler might write it: other names, another order, other lines and ids, attributes the other way around, in another style. `renamed`
-    is told the new names by the old ones."""
+    """The same module as another version of a compiler might write it: other names, another order, other lines and ids,
+    attributes the other way around, in another style. `renamed` is told the new names by the old ones."""
     draw = random.Random(seed)
     module = edit.clone_module(module)
     renamed = {} if renamed is None else renamed

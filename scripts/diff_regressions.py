@@ -1,6 +1,8 @@
-"""Regressions as they happen in real programs, each as two texts: a type, a layout, an annotation or a barrier is another one, and what follows from it is, too.
+"""Regressions as they happen in real programs, each as two texts: a type, a layout, an annotation or a barrier is
+another one, and what follows from it is, too.
 
-Every pair says which instructions the first difference must begin with, and the Python line that it must name. What stands around the change is the same program in both.
+Every pair says which instructions the first difference must begin with, and the Python line that it must name. What
+stands around the change is the same program in both.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Regression:
-    """Two texts, the names of which one must be told first, and the Python line. `codes`: a refusal must be told with it; `worse`: it must be told as slower."""
+    """Two texts, the names of which one must be told first, and the Python line. `codes`: a refusal must be told with
+    it; `worse`: it must be told as slower."""
 
     old: str
     new: str
@@ -177,7 +180,8 @@ _SCATTERED = (
 _GATHERED = (
     "table = f32[65536,64]{1,0} parameter(0)",
     "rows = s32[8192,1]{1,0} parameter(1)",
-    "taken = f32[8192,64]{1,0} gather(table, rows), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, "
+    "taken = f32[8192,64]{1,0} gather(table, rows), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, "
+    "index_vector_dim=1, "
     "slice_sizes={1,64}, indices_are_sorted=true @80",
     "ROOT out = f32[8192,64]{1,0} tanh(taken) @81",
 )
@@ -197,7 +201,8 @@ REGRESSIONS: dict[str, Regression] = {
         _PLAIN,
         _replaced(
             _PLAIN,
-            ("ROOT probabilities", "small = bf16[512,1024]{1,0} convert(weights) @32\nlarge = f32[512,1024]{1,0} convert(small) @32\nROOT probabilities"),
+            ("ROOT probabilities", "small = bf16[512,1024]{1,0} convert(weights) @32\nlarge = f32[512,1024]{1,0} "
+                                   "convert(small) @32\nROOT probabilities"),
             ("divide(weights, totals)", "divide(large, totals)"),
         ),
         "small large",
@@ -209,7 +214,8 @@ REGRESSIONS: dict[str, Regression] = {
         _replaced(
             _PLAIN,
             ("ROOT probabilities", "probabilities"),
-            ("divide(weights, totals) @33", "divide(weights, totals) @33\nROOT both = (f32[512,1024]{1,0}, f32[512,1024]{1,0}) tuple(probabilities, weights)"),
+            ("divide(weights, totals) @33", "divide(weights, totals) @33\nROOT both = (f32[512,1024]{1,0}, "
+                                            "f32[512,1024]{1,0}) tuple(probabilities, weights)"),
         ),
         "weights",
         32,
@@ -218,7 +224,8 @@ REGRESSIONS: dict[str, Regression] = {
         _PLAIN,
         _replaced(
             _PLAIN,
-            ("total = f32[512]{0} reduce(weights,", "held = f32[512,1024]{1,0} opt-barrier(weights) @40\ntotal = f32[512]{0} reduce(held,"),
+            ("total = f32[512]{0} reduce(weights,", "held = f32[512,1024]{1,0} opt-barrier(weights) @40\ntotal = "
+                                                    "f32[512]{0} reduce(held,"),
             ("divide(weights, totals)", "divide(held, totals)"),
         ),
         "held",
@@ -229,7 +236,8 @@ REGRESSIONS: dict[str, Regression] = {
         _PLAIN,
         _replaced(
             _PLAIN,
-            ("logits = f32[512,1024]{1,0} parameter(0)", "given = f32[512,1024]{0,1} parameter(0)\nlogits = f32[512,1024]{1,0} copy(given) @30"),
+            ("logits = f32[512,1024]{1,0} parameter(0)", "given = f32[512,1024]{0,1} parameter(0)\nlogits = "
+                                                         "f32[512,1024]{1,0} copy(given) @30"),
         ),
         "given logits",
         30,
@@ -237,8 +245,10 @@ REGRESSIONS: dict[str, Regression] = {
     "a loop that is no longer unrolled": _pair(_UNROLLED, _ROLLED, "loop", 50, _ROLLED_BODY, worse=False),
     "a loop that is unrolled": _pair(_ROLLED, _UNROLLED, "loop", 50, _ROLLED_BODY, worse=False),
     "another comparator": _pair(_SORTED, _replaced(_SORTED, ("to_apply=less", "to_apply=total")), "ordered", 61, _ORDERS, worse=False),
-    "a scatter that takes the larger": _pair(_SCATTERED, _replaced(_SCATTERED, ("to_apply=add", "to_apply=max")), "scattered", 71, worse=False),
-    "indices that may be equal now": _pair(_SCATTERED, _replaced(_SCATTERED, (", unique_indices=true", "")), "scattered", 71, worse=False),
+    "a scatter that takes the "
+    "larger": _pair(_SCATTERED, _replaced(_SCATTERED, ("to_apply=add", "to_apply=max")), "scattered", 71, worse=False),
+    "indices that may be equal "
+    "now": _pair(_SCATTERED, _replaced(_SCATTERED, (", unique_indices=true", "")), "scattered", 71, worse=False),
     "indices out of order": _pair(_GATHERED, _replaced(_GATHERED, (", indices_are_sorted=true", "")), "taken", 80, worse=False),
     "a slice that became a gather": _pair(
         _SLICED,
@@ -247,7 +257,8 @@ REGRESSIONS: dict[str, Regression] = {
             ("zero = s32[] constant(0)", "rows = s32[1]{0} reshape(place) @90"),
             (
                 "dynamic-slice(cache, place, zero), dynamic_slice_sizes={1,1024}",
-                "gather(cache, rows), offset_dims={0,1}, collapsed_slice_dims={}, start_index_map={0}, index_vector_dim=0, slice_sizes={1,1024}",
+                "gather(cache, rows), offset_dims={0,1}, collapsed_slice_dims={}, start_index_map={0}, "
+                "index_vector_dim=0, slice_sizes={1,1024}",
             ),
         ),
         "row rows",

@@ -1,9 +1,12 @@
-"""The world outside of a module: answers draws, transfers and unknown custom calls, so that two modules with effects can be compared.
+"""The world outside of a module: answers draws, transfers and unknown custom calls, so that two modules with effects
+can be compared.
 
-An occurrence in the text is an instruction that the world answers, reached from the entry through calls, branches and loops; a callee that is called twice makes two.
-It is known by the name in the metadata of its instruction, which no pass looks at, and by its place among those of the same name. What the world gives hangs on that,
-on the iterations of the loops around and on the device, but not on anything else. Two modules do the same when the occurrences of one can be matched with those of the
-other such that outputs are equal, every occurrence is given the same operands equally often, and none comes loose from another that it had to wait for.
+An occurrence in the text is an instruction that the world answers, reached from the entry through calls, branches and
+loops; a callee that is called twice makes two. It is known by the name in the metadata of its instruction, which no
+pass looks at, and by its place among those of the same name. What the world gives hangs on that, on the iterations of
+the loops around and on the device, but not on anything else. Two modules do the same when the occurrences of one can be
+matched with those of the other such that outputs are equal, every occurrence is given the same operands equally often,
+and none comes loose from another that it had to wait for.
 
 None of this looks at how the program numbers values or proves graphs equal.
 """
@@ -39,7 +42,8 @@ MOST_MATCHINGS = 120
 
 
 def acts(instruction: Instruction) -> bool:
-    """Whether its occurrences count. A custom call without side effect is a function of its operands that nobody knows."""
+    """Whether its occurrences count. A custom call without side effect is a function of its operands that nobody
+    knows."""
     return is_answered(instruction) and not is_function(instruction)
 
 
@@ -86,7 +90,8 @@ def _with(value: Value, mask: int) -> Value:
 
 
 class _Walk:
-    """Numbers occurrences and finds what each waits for: through operands, tokens and control dependencies, with fusions and calls looked through."""
+    """Numbers occurrences and finds what each waits for: through operands, tokens and control dependencies, with
+    fusions and calls looked through."""
 
     def __init__(self, found: Occurrences) -> None:
         self.found = found
@@ -293,7 +298,8 @@ def _matched(
 
 
 def alike(module: Module) -> Module:
-    """The module with one name for all instructions that only their names tell apart, so that their occurrences may be matched either way."""
+    """The module with one name for all instructions that only their names tell apart, so that their occurrences may be
+    matched either way."""
     module = edit.clone_module(module)
     for computation in module.computations:
         for i in computation.instructions:

@@ -1,7 +1,7 @@
 """Write what XLA:CPU makes of HLO texts: python -m scripts.evaluate DIR OUT [--only WORD]
 
-For each DIR/NAME.hlo, OUT/NAME.hlo.npz gets seeded inputs `in0, in1, ...` and XLA's outputs `out0, out1, ...`, types that
-NumPy lacks as their raw bits, and OUT/index.json says how each text fared and what the types are:
+For each DIR/NAME.hlo, OUT/NAME.hlo.npz gets seeded inputs `in0, in1, ...` and XLA's outputs `out0, out1, ...`, types
+that NumPy lacks as their raw bits, and OUT/index.json says how each text fared and what the types are:
 {"NAME.hlo": {"status": "ok", "in": ["float32"], "out": ["bfloat16"]}}. Other statuses have a reason under "why":
 
 fail       XLA:CPU does not take the text, or has no kernel for a custom call

@@ -1,9 +1,12 @@
-"""Whether the sentence that `explain` says of an edge names what decides: python -m scripts.explain_truth FILE|DIR... [--edges 200] [--seed 1] [--preset NAME]
+"""Whether the sentence that `explain` says of an edge names what decides: python -m scripts.explain_truth FILE|DIR...
+[--edges 200] [--seed 1] [--preset NAME]
 
-Takes the dearest refused edges of all modules for half of them, then draws others, of all codes in turn. Each is fused again with the codes of its sentence switched off (`explain --what-if`).
-The sentence is true when the edge is then fused, when its ends are no neighbours any more, when a rule of the sentence cannot be switched off, which is then said (FUS110), or when what
-refuses it was not known before; it is not when a rule that was named all the time,
-but not in the sentence, still refuses it. Prints a table by code and every edge whose sentence is not true; exit code 1 where fewer than 95 % are.
+Takes the dearest refused edges of all modules for half of them, then draws others, of all codes in turn. Each is fused
+again with the codes of its sentence switched off (`explain --what-if`). The sentence is true when the edge is then
+fused, when its ends are no neighbours any more, when a rule of the sentence cannot be switched off, which is then said
+(FUS110), or when what refuses it was not known before; it is not when a rule that was named all the time, but not in
+the sentence, still refuses it. Prints a table by code and every edge whose sentence is not true; exit code 1 where
+fewer than 95 % are.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ ALIKE = 3
 """Edges that one run serves besides the dearest, at most."""
 
 ALWAYS_ON = "FUS110"
-"""What refuses where a rule of the sentence keeps the program right or the kernel writable, so that it cannot be switched off."""
+"""What refuses where a rule of the sentence keeps the program right or the kernel writable, so that it cannot be
+switched off."""
 
 VERDICTS = ("fused", "apart", "another reason", "still refused", "always on")
 
@@ -55,7 +59,8 @@ def told_in(path: Path, module: Module, preset: str) -> list[Told]:
 
 
 def draw(found: Sequence[Told], count: int, seed: int) -> list[Told]:
-    """All the dearest, as far as there is room; then others, first those of a module whose sentence has the codes of one that is drawn, for one run serves both, then by code in turn."""
+    """All the dearest, as far as there is room; then others, first those of a module whose sentence has the codes of
+    one that is drawn, for one run serves both, then by code in turn."""
     chance = random.Random(seed)
     shuffled = list(found)
     chance.shuffle(shuffled)
@@ -122,7 +127,8 @@ def main() -> int:
     share = 1 - len(untrue) / len(drawn)
     dearest = sum(t.is_dearest for t in drawn)
     print(
-        f"{len(modules)} modules, {len(drawn)} edges, {dearest} of them among the dearest: {share:.1%} of the sentences are true"
+        f"{len(modules)} modules, {len(drawn)} edges, {dearest} of them among the dearest: {share:.1%} of the "
+        f"sentences are true"
     )
     for line in untrue:
         print(f"  {line}")

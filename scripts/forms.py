@@ -1,8 +1,10 @@
-"""Whether a module stays the module that it is on its way through other forms: python -m scripts.forms OUT FILE|DIR... [--evaluate]
+"""Whether a module stays the module that it is on its way through other forms: python -m scripts.forms OUT FILE|DIR...
+[--evaluate]
 
-For each HLO text: to an HloModuleProto and back, where XLA must print the same text and we must read the same module; to StableHLO text and bytecode and back, where layouts, aliases and fusions are
-lost and nothing else (with --evaluate: drawn inputs give the same bits in the interpreter). OUT gets a line per file; what is there already is not done again. At the end a table:
-what jaxlib's own converters refuse, by its message. Exit status 1 where a form changed a module.
+For each HLO text: to an HloModuleProto and back, where XLA must print the same text and we must read the same module;
+to StableHLO text and bytecode and back, where layouts, aliases and fusions are lost and nothing else (with --evaluate:
+drawn inputs give the same bits in the interpreter). OUT gets a line per file; what is there already is not done again.
+At the end a table: what jaxlib's own converters refuse, by its message. Exit status 1 where a form changed a module.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""How far the host's functions of f32 are from the exact values: python -m scripts.function_errors [OPCODE...] [--every N]
+"""How far the host's functions of f32 are from the exact values: python -m scripts.function_errors [OPCODE...] [--every
+N]
 
-Each function of `host_math.h`, as kernels call it, of all 2^32 floats (or of every Nth block of them), against the C library's in double: the largest error in ULP and where it is, and what the
-op table allows. Sines, cosines and tangents also by `hlo::turn`, which takes many at a time. NaNs, infinities and signs of zeros have to agree. Exit code 1 where a function is worse than
-the table says. A function takes about a minute.
+Each function of `host_math.h`, as kernels call it, of all 2^32 floats (or of every Nth block of them), against the C
+library's in double: the largest error in ULP and where it is, and what the op table allows. Sines, cosines and tangents
+also by `hlo::turn`, which takes many at a time. NaNs, infinities and signs of zeros have to agree. Exit code 1 where a
+function is worse than the table says. A function takes about a minute.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ FUNCTIONS = {
     "exponential-minus-one": "expm1", "log": "log", "log-plus-one": "log1p", "sine": "sin", "sinh": "sinh", "tan": "tan", "tanh": "tanh",
 }  # fmt: skip
 """By opcode, C's name."""
-TURNS = {"sine": "true, false, false>(x, y, 0, 0", "cosine": "false, true, false>(x, 0, y, 0", "tan": "false, false, true>(x, 0, 0, y"}  # fmt: skip
+TURNS = {"sine": "true, false, false>(x, y, 0, "
+                 "0", "cosine": "false, true, false>(x, 0, y, 0", "tan": "false, false, true>(x, 0, 0, y"}  # fmt: skip
 BLOCK = 1 << 12
 
 FRAME = """
@@ -64,7 +67,8 @@ extern "C" __attribute__((visibility("default"))) double worst_%(name)s(long lon
 
 def ways() -> dict[str, tuple[str, str]]:
     """By name: the opcode, and how a block of values is computed."""
-    found = {o: (o, f"\n#pragma omp simd\n    for (long long i = 0; i < N; ++i) y[i] = {c}f(x[i]);") for o, c in FUNCTIONS.items()}  # fmt: skip
+    found = {o: (o, f"\n#pragma omp simd\n    for (long long i = 0; i < N; ++i) y[i] = "
+                    f"{c}f(x[i]);") for o, c in FUNCTIONS.items()}  # fmt: skip
     found |= {f"{o}, many": (o, f"hlo::turn<{arguments}, N);") for o, arguments in TURNS.items()}
     return found
 

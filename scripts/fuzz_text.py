@@ -2,9 +2,10 @@
 
     python -m scripts.fuzz_text [--count 20000] [--seed 0] [--keep FOLDER]
 
-Texts are the smaller dumps in testdata and the forms below, with bytes flipped, lines cut, doubled and swapped, brackets nested 10,000 deep, names and
-numbers of a megabyte, dimensions of 10^18, bytes that are not UTF-8, and the like. The same seed gives the same texts. Each is decoded, read (also for
-several errors), verified and printed in a child process that the limits hold for. Exit code 1 when any text ends in another way; `--keep` saves those.
+Texts are the smaller dumps in testdata and the forms below, with bytes flipped, lines cut, doubled and swapped,
+brackets nested 10,000 deep, names and numbers of a megabyte, dimensions of 10^18, bytes that are not UTF-8, and the
+like. The same seed gives the same texts. Each is decoded, read (also for several errors), verified and printed in a
+child process that the limits hold for. Exit code 1 when any text ends in another way; `--keep` saves those.
 """
 
 from __future__ import annotations

@@ -1,14 +1,19 @@
-"""The parts of scripts/gpu_check.sh that are Python: python -m scripts.gpu_checks device|compare|drivers|sanitize|random|graphs|merge ...
+"""The parts of scripts/gpu_check.sh that are Python: python -m scripts.gpu_checks
+device|compare|drivers|sanitize|random|graphs|merge ...
 
 device           names the GPU, or says clearly that there is none (exit status 3)
-compare          fuses dumps, runs them with CuPy, with CUDA graphs and without, and compares with the NumPy interpreter within the tolerances of `hlo-opt check`
-drivers DIR      writes the drivers of small dumps of every kind below DIR, runs each, and compares its outputs with the interpreter's
-sanitize DIR     runs each driver below DIR under compute-sanitizer's memcheck and racecheck, those first whose blocks meet in global memory
+compare          fuses dumps, runs them with CuPy, with CUDA graphs and without, and compares with the NumPy interpreter
+                 within the tolerances of `hlo-opt check`
+drivers DIR      writes the drivers of small dumps of every kind below DIR, runs each, and compares its outputs with the
+                 interpreter's
+sanitize DIR     runs each driver below DIR under compute-sanitizer's memcheck and racecheck, those first whose blocks
+                 meet in global memory
 random           random modules of all families of operations: their kernels against the interpreter
 graphs           microseconds per call of programs of many small kernels, with CUDA graphs and without
 merge OUT FILE.. one JSON file of the results of all parts, named after device and day
 
-Each dump and driver has a process of its own; files of results are complete after every row. `one`, `driver`, `drive` and `draw` are these processes.
+Each dump and driver has a process of its own; files of results are complete after every row. `one`, `driver`, `drive`
+and `draw` are these processes.
 """
 
 from __future__ import annotations
@@ -44,7 +49,8 @@ SANITIZED = (
     *("softmax", "layer_norm_bf16", "transpose_add", "embed_gradient", "write_rows", "shuffle", "nested", "largest"),
     *("adamw_mixed", "running_sums", "window", "softmax_columns", "dice", "cartpole_random"),
 )
-"""Dumps whose kernels compute-sanitizer watches: every kind of plan, small arrays. Those whose blocks meet come first."""
+"""Dumps whose kernels compute-sanitizer watches: every kind of plan, small arrays. Those whose blocks meet come
+first."""
 TOOLS = ("racecheck", "memcheck")
 GRAPHED = ("mlp_train_step", "adamw_mixed", "transformer_train_step", "autoencoder_step")
 """Programs of many small kernels."""
@@ -83,7 +89,8 @@ def compare(arguments: argparse.Namespace) -> int:
 
 
 def _by_size(folder: Path) -> list[Path]:
-    """The short ones first, so that most are reached whatever happens; but before them the three longest, which take longer than many others together."""
+    """The short ones first, so that most are reached whatever happens; but before them the three longest, which take
+    longer than many others together."""
     files = sorted(folder.glob("*.hlo"), key=lambda p: (p.stat().st_size, p.name))
     return [*files[-3:], *files[:-3]] if len(files) > 3 else files
 
@@ -159,8 +166,8 @@ def driver(arguments: argparse.Namespace) -> int:
 
 
 def drive(arguments: argparse.Namespace) -> int:
-    """Runs a driver on the inputs beside it; nothing of hlo_opt is imported into it. `--apart` gives each array an allocation of its own, so that
-    compute-sanitizer sees where it ends."""
+    """Runs a driver on the inputs beside it; nothing of hlo_opt is imported into it. `--apart` gives each array an
+    allocation of its own, so that compute-sanitizer sees where it ends."""
     if arguments.apart:
         import cupy
 

@@ -1,4 +1,5 @@
-"""Programs side by side, each with its time: one that hangs, crashes, or leaves a GPU's context broken spoils nothing but its own row."""
+"""Programs side by side, each with its time: one that hangs, crashes, or leaves a GPU's context broken spoils nothing
+but its own row."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Job:
-    """A program, which prints one JSON object as its last line, and the seconds that it may take. `row` is what is known before."""
+    """A program, which prints one JSON object as its last line, and the seconds that it may take. `row` is what is
+    known before."""
 
     row: dict[str, Any]
     command: tuple[str, ...]
@@ -26,9 +28,11 @@ class Job:
 
 
 def run_jobs(jobs: Sequence[Job], at_once: int, seconds: float, done: Callable[[dict[str, Any]], None]) -> int:
-    """Runs jobs in order, so many at once, all within so many seconds; `done` gets the row of each as it ends, one at a time. Returns how many did not get their time.
+    """Runs jobs in order, so many at once, all within so many seconds; `done` gets the row of each as it ends, one at a
+    time. Returns how many did not get their time.
 
-    A row holds what the job knew, what the program printed, `seconds`, and `holds` and `why`: a program that fails, or takes too long, does not hold.
+    A row holds what the job knew, what the program printed, `seconds`, and `holds` and `why`: a program that fails, or
+    takes too long, does not hold.
     """
     end = time.monotonic() + seconds
     lock = Lock()

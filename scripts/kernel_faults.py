@@ -33,7 +33,8 @@ _WORDS = {
 }  # fmt: skip
 _OPERATOR = re.compile(r"(?<= )(?:<<|>>|&&|\|\||[<>=!]=|[-+*/]=|[-+*/%&|^<>])(?= )")
 _TYPE = re.compile(
-    r"\b(?:unsigned long long|unsigned int|unsigned char|signed char|unsigned short|long long|(?<!unsigned )int|float|double|(?<!unsigned )short)\b"
+    r"\b(?:unsigned long long|unsigned int|unsigned char|signed char|unsigned short|long long|(?<!unsigned "
+    r")int|float|double|(?<!unsigned )short)\b"
 )
 _WORD = re.compile("|".join(rf"(?<![\w.]){re.escape(word)}(?!\w)" for word in _WORDS))
 _NUMBER = re.compile(r"(?<![\w.])(\d+)(u|ull|LL|ll)?(?![\w.])")
@@ -50,7 +51,8 @@ _PLAIN = re.compile(r"\batomic(?P<name>\w+)\((?P<to>[^,;]*), (?P<value>[^;]*)\)(
 
 @dataclass(frozen=True)
 class Site:
-    """A text at a place of a line, and the texts that may stand there instead; an empty one where what its place means is nothing else here."""
+    """A text at a place of a line, and the texts that may stand there instead; an empty one where what its place means
+    is nothing else here."""
 
     line: int
     start: int

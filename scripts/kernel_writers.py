@@ -120,7 +120,8 @@ class Tracer:
         return dict(found)
 
     def _lines(self, kernel: Kernel) -> dict[str, list[str]]:
-        """Who wrote each line of the body, by its text, in the order of the statements; what stands around statements is not known where these have the same line."""
+        """Who wrote each line of the body, by its text, in the order of the statements; what stands around statements
+        is not known where these have the same line."""
         alone: dict[str, list[str]] = collections.defaultdict(list)
         around: dict[str, list[str]] = collections.defaultdict(list)
         for statement in walk(kernel.tree.body):

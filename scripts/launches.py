@@ -1,7 +1,8 @@
 """Whether kernels are launched as they are priced: python -m scripts.launches [--targets A,B] [--preset P] FILE|DIR...
 
-Fuses each module for each device and holds against each other, for every kernel: the launch of the sketch that its price is of, its plan, its row in the manifest, and what is launched; and the
-bytes and microseconds of the price and of the manifest. Prints a row for each module and device, and what differs. Exits 1 where anything does.
+Fuses each module for each device and holds against each other, for every kernel: the launch of the sketch that its
+price is of, its plan, its row in the manifest, and what is launched; and the bytes and microseconds of the price and of
+the manifest. Prints a row for each module and device, and what differs. Exits 1 where anything does.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class Row:
 
 
 def rows(module: Module, target: str) -> list[Row]:
-    """The launches of a module as it is, on a device. What one kernel cannot write together, and so is several launches, has no price of its own and is left out."""
+    """The launches of a module as it is, on a device. What one kernel cannot write together, and so is several
+    launches, has no price of its own and is left out."""
     schedule = build_schedule(module, target)
     files = kernel_files(schedule.kernels)
     manifest = manifest_of(schedule, files)
@@ -107,7 +109,8 @@ def main() -> int:
             print(f"{name[:40]:40} {target:14} {len(found):8} {several:12} {len(found) - len(bad):7}", flush=True)
             for row in bad:
                 print(
-                    f"  {row.instruction} ({row.kind}): price {row.price}, plan {row.plan}, manifest {row.manifest}, launch {row.launch}, bytes {row.bytes}, us {row.us}"
+                    f"  {row.instruction} ({row.kind}): price {row.price}, plan {row.plan}, manifest {row.manifest}, "
+                    f"launch {row.launch}, bytes {row.bytes}, us {row.us}"
                 )
             different += len(bad)
     print(f"{different} differ")

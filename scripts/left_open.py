@@ -34,7 +34,10 @@ def left_open(module: Module) -> str | None:
         return "a step of narrow floats, of which XLA may leave out roundings"
     small = [i for i in every if i.opcode in _GROWING and i.shape.type.is_float and i.shape.type.bits <= 8]
     if len(small) > 1:
-        return "several sums or products in a float of 8 bits, of which XLA may leave out roundings and with them an overflow"
+        return (
+            "several sums or products in a float of 8 bits, of which XLA may leave out roundings and with them an "
+            "overflow"
+        )
     return None
 
 
@@ -63,7 +66,8 @@ def _open(i: Instruction) -> str | None:
 
 
 def _folds(i: Instruction) -> bool:
-    """Whether a reduction folds one array from the identity of its reducer, so that it may go in any order and begin anywhere."""
+    """Whether a reduction folds one array from the identity of its reducer, so that it may go in any order and begin
+    anywhere."""
     reducer = i.called_by("scatter" if i.opcode == "select-and-scatter" else "to_apply")
     opcode, init = monoid(reducer), i.operands[-1]
     if opcode is None or i.shape.is_tuple:

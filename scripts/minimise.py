@@ -14,7 +14,8 @@ from hlo_opt.ir import Attribute, Computation, Instruction, Literal, Module, Sha
 
 
 def smallest(program: Any, fails: Callable[[Any], bool], seconds: float) -> Any:
-    """The program without all that can go: rounds of trying every cut there is, until none leaves one that fails, or the time is over."""
+    """The program without all that can go: rounds of trying every cut there is, until none leaves one that fails, or
+    the time is over."""
     end = time.monotonic() + seconds
     changed = True
     while changed and time.monotonic() < end:

@@ -1,14 +1,17 @@
 """Mistakes planted in the program's own code: which of them do the tests of their room let pass?
 
-    python -m scripts.mutate_code [--files GLOB]... [--all | --count 300] [--seed 0] [--jobs 1] [--tests PATH]... [--list]
+    python -m scripts.mutate_code [--files GLOB]... [--all | --count 300] [--seed 0] [--jobs 1] [--tests PATH]...
+    [--list]
 
-A mutant is one mistake in one file of hlo_opt (scripts/code_mutants.py says which there are). Tests mirror hlo_opt: a mutant of hlo_opt/ROOM/ is run against
-tests/ROOM, and against `--tests`. One run of these under coverage says which test executes which line, and how long each takes; a mutant is run against
-the tests that execute its line, quickest first, for at most two minutes, and is killed by the first that fails. Without `--files`, the places are those
-where a mistake makes a wrong program (PLACES). `--all` takes every mutant of the files, `--count` draws lines that tests execute, and one mutant of each.
+A mutant is one mistake in one file of hlo_opt (scripts/code_mutants.py says which there are). Tests mirror hlo_opt: a
+mutant of hlo_opt/ROOM/ is run against tests/ROOM, and against `--tests`. One run of these under coverage says which
+test executes which line, and how long each takes; a mutant is run against the tests that execute its line, quickest
+first, for at most two minutes, and is killed by the first that fails. Without `--files`, the places are those where a
+mistake makes a wrong program (PLACES). `--all` takes every mutant of the files, `--count` draws lines that tests
+execute, and one mutant of each.
 
-Mutants are planted in copies of the tree, never in the tree itself. What survives is printed, unless scripts/mutants_equivalent.toml says why no test can
-tell it from the original. Exit code 1 where anything survived.
+Mutants are planted in copies of the tree, never in the tree itself. What survives is printed, unless
+scripts/mutants_equivalent.toml says why no test can tell it from the original. Exit code 1 where anything survived.
 """
 
 from __future__ import annotations
@@ -58,13 +61,15 @@ PLACES = {
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of a room's tests without a mistake showed: seconds of each test that passed, and which tests execute a line (0: the file at all)."""
+    """What one run of a room's tests without a mistake showed: seconds of each test that passed, and which tests
+    execute a line (0: the file at all)."""
 
     seconds: dict[str, float]
     executed: dict[str, dict[int, list[str]]]
 
     def tests(self, mutant: Mutant) -> list[str]:
-        """The tests that execute the mutant's line, quickest first; where importing the file executes it, those that touch the file."""
+        """The tests that execute the mutant's line, quickest first; where importing the file executes it, those that
+        touch the file."""
         lines = self.executed.get(mutant.file, {})
         wanted = [0] if mutant.at_import else [*mutant.lines, mutant.line]
         found = {test for line in wanted for test in lines.get(line, [])}
@@ -143,7 +148,8 @@ def _tell(
                 print(f"no longer there, in {EQUIVALENT.name}: {key[0]}: {key[1]}: {key[2]}  ->  {key[3]}")
     killed = sum(v.outcome == "killed" for v in verdicts)
     print(
-        f"{killed} of {len(verdicts)} killed ({100 * killed / max(1, len(verdicts)):.1f} %), {len(known)} known to be equivalent"
+        f"{killed} of {len(verdicts)} killed ({100 * killed / max(1, len(verdicts)):.1f} %), {len(known)} known to be "
+        f"equivalent"
     )
     return int(killed < len(verdicts))
 
@@ -157,7 +163,8 @@ def equivalents() -> dict[tuple[str, ...], str]:
 
 
 def drawn(found: list[Mutant], runs: dict[str, Run], count: int, seed: int) -> list[Mutant]:
-    """As many as asked for: lines that tests execute, each as likely as any other, and one of the mutants of each line."""
+    """As many as asked for: lines that tests execute, each as likely as any other, and one of the mutants of each
+    line."""
     lines = collections.defaultdict(list)
     for mutant in found:
         if runs[room(mutant.file)].tests(mutant):
@@ -330,7 +337,8 @@ def _told(verdict: Verdict) -> Verdict:
         verdict.outcome
     ]
     print(
-        f"{mutant.file}:{mutant.line}: {verdict.outcome}, in {mutant.function or 'the file'} {f'({why})' if why else ''}"
+        f"{mutant.file}:{mutant.line}: {verdict.outcome}, in {mutant.function or 'the file'} "
+        f"{f'({why})' if why else ''}"
     )
     print(f"  - {mutant.before}\n  + {mutant.after}", flush=True)
     return verdict

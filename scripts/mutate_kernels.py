@@ -1,17 +1,25 @@
 """Faults planted in the CUDA text of kernels: each must be caught by `check --backend host` or by `--sanitize`.
 
-    python -m scripts.mutate_kernels [FILE|DIR...] [--count 300] [--seed 0] [--only WORD] [--jobs 2] [--limit 60] [--survivors FILE] [--functions]
+    python -m scripts.mutate_kernels [FILE|DIR...] [--count 300] [--seed 0] [--only WORD] [--jobs 2] [--limit 60]
+    [--survivors FILE] [--functions]
 
-FILE and DIR are modules, `testdata/kernels` and `testdata/dumps` where none are given. Each is fused, and a map says which function of an emitter (`hlo_opt/codegen`), of a lowering
-(`hlo_opt/ops`) or which device function (a helper of `codegen/device`) wrote each line of its kernels. Functions come in turn, in an order that the seed draws; for each one a kernel that it
-wrote a part of, a token of that part, and another text for that token are drawn: a bound, an offset, a mask or another number, a comparison (and with it the rule of ties), an operator, a type,
-the thread's or block's number, a direction of a shuffle, an atomic function or a plain update in its place, a barrier or fence left out, a statement or a guard left out, the branches of a
-choice swapped, a returned value lost. `--only` takes functions whose name holds a word. The same seed plants the same faults.
+FILE and DIR are modules, `testdata/kernels` and `testdata/dumps` where none are given. Each is fused, and a map says
+which function of an emitter (`hlo_opt/codegen`), of a lowering (`hlo_opt/ops`) or which device function (a helper of
+`codegen/device`) wrote each line of its kernels. Functions come in turn, in an order that the seed draws; for each one
+a kernel that it wrote a part of, a token of that part, and another text for that token are drawn: a bound, an offset, a
+mask or another number, a comparison (and with it the rule of ties), an operator, a type, the thread's or block's
+number, a direction of a shuffle, an atomic function or a plain update in its place, a barrier or fence left out, a
+statement or a guard left out, the branches of a choice swapped, a returned value lost. `--only` takes functions whose
+name holds a word. The same seed plants the same faults.
 
-Each fault has a process of its own, with a limit in seconds (one that runs longer counts as caught). A text that the compiler refuses is no fault, and another one is drawn. So is what
-neither way catches and the compiler, asked for speed, makes the same machine code of. Before faults are planted in a module, it must agree as it is, both ways: else it is named and left
-out. What one module does not show is planted in others, at the same place of a line of the same form. What gives the same bits on many draws of every style and is not seen elsewhere changes nothing: it is listed, but is no fault either. The table counts faults by function; `--survivors` writes the texts of those that nothing caught, and `faults_equivalent.toml` says of some why they change nothing. Exit code 1 where
-less than 97 % are caught, or a function that writes kernels writes none of these.
+Each fault has a process of its own, with a limit in seconds (one that runs longer counts as caught). A text that the
+compiler refuses is no fault, and another one is drawn. So is what neither way catches and the compiler, asked for
+speed, makes the same machine code of. Before faults are planted in a module, it must agree as it is, both ways: else it
+is named and left out. What one module does not show is planted in others, at the same place of a line of the same form.
+What gives the same bits on many draws of every style and is not seen elsewhere changes nothing: it is listed, but is no
+fault either. The table counts faults by function; `--survivors` writes the texts of those that nothing caught, and
+`faults_equivalent.toml` says of some why they change nothing. Exit code 1 where less than 97 % are caught, or a
+function that writes kernels writes none of these.
 """
 
 from __future__ import annotations
@@ -88,7 +96,8 @@ class Fault:
 
 
 class Known:
-    """What `check` finds out of a module before it looks at a kernel: draws, and how far each may be rounded. It is the same for every fault."""
+    """What `check` finds out of a module before it looks at a kernel: draws, and how far each may be rounded. It is the
+    same for every fault."""
 
     def __init__(self, module: Module, fused: Module) -> None:
         module, _ = compare.on_named_devices(module, fused)
@@ -151,7 +160,8 @@ class Modules:
         return Fault(function, module, kernel, place.line, kind, text, "\n".join(lines), number, which)
 
     def elsewhere(self, fault: Fault) -> Iterator[Fault]:
-        """The same fault in kernels of other modules that have such a line, of whatever numbers, from the same function; those with the very same line first."""
+        """The same fault in kernels of other modules that have such a line, of whatever numbers, from the same
+        function; those with the very same line first."""
         done = {fault.module}
         for like in (str, form):
             wanted = like(fault.old)
@@ -177,8 +187,8 @@ WAYS = ("check", "sanitize")
 
 
 def outcome(modules: Modules, fault: Fault, limit: float) -> str:
-    """`check`, `sanitize`, `refused` by the compiler, `same`, `neutral` or `survives`. What a function writes for one kernel it writes for others: where the first does not show the fault,
-    theirs may."""
+    """`check`, `sanitize`, `refused` by the compiler, `same`, `neutral` or `survives`. What a function writes for one
+    kernel it writes for others: where the first does not show the fault, theirs may."""
     answer = _caught(modules, fault, WAYS, limit)
     if answer is not None:
         return answer
@@ -371,13 +381,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     share = 1 - missed / max(1, planted)
     print(f"{'all':60} {planted:5} {total['check']:6} {total['sanitize']:9} {missed:9}")
     print(
-        f"{share:.1%} caught; {beside['same']} more were the same machine code, {beside['neutral']} gave the same bits on {NEUTRAL_SEEDS * len(list(styles()))} draws, {beside['refused']} the compiler refuses; "
+        f"{share:.1%} caught; {beside['same']} more were the same machine code, {beside['neutral']} gave the same bits "
+        f"on {NEUTRAL_SEEDS * len(list(styles()))} draws, {beside['refused']} the compiler refuses; "
         f"{time.monotonic() - begun:.0f} s"
     )
     known = equivalents()
     for fault in (*neutral, *survivors):
         print(
-            f"{'neutral' if fault in neutral else 'survives'}: {fault.module} {fault.kernel.symbol} {fault.function} line {fault.line + 1}, {fault.kind}: {fault.text}"
+            f"{'neutral' if fault in neutral else 'survives'}: {fault.module} {fault.kernel.symbol} {fault.function} "
+            f"line {fault.line + 1}, {fault.kind}: {fault.text}"
         )
         if (fault.function, fault.text) in known:
             print(f"  changes nothing: {known[fault.function, fault.text]}")
@@ -395,7 +407,8 @@ def equivalents() -> dict[tuple[str, str], str]:
 def _run(
     modules: Modules, functions: Sequence[str], given: argparse.Namespace
 ) -> tuple[dict[str, collections.Counter[str]], list[Fault], list[Fault], collections.Counter[str]]:
-    """Counts by function, what survives, what changes nothing, and how many drawn texts were no faults, and modules no good."""
+    """Counts by function, what survives, what changes nothing, and how many drawn texts were no faults, and modules no
+    good."""
     chance = random.Random(given.seed)
     order = list(functions)
     chance.shuffle(order)

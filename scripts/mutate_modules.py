@@ -1,14 +1,18 @@
 """Mutated modules: each must fuse, mean the same afterwards, and run from its kernels.
 
-    python -m scripts.mutate_modules DIR [--count 2000] [--seed 0] [--way WAY]... [--preset P]... [--wide | --any] [--plain] [--only WORD] [--keep FOLDER]
+    python -m scripts.mutate_modules DIR [--count 2000] [--seed 0] [--way WAY]... [--preset P]... [--wide | --any]
+    [--plain] [--only WORD] [--keep FOLDER]
 
-DIR/*.hlo are texts to start from. In each, sizes, element types, layouts, opcodes and results are replaced, everywhere or in one place, shapes are inferred
-anew where that is possible, and what `verify` refuses then is thrown away. The same seed gives the same mutants; `--plain` takes the texts as they are.
+DIR/*.hlo are texts to start from. In each, sizes, element types, layouts, opcodes and results are replaced, everywhere
+or in one place, shapes are inferred anew where that is possible, and what `verify` refuses then is thrown away. The
+same seed gives the same mutants; `--plain` takes the texts as they are.
 
-Each mutant is fused with each preset, or with `--wide` in ways of random_modules, or with `--any` by passes in any order with any options, rules switched off
-and edges forced, and explained in all forms. That must be proved; the result must read back as it was printed, and verify. Ways to look at it:
+Each mutant is fused with each preset, or with `--wide` in ways of random_modules, or with `--any` by passes in any
+order with any options, rules switched off and edges forced, and explained in all forms. That must be proved; the result
+must read back as it was printed, and verify. Ways to look at it:
 
-fuse   XLA's parser reads it, where jaxlib is installed and XLA reads the mutant; it computes what the mutant computes, on all devices, with the same draws and
+fuse   XLA's parser reads it, where jaxlib is installed and XLA reads the mutant; it computes what the mutant computes,
+       on all devices, with the same draws and
        transfers (the default): see `drawn_effects`
 host   so do its kernels, built by the C++ compiler, without fallbacks
 xla    what the mutant computes is what XLA:CPU computes, where HLO leaves nothing open: see `left_open`
@@ -16,7 +20,8 @@ emit   it can be emitted
 nvrtc  its kernels compile for a GPU
 again  fused once more it is the same text
 
-Each mutant has a process of its own with a time limit. What is refused with a code, by the evaluator or by `emit`, is counted, not judged. Exit code 1 where any failed.
+Each mutant has a process of its own with a time limit. What is refused with a code, by the evaluator or by `emit`, is
+counted, not judged. Exit code 1 where any failed.
 """
 
 from __future__ import annotations
@@ -76,7 +81,8 @@ NOT_COMPARABLE = re.compile(
 
 @dataclass(frozen=True)
 class AnyWay:
-    """Passes in any order with any options, rules switched off, edges forced, an early end, a device: what the options of the command line can ask for."""
+    """Passes in any order with any options, rules switched off, edges forced, an early end, a device: what the options
+    of the command line can ask for."""
 
     passes: str | None
     preset: str
@@ -253,7 +259,8 @@ def _by_nvrtc(module: Module, count: collections.Counter[str]) -> str | None:
 
 
 def from_xla(judge: Judge, text: str, count: collections.Counter[str]) -> Any:
-    """What XLA:CPU computes, or None where nobody can be asked: HLO leaves it open, it has effects, is large, or XLA refuses it."""
+    """What XLA:CPU computes, or None where nobody can be asked: HLO leaves it open, it has effects, is large, or XLA
+    refuses it."""
     try:
         module = hlo_opt.parse(text)
         found = "it has effects" if drawn_effects.has_effects(module) else left_open(module)

@@ -1,4 +1,5 @@
-"""Modules made of modules: dimensions, element types, layouts, opcodes and results changed, everywhere or in one place, and shapes inferred anew."""
+"""Modules made of modules: dimensions, element types, layouts, opcodes and results changed, everywhere or in one place,
+and shapes inferred anew."""
 
 from __future__ import annotations
 

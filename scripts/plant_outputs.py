@@ -1,10 +1,12 @@
 """Wrong outputs that `check` must not accept: `python -m scripts.plant_outputs [--backend host] [--seed 0] [FILE...]`.
 
-Every output with floating-point values of every dump (testdata/dumps without FILE) is replaced by zeros, its negative, its double, itself reversed, itself times 1.05 and times
-1.01. A plant that changes no bit is left out. One is accepted when every element is within its bound, whether the output is called weak or not. With
---single, one element at a time is changed by 5 % as well, drawn by seed. Prints what was accepted, the outputs that are weak with the reasons, and how often outputs agree as they are.
-Exit status 1 when zeros, negatives, doubles, reversals or 5 % more are accepted, when 1 % more is accepted in f32 or f64, or in a narrower type in an output that is not called
-weak or in more than three, or when an output differs as it is.
+Every output with floating-point values of every dump (testdata/dumps without FILE) is replaced by zeros, its negative,
+its double, itself reversed, itself times 1.05 and times 1.01. A plant that changes no bit is left out. One is accepted
+when every element is within its bound, whether the output is called weak or not. With --single, one element at a time
+is changed by 5 % as well, drawn by seed. Prints what was accepted, the outputs that are weak with the reasons, and how
+often outputs agree as they are. Exit status 1 when zeros, negatives, doubles, reversals or 5 % more are accepted, when
+1 % more is accepted in f32 or f64, or in a narrower type in an output that is not called weak or in more than three, or
+when an output differs as it is.
 """
 
 from __future__ import annotations

@@ -2,11 +2,13 @@
 
     python -m scripts.plant_programs [DIR] [--count 300] [--seed 0] [--show] [--only KIND] [--keep FOLDER]
 
-Each mistake is in one module of DIR (testdata/dumps), of a kind and at a place drawn by the seed: see `scripts.plants`. The original is checked against
-the module with the mistake. What `check` accepts is looked at once more: it is neutral where both modules have one value graph after simplification, or where they
-give the same bits on many draws of all magnitudes (--draws) that include ties, infinities and NaN; otherwise it is undetected, and must be called weak
-or unreached: `check` says of an output that it can say little about it, or names an instruction among those that the mistake touches as one that did not go all its ways.
-Exit code 1 when more than --most are undetected, or one of them is not called anything.
+Each mistake is in one module of DIR (testdata/dumps), of a kind and at a place drawn by the seed: see `scripts.plants`.
+The original is checked against the module with the mistake. What `check` accepts is looked at once more: it is neutral
+where both modules have one value graph after simplification, or where they give the same bits on many draws of all
+magnitudes (--draws) that include ties, infinities and NaN; otherwise it is undetected, and must be called weak or
+unreached: `check` says of an output that it can say little about it, or names an instruction among those that the
+mistake touches as one that did not go all its ways. Exit code 1 when more than --most are undetected, or one of them is
+not called anything.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ from scripts.plants import KINDS, Plant, plant
 STEPS = 50_000
 """Iterations of loops, of a program with a mistake; one that takes more has been seen."""
 EXACT, NOISE = 1e-9, 1e-13
-"""In f64, elements of modules that compute the same differ by less than this share of themselves, and of the largest element."""
+"""In f64, elements of modules that compute the same differ by less than this share of themselves, and of the largest
+element."""
 WIDER = re.compile(r"\b(?:f32|bf16|f16)(?=\[)")
 
 
@@ -201,7 +204,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         count[found.kind, result.verdict] += 1
         if options.show or result.verdict != "seen":
             print(
-                f"{number - 1:4} {result.verdict:8} {path.name}: {found.place}: {found.kind}: {found.what}; {result.why}",
+                f"{number - 1:4} {result.verdict:8} {path.name}: {found.place}: {found.kind}: {found.what}; "
+                f"{result.why}",
                 flush=True,
             )
     verdicts = ("seen", "neutral", "called", "not seen")

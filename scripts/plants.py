@@ -1,7 +1,8 @@
 """Single mistakes in a program: what somebody could have got wrong in one place, drawn by seed.
 
-Each `Plant` changes one instruction that leads to the result of a module, such that the module still verifies: another operator, operands the wrong way round, a
-constant off by a hundredth, another direction of a comparison, a slice moved by one, another dimension of the same size, another init value, a term dropped.
+Each `Plant` changes one instruction that leads to the result of a module, such that the module still verifies: another
+operator, operands the wrong way round, a constant off by a hundredth, another direction of a comparison, a slice moved
+by one, another dimension of the same size, another init value, a term dropped.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class Plant:
 
 
 def plant(text: str, generator: random.Random) -> Plant | None:
-    """A module with one mistake, of a kind drawn first and a place drawn then; None where nothing that was tried verifies."""
+    """A module with one mistake, of a kind drawn first and a place drawn then; None where nothing that was tried
+    verifies."""
     found: dict[str, list[tuple[int, str]]] = {}
     for number, (kind, instruction, _, _) in enumerate(_possible(hlo_opt.parse(text))):
         found.setdefault(kind, []).append((number, instruction.name))

@@ -1,7 +1,8 @@
 """A profile of a program on XLA:CPU, with the module that ran: python -m scripts.profile_cpu CASE DIR [--times 3]
 
-Compiles a program of `scripts/programs` (`mlp_train_step`, say), runs it under `jax.profiler.trace`, and writes DIR/CASE.hlo, the module after XLA's optimisations, whose instructions the profile
-names, DIR/CASE.xplane.pb, and DIR/CASE.trace.json.gz, the same for Perfetto. `hlo-opt explain DIR/CASE.hlo --measured DIR/CASE.xplane.pb` joins them.
+Compiles a program of `scripts/programs` (`mlp_train_step`, say), runs it under `jax.profiler.trace`, and writes
+DIR/CASE.hlo, the module after XLA's optimisations, whose instructions the profile names, DIR/CASE.xplane.pb, and
+DIR/CASE.trace.json.gz, the same for Perfetto. `hlo-opt explain DIR/CASE.hlo --measured DIR/CASE.xplane.pb` joins them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Whether promises are kept: python -m scripts.promises [--most N] [--preset P] [--target T] FILE|DIR...
 
-Fuses each module, takes the N dearest refused edges of all (200 where nothing is said) that have a price and would save time, forces them one by one, and holds what the module then takes
-against what it took, less the saving that the edge's price promised. A promise is kept within 5 % of the saving, or a nanosecond, which is less than is printed.
-Prints a row for each module and every promise that is not kept; then how many refusals under FUS4xx have a price. Exits 1 where a promise is broken.
+Fuses each module, takes the N dearest refused edges of all (200 where nothing is said) that have a price and would save
+time, forces them one by one, and holds what the module then takes against what it took, less the saving that the edge's
+price promised. A promise is kept within 5 % of the saving, or a nanosecond, which is less than is printed. Prints a row
+for each module and every promise that is not kept; then how many refusals under FUS4xx have a price. Exits 1 where a
+promise is broken.
 
 Each module has a process of its own, so that memory is given back.
 """
@@ -35,7 +37,8 @@ LEAST = 1e-3
 
 @dataclass(frozen=True)
 class Promise:
-    """A refused edge of a file, by its kernels; microseconds of all rounds that its price says joining saves, and that forcing it saved (None before that)."""
+    """A refused edge of a file, by its kernels; microseconds of all rounds that its price says joining saves, and that
+    forcing it saved (None before that)."""
 
     file: str
     producer: str
@@ -50,7 +53,8 @@ class Promise:
 
 @dataclass(frozen=True)
 class Refusals:
-    """Those of a module: how many under FUS4xx, how many of these with a price, and the promises of those that would save time, one for each two kernels."""
+    """Those of a module: how many under FUS4xx, how many of these with a price, and the promises of those that would
+    save time, one for each two kernels."""
 
     by_choice: int
     priced: int

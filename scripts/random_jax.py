@@ -1,9 +1,14 @@
-"""Random JAX functions with and without the hook: python -m scripts.random_jax [--count N] [--seed S] [--kept FILE] [--seconds S]
+"""Random JAX functions with and without the hook: python -m scripts.random_jax [--count N] [--seed S] [--kept FILE]
+[--seconds S]
 
-Each is a few `jax.numpy` operations on arrays of a few shapes, with scans, conditions, gradients, maps and products of matrices among them. Every region that can be is replaced, however quick it
-is, and the results are compared with what XLA gives: to a thousandth of the largest magnitude of an array. HLO allows more where XLA itself does not agree so well with the same function in
-double precision, or with the same function whose steps are each a few roundings off, and where a sum leaves nothing of its terms: the order of terms is open, so that it may be off by a rounding of each. Functions are judged by a process that is started again where one ends it. With `--kept`, what
-was found is written to a file, a line for each function, and a later run goes on where this one stopped. Prints the functions that differ, and exits with 1 where there are any.
+Each is a few `jax.numpy` operations on arrays of a few shapes, with scans, conditions, gradients, maps and products of
+matrices among them. Every region that can be is replaced, however quick it is, and the results are compared with what
+XLA gives: to a thousandth of the largest magnitude of an array. HLO allows more where XLA itself does not agree so well
+with the same function in double precision, or with the same function whose steps are each a few roundings off, and
+where a sum leaves nothing of its terms: the order of terms is open, so that it may be off by a rounding of each.
+Functions are judged by a process that is started again where one ends it. With `--kept`, what was found is written to a
+file, a line for each function, and a later run goes on where this one stopped. Prints the functions that differ, and
+exits with 1 where there are any.
 """
 
 from __future__ import annotations
@@ -141,7 +146,8 @@ def chain(generator: np.random.Generator, depth: int, names: list[str]) -> Step:
 
 @dataclass(frozen=True)
 class Judged:
-    """A function: how far results are apart (0 where XLA does not agree with double precision), and how many regions were replaced."""
+    """A function: how far results are apart (0 where XLA does not agree with double precision), and how many regions
+    were replaced."""
 
     seed: int
     name: str
@@ -154,7 +160,8 @@ class Judged:
 
 
 def is_rest_of_sum(ours: Array, theirs: Array, every: Sequence[Array]) -> bool:
-    """Whether the two are as close as sums of so many terms in any order are: terms are no larger than the largest of all results, and each is rounded once."""
+    """Whether the two are as close as sums of so many terms in any order are: terms are no larger than the largest of
+    all results, and each is rounded once."""
     terms = max(np.size(a) for a in every)
     largest = max(float(np.abs(a).max(initial=0)) for a in map(np.asarray, every))
     difference = np.abs(np.asarray(ours, np.float64) - np.asarray(theirs, np.float64)).max(initial=0)
@@ -162,7 +169,8 @@ def is_rest_of_sum(ours: Array, theirs: Array, every: Sequence[Array]) -> bool:
 
 
 def is_brittle(function: Callable[..., Any], given: Sequence[Array], expected: Sequence[Array]) -> bool:
-    """Whether XLA's own results differ as much where each step is off by a few roundings: a number that is rounded to whole ones, or to bf16, falls to the other side."""
+    """Whether XLA's own results differ as much where each step is off by a few roundings: a number that is rounded to
+    whole ones, or to bf16, falls to the other side."""
 
     def shaken(draw: Array, *arrays: Array) -> Any:
         _SHAKEN.append(draw)
@@ -206,7 +214,8 @@ def judged(seed: int) -> Judged:
 
 
 def work(seeds: Sequence[int]) -> None:
-    """What the process does that judges: a line for each function that it begins, and one for each that it has judged."""
+    """What the process does that judges: a line for each function that it begins, and one for each that it has
+    judged."""
 
     def quick(*_: Array) -> tuple[float, float]:
         return 1.0, 100.0
@@ -230,7 +239,8 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
 
 
 def all_judged(seeds: Sequence[int]) -> Iterator[Judged]:
-    """The functions of seeds, in a few processes one after the other. Where a process ends too early, or hangs, the function is infinitely wrong that it was at."""
+    """The functions of seeds, in a few processes one after the other. Where a process ends too early, or hangs, the
+    function is infinitely wrong that it was at."""
     todo = list(seeds)
     while todo:
         part = todo[:PART]

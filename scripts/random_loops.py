@@ -1,8 +1,9 @@
 """Random loops against XLA:CPU: python -m scripts.random_loops [--count N] [--seed S] [--wild] [--always] [--apart]
 
-Each loop (`tests/random_loops.py`; with `--wild` `tests/random_wild_loops.py`) is fused, run by our kernels in both forms, and compared bit by bit with what the op table says and with what XLA:CPU
-makes of the loop as it is (not with `--apart`, which needs no jaxlib). `--always` fuses each loop that has a plan, whether it pays or not. Prints how many became one launch, and each that differs,
-with its seed. Exits 1 where one does.
+Each loop (`tests/random_loops.py`; with `--wild` `tests/random_wild_loops.py`) is fused, run by our kernels in both
+forms, and compared bit by bit with what the op table says and with what XLA:CPU makes of the loop as it is (not with
+`--apart`, which needs no jaxlib). `--always` fuses each loop that has a plan, whether it pays or not. Prints how many
+became one launch, and each that differs, with its seed. Exits 1 where one does.
 """
 
 from __future__ import annotations

@@ -1,18 +1,26 @@
 """Random well-typed modules: against XLA:CPU and through every preset, or a fused module against itself.
 
-    python -m scripts.random_modules [--count 2000] [--seed 1] [--first 0] [--jobs 2] [--seconds S] [--preset P]... [--keep FOLDER]
-    python -m scripts.random_modules --fused [--wide] | --host | --cupy | --simplified [--count 2000] [--seed 1] [--jobs 2] [--preset P]... [--keep FOLDER]
+    python -m scripts.random_modules [--count 2000] [--seed 1] [--first 0] [--jobs 2] [--seconds S] [--preset P]...
+    [--keep FOLDER]
+    python -m scripts.random_modules --fused [--wide] | --host | --cupy | --simplified [--count 2000] [--seed 1] [--jobs
+    2] [--preset P]... [--keep FOLDER]
 
-Modules and inputs are those of tests/random_modules/comparable. Alone, modules are drawn by number: the same seed and number give the same one. What XLA:CPU
-computes the evaluator must compute, on all devices; what each preset makes of a module must be proved, read back by XLA too, and give the same bits. What has an
-effect is answered by `drawn_effects`. Prints what the modules held, how many fused something, and a failure's seed, number and smallest module: see `swept`. Floats
-may differ from XLA's by a tolerance of their type relative to the median size of the output, all else not at all; a disagreement where XLA's own outputs move by
-as much when inputs move by a unit in the last place counts as ill-conditioned; what our own bounds of rounding explain is counted, too. Exit code 1 where anything is wrong, or nothing of a kind was drawn.
+Modules and inputs are those of tests/random_modules/comparable. Alone, modules are drawn by number: the same seed and
+number give the same one. What XLA:CPU computes the evaluator must compute, on all devices; what each preset makes of a
+module must be proved, read back by XLA too, and give the same bits. What has an effect is answered by `drawn_effects`.
+Prints what the modules held, how many fused something, and a failure's seed, number and smallest module: see `swept`.
+Floats may differ from XLA's by a tolerance of their type relative to the median size of the output, all else not at
+all; a disagreement where XLA's own outputs move by as much when inputs move by a unit in the last place counts as
+ill-conditioned; what our own bounds of rounding explain is counted, too. Exit code 1 where anything is wrong, or
+nothing of a kind was drawn.
 
-The other ways draw by Hypothesis. With `--fused`, fusing must be proved, and its result, printed, read again and verified, must give exactly what the module gives.
-With `--wide`, each fusion pass alone, its options as wide as they go, must do so too, and the presets with all rules switched off that can be. With `--host`,
-kernels, built by the C++ compiler, must give what the evaluator gives, and what no kernel and no library computes is counted; sizes are 0, 1, primes, and those
-around tile edges. With `--simplified`, the simplify stage must give nearly what the module gives, and its certificate must hold; the rules that fired are counted. With `--cupy`, the same on a GPU; what backend cupy refuses is counted.
+The other ways draw by Hypothesis. With `--fused`, fusing must be proved, and its result, printed, read again and
+verified, must give exactly what the module gives. With `--wide`, each fusion pass alone, its options as wide as they
+go, must do so too, and the presets with all rules switched off that can be. With `--host`, kernels, built by the C++
+compiler, must give what the evaluator gives, and what no kernel and no library computes is counted; sizes are 0, 1,
+primes, and those around tile edges. With `--simplified`, the simplify stage must give nearly what the module gives, and
+its certificate must hold; the rules that fired are counted. With `--cupy`, the same on a GPU; what backend cupy refuses
+is counted.
 """
 
 from __future__ import annotations
@@ -56,7 +64,8 @@ SHRINKING = 30.0  # seconds spent on making a disagreement smaller
 
 @dataclass(frozen=True)
 class Way:
-    """How a program is fused: by a preset or, where given, by passes; by their rules, or with all switched off that can be."""
+    """How a program is fused: by a preset or, where given, by passes; by their rules, or with all switched off that can
+    be."""
 
     preset: str = "default"
     passes: str | None = None
@@ -125,8 +134,8 @@ class Disagreement:
 
 @dataclass
 class Tally:
-    """What came out of some modules: how many fared how, the opcodes of those that agreed, opcodes that no kernel computed on the host, and the smallest
-    disagreement of each chunk."""
+    """What came out of some modules: how many fared how, the opcodes of those that agreed, opcodes that no kernel
+    computed on the host, and the smallest disagreement of each chunk."""
 
     outcomes: collections.Counter[str] = field(default_factory=collections.Counter)
     refusals: collections.Counter[str] = field(default_factory=collections.Counter)
@@ -145,7 +154,8 @@ class Tally:
 
 
 def against_fused(ways: Sequence[Way], program: Any, tally: Tally) -> str | None:
-    """Evaluate a program, what each way of fusing makes of it, and what the next way makes of that; returns how they disagree."""
+    """Evaluate a program, what each way of fusing makes of it, and what the next way makes of that; returns how they
+    disagree."""
     module, inputs = program.module, program.inputs()
     want = hlo_opt.evaluate(module, inputs, max_steps=MOST_STEPS)
     done: set[str] = set()
@@ -175,7 +185,8 @@ def against_fused(ways: Sequence[Way], program: Any, tally: Tally) -> str | None
 
 
 def _fused_differs(text: str, inputs: Sequence[Array], want: Sequence[Array]) -> str | None:
-    """Whether the text of a fused module does not mean itself when it is read, or gives other values than the module did."""
+    """Whether the text of a fused module does not mean itself when it is read, or gives other values than the module
+    did."""
     fused = hlo_opt.parse(text)
     hlo_opt.verify(fused)
     if print_module(fused) != text:
@@ -186,7 +197,8 @@ def _fused_differs(text: str, inputs: Sequence[Array], want: Sequence[Array]) ->
 
 
 def against_host(presets: Sequence[str], program: Any, tally: Tally, backend: str = "host") -> str | None:
-    """Evaluate a program, and run the kernels of what each preset makes of it on the host or another backend; returns how the two disagree."""
+    """Evaluate a program, and run the kernels of what each preset makes of it on the host or another backend; returns
+    how the two disagree."""
     module, inputs = program.module, program.inputs()
     want = hlo_opt.evaluate(module, inputs)
     done: set[str] = set()
@@ -230,7 +242,8 @@ def _is_unsteady(module: hlo_opt.Module, inputs: Sequence[Array], outputs: Seque
 
 
 def against_simplified(program: Any, tally: Tally) -> str | None:
-    """Evaluate a program and what the simplify stage makes of it, whose certificate must hold; returns how the two disagree."""
+    """Evaluate a program and what the simplify stage makes of it, whose certificate must hold; returns how the two
+    disagree."""
     module, inputs = program.module, program.inputs()
     want = hlo_opt.evaluate(module, inputs, max_steps=MOST_STEPS)
     try:
@@ -299,7 +312,8 @@ def chunk(number: int, count: int, seed: int, check: Callable[[Any, Tally], str 
 
 
 def _cut(program: Any, check: Callable[[Any, Tally], str | None]) -> Disagreement | None:
-    """The program up to the first instruction of its entry at which a disagreement shows, without what that does not need; None where it shows at none."""
+    """The program up to the first instruction of its entry at which a disagreement shows, without what that does not
+    need; None where it shows at none."""
     count = len(program.module.entry.instructions)
     for place in range(count):
         module = edit.clone_module(program.module)

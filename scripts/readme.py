@@ -1,11 +1,12 @@
 """Keeps README.md, and the pages of docs/ that show commands, true: python -m scripts.readme
 
 python -m scripts.readme command N        print the N-th of the two commands
-python -m scripts.readme check [PAGE]     run every `$ ` line of the console blocks and compare with what is shown; exit 1 on a difference
+python -m scripts.readme check [PAGE]     run every `$ ` line of the console blocks and compare with what is shown; exit
+1 on a difference
 python -m scripts.readme update [PAGE]    the same, and write what they print into the page; README.md without one
 
-A block's commands run in the repository's top folder, with outputs in a folder that is thrown away. What depends on the machine is
-left out of the comparison: lines that start with `check:`. A shown line `...` stands for lines left out.
+A block's commands run in the repository's top folder, with outputs in a folder that is thrown away. What depends on the
+machine is left out of the comparison: lines that start with `check:`. A shown line `...` stands for lines left out.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def shown(block: str) -> list[Shown]:
 
 
 def run(command: str, folder: Path) -> str:
-    """What `hlo-opt ...` prints on both streams, with this Python's hlo_opt. A pipe into `head -N` or `tail -N` keeps N lines, as in a shell."""
+    """What `hlo-opt ...` prints on both streams, with this Python's hlo_opt. A pipe into `head -N` or `tail -N` keeps N
+    lines, as in a shell."""
     import hlo_opt  # not needed, and not there yet, when `.ci/run` asks for the commands
 
     command, _, rest = command.partition(" | ")

@@ -1,10 +1,13 @@
-"""Whether refusals say the truth: python -m scripts.reason_truth FILE|DIR... [--preset NAME]... [--sample 300] [--seed 1]
+"""Whether refusals say the truth: python -m scripts.reason_truth FILE|DIR... [--preset NAME]... [--sample 300] [--seed
+1]
 
-Fuses each module as it is (--simplify auto for raw dumps) and looks at the result from outside: every kernel that reads another one's result, also through bitcasts, tuples
-and their elements, must have a decision with a reason, and no reason may lack a number. Then draws refused edges, taking all codes in turn, and fuses again
-with all codes of the edge switched off (with --each also one code at a time): the edge must fuse or be refused for another reason. Where that is
-FUS504 (a pass would fuse the edge now, but was done), the pass is run once more on the result and must fuse it. Prints a table by code, and what refuses
-edges whose codes are all switched off; exit code 1 when an edge has no decision, a reason lacks a number, or a reason is untrue.
+Fuses each module as it is (--simplify auto for raw dumps) and looks at the result from outside: every kernel that reads
+another one's result, also through bitcasts, tuples and their elements, must have a decision with a reason, and no
+reason may lack a number. Then draws refused edges, taking all codes in turn, and fuses again with all codes of the edge
+switched off (with --each also one code at a time): the edge must fuse or be refused for another reason. Where that is
+FUS504 (a pass would fuse the edge now, but was done), the pass is run once more on the result and must fuse it. Prints
+a table by code, and what refuses edges whose codes are all switched off; exit code 1 when an edge has no decision, a
+reason lacks a number, or a reason is untrue.
 """
 
 from __future__ import annotations
@@ -56,7 +59,8 @@ def kernel_edges(module: Module) -> Iterator[tuple[str, str]]:
 
 
 def _passed_on(value: Instruction) -> Sequence[Instruction]:
-    """The operands whose value an instruction hands on; of a tuple that is taken apart at once, the element asked for."""
+    """The operands whose value an instruction hands on; of a tuple that is taken apart at once, the element asked
+    for."""
     if value.opcode == "get-tuple-element" and value.operands[0].opcode == "tuple":
         return [value.operands[0].operands[value.attribute("index", int)]]
     return value.operands
@@ -115,7 +119,8 @@ class Fused:
         return bool(named)
 
     def refusals(self, edge: FusionDecision) -> list[FusionDecision]:
-        """The refusals between what became of an edge's ends: those of its names, else those of the kernels that hold them now."""
+        """The refusals between what became of an edge's ends: those of its names, else those of the kernels that hold
+        them now."""
         ends = {edge.producer, edge.consumer}
         named = [d for d in self.decisions if d.reasons and {d.producer, d.consumer} == ends]
         if named:
@@ -176,7 +181,8 @@ def verdict(edge: FusionDecision, off: frozenset[str], after: Fused) -> tuple[st
 
 
 def _still_beside(edge: FusionDecision, after: Fused) -> bool:
-    """Whether two siblings are neighbours yet: none has moved into another kernel, and none is told of with a new neighbour in between."""
+    """Whether two siblings are neighbours yet: none has moved into another kernel, and none is told of with a new
+    neighbour in between."""
     homes = {edge.producer: edge.producer_kernel, edge.consumer: edge.consumer_kernel}
     if not all(home in after.homes.get(name, set()) for name, home in homes.items()):
         return False
@@ -186,7 +192,8 @@ def _still_beside(edge: FusionDecision, after: Fused) -> bool:
 
 @dataclass
 class Table:
-    """How many sampled edges each code was told of, and what came of switching it off, alone or with the edge's others."""
+    """How many sampled edges each code was told of, and what came of switching it off, alone or with the edge's
+    others."""
 
     edges: Counter[str] = field(default_factory=Counter)
     others: Counter[str] = field(default_factory=Counter)
@@ -219,8 +226,8 @@ class Case:
 
 
 def draw(cases: Sequence[Case], count: int, seed: int, together: int = 1) -> list[Case]:
-    """So many cases without repeats: for each code in turn a few (`together`) of one module that are refused by the same codes, as one run serves them all;
-    the module is one that fewest were taken from."""
+    """So many cases without repeats: for each code in turn a few (`together`) of one module that are refused by the
+    same codes, as one run serves them all; the module is one that fewest were taken from."""
     shuffled = list(cases)
     chance = random.Random(seed)
     chance.shuffle(shuffled)
@@ -276,7 +283,8 @@ def survey(
 
 
 def switch_off(cases: Sequence[Case], simplify: str, table: Table, *, each: bool, progress: bool) -> None:
-    """Fuse again without the codes of each case (`each`: also without one of them at a time): one run serves all cases of a module that ask for the same."""
+    """Fuse again without the codes of each case (`each`: also without one of them at a time): one run serves all cases
+    of a module that ask for the same."""
     groups: dict[tuple[Path, str], list[Case]] = defaultdict(list)
     for case in cases:
         groups[case.path, case.preset].append(case)

@@ -1,18 +1,23 @@
 """Planted faults: does `bisect` find the exact step, and `reduce` a module of ten instructions in a minute?
 
-    python -m scripts.reduce_faults [--code 20] [--kernels 20] [--dumps 20] [--seed 0] [--jobs N] [--results FILE [--resume]]
+    python -m scripts.reduce_faults [--code 20] [--kernels 20] [--dumps 20] [--seed 0] [--jobs N] [--results FILE
+    [--resume]]
 
 Three kinds, all drawn by the seed:
   code     mistakes of scripts/mutate_code.py in the passes and in what fuses, planted in a copy of the tree
   kernels  mistakes of scripts/kernel_faults.py in a line of a kernel's text, and in every line of that form
   dumps    one operation that is another from some module of a series on, as if a pass of XLA's had done it
 
-A mistake of code is shown to the dumps of testdata whose fusing reaches its line, the smallest first, until `fuse --check` fails on one; what fusing gives as it does without the mistake needs
-no check. One that shows on none is no fault, and another one is drawn. Then `bisect` names a step, and the steps around it (all of them, where there are few) are asked one by one: the step is
-right when it is the first that fails. `reduce` makes the module small. The table has for each fault the module, the step, whether it is right, the instructions that are left, and the
-seconds, also those of processors. Exit code 1 where a step is wrong, more than ten instructions are left, or it takes longer than a minute.
+A mistake of code is shown to the dumps of testdata whose fusing reaches its line, the smallest first, until
+`fuse --check` fails on one; what fusing gives as it does without the mistake needs no check. One that shows on none is
+no fault, and another one is drawn. Then `bisect` names a step, and the steps around it (all of them, where there are
+few) are asked one by one: the step is right when it is the first that fails. `reduce` makes the module small. The table
+has for each fault the module, the step, whether it is right, the instructions that are left, and the seconds, also
+those of processors. Exit code 1 where a step is wrong, more than ten instructions are left, or it takes longer than a
+minute.
 
-`--results` appends what comes out of each fault to a file as it comes, a line of JSON each; with `--resume` what the file has already is not tried again.
+`--results` appends what comes out of each fault to a file as it comes, a line of JSON each; with `--resume` what the
+file has already is not tried again.
 """
 
 from __future__ import annotations
@@ -84,7 +89,8 @@ class Told:
 
 @dataclass(frozen=True)
 class InKernels:
-    """A mistake in every line of a form of every kernel's text: at which place of the line, and which of the place's other texts."""
+    """A mistake in every line of a form of every kernel's text: at which place of the line, and which of the place's
+    other texts."""
 
     line: str
     kind: str
@@ -124,7 +130,8 @@ def plant(fault: InKernels) -> None:
 
 
 def measure(kind: str, fault: str, files: list[Path], known: Mapping[str, str], jobs: int) -> Told | None:
-    """Show a planted mistake to modules; where one shows it, find the step and the smallest module. None where none does. `known`: what fusing gives without the mistake, by file."""
+    """Show a planted mistake to modules; where one shows it, find the step and the smallest module. None where none
+    does. `known`: what fusing gives without the mistake, by file."""
     from hlo_opt.analysis.targets import target
     from hlo_opt.cli.bisect import rewrites
     from hlo_opt.cli.fusing import Fusing
@@ -241,7 +248,8 @@ def in_a_series(seed: int, jobs: int) -> Told:
 
 
 def _spoilt(chance: random.Random) -> tuple[str, str, int, list[str]]:
-    """The name of a dump, an operation of it, and the modules after each of our passes, in which it is a cosine from a number on."""
+    """The name of a dump, an operation of it, and the modules after each of our passes, in which it is a cosine from a
+    number on."""
     import hlo_opt
     from hlo_opt.passes.run import run
 
@@ -270,7 +278,8 @@ def _sorted(module: Module) -> str:
 
 
 _CHANGED = re.compile(
-    r"^ +(?:ROOT )?(%[\w.\-]+) = f32\[[^ ]* (?:exponential|tanh|negate|sqrt|rsqrt|log|abs|add|multiply|subtract|divide)\(",
+    r"^ +(?:ROOT )?(%[\w.\-]+) = f32\[[^ ]* "
+    r"(?:exponential|tanh|negate|sqrt|rsqrt|log|abs|add|multiply|subtract|divide)\(",
     re.MULTILINE,
 )
 
@@ -286,7 +295,8 @@ def _other(text: str, victim: str) -> str:
 
 @dataclass(frozen=True)
 class Tried:
-    """A fault that was drawn, by its kind and its number in the order of draws, and what came out: nothing where it shows nowhere."""
+    """A fault that was drawn, by its kind and its number in the order of draws, and what came out: nothing where it
+    shows nowhere."""
 
     kind: str
     number: int
@@ -422,7 +432,8 @@ def main(arguments: list[str] | None = None) -> int:
     good = sum(told.is_good for told in found)
     steps = sum(told.is_right for told in found)
     print(
-        f"{good} of {len(found)}: the right step ({steps}), at most {MOST_INSTRUCTIONS} instructions, at most {MOST_SECONDS:.0f} s"
+        f"{good} of {len(found)}: the right step ({steps}), at most {MOST_INSTRUCTIONS} instructions, at most "
+        f"{MOST_SECONDS:.0f} s"
     )
     return int(good < len(found))
 

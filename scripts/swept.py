@@ -1,8 +1,10 @@
-"""One program after the other (tests/random_modules/comparable/drawn.py), each against XLA:CPU and through every preset.
+"""One program after the other (tests/random_modules/comparable/drawn.py), each against XLA:CPU and through every
+preset.
 
-What XLA:CPU computes is what the evaluator must compute: on all devices of a program. What each preset makes of it must be proved, be read again as it was
-printed, by XLA's parser too, verify, and give the same bits on the same inputs. Where a program has effects, the world answers both alike, must be told the same,
-and nothing may come loose from what it had to wait for: see `drawn_effects`.
+What XLA:CPU computes is what the evaluator must compute: on all devices of a program. What each preset makes of it must
+be proved, be read again as it was printed, by XLA's parser too, verify, and give the same bits on the same inputs.
+Where a program has effects, the world answers both alike, must be told the same, and nothing may come loose from what
+it had to wait for: see `drawn_effects`.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ TESTS = Path(__file__).resolve().parent.parent / "tests"
 EFFECTS = (
     "rng", "rng-get-and-update-state", "infeed", "outfeed", "send", "send-done", "recv", "recv-done",
     "custom-call with a side effect", "custom-call", "call that holds an effect", "while that holds an effect",
-    "conditional that holds an effect", "effect that waits for another", "effect whose value is dead", "two effects that look alike",
+    "conditional that holds an "
+    "effect", "effect that waits for another", "effect whose value is dead", "two effects that look alike",
 )  # fmt: skip
 """What is counted of modules with effects."""
 DEVICES = tuple(f"{r} replicas x {p} partitions" for r, p in ((2, 1), (4, 1), (1, 2), (2, 2), (1, 4)))
@@ -348,7 +351,8 @@ def _smaller(program: Any, why: str, presets: Sequence[str], judge: Judge) -> An
 def sweep(
     seed: int, numbers: Sequence[int], presets: Sequence[str], jobs: int, seconds: float, keep: Path | None = None
 ) -> Counts:
-    """Judge the programs with these numbers in several processes. Failures are printed, and kept in a folder, as they are found."""
+    """Judge the programs with these numbers in several processes. Failures are printed, and kept in a folder, as they
+    are found."""
     counts, end = Counts(), time.monotonic() + seconds
     parts = iter([numbers[at : at + CHUNK] for at in range(0, len(numbers), CHUNK)])
     with concurrent.futures.ProcessPoolExecutor(

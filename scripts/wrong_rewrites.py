@@ -2,10 +2,12 @@
 
     python -m scripts.wrong_rewrites [--count 500] [--seed 1] [--seconds S]
 
-The programs are those of tests/random_modules/comparable/drawn.py that have effects. In each, some single things are changed: an operand, a token, a control
-dependency that goes, two effects that become one, one that becomes two or goes, users that take another's value, operands that change places. What then does
-something else (see `drawn_effects`) must be refused by `prove_same_graph`. Prints for each kind of change how many were refused and accepted; exit code 1 where
-one was accepted that does something else. That a change is refused although it shows in no bit of one run is no mistake.
+The programs are those of tests/random_modules/comparable/drawn.py that have effects. In each, some single things are
+changed: an operand, a token, a control dependency that goes, two effects that become one, one that becomes two or goes,
+users that take another's value, operands that change places. What then does something else (see `drawn_effects`) must
+be refused by `prove_same_graph`. Prints for each kind of change how many were refused and accepted; exit code 1 where
+one was accepted that does something else. That a change is refused although it shows in no bit of one run is no
+mistake.
 """
 
 from __future__ import annotations
@@ -160,7 +162,8 @@ def is_refused(module: Module, other: Module) -> bool:
 
 
 def _unlike(module: Module, other: Module, inputs: list[list[drawn_effects.Array]]) -> str | None:
-    """How the modules differ when effects that only their names tell apart may be matched either way; None also where there are too many ways to try."""
+    """How the modules differ when effects that only their names tell apart may be matched either way; None also where
+    there are too many ways to try."""
     module, other = drawn_effects.alike(module), drawn_effects.alike(other)
     if drawn_effects.matchings(module) > drawn_effects.MOST_MATCHINGS:
         return None

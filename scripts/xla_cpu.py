@@ -39,7 +39,8 @@ HEADER = re.compile(r"^HloModule ([^\s,]+)[^\n]*")
 
 
 def reshapes(text: str) -> str:
-    """Bitcasts between arrays that lie row by row, as reshapes: jaxlib's way to StableHLO mixes up layouts of different ranks."""
+    """Bitcasts between arrays that lie row by row, as reshapes: jaxlib's way to StableHLO mixes up layouts of different
+    ranks."""
     found: dict[str, list[tuple[str, str, str]]] = {}
     for name, kind, sizes, layout in MADE.findall(text):
         found.setdefault(name, []).append((kind, sizes, layout))
@@ -157,8 +158,8 @@ def count(text: str, name: str) -> int:
 class Program:
     """An HLO text compiled for the CPU; `optimized=False` compiles about twice as fast, for programs that run once.
 
-    Of several partitions it takes only what is partitioned already: every instruction has the sharding `{manual}`. The process must have been started with as
-    many devices (XLA_FLAGS=--xla_force_host_platform_device_count=N).
+    Of several partitions it takes only what is partitioned already: every instruction has the sharding `{manual}`. The
+    process must have been started with as many devices (XLA_FLAGS=--xla_force_host_platform_device_count=N).
     """
 
     def __init__(self, text: str, *, optimized: bool = True) -> None:

@@ -1,4 +1,5 @@
-"""Modules on XLA:CPU, as an outside judge: in a child process, since XLA may crash or hang, and how far its outputs and others may lie apart."""
+"""Modules on XLA:CPU, as an outside judge: in a child process, since XLA may crash or hang, and how far its outputs and
+others may lie apart."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ def nudged(array: Array, generator: np.random.Generator) -> Array:
 
 
 def _serve(pipe: Connection) -> None:
-    """Answers (text, inputs of each device, moved or not) with one list of outputs, or one for each of some moved inputs, or why there is none."""
+    """Answers (text, inputs of each device, moved or not) with one list of outputs, or one for each of some moved
+    inputs, or why there is none."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # XLA's warnings, and what it says when it crashes
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES} {os.environ.get('XLA_FLAGS', '')}"
     from scripts.xla_cpu import Program

@@ -1,7 +1,8 @@
-"""A browser without a screen, for the tests of pages: Chromium, driven through chromedriver with the WebDriver protocol, which is JSON over HTTP (https://www.w3.org/TR/webdriver2/).
+"""A browser without a screen, for the tests of pages: Chromium, driven through chromedriver with the WebDriver
+protocol, which is JSON over HTTP (https://www.w3.org/TR/webdriver2/).
 
-`scripts/browser.sh` installs both, and axe-core, which looks for faults of accessibility. Where they are missing the tests are skipped with a notice, unless `CI` is `true` and Chromium is
-installed: then they are required.
+`scripts/browser.sh` installs both, and axe-core, which looks for faults of accessibility. Where they are missing the
+tests are skipped with a notice, unless `CI` is `true` and Chromium is installed: then they are required.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ ARGUMENTS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-s
 
 
 def required() -> tuple[str, str]:
-    """The paths of Chromium and of its driver. Skips the test where one is missing; fails it where `CI=true` and Chromium is there."""
+    """The paths of Chromium and of its driver. Skips the test where one is missing; fails it where `CI=true` and
+    Chromium is there."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     driver = shutil.which("chromedriver")
     if chromium is not None and driver is not None:
@@ -108,7 +110,8 @@ class Browser:
         return list(
             self.run_until_called(
                 "const done = arguments[0];"
-                "axe.run(document).then((r) => done(r.violations.map((v) => `${v.id}: ${v.help}: ${v.nodes[0].html}`)));"
+                "axe.run(document).then((r) => done(r.violations.map((v) => `${v.id}: ${v.help}: "
+                "${v.nodes[0].html}`)));"
             )
         )
 

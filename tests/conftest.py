@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-# Tests use `scripts`, which is never installed. Last on the path, so that an installed hlo_opt is the one that is tested.
+# Tests use `scripts`, which is never installed. Last on the path, so that an installed hlo_opt is the one that is
+# tested.
 if str(ROOT) not in sys.path:
     sys.path.append(str(ROOT))
 
@@ -48,7 +49,8 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
 def fake_plugins(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., None]]:
-    """Installs packages that have entry points and nothing else: `fake_plugins(GROUP, package="fake", NAME="module:object")`."""
+    """Installs packages that have entry points and nothing else:
+    `fake_plugins(GROUP, package="fake", NAME="module:object")`."""
     from hlo_opt.diag.plugins import forget_plugins
 
     groups: dict[tuple[str, str], dict[str, str]] = {}
@@ -76,7 +78,8 @@ def fake_plugins(
 
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
-    """SIGINT raises KeyboardInterrupt, also in a run that a shell started in the background, which it tells to ignore it."""
+    """SIGINT raises KeyboardInterrupt, also in a run that a shell started in the background, which it tells to ignore
+    it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

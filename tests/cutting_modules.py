@@ -60,7 +60,8 @@ ENTRY e {
 
 @dataclass
 class Says:
-    """The text holds a pattern. Each text that is asked about is shown to `look` first; what it says against one is written into the folder."""
+    """The text holds a pattern. Each text that is asked about is shown to `look` first; what it says against one is
+    written into the folder."""
 
     pattern: str
     look: Callable[[str], str | None] = lambda text: None

@@ -91,7 +91,8 @@ np.savez(sys.argv[1], *[a.view(f"u{{a.dtype.itemsize}}") if a.dtype.isbuiltin !=
 
 
 def dumped(flags: str, names: tuple[str, ...], folder: Path) -> None:
-    """Have XLA dump a program that takes an array of each of these types into a folder, with what it was given in `given.npz`."""
+    """Have XLA dump a program that takes an array of each of these types into a folder, with what it was given in
+    `given.npz`."""
     told = {"XLA_FLAGS": f"--xla_dump_to={folder} {flags}", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", DUMPING.format(names=names), f"{folder}/given.npz"]
     subprocess.run(command, check=True, env={**os.environ, **told})

@@ -92,7 +92,8 @@ def part(rows: str) -> str:
 
 
 def both(first: str, second: str, *more: str, kept: bool = False, parent: str = "") -> Pair:
-    """`a` and `b`, whose values are given, as one kernel; `kept`: `a` is kept for others and moves into `b`, which reads it."""
+    """`a` and `b`, whose values are given, as one kernel; `kept`: `a` is kept for others and moves into `b`, which
+    reads it."""
     module = module_of(*INPUTS, *more, f"a = {first}", f"b = {second}", "t = f32[] add(z, z)", **KERNELS)
     ends = named(module, "a"), named(module, "b"), state_of(module)
     return Kept(*ends) if kept else Beside(*ends, parent=named(module, parent) if parent else None)

@@ -1,4 +1,5 @@
-"""JAX programs that a rule of lint speaks of, and their twins that it does not: a positive and a negative one for each rule."""
+"""JAX programs that a rule of lint speaks of, and their twins that it does not: a positive and a negative one for each
+rule."""
 
 from __future__ import annotations
 
@@ -120,4 +121,5 @@ PROGRAMS: dict[str, tuple[Program, Program]] = {
     "LNT109": ((noise_in_loop, (KEY, f32(512, 512)), {}), (powers, (f32(512, 512),), {})),
     "LNT111": ((tiny, (f32(64),), {}), (tiny, (f32(4096, 4096),), {})),
 }
-"""For each rule the program that it speaks of, and the twin that it does not: function, arguments, options of `jax.jit`."""
+"""For each rule the program that it speaks of, and the twin that it does not: function, arguments, options of
+`jax.jit`."""

@@ -20,10 +20,12 @@ def loop(
     given: Sequence[str] = (),
     read: Sequence[int] = (),
 ) -> str:
-    """A module whose entry takes the state, runs the rounds and gives what of it is `read` (1 for `x1`; all that a round changes).
+    """A module whose entry takes the state, runs the rounds and gives what of it is `read` (1 for `x1`; all that a
+    round changes).
 
-    `lines` compute the `results`, one for each of the state; an `x` among them leaves it as it is. The rounds end after so many, or as the lines of `test` say, whose last is its root.
-    `given` are lines of the entry that make what is handed in: `g1 = ...` in the place of the parameter `p1`.
+    `lines` compute the `results`, one for each of the state; an `x` among them leaves it as it is. The rounds end after
+    so many, or as the lines of `test` say, whose last is its root. `given` are lines of the entry that make what is
+    handed in: `g1 = ...` in the place of the parameter `p1`.
     """
     shapes = ["s32[]", *state]
     whole = f"({', '.join(shapes)})"
@@ -144,7 +146,8 @@ LANES: dict[str, tuple[str, tuple[int, ...]]] = {
                 "ks = s32[64] broadcast(k), dimensions={}",
                 "m = s32[64] remainder(x1, ks)",
                 "a = s32[64] abs(m)",
-                "f = s32[64] gather(x2, a), offset_dims={}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1}",
+                "f = s32[64] gather(x2, a), offset_dims={}, collapsed_slice_dims={0}, start_index_map={0}, "
+                "index_vector_dim=1, slice_sizes={1}",
                 "y = s32[64] add(x1, f)",
             ],
             ["y", "x2"],
@@ -239,8 +242,10 @@ LANES: dict[str, tuple[str, tuple[int, ...]]] = {
         loop(
             ["bf16[40,2,3]", "bf16[40,3,2]"],
             [
-                "a = bf16[40,2,2] dot(x1, x2), lhs_contracting_dims={2}, rhs_contracting_dims={1}, lhs_batch_dims={0}, rhs_batch_dims={0}",
-                "y = bf16[40,2,3] dot(a, x2), lhs_contracting_dims={2}, rhs_contracting_dims={2}, lhs_batch_dims={0}, rhs_batch_dims={0}",
+                "a = bf16[40,2,2] dot(x1, x2), lhs_contracting_dims={2}, rhs_contracting_dims={1}, lhs_batch_dims={0}, "
+                "rhs_batch_dims={0}",
+                "y = bf16[40,2,3] dot(a, x2), lhs_contracting_dims={2}, rhs_contracting_dims={2}, lhs_batch_dims={0}, "
+                "rhs_batch_dims={0}",
             ],
             ["y", "x2"],
             rounds=2,
@@ -313,7 +318,8 @@ COUPLED: dict[str, str] = {
     "gather across lanes": loop(
         ["f32[64]", "s32[64]"],
         [
-            "y = f32[64] gather(x1, x2), offset_dims={}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1}"
+            "y = f32[64] gather(x1, x2), offset_dims={}, collapsed_slice_dims={0}, start_index_map={0}, "
+            "index_vector_dim=1, slice_sizes={1}"
         ],
         ["y", "x2"],
     ),

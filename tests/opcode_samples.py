@@ -1,7 +1,8 @@
-"""One line of text for each opcode of the op table, with every attribute that it takes, and another text for each of these.
+"""One line of text for each opcode of the op table, with every attribute that it takes, and another text for each of
+these.
 
-A row of `SAMPLES` is: opcode, shapes of the operands, shape of the result, attributes. An attribute is `name: (text, other text)`; None stands for one that is
-not written. Layouts are left out where they are row-major.
+A row of `SAMPLES` is: opcode, shapes of the operands, shape of the result, attributes. An attribute is
+`name: (text, other text)`; None stands for one that is not written. Layouts are left out where they are row-major.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Sample:
     attributes: dict[str, Texts]
 
     def module(self, **changes: str | None) -> str:
-        """The instruction as the result of a module. `changes` are other texts of attributes; `opcode`, `shape` and `operands` (the text between the parentheses), too."""
+        """The instruction as the result of a module. `changes` are other texts of attributes; `opcode`, `shape` and
+        `operands` (the text between the parentheses), too."""
         given = dict(changes)
         opcode = given.pop("opcode", None) or self.opcode
         shape = given.pop("shape", None) or self.shape
@@ -46,7 +48,10 @@ class Sample:
         parameters = "".join(f"  p{k} = {shape} parameter({k})\n" for k, shape in enumerate(self.operands))
         if self.opcode in ("constant", "parameter"):
             names = "0" if taken is None else taken
-        return f"HloModule m\n\n{COMPUTATIONS}ENTRY e {{\n{parameters}  ROOT r = {f'{shape} ' if shape else ''}{opcode}({names}){tail}\n}}\n"
+        return (
+            f"HloModule m\n\n{COMPUTATIONS}ENTRY e "
+            f"{{\n{parameters}  ROOT r = {f'{shape} ' if shape else ''}{opcode}({names}){tail}\n}}\n"
+        )
 
 
 SAMPLES: dict[str, Sample] = {}

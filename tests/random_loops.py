@@ -1,4 +1,5 @@
-"""Random loops: elementwise steps, what moves and joins along lanes or within one, scalars, tables, results, in any mixture. Their values are whole numbers or halves of them."""
+"""Random loops: elementwise steps, what moves and joins along lanes or within one, scalars, tables, results, in any
+mixture. Their values are whole numbers or halves of them."""
 
 from __future__ import annotations
 
@@ -93,6 +94,7 @@ def random_loop(draw: Random) -> str:
     text = loop(state, lines, results, rounds=rounds, given=["seven = f32[] constant(7)", *given] if given else [])
     return text.replace(
         "HloModule m\n",
-        "HloModule m\n\nleast {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] minimum(a, b)\n}\n",
+        "HloModule m\n\nleast {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] minimum(a, "
+        "b)\n}\n",
         1,
     )

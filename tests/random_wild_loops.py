@@ -1,4 +1,5 @@
-"""Random loops of every form that comes to mind: other types, layouts, counters, tests of rounds, results written in any order, state that changes places, arrays that are given twice.
+"""Random loops of every form that comes to mind: other types, layouts, counters, tests of rounds, results written in
+any order, state that changes places, arrays that are given twice.
 
 Values stay small whole numbers, so that all who compute them agree to the bit.
 """
@@ -153,7 +154,8 @@ class _Writer:
     def near_fold(self) -> None:
         name = self.draw.choice(["most", "least", "total"])
         init = self.neutral(name)
-        made = self.add(self.one, f"reduce({self.draw.choice(self.pairs)}, {init}), dimensions={{{self.across}}}, to_apply={name}")  # fmt: skip
+        made = self.add(self.one, f"reduce({self.draw.choice(self.pairs)}, {init}), dimensions={{{self.across}}}, "
+                                  f"to_apply={name}")  # fmt: skip
         self.arrays.append(self.small(self.one, made))
 
     def near_pad(self) -> None:
@@ -172,21 +174,24 @@ class _Writer:
         if len(self.lanes) != 1:
             return
         at = self.add(self.shape(self.lanes, "s32"), f"convert({self.draw.choice(self.arrays)})")
-        made = self.add(self.one, f"gather(list, {at}), offset_dims={{}}, collapsed_slice_dims={{0}}, start_index_map={{0}}, index_vector_dim=1, slice_sizes={{1}}")  # fmt: skip
+        made = self.add(self.one, f"gather(list, {at}), offset_dims={{}}, collapsed_slice_dims={{0}}, "
+                                  f"start_index_map={{0}}, index_vector_dim=1, slice_sizes={{1}}")  # fmt: skip
         self.arrays.append(made)
 
     def near_write(self) -> None:
         """A part of the lane's own is written over where a number says that is the same for all."""
         starts = ["zero"] * (len(self.lanes) + 1)
         starts[self.across] = self.draw.choice(["i", "j", "k"])
-        made = self.add(self.two, f"dynamic-update-slice({self.draw.choice(self.pairs)}, {self.thin(self.draw.choice(self.arrays))}, {', '.join(starts)})")  # fmt: skip
+        made = self.add(self.two, f"dynamic-update-slice({self.draw.choice(self.pairs)}, "
+                                  f"{self.thin(self.draw.choice(self.arrays))}, {', '.join(starts)})")  # fmt: skip
         self.pairs.append(made)
 
     def near_product(self) -> None:
         if self.kind not in FLOATS:
             return
         made = self.shape((*self.lanes, self.few), plain=True)
-        flat = self.add(made, f"dot({self.draw.choice(self.pairs)}, square), lhs_contracting_dims={{{self.across}}}, rhs_contracting_dims={{0}}")  # fmt: skip
+        flat = self.add(made, f"dot({self.draw.choice(self.pairs)}, square), lhs_contracting_dims={{{self.across}}}, "
+                              f"rhs_contracting_dims={{0}}")  # fmt: skip
         back = [*range(len(self.lanes))]
         back.insert(self.across, len(self.lanes))
         turned = self.add(self.two, f"transpose({flat}), dimensions={{{','.join(map(str, back))}}}")
@@ -237,47 +242,55 @@ class _Writer:
     def far_fold(self) -> None:
         every = ",".join(str(d) for d in range(len(self.lanes)))
         name = self.draw.choice(["most", "least", "total"])
-        made = self.add(self.number, f"reduce({self.draw.choice(self.arrays)}, {self.neutral(name)}), dimensions={{{every}}}, to_apply={name}")  # fmt: skip
+        made = self.add(self.number, f"reduce({self.draw.choice(self.arrays)}, {self.neutral(name)}), "
+                                     f"dimensions={{{every}}}, to_apply={name}")  # fmt: skip
         self.numbers.append(self.small(self.number, made))
 
     def far_fold_one(self) -> None:
         d = self.draw.randrange(len(self.lanes))
         kept = tuple(n for k, n in enumerate(self.lanes) if k != d)
         along = ",".join(str(k) for k in range(len(self.lanes)) if k != d)
-        made = self.add(self.shape(kept), f"reduce({self.draw.choice(self.arrays)}, {self.constant(0)}), dimensions={{{d}}}, to_apply=total")  # fmt: skip
+        made = self.add(self.shape(kept), f"reduce({self.draw.choice(self.arrays)}, {self.constant(0)}), "
+                                          f"dimensions={{{d}}}, to_apply=total")  # fmt: skip
         self.arrays.append(self.small(self.one, self.add(self.one, f"broadcast({made}), dimensions={{{along}}}")))
 
     def far_sums(self) -> None:
         d = self.draw.randrange(len(self.lanes))
         window = "x".join("3" if k == d else "1" for k in range(len(self.lanes)))
         padding = "x".join("1_1" if k == d else "0_0" for k in range(len(self.lanes)))
-        made = self.add(self.one, f"reduce-window({self.draw.choice(self.arrays)}, {self.constant(0)}), window={{size={window} pad={padding}}}, to_apply=total")  # fmt: skip
+        made = self.add(self.one, f"reduce-window({self.draw.choice(self.arrays)}, {self.constant(0)}), "
+                                  f"window={{size={window} pad={padding}}}, to_apply=total")  # fmt: skip
         self.arrays.append(self.small(self.one, made))
 
     def far_element(self) -> None:
         sizes = (1,) * len(self.lanes)
         starts = ", ".join(self.draw.choice(["i", "j", "k", "zero"]) for _ in sizes)
-        made = self.add(self.shape(sizes), f"dynamic-slice({self.draw.choice(self.arrays)}, {starts}), dynamic_slice_sizes={{{','.join(map(str, sizes))}}}")  # fmt: skip
+        made = self.add(self.shape(sizes), f"dynamic-slice({self.draw.choice(self.arrays)}, {starts}), "
+                                           f"dynamic_slice_sizes={{{','.join(map(str, sizes))}}}")  # fmt: skip
         self.numbers.append(self.add(self.number, f"reshape({made})"))
 
     def far_gather(self) -> None:
         if len(self.lanes) != 1:
             return
         at = self.add(self.shape(self.lanes, "s32"), f"convert({self.draw.choice(self.arrays)})")
-        made = self.add(self.one, f"gather({self.draw.choice(self.arrays)}, {at}), offset_dims={{}}, collapsed_slice_dims={{0}}, start_index_map={{0}}, index_vector_dim=1, slice_sizes={{1}}")  # fmt: skip
+        made = self.add(self.one, f"gather({self.draw.choice(self.arrays)}, {at}), offset_dims={{}}, "
+                                  f"collapsed_slice_dims={{0}}, start_index_map={{0}}, index_vector_dim=1, "
+                                  f"slice_sizes={{1}}")  # fmt: skip
         self.arrays.append(made)
 
     def far_pad(self) -> None:
         d, low = self.draw.randrange(len(self.lanes)), self.draw.choice([1, -1, 2])
         padding = "x".join(f"{low}_{-low}" if k == d else "0_0" for k in range(len(self.lanes)))
         if self.lanes[d] > 2:
-            self.arrays.append(self.add(self.one, f"pad({self.draw.choice(self.arrays)}, {self.draw.choice(self.numbers)}), padding={padding}"))  # fmt: skip
+            self.arrays.append(self.add(self.one, f"pad({self.draw.choice(self.arrays)}, "
+                                                  f"{self.draw.choice(self.numbers)}), padding={padding}"))  # fmt: skip
 
     def far_write(self) -> None:
         sizes = (1,) * len(self.lanes)
         part = self.add(self.shape(sizes), f"reshape({self.draw.choice(self.numbers)})")
         starts = ", ".join(self.draw.choice(["i", "j", "k", "zero"]) for _ in sizes)
-        self.arrays.append(self.add(self.one, f"dynamic-update-slice({self.draw.choice(self.arrays)}, {part}, {starts})"))  # fmt: skip
+        self.arrays.append(self.add(self.one, f"dynamic-update-slice({self.draw.choice(self.arrays)}, {part}, "
+                                              f"{starts})"))  # fmt: skip
 
     # ---- the whole
 

@@ -1,4 +1,5 @@
-"""For each reason the near twin of its example: the smallest change after which the reason is not given any more, as replacements in the example's text."""
+"""For each reason the near twin of its example: the smallest change after which the reason is not given any more, as
+replacements in the example's text."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ TWINS: dict[str, tuple[Change, ...]] = {
     # one array is reduced
     "FUS105": (
         ("ROOT r = (f32[], f32[]) tuple(s, m)", "ROOT r = f32[] add(a, c)"),
-        ("  b = f32[] parameter(1)\n  c = f32[] parameter(2)\n  d = f32[] parameter(3)\n", "  c = f32[] parameter(1)\n"),
+        ("  b = f32[] parameter(1)\n  c = f32[] parameter(2)\n  d = f32[] "
+         "parameter(3)\n", "  c = f32[] parameter(1)\n"),
         ("  s = f32[] add(a, c)\n  m = f32[] maximum(b, d)\n", ""),
         ("(f32[8]{0}, f32[8]{0}) reduce(p, p, zero, zero)", "f32[8]{0} reduce(p, zero)"),
         ("  sum = f32[8]{0} get-tuple-element(pair), index=0\n", ""),
@@ -71,7 +73,8 @@ TWINS: dict[str, tuple[Change, ...]] = {
     "FUS301": (("s1", "s32"), ("convert(n)", "negate(n)")),
     "FUS302": (("dot(p, p), lhs_contracting_dims={1}, rhs_contracting_dims={0}", "add(p, p)"),),
     "FUS303": (("1025", "1024"), (", 1024})", "})")),
-    "FUS305": (("negate(v61)", "negate(v59)"), ("  v60 = f32[8]{0} pad(v59, z), padding=1_-1\n  v61 = f32[8]{0} pad(v60, z), padding=1_-1\n", ""),),
+    "FUS305": (("negate(v61)", "negate(v59)"), ("  v60 = f32[8]{0} pad(v59, z), padding=1_-1\n  v61 = f32[8]{0} "
+                                                "pad(v60, z), padding=1_-1\n", ""),),
     "FUS306": (("reverse(v14)", "reverse(p)"), ("reverse(v13)", "reverse(p)"), ("reverse(v12)", "reverse(p)")),
     "FUS307": (("<=8", "8"),),
     "FUS308": (('custom-call(n), custom_call_target="generate"', "abs(n)"),),
@@ -119,7 +122,8 @@ TWINS: dict[str, tuple[Change, ...]] = {
     "FUS608": (("reverse(p), dimensions={0}", "abs(p)"),),
     "FUS609": (
         (
-            "scatter(p, i, u), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum",
+            "scatter(p, i, u), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
+            "index_vector_dim=1, to_apply=sum",
             "abs(p)",
         ),
     ),

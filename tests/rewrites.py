@@ -1,7 +1,7 @@
 """Rewrites of modules: wrong ones, which the proof must refuse, and right ones, which it must accept.
 
-A row is what the rewrite does, the module before, and edits of its text: pairs of an old piece, which stands there once, and a new one. A row that needs a
-module of its own writes it out.
+A row is what the rewrite does, the module before, and edits of its text: pairs of an old piece, which stands there
+once, and a new one. A row that needs a module of its own writes it out.
 """
 
 from __future__ import annotations
@@ -241,7 +241,8 @@ TURNED = edited(
 right("a small constant in another layout", TURNED, ("h = s32[2,2]{1,0} constant", "h = s32[2,2]{0,1} constant"))
 right("another spelling in a small constant", CONSTANTS, ("{1, 2, 3, 4}", "{1,2,3,4}"))
 ELIDED = "HloModule m\n\nENTRY e {\n  ROOT c = f32[2000]{0} constant({...})\n}\n"
-"""Nobody knows whether two constants that were left out are equal, so that a module is not even itself once it is read again."""
+"""Nobody knows whether two constants that were left out are equal, so that a module is not even itself once it is read
+again."""
 
 # ---- layouts and shapes
 
@@ -525,7 +526,8 @@ wrong(
     ("c = f32[8]{0} call(g0, g1), to_apply=first", "c = f32[8]{0} call(g0, g1), to_apply=apart"),
     (
         "cond {",
-        'apart { a = f32[8]{0} parameter(0) b = f32[8]{0} parameter(1) n = f32[8]{0} negate(a) ROOT r = f32[8]{0} subtract(n, b) }, execution_thread="other"\ncond {',
+        "apart { a = f32[8]{0} parameter(0) b = f32[8]{0} parameter(1) n = f32[8]{0} negate(a) ROOT r = f32[8]{0} "
+        'subtract(n, b) }, execution_thread="other"\ncond {',
     ),
 )
 right(
@@ -570,7 +572,8 @@ right(
     ("c = f32[8]{0} call(g0, g1), to_apply=first", "c = f32[8]{0} fusion(f), kind=kLoop, calls=whole"),
     (
         "cond {",
-        "whole { a = f32[8]{0} parameter(0) x = f32[8]{0} sine(a) y = f32[8]{0} cosine(a) n = f32[8]{0} negate(x) ROOT r = f32[8]{0} subtract(n, y) }\ncond {",
+        "whole { a = f32[8]{0} parameter(0) x = f32[8]{0} sine(a) y = f32[8]{0} cosine(a) n = f32[8]{0} negate(x) ROOT "
+        "r = f32[8]{0} subtract(n, y) }\ncond {",
     ),
 )
 right(

@@ -263,7 +263,8 @@ right(
         ("add(x, d)", "add(k, d)"),
         (
             "  x = ",
-            '  h = f32[4]{0} custom-call(p), custom_call_target="h"\n  i = f32[4]{0} custom-call(p), custom_call_target="h"\n  k = f32[4]{0} add(h, i)\n  x = ',
+            '  h = f32[4]{0} custom-call(p), custom_call_target="h"\n  i = f32[4]{0} custom-call(p), '
+            'custom_call_target="h"\n  k = f32[4]{0} add(h, i)\n  x = ',
         ),
     ),
     ("add(h, i)", "add(h, h)"),
@@ -289,7 +290,8 @@ ENTRY e {
 """
 IN_PLACE = (
     "a = f32[4]{0} call(p), to_apply=noisy\n  b = f32[4]{0} call(p), to_apply=noisy",
-    "z = f32[] constant(0)\n  o = f32[] constant(1)\n  u = f32[4]{0} rng(z, o), distribution=rng_uniform\n  v = f32[4]{0} rng(z, o), distribution=rng_uniform\n"
+    "z = f32[] constant(0)\n  o = f32[] constant(1)\n  u = f32[4]{0} rng(z, o), distribution=rng_uniform\n  v = "
+    "f32[4]{0} rng(z, o), distribution=rng_uniform\n"
     "  a = f32[4]{0} add(p, u)\n  b = f32[4]{0} add(p, v)",
 )
 wrong("two calls that draw made one", TWICE, ("subtract(a, b)\n  c", "subtract(a, a)\n  c"))
@@ -323,7 +325,8 @@ right(
     TWICE,
     (
         "b = f32[4]{0} call(p), to_apply=noisy\n  x",
-        "z = f32[] constant(0)\n  o = f32[] constant(1)\n  v = f32[4]{0} rng(z, o), distribution=rng_uniform\n  b = f32[4]{0} add(p, v)\n  x",
+        "z = f32[] constant(0)\n  o = f32[] constant(1)\n  v = f32[4]{0} rng(z, o), distribution=rng_uniform\n  b = "
+        "f32[4]{0} add(p, v)\n  x",
     ),
 )
 
@@ -403,7 +406,9 @@ right(
         LOOPS,
         (
             "calm {",
-            "same { p = f32[4]{0} parameter(0) z = f32[] constant(0) o = f32[] constant(1) g = f32[4]{0} rng(z, o), distribution=rng_uniform d = f32[4]{0} rng(z, o), distribution=rng_uniform h = f32[4]{0} subtract(d, g) ROOT r = f32[4]{0} add(h, p) }\ncalm {",
+            "same { p = f32[4]{0} parameter(0) z = f32[] constant(0) o = f32[] constant(1) g = f32[4]{0} rng(z, o), "
+            "distribution=rng_uniform d = f32[4]{0} rng(z, o), distribution=rng_uniform h = f32[4]{0} subtract(d, g) "
+            "ROOT r = f32[4]{0} add(h, p) }\ncalm {",
         ),
         ("b = f32[4]{0} while(p), condition=never, body=noisy", "b = f32[4]{0} while(p), condition=never, body=same"),
     ),
@@ -426,7 +431,8 @@ wrong(
     ALONE,
     ("  d = ", "  e = "),
     (
-        'e = f32[4]{0} rng(z, z), distribution=rng_uniform, metadata={op_name="a"}, backend_config="a", statistics={visualizing_index=0,a=1}, origin={{"a"}}',
+        'e = f32[4]{0} rng(z, z), distribution=rng_uniform, metadata={op_name="a"}, backend_config="a", '
+        'statistics={visualizing_index=0,a=1}, origin={{"a"}}',
         "e = f32[4]{0} broadcast(z), dimensions={}",
     ),
 )

@@ -46,7 +46,8 @@ wrong(
     GROUPS,
     (
         "  c = ",
-        "  g2 = f32[16]{0} all-gather(a), channel_id=2, replica_groups={{0,1},{2,3}}, dimensions={0}, use_global_device_ids=true\n  c = ",
+        "  g2 = f32[16]{0} all-gather(a), channel_id=2, replica_groups={{0,1},{2,3}}, dimensions={0}, "
+        "use_global_device_ids=true\n  c = ",
     ),
 )
 right("devices asked twice", GROUPS, ("add(i, j)", "add(i2, j)"), ("  j = ", "  i2 = u32[] partition-id()\n  j = "))
@@ -146,7 +147,8 @@ right(
     LIBRARY,
     (
         "calls=gemm",
-        'calls=gemm, metadata={op_name="x"}, frontend_attributes={a="b"}, sharding={replicated}, origin={{"a"}}, statistics={visualizing_index=0,a=1}',
+        'calls=gemm, metadata={op_name="x"}, frontend_attributes={a="b"}, sharding={replicated}, origin={{"a"}}, '
+        "statistics={visualizing_index=0,a=1}",
     ),
 )
 right(

@@ -55,8 +55,10 @@ wrong(
     "only the result of a call waited for",
     ORDER,
     (
-        'w = f32[8]{0} custom-call(p), custom_call_target="f", custom_call_has_side_effect=true, control-predecessors={v}',
-        'h = f32[8]{0} negate(u)\n  w = f32[8]{0} custom-call(p), custom_call_target="f", custom_call_has_side_effect=true, control-predecessors={h}',
+        'w = f32[8]{0} custom-call(p), custom_call_target="f", custom_call_has_side_effect=true, '
+        "control-predecessors={v}",
+        'h = f32[8]{0} negate(u)\n  w = f32[8]{0} custom-call(p), custom_call_target="f", '
+        "custom_call_has_side_effect=true, control-predecessors={h}",
     ),
 )
 wrong(
@@ -99,7 +101,8 @@ right(
     ORDER,
     (
         "v = f32[8]{0} call(u), to_apply=noisy",
-        "h = f32[] constant(0)\n  i = f32[] constant(1)\n  j = f32[8]{0} rng(h, i), distribution=rng_uniform\n  v = f32[8]{0} negate(u)",
+        "h = f32[] constant(0)\n  i = f32[] constant(1)\n  j = f32[8]{0} rng(h, i), distribution=rng_uniform\n  v = "
+        "f32[8]{0} negate(u)",
     ),
     ("control-predecessors={v}", "control-predecessors={v, j}"),
 )
@@ -108,7 +111,8 @@ wrong(
     ORDER,
     (
         "v = f32[8]{0} call(u), to_apply=noisy",
-        "h = f32[] constant(0)\n  i = f32[] constant(1)\n  j = f32[8]{0} rng(h, i), distribution=rng_uniform\n  v = f32[8]{0} negate(u)",
+        "h = f32[] constant(0)\n  i = f32[] constant(1)\n  j = f32[8]{0} rng(h, i), distribution=rng_uniform\n  v = "
+        "f32[8]{0} negate(u)",
     ),
 )
 wrong(
@@ -140,7 +144,11 @@ ENTRY e {
   ROOT r = (f32[8]{0}, f32[8]{0}, f32[8]{0}, f32[8]{0}, f32[8]{0}) tuple(v, x, y, l, m)
 }
 """
-PUT_IN = 'z = f32[] constant(0)\n  o = f32[] constant(1)\n  d = f32[8]{0} rng(z, o), distribution=rng_uniform, control-predecessors={s}\n  e = f32[8]{0} custom-call(d), custom_call_target="f", custom_call_has_side_effect=true\n  v = f32[8]{0} negate(p), control-predecessors={s}'
+PUT_IN = (
+    "z = f32[] constant(0)\n  o = f32[] constant(1)\n  d = f32[8]{0} rng(z, o), distribution=rng_uniform, "
+    'control-predecessors={s}\n  e = f32[8]{0} custom-call(d), custom_call_target="f", '
+    "custom_call_has_side_effect=true\n  v = f32[8]{0} negate(p), control-predecessors={s}"
+)
 HELD = "v = f32[8]{0} call(p), to_apply=noisy, control-predecessors={s}"
 right(
     "a call that waits put in, all of it held back",

@@ -112,9 +112,11 @@ example(
     "f",
     (
         "x: T[]; y: T[]; a = T[12] broadcast(x), dimensions={}; b = T[12] broadcast(y), dimensions={}; T[12] add(a, b)",
-        "x: T[4]; y: T[]; a = T[4,3] broadcast(x), dimensions={0}; b = T[4,3] broadcast(y), dimensions={}; T[4,3] multiply(a, b)",
+        "x: T[4]; y: T[]; a = T[4,3] broadcast(x), dimensions={0}; b = T[4,3] broadcast(y), dimensions={}; T[4,3] "
+        "multiply(a, b)",
     ),
-    "x: T[4]; y: T[3]; a = T[4,3] broadcast(x), dimensions={0}; b = T[4,3] broadcast(y), dimensions={1}; T[4,3] add(a, b)",
+    "x: T[4]; y: T[3]; a = T[4,3] broadcast(x), dimensions={0}; b = T[4,3] broadcast(y), dimensions={1}; T[4,3] add(a, "
+    "b)",
 )
 
 # ---- slices
@@ -163,7 +165,8 @@ example(
     "slice-of-transpose",
     "f",
     f"{M}; a = T[3,4] transpose(x), dimensions={{1,0}}; T[2,2] slice(a), slice={{[1:3],[0:4:2]}}",
-    f"{M}; a = T[3,4] transpose(x), dimensions={{1,0}}; b = T[2,2] slice(a), slice={{[1:3],[0:4:2]}}; c = T[3,4] negate(a); (T[2,2], T[3,4]) tuple(b, c)",
+    f"{M}; a = T[3,4] transpose(x), dimensions={{1,0}}; b = T[2,2] slice(a), slice={{[1:3],[0:4:2]}}; c = T[3,4] "
+    f"negate(a); (T[2,2], T[3,4]) tuple(b, c)",
 )
 example(
     "concatenate-of-one",
@@ -183,14 +186,18 @@ example(
 example(
     "concatenate-of-slices",
     "f",
-    f"{X}; a = T[4] slice(x), slice={{[1:5]}}; b = T[3] slice(x), slice={{[5:8]}}; T[7] concatenate(a, b), dimensions={{0}}",
-    f"{X}; a = T[4] slice(x), slice={{[1:5]}}; b = T[3] slice(x), slice={{[6:9]}}; T[7] concatenate(a, b), dimensions={{0}}",
+    f"{X}; a = T[4] slice(x), slice={{[1:5]}}; b = T[3] slice(x), slice={{[5:8]}}; T[7] concatenate(a, b), "
+    f"dimensions={{0}}",
+    f"{X}; a = T[4] slice(x), slice={{[1:5]}}; b = T[3] slice(x), slice={{[6:9]}}; T[7] concatenate(a, b), "
+    f"dimensions={{0}}",
 )
 example(
     "concatenate-of-same",
     "f",
-    "s: T[]; a = T[4] broadcast(s), dimensions={}; b = T[3] broadcast(s), dimensions={}; T[7] concatenate(a, b), dimensions={0}",
-    "s: T[]; r: T[]; a = T[4] broadcast(s), dimensions={}; b = T[3] broadcast(r), dimensions={}; T[7] concatenate(a, b), dimensions={0}",
+    "s: T[]; a = T[4] broadcast(s), dimensions={}; b = T[3] broadcast(s), dimensions={}; T[7] concatenate(a, b), "
+    "dimensions={0}",
+    "s: T[]; r: T[]; a = T[4] broadcast(s), dimensions={}; b = T[3] broadcast(r), dimensions={}; T[7] concatenate(a, "
+    "b), dimensions={0}",
 )
 
 # ---- pads
@@ -235,8 +242,10 @@ example(
 example(
     "dynamic-slice-of-broadcast",
     "f",
-    "x: T[3]; i: s32[]; j: s32[]; b = T[8,3] broadcast(x), dimensions={1}; T[4,3] dynamic-slice(b, i, j), dynamic_slice_sizes={4,3}",
-    "x: T[3]; i: s32[]; j: s32[]; b = T[8,3] broadcast(x), dimensions={1}; T[4,2] dynamic-slice(b, i, j), dynamic_slice_sizes={4,2}",
+    "x: T[3]; i: s32[]; j: s32[]; b = T[8,3] broadcast(x), dimensions={1}; T[4,3] dynamic-slice(b, i, j), "
+    "dynamic_slice_sizes={4,3}",
+    "x: T[3]; i: s32[]; j: s32[]; b = T[8,3] broadcast(x), dimensions={1}; T[4,2] dynamic-slice(b, i, j), "
+    "dynamic_slice_sizes={4,2}",
 )
 example(
     "update-all",
@@ -248,7 +257,8 @@ example(
     "update-by-own-slice",
     "f",
     f"{X}; i: s32[]; a = T[3] dynamic-slice(x, i), dynamic_slice_sizes={{3}}; T[12] dynamic-update-slice(x, a, i)",
-    f"{X}; i: s32[]; j: s32[]; a = T[3] dynamic-slice(x, i), dynamic_slice_sizes={{3}}; T[12] dynamic-update-slice(x, a, j)",
+    f"{X}; i: s32[]; j: s32[]; a = T[3] dynamic-slice(x, i), dynamic_slice_sizes={{3}}; T[12] dynamic-update-slice(x, "
+    f"a, j)",
 )
 example(
     "update-of-same",
@@ -263,7 +273,8 @@ example(
     f"x: T[5,3]; i: s32[1,1]; T[1,3] gather(x, i), {ROW}",
     (
         f"x: T[5,3]; i: s32[2,1]; T[2,3] gather(x, i), {ROW}",
-        "x: T[3]; i: s32[2,0]; T[2,3] gather(x, i), offset_dims={1}, collapsed_slice_dims={}, start_index_map={}, index_vector_dim=1, slice_sizes={3}",
+        "x: T[3]; i: s32[2,0]; T[2,3] gather(x, i), offset_dims={1}, collapsed_slice_dims={}, start_index_map={}, "
+        "index_vector_dim=1, slice_sizes={3}",
     ),
 )
 example(
@@ -272,7 +283,10 @@ example(
     f"x: T[5,3]; i = s32[5] iota(), iota_dimension=0; j = s32[5,1] reshape(i); T[5,3] gather(x, j), {ROW}",
     f"x: T[5,3]; i = s32[4] iota(), iota_dimension=0; j = s32[4,1] reshape(i); T[4,3] gather(x, j), {ROW}",
 )
-SCATTER = "update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add"
+SCATTER = (
+    "update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, "
+    "to_apply=add"
+)
 example(
     "scatter-nothing",
     "f",
@@ -310,8 +324,10 @@ example(
 example(
     "reduce-of-transpose",
     "fi",
-    f"x: T[4,3,2]; {ZERO}; t = T[2,4,3] transpose(x), dimensions={{2,0,1}}; T[4,3] reduce(t, z), dimensions={{0}}, to_apply=add",
-    f"x: T[4,3,2]; {ZERO}; t = T[2,3,4] transpose(x), dimensions={{2,1,0}}; T[3,4] reduce(t, z), dimensions={{0}}, to_apply=add",
+    f"x: T[4,3,2]; {ZERO}; t = T[2,4,3] transpose(x), dimensions={{2,0,1}}; T[4,3] reduce(t, z), dimensions={{0}}, "
+    f"to_apply=add",
+    f"x: T[4,3,2]; {ZERO}; t = T[2,3,4] transpose(x), dimensions={{2,1,0}}; T[3,4] reduce(t, z), dimensions={{0}}, "
+    f"to_apply=add",
     True,
 )
 example(
@@ -327,8 +343,10 @@ example(
 example(
     "reduce-of-reduce",
     "gi",
-    f"x: T[4,3,2]; {ZERO}; a = T[4,2] reduce(x, z), dimensions={{1}}, to_apply=add; T[4] reduce(a, z), dimensions={{1}}, to_apply=add",
-    f"x: T[4,3,2]; {ZERO}; a = T[4,2] reduce(x, z), dimensions={{1}}, to_apply=add; T[4] reduce(a, z), dimensions={{1}}, to_apply=max",
+    f"x: T[4,3,2]; {ZERO}; a = T[4,2] reduce(x, z), dimensions={{1}}, to_apply=add; T[4] reduce(a, z), "
+    f"dimensions={{1}}, to_apply=add",
+    f"x: T[4,3,2]; {ZERO}; a = T[4,2] reduce(x, z), dimensions={{1}}, to_apply=add; T[4] reduce(a, z), "
+    f"dimensions={{1}}, to_apply=max",
     True,
 )
 example(
@@ -336,7 +354,8 @@ example(
     "fi",
     (
         f"x: T[4]; {LOW}; b = T[4,3] broadcast(x), dimensions={{0}}; T[4] reduce(b, z), dimensions={{1}}, to_apply=max",
-        f"x: T[4,2]; {LOW}; b = T[4,2,3] broadcast(x), dimensions={{0,1}}; T[4] reduce(b, z), dimensions={{1,2}}, to_apply=max",
+        f"x: T[4,2]; {LOW}; b = T[4,2,3] broadcast(x), dimensions={{0,1}}; T[4] reduce(b, z), dimensions={{1,2}}, "
+        f"to_apply=max",
     ),
     f"x: T[4]; {ZERO}; b = T[4,3] broadcast(x), dimensions={{0}}; T[4] reduce(b, z), dimensions={{1}}, to_apply=add",
 )
@@ -361,13 +380,19 @@ example(
     "dot-of-transpose",
     "fi",
     (
-        "x: T[5,4]; y: T[5,3]; t = T[4,5] transpose(x), dimensions={1,0}; T[4,3] dot(t, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
-        "x: T[2,4,5]; y: T[2,3,5]; t = T[2,5,3] transpose(y), dimensions={0,2,1}; T[2,4,3] dot(x, t), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}",
+        "x: T[5,4]; y: T[5,3]; t = T[4,5] transpose(x), dimensions={1,0}; T[4,3] dot(t, y), lhs_contracting_dims={1}, "
+        "rhs_contracting_dims={0}",
+        "x: T[2,4,5]; y: T[2,3,5]; t = T[2,5,3] transpose(y), dimensions={0,2,1}; T[2,4,3] dot(x, t), "
+        "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}",
     ),
-    "x: T[4,2,5]; y: T[2,5,3]; t = T[2,4,5] transpose(x), dimensions={1,0,2}; T[2,4,3] dot(t, y), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}",
+    "x: T[4,2,5]; y: T[2,5,3]; t = T[2,4,5] transpose(x), dimensions={1,0,2}; T[2,4,3] dot(t, y), lhs_batch_dims={0}, "
+    "rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}",
     True,
 )
-DOT = "x: T[2,4,5]; y: T[2,5,3]; d = T[2,4,3] dot(x, y), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}"
+DOT = (
+    "x: T[2,4,5]; y: T[2,5,3]; d = T[2,4,3] dot(x, y), lhs_batch_dims={0}, rhs_batch_dims={0}, "
+    "lhs_contracting_dims={2}, rhs_contracting_dims={1}"
+)
 example(
     "transpose-of-dot",
     "fi",
@@ -406,7 +431,8 @@ example(
     "transpose-of-convolution",
     "g",
     f"x: T[8,5,2]; w: T[3,2,4]; c = T[8,3,4] convolution(x, w), {W3}; T[4,8,3] transpose(c), dimensions={{2,0,1}}",
-    f"x: T[8,5,2]; w: T[3,2,4]; c = T[8,3,4] convolution(x, w), {W3}; n = T[8,3,4] negate(c); T[4,8,3] transpose(n), dimensions={{2,0,1}}",
+    f"x: T[8,5,2]; w: T[3,2,4]; c = T[8,3,4] convolution(x, w), {W3}; n = T[8,3,4] negate(c); T[4,8,3] transpose(n), "
+    f"dimensions={{2,0,1}}",
     True,
 )
 example(

@@ -1,7 +1,8 @@
 """Modules on which each rule of the simplifier must fire, and near misses on which it must not.
 
-A module is a line: parts between semicolons, parameters as `p: T[4,3]`, other instructions as HLO writes them, the last one the root, without a name. `T` stands for each type
-of the example's kinds: f floats, i integers, u unsigned, s signed ones, b truth values, c complex numbers. `add`, `max` and `min` name reducers of T.
+A module is a line: parts between semicolons, parameters as `p: T[4,3]`, other instructions as HLO writes them, the last
+one the root, without a name. `T` stands for each type of the example's kinds: f floats, i integers, u unsigned, s
+signed ones, b truth values, c complex numbers. `add`, `max` and `min` name reducers of T.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ TYPES = {
 
 @dataclass(frozen=True)
 class Example:
-    """Texts on which a rule fires, and texts on which it does not; `rounds` where values may be rounded in another order, or once more: in their own type, or
-    in the one that it names."""
+    """Texts on which a rule fires, and texts on which it does not; `rounds` where values may be rounded in another
+    order, or once more: in their own type, or in the one that it names."""
 
     kinds: str
     fires: tuple[str, ...]
@@ -221,7 +222,10 @@ example(
     f"{X}; {number('64')}; T[12] shift-right-logical(x, n)",
     f"{X}; {number('7')}; T[12] shift-right-logical(x, n)",
 )
-TWO = "k = T[] constant(3); n = T[12] broadcast(k), dimensions={}; j = T[] constant(5); m = T[12] broadcast(j), dimensions={}"
+TWO = (
+    "k = T[] constant(3); n = T[12] broadcast(k), dimensions={}; j = T[] constant(5); m = T[12] broadcast(j), "
+    "dimensions={}"
+)
 example(
     "constants-together",
     "i",

@@ -1,4 +1,5 @@
-"""Types say something: `Any` in annotations, aliases of it and bare `object` in signatures are counted, and the number only falls."""
+"""Types say something: `Any` in annotations, aliases of it and bare `object` in signatures are counted, and the number
+only falls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What kept the paper's CartPole from being one kernel shows in the explanations of our dumps, with the lines of the program that they come from."""
+"""What kept the paper's CartPole from being one kernel shows in the explanations of our dumps, with the lines of the
+program that they come from."""
 
 from __future__ import annotations
 

@@ -120,7 +120,8 @@ def test_the_words_say_where_the_device_overtakes(found: study.Study) -> None:
     for form in CROSSOVER:
         made += [point(form, 1, 1.0, 10.0, 100.0, 0.5), point(form, 100, 100.0, 1000.0, 100.0, 200.0)]
     told = case_study.crossover_words(replace(found, points=tuple(made)))
-    assert told.count("XLA:CPU at about 10 environments; hlo-opt on the device overtakes hlo-opt on the CPU from the first point on") == len(CROSSOVER)  # fmt: skip
+    assert told.count("XLA:CPU at about 10 environments; hlo-opt on the device overtakes hlo-opt on the CPU from the "
+                      "first point on") == len(CROSSOVER)  # fmt: skip
     never = tuple(replace(p, xla_device_us=1e9) for p in made)
     assert "nowhere" in case_study.crossover_words(replace(found, points=never))
 

@@ -73,7 +73,10 @@ def test_a_mistake_is_planted_where_it_is_and_nowhere_else() -> None:
 
 
 def test_what_changes_nothing_is_no_mistake() -> None:
-    source = "def f(x, y):\n    if x:\n        return None\n    z = max(x, y)\n    if z:\n        return None\n    else:\n        return None\n"
+    source = (
+        "def f(x, y):\n    if x:\n        return None\n    z = max(x, y)\n    if z:\n        return None\n    else:\n  "
+        "      return None\n"
+    )
     assert [(m.line, m.after) for m in mutants("m.py", source) if "(y" in m.after or m.after == "pass"] == [(3, "pass")]
     source = "def f(x, y):\n    z = max(x, y, x)\n    return None\n"
     assert [(m.line, m.after) for m in mutants("m.py", source)] == [(2, "z = min(x, y, x)"), (2, "z = max(y, x, x)")]

@@ -1,4 +1,5 @@
-"""The pairs of `scripts.diff_pairs`, on smaller modules: the change is named first, and there is none where nothing changed."""
+"""The pairs of `scripts.diff_pairs`, on smaller modules: the change is named first, and there is none where nothing
+changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Goldens: the fused text and the explanation of some of our dumps, byte for byte. The golden files of single passes are in tests/goldens.
+"""Goldens: the fused text and the explanation of some of our dumps, byte for byte. The golden files of single passes
+are in tests/goldens.
 
 `pytest --update-golden` writes them all anew; read the difference before you commit it.
 """

@@ -1,4 +1,5 @@
-"""The table of loops: each reaches the rung that was written down for it, in the launches that a kernel for all rounds takes."""
+"""The table of loops: each reaches the rung that was written down for it, in the launches that a kernel for all rounds
+takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Adding a kind of kernel is two files and a row: a part with its matcher, an emitter of the same name, and the row of the table. Everything else follows from it."""
+"""Adding a kind of kernel is two files and a row: a part with its matcher, an emitter of the same name, and the row of
+the table. Everything else follows from it."""
 
 from __future__ import annotations
 

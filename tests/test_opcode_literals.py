@@ -1,9 +1,12 @@
-"""Opcodes are classified beside the op table, not by lists of names elsewhere: what is still said by name is counted, and the number only falls.
+"""Opcodes are classified beside the op table, not by lists of names elsewhere: what is still said by name is counted,
+and the number only falls.
 
-Counted is every string in the code of the package that is spelled as an opcode, outside `hlo_opt/ops/` and `hlo_opt/library/`, and every use there of an alias of one
-opcode: a name at the top of a file of `ops/` that stands for an opcode, or for a set of a single one. Rewrite rules are left out, for they say by name what they
-recognise and write: the passes that are a `RewritingPass`, the writer that they share, and the rules of the simplifier. What an operation is, does or allows is a face of its entry (`OpSpec`), a
-property of the instruction, or a set beside the table that several entries are in.
+Counted is every string in the code of the package that is spelled as an opcode, outside `hlo_opt/ops/` and
+`hlo_opt/library/`, and every use there of an alias of one opcode: a name at the top of a file of `ops/` that stands for
+an opcode, or for a set of a single one. Rewrite rules are left out, for they say by name what they recognise and write:
+the passes that are a `RewritingPass`, the writer that they share, and the rules of the simplifier. What an operation
+is, does or allows is a face of its entry (`OpSpec`), a property of the instruction, or a set beside the table that
+several entries are in.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ RULES_FOLDER = ("passes", "simplify")
 """Where those of the simplifier are, and what they share."""
 
 LIMIT = 413
-"""How many there are, names of verbs and functions (`convert`, `call`) among them. Lower it when the number falls; a change that would raise it asks its question of the op table instead."""
+"""How many there are, names of verbs and functions (`convert`, `call`) among them. Lower it when the number falls; a
+change that would raise it asks its question of the op table instead."""
 MARGIN = 15
 """By so much the number may lie below the limit before the limit has to follow."""
 

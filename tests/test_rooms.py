@@ -1,4 +1,5 @@
-"""The rooms of the package: a room imports only rooms before it; files stay short; every kind of plan has its matcher and its emitter."""
+"""The rooms of the package: a room imports only rooms before it; files stay short; every kind of plan has its matcher
+and its emitter."""
 
 from __future__ import annotations
 
@@ -92,7 +93,8 @@ IN_ROOMS = [f for f in FILES if len(f.relative_to(PACKAGE).parts) > 1]
 
 
 def imported(tree: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[int, str]]:
-    """Line and full name of everything that a file imports, wherever in the file: in functions and under TYPE_CHECKING too."""
+    """Line and full name of everything that a file imports, wherever in the file: in functions and under TYPE_CHECKING
+    too."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -132,7 +134,8 @@ def test_a_room_imports_only_rooms_before_it(path: Path) -> None:
 
 
 def sideways(text: str, room: str, own: str) -> list[str]:
-    """The imports of a file of a room, in its part `own`, that reach a later part of that room, or one that is not listed."""
+    """The imports of a file of a room, in its part `own`, that reach a later part of that room, or one that is not
+    listed."""
     parts = SUB_ROOMS[room]
     found = []
     for line, name in imported(ast.parse(text), ("hlo_opt", room, own)):

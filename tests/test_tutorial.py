@@ -1,4 +1,5 @@
-"""docs/tutorial.md runs from top to bottom as it stands: its Python blocks are files, its commands print what it shows."""
+"""docs/tutorial.md runs from top to bottom as it stands: its Python blocks are files, its commands print what it
+shows."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def printed(line: str, folder: Path, environment: dict[str, str]) -> str:
 
 
 def general(text: str) -> list[str]:
-    """Lines without what depends on the machine: times that were measured, and how far results of other compilers are apart."""
+    """Lines without what depends on the machine: times that were measured, and how far results of other compilers are
+    apart."""
     found = []
     for line in text.splitlines():
         if line.startswith("check:"):

@@ -1,4 +1,5 @@
-"""The table of workloads: what it says of PyTorch, what it hides, and that its figures are those that are kept; nothing is timed here."""
+"""The table of workloads: what it says of PyTorch, what it hides, and that its figures are those that are kept; nothing
+is timed here."""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ def of_tree(
 
 
 def of_text(symbol: str, source: str, launch: Launch, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> Kernel:
-    """A kernel of CUDA text, for the plain form. Its tree says whether threads meet, and which memory is its own; no statement of it is the text's."""
+    """A kernel of CUDA text, for the plain form. Its tree says whether threads meet, and which memory is its own; no
+    statement of it is the text's."""
     text = re.sub(r"//.*", "", source)
     meets = re.search(r"__sync|_sync\(", text) is not None
     own = re.findall(r"static __device__ (?!const)(?:volatile )?([\w ]+) (\w+)\[(\d+)\];", text)

@@ -1,7 +1,7 @@
 """Inputs and outputs as npz files: `in0, in1, ...` (entry parameters, tuples flattened in order) and `out0, ...`.
 
-A key with a device, `in0.d3`, is for this simulated device alone; one without goes to all that have no key of their own: as it is, or cut, where it is a global array, as the parameter's
-sharding says. An output that is the same, bit for
+A key with a device, `in0.d3`, is for this simulated device alone; one without goes to all that have no key of their
+own: as it is, or cut, where it is a global array, as the parameter's sharding says. An output that is the same, bit for
 bit, on all devices is stored once, as `out0`; another one once per device, as `out0.d0, out0.d1, ...`.
 Types that NumPy lacks (bf16, f8, ...) are stored as their raw bits, unsigned integers of the same size.
 """
@@ -30,9 +30,11 @@ _KEY = re.compile(r"in(\d{1,9})(?:\.d(\d{1,9}))?")
 
 
 def load_device_inputs(name: str, module: Module) -> list[list[Array]]:
-    """The inputs in an npz file for each of the module's devices, in the types of the entry's parameters. Arrays that several of them get are there once; global ones are cut.
+    """The inputs in an npz file for each of the module's devices, in the types of the entry's parameters. Arrays that
+    several of them get are there once; global ones are cut.
 
-    Raises UsageError (with the path) when the file is no npz, or an array is missing, superfluous, or of another type or shape.
+    Raises UsageError (with the path) when the file is no npz, or an array is missing, superfluous, or of another type
+    or shape.
     """
     shapes, devices = entry_shapes(module), check_devices(module)
     with Npz(name) as stored:
@@ -51,7 +53,8 @@ def load_device_inputs(name: str, module: Module) -> list[list[Array]]:
 
 
 def snapshot_inputs(name: str, module: Module, recorded: Sequence[Sequence[Array]]) -> list[list[Array]]:
-    """The inputs that a snapshot holds, for each of the module's devices: one for all, or for each its own. Says on stderr that they are taken.
+    """The inputs that a snapshot holds, for each of the module's devices: one for all, or for each its own. Says on
+    stderr that they are taken.
 
     Raises UsageError (with the path) where they do not fit the entry's parameters.
     """
@@ -71,7 +74,8 @@ def snapshot_inputs(name: str, module: Module, recorded: Sequence[Sequence[Array
 
 
 def inputs_bytes(name: str, module: Module) -> int:
-    """Bytes of the arrays that `load_device_inputs` would load; only the file's list of contents is read. Raises as it does."""
+    """Bytes of the arrays that `load_device_inputs` would load; only the file's list of contents is read. Raises as it
+    does."""
     shapes, devices = entry_shapes(module), check_devices(module)
     with Npz(name) as stored:
         keys = _keys(name, stored.files, len(shapes), devices)
@@ -110,7 +114,8 @@ def _is_taken(key: str, count: int, devices: int) -> bool:
 
 
 def _check_sizes(name: str, stored: Npz, keys: Sequence[Sequence[str]], module: Module) -> None:
-    """Raises UsageError for an array that is no input, nor a global array that is cut into inputs, before it is read: a small file can hold a huge one."""
+    """Raises UsageError for an array that is no input, nor a global array that is cut into inputs, before it is read: a
+    small file can hold a huge one."""
     shapes, devices = entry_shapes(module), len(keys)
     for number, key in {(n, key) for row in keys for n, key in enumerate(row)}:
         sizes = stored.sizes(key)

@@ -53,13 +53,16 @@ def bisect_command(
     as_json: bool,
     **options: Given,
 ) -> int:
-    """Find the first step at which something turns, by halving: other results, an error, a NaN, a figure past a number, or what a command says.
+    """Find the first step at which something turns, by halving: other results, an error, a NaN, a figure past a number,
+    or what a command says.
 
-    Of one FILE: the rewrites of `hlo-opt fuse FILE`, each of which is a step (`--stop-after-step`). Of a FOLDER: the modules that XLA dumped after its passes (XLA_FLAGS='--xla_dump_to=DIR
-    --xla_dump_hlo_pass_re=.*'). Of several FILEs: these, in the order given.
+    Of one FILE: the rewrites of `hlo-opt fuse FILE`, each of which is a step (`--stop-after-step`). Of a FOLDER: the
+    modules that XLA dumped after its passes (XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_pass_re=.*'). Of several
+    FILEs: these, in the order given.
 
-    --watch compares: check with the first module's results; 'kernels > 3' (kernels, launches, bytes, est_us, instructions) counts the module as it is. --run: whether a command ends with status 0,
-    whichever of both it does first. Modules of which nothing can be told are left out. Exit status 1 when nothing turns.
+    --watch compares: check with the first module's results; 'kernels > 3' (kernels, launches, bytes, est_us,
+    instructions) counts the module as it is. --run: whether a command ends with status 0, whichever of both it does
+    first. Modules of which nothing can be told are left out. Exit status 1 when nothing turns.
     """
     from hlo_opt.analysis.targets import target
     from hlo_opt.cli.fusing import Fusing

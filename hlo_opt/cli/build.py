@@ -21,12 +21,14 @@ from hlo_opt.cli.options import Given, elided_option, file_argument, fuse_option
 def build_command(
     file: str, folder: str, name: str | None, elided: str | None, precise: bool, **options: Given
 ) -> None:
-    """Fuse FILE and build what other programs can call: DIR gets a shared library with a C header, a Python module for JAX, the CUDA texts, and a manifest.
+    """Fuse FILE and build what other programs can call: DIR gets a shared library with a C header, a Python module for
+    JAX, the CUDA texts, and a manifest.
 
-    libNAME.so has one function, `int NAME(const void* const* inputs, void* const* outputs)`, which runs the whole module on the CPU; NAME.h says what its arrays are. It is built for this
-    machine's processor.
+    libNAME.so has one function, `int NAME(const void* const* inputs, void* const* outputs)`, which runs the whole
+    module on the CPU; NAME.h says what its arrays are. It is built for this machine's processor.
 
-    NAME.py registers the same function with JAX (typed FFI); `hlo_opt.jax.call(DIR, *arrays)` calls it, also in jitted functions. It needs jaxlib when it is built.
+    NAME.py registers the same function with JAX (typed FFI); `hlo_opt.jax.call(DIR, *arrays)` calls it, also in jitted
+    functions. It needs jaxlib when it is built.
 
     cuda/ is what `hlo-opt fuse --emit` writes, with machine code beside each kernel where NVRTC is installed.
     """

@@ -39,10 +39,12 @@ CONFIGURED = (
 )
 @click.option("--recorded", metavar="OUT.npz", help="Write the inputs that a snapshot holds: in0, in1, ...")
 def convert_command(file: str, output: str, to: str | None, recorded: str | None) -> None:
-    """Write FILE as OUT in another form: HLO text (hlo), an HloModuleProto (pb), an HloProto as XLA dumps it (hlo.pb), StableHLO text (mlir) or bytecode (mlirbc).
+    """Write FILE as OUT in another form: HLO text (hlo), an HloModuleProto (pb), an HloProto as XLA dumps it (hlo.pb),
+    StableHLO text (mlir) or bytecode (mlirbc).
 
-    OUT's name tells which (.hlo, .txt, .pb, .hlo.pb, .mlir, .mlirbc, and .gz behind each), or --to. FILE may have any form that the other verbs read. All but HLO text is written by jaxlib
-    (the extra `jax`), and StableHLO by way of HLO: it has no layouts, aliases or fusions, and they are gone then.
+    OUT's name tells which (.hlo, .txt, .pb, .hlo.pb, .mlir, .mlirbc, and .gz behind each), or --to. FILE may have any
+    form that the other verbs read. All but HLO text is written by jaxlib (the extra `jax`), and StableHLO by way of
+    HLO: it has no layouts, aliases or fusions, and they are gone then.
     """
     target = _target(output, to)
     files.check_writable(output)
@@ -103,7 +105,8 @@ def _module(text: str, shown: str) -> Module:
 
 
 def _check_text(module: Module, target: str, shown: str) -> None:
-    """Raises UsageError for a text that leaves out constants: XLA reads zeros there. Says what a form has no place for."""
+    """Raises UsageError for a text that leaves out constants: XLA reads zeros there. Says what a form has no place
+    for."""
     from hlo_opt.analysis.graph.digest import header
     from hlo_opt.evaluate.elided import elided_constants
 

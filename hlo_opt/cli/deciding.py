@@ -70,13 +70,13 @@ def fuse_command(
 ) -> int:
     """Fuse FILE and print the fused HLO; a summary goes to stderr.
 
-    The result is proved to be the same graph before anything is printed. With --check it is run, too, on a GPU, else on the CPU; exit status 1 when
-    it differs from the original, and then nothing is written.
+    The result is proved to be the same graph before anything is printed. With --check it is run, too, on a GPU, else on
+    the CPU; exit status 1 when it differs from the original, and then nothing is written.
 
     --what-if and --force change which edges fuse; the result is proved all the same.
 
-    --max-kernels, --max-bytes and --fail-on set a budget: exit status 1, with a line for each limit that is not kept, when the result is over it. It
-    is written all the same: it is correct, just over budget.
+    --max-kernels, --max-bytes and --fail-on set a budget: exit status 1, with a line for each limit that is not kept,
+    when the result is over it. It is written all the same: it is correct, just over budget.
     """
     from hlo_opt.cli.fusing import Fusing
     from hlo_opt.cli.running import Running
@@ -169,7 +169,8 @@ PLACES = ("line", "function", "op")
 @click.option(
     "--source-root",
     metavar="DIR",
-    help="--by line lists the Python files below it; github and sarif name them relative to it.  [default: the current folder]",
+    help="--by line lists the Python files below it; github and sarif name them relative to it.  [default: the current "
+    "folder]",
 )
 @read_options
 def explain_command(
@@ -185,19 +186,23 @@ def explain_command(
     allow_unknown: bool,
     **fusing: object,
 ) -> int:
-    """Say for the edges of FILE that were not fused why: what that costs, the Python line, the cause that decides, and what you can change.
+    """Say for the edges of FILE that were not fused why: what that costs, the Python line, the cause that decides, and
+    what you can change.
 
-    First the figures, then the ten dearest edges, or with --all every one; -v tells all reasons of each. With INSTRUCTION names: only the edges that one of them is
-    an end of, fused ones too; PRODUCER:CONSUMER asks for the edge between two, FILE.py:LINE for those of a line of the program, a CODE after FILE for the edges that it refuses. With a CODE such as FUS201 instead
-    of a file: its page.
+    First the figures, then the ten dearest edges, or with --all every one; -v tells all reasons of each. With
+    INSTRUCTION names: only the edges that one of them is an end of, fused ones too; PRODUCER:CONSUMER asks for the edge
+    between two, FILE.py:LINE for those of a line of the program, a CODE after FILE for the edges that it refuses. With
+    a CODE such as FUS201 instead of a file: its page.
 
-    --by adds up time, bytes, kernels and refusals by Python line, function or operation; with --source-root the program's text is listed with them. --measured takes times from
-    a profile, joined by the names of instructions: feed the module that ran, after optimisations.
+    --by adds up time, bytes, kernels and refusals by Python line, function or operation; with --source-root the
+    program's text is listed with them. --measured takes times from a profile, joined by the names of instructions: feed
+    the module that ran, after optimisations.
 
     --what-if and --force fuse FILE twice, and say first what the changed rules change.
 
-    --format github and sarif annotate the Python lines that refused edges come from. --max-kernels, --max-bytes and --fail-on set a budget: exit status 1,
-    with a line for each limit that is not kept, when the fused module is over it.
+    --format github and sarif annotate the Python lines that refused edges come from. --max-kernels, --max-bytes and
+    --fail-on set a budget: exit status 1, with a line for each limit that is not kept, when the fused module is over
+    it.
     """
     from hlo_opt.report import explain
 

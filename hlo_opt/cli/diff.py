@@ -82,10 +82,12 @@ def diff_command(
     allow_unknown: bool,
     **options: str | int | tuple[str, ...] | None,
 ) -> int:
-    """Say what changed from OLD to NEW: what was added, lost, moved or is another one now, which kernels split or joined and why, and what that costs; worst first.
+    """Say what changed from OLD to NEW: what was added, lost, moved or is another one now, which kernels split or
+    joined and why, and what that costs; worst first.
 
-    Names, metadata, ids and the order of the text do not count: modules are matched by what they compute. Two texts without fusions are both fused first, when they are not too large;
-    with fusions in one of them, kernels are those of the texts. --preset and --passes say how to fuse, and that both are.
+    Names, metadata, ids and the order of the text do not count: modules are matched by what they compute. Two texts
+    without fusions are both fused first, when they are not too large; with fusions in one of them, kernels are those of
+    the texts. --preset and --passes say how to fuse, and that both are.
 
     --across FILE... compares a series, a line for each step.
 

@@ -1,8 +1,9 @@
 """What a user sees when something fails or is interrupted: one message, never a traceback.
 
-Ctrl-C ends the program also while it is inside a library that does not look at signals: a large NumPy operation, a kernel on the host.
-Python raises KeyboardInterrupt when the next instruction of its own begins, which may be minutes away. A thread waits for the signal besides, and ends the
-process when the main thread has not gone by itself for a while."""
+Ctrl-C ends the program also while it is inside a library that does not look at signals: a large NumPy operation, a
+kernel on the host. Python raises KeyboardInterrupt when the next instruction of its own begins, which may be minutes
+away. A thread waits for the signal besides, and ends the process when the main thread has not gone by itself for a
+while."""
 
 from __future__ import annotations
 
@@ -98,9 +99,11 @@ INTERRUPTED = 130
 
 @contextlib.contextmanager
 def interruptible(say: Callable[[], None], patience: float = PATIENCE) -> Iterator[None]:
-    """While this is entered, Ctrl-C ends the process with status 130 at the latest after `patience` seconds. `say` tells the user so.
+    """While this is entered, Ctrl-C ends the process with status 130 at the latest after `patience` seconds. `say`
+    tells the user so.
 
-    Does nothing outside the main thread, where Ctrl-C is ignored or handled by somebody else, and on systems that are no Unix.
+    Does nothing outside the main thread, where Ctrl-C is ignored or handled by somebody else, and on systems that are
+    no Unix.
     """
     if (
         os.name != "posix"
@@ -132,7 +135,8 @@ def interruptible(say: Callable[[], None], patience: float = PATIENCE) -> Iterat
 
 @contextlib.contextmanager
 def saving() -> Iterator[None]:
-    """While this is entered, Ctrl-C raises KeyboardInterrupt and the process is not ended besides: there is something to save first."""
+    """While this is entered, Ctrl-C raises KeyboardInterrupt and the process is not ended besides: there is something
+    to save first."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

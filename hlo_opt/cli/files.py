@@ -1,4 +1,5 @@
-"""Reading inputs, modules among them, and writing outputs: files, which are written whole or not at all, and pages, coloured on a terminal that wants colours."""
+"""Reading inputs, modules among them, and writing outputs: files, which are written whole or not at all, and pages,
+coloured on a terminal that wants colours."""
 
 from __future__ import annotations
 
@@ -37,9 +38,11 @@ RECORDED: dict[str, list[list[Array]]] = {}
 
 
 def read_text(name: str) -> Source:
-    """The HLO text of a file, or of stdin for `-`, whatever form the module has there; of a folder, that of the module that `folders.chosen` takes.
+    """The HLO text of a file, or of stdin for `-`, whatever form the module has there; of a folder, that of the module
+    that `folders.chosen` takes.
 
-    Raises UsageError (with the path) for what cannot be opened or converted, and ParseError for what is no module: empty, binary, not UTF-8.
+    Raises UsageError (with the path) for what cannot be opened or converted, and ParseError for what is no module:
+    empty, binary, not UTF-8.
     """
     data, shown = read_bytes(name)
     from hlo_opt.forms.kinds import Form
@@ -68,7 +71,8 @@ def recorded(data: bytes, form: Form, shown: str) -> list[list[Array]]:
 
 
 def read_bytes(name: str) -> tuple[bytes, str]:
-    """What a file holds, or stdin for `-`, and its name as messages have it. Raises UsageError, with the path, for what cannot be opened."""
+    """What a file holds, or stdin for `-`, and its name as messages have it. Raises UsageError, with the path, for what
+    cannot be opened."""
     if name == STANDARD:
         if sys.stdin is None:
             raise UsageError("is closed", filename="<stdin>")
@@ -159,7 +163,8 @@ def write_text(name: str, text: str) -> None:
 
 
 def write_module(name: str, text: str) -> None:
-    """Write HLO text as `write_text` does. On a terminal it is coloured, and control characters in its strings are escaped."""
+    """Write HLO text as `write_text` does. On a terminal it is coloured, and control characters in its strings are
+    escaped."""
 
     if name == STANDARD and (sys.stdout.isatty() or ASKED.colour == "always"):
         text = "\n".join(map(printable, text.split("\n")))
@@ -181,7 +186,8 @@ def read_module(name: str, *, max_errors: int = 1, allow_unknown: bool = False) 
 def read_modules(name: str, *, split: bool = False, max_errors: int = 1, allow_unknown: bool = False) -> list[Module]:
     """The verified module of a file, or of stdin for `-`; with `split` all those that `// -----` lines divide.
 
-    Raises ParseError or VerifyError (the first `max_errors` of them in one) with line and column, UsageError with the path for what cannot be opened.
+    Raises ParseError or VerifyError (the first `max_errors` of them in one) with line and column, UsageError with the
+    path for what cannot be opened.
     """
     from hlo_opt.text import parse, parse_file_parts, verify
 
@@ -212,7 +218,8 @@ def show_json(value: object) -> None:
 
 
 def show(page: Page, *, err: bool = False) -> None:
-    """Print a page on stdout, or on stderr, where `-q` leaves it out. On a terminal its lines are wrapped to the width."""
+    """Print a page on stdout, or on stderr, where `-q` leaves it out. On a terminal its lines are wrapped to the
+    width."""
     if err and ASKED.quiet:
         return
     stop_waiting()

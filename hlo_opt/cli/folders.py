@@ -1,4 +1,5 @@
-"""Which module of a folder that XLA dumped into is taken, and why the other files are not: by the names that XLA gives its files."""
+"""Which module of a folder that XLA dumped into is taken, and why the other files are not: by the names that XLA gives
+its files."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class _Dumped:
 
 
 def chosen(folder: Path) -> Path:
-    """The module in a folder to read: of the largest program the one before XLA's optimisations, where there is one. What is taken, and what is left, is told on stderr.
+    """The module in a folder to read: of the largest program the one before XLA's optimisations, where there is one.
+    What is taken, and what is left, is told on stderr.
 
     Raises UsageError where there is none, or several whose names say nothing; OSError for a folder that cannot be read.
     """
@@ -85,7 +87,11 @@ def _only(folder: Path, names: list[Path]) -> Path:
     if len(found) == 1:
         return found[0]
     if found:
-        raise UsageError(f"is a folder with {len(found)} modules", filename=str(folder), hint=f"name one: {_names([p.name for p in found])}")  # fmt: skip
+        raise UsageError(
+            f"is a folder with {len(found)} modules",
+            filename=str(folder),
+            hint=f"name one: {_names([p.name for p in found])}",
+        )
     raise UsageError("is a folder without a module", filename=str(folder), hint=beside_folder(folder))
 
 

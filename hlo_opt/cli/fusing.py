@@ -1,4 +1,5 @@
-"""What the options of `fuse`, `explain` and `check` ask for, typed or in the TOML file of `--config`, and doing it. testdata/hlo-opt.toml shows every key."""
+"""What the options of `fuse`, `explain` and `check` ask for, typed or in the TOML file of `--config`, and doing it.
+testdata/hlo-opt.toml shows every key."""
 
 from __future__ import annotations
 
@@ -59,7 +60,9 @@ _WANTED = {
 
 
 def read_config(name: str) -> dict[str, Any]:
-    """What a file says: options under the names of the command's arguments (`max_bytes`), and under `options` those by pass and field name. Raises UsageError, with file, line and the nearest key, for what is not TOML, unknown keys, passes and options, and values of a wrong type."""
+    """What a file says: options under the names of the command's arguments (`max_bytes`), and under `options` those by
+    pass and field name. Raises UsageError, with file, line and the nearest key, for what is not TOML, unknown keys,
+    passes and options, and values of a wrong type."""
     try:
         with Path(name).open("rb") as stream:
             data = stream.read(LARGEST + 1)
@@ -156,7 +159,8 @@ class _Reader:
         return UsageError(f"{message} {key!r}", span=self._span(key, table), hint=hint)
 
     def _span(self, key: str, table: tuple[str, ...]) -> Span:
-        """Where a key of a table stands: its own line, or else that of its table's header, or else the start of the file.
+        """Where a key of a table stands: its own line, or else that of its table's header, or else the start of the
+        file.
 
         TOML's reader does not tell, so the lines are looked through for it.
         """
@@ -200,7 +204,8 @@ EVERY = "all"
 
 @dataclass(frozen=True)
 class Fusing:
-    """How to fuse. The fields are the options, and the keys of a `--config` file; `options` are those of passes, from the file."""
+    """How to fuse. The fields are the options, and the keys of a `--config` file; `options` are those of passes, from
+    the file."""
 
     preset: str = "default"
     passes: str | None = None
@@ -218,7 +223,8 @@ class Fusing:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Fusing:
-        """From what was typed (other options than these are left to others); what was not is taken from the `--config` file, where there is one. Raises UsageError."""
+        """From what was typed (other options than these are left to others); what was not is taken from the `--config`
+        file, where there is one. Raises UsageError."""
         typed = {f.name: options[f.name] for f in fields(cls) if options.get(f.name) not in (None, ())}
         if "preset" in typed and "passes" in typed:
             raise UsageError("--preset and --passes exclude each other")
@@ -245,7 +251,8 @@ class Fusing:
         return replace(self, what_if=(), force=())
 
     def pipeline(self) -> Pipeline:
-        """The passes. What a pipeline of the user's own spells wins over the file's options of passes; a preset gives way to them."""
+        """The passes. What a pipeline of the user's own spells wins over the file's options of passes; a preset gives
+        way to them."""
         if self.passes is not None:
             return parse_pipeline(self.passes, self.options)
         return parse_pipeline(preset(self.preset), self.options, override=True)
@@ -262,8 +269,8 @@ class Fusing:
         unchanged: ExplainReport | None = None,
         observer: Observer | None = None,
     ) -> ExplainReport:
-        """Fuse a copy of the module and report on every edge. `unchanged` is the report without `--what-if` and `--force`, where it is known; `observer` is told after each pass, in
-        place of what `print_after` prints.
+        """Fuse a copy of the module and report on every edge. `unchanged` is the report without `--what-if` and
+        `--force`, where it is known; `observer` is told after each pass, in place of what `print_after` prints.
 
         Raises UsageError for names and edges that do not exist, ProofError.
         """
@@ -294,7 +301,8 @@ class Fusing:
         stop_after_step: int | None = None,
         observer: Observer | None = None,
     ) -> Outcome:
-        """Fuse a copy of the module, with no edge forced and no report on any; with a pipeline, by just these passes. Raises UsageError, ProofError."""
+        """Fuse a copy of the module, with no edge forced and no report on any; with a pipeline, by just these passes.
+        Raises UsageError, ProofError."""
         return run(
             module,
             passes=pipeline or self.pipeline(),
@@ -308,7 +316,8 @@ class Fusing:
         )
 
     def _forced(self, report: ExplainReport) -> list[tuple[str, str]]:
-        """The edges to force, each by the names of its instructions: it may be given by those of its kernels, too, as `explain` prints both."""
+        """The edges to force, each by the names of its instructions: it may be given by those of its kernels, too, as
+        `explain` prints both."""
         from hlo_opt.report.explain import select
 
         return [(d.producer, d.consumer) for d in select(report, [_checked_edge(text) for text in self.force])]

@@ -1,4 +1,5 @@
-"""The click group: knows the verbs and what each is for, loads a verb's file when it is called, and turns every failure into an exit status."""
+"""The click group: knows the verbs and what each is for, loads a verb's file when it is called, and turns every failure
+into an exit status."""
 
 from __future__ import annotations
 
@@ -85,7 +86,8 @@ class ReaderGoneError(Exception):
 
 
 class Verbs(click.Group):
-    """A group whose commands are imported from files of `hlo_opt.cli` on first use, each under the name `VERB_command`."""
+    """A group whose commands are imported from files of `hlo_opt.cli` on first use, each under the name
+    `VERB_command`."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -160,8 +162,8 @@ def _interrupted() -> None:
 
 @contextlib.contextmanager
 def _whole_writes() -> Iterator[None]:
-    """Put a buffer before a stdout that has none (`PYTHONUNBUFFERED`, `python -u`): the file below may take a part of what it is given, and nobody would see that the rest
-    is lost. Lines still go out one by one."""
+    """Put a buffer before a stdout that has none (`PYTHONUNBUFFERED`, `python -u`): the file below may take a part of
+    what it is given, and nobody would see that the rest is lost. Lines still go out one by one."""
     plain = sys.stdout
     raw = getattr(plain, "buffer", None)
     if not isinstance(raw, io.RawIOBase):

@@ -1,4 +1,5 @@
-"""How the program talks: colours, how much it says, versions. What the options before a verb ask for, for as long as that verb runs."""
+"""How the program talks: colours, how much it says, versions. What the options before a verb ask for, for as long as
+that verb runs."""
 
 from __future__ import annotations
 

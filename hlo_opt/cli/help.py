@@ -31,7 +31,8 @@ def help_command(context: click.Context, topic: str | None) -> None:
                     "topics:",
                     *lines,
                     "",
-                    "`hlo-opt help TOPIC` shows a page, `hlo-opt help VERB` what a verb does; `hlo-opt --help` lists the verbs.",
+                    "`hlo-opt help TOPIC` shows a page, `hlo-opt help VERB` what a verb does; `hlo-opt --help` lists "
+                    "the verbs.",
                 ]
             )
         )

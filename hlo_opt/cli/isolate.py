@@ -44,10 +44,12 @@ def isolate_command(
     elided: str | None,
     memory_limit: int | None,
 ) -> None:
-    """Take NAME, an instruction of FILE (a fusion, a loop, any other) or a computation, out as a module that runs on its own.
+    """Take NAME, an instruction of FILE (a fusion, a loop, any other) or a computation, out as a module that runs on
+    its own.
 
-    What it is given are the parameters of the module's entry, in order; constants come along. With --recorded FILE is run in NumPy, on --inputs or on what --seed
-    draws, and the values that NAME was given there are written: `hlo-opt run OUT --inputs OUT.npz` computes what it computed.
+    What it is given are the parameters of the module's entry, in order; constants come along. With --recorded FILE is
+    run in NumPy, on --inputs or on what --seed draws, and the values that NAME was given there are written:
+    `hlo-opt run OUT --inputs OUT.npz` computes what it computed.
     """
     from hlo_opt.cutting.isolate import inputs_of, isolated
 

@@ -60,8 +60,9 @@ def lint_command(
 ) -> int:
     """Say what costs time or memory in FILE, at the Python line, and what to write instead; the dearest first.
 
-    FILE is fused first: what fusing takes care of is not spoken of. Each finding has what it costs by the same estimate that every verb shows. Of a FOLDER every module is looked at, and all
-    of them together. With a CODE such as LNT101 instead of a file: the rule's page.
+    FILE is fused first: what fusing takes care of is not spoken of. Each finding has what it costs by the same estimate
+    that every verb shows. Of a FOLDER every module is looked at, and all of them together. With a CODE such as LNT101
+    instead of a file: the rule's page.
     """
     from hlo_opt.report.lint import page
     from hlo_opt.report.lint.base import rule_specs

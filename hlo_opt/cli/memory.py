@@ -20,10 +20,12 @@ from hlo_opt.cli.options import Given, file_argument, fuse_options, read_options
 def memory_command(
     file: str, everything: bool, form: str, max_errors: int, allow_unknown: bool, **options: Given
 ) -> None:
-    """Say how much memory FILE holds at the most, before and after fusing; when that is, who holds it, and what would lower it.
+    """Say how much memory FILE holds at the most, before and after fusing; when that is, who holds it, and what would
+    lower it.
 
-    Counted are inputs, constants, results and what kernels store for each other, as a device holds them. Each way to a lower peak was tried on a copy of the module: joining two kernels
-    (--force), another order, inputs given away (donate_argnums).
+    Counted are inputs, constants, results and what kernels store for each other, as a device holds them. Each way to a
+    lower peak was tried on a copy of the module: joining two kernels (--force), another order, inputs given away
+    (donate_argnums).
     """
     from hlo_opt.cli.fusing import Fusing
     from hlo_opt.report.memory import page

@@ -1,4 +1,5 @@
-"""Files that people name by mistake: what else lies in a dump's folder, other forms of a module, several modules in one file. Told apart by their names, once they turned out to be no module."""
+"""Files that people name by mistake: what else lies in a dump's folder, other forms of a module, several modules in one
+file. Told apart by their names, once they turned out to be no module."""
 
 from __future__ import annotations
 
@@ -37,10 +38,14 @@ _WHAT = (
 
 
 def explained(error: ParseError, name: str, text: str, *, split: bool) -> Exception:
-    """What is better said of a file that is no module: that it holds several, or what it is and which file beside it is a module. Else the error itself."""
+    """What is better said of a file that is no module: that it holds several, or what it is and which file beside it is
+    a module. Else the error itself."""
     modules = len(_BEGINNING.findall(text))
     if modules > 1 and not split:
-        hint = "put each into a file of its own; `hlo-opt fuse` and `print` take several with --split-input-file, divided by lines of `// -----`"
+        hint = (
+            "put each into a file of its own; `hlo-opt fuse` and `print` take several with --split-input-file, divided "
+            "by lines of `// -----`"
+        )
         return UsageError(f"holds {modules} modules, and this takes one", code=SEVERAL, filename=name, hint=hint)
     what = next((what for pattern, what in _WHAT if pattern.search(name)), None)
     if what is None or modules:

@@ -1,7 +1,7 @@
 """Reading npz files: zip archives of arrays, as `np.savez` writes them.
 
-NumPy reads back neither the types of ml_dtypes that it writes (bf16 as `V2`, f8e5m2 as `f1`) nor files that hold Python objects, for which it recommends to trust them.
-Here the first are read as what they are, and the others are refused.
+NumPy reads back neither the types of ml_dtypes that it writes (bf16 as `V2`, f8e5m2 as `f1`) nor files that hold Python
+objects, for which it recommends to trust them. Here the first are read as what they are, and the others are refused.
 Source of the format: numpy/lib/format.py.
 """
 
@@ -40,7 +40,8 @@ class _Header:
 class Npz:
     """An open npz file. Use it in a `with` statement.
 
-    Raises UsageError, with the path: where there is no such file, it is no npz, or (HLO401) an array in it is none that an input could be.
+    Raises UsageError, with the path: where there is no such file, it is no npz, or (HLO401) an array in it is none that
+    an input could be.
     """
 
     def __init__(self, name: str) -> None:
@@ -74,7 +75,8 @@ class Npz:
             return self._header(key, stream).sizes
 
     def __getitem__(self, key: str) -> Array:
-        """An array. One of a type that NumPy lacks comes as its raw bits, unsigned integers of the same size, or (f8e5m2) as ml_dtypes has it."""
+        """An array. One of a type that NumPy lacks comes as its raw bits, unsigned integers of the same size, or
+        (f8e5m2) as ml_dtypes has it."""
         with self._reading(key) as stream:
             header = self._header(key, stream)
             count = math.prod(header.sizes) * header.dtype.itemsize

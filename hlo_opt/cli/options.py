@@ -1,4 +1,5 @@
-"""Options that several verbs take, and what the shell offers when a value of one is half typed: names, read when they are asked for; and files."""
+"""Options that several verbs take, and what the shell offers when a value of one is half typed: names, read when they
+are asked for; and files."""
 
 from __future__ import annotations
 
@@ -155,7 +156,8 @@ memory_option = click.option(
 sanitize_option = click.option(
     "--sanitize",
     is_flag=True,
-    help="Build the kernels with address and undefined-behaviour sanitizers, for the CPU, and run them again with a watch over races; exit status 1 when a kernel does what it must not.",
+    help="Build the kernels with address and undefined-behaviour sanitizers, for the CPU, and run them again with a "
+    "watch over races; exit status 1 when a kernel does what it must not.",
 )
 precise_option = click.option(
     "--precise",

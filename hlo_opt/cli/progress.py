@@ -35,7 +35,8 @@ class Progress:
 
 
 class _Waiting:
-    """Says on the terminal, from a thread of its own, how long a verb has been at work, until something else is written there."""
+    """Says on the terminal, from a thread of its own, how long a verb has been at work, until something else is written
+    there."""
 
     def __init__(self, verb: str) -> None:
         self._verb = verb

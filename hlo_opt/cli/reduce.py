@@ -20,7 +20,8 @@ from hlo_opt.diag import UsageError
     "--keep",
     metavar="CHECK",
     required=True,
-    help="What must stay: 'fuse --check fails', 'fuse fails', 'run fails', nan, a code such as FUS201, 'kernels > 3', or 'COMMAND {}'.",
+    help="What must stay: 'fuse --check fails', 'fuse fails', 'run fails', nan, a code such as FUS201, 'kernels > 3', "
+    "or 'COMMAND {}'.",
 )
 @click.option("-o", "output", metavar="OUT", default=files.STANDARD, help="Write to OUT instead of stdout.")
 @fuse_options
@@ -32,14 +33,17 @@ def reduce_command(
 ) -> int:
     """Make FILE as small as it can be while it still shows what --keep says, and print that.
 
-    'fuse --check fails': fusing it ends in an error, or what that gives computes something else; 'fuse fails': fusing it ends in an error; 'run fails': running it as it is does;
-    nan: a NaN is born; FUS201: an edge is refused under this code; 'kernels > 3' (kernels, launches, bytes, est_us, instructions; <, <=, ==, !=, >=, >): so it is after fusing.
-    A failure counts only where it fails in the same way.
+    'fuse --check fails': fusing it ends in an error, or what that gives computes something else; 'fuse fails': fusing
+    it ends in an error; 'run fails': running it as it is does; nan: a NaN is born; FUS201: an edge is refused under
+    this code; 'kernels > 3' (kernels, launches, bytes, est_us, instructions; <, <=, ==, !=, >=, >): so it is after
+    fusing. A failure counts only where it fails in the same way.
 
-    Anything else is a command with {} where the file's name goes, and exit status 0 says that the file still shows it, as for creduce (unlike `git bisect run`). No shell
-    reads it: 'sh -c "... {} | ..."' for one. It may run several times at once.
+    Anything else is a command with {} where the file's name goes, and exit status 0 says that the file still shows it,
+    as for creduce (unlike `git bisect run`). No shell reads it: 'sh -c "... {} | ..."' for one. It may run several
+    times at once.
 
-    Every module that is tried is verified. Ctrl-C ends the search and gives the smallest so far. Exit status 2 when FILE does not show it.
+    Every module that is tried is verified. Ctrl-C ends the search and gives the smallest so far. Exit status 2 when
+    FILE does not show it.
     """
     from hlo_opt.cli.fusing import Fusing
     from hlo_opt.cutting.search import Reducer

@@ -62,7 +62,8 @@ class Running:
         return self.inputs is None and not files.RECORDED.get(self.file)
 
     def devices(self, module: Module) -> int:
-        """How many devices the module is for. Raises EvaluationError (HLO402) for too many, and where drawing inputs for them, because no file gives any, would take more bytes than the limit."""
+        """How many devices the module is for. Raises EvaluationError (HLO402) for too many, and where drawing inputs
+        for them, because no file gives any, would take more bytes than the limit."""
         from hlo_opt.evaluate.memory import check_drawing
         from hlo_opt.ops.collective.module_devices import check_devices
 
@@ -72,7 +73,8 @@ class Running:
         return devices
 
     def given(self, module: Module) -> list[list[Array]]:
-        """The inputs of each of the module's devices: those in an npz file, else those in the snapshot that the module is from, else drawn. Raises as `load_device_inputs`."""
+        """The inputs of each of the module's devices: those in an npz file, else those in the snapshot that the module
+        is from, else drawn. Raises as `load_device_inputs`."""
         from hlo_opt.cli.arrays import load_device_inputs, snapshot_inputs
         from hlo_opt.evaluate.devices import device_inputs
 
@@ -83,7 +85,8 @@ class Running:
         return snapshot_inputs(self.file, module, files.RECORDED[self.file])
 
     def compare(self, module: Module, second: Module) -> CheckReport:
-        """Run both on the same inputs, those in the file or drawn ones. Raises as `runtime.check.compare.check` and `load_device_inputs` do."""
+        """Run both on the same inputs, those in the file or drawn ones. Raises as `runtime.check.compare.check` and
+        `load_device_inputs` do."""
         from hlo_opt.runtime.check.compare import check, on_named_devices
 
         given: list[Any] | None = None
@@ -138,8 +141,8 @@ class Running:
 def run_command(file: str, outputs: str | None, profile: str | None, **options: Any) -> None:
     """Run FILE as it is (nothing is fused first) and print its outputs, or write them with --outputs.
 
-    A module with replica_count or num_partitions above 1 runs on as many simulated devices, which take turns. An output that is the same on all of them
-    comes once, as out0, another one for each device, as out0.d0, out0.d1, ...
+    A module with replica_count or num_partitions above 1 runs on as many simulated devices, which take turns. An output
+    that is the same on all of them comes once, as out0, another one for each device, as out0.d0, out0.d1, ...
     Types that NumPy lacks are stored as their raw bits. Reports on stderr which backend ran.
     """
     files.check_writable(outputs)
@@ -170,7 +173,8 @@ def run_command(file: str, outputs: str | None, profile: str | None, **options: 
 
 
 def _backend(module: Module, wish: str, watches: bool) -> tuple[str, str]:
-    """The backend for a wish, and why. Raises UsageError for one that cannot do what is asked for: only NumPy shows values and takes arrays of any size."""
+    """The backend for a wish, and why. Raises UsageError for one that cannot do what is asked for: only NumPy shows
+    values and takes arrays of any size."""
     from hlo_opt.runtime.executable import choose_backend, of_any_size
 
     needs = "--trace and --check-nans look at every value" if watches else ""
@@ -278,13 +282,16 @@ def _profiled(module: Module, backend: str, file: str, how: Running) -> list[lis
     "--expect-fused",
     metavar="A,B",
     multiple=True,
-    help="Run nothing; exit with 1 where these instructions are not in one kernel of the result, and say why. May be repeated.",
+    help="Run nothing; exit with 1 where these instructions are not in one kernel of the result, and say why. May be "
+    "repeated.",
 )
 def check_command(file: str, other: str | None, strict: bool, expect_fused: tuple[str, ...], **options: Any) -> int:
-    """Run FILE (the reference, in NumPy) and OTHER (on the backend) on the same inputs and compare; without OTHER, what fusing FILE gives.
+    """Run FILE (the reference, in NumPy) and OTHER (on the backend) on the same inputs and compare; without OTHER, what
+    fusing FILE gives.
 
-    Outputs may differ by as much as rounding explains; each element has a bound of its own. Exit status 1 when one differs more. An output is called weak where agreement says
-    little: its bound is above 5% of its value, or it is constant, NaN, or does not depend on the inputs.
+    Outputs may differ by as much as rounding explains; each element has a bound of its own. Exit status 1 when one
+    differs more. An output is called weak where agreement says little: its bound is above 5% of its value, or it is
+    constant, NaN, or does not depend on the inputs.
 
     --expect-fused is for goldens: that what belongs together stays one kernel.
     """
@@ -330,10 +337,12 @@ def _expect(file: str, other: str | None, texts: tuple[str, ...], fusing: Fusing
 @click.option("--json", "as_json", is_flag=True, help="As JSON; times in microseconds.")
 @click.option("--plot", metavar="OUT.svg|png", help="Draw it. A PNG needs the extra `plot`.")
 def bench_command(file: str, rounds: int, as_json: bool, plot: str | None, **options: Any) -> None:
-    """Run FILE and what fusing it gives, in turn, and compare their times with each other and with a plain copy on the same device.
+    """Run FILE and what fusing it gives, in turn, and compare their times with each other and with a plain copy on the
+    same device.
 
-    Each round runs each module twice: once after the last-level cache was emptied (cold), once straight after that (warm). On a GPU inputs and
-    outputs stay there, and launches are queued before the clock starts. A module for several devices runs on all of them, which take turns; the times are theirs together.
+    Each round runs each module twice: once after the last-level cache was emptied (cold), once straight after that
+    (warm). On a GPU inputs and outputs stay there, and launches are queued before the clock starts. A module for
+    several devices runs on all of them, which take turns; the times are theirs together.
     """
     from hlo_opt.cli.fusing import Fusing
 

@@ -54,7 +54,8 @@ def stats_command(
     max_errors: int,
     allow_unknown: bool,
 ) -> None:
-    """Count the kernels, launches, bytes, estimated microseconds and opcodes of FILE, as it is (nothing is fused first)."""
+    """Count the kernels, launches, bytes, estimated microseconds and opcodes of FILE, as it is (nothing is fused
+    first)."""
     if only_hash and not as_json:
         from hlo_opt.analysis.graph.digest import module_digest
 
@@ -106,8 +107,8 @@ def passes_command(rules: bool, as_json: bool) -> None:
 def ops_command(opcode: tuple[str, ...], types: bool, as_json: bool) -> None:
     """Show which faces each opcode of the op table has: shape inference, NumPy meaning, index map, CUDA, ...
 
-    With --types, or with the opcodes named, for which element types they are there, and how many ULP results may be off.
-    Missing entries are reported as coded reasons when a dump needs them.
+    With --types, or with the opcodes named, for which element types they are there, and how many ULP results may be
+    off. Missing entries are reported as coded reasons when a dump needs them.
     """
     from hlo_opt.report import tables
 
@@ -125,7 +126,8 @@ def ops_command(opcode: tuple[str, ...], types: bool, as_json: bool) -> None:
 @click.argument("name", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Everything that is known of each device, as JSON.")
 def targets_command(name: tuple[str, ...], as_json: bool) -> None:
-    """List the devices that costs are estimated for; --target takes such a name or a file: .toml with the same fields, or .txtpb as XLA writes its device specs."""
+    """List the devices that costs are estimated for; --target takes such a name or a file: .toml with the same fields,
+    or .txtpb as XLA writes its device specs."""
     from hlo_opt.analysis.targets import target, target_names
     from hlo_opt.report.page import Page, Word, size
 

@@ -33,9 +33,11 @@ def simplify_command(
     allow_unknown: bool,
     **options: str | int | bool | None,
 ) -> int:
-    """Apply the rules that `hlo-opt passes --rules` lists to FILE until none finds anything, and print the result; what each did goes to stderr.
+    """Apply the rules that `hlo-opt passes --rules` lists to FILE until none finds anything, and print the result; what
+    each did goes to stderr.
 
-    `fuse` does the same first where a module is raw (it has no fusion and no bitcast), or with --simplify always. Rules keep every bit that HLO defines, but for those of --fast-math.
+    `fuse` does the same first where a module is raw (it has no fusion and no bitcast), or with --simplify always. Rules
+    keep every bit that HLO defines, but for those of --fast-math.
     """
     from hlo_opt.cli.running import Running
 

@@ -34,10 +34,12 @@ if TYPE_CHECKING:
 )
 @click.option("-v", "--verbose", is_flag=True, help="Name the files that pass, too.")
 def test_command(path: tuple[str, ...], update: bool, jobs: int | None, timeout: float, verbose: bool) -> int:
-    """Run the golden files of each DIR, or each FILE, and show how what they print differs from what they want. Exit status 1 when one does.
+    """Run the golden files of each DIR, or each FILE, and show how what they print differs from what they want. Exit
+    status 1 when one does.
 
-    A golden file has `// RUN: hlo-opt ...` lines, whose output goes to `| FileCheck %s` and is matched with the file's CHECK lines, or to a golden next to it:
-    NAME.golden.hlo (.txt, .json) for NAME.hlo. A NAME.hlo with a golden and no RUN line stands for `hlo-opt fuse NAME.hlo`.
+    A golden file has `// RUN: hlo-opt ...` lines, whose output goes to `| FileCheck %s` and is matched with the file's
+    CHECK lines, or to a golden next to it: NAME.golden.hlo (.txt, .json) for NAME.hlo. A NAME.hlo with a golden and no
+    RUN line stands for `hlo-opt fuse NAME.hlo`.
 
     RUN lines never reach a shell. They may call the verbs that read and print, on files below DIR, and write nothing.
     """

@@ -44,10 +44,12 @@ def view_command(
 ) -> None:
     """Draw FILE before and after fusing, on one page of HTML that loads nothing.
 
-    Both graphs stand side by side, and a selection is carried across. Each kernel comes with its HLO, its CUDA text, its plan and what its estimated time is made of; each edge that was not
-    fused with the reason and what joining it would save; each Python line with its cost; each pass with what it changed.
+    Both graphs stand side by side, and a selection is carried across. Each kernel comes with its HLO, its CUDA text,
+    its plan and what its estimated time is made of; each edge that was not fused with the reason and what joining it
+    would save; each Python line with its cost; each pass with what it changed.
 
-    With two files the page compares them, as `hlo-opt diff OLD NEW` does. --format perfetto is a trace for https://ui.perfetto.dev.
+    With two files the page compares them, as `hlo-opt diff OLD NEW` does. --format perfetto is a trace for
+    https://ui.perfetto.dev.
     """
     if len(file) > 2:
         raise UsageError(f"view takes a file, or two to compare, not {len(file)}")

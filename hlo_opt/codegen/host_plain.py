@@ -1,8 +1,9 @@
 """The C++ source of a shared library with kernels in their plain form: the emitted text as it stands.
 
-What stands in front of a kernel's text is what CUDA itself gives (`host_cuda.h`, `host_fibres.h`), and what stands behind it runs its threads: one after another, or a fibre for each where
-threads meet. Nothing reads the text to write another. The same holds for kernels that are watched for races (`host_races.h`): there the compiler calls the watch at each access to
-memory.
+What stands in front of a kernel's text is what CUDA itself gives (`host_cuda.h`, `host_fibres.h`), and what stands
+behind it runs its threads: one after another, or a fibre for each where threads meet. Nothing reads the text to write
+another. The same holds for kernels that are watched for races (`host_races.h`): there the compiler calls the watch at
+each access to memory.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def plain_unit(kernels: Sequence[Kernel]) -> str:
 
 
 def watched_unit(kernels: Sequence[Kernel]) -> str:
-    """One translation unit with the given kernels, to be built with `-fsanitize=thread` and without its library. Blocks and threads run in another order in each launch."""
+    """One translation unit with the given kernels, to be built with `-fsanitize=thread` and without its library. Blocks
+    and threads run in another order in each launch."""
     return _unit(kernels, ["#define HLO_RACES 1\n"])
 
 
@@ -53,20 +55,22 @@ def _launch(kernel: Kernel, section: str) -> str:
     in_any_order = keeps_memory(kernel) and not kernel.in_order
     facts = (
         f"{kernel.launch.grid}u, {kernel.launch.block}, {_truth(threads_meet(kernel))}, {_truth(in_any_order)}, "
-        f"{_truth(kernel.launch.cooperative)}, &shared, &shared_end, arrays, {len(kernel.inputs)}, {len(kernel.outputs)}"
+        f"{_truth(kernel.launch.cooperative)}, &shared, &shared_end, arrays, {len(kernel.inputs)}, "
+        f"{len(kernel.outputs)}"
     )
     return (
         f'HLO_BOUNDS("start", shared, "{section}");\nHLO_BOUNDS("stop", shared_end, "{section}");\n'
         f"{own}static void thread(void** pointers) {{ {kernel.symbol}({', '.join(given)}); }}\n"
         f'static const hlo::Array arrays[] = {{\n{arrays}  {{"", 0, 0, 8}}}};\n'
-        f'extern "C" __attribute__((visibility("default"))) int {launcher_name(kernel)}(void** pointers, long long, long long) {{\n'
+        f'extern "C" __attribute__((visibility("default"))) int {launcher_name(kernel)}(void** pointers, long long, '
+        f"long long) {{\n"
         f"  return hlo::run({{thread, {facts}}}, pointers);\n}}\n"
     )
 
 
 def _array(kernel: Kernel, number: int, shape: Shape) -> str:
-    """What a launch knows of an array: its name, elements, bytes, bits of an element, whether a launch finds nothing in it, is watched and puts elements into shared bytes, and what nothing
-    looks like."""
+    """What a launch knows of an array: its name, elements, bytes, bits of an element, whether a launch finds nothing in
+    it, is watched and puts elements into shared bytes, and what nothing looks like."""
     output = number - len(kernel.inputs)
     name = f"in{number}" if output < 0 else f"out{output}"
     is_fresh = output >= 0 and output not in (*kernel.own, *(o for o, _ in kernel.aliases))
@@ -78,7 +82,8 @@ def _array(kernel: Kernel, number: int, shape: Shape) -> str:
 
 
 def _is_watched(kernel: Kernel, name: str) -> bool:
-    """Whether what threads do to an array shows a race. Updates of a scatter that are not atomic may meet: HLO leaves open which comes last, or the module promises that none do."""
+    """Whether what threads do to an array shows a race. Updates of a scatter that are not atomic may meet: HLO leaves
+    open which comes last, or the module promises that none do."""
     if not kernel.meets or name.startswith("in"):
         return True
     return Name(name) in changed_at_once(kernel)

@@ -1,8 +1,9 @@
-"""The C++ source of a shared library with kernels in their form as lanes, for speed: the shim, a function for each kernel, and a launcher. `host_plain` has the form that takes the text
-of CUDA as it is.
+"""The C++ source of a shared library with kernels in their form as lanes, for speed: the shim, a function for each
+kernel, and a launcher. `host_plain` has the form that takes the text of CUDA as it is.
 
-The functions are printed from the kernels' trees. Where threads do not meet, a loop over the threads of a block becomes vector code (`#pragma omp simd`: threads may run in any order, so also
-side by side); where they meet, `lanes_blocks` makes loops of what is between.
+The functions are printed from the kernels' trees. Where threads do not meet, a loop over the threads of a block becomes
+vector code (`#pragma omp simd`: threads may run in any order, so also side by side); where they meet, `lanes_blocks`
+makes loops of what is between.
 """
 
 from __future__ import annotations
@@ -30,18 +31,20 @@ from hlo_opt.codegen.tree import (
 
 
 def launcher_name(kernel: Kernel) -> str:
-    """The C name of a kernel's launcher: `int launch(void** pointers, long long first, long long last)` runs the blocks from `first` up to `last`;
-    0 when they ran, 1 without memory for fibres."""
+    """The C name of a kernel's launcher: `int launch(void** pointers, long long first, long long last)` runs the blocks
+    from `first` up to `last`; 0 when they ran, 1 without memory for fibres."""
     return f"launch_{kernel.symbol}"
 
 
 def has_lanes(kernel: Kernel) -> bool:
-    """Whether a kernel has a form as lanes; where threads meet in a way that loops cannot follow, it has the plain form only."""
+    """Whether a kernel has a form as lanes; where threads meet in a way that loops cannot follow, it has the plain form
+    only."""
     return not threads_meet(kernel) or as_loops(kernel) is not None
 
 
 def may_spread(kernel: Kernel) -> bool:
-    """Whether several processors may run blocks of a launch. Two launches of a kernel that keeps memory must not be spread at the same time."""
+    """Whether several processors may run blocks of a launch. Two launches of a kernel that keeps memory must not be
+    spread at the same time."""
     return has_lanes(kernel) and (not is_ordered(kernel) or (threads_meet(kernel) and only_counts(kernel)))
 
 
@@ -53,7 +56,8 @@ def shim(name: str) -> str:
 
 
 def lanes_unit(kernels: Sequence[Kernel]) -> str:
-    """One translation unit with the given kernels, which have a form as lanes. Each lies in a namespace of its own, since each brings its helpers."""
+    """One translation unit with the given kernels, which have a form as lanes. Each lies in a namespace of its own,
+    since each brings its helpers."""
     parts = [shim("host_c.h"), shim("host_shim.h"), shim("host_math.h")]
     if any(map(_merges, kernels)):
         parts.append(shim("host_sorts.h"))
@@ -70,14 +74,16 @@ def _merges(kernel: Kernel) -> bool:
 
 
 def _tables(kernel: Kernel) -> Iterator[str]:
-    """Constants, and memory in which blocks meet: one processor runs them all, and another may run the same kernel for somebody else at that time. Where blocks only count themselves,
-    the memory is there twice: a thread's own for a launch on one processor, and what all processors see."""
+    """Constants, and memory in which blocks meet: one processor runs them all, and another may run the same kernel for
+    somebody else at that time. Where blocks only count themselves, the memory is there twice: a thread's own for a
+    launch on one processor, and what all processors see."""
     for table in kernel.tree.tables:
         if not isinstance(table, Kept):
             yield table_text(table)
         elif only_counts(kernel):
             name = table.name.text
-            yield f"static __thread {table.kind} {name}_own[{table.size}];\nstatic {table.kind} {name}_all[{table.size}];\n"
+            yield f"static __thread {table.kind} {name}_own[{table.size}];\n"
+            yield f"static {table.kind} {name}_all[{table.size}];\n"
         else:
             yield f"static __thread {table.kind} {table.name.text}[{table.size}];\n"
 
@@ -122,7 +128,10 @@ def _head(kernel: Kernel) -> tuple[str, str, str]:
     """A launcher's signature, the declarations of its pointers, and their names."""
     kinds = [f"{'const ' * p.constant}{p.kind}*" for p in kernel.tree.parameters]
     pointers = "".join(f"  {kind} p{k} = ({kind})pointers[{k}];\n" for k, kind in enumerate(kinds))
-    signature = f'extern "C" __attribute__((visibility("default"))) int {launcher_name(kernel)}(void** pointers, long long first, long long last)'
+    signature = (
+        f'extern "C" __attribute__((visibility("default"))) int {launcher_name(kernel)}(void** pointers, long long '
+        f"first, long long last)"
+    )
     return signature, pointers, ", ".join(f"p{k}" for k in range(len(kinds)))
 
 
@@ -136,7 +145,8 @@ def _block_launcher(kernel: Kernel) -> str:
     call = f"{_inner(kernel)}({alone}hlo::Index{{(int)b, 0, 0}}, {names});"
     result = "hlo::asked_for_failure()" if _merges(kernel) else "0"
     known = f"if (b < 0 || b >= {grid}) __builtin_unreachable();"
-    return f"{signature} {{\n{pointers}  for (long long b = first; b < last; ++b) {{\n    {known}\n    {call}\n  }}\n  return {result};\n}}\n"
+    loop = f"  for (long long b = first; b < last; ++b) {{\n    {known}\n    {call}\n  }}\n"
+    return f"{signature} {{\n{pointers}{loop}  return {result};\n}}\n"
 
 
 # ---- kernels whose threads do not meet
@@ -144,7 +154,8 @@ def _block_launcher(kernel: Kernel) -> str:
 
 @dataclass(frozen=True)
 class _Part:
-    """Blocks of a launch from `first` up to `last`, and the function that a thread of them runs, or that a chunk of their elements does."""
+    """Blocks of a launch from `first` up to `last`, and the function that a thread of them runs, or that a chunk of
+    their elements does."""
 
     first: int
     last: int
@@ -154,7 +165,8 @@ class _Part:
 
 
 def _of_threads(kernel: Kernel) -> str:
-    """A function for each segment, and the launcher: vector code for all segments at once would compute each for every thread."""
+    """A function for each segment, and the launcher: vector code for all segments at once would compute each for every
+    thread."""
     texts, parts = [], []
     for number, segment in enumerate(_segments(kernel)):
         name = f"{_inner(kernel)}_{number}"
@@ -197,7 +209,8 @@ def _launcher(kernel: Kernel, parts: Sequence[_Part]) -> str:
             inside = _threads(kernel, part, names) if part.chunks is None else _chunks(part, part.chunks, names, high)
             step = "++b" if part.chunks is None or part.chunks.blocks == 1 else f"b += {part.chunks.blocks}"
             loops.append(
-                f"  for (long long b = {begin}; b < (last < {high} ? last : {high}); {step}) {{\n    {known}\n{inside}  }}\n"
+                f"  for (long long b = {begin}; b < (last < {high} ? last : {high}); {step}) "
+                f"{{\n    {known}\n{inside}  }}\n"
             )
     return f"{signature} {{\n{pointers}{''.join(loops)}  return 0;\n}}\n"
 
@@ -230,4 +243,7 @@ def _chunks(part: _Part, chunks: Chunks, names: str, high: int) -> str:
     if elements != str(chunks.span) or chunks.span % lanes:
         left = f"{elements} - chunk * {lanes}"
         live = f"({left} < {lanes} ? {left} : {lanes})"
-    return f"    for (long long chunk = 0; chunk * {lanes} < {elements}; ++chunk)\n      {block}, chunk, {live}, {names});\n"
+    return (
+        f"    for (long long chunk = 0; chunk * {lanes} < {elements}; ++chunk)\n      {block}, chunk, {live}, "
+        f"{names});\n"
+    )

@@ -1,9 +1,10 @@
 """Kernels whose threads meet, as loops over the threads of a block: one loop for each stretch between two meetings.
 
-What a thread keeps from one stretch to the next lies in an array with an element per thread; a shuffle reads another thread's element. Loops and conditions that contain
-a meeting must be the same for all threads of a block, and so run around the loops over the threads (J. Stratton et al., "MCUDA: An Efficient Implementation
-of CUDA Kernels for Multi-Core CPUs", 2008). A loop in which each thread walks elements that lie a stride apart is turned inside out: neighbouring threads
-then read neighbouring elements in one vector.
+What a thread keeps from one stretch to the next lies in an array with an element per thread; a shuffle reads another
+thread's element. Loops and conditions that contain a meeting must be the same for all threads of a block, and so run
+around the loops over the threads (J. Stratton et al., "MCUDA: An Efficient Implementation of CUDA Kernels for
+Multi-Core CPUs", 2008). A loop in which each thread walks elements that lie a stride apart is turned inside out:
+neighbouring threads then read neighbouring elements in one vector.
 """
 
 from __future__ import annotations
@@ -65,9 +66,10 @@ def block_function(
     grid: int = 0,
     handed: Set[str] = frozenset(),
 ) -> str | None:
-    """The function `signature` with the body of a kernel for all threads of a block of that size; None where loops cannot follow it. `chosen` are its first lines. With `simd`, threads
-    that do not meet go side by side; with `counts`, blocks count themselves on several processors. `grid`: blocks that wait for each other, of which the function runs all; else it
-    runs one. `handed`: pointers to what such blocks hand to each other."""
+    """The function `signature` with the body of a kernel for all threads of a block of that size; None where loops
+    cannot follow it. `chosen` are its first lines. With `simd`, threads that do not meet go side by side; with
+    `counts`, blocks count themselves on several processors. `grid`: blocks that wait for each other, of which the
+    function runs all; else it runs one. `handed`: pointers to what such blocks hand to each other."""
     try:
         return _Writer(block, simd, counts, grid).function(signature, body, chosen, handed)
     except UnknownError:
@@ -114,7 +116,8 @@ class _Writer(StretchText):
         return "\n".join(lines) + "\n"
 
     def together(self, items: Sequence[Statement]) -> list[Node]:
-        """Statements of a kernel whose blocks wait for each other: a loop over the blocks for each stretch between two meetings. One processor runs them all."""
+        """Statements of a kernel whose blocks wait for each other: a loop over the blocks for each stretch between two
+        meetings. One processor runs them all."""
         nodes: list[Node] = []
         run: list[Statement] = []
         for item in items:
@@ -273,7 +276,8 @@ class _Writer(StretchText):
         self.inner -= 1
 
     def fold(self, item: For, nodes: list[Node]) -> None:
-        """A loop in which lanes fold what others have. Only the threads whose sums count go through its rounds, and read the others' from where they lie."""
+        """A loop in which lanes fold what others have. Only the threads whose sums count go through its rounds, and
+        read the others' from where they lie."""
         self.flush(nodes)
         node = Stretch(self.alive, list(item.body), tree=item)
         for statement in walk(item.body):
@@ -303,7 +307,8 @@ class _Writer(StretchText):
         raise UnknownError("a loop without an end that is known")
 
     def only_moves(self, loop: For) -> bool:
-        """Whether rounds of a loop that is the same for all threads need nothing of each other, nor of what a thread has found before: then it runs around the threads."""
+        """Whether rounds of a loop that is the same for all threads need nothing of each other, nor of what a thread
+        has found before: then it runs around the threads."""
         if loop.name is None:
             return False
         mentioned = {name.text for header in (loop.first, loop.test, loop.step) for name in header.names()}
@@ -326,8 +331,10 @@ class _Writer(StretchText):
         return set(variables_of(item.start)) <= self.uniform and self.simd
 
     def inside_out(self, item: Walk) -> Around:
-        """The loop around the threads instead of in each. Threads that take neighbouring elements at a time take, here, elements that lie as far apart as there are threads beside each other:
-        which thread has which of a round's does not matter as long as it keeps them. Threads that walk a row together walk it to its end before those of the next row do."""
+        """The loop around the threads instead of in each. Threads that take neighbouring elements at a time take, here,
+        elements that lie as far apart as there are threads beside each other: which thread has which of a round's does
+        not matter as long as it keeps them. Threads that walk a row together walk it to its end before those of the
+        next row do."""
         base, self.made = f"hlo_base{self.made}", self.made + 1
         self.declare(item.name, WIDE)
         own = item.start if self.is_own(item.start) else None
@@ -371,7 +378,8 @@ class _Writer(StretchText):
         return Around("", [*once, *([Rows(stretch, item.stride, parts)] if by_rows else parts)])
 
     def piece_of(self, item: Walk, start: Expression, before: str | None) -> tuple[int, str]:
-        """How many threads are beside each other in a walk, and where the first of those at hand begins. 0 where they are not."""
+        """How many threads are beside each other in a walk, and where the first of those at hand begins. 0 where they
+        are not."""
         piece = 2 * WARP if item.stride % (2 * WARP) == self.block % (2 * WARP) == 0 else WARP
         if item.stride % piece or self.block % piece:
             return 0, ""
@@ -382,7 +390,8 @@ class _Writer(StretchText):
         return (piece, f"{before} + hlo_first") if modulo(rest, piece) == constant(0) else (0, "")
 
     def once(self, stretch: Stretch, item: Walk) -> list[Node]:
-        """What each element of a walk would find again: declarations that mention what a thread has found before, and nothing of the element. They become a stretch before the walk."""
+        """What each element of a walk would find again: declarations that mention what a thread has found before, and
+        nothing of the element. They become a stretch before the walk."""
         changed = {s.target.name.text for s in walk(item.body) if isinstance(s, Assign) and s.target.name is not None}
         found = Stretch(self.alive)
         for let in [s for s in stretch.items if isinstance(s, Let)]:
@@ -410,7 +419,8 @@ class _Writer(StretchText):
         return only if places_of(only, item.name) else None
 
     def before(self, start: Expression) -> str | None:
-        """What is the same for all threads in an index that is the thread's and something more; None for any other index."""
+        """What is the same for all threads in an index that is the thread's and something more; None for any other
+        index."""
         rest = substitute(start, {THREAD.text: constant(0)})
         if THREAD.text not in variables_of(start) or not set(variables_of(rest)) <= self.uniform:
             return None

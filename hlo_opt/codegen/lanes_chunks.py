@@ -1,8 +1,8 @@
-"""Kernels whose threads do not meet, a chunk of a block's elements at a time: one loop over the lanes of a chunk for each stretch of statements, and around these what is the same for
-all lanes.
+"""Kernels without barriers, a chunk of a block's elements at a time: a loop over lanes for each stretch of statements.
 
-A chunk is so long that digits of positions (rows, channels, windows) are the same for all of its lanes where that can be. What then is the same is computed once, and conditions and loops
-that are the same stand around the loops over lanes: compilers make no vectors of selections by one condition, and of conditions on edges they make gathers.
+A chunk is short enough that digits of positions (rows, channels, windows) are the same for all lanes where possible.
+Those are computed once, and conditions and loops on them stand around the loops over lanes: compilers do not vectorise
+selections by one condition, and turn conditions on edges into gathers.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ _MOST = 1024
 _LONG = 64
 """Lanes of a chunk whose statements are worth to be cut."""
 _APART = 32
-"""More elements of arrays of lanes: elements of a lane that lie a power of two apart get in each other's way in the first cache."""
+"""More elements of arrays of lanes: elements of a lane that lie a power of two apart get in each other's way in the
+first cache."""
 _STATE, _ELEMENT = 1 << 13, 4
 """Bytes that a chunk hands on from round to round, a part of the first cache, and about those of an element."""
 _NARROW = 1 << 31
@@ -80,8 +81,10 @@ class UnknownError(Exception):
 
 @dataclass(frozen=True)
 class Chunks:
-    """A function of a chunk: its text and name, lanes of a chunk, elements of a block, and of all blocks where the last one may have fewer, else 0. Where `row` is not 0, chunks end where
-    rows of so many elements do, and the function is given the row and the first place in it. `blocks`: a chunk is so many blocks, or as many as are left, and the function is given the first."""
+    """A function of a chunk: its text and name, lanes of a chunk, elements of a block, and of all blocks where the last
+    one may have fewer, else 0. Where `row` is not 0, chunks end where rows of so many elements do, and the function is
+    given the row and the first place in it. `blocks`: a chunk is so many blocks, or as many as are left, and the
+    function is given the first."""
 
     text: str
     name: str
@@ -121,7 +124,8 @@ _Values = dict[str, Expression]
 
 @dataclass(frozen=True)
 class _Elements:
-    """Elements of a block and of all blocks (0 where each is whole), what index variables stand for in terms of the position in a block, and what is done for each element."""
+    """Elements of a block and of all blocks (0 where each is whole), what index variables stand for in terms of the
+    position in a block, and what is done for each element."""
 
     span: int
     count: int
@@ -130,7 +134,8 @@ class _Elements:
 
 
 def _elements(kernel: Kernel, segment: Segment, body: Sequence[Statement]) -> _Elements | None:
-    """The elements of a segment. Neighbours that a thread takes are elements by themselves where nothing else is done but declarations."""
+    """The elements of a segment. Neighbours that a thread takes are elements by themselves where nothing else is done
+    but declarations."""
     leaving = [s for s in body if isinstance(s, Leave)]
     items: list[Statement] = [s for s in body if not isinstance(s, Leave)]
     if len(leaving) > 1 or not items or any(isinstance(s, Leave) for i in items for s in walk([i])):
@@ -155,7 +160,8 @@ def _elements(kernel: Kernel, segment: Segment, body: Sequence[Statement]) -> _E
 
 @dataclass(frozen=True)
 class _Cut:
-    """How elements are cut into chunks: the most lanes, the elements of a row where chunks end with rows (else 0), and what index variables stand for."""
+    """How elements are cut into chunks: the most lanes, the elements of a row where chunks end with rows (else 0), and
+    what index variables stand for."""
 
     lanes: int
     row: int
@@ -193,8 +199,9 @@ def _cut(kernel: Kernel, segment: Segment, found: _Elements) -> _Cut:
 
 
 def _together(kernel: Kernel, segment: Segment, found: _Elements, cut: _Cut) -> int:
-    """How many blocks are best a chunk: one, but for a loop that hands on what lanes have. It goes over memory in steps of a row, and through a chunk in each: long chunks are read as streams, and what
-    they hand on stays in the first cache."""
+    """How many blocks are best a chunk: one, but for a loop that hands on what lanes have. It goes over memory in steps
+    of a row, and through a chunk in each: long chunks are read as streams, and what they hand on stays in the first
+    cache."""
     if cut.lanes != found.span or cut.row or not any(isinstance(s, For) and s.carries for s in found.items):
         return 1
     if not _is_flat(kernel, segment, found.items):
@@ -225,7 +232,8 @@ def _even(found: _Elements, lanes: int) -> _Values:
 
 
 def _by_rows(found: _Elements, segment: Segment, row: int) -> _Values:
-    """Values where a chunk is a part of a row: the position is that among the elements of all blocks, as if there were only the first."""
+    """Values where a chunk is a part of a row: the position is that among the elements of all blocks, as if there were
+    only the first."""
     total = found.count or (segment.last - segment.first) * found.span
     rows = -(-total // row)
     position: Expression = Variable(0, row - 1, _INSIDE)
@@ -255,7 +263,8 @@ def _is_flat(kernel: Kernel, segment: Segment, items: Sequence[Statement]) -> bo
 
 
 class Writer(ThreadText):
-    """Writes statements of lanes from the number `first` up to `end`, or as many as are alive. `values` are what index variables stand for, `constants` arrays into which nobody writes meanwhile."""
+    """Writes statements of lanes from the number `first` up to `end`, or as many as are alive. `values` are what index
+    variables stand for, `constants` arrays into which nobody writes meanwhile."""
 
     def __init__(self, values: _Values, lanes: int, constants: set[str], first: int = 0, end: int | None = None):
         super().__init__()
@@ -391,7 +400,8 @@ class Writer(ThreadText):
         stretch.items.append(item)
 
     def turned(self, function: str, angle: Name, nodes: list[Node]) -> Code | None:
-        """A function of a lane's angle, found for all lanes before the stretch at hand, or behind what makes the angle. None where the angle is no variable of lanes."""
+        """A function of a lane's angle, found for all lanes before the stretch at hand, or behind what makes the angle.
+        None where the angle is no variable of lanes."""
         if self.types.get(angle.text) != "float":
             return None
         turns = self.known_turns(angle, nodes)
@@ -439,8 +449,10 @@ class Writer(ThreadText):
         return True
 
     def around(self, loop: For, head: str, nodes: list[Node]) -> bool:
-        """Put a loop around loops over lanes where it is the same for all, and holds conditions that are, or hands on what lanes have: then it keeps that in arrays, for compilers
-        make no vectors of loops in loops over lanes that read and write memory. Or where all it does is to fill arrays: each lane by itself would go through all of memory."""
+        """Put a loop around loops over lanes where it is the same for all, and holds conditions that are, or hands on
+        what lanes have: then it keeps that in arrays, for compilers make no vectors of loops in loops over lanes that
+        read and write memory. Or where all it does is to fill arrays: each lane by itself would go through all of
+        memory."""
         assert loop.name is not None
         fills = _only_fills(loop)
         if not (loop.carries or fills) and not any(isinstance(s, Block) and s.condition for s in walk(loop.body)):
@@ -550,7 +562,13 @@ class Writer(ThreadText):
 
     def statement(self, statement: Statement) -> Iterator[str]:
         """One statement. Index variables of loops in a lane's body are like those of the lane."""
-        if isinstance(statement, Let) and statement.is_index and statement.constant and statement.expression is not None and statement.name.text not in self.homes:  # fmt: skip
+        if (
+            isinstance(statement, Let)
+            and statement.is_index
+            and statement.constant
+            and statement.expression is not None
+            and statement.name.text not in self.homes
+        ):
             name = statement.name.text
             self.full[name] = self.full_of(statement)
             self.wide.add(name)

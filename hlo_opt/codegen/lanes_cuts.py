@@ -1,5 +1,6 @@
-"""Long statements of lanes in several loops over them. A processor looks ahead over some hundred instructions. In a loop as long as that, these are of one or two vectors, whose operations wait for
-each other; in short ones they are of many. What the parts hand on goes through arrays in the first cache."""
+"""Long statements of lanes in several loops over them. A processor looks ahead over some hundred instructions. In a
+loop as long as that, these are of one or two vectors, whose operations wait for each other; in short ones they are of
+many. What the parts hand on goes through arrays in the first cache."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ ROUNDING = {"hlo_round_f16": 10} | dict.fromkeys(
 
 
 def parts_of(items: Sequence[Statement]) -> list[list[Statement]]:
-    """The statements in parts of about the same length. One part where there are few, or where they have an array of a lane."""
+    """The statements in parts of about the same length. One part where there are few, or where they have an array of a
+    lane."""
     count = round(sum(map(_weight, items)) / PART)
     is_wide = len(items) > ABREAST * _longest(items) and len(items) < MANY
     if count < 2 or is_wide or any(isinstance(s, Array) for s in items):
@@ -37,18 +39,19 @@ def parts_of(items: Sequence[Statement]) -> list[list[Statement]]:
 
 
 FUNCTIONS = frozenset(
-    {"acosf", "acoshf", "asinf", "asinhf", "atanf", "atan2f", "atanhf", "cbrtf", "coshf", "erff", "expf", "expm1f", "logf", "log1pf", "powf", "sinhf", "tanhf"}
-)  # fmt: skip
+    "acosf acoshf asinf asinhf atanf atan2f atanhf cbrtf coshf erff expf expm1f logf log1pf powf sinhf tanhf".split()
+)
 """Functions of `host_math.h`, which stand in the loop that calls them."""
 FUNCTION, WEIGHT = 30, 90
 """Statements that a function stands for, and those of a part of what is done once."""
 SLOW = WEIGHT / PART
-"""What a rounding counts more there, where parts are longer: none of them may be longer than a processor looks ahead."""
+"""What a rounding counts more there, where parts are longer: none of them may be longer than a processor looks
+ahead."""
 
 
 def parts_by_weight(items: Sequence[Statement]) -> list[list[Statement]]:
-    """Statements that are done once in parts with as much to do, functions and all: what waits for a function's end could not start otherwise. One part where there is little to do, or
-    where they have an array of a lane."""
+    """Statements that are done once in parts with as much to do, functions and all: what waits for a function's end
+    could not start otherwise. One part where there is little to do, or where they have an array of a lane."""
     done = [0.0]
     for item in items:
         called = sum(name in FUNCTIONS for name in functions_in([item]))

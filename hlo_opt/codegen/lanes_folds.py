@@ -1,4 +1,5 @@
-"""Sums in a lane that go along rows of memory: a product of a matrix and a vector has one for each of its results. Vectors of lanes would gather from as many rows; vectors of terms read one."""
+"""Sums in a lane that go along rows of memory: a product of a matrix and a vector has one for each of its results.
+Vectors of lanes would gather from as many rows; vectors of terms read one."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ LEAST = 16
 
 
 def sums_along(loop: For, values: Mapping[str, Expression], lane: str, lanes: int) -> list[Name]:
-    """The sums of a loop that reads rows, where it does nothing else; `values` are what index variables stand for. No sums where there are others."""
+    """The sums of a loop that reads rows, where it does nothing else; `values` are what index variables stand for. No
+    sums where there are others."""
     steps = [s for s in loop.body if isinstance(s, Let | Assign)]
     if loop.name is None or len(steps) < len(loop.body) or any(isinstance(s, Let) and not s.constant for s in steps):
         return []

@@ -1,4 +1,5 @@
-"""What the statements of lanes are made into: loops over lanes, what stands around these, and what is the same for all lanes."""
+"""What the statements of lanes are made into: loops over lanes, what stands around these, and what is the same for all
+lanes."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def has_condition(nodes: Sequence[Node]) -> bool:
 
 
 def cut(nodes: list[Node], *, is_hot: bool = False) -> dict[str, Stretch]:
-    """Cut what lanes do into short stretches, the shortest in the rounds of a loop. Gives where variables are then declared."""
+    """Cut what lanes do into short stretches, the shortest in the rounds of a loop. Gives where variables are then
+    declared."""
     homes: dict[str, Stretch] = {}
     made: list[Node] = []
     for node in nodes:

@@ -1,4 +1,5 @@
-"""How stretches between two meetings are printed: a loop over threads for each, in which as many go side by side as suits what they do."""
+"""How stretches between two meetings are printed: a loop over threads for each, in which as many go side by side as
+suits what they do."""
 
 from __future__ import annotations
 
@@ -105,7 +106,8 @@ class StretchText(ThreadText):
                 yield from self.stretch(node)
 
     def tree(self, node: Stretch, loop: For) -> Iterator[str]:
-        """The rounds of a loop that folds lanes, for the threads whose sums count: a round's are those of the next one and as many more, whose sums they take."""
+        """The rounds of a loop that folds lanes, for the threads whose sums count: a round's are those of the next one
+        and as many more, whose sums they take."""
         assert loop.tree is not None and loop.name is not None
         size, distance, last = loop.tree
         self.in_tree, self.values = True, {THREAD.text: Variable(0, node.threads - 1, THREAD.text)}
@@ -142,18 +144,21 @@ class StretchText(ThreadText):
         return [] if self.left else [name for name in found if name in self.arrays_of]
 
     def taken(self, names: Sequence[str], first: str, lanes: int) -> Iterator[str]:
-        """Copies of threads' variables, of as many threads as go side by side: an array that is all of a loop's compilers keep in registers."""
+        """Copies of threads' variables, of as many threads as go side by side: an array that is all of a loop's
+        compilers keep in registers."""
         for name in names:
             yield f"{WIDER.get(self.types[name], self.types[name])} {name}_here[{lanes}];"
             yield "#pragma omp simd"
-            yield f"for (long long {_LANE} = 0; {_LANE} < {lanes}; ++{_LANE}) {name}_here[{_LANE}] = {name}_of[{first} + {_LANE}];"
+            yield f"for (long long {_LANE} = 0; {_LANE} < {lanes}; ++{_LANE})"
+            yield f"  {name}_here[{_LANE}] = {name}_of[{first} + {_LANE}];"
         self.held.update(names)
 
     def given(self, names: Sequence[str], first: str, lanes: int) -> Iterator[str]:
         """The copies back where they came from."""
         for name in names:
             yield "#pragma omp simd"
-            yield f"for (long long {_LANE} = 0; {_LANE} < {lanes}; ++{_LANE}) {name}_of[{first} + {_LANE}] = {name}_here[{_LANE}];"
+            yield f"for (long long {_LANE} = 0; {_LANE} < {lanes}; ++{_LANE})"
+            yield f"  {name}_of[{first} + {_LANE}] = {name}_here[{_LANE}];"
         self.held.difference_update(names)
 
     def stretch(self, node: Stretch) -> Iterator[str]:
@@ -205,7 +210,8 @@ class StretchText(ThreadText):
         self.step, self.values = None, {}
 
     def by_round(self, node: Stretch, pure: Sequence[Let], last: str) -> Iterator[str]:
-        """The loop over threads side by side. A condition that is the same for them all stands around it, once for each way."""
+        """The loop over threads side by side. A condition that is the same for them all stands around it, once for each
+        way."""
         chosen = next((item.condition for item in node.items if self.is_of_round(item)), None)
         if chosen is None:
             yield from self.side_by_side(node, node.items, pure, last)
@@ -252,7 +258,8 @@ class StretchText(ThreadText):
         yield "}"
 
     def changing(self, node: Stretch) -> dict[str, str]:
-        """What a stretch begins and changes in loops, and others read: it is kept in a register until its end. Memory would make each step wait for the one before."""
+        """What a stretch begins and changes in loops, and others read: it is kept in a register until its end. Memory
+        would make each step wait for the one before."""
         begun = {item.name.text: item.kind for item in node.items if isinstance(item, Let) and not item.constant}
         inside = walk([loop for loop in node.items if isinstance(loop, For)])
         changed = {s.target.name.text for s in inside if isinstance(s, Assign) and s.target.name is not None}
@@ -279,8 +286,8 @@ class StretchText(ThreadText):
         return self.lanes_of(node, self.needed(node))
 
     def lanes_of(self, node: Stretch, pure: Sequence[Let]) -> int:
-        """How many threads run side by side: a warp, or fewer where each 8 or 16 go through something together, whose elements are neighbours; 4 where these fill a vector, or go along
-        rows of which a warp would gather pieces."""
+        """How many threads run side by side: a warp, or fewer where each 8 or 16 go through something together, whose
+        elements are neighbours; 4 where these fill a vector, or go along rows of which a warp would gather pieces."""
         asked = [p for item in node.items if id(item) in self.shown for c in codes_of(item) for p in c.parts()]
         kinds = {piece.kind for piece in asked if isinstance(piece, Shuffle)}
         if not kinds <= {"sync"}:
@@ -306,7 +313,8 @@ class StretchText(ThreadText):
         if not step.is_bounded and not step.by_rows and not self.start_of_group(step):
             yield f"if (!hlo_whole && !({self.name(item.name.text)} < {item.end})) continue;"
         if step.vector is not None:
-            # threads beside each other have their elements side by side; those of a piece, or of all that walk together, follow each other
+            # threads beside each other have their elements side by side; those of a piece, or of all that walk
+            # together, follow each other
             all_of, first, within = str(step.piece or item.stride), base, start
             rest = f"{item.end} - {base}"
             if step.piece:
@@ -318,8 +326,9 @@ class StretchText(ThreadText):
                 yield f"const {WIDE} {name} = {first} * {step.vector.size} + {number} * {width} + {within};"
 
     def start_of_group(self, step: Step) -> str:
-        """The start of a walk where it is the same for all threads side by side; or "". Its condition stands before the loop over these: within it, where compilers can see that it is always
-        true, GCC 12 masks with 1 instead of all bits, and masked loads give 0."""
+        """The start of a walk where it is the same for all threads side by side; or "". Its condition stands before the
+        loop over these: within it, where compilers can see that it is always true, GCC 12 masks with 1 instead of all
+        bits, and masked loads give 0."""
         start = substitute(substitute(step.walk.start, self.full), self.values)
         same = not step.is_bounded and {THREAD.text, _LANE}.isdisjoint(variables_of(start))
         return self.text(inlined(start)) if same else ""
@@ -382,7 +391,8 @@ class StretchText(ThreadText):
         return super().first_round(step, stride)
 
     def shuffle(self, shuffle: Shuffle) -> str:
-        """What another thread's register holds. Where all lanes look equally far, or at one lane, that is neighbours' or one value: no gather."""
+        """What another thread's register holds. Where all lanes look equally far, or at one lane, that is neighbours'
+        or one value: no gather."""
         if self.in_tree:
             return f"{shuffle.register.text}_of[hlo_thread + ({self.text(shuffle.lane)})]"
         shown, lane = f"{self.shuffled}_of", self.text(shuffle.lane)

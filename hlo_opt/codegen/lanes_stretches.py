@@ -25,10 +25,12 @@ class Stretch:
 
 @dataclass(eq=False)
 class Step:
-    """A thread's element in a round of a walk that is turned inside out: the walk's `base` and the thread's own place together make its element's. `vector`: the thread takes several, and
-    this is one of them, whose place `places` declare. `is_bounded`: only the first `hlo_live` threads have one. `is_always_first`: at the walk's base 0, and only there, a thread is at its first element.
-    `piece`: so many threads are beside each other in a walk, those at hand from `ahead` on, and what they take of a round lies together (0: it lies where each of them has its place). `by_rows`: the loop
-    over rounds runs for those threads only that walk together."""
+    """A thread's element in a round of a walk that is turned inside out: the walk's `base` and the thread's own place
+    together make its element's. `vector`: the thread takes several, and this is one of them, whose place `places`
+    declare. `is_bounded`: only the first `hlo_live` threads have one. `is_always_first`: at the walk's base 0, and only
+    there, a thread is at its first element. `piece`: so many threads are beside each other in a walk, those at hand
+    from `ahead` on, and what they take of a round lies together (0: it lies where each of them has its place).
+    `by_rows`: the loop over rounds runs for those threads only that walk together."""
 
     walk: Walk
     base: str
@@ -51,7 +53,8 @@ class Around:
 
 @dataclass(eq=False)
 class Rows:
-    """A loop over the rows that a block's threads walk, so many threads a row: their walk of it, whose rounds are `stretch`."""
+    """A loop over the rows that a block's threads walk, so many threads a row: their walk of it, whose rounds are
+    `stretch`."""
 
     stretch: Stretch
     together: int

@@ -54,7 +54,8 @@ WIDER = {"bool": "int"}
 
 
 def inlined(expression: Expression) -> Code:
-    """An index expression without variables for its digits. In 32 bits vector units find any, in 64 only those that are bits."""
+    """An index expression without variables for its digits. In 32 bits vector units find any, in 64 only those that are
+    bits."""
 
     def digit(found: Expression) -> Code:
         left, divisor = found.left, found.divisor  # type: ignore[attr-defined]  # a quotient or a remainder
@@ -66,13 +67,15 @@ def inlined(expression: Expression) -> Code:
 
 
 class ThreadText:
-    """Prints a thread's statements. `values` are what index variables stand for where that is another place than on a GPU; `functions` replaces names of functions."""
+    """Prints a thread's statements. `values` are what index variables stand for where that is another place than on a
+    GPU; `functions` replaces names of functions."""
 
     def __init__(self, values: Mapping[str, Expression] | None = None, functions: Mapping[str, str] | None = None):
         self.values = dict(values or {})
         self.functions = {**_FUNCTIONS, **(functions or {})}
         self.scalars: dict[Name, str] = {}
-        """Arrays of neighbouring elements that are a variable here, of these types, one element being taken at a time."""
+        """Arrays of neighbouring elements that are a variable here, of these types, one element being taken at a
+        time."""
 
     # ---- expressions
 
@@ -188,7 +191,8 @@ class ThreadText:
     # ---- neighbouring elements
 
     def merged(self, group: Neighbours) -> list[Statement]:
-        """What is done for each element, read, computed and written in one go: arrays would be in the way, since a CPU's vectors are made of neighbouring threads."""
+        """What is done for each element, read, computed and written in one go: arrays would be in the way, since a
+        CPU's vectors are made of neighbouring threads."""
         self.scalars.update((array.name, array.kind) for array in group.arrays)
         writing: list[Statement] = list(group.writing)
         if group.guard and writing:
@@ -202,7 +206,8 @@ def filled(group: Neighbours) -> list[Statement]:
 
 
 def index_names(statement: Let, replaced: Collection[str] = ()) -> set[str]:
-    """What a declaration mentions as it is printed where the variables `replaced` stand for something else: its expression where one of them is in it, else its value."""
+    """What a declaration mentions as it is printed where the variables `replaced` stand for something else: its
+    expression where one of them is in it, else its value."""
     if statement.expression is not None:
         found = variables_of(statement.expression)
         if not found.isdisjoint(replaced):
@@ -211,7 +216,8 @@ def index_names(statement: Let, replaced: Collection[str] = ()) -> set[str]:
 
 
 def places_of(group: Neighbours, step: Name) -> list[Let]:
-    """The declarations of the place of a vector's element, `step` being the vector's number; none where it is anything else."""
+    """The declarations of the place of a vector's element, `step` being the vector's number; none where it is anything
+    else."""
     found = []
     for body in (group.reading, group.making, group.writing):
         if not body:
@@ -285,8 +291,9 @@ def first_threads(beyond: Code) -> int:
 def first_lanes(
     items: Sequence[Statement], full: Mapping[str, Expression], values: Mapping[str, Expression], lane: Variable
 ) -> int:
-    """How many of lanes side by side, the first ones, do something in these statements: declarations, and a condition that an index is 0 or below a number. `full` are the indices as expressions,
-    in which `values` stand for variables; the index is the lane and perhaps more. 0 where any of them may."""
+    """How many of lanes side by side, the first ones, do something in these statements: declarations, and a condition
+    that an index is 0 or below a number. `full` are the indices as expressions, in which `values` stand for variables;
+    the index is the lane and perhaps more. 0 where any of them may."""
     *before, block = items
     if not isinstance(block, Block) or block.otherwise or any(not isinstance(s, Let) or not s.constant for s in before):
         return 0

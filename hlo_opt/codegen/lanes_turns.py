@@ -1,7 +1,8 @@
 """Sines, cosines and tangents of all lanes at a time.
 
-Most angles are small, and take a fraction of the time that any float may. Which way is right is asked for many lanes at once, so these functions have a loop of their own (`hlo::turn` of
-`host_math.h`) between the loops over lanes: within one of these a compiler would take both ways for every lane.
+Most angles are small, and take a fraction of the time that any float may. Which way is right is asked for many lanes at
+once, so these functions have a loop of their own (`hlo::turn` of `host_math.h`) between the loops over lanes: within
+one of these a compiler would take both ways for every lane.
 """
 
 from __future__ import annotations

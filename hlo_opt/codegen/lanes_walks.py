@@ -1,7 +1,9 @@
-"""Walks of a block over the elements of an array, of which no thread needs anything of another or of what it has found before: loops over rows and, in these, over the elements of a row.
+"""Walks of a block over the elements of an array, of which no thread needs anything of another or of what it has found
+before: loops over rows and, in these, over the elements of a row.
 
-Where operations read beside an edge (a stencil, a pad), conditions on the place say so. Rows, and the elements of a row, are cut there, so that in each part a condition holds for all or for
-none: of what is selected by a condition compilers make masked vector code at best.
+Where operations read beside an edge (a stencil, a pad), conditions on the place say so. Rows, and the elements of a
+row, are cut there, so that in each part a condition holds for all or for none: of what is selected by a condition
+compilers make masked vector code at best.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ PARTS = 9
 
 
 def walk_lines(item: Walk, known: Collection[str]) -> list[str] | None:
-    """The lines of a walk of a block whose threads begin with the elements that have their numbers. `known` are variables that are the same for all threads. None where it is something else."""
+    """The lines of a walk of a block whose threads begin with the elements that have their numbers. `known` are
+    variables that are the same for all threads. None where it is something else."""
     body = [s for s in item.body if not isinstance(s, Note)]
     if item.start != Variable(0, item.stride - 1, THREAD.text) or item.counter is not None:
         return None

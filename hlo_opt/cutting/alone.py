@@ -1,4 +1,5 @@
-"""Which instructions of a module show something by themselves: where every step of a series shows it, no step is to blame, and this says what is."""
+"""Which instructions of a module show something by themselves: where every step of a series shows it, no step is to
+blame, and this says what is."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class Alone:
 
 
 def alone(bisection: Bisection) -> list[Alone]:
-    """The instructions of the first module that launch work and show it with nothing else around them, in the order of the text."""
+    """The instructions of the first module that launch work and show it with nothing else around them, in the order of
+    the text."""
     module = bisection.first
     if module is None:
         return []

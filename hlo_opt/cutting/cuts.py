@@ -1,4 +1,5 @@
-"""Single cuts: what can be tried to make a module smaller, each a function from a module to another one. A cut may give a module that is none; whoever tries it verifies."""
+"""Single cuts: what can be tried to make a module smaller, each a function from a module to another one. A cut may give
+a module that is none; whoever tries it verifies."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from hlo_opt.ops.sets import body_of, held, looped, taken_element
 from hlo_opt.ops.writer import Writer
 
 Cut = Callable[[Module], Module]
-"""Makes another module of a module, which it may change. Raises ValueError, KeyError, TypeError or AssertionError where it cannot."""
+"""Makes another module of a module, which it may change. Raises ValueError, KeyError, TypeError or AssertionError where
+it cannot."""
 
 
 def parts(module: Module, kept: Collection[int]) -> Module:

@@ -1,4 +1,5 @@
-"""One fusion, loop, computation or other instruction as a module that runs on its own, and the inputs that it had in a run of the whole."""
+"""One fusion, loop, computation or other instruction as a module that runs on its own, and the inputs that it had in a
+run of the whole."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from hlo_opt.ops.values import Value
 
 
 def named(module: Module, name: str) -> Instruction | Computation:
-    """What has this name: an instruction (`COMPUTATION/NAME` where several are called so), or else a computation. Raises UsageError where nothing has, or several instructions do."""
+    """What has this name: an instruction (`COMPUTATION/NAME` where several are called so), or else a computation.
+    Raises UsageError where nothing has, or several instructions do."""
     name = name.lstrip("%")
     place, _, own = name.rpartition("/")
     found = [
@@ -36,7 +38,8 @@ def named(module: Module, name: str) -> Instruction | Computation:
 
 
 def isolated(module: Module, name: str) -> Part:
-    """What has this name, as a module: its operands, or what its parameters give, are the entry's parameters; constants come along. Raises UsageError."""
+    """What has this name, as a module: its operands, or what its parameters give, are the entry's parameters; constants
+    come along. Raises UsageError."""
     target = named(module, name)
     if isinstance(target, Computation):
         needed = needed_first([target.root], lambda i: i.operands)
@@ -56,9 +59,11 @@ def isolated(module: Module, name: str) -> Part:
 def inputs_of(
     module: Module, name: str, part: Part, inputs: Sequence[Sequence[Array]], call: int = 1
 ) -> list[list[Array]]:
-    """What the parameters of the part are given the `call`-th time that it runs, from 1, in a run of the whole on these inputs of each device, tuples flattened; for each device.
+    """What the parameters of the part are given the `call`-th time that it runs, from 1, in a run of the whole on these
+    inputs of each device, tuples flattened; for each device.
 
-    Raises UsageError where it does not run so often, or where it is a part of an operation that does not run by itself."""
+    Raises UsageError where it does not run so often, or where it is a part of an operation that does not run by itself.
+    """
     target = named(module, name)
     last = target.root if isinstance(target, Computation) else target
     wanted = set(part.given)

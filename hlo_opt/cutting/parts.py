@@ -1,4 +1,5 @@
-"""A part of a module as a module of its own: some instructions of one computation, with parameters for what they are given, and what they call."""
+"""A part of a module as a module of its own: some instructions of one computation, with parameters for what they are
+given, and what they call."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from hlo_opt.ops.sets import held, taken_element
 from hlo_opt.passes.dce import sweep
 
 KEPT_IN_HEADER = ("is_scheduled", "replica_count", "num_partitions", "frontend_attributes")
-"""What a header says that holds for a part, too; the rest counts parameters and outputs. Which of these share memory is kept by what they are (sharing.py)."""
+"""What a header says that holds for a part, too; the rest counts parameters and outputs. Which of these share memory is
+kept by what they are (sharing.py)."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,11 @@ class Part:
 
 
 def part_of(computation: Computation, kept: Collection[Instruction], outputs: Iterable[Instruction] = ()) -> Part:
-    """The kept instructions as a module of its own. Where no outputs are named, they are what others need, and what nobody needs.
+    """The kept instructions as a module of its own. Where no outputs are named, they are what others need, and what
+    nobody needs.
 
-    Constants that are needed come along, and so does what gives a value that no parameter can have: a token, what an asynchronous start gives. Raises ValueError where nothing is left.
+    Constants that are needed come along, and so does what gives a value that no parameter can have: a token, what an
+    asynchronous start gives. Raises ValueError where nothing is left.
     """
     module = computation.module
     assert module is not None
@@ -51,7 +55,14 @@ def part_of(computation: Computation, kept: Collection[Instruction], outputs: It
         values[i] = edit.append(entry, copy)
     set_outputs(entry, [values[o] for o in named])
     if computation is module.entry:
-        share(made, [replace(s, parameter=values[s.parameter], output=values.get(s.output, s.output)) for s in shared_memory(module) if s.parameter in given])  # fmt: skip
+        share(
+            made,
+            [
+                replace(s, parameter=values[s.parameter], output=values.get(s.output, s.output))
+                for s in shared_memory(module)
+                if s.parameter in given
+            ],
+        )
     return Part(made, tuple(given))
 
 
@@ -108,7 +119,8 @@ def _outputs(computation: Computation, members: dict[Instruction, None]) -> list
 
 
 def tidied(module: Module) -> Module:
-    """The module, changed in place, without what nothing needs and does nothing, unused parameters of the entry included; numbers of parameters close up."""
+    """The module, changed in place, without what nothing needs and does nothing, unused parameters of the entry
+    included; numbers of parameters close up."""
     for computation in module.computations:
         edit.sort(computation)
         _take_elements(computation)
@@ -142,7 +154,8 @@ def _take_elements(computation: Computation) -> None:
 
 
 def size(module: Module) -> tuple[int, ...]:
-    """How large a module is: operations, then instructions, then what they hold. The smaller of two modules is the simpler one."""
+    """How large a module is: operations, then instructions, then what they hold. The smaller of two modules is the
+    simpler one."""
     every = [i for c in module.computations for i in c.instructions]
     operations = sum(i.parameter_number is None for i in every)
     elements = sum(max(0, leaf.element_count) for i in every for leaf in i.shape.leaves())
@@ -154,12 +167,14 @@ def size(module: Module) -> tuple[int, ...]:
 
 
 def simpler(after: tuple[int, ...], before: tuple[int, ...]) -> bool:
-    """Whether a module became so much simpler that cuts which failed may hold now: it has fewer operations or instructions, half the elements, or plainer types."""
+    """Whether a module became so much simpler that cuts which failed may hold now: it has fewer operations or
+    instructions, half the elements, or plainer types."""
     return after[:2] < before[:2] or 2 * after[2] <= before[2] or after[3] < before[3]
 
 
 def _plainness(shape: Shape) -> int:
-    """0 for the type that everybody has seen most often, more for others, and for layouts that are not the usual one."""
+    """0 for the type that everybody has seen most often, more for others, and for layouts that are not the usual
+    one."""
     kind = {"f32": 0, "pred": 0, "s32": 0}.get(shape.type.name, 1)
     return kind + (not shape.is_row_major) + any(shape.dynamic)
 

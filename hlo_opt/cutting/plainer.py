@@ -1,4 +1,5 @@
-"""Making what is left plainer: smaller dimensions, usual types and layouts, plain constants, no attributes that nothing needs."""
+"""Making what is left plainer: smaller dimensions, usual types and layouts, plain constants, no attributes that nothing
+needs."""
 
 from __future__ import annotations
 
@@ -22,7 +23,20 @@ NEEDED_BY_NOBODY = (
     *("is_stable", "indices_are_sorted", "unique_indices", "operand_precision", "precision"),
 )
 """Attributes that a module is sound without."""
-PLAINER = {"f64": "f32", "bf16": "f32", "f16": "f32", "c128": "c64", "c64": "f32", "s64": "s32", "u64": "u32", "u32": "s32", "s16": "s32", "u16": "s32", "s8": "s32", "u8": "s32"}  # fmt: skip
+PLAINER = {
+    "f64": "f32",
+    "bf16": "f32",
+    "f16": "f32",
+    "c128": "c64",
+    "c64": "f32",
+    "s64": "s32",
+    "u64": "u32",
+    "u32": "s32",
+    "s16": "s32",
+    "u16": "s32",
+    "s8": "s32",
+    "u8": "s32",
+}
 """What to try instead of a type."""
 
 
@@ -126,7 +140,8 @@ def _constant(module: Module, number: int, value: int) -> Module:
 
 
 def _mapped(module: Module, leaf: Callable[[Shape], Shape], value: Callable[[Array, Shape], Array]) -> Module:
-    """All shapes, and the values of constants, made anew. Where operands give the shape of an operation, it has that one."""
+    """All shapes, and the values of constants, made anew. Where operands give the shape of an operation, it has that
+    one."""
 
     def whole(shape: Shape) -> Shape:
         if shape.elements is not None:
@@ -172,8 +187,9 @@ def _laid_out(shape: Shape, like: Shape) -> Shape:
 
 
 def smaller(module: Module) -> Iterator[Cut]:
-    """Smaller sizes, everywhere: all of them at once; then one instead of another, alone and with its multiples, the largest first. The larger ones come down by no less than a 64th, or it would take as
-    many tries as there are sizes."""
+    """Smaller sizes, everywhere: all of them at once; then one instead of another, alone and with its multiples, the
+    largest first. The larger ones come down by no less than a 64th, or it would take as many tries as there are sizes.
+    """
     sizes: dict[int, None] = {}
     for computation in module.computations:
         for i in computation.instructions:
@@ -199,7 +215,8 @@ def _less(size: int) -> Iterable[int]:
 
 
 def resized(module: Module, sizes: Mapping[int, int]) -> Module:
-    """Other sizes instead of these, everywhere: in shapes, in constants, which are cut off, and in the attributes that hold sizes."""
+    """Other sizes instead of these, everywhere: in shapes, in constants, which are cut off, and in the attributes that
+    hold sizes."""
     before = {i: (i.shape, [o.shape for o in i.operands]) for c in module.computations for i in c.instructions}
     for i, (shape, operands) in before.items():
         _resize_attributes(i, shape, operands, sizes)
@@ -230,7 +247,8 @@ def _resize_attributes(i: Instruction, shape: Shape, operands: list[Shape], size
 
 
 def _range(cut: SliceDimension, size: int, sizes: Mapping[int, int]) -> SliceDimension:
-    """A range of another size in a dimension of another size: at the end where it was there, else where it was, as far as it goes."""
+    """A range of another size in a dimension of another size: at the end where it was there, else where it was, as far
+    as it goes."""
     count = -(-(cut.limit - cut.start) // cut.stride)
     room, wanted = sizes.get(size, size), sizes.get(count, count)
     wanted = max(0, min(wanted, -(-room // cut.stride)))

@@ -1,8 +1,10 @@
 """The search for the smallest module that still shows something.
 
-Large cuts come first: nothing but a stretch of the entry, half of it, then a quarter; what is outside is given as parameters, and what is needed outside is an output. So a local fault
-among thousands of instructions is found in a few tries, each half as dear as the one before. Then smaller stretches go, outputs, single instructions, rounds of loops, sizes, types and
-constants, until nothing more can. Of the cuts of a round the first, in order, that still shows it is taken, so that the result does not depend on the number of processes.
+Large cuts come first: nothing but a stretch of the entry, half of it, then a quarter; what is outside is given as
+parameters, and what is needed outside is an output. So a local fault among thousands of instructions is found in a few
+tries, each half as dear as the one before. Then smaller stretches go, outputs, single instructions, rounds of loops,
+sizes, types and constants, until nothing more can. Of the cuts of a round the first, in order, that still shows it is
+taken, so that the result does not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ SHORTEST_TRY = 20.0
 LONG = 200
 """Instructions of an entry of which stretches are asked first."""
 STRETCH, OVERLAP = 64, 16
-"""How long these are, and how much of each is in the next one, too: fusing takes longer by the instruction where there are more."""
+"""How long these are, and how much of each is in the next one, too: fusing takes longer by the instruction where there
+are more."""
 SMALLEST = "HloModule m\n\nENTRY e {\n  p = f32[2]{0} parameter(0)\n  ROOT n = f32[2]{0} negate(p)\n}\n"
 MANY = 64
 """Entries and outputs that are tried one by one; of more, halves are."""
@@ -69,8 +72,9 @@ class Reducer:
         return sum(len(c.instructions) for c in self.module.computations)
 
     def begin(self) -> None:
-        """Find out what the module shows, and the quickest way to ask. Of a large module, short stretches are asked first, where there are processors for it with the whole beside them: a
-        local fault is found in one of them before the whole has been looked at. Raises UsageError when nothing shows it."""
+        """Find out what the module shows, and the quickest way to ask. Of a large module, short stretches are asked
+        first, where there are processors for it with the whole beside them: a local fault is found in one of them
+        before the whole has been looked at. Raises UsageError when nothing shows it."""
         self._warm()
         self.module.entry.index_users()
         ways = range(len(self.question.ways()))
@@ -140,7 +144,8 @@ class Reducer:
         return text if answer == self.answer else None
 
     def _first(self, tried: Sequence[Cut]) -> int | None:
-        """Take the first of these cuts that still shows it; its number. What failed on this module is not tried again."""
+        """Take the first of these cuts that still shows it; its number. What failed on this module is not tried
+        again."""
         left = [(number, cut) for number, cut in enumerate(tried) if repr(cut) not in self._failed]
         found = self.trials.first([partial(self._try, cut) for _, cut in left])
         if found is None:
@@ -177,7 +182,8 @@ class Reducer:
             continue
 
     def _stretches(self) -> None:
-        """The half of the entry at the end, at the beginning or in the middle; then as little as possible at the beginning and at the end."""
+        """The half of the entry at the end, at the beginning or in the middle; then as little as possible at the
+        beginning and at the end."""
         while True:
             n = cuts.count(self.module)
             half = n // 2

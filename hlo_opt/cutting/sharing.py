@@ -1,4 +1,5 @@
-"""Which outputs of a module have the memory of which parameters, kept while parameters and outputs go and change their numbers."""
+"""Which outputs of a module have the memory of which parameters, kept while parameters and outputs go and change their
+numbers."""
 
 from __future__ import annotations
 

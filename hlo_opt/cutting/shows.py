@@ -1,7 +1,8 @@
-"""What a module may show: that fusing it fails, that what fusing gives computes something else, a NaN, a refusal, a figure, or what a command of the user's finds.
+"""What a module may show: that fusing it fails, that what fusing gives computes something else, a NaN, a refusal, a
+figure, or what a command of the user's finds.
 
-A question is asked of a module's text and answered with a short text that says what is shown, or None. Where something fails, the answer says in which way, so that one failure is not
-taken for another.
+A question is asked of a module's text and answered with a short text that says what is shown, or None. Where something
+fails, the answer says in which way, so that one failure is not taken for another.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class Question(Protocol):
 
 
 def way_of(failure: BaseException) -> str:
-    """In which way something fails: the code of an error, or the kind of an exception and where in the program it came up."""
+    """In which way something fails: the code of an error, or the kind of an exception and where in the program it came
+    up."""
     if isinstance(failure, HloOptError):
         return failure.code
     frames = [f for f in traceback.extract_tb(failure.__traceback__) if f"{os.sep}hlo_opt{os.sep}" in f.filename]
@@ -84,7 +86,8 @@ class FuseFails:
 
 @dataclass(frozen=True)
 class CheckFails:
-    """Fusing it ends in an error, or what that gives computes something else on the backend. It is asked first on one set of inputs, without kernels where nobody asks for a backend."""
+    """Fusing it ends in an error, or what that gives computes something else on the backend. It is asked first on one
+    set of inputs, without kernels where nobody asks for a backend."""
 
     fuse: Fuse
     backend: str = "auto"
@@ -107,7 +110,8 @@ class CheckFails:
 
 
 def differs(module: Module, other: Module, backend: str, seed: int, *, is_quick: bool) -> str | None:
-    """How another module does something else: it gives other values, or ends in an error. Quick: on one set of inputs. Raises EvaluationError where the first one cannot be run."""
+    """How another module does something else: it gives other values, or ends in an error. Quick: on one set of inputs.
+    Raises EvaluationError where the first one cannot be run."""
     given = None
     if is_quick:
         given = device_inputs(module, seed)
@@ -258,7 +262,10 @@ def question_of(text: str, fuse: Fuse, backend: str = "auto", seed: int = 0) -> 
     if PLACE in text:
         return command_of(text)
     near = did_you_mean(words, [*SENTENCES, *codes])
-    known = f"{', '.join(map(repr, SENTENCES))}, a code such as FUS201, 'kernels > 3', or a command with {PLACE} for the file"
+    known = (
+        f"{', '.join(map(repr, SENTENCES))}, a code such as FUS201, 'kernels > 3', or a command with {PLACE} for the "
+        f"file"
+    )
     raise UsageError(f"nothing is known to keep as {text!r}", hint=near or known)
 
 

@@ -1,6 +1,7 @@
 """Trying things in processes of their own, several at once: what is tried may crash, hang or keep what it took.
 
-Each try is forked off, so it finds everything in memory as it is, and nothing that it does to a module is seen here. Where there is no fork, tries run here, one after the other.
+Each try is forked off, so it finds everything in memory as it is, and nothing that it does to a module is seen here.
+Where there is no fork, tries run here, one after the other.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ FAULTS = "HLO_OPT_SHOW_TRIES"
 
 @dataclass
 class _Try(Generic[T]):
-    """One that runs: the place of its task, where its answer comes from, what came so far, and when it has had its time."""
+    """One that runs: the place of its task, where its answer comes from, what came so far, and when it has had its
+    time."""
 
     number: int
     child: int
@@ -36,7 +38,8 @@ class _Try(Generic[T]):
 
 
 class Trials:
-    """Runs tasks in `jobs` processes, each for at most `seconds`; one that takes longer, crashes or raises has no answer."""
+    """Runs tasks in `jobs` processes, each for at most `seconds`; one that takes longer, crashes or raises has no
+    answer."""
 
     def __init__(self, jobs: int, seconds: float) -> None:
         self.jobs = max(1, jobs)
@@ -54,8 +57,8 @@ class Trials:
         return None if found is None else found[1]
 
     def first(self, tasks: Sequence[Callable[[], T | None]], ahead: int | None = None) -> tuple[int, T] | None:
-        """The number and the answer of the first task, in order, whose answer is not None: the same one with any number of processes. The task `ahead` is begun before all others,
-        where there are several processes: it takes long."""
+        """The number and the answer of the first task, in order, whose answer is not None: the same one with any number
+        of processes. The task `ahead` is begun before all others, where there are several processes: it takes long."""
         if not self.are_apart:
             return self._here(tasks)
         running: dict[int, _Try[T]] = {}

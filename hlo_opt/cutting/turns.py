@@ -1,7 +1,8 @@
 """Where something turns: in a series of modules, the first that another answer is given for than for the first of them.
 
-A series is our own rewrites, of which each is a step; the modules that XLA dumps after its passes; or any files in order. Each module is made and asked in a process of its own, several
-at once. What cannot be told of a module (it cannot be run, say) is left out, as `git bisect skip` does.
+A series is our own rewrites, of which each is a step; the modules that XLA dumps after its passes; or any files in
+order. Each module is made and asked in a process of its own, several at once. What cannot be told of a module (it
+cannot be run, say) is left out, as `git bisect skip` does.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ _PASS = re.compile(r"\.\d{4,}\.(?P<pipeline>.+?)\.after_(?P<done>.+?)(?:\.before
 
 
 def dumped(folder: Path, wanted: str = "") -> Files:
-    """The modules that XLA dumped into a folder for one program, in the order of the passes. Raises UsageError where there are none, or several programs of which none is `wanted`."""
+    """The modules that XLA dumped into a folder for one program, in the order of the passes. Raises UsageError where
+    there are none, or several programs of which none is `wanted`."""
     found: dict[str, list[tuple[float, Path]]] = {}
     for path in sorted(folder.iterdir()):
         match = _DUMPED.fullmatch(path.name)
@@ -155,7 +157,11 @@ def watched(text: str, target: DeviceTarget, backend: str = "auto", seed: int = 
     name, test, number = comparison(match[1], match[2], match[3])
 
     def asked(first: Module, module: Module, text: str) -> str:
-        found = sum(len(c.instructions) for c in module.computations) if name == "instructions" else getattr(module_summary(module, target), name)  # fmt: skip
+        found = (
+            sum(len(c.instructions) for c in module.computations)
+            if name == "instructions"
+            else getattr(module_summary(module, target), name)
+        )
         return f"{name} {test} {number:g}" if compares(found, test, number) else NO
 
     return Watched(words, (asked,))
@@ -184,7 +190,8 @@ def _checked(
 
 @dataclass(frozen=True)
 class Turn:
-    """Where it turns: the number of the last module before and of the first after, and what was said of both. `unknown` are between them."""
+    """Where it turns: the number of the last module before and of the first after, and what was said of both. `unknown`
+    are between them."""
 
     before: int
     after: int
@@ -294,7 +301,8 @@ class Bisection:
 
 @dataclass(frozen=True)
 class Step:
-    """What happened between two modules: the pass, what it was about, the Python lines of that, and the lines of text that went and came."""
+    """What happened between two modules: the pass, what it was about, the Python lines of that, and the lines of text
+    that went and came."""
 
     done_by: str
     about: tuple[str, ...]
@@ -307,7 +315,8 @@ def rewrite(series: Rewrites, number: int) -> Step:
     """What one of our own steps did."""
     before, after = _Traced(series.run, number - 1), _Traced(series.run, number)
     seen = {text for _, text in before.passes}
-    # What it left is in no run that stops before it. Where it ended in an error, the run that stops says which pass came next.
+    # What it left is in no run that stops before it. Where it ended in an error, the run that stops says which pass
+    # came next.
     done_by = next((name for name, text in after.passes if text not in seen), "")
     if not done_by and len(after.passes) < len(before.passes):
         done_by = before.passes[len(after.passes)][0]

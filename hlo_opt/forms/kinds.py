@@ -1,7 +1,7 @@
 """Which form a module has, by its content, and what of it its reader needs.
 
-Numbers of fields: xla/service/hlo.proto. MLIR's bytecode begins with `ML\\xefR`. An artifact of `jax.export` is a flatbuffer (jax/_src/export/serialization.fbs) that
-holds such bytecode.
+Numbers of fields: xla/service/hlo.proto. MLIR's bytecode begins with `ML\\xefR`. An artifact of `jax.export` is a
+flatbuffer (jax/_src/export/serialization.fbs) that holds such bytecode.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _ARTIFACT = 30
 """Where an artifact's table says where its module lies: the fourteenth entry, after two sizes."""
 
 _MLIR = re.compile(
-    r"(?:\s|//[^\n]*(?:\n|\Z)|[#!][\w.$\-]+[ \t]*=[^\n]*(?:\n|\Z))*(?:module\b(?!\s*[=,])|\"?builtin\.module\b|\"?func\.func\b|\"?s[dt][a-z]*\.\w+)"
+    r"(?:\s|//[^\n]*(?:\n|\Z)|[#!][\w.$\-]+[ "
+    r"\t]*=[^\n]*(?:\n|\Z))*(?:module\b(?!\s*[=,])|\"?builtin\.module\b|\"?func\.func\b|\"?s[dt][a-z]*\.\w+)"
 )
 
 
@@ -47,7 +48,8 @@ STABLEHLO = frozenset({Form.MLIR, Form.BYTECODE, Form.ARTIFACT})
 
 
 def unzipped(data: bytes) -> bytes:
-    """The bytes themselves, or what gzip made them of. Raises ValueError for damaged ones, and for what is larger than any module."""
+    """The bytes themselves, or what gzip made them of. Raises ValueError for damaged ones, and for what is larger than
+    any module."""
     if not data.startswith(_GZIP):
         return data
     pieces, total = [], 0
@@ -99,7 +101,8 @@ def _form_of_message(data: bytes) -> Form | None:
 
 
 def snapshot_parts(data: bytes) -> tuple[bytes, bytes]:
-    """The message of an HloUnoptimizedSnapshot, and the arrays behind it where it does not hold them: then its size stands before it.
+    """The message of an HloUnoptimizedSnapshot, and the arrays behind it where it does not hold them: then its size
+    stands before it.
 
     Source: SerializeHloUnoptimizedSnapshot in xla/service/hlo_proto_util.cc.
     """

@@ -57,14 +57,16 @@ _MINOR_TO_MAJOR = 1
 _ARGUMENTS = 2
 """The field of HloSnapshot that holds its inputs."""
 _LITERAL, _DESCRIPTOR, _BYTES = 1, 2, 2
-"""The fields of HloInputs that hold an input and that describe one, and of such a description with the number of its bytes."""
+"""The fields of HloInputs that hold an input and that describe one, and of such a description with the number of its
+bytes."""
 _INPUTS = frozenset({_LITERAL, _DESCRIPTOR})
 MOST = 1 << 31
 """Elements of an array that a snapshot may name."""
 
 
 def recorded_inputs(data: bytes, form: Form) -> list[list[Array]]:
-    """The arrays that a snapshot holds for each device that it names, tuples flattened in order; one list for an HloSnapshot, none where it holds no arrays or has no place for them.
+    """The arrays that a snapshot holds for each device that it names, tuples flattened in order; one list for an
+    HloSnapshot, none where it holds no arrays or has no place for them.
 
     Raises ValueError for what is no literal, or one of a type that has no NumPy form.
     """
@@ -98,7 +100,8 @@ def _partitions(data: bytes) -> list[list[Array]]:
 
 
 def _serialized(data: bytes) -> list[Array]:
-    """The arrays of a literal in its serialized form: the size of its ShapeProto in eight bytes, that, and the values of each array (xla/literal.h, SerializeWithShapeProto)."""
+    """The arrays of a literal in its serialized form: the size of its ShapeProto in eight bytes, that, and the values
+    of each array (xla/literal.h, SerializeWithShapeProto)."""
     size = int.from_bytes(data[:8], "little")
     found, at = [], 8 + size
     for kind, dimensions, order in _leaves(data[8:at]):
@@ -118,7 +121,8 @@ def _serialized(data: bytes) -> list[Array]:
 
 
 def _leaves(shape: bytes) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
-    """Type, dimensions and minor-to-major order of each array of a ShapeProto. Without a layout an array lies row by row."""
+    """Type, dimensions and minor-to-major order of each array of a ShapeProto. Without a layout an array lies row by
+    row."""
     kind, dimensions, order = 0, list[int](), list[int]()
     for f in fields(shape):
         if f.number == _ELEMENT_TYPE:

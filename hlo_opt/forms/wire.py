@@ -1,4 +1,5 @@
-"""Messages of protobuf, field by field, without the protobuf library: what a message holds stays the bytes that it was."""
+"""Messages of protobuf, field by field, without the protobuf library: what a message holds stays the bytes that it
+was."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from typing import NamedTuple
 
 
 class Field(NamedTuple):
-    """A field of a message: its number, its value where that is a number, its bytes where it is not a varint, and all of it as it was read."""
+    """A field of a message: its number, its value where that is a number, its bytes where it is not a varint, and all
+    of it as it was read."""
 
     number: int
     value: int

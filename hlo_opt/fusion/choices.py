@@ -1,7 +1,8 @@
 """Is fusing this edge worth it? The rules of XLA's classic GPU instruction fusion, each a check of its own.
 
 A policy may refuse what is legal; it never allows what is not. Another policy is another list of checks.
-Source: xla/service/gpu/instruction_fusion.cc as it was before 2024, xla/service/instruction_fusion.cc, xla/service/gpu/gpu_fusible.cc.
+Source: xla/service/gpu/instruction_fusion.cc as it was before 2024, xla/service/instruction_fusion.cc,
+xla/service/gpu/gpu_fusible.cc.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _CHEAP_TYPES = frozenset({"f32", "f16", "bf16"})
 
 
 def is_expensive(instruction: Instruction) -> bool:
-    """Whether computing it again costs too much. A GPU's special function units make some f32 and f16 operations cheap that the op table calls expensive."""
+    """Whether computing it again costs too much. A GPU's special function units make some f32 and f16 operations cheap
+    that the op table calls expensive."""
     if (
         instruction.opcode in CHEAP_FUNCTIONS
         and instruction.shape.is_array
@@ -42,7 +44,8 @@ def is_expensive(instruction: Instruction) -> bool:
 
 
 def always_duplicable(instruction: Instruction) -> bool:
-    """Producers that cost nothing to compute again: broadcasts, iotas, scalar constants, and converts to a wider type."""
+    """Producers that cost nothing to compute again: broadcasts, iotas, scalar constants, and converts to a wider
+    type."""
     if instruction.opcode in ("broadcast", "iota", "constant", "bitcast"):
         return True
     if instruction.opcode != "convert" or not instruction.shape.is_array:
@@ -57,8 +60,10 @@ class InstructionFusionChoices:
     may_duplicate   compute a producer again in each of several consumers
     max_emissions   how often a producer's code may be emitted inside a kernel
     do_not_duplicate  producers whose duplication would read more memory than it saves (FUS403)
-    row_kernels     know the kernels that compute several reductions of a row and what follows them; XLA's emitters do not
-    staying         producers that are written whatever is fused: computing one again has to be quicker than reading it (FUS410)
+    row_kernels     know the kernels that compute several reductions of a row and what follows them; XLA's emitters do
+                    not
+    staying         producers that are written whatever is fused: computing one again has to be quicker than reading it
+                    (FUS410)
     """
 
     may_duplicate: bool = True
@@ -86,7 +91,8 @@ class InstructionFusionChoices:
         return edge.duplicates and not always_duplicable(edge.producer)
 
     def likeness(self, edge: Edge) -> Hashable:
-        """What the answer depends on besides the structure of both sides and who reads the producer; None where that is not all."""
+        """What the answer depends on besides the structure of both sides and who reads the producer; None where that is
+        not all."""
         if edge.producer in self.do_not_duplicate:
             return None
         return type(self), self.may_duplicate, self.max_emissions, self.row_kernels, edge.producer in self.staying
@@ -137,7 +143,8 @@ class InstructionFusionChoices:
         )
 
     def recomputation(self, edge: Edge) -> Reason | None:
-        """A value that is in memory anyway is computed again only where that is quicker than reading it, or its kernel is small."""
+        """A value that is in memory anyway is computed again only where that is quicker than reading it, or its kernel
+        is small."""
         if edge.producer not in self.staying or not edge.duplicates or not can_be_planned(edge):
             return None
         prices = edge.state.prices
@@ -172,8 +179,8 @@ def producer_is_fusion(edge: Edge) -> Reason | None:
 
 
 def library_call(edge: Edge) -> Reason | None:
-    """A library computes a matrix product or a sort faster than a loop does, even where a loop could. What a fusion that stands for a kernel holds is that
-    kernel's affair (FUS104)."""
+    """A library computes a matrix product or a sort faster than a loop does, even where a loop could. What a fusion
+    that stands for a kernel holds is that kernel's affair (FUS104)."""
     sides = ((edge.producer, edge.above), (edge.consumer, edge.below))
     opcode = next((traits.library for i, traits in sides if traits.library and not is_boundary_fusion(i)), "")
     spec = find(opcode)
@@ -181,8 +188,8 @@ def library_call(edge: Edge) -> Reason | None:
 
 
 def expensive_reuse(edge: Edge, *, row_kernels: bool = True) -> Reason | None:
-    """An expensive producer whose elements the consumer reads several times each. A row kernel computes a reduction's result once per row, so paths
-    through one do not count there."""
+    """An expensive producer whose elements the consumer reads several times each. A row kernel computes a reduction's
+    result once per row, so paths through one do not count there."""
     producer = edge.producer
     if fused(producer) is not None or not is_expensive(producer) or is_effectively_scalar(producer.shape):
         return None
@@ -222,7 +229,8 @@ def transpose_before_reduction(edge: Edge) -> Reason | None:
 
 
 def reduction_epilogue(edge: Edge, *, row_kernels: bool = True) -> Reason | None:
-    """A reduction that has an emitter of its own stays the end of its kernel, unless our row kernel takes the consumer too."""
+    """A reduction that has an emitter of its own stays the end of its kernel, unless our row kernel takes the consumer
+    too."""
     if not edge.above.reductions:
         return None
     emitter, hero = emitter_of(edge.state.cluster(edge.producer))
@@ -250,7 +258,8 @@ def reduction_ends_kernel(edge: Edge, hero: Instruction) -> Reason:
 
 
 def _merges_into_row_kernel(edge: Edge) -> bool:
-    """Whether both become one row-reduction kernel in which every reduction that deserves threads of its own still has them."""
+    """Whether both become one row-reduction kernel in which every reduction that deserves threads of its own still has
+    them."""
     if not can_be_planned(edge):
         return False
     merged = edge.merged
@@ -259,7 +268,8 @@ def _merges_into_row_kernel(edge: Edge) -> bool:
 
 
 def keeps_row_reduction(edge: Edge) -> Reason | None:
-    """What is a row kernel must stay one, with all its reductions: those of both sides. Else a thread would fold a row for each element."""
+    """What is a row kernel must stay one, with all its reductions: those of both sides. Else a thread would fold a row
+    for each element."""
     if not (edge.below.reduces or edge.above.reduces) or not can_be_planned(edge):
         return None
     before = edge.state.row_reductions(edge.consumer) + edge.state.row_reductions(edge.producer)

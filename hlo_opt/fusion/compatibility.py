@@ -1,4 +1,5 @@
-"""Can two kernels be one that writes what both wrote? Structure first, then XLA's rules about heroes, shapes, slices, updates in place and budgets.
+"""Can two kernels be one that writes what both wrote? Structure first, then XLA's rules about heroes, shapes, slices,
+updates in place and budgets.
 
 Sources: xla/backends/gpu/transforms/multi_output_fusion.cc, xla/service/gpu/gpu_fusible.cc.
 """
@@ -79,7 +80,8 @@ PairCheck = Callable[[Pair], Reason | None]
 
 
 def structure(pair: Pair) -> Iterator[Reason]:
-    """What makes one kernel of both impossible, whatever the policy. That neither needs the other is for the caller to see to."""
+    """What makes one kernel of both impossible, whatever the policy. That neither needs the other is for the caller to
+    see to."""
     checks: tuple[Check, ...] = (
         side_effects,
         control_dependencies,
@@ -127,7 +129,8 @@ def keeps_row_reductions(pair: Pair) -> Reason | None:
 
 
 def is_one_walk(pair: Kept) -> bool:
-    """Whether the threads of one kernel go over what both read as they would for either: then it is read once, and nothing is computed twice."""
+    """Whether the threads of one kernel go over what both read as they would for either: then it is read once, and
+    nothing is computed twice."""
     wanted = pair.state.row_reductions(pair.producer)
     if not wanted or next(structure(pair), None) is not None:
         return False
@@ -146,7 +149,8 @@ def output_form(pair: Pair) -> Reason | None:
 
 
 def form_of_output(state: FusionState, instruction: Instruction) -> str:
-    """What XLA's loop and reduction emitters cannot write beside other outputs; empty when they can write the instruction."""
+    """What XLA's loop and reduction emitters cannot write beside other outputs; empty when they can write the
+    instruction."""
     body = fused(instruction)
     if body is None:
         if HEROES.get(instruction.opcode) is Emitter.REDUCTION:
@@ -191,8 +195,8 @@ def plain_siblings(pair: Pair) -> Reason | None:
 
 @dataclass(frozen=True)
 class Walk:
-    """How the threads of a kernel go: the shape that they walk, what an emitter of its own needs to know of the hero (empty for a loop), and what
-    cannot be an output beside others (`form_of_output`)."""
+    """How the threads of a kernel go: the shape that they walk, what an emitter of its own needs to know of the hero
+    (empty for a loop), and what cannot be an output beside others (`form_of_output`)."""
 
     shape: Shape
     hero: str
@@ -228,7 +232,8 @@ def joint(pair: Pair) -> dict[str, object]:
 
 
 def hero_for(state: FusionState, instruction: Instruction) -> Node:
-    """The hero that constrains the kernel's form most: a reduction or a tiled transpose, else the first root (GetRealHeroForMultiOutputFusion)."""
+    """The hero that constrains the kernel's form most: a reduction or a tiled transpose, else the first root
+    (GetRealHeroForMultiOutputFusion)."""
     cluster = state.cluster(instruction)
     for root in cluster.roots:
         hero = hero_of(root, cluster.emitters)
@@ -299,7 +304,8 @@ def shapes_fit(pair: Pair) -> Reason | None:
 
 
 def same_walk(first: Shape, second: Shape) -> bool:
-    """Whether elements at the same place in memory belong together: equal shapes but for the type, or a reshape or transpose that moves nothing."""
+    """Whether elements at the same place in memory belong together: equal shapes but for the type, or a reshape or
+    transpose that moves nothing."""
     if not (first.is_array and second.is_array):
         return False
     if first.element_count != second.element_count:

@@ -1,8 +1,10 @@
-"""What fusing goes by: the options of a run, choices of plugins among them, and what the passes of the run know and note down.
+"""What fusing goes by: the options of a run, choices of plugins among them, and what the passes of the run know and
+note down.
 
-Choices of plugins are rules that refuse a legal edge because it is not worth fusing, besides those of the passes. An entry point of the group `hlo_opt.choices` names a function
-`(Edge) -> Reason | None`. It is asked where `--choices NAME` asks for it, by every fusion pass, after legality. A choice can only refuse, so it never makes a wrong program; an edge that
-the user forces is not put to it.
+Choices of plugins are rules that refuse a legal edge because it is not worth fusing, besides those of the passes. An
+entry point of the group `hlo_opt.choices` names a function `(Edge) -> Reason | None`. It is asked where
+`--choices NAME` asks for it, by every fusion pass, after legality. A choice can only refuse, so it never makes a wrong
+program; an edge that the user forces is not put to it.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class Choice:
         return text.partition(". ")[0].rstrip(".")
 
     def against(self, edge: Edge) -> Reason | None:
-        """What the rule has against the edge. Raises UsageError, which names the plugin, when it fails or answers with something else."""
+        """What the rule has against the edge. Raises UsageError, which names the plugin, when it fails or answers with
+        something else."""
         try:
             answer = self.function(edge)
         except HloOptError:
@@ -58,7 +61,8 @@ def choice_names() -> list[str]:
 
 
 def find_choices(names: Iterable[str]) -> tuple[Choice, ...]:
-    """The choices of these names. Raises UsageError, naming the nearest one, for an unknown name, and naming the plugin for one that cannot be used."""
+    """The choices of these names. Raises UsageError, naming the nearest one, for an unknown name, and naming the plugin
+    for one that cannot be used."""
     known = {p.name: p for p in plugins(CHOICES)}
     found = []
     for name in dict.fromkeys(names):
@@ -78,7 +82,8 @@ class FuseOptions:
 
     target           the device whose costs and limits count
     disabled         codes of reasons that are switched off
-    forced           edges (producer, consumer) that are fused wherever that is legal, by the names that decisions give them
+    forced           edges (producer, consumer) that are fused wherever that is legal, by the names that decisions give
+                     them
     choices          rules of plugins that may refuse edges besides the passes' own
     stop_after_step  rewrites that may happen; None for any number
     trip_counts      rounds of loops that the text does not tell, by their names
@@ -102,7 +107,8 @@ class FuseOptions:
         stop_after_step: int | None = None,
         trip_counts: TripCounts = NO_TRIP_COUNTS,
     ) -> FuseOptions:
-        """The options as users give them, by names. Raises UsageError for unknown targets, codes and choices, and for a negative number of steps."""
+        """The options as users give them, by names. Raises UsageError for unknown targets, codes and choices, and for a
+        negative number of steps."""
         if stop_after_step is not None and stop_after_step < 0:
             raise UsageError(f"stop-after-step must not be negative, but is {stop_after_step}")
         return cls(
@@ -132,7 +138,8 @@ class Memory:
         self._state = None
 
     def changed_inside(self, computations: Iterable[Computation], module: Module) -> None:
-        """These computations compute the same in another way. What is known of kernels that hold none of them stays right."""
+        """These computations compute the same in another way. What is known of kernels that hold none of them stays
+        right."""
         changed = set(computations)
         if self._state is None or not changed:
             return
@@ -154,7 +161,8 @@ class Memory:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """One rewrite by a rule: its name, those of the instruction that it took the place of and of its computation, and those of what it made, in order."""
+    """One rewrite by a rule: its name, those of the instruction that it took the place of and of its computation, and
+    those of what it made, in order."""
 
     rule: str
     computation: str
@@ -173,7 +181,8 @@ class PassContext:
     steps      rewrites that have happened
     origins    what instructions that were copied under other names were called in the input
     forbidden  edges (by those names) that a plan refused after they had been fused
-    left       what a pass had against a producer (both by name) when it was done with it, for what comes later may change the answer
+    left       what a pass had against a producer (both by name) when it was done with it, for what comes later may
+               change the answer
     fused_by   which pass moved a producer
     about      the producer and the consumer (by those names) of the last rewrite, where it fused an edge
     memory     what fusion passes know about the module, until another pass changes it
@@ -204,7 +213,8 @@ class PassContext:
                     self.origins[copied] = before.origins[instruction]
 
     def step(self) -> bool:
-        """Asked before every single rewrite ("fuse producer into consumer"); False means that the limit is reached and the rewrite must not happen."""
+        """Asked before every single rewrite ("fuse producer into consumer"); False means that the limit is reached and
+        the rewrite must not happen."""
         if self.exhausted:
             return False
         self.steps += 1

@@ -1,4 +1,5 @@
-"""What an edge between kernels costs as it is, and what it would if both were one kernel and nothing else changed: the promise that forcing the edge keeps."""
+"""What an edge between kernels costs as it is, and what it would if both were one kernel and nothing else changed: the
+promise that forcing the edge keeps."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def cost_of(unfused: Sequence[Price], fused: Sequence[Price | Reason], *, kept: 
 def joined_cost(
     state: FusionState, producer: Instruction, consumer: Instruction, *, written: bool, copies: bool
 ) -> Cost:
-    """Of a consumer that takes in the producer that it reads, and writes it, too (`written`), or leaves it a kernel besides (`copies`) where others read it."""
+    """Of a consumer that takes in the producer that it reads, and writes it, too (`written`), or leaves it a kernel
+    besides (`copies`) where others read it."""
     key = (state.structure_of_both(producer, consumer), written, copies)
     costs = state.known.costs
     if key not in costs:

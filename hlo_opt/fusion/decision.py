@@ -1,6 +1,8 @@
-"""What was decided about an edge of the graph, with everything an explanation needs; and what was found out about kernels of a structure on the way.
+"""What was decided about an edge of the graph, with everything an explanation needs; and what was found out about
+kernels of a structure on the way.
 
-The latter is shared by the passes, and the pipelines, of one run, for layers repeat and pipelines try the same pairs. It holds for one device and one set of rules that are switched off.
+The latter is shared by the passes, and the pipelines, of one run, for layers repeat and pipelines try the same pairs.
+It holds for one device and one set of rules that are switched off.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from hlo_opt.plans.sketch import Sketch
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """Microseconds and bytes of a producer and its consumer, launched apart and as one kernel. `kept`: others read the producer, too; it is launched for them
-    either way, and the fused numbers include that."""
+    """Microseconds and bytes of a producer and its consumer, launched apart and as one kernel. `kept`: others read the
+    producer, too; it is launched for them either way, and the fused numbers include that."""
 
     us_unfused: float
     us_fused: float
@@ -39,13 +41,15 @@ class CostEstimate:
 
 @dataclass(eq=False)
 class Pricing:
-    """What an edge costs, or why no kernel can be both ends; found out when it is first asked for, so the module must be as it was when this was made."""
+    """What an edge costs, or why no kernel can be both ends; found out when it is first asked for, so the module must
+    be as it was when this was made."""
 
     find: Callable[[], CostEstimate | Reason | None] = lambda: None
 
     @cached_property
     def found(self) -> CostEstimate | Reason | None:
-        """May be set by who knows it better, for having joined both. None where nobody asks: for members of a kernel of which one would not be launched."""
+        """May be set by who knows it better, for having joined both. None where nobody asks: for members of a kernel of
+        which one would not be launched."""
         return self.find()
 
 
@@ -53,8 +57,12 @@ class Pricing:
 class FusionDecision:
     """One edge producer -> consumer, or one pair of siblings.
 
-    `reasons` is empty exactly when the edge was fused; otherwise it holds every reason that applies, not only the first. `rule` names the pass and check that
-    spoke (several where passes of several kinds did), `by_pass` what each of them has against the edge. `relation` is `operand` where the consumer reads the producer, `sibling` where neither reads the other and both could be one kernel, `across` where what the consumer reads comes through a loop, a branch or a call. Names are those of the input; `producer_kernel` and `consumer_kernel` are the instructions of the result that launch them. The source lines are `file:line` of the Python code, empty when the dump does not say.
+    `reasons` is empty exactly when the edge was fused; otherwise it holds every reason that applies, not only the
+    first. `rule` names the pass and check that spoke (several where passes of several kinds did), `by_pass` what each
+    of them has against the edge. `relation` is `operand` where the consumer reads the producer, `sibling` where neither
+    reads the other and both could be one kernel, `across` where what the consumer reads comes through a loop, a branch
+    or a call. Names are those of the input; `producer_kernel` and `consumer_kernel` are the instructions of the result
+    that launch them. The source lines are `file:line` of the Python code, empty when the dump does not say.
     """
 
     producer: str
@@ -85,8 +93,8 @@ class FusionDecision:
 
     @property
     def cause(self) -> tuple[Reason, ...]:
-        """What decides, one reason of each code: all that the pass with least against the edge has against it, for with these switched off it fuses both. Where there can be
-        no one kernel, the reason for that comes first."""
+        """What decides, one reason of each code: all that the pass with least against the edge has against it, for with
+        these switched off it fuses both. Where there can be no one kernel, the reason for that comes first."""
         told = [
             tuple({r.code: r for r in reversed(reasons)}.values())[::-1] for reasons in self.by_pass or (self.reasons,)
         ]

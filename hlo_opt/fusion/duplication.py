@@ -41,8 +41,8 @@ REMEMBERED = 2_000_000
 
 
 class _Between:
-    """Which operands lie on a way from a producer to one of its consumers. Looks only at what stands between both, and, for consumers that come last
-    first, once at what depends on a producer."""
+    """Which operands lie on a way from a producer to one of its consumers. Looks only at what stands between both, and,
+    for consumers that come last first, once at what depends on a producer."""
 
     def __init__(self, computation: Computation, order: list[Instruction]) -> None:
         self._order = Order(computation, order)
@@ -97,7 +97,8 @@ def _on_all_paths(
     allows: Allows,
     known: dict[tuple[Instruction, Instruction], bool],
 ) -> bool:
-    """Whether every operand edge on every path from producer to consumer may be fused. Results from before `refused` grew stay, as in XLA."""
+    """Whether every operand edge on every path from producer to consumer may be fused. Results from before `refused`
+    grew stay, as in XLA."""
     stack: list[tuple[Instruction, bool]] = [(consumer, False)]
     while stack:
         current, ready = stack.pop()

@@ -1,4 +1,5 @@
-"""What fusion passes share: judging an edge by legality and policy, fusing it, and looking after the fusions that were made."""
+"""What fusion passes share: judging an edge by legality and policy, fusing it, and looking after the fusions that were
+made."""
 
 from __future__ import annotations
 
@@ -26,10 +27,12 @@ class Policy(Protocol):
 
     @property
     def any_form(self) -> bool:
-        """Whether it does not matter which kind of kernel both become; `Engine.finish` takes apart what then has no plan."""
+        """Whether it does not matter which kind of kernel both become; `Engine.finish` takes apart what then has no
+        plan."""
 
     def likeness(self, edge: Edge) -> Hashable:
-        """What `against` goes by besides the structure of both sides and who reads the producer; None where it goes by more."""
+        """What `against` goes by besides the structure of both sides and who reads the producer; None where it goes by
+        more."""
 
 
 class Engine:
@@ -113,7 +116,8 @@ class Engine:
         return both, policy_likeness, policy.any_form, min(len(producer.users), 2), producer.is_root
 
     def is_forced(self, edge: Edge) -> bool:
-        """Whether the user forces the edge: the producer by its name, the consumer by its own or by that of a member that reads the producer."""
+        """Whether the user forces the edge: the producer by its name, the consumer by its own or by that of a member
+        that reads the producer."""
         if not self.forced:
             return False
         producer = edge.producer_name
@@ -132,7 +136,8 @@ class Engine:
         return self.legal(reason for reason in found if reason is not None)
 
     def fuse(self, producer: Instruction, consumer: Instruction) -> Instruction:
-        """Move the producer into the consumer's kernel. Returns the consumer's fusion, made when it is a plain instruction."""
+        """Move the producer into the consumer's kernel. Returns the consumer's fusion, made when it is a plain
+        instruction."""
         edge = self.edge(producer, consumer)
         self.context.fused_by.setdefault(edge.producer_name, self.rule)
         self.context.about = edge.producer_name, edge.consumer_name
@@ -164,7 +169,8 @@ class Engine:
         return list(executed_computations(self.module))
 
     def finish(self) -> bool:
-        """Take apart every new fusion that no plan covers (its edges are refused with the plan's reason), and put the rest in order.
+        """Take apart every new fusion that no plan covers (its edges are refused with the plan's reason), and put the
+        rest in order.
 
         True when a fusion had to be taken apart, so that the pass should look again.
         """
@@ -202,7 +208,8 @@ class Engine:
 
 
 def reader_names(edge: Edge) -> Iterable[str]:
-    """The members of the consumer that read the producer, by their names in the input: those that compute, also through bitcasts, before the bitcasts."""
+    """The members of the consumer that read the producer, by their names in the input: those that compute, also through
+    bitcasts, before the bitcasts."""
     if edge.consumer.opcode != "fusion" or is_boundary_fusion(edge.consumer):
         return [edge.consumer_name]
     body = edge.consumer.called_by("calls")

@@ -1,7 +1,8 @@
 """What the horizontal passes share: the kernels that a common consumer reads, and joining some of them into one launch.
 
-A candidate is read by its consumer and, besides, at most by the computation's result. That makes cycles impossible: one candidate can only need another
-through the consumer. Source: xla/service/gpu/horizontal_loop_fusion.cc and horizontal_input_fusion.cc, as they were before XLA dropped them.
+A candidate is read by its consumer and, besides, at most by the computation's result. That makes cycles impossible: one
+candidate can only need another through the consumer. Source: xla/service/gpu/horizontal_loop_fusion.cc and
+horizontal_input_fusion.cc, as they were before XLA dropped them.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def buffer_count(instruction: Instruction) -> int:
 
 
 def argument_room(target: DeviceTarget) -> int:
-    """Bytes of a kernel's arguments on a device. CUDA C++ Programming Guide, "__global__ Function Parameters": 32,764 since CUDA 12.1 (which devices before Hopper may lack), else 4 KB."""
+    """Bytes of a kernel's arguments on a device. CUDA C++ Programming Guide, "__global__ Function Parameters": 32,764
+    since CUDA 12.1 (which devices before Hopper may lack), else 4 KB."""
     return 32_764 if target.compute_capability >= 90 else 4096
 
 
@@ -75,8 +77,8 @@ def is_forced(engine: Engine, first: Instruction, second: Instruction) -> bool:
 class Joiner:
     """Makes one kernel of several in a computation.
 
-    While only kernels are joined that nobody but their consumer reads, none can need another. With that rule switched off the order of the computation
-    is kept up, to see whether one does.
+    While only kernels are joined that nobody but their consumer reads, none can need another. With that rule switched
+    off the order of the computation is kept up, to see whether one does.
     """
 
     def __init__(self, engine: Engine, computation: Computation) -> None:
@@ -124,7 +126,8 @@ class Joiner:
 
 
 def consumers(computation: Computation, order: list[Instruction]) -> Iterator[Instruction]:
-    """Instructions with several operands, from the end of the computation to its start. Those removed meanwhile are left out."""
+    """Instructions with several operands, from the end of the computation to its start. Those removed meanwhile are
+    left out."""
     for instruction in reversed(order):
         if instruction.parent is computation and len(instruction.operands) > 1:
             yield instruction

@@ -1,7 +1,8 @@
 """Consumers that overwrite one of their operands: a dynamic-update-slice or a scatter at the root.
 
 If a producer that reads the same buffer moves into such a kernel, it may see values that are overwritten already.
-Source: xla/service/instruction_fusion.cc, ShouldFuseInPlaceOp; xla/service/gpu/gpu_fusible.cc, CanEmitInputFusedScatter.
+Source: xla/service/instruction_fusion.cc, ShouldFuseInPlaceOp; xla/service/gpu/gpu_fusible.cc,
+CanEmitInputFusedScatter.
 """
 
 from __future__ import annotations

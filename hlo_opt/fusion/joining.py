@@ -1,4 +1,5 @@
-"""Two kernels that were left apart as one, with nothing else changed: whether they can be, what that costs, and doing it. The price of a refused edge, and `--force`, are this."""
+"""Two kernels that were left apart as one, with nothing else changed: whether they can be, what that costs, and doing
+it. The price of a refused edge, and `--force`, are this."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def impossible(edge: Edge) -> Reason | None:
 
 
 def union_of(engine: Engine, producer: Instruction, consumer: Instruction) -> Union | Reason:
-    """Of a producer and a consumer that reads it, through elements of a tuple and bitcasts, too: as it costs less, where others read the producer. Or why there is none."""
+    """Of a producer and a consumer that reads it, through elements of a tuple and bitcasts, too: as it costs less,
+    where others read the producer. Or why there is none."""
     edge = engine.edge(producer, consumer)
     found = impossible(edge)
     if found is not None:
@@ -108,7 +110,8 @@ def union_beside(engine: Engine, first: Instruction, second: Instruction) -> Uni
 
 
 def join(engine: Engine, union: Union) -> Instruction | Reason:
-    """Make one fusion of both. Returns it, or why it has no plan after all; then the module must not be used any more. The engine knows nothing of the computation afterwards."""
+    """Make one fusion of both. Returns it, or why it has no plan after all; then the module must not be used any more.
+    The engine knows nothing of the computation afterwards."""
     producer, consumer = union.producer, union.consumer
     for kernel in (producer, consumer):
         engine.context.fused_by.setdefault(engine.edge(producer, kernel).consumer_name, engine.rule)
@@ -124,7 +127,8 @@ def join(engine: Engine, union: Union) -> Instruction | Reason:
 
 
 def ways_between(producer: Instruction, consumer: Instruction) -> dict[Instruction, list[Instruction]] | None:
-    """The ways on which a consumer reads a producer; None where one is more than an element of a tuple and bitcasts of it."""
+    """The ways on which a consumer reads a producer; None where one is more than an element of a tuple and bitcasts of
+    it."""
     found: dict[Instruction, list[Instruction]] = {}
     for operand in dict.fromkeys(consumer.operands):
         value, way = operand, list[Instruction]()

@@ -1,4 +1,5 @@
-"""Can this edge be fused and stay right? Structure, side effects, lowering, resources; each check gives a Reason or None.
+"""Can this edge be fused and stay right? Structure, side effects, lowering, resources; each check gives a Reason or
+None.
 
 Whether fusing is worth it is decided in `choices`; nothing there can make a program wrong.
 Sources: xla/service/instruction_fusion.cc, xla/service/gpu/gpu_fusible.cc.
@@ -131,7 +132,8 @@ def lowering_of_consumer(edge: Edge) -> Reason | None:
 
 
 def operand_budget(edge: Edge) -> Reason | None:
-    """xla/service/gpu/gpu_fusible.cc, FusionFitsInBudget: kernel arguments. A fusion that needs no more than its consumer did always fits."""
+    """xla/service/gpu/gpu_fusible.cc, FusionFitsInBudget: kernel arguments. A fusion that needs no more than its
+    consumer did always fits."""
     consumer, producer = edge.consumer, edge.producer
     outputs = sum(1 for _ in consumer.shape.leaves())
     if len(consumer.operands) + len(producer.operands) - 1 + outputs <= MAX_OPERANDS_AND_OUTPUTS:
@@ -160,14 +162,16 @@ def reduction_budget(edge: Edge) -> Reason | None:
 
 
 def size_budget(edge: Edge) -> Reason | None:
-    """The values that a kernel computes are at least its members and what it reads; a kernel that outgrew the limit would be taken apart as a whole."""
+    """The values that a kernel computes are at least its members and what it reads; a kernel that outgrew the limit
+    would be taken apart as a whole."""
     reads = len(edge.consumer.operands) + len(edge.producer.operands) - 1
     values = edge.above.members + edge.below.members + reads
     return Reason.of("FUS306", values=values, limit=LARGEST) if values > LARGEST else None
 
 
 def has_plan(edge: Edge) -> Reason | None:
-    """Whether kernels can compute both as one. Looked at only where the answer can be no, and last, for it is the dearest check."""
+    """Whether kernels can compute both as one. Looked at only where the answer can be no, and last, for it is the
+    dearest check."""
     if not needs_plan(edge):
         return None
     merged = edge.merged
@@ -180,7 +184,8 @@ def can_be_planned(edge: Edge) -> bool:
 
 
 def needs_plan(edge: Edge) -> bool:
-    """Whether merging may change the kind of kernel or nest too deep; without reductions a loop takes everything up to a depth."""
+    """Whether merging may change the kind of kernel or nest too deep; without reductions a loop takes everything up to
+    a depth."""
     if not can_be_planned(edge):
         return False
     return bool(edge.above.reduces or edge.below.reduces) or nests_deep(edge)
@@ -200,13 +205,15 @@ PLACE_CHECKS: tuple[Check, ...] = (
     lowering_of_producer,
     lowering_of_consumer,
 )
-"""Those that ask nothing about how the consumer reads the producer; they also judge edges through a tuple or a bitcast."""
+"""Those that ask nothing about how the consumer reads the producer; they also judge edges through a tuple or a
+bitcast."""
 
 CHECKS: tuple[Check, ...] = (*PLACE_CHECKS, operand_budget, shared_memory_budget, reduction_budget, size_budget)
 
 
 def illegal(edge: Edge, disabled: frozenset[str], checks: tuple[Check, ...] = CHECKS) -> Iterator[Reason]:
-    """Every reason against the edge but for its plan (`has_plan`), in the order of the checks. A rule that keeps the program right refuses under FUS110 when it is switched off."""
+    """Every reason against the edge but for its plan (`has_plan`), in the order of the checks. A rule that keeps the
+    program right refuses under FUS110 when it is switched off."""
     seen: list[Reason] = []
     for check in checks:
         reason = check(edge)

@@ -1,8 +1,9 @@
 """Which instruction depends on which, kept up while instructions of a computation are merged.
 
-Every instruction has a place in an order with operands before users. Asking whether one depends on another looks only at what lies between their
-places; merging two moves only what lies between them and has to. (D. Pearce and P. Kelly, A Dynamic Topological Sort Algorithm for Directed Acyclic
-Graphs, 2006; XLA builds its reachability map anew after every fusion, xla/hlo/ir/hlo_reachability.h.)
+Every instruction has a place in an order with operands before users. Asking whether one depends on another looks only
+at what lies between their places; merging two moves only what lies between them and has to. (D. Pearce and P. Kelly, A
+Dynamic Topological Sort Algorithm for Directed Acyclic Graphs, 2006; XLA builds its reachability map anew after every
+fusion, xla/hlo/ir/hlo_reachability.h.)
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Order:
         return self._place[instruction]
 
     def below(self, start: Instruction, last: int, seen: set[Instruction] | None = None) -> set[Instruction]:
-        """What depends on the start, as far as it has a place up to `last`; the start too. What was `seen` is not looked at again."""
+        """What depends on the start, as far as it has a place up to `last`; the start too. What was `seen` is not
+        looked at again."""
         seen = set() if seen is None else seen
         seen.add(start)
         places, successors = self._place, self._successors
@@ -52,7 +54,8 @@ class Order:
         return seen
 
     def above(self, start: Instruction, first: int, seen: set[Instruction] | None = None) -> set[Instruction]:
-        """What the start depends on, as far as it has a place from `first` on; the start too. What was `seen` is not looked at again."""
+        """What the start depends on, as far as it has a place from `first` on; the start too. What was `seen` is not
+        looked at again."""
         seen = set() if seen is None else seen
         seen.add(start)
         places = self._place
@@ -75,7 +78,8 @@ class Order:
         return self.depends(one, other) or self.depends(other, one)
 
     def depends_otherwise(self, user: Instruction, on: Instruction) -> bool:
-        """Whether the user depends on another of its operands that depends on `on`, so that there is a path besides the direct one."""
+        """Whether the user depends on another of its operands that depends on `on`, so that there is a path besides the
+        direct one."""
         first = self.place(on)
         others = [o for o in (*user.operands, *user.control_predecessors) if self.place(o) > first]
         if not others:
@@ -84,7 +88,8 @@ class Order:
         return any(o in reached for o in others)
 
     def merge(self, one: Instruction, other: Instruction, merged: Instruction) -> None:
-        """Both are about to become `merged`, which may be one of them. Neither may reach the other but directly. Call before the graph changes."""
+        """Both are about to become `merged`, which may be one of them. Neither may reach the other but directly. Call
+        before the graph changes."""
         places = self._place
         early, late = sorted((one, other), key=self.place)
         first, last = places[early], places[late]
@@ -102,7 +107,8 @@ class Order:
 
 
 class Group:
-    """Which of some instructions are connected with a kernel that takes in one after the other. Each instruction between them is looked at once."""
+    """Which of some instructions are connected with a kernel that takes in one after the other. Each instruction
+    between them is looked at once."""
 
     def __init__(self, order: Order, start: Instruction, candidates: Iterable[Instruction]) -> None:
         self._order = order

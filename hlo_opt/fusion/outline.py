@@ -1,8 +1,9 @@
 """Outlining: moving instructions into the computation of a fusion. The only code that makes and grows fusions.
 
-While fusions grow, instructions are appended to computations wherever they end up; `tidy` puts operands before users again. Where an instruction is joined, the fusion keeps writing its
-value: it gets a tuple at its root and an output more.
-Source: HloInstruction::FuseInstruction and CreateFusion, HloFusionInstruction::FuseInstructionIntoMultiOutput and MergeFusionInstructionIntoMultiOutput in xla/hlo/ir/hlo_instructions.cc.
+While fusions grow, instructions are appended to computations wherever they end up; `tidy` puts operands before users
+again. Where an instruction is joined, the fusion keeps writing its value: it gets a tuple at its root and an output
+more. Source: HloInstruction::FuseInstruction and CreateFusion, HloFusionInstruction::FuseInstructionIntoMultiOutput and
+MergeFusionInstructionIntoMultiOutput in xla/hlo/ir/hlo_instructions.cc.
 """
 
 from __future__ import annotations
@@ -28,14 +29,16 @@ KEPT_ON_FUSION = ("metadata", "frontend_attributes", "sharding")
 
 
 def original_name(instruction: Instruction, origins: Origins) -> str:
-    """What the instruction was called in the input; for a fusion, what its root was. A fusion that stands for a library's kernel came under its own name."""
+    """What the instruction was called in the input; for a fusion, what its root was. A fusion that stands for a
+    library's kernel came under its own name."""
     while instruction not in origins and (body := inside(instruction)) is not None:
         instruction = body.root
     return origins.get(instruction, instruction.name)
 
 
 def start_fusion(consumer: Instruction) -> Instruction:
-    """Replace an instruction by a fusion that holds it alone. It keeps its name inside; the fusion is named by `tidy`."""
+    """Replace an instruction by a fusion that holds it alone. It keeps its name inside; the fusion is named by
+    `tidy`."""
     computation = consumer.computation
     module = _module(computation)
     body = edit.new_computation(module, "fused_computation")
@@ -49,7 +52,8 @@ def start_fusion(consumer: Instruction) -> Instruction:
 
 
 def fusion_of(body: Computation, consumer: Instruction, operands: Sequence[Instruction]) -> Instruction:
-    """A loop fusion of a finished body, which says what the consumer in it said. It stands in the consumer's computation."""
+    """A loop fusion of a finished body, which says what the consumer in it said. It stands in the consumer's
+    computation."""
     kept = {n: consumer.attributes[n] for n in KEPT_ON_FUSION if n in consumer.attributes}
     attributes = {"kind": Attribute.of("kLoop"), "calls": Called(body), **kept}
     return edit.create(consumer.computation, "fusion", "fusion", body.root.shape, list(operands), attributes)
@@ -60,10 +64,11 @@ Moved = dict[Instruction, Instruction]
 
 
 def absorb(producer: Instruction, fusion: Instruction, origins: Origins) -> tuple[Moved, Computation | None]:
-    """Compute the producer inside a fusion that reads it. The producer is removed when nothing else uses it, else it stays and is computed twice.
+    """Compute the producer inside a fusion that reads it. The producer is removed when nothing else uses it, else it
+    stays and is computed twice.
 
-    A producer that is a fusion itself brings all its instructions. Returns what moved, and the computation of a fusion that is removed, for
-    `remove_uncalled_of`.
+    A producer that is a fusion itself brings all its instructions. Returns what moved, and the computation of a fusion
+    that is removed, for `remove_uncalled_of`.
     """
     body = fusion.called_by("calls")
     module = _module(body)
@@ -113,8 +118,8 @@ def _copy(
     keep_names: bool,
     moved: Moved,
 ) -> Instruction:
-    """Returns the producer's value in the computation. What is removed anyway (`keep_names`) need not be copied; the producer itself is, for its users
-    still have to be told."""
+    """Returns the producer's value in the computation. What is removed anyway (`keep_names`) need not be copied; the
+    producer itself is, for its users still have to be told."""
     inner = fused(producer)
     if inner is None:
         made = moved[producer] = _copied(producer, arguments, body, origins, keep_names=keep_names)
@@ -222,8 +227,9 @@ def undo(fusion: Instruction) -> list[Instruction]:
 
 
 def tidy(computation: Computation, fusions: Mapping[Instruction, str]) -> None:
-    """Order the computation and give the new fusions, each with the kind of its plan, their kinds and names, as XLA's RenameFusions does: kInput where a reduction, transpose or
-    scatter shapes the kernel, else kLoop (ChooseFusionKind in xla/service/gpu/gpu_fusible.cc)."""
+    """Order the computation and give the new fusions, each with the kind of its plan, their kinds and names, as XLA's
+    RenameFusions does: kInput where a reduction, transpose or scatter shapes the kernel, else kLoop (ChooseFusionKind
+    in xla/service/gpu/gpu_fusible.cc)."""
     edit.sort(computation)
     module = _module(computation)
     for fusion, kind in fusions.items():
@@ -239,10 +245,11 @@ def tidy(computation: Computation, fusions: Mapping[Instruction, str]) -> None:
 def join(
     engine: Engine, other: Instruction, host: Instruction, known: Mapping[str, object] = MappingProxyType({})
 ) -> Instruction:
-    """Compute `other` inside the kernel of `host` and write both. Returns the host's fusion, made when it is a plain instruction. `known` is what the
-    state can keep about it (`FusionState.joined`).
+    """Compute `other` inside the kernel of `host` and write both. Returns the host's fusion, made when it is a plain
+    instruction. `known` is what the state can keep about it (`FusionState.joined`).
 
-    Neither may be reached from the other, but that `host` may read `other` itself. One with a tuple as its result must be read element by element.
+    Neither may be reached from the other, but that `host` may read `other` itself. One with a tuple as its result must
+    be read element by element.
     """
     state = engine.state
     for name in (original_name(other, engine.origins), original_name(host, engine.origins)):
@@ -273,7 +280,8 @@ def join(
 
 
 def _write_too(other: Instruction, fusion: Instruction, origins: Origins) -> tuple[Computation | None, int]:
-    """Move `other` into the fusion as further outputs. Returns its computation, where it was a fusion, and the number of the first new output."""
+    """Move `other` into the fusion as further outputs. Returns its computation, where it was a fusion, and the number
+    of the first new output."""
     body = fusion.called_by("calls")
     body.index_users()
     given = list(zip(fusion.operands, body.parameters, strict=True))
@@ -320,7 +328,8 @@ def _elements(root: Instruction) -> list[Instruction]:
 
 
 def _lead_out(fusion: Instruction, other: Instruction, body: Computation) -> int:
-    """Give the fusion the shape of its new root; its users read elements from now on. Returns the number of the first new output."""
+    """Give the fusion the shape of its new root; its users read elements from now on. Returns the number of the first
+    new output."""
     before = fusion.shape
     fusion.shape = body.root.shape
     if before.is_tuple:
@@ -350,7 +359,8 @@ def _redirect(other: Instruction, fusion: Instruction, first: int) -> None:
 
 
 Ways = Mapping[Instruction, Sequence[Instruction]]
-"""Of operands of a consumer that are a producer's value, or an element of it: what hands it on, from the producer down to the operand."""
+"""Of operands of a consumer that are a producer's value, or an element of it: what hands it on, from the producer down
+to the operand."""
 
 
 def unite(
@@ -362,10 +372,12 @@ def unite(
     *,
     copies: bool = False,
 ) -> Instruction:
-    """One fusion of two kernels of a computation and of the views between them, with nothing else changed. Returns it, not yet named nor sorted in (`tidy`).
+    """One fusion of two kernels of a computation and of the views between them, with nothing else changed. Returns it,
+    not yet named nor sorted in (`tidy`).
 
-    It writes what the consumer does and, behind that, `written`: the producer, or elements of it, that others read. With `copies` the producer stays as it is for these, and is computed
-    again. Nothing but the ways may lead from one to the other.
+    It writes what the consumer does and, behind that, `written`: the producer, or elements of it, that others read.
+    With `copies` the producer stays as it is for these, and is computed again. Nothing but the ways may lead from one
+    to the other.
     """
     computation = consumer.computation
     module = _module(computation)
@@ -428,7 +440,8 @@ def _taken(written: Instruction, elements: list[Instruction]) -> list[Instructio
 
 
 def _drop_unread(body: Computation, given: dict[Instruction, Instruction]) -> None:
-    """Remove what is left of tuples that nothing takes apart any more, and what only these read, also of what the body is given."""
+    """Remove what is left of tuples that nothing takes apart any more, and what only these read, also of what the body
+    is given."""
     edit.sort(body)
     _remove_dead([i for i in reversed(list(body.instructions)) if i.parameter_number is None])
     for operand, parameter in list(given.items()):

@@ -1,6 +1,8 @@
-"""What fusion passes rely on: every name is the only one of its kind in the module, and every fusion has a computation of its own.
+"""What fusion passes rely on: every name is the only one of its kind in the module, and every fusion has a computation
+of its own.
 
-Texts that XLA prints are so already (HloModule makes names unique, HloVerifier refuses shared fusion computations); texts that people write need not be.
+Texts that XLA prints are so already (HloModule makes names unique, HloVerifier refuses shared fusion computations);
+texts that people write need not be.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from hlo_opt.ir.walk import executed_computations
 
 
 def prepare(module: Module) -> bool:
-    """Inline fusions that take operands in another layout than their computation says, rename what has a name that something else has, entry first, and copy computations that several launched fusions call. Returns whether more than names changed.
+    """Inline fusions that take operands in another layout than their computation says, rename what has a name that
+    something else has, entry first, and copy computations that several launched fusions call. Returns whether more than
+    names changed.
 
     Raises VerifyError when the copies would be more than `GROWTH_LIMIT` instructions.
     """
@@ -38,7 +42,8 @@ def _separate_names(module: Module) -> None:
 
 
 def separate_bodies(module: Module) -> bool:
-    """Copy computations that several launched fusions call; returns whether there were any. Raises VerifyError when the copies would be more than `GROWTH_LIMIT` instructions."""
+    """Copy computations that several launched fusions call; returns whether there were any. Raises VerifyError when the
+    copies would be more than `GROWTH_LIMIT` instructions."""
     seen: set[Computation] = set()
     made = 0
     for computation in list(executed_computations(module)):

@@ -1,5 +1,6 @@
-"""What kernels take as we launch them: those that are there, and those that two of them would become. Read from their plans (`Sketch`), each structure planned once; what has no plan is
-priced as what runs it. Every price that a user sees, and that anything but an `xla-*` preset decides by, comes from here."""
+"""What kernels take as we launch them: those that are there, and those that two of them would become. Read from their
+plans (`Sketch`), each structure planned once; what has no plan is priced as what runs it. Every price that a user sees,
+and that anything but an `xla-*` preset decides by, comes from here."""
 
 from __future__ import annotations
 
@@ -94,8 +95,9 @@ class Prices:
         ways: Mapping[Instruction, Sequence[Instruction]],
         written: Sequence[Instruction],
     ) -> Price | Reason:
-        """Of a consumer that reads a producer by `ways`: of each such operand what hands the value on, the element of a tuple and bitcasts, from the producer on. `written` are the
-        elements of the producer that others read, or the producer."""
+        """Of a consumer that reads a producer by `ways`: of each such operand what hands the value on, the element of a
+        tuple and bitcasts, from the producer on. `written` are the elements of the producer that others read, or the
+        producer."""
         state = self._plans
         refusal = self.refusal(producer) or self.refusal(consumer)
         if refusal is not None:

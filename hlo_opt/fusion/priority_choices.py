@@ -1,8 +1,10 @@
-"""What priority fusion has against an edge: XLA's own rules, in its order, and what a generic Triton fusion (kind kCustom, backend config `__triton`) can take.
+"""What priority fusion has against an edge: XLA's own rules, in its order, and what a generic Triton fusion (kind
+kCustom, backend config `__triton`) can take.
 
-Whether an edge pays is for the queue's cost to say. A kernel that computes tiles of its output knows fewer operations than a loop kernel, and every value inside it must be a tile of
-the output's tile.
-Source: xla/backends/gpu/transforms/priority_fusion.cc (IsFusible, CanFuse, CanFuseConstant), xla/backends/gpu/codegen/triton/support.cc, xla/service/gpu/model/symbolic_tile_analysis.cc.
+Whether an edge pays is for the queue's cost to say. A kernel that computes tiles of its output knows fewer operations
+than a loop kernel, and every value inside it must be a tile of the output's tile.
+Source: xla/backends/gpu/transforms/priority_fusion.cc (IsFusible, CanFuse, CanFuseConstant),
+xla/backends/gpu/codegen/triton/support.cc, xla/service/gpu/model/symbolic_tile_analysis.cc.
 """
 
 from __future__ import annotations
@@ -120,7 +122,8 @@ class PriorityChoices:
     any_form: ClassVar[bool] = True
 
     def against(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> Iterator[Reason]:
-        """Every reason of the policy against the edge. Where a side is a Triton fusion, only what that kernel can hold counts."""
+        """Every reason of the policy against the edge. Where a side is a Triton fusion, only what that kernel can hold
+        counts."""
         for check in self.checks(edge):
             reason = check(edge)
             if reason is not None and reason.code not in disabled:

@@ -1,8 +1,8 @@
 """The queue of priority fusion: producers, those whose fusion saves most time first.
 
-A producer's priority is what the cost model says that fusing it into all its users saves. It changes when a user does, so the queue remembers the verdict and
-the cost of each producer with each of its users, and looks again only at pairs of which one side changed.
-Source: PriorityFusionQueue in xla/backends/gpu/transforms/priority_fusion.cc.
+A producer's priority is what the cost model says that fusing it into all its users saves. It changes when a user does,
+so the queue remembers the verdict and the cost of each producer with each of its users, and looks again only at pairs
+of which one side changed. Source: PriorityFusionQueue in xla/backends/gpu/transforms/priority_fusion.cc.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ Accepts = Callable[[Instruction, Instruction], bool]
 
 @dataclass
 class _Standing:
-    """A producer and its users: those not asked yet, those that refuse, and those that accept, with what fusing into each saves (None: not priced yet). Of
-    those that accept, `wanted` is fused into whatever it costs, and `launching` is how many are no bitcasts."""
+    """A producer and its users: those not asked yet, those that refuse, and those that accept, with what fusing into
+    each saves (None: not priced yet). Of those that accept, `wanted` is fused into whatever it costs, and `launching`
+    is how many are no bitcasts."""
 
     unknown: dict[Instruction, None]
     refusing: dict[Instruction, None] = field(default_factory=dict)
@@ -59,8 +60,8 @@ class _Standing:
 
 
 class PriorityQueue:
-    """Producers of one computation. `partly`: fuse a producer into those users that accept it even where others refuse; `at_any_cost`: also where the
-    model says that it is slower. `takes`: which instructions are producers at all."""
+    """Producers of one computation. `partly`: fuse a producer into those users that accept it even where others refuse;
+    `at_any_cost`: also where the model says that it is slower. `takes`: which instructions are producers at all."""
 
     def __init__(
         self,
@@ -93,7 +94,8 @@ class PriorityQueue:
             self._enqueue(instruction)
 
     def pop(self) -> tuple[Instruction, list[Instruction]] | None:
-        """The producer with the highest priority (of equal ones the latest instruction) and the users to fuse it into; None when nothing is worth fusing."""
+        """The producer with the highest priority (of equal ones the latest instruction) and the users to fuse it into;
+        None when nothing is worth fusing."""
         while self._heap:
             priority, number = heapq.heappop(self._heap)
             producer = self._instructions[-number]
@@ -147,7 +149,8 @@ class PriorityQueue:
         return [p for p in self._too_dear if p.parent is not None]
 
     def priority(self, producer: Instruction) -> float:
-        """Quarters of a nanosecond that fusing the producer into all its users saves; minus infinity when that cannot be done."""
+        """Quarters of a nanosecond that fusing the producer into all its users saves; minus infinity when that cannot
+        be done."""
         if is_view(producer.opcode):
             return math.inf
         standing = self._standings[producer]
@@ -188,7 +191,8 @@ class PriorityQueue:
         heapq.heappush(self._heap, (-priority, -self._numbers[instruction]))
 
     def _ask(self, producer: Instruction, standing: _Standing, *, all_of_them: bool) -> None:
-        """Ask users whether they accept the producer: until one refuses, or all. Bitcasts launch nothing and need not accept."""
+        """Ask users whether they accept the producer: until one refuses, or all. Bitcasts launch nothing and need not
+        accept."""
         while standing.unknown and (all_of_them or not standing.refusing):
             user = next(iter(standing.unknown))
             del standing.unknown[user]

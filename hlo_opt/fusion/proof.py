@@ -1,8 +1,8 @@
 """The proof that a rewritten module computes what the original did.
 
-Fusing is outlining: with all fusions and calls inlined, both modules must have the same value graph. Numbering both with one table makes that a
-comparison of numbers, leaf by leaf. Side effects, and what waits for control dependencies, are matched one to one (`analysis/graph/occurrences.py`). The header
-is compared as it is.
+Fusing is outlining: with all fusions and calls inlined, both modules must have the same value graph. Numbering both
+with one table makes that a comparison of numbers, leaf by leaf. Side effects, and what waits for control dependencies,
+are matched one to one (`analysis/graph/occurrences.py`). The header is compared as it is.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _OF_PARAMETERS = ("sharding", "parameter_replication")
 def prove_same_graph(before: Module, after: Module) -> None:
     """Raises ProofError, naming the smallest value that only one of them computes, when the graphs differ.
 
-    Also checks what inlining cannot see: that every fusion's parameters and root have the shapes, layouts included, of its operands and its result;
-    one that did not before need not now.
+    Also checks what inlining cannot see: that every fusion's parameters and root have the shapes, layouts included, of
+    its operands and its result; one that did not before need not now.
     """
     _same_header(before, after)
     table = Table()
@@ -42,8 +42,8 @@ def prove_same_graph(before: Module, after: Module) -> None:
 
 
 def _odd(module: Module) -> Iterator[tuple[str, str]]:
-    """Names of instructions whose shapes, layouts included, do not go with those of what they call, put together, take apart or hand on, and the name of
-    that."""
+    """Names of instructions whose shapes, layouts included, do not go with those of what they call, put together, take
+    apart or hand on, and the name of that."""
     for instruction, body in mismatched(module):
         yield instruction.name, f"its computation {body.name}"
     for computation in module.computations:
@@ -54,8 +54,8 @@ def _odd(module: Module) -> Iterator[tuple[str, str]]:
 
 
 def _fitting(instruction: Instruction) -> tuple[list[Shape], list[Shape]]:
-    """Shapes that must be the same, one by one: XLA takes no other layout here (xla/service/hlo_verifier.cc, ShapeVerifier::CheckShape). What called
-    computations take and give is numbered."""
+    """Shapes that must be the same, one by one: XLA takes no other layout here (xla/service/hlo_verifier.cc,
+    ShapeVerifier::CheckShape). What called computations take and give is numbered."""
     shape, operands = instruction.shape, [o.shape for o in instruction.operands]
     match instruction.opcode:
         case "tuple":
@@ -91,7 +91,8 @@ def _elements(shape: Shape) -> list[Shape]:
 
 
 def _why_not(table: Table, left: Numbered, right: Numbered, matching: Matching) -> str:
-    """Why two entries do not agree. Where side effects take part, a value is known by the colour that says what it is made of."""
+    """Why two entries do not agree. Where side effects take part, a value is known by the colour that says what it is
+    made of."""
     if _nesting(left.root) != _nesting(right.root):
         return "the result is another tuple than the original's"
     ours, theirs = matching.one, matching.other
@@ -140,7 +141,8 @@ def _text(instruction: Instruction, name: str) -> str:
 
 
 def mismatched(module: Module) -> Iterator[tuple[Instruction, Computation]]:
-    """Fusions and calls whose operands or results are others, or have other shapes or layouts, than the computation takes and gives."""
+    """Fusions and calls whose operands or results are others, or have other shapes or layouts, than the computation
+    takes and gives."""
     for computation in module.computations:
         for instruction in computation.instructions:
             if instruction.opcode in ("fusion", "call"):
@@ -155,7 +157,8 @@ def mismatched(module: Module) -> Iterator[tuple[Instruction, Computation]]:
 
 
 def _difference(table: Table, old: int, new: int, matching: Matching) -> str:
-    """Walk down both values while they are the same operation on operands of which one differs, to name the smallest value that differs."""
+    """Walk down both values while they are the same operation on operands of which one differs, to name the smallest
+    value that differs."""
     while True:
         above_old, above_new = table.operands[old], table.operands[new]
         if len(above_old) != len(above_new):

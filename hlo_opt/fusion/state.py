@@ -39,7 +39,8 @@ _SETTLED = ("traits", "lowering", "waits", "structure")
 
 
 class FusionState:
-    """Caches over a module that is being fused. `forget` an instruction whenever it, or a fusion's computation, changed."""
+    """Caches over a module that is being fused. `forget` an instruction whenever it, or a fusion's computation,
+    changed."""
 
     def __init__(self, module: Module, target: DeviceTarget, known: ByStructure | None = None) -> None:
         self.module = module
@@ -71,7 +72,8 @@ class FusionState:
             cache.pop(instruction, None)
 
     def settle(self, fusion: Instruction) -> None:
-        """A fusion has stopped growing: forget what was only kept up while it grew. Sums over its members stay right."""
+        """A fusion has stopped growing: forget what was only kept up while it grew. Sums over its members stay
+        right."""
         kept = {name: self._caches[name][fusion] for name in _SETTLED if fusion in self._caches.get(name, {})}
         self.forget(fusion)
         for name, value in kept.items():
@@ -87,7 +89,8 @@ class FusionState:
         )
 
     def fused_by_xla(self, producer: Instruction, consumer: Instruction) -> KernelEstimate:
-        """The producer computed in the consumer's kernel, as XLA prices it; infinite microseconds where a tiled kernel cannot hold both."""
+        """The producer computed in the consumer's kernel, as XLA prices it; infinite microseconds where a tiled kernel
+        cannot hold both."""
         if is_generic_triton(producer) or is_generic_triton(consumer):
             return self._tiled(producer, consumer)[1]
         number = self.structure_of_both(producer, consumer)
@@ -198,7 +201,8 @@ class FusionState:
         return structures.number((own, shared_operands(instruction.operands, instruction.operands), constants))
 
     def structure_of_both(self, producer: Instruction, consumer: Instruction) -> int:
-        """As `structure`, of both as one kernel. A kernel keeps the number that it had when its fusion was considered."""
+        """As `structure`, of both as one kernel. A kernel keeps the number that it had when its fusion was
+        considered."""
         one, other = self.structure(producer), self.structure(consumer)
         places = self.cached("places", consumer, lambda c: places_of(c.operands))
         shared = tuple([places.get(operand, -1) for operand in (producer, *producer.operands)])
@@ -256,7 +260,8 @@ class FusionState:
         return self.cluster(instruction).following("below", Below)
 
     def row_reductions(self, instruction: Instruction) -> int:
-        """How many reductions the threads of a block share, where the instruction is a row-reduction kernel of its own."""
+        """How many reductions the threads of a block share, where the instruction is a row-reduction kernel of its
+        own."""
         return self.cached("rows", instruction, self._row_reductions)
 
     def _row_reductions(self, instruction: Instruction) -> int:
@@ -272,8 +277,9 @@ class FusionState:
     def absorbed(
         self, producer: Instruction, fusion: Instruction, structure: int
     ) -> Callable[[Mapping[Instruction, Instruction]], None]:
-        """Call before a producer is moved into a fusion (the consumer, or what was started from it), and call what it returns after, with what its
-        instructions became: what is known of the fusion's members is kept up, everything else is forgotten. `structure` is what both become."""
+        """Call before a producer is moved into a fusion (the consumer, or what was started from it), and call what it
+        returns after, with what its instructions became: what is known of the fusion's members is kept up, everything
+        else is forgotten. `structure` is what both become."""
         traits = self.traits(producer).plus(self.traits(fusion))
         clusters = self._caches.get("cluster", {})
         cluster, above = clusters.get(fusion), clusters.get(producer)
@@ -322,8 +328,8 @@ class FusionState:
     def joined(
         self, other: Instruction, host: Instruction, known: Mapping[str, object] = MappingProxyType({})
     ) -> Callable[[Instruction], None]:
-        """Call before an instruction becomes a further output of a kernel, and call what it returns after with the fusion. `known` is what `cached`
-        need not compute again."""
+        """Call before an instruction becomes a further output of a kernel, and call what it returns after with the
+        fusion. `known` is what `cached` need not compute again."""
         traits = self.traits(other).plus(self.traits(host))
 
         def after(fusion: Instruction) -> None:
@@ -396,7 +402,8 @@ SIGNIFICANT = 16
 
 
 LEFT = 16
-"""Elements of the cumulative windows that XLA:GPU makes of longer ones before it fuses (xla/service/gpu/gpu_compiler.cc, ReduceWindowRewriter)."""
+"""Elements of the cumulative windows that XLA:GPU makes of longer ones before it fuses
+(xla/service/gpu/gpu_compiler.cc, ReduceWindowRewriter)."""
 
 
 def _is_long_window(member: Instruction) -> bool:
@@ -415,14 +422,16 @@ def _folds_many(member: Instruction) -> bool:
 
 
 _Users = dict[Node | None, None]
-"""The users that compute an index of their own on the way from a value to the results; None stands for the kernel itself."""
+"""The users that compute an index of their own on the way from a value to the results; None stands for the kernel
+itself."""
 
 
 class Emissions:
-    """How often the code of each operand would be emitted in a kernel if the operand were fused: once for each user inside that computes an index
-    of its own, as often as that user is emitted.
+    """How often the code of each operand would be emitted in a kernel if the operand were fused: once for each user
+    inside that computes an index of its own, as often as that user is emitted.
 
-    Source: xla/service/fusion_node_indexing_evaluation.cc. Users that keep the shape (and transposes) share their users' indices.
+    Source: xla/service/fusion_node_indexing_evaluation.cc. Users that keep the shape (and transposes) share their
+    users' indices.
     """
 
     def __init__(self, cluster: Cluster) -> None:

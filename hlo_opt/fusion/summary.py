@@ -1,7 +1,8 @@
 """A module in four numbers: kernels, launches, bytes, microseconds.
 
-Kernels and launches are counted over the entry and all that control flow reaches from it. Bytes are counted as XLA's HloCostAnalysis does
-(xla/service/hlo_cost_analysis.cc): every launched instruction's reads and writes, loop bodies once.
+Kernels and launches are counted over the entry and all that control flow reaches from it. Bytes are counted as XLA's
+HloCostAnalysis does (xla/service/hlo_cost_analysis.cc): every launched instruction's reads and writes, loop bodies
+once.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from hlo_opt.ops.sets import fused, launches, looped
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """An instruction that launches work, by the names of it and of its computation, what one launch takes, and how many there are: the rounds of the loops around it."""
+    """An instruction that launches work, by the names of it and of its computation, what one launch takes, and how many
+    there are: the rounds of the loops around it."""
 
     instruction: str
     computation: str
@@ -33,9 +35,9 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class ModuleSummary:
-    """`kernels` counts each launched instruction once, `launches` times the known trip counts of the loops around it, `est_us` too; `bytes`
-    counts loop bodies once, and of a conditional the branch that moves most. `unknown_loops` run an unknown number of times and are counted as one round. `launched` has what each
-    launch takes."""
+    """`kernels` counts each launched instruction once, `launches` times the known trip counts of the loops around it,
+    `est_us` too; `bytes` counts loop bodies once, and of a conditional the branch that moves most. `unknown_loops` run
+    an unknown number of times and are counted as one round. `launched` has what each launch takes."""
 
     kernels: int
     launches: int
@@ -53,8 +55,9 @@ class ModuleSummary:
 def executions(
     module: Module, told: TripCounts = NO_TRIP_COUNTS, is_opened: Callable[[Instruction], bool] = lambda i: False
 ) -> tuple[dict[Computation, int], list[str]]:
-    """How often the entry and every computation that control flow reaches runs, as far as trip counts are known or `told` (branches count as taken); and
-    the loops whose count is not known. A computation that several instructions call is counted at its first caller. A fusion that `is_opened` counts as a call."""
+    """How often the entry and every computation that control flow reaches runs, as far as trip counts are known or
+    `told` (branches count as taken); and the loops whose count is not known. A computation that several instructions
+    call is counted at its first caller. A fusion that `is_opened` counts as a call."""
     times = {module.entry: 1}
     todo = [module.entry]
     unknown: list[str] = []
@@ -97,8 +100,8 @@ class _Opened:
 
 
 def kernels_of(module: Module, target: DeviceTarget, known: ByStructure | None = None) -> list[Instruction]:
-    """What every verb calls the kernels of a module: the instructions that launch work, calls of libraries among them, each once, in the order of the text; of a fusion that has no plan and
-    holds a loop, what it holds."""
+    """What every verb calls the kernels of a module: the instructions that launch work, calls of libraries among them,
+    each once, in the order of the text; of a fusion that has no plan and holds a loop, what it holds."""
     is_opened = _Opened(FusionState(module, target, known))
     times, _ = executions(module, is_opened=is_opened)
     return [i for c in module.computations if c in times for i in c.instructions if launches(i) and not is_opened(i)]

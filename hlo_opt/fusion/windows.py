@@ -1,7 +1,7 @@
 """Cumulative windows that threads hand on must not become folds of a whole window for each element.
 
-XLA has no such kernel: it makes a long window into several of 16 elements before it fuses, and folds each of those in a loop (ReduceWindowRewriter in
-xla/service/gpu/gpu_compiler.cc). About windows as short as those the rules are XLA's.
+XLA has no such kernel: it makes a long window into several of 16 elements before it fuses, and folds each of those in a
+loop (ReduceWindowRewriter in xla/service/gpu/gpu_compiler.cc). About windows as short as those the rules are XLA's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from hlo_opt.plans.sketch import Sketch
 
 
 def keeps_windows(edge: Edge) -> Reason | None:
-    """Both together must still fold each long cumulative window along its lines, and share the rows of each reduction."""
+    """Both together must still fold each long cumulative window along its lines, and share the rows of each
+    reduction."""
     if not (edge.above.windows or edge.below.windows) or not can_be_planned(edge):
         return None
     wanted = edge.state.row_reductions(edge.producer) + edge.state.row_reductions(edge.consumer)

@@ -236,7 +236,8 @@ def remove(instruction: Instruction) -> None:
 
 
 def unmake(instruction: Instruction) -> None:
-    """Take back an instruction that was only just made and has no users: nothing is left of it, its name is free again."""
+    """Take back an instruction that was only just made and has no users: nothing is left of it, its name is free
+    again."""
     module = instruction.computation.module
     remove(instruction)
     if module is None or module._names is None:

@@ -1,4 +1,5 @@
-"""Inside `jax.jit`: kernels of ours in the place of what XLA made, where that was proved and pays; and jitted functions as modules.
+"""Inside `jax.jit`: kernels of ours in the place of what XLA made, where that was proved and pays; and jitted functions
+as modules.
 
 Needs the extra `jax`; nothing else here imports JAX. Names are loaded when they are first used.
 """

@@ -1,6 +1,8 @@
-"""A module's kernels for other programs: a folder with a shared library and its C header, a Python module for JAX, and the CUDA texts with their machine code.
+"""A module's kernels for other programs: a folder with a shared library and its C header, a Python module for JAX, and
+the CUDA texts with their machine code.
 
-What a machine cannot make is left out, and the manifest says why: XLA's handler without the headers of jaxlib, machine code for GPUs without NVRTC.
+What a machine cannot make is left out, and the manifest says why: XLA's handler without the headers of jaxlib, machine
+code for GPUs without NVRTC.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from hlo_opt.ir import Module, Shape, edit
 from hlo_opt.jax import bundle_texts as texts
 from hlo_opt.ops.collective.module_devices import counts
 from hlo_opt.runtime.driver.emission import check_folder, described, emit, put_in_place, unusable
-from hlo_opt.runtime.executable import entry_shapes, lanes_schedule
+from hlo_opt.runtime.executable import entry_shapes
 from hlo_opt.runtime.host.frozen import frozen
+from hlo_opt.runtime.host.lanes_schedule import lanes_schedule
 from hlo_opt.runtime.host.library import build, find_compiler, flags_of, processor, units_of
 from hlo_opt.runtime.host.program import RUNTIME_FLAGS, runtime_text
 from hlo_opt.runtime.host.words import words_of
@@ -53,10 +56,12 @@ def build_bundle(
     precise: bool = False,
     elided: Elided = None,
 ) -> Bundle:
-    """Write the bundle of a fused module into a folder that is new, empty or a bundle (it is replaced). `target`, `precise` and `elided` as for `compile`; `name` is what its function is called.
+    """Write the bundle of a fused module into a folder that is new, empty or a bundle (it is replaced). `target`,
+    `precise` and `elided` as for `compile`; `name` is what its function is called.
 
-    Raises UsageError for a folder that cannot be used, a module for several devices or a name that C does not take; BackendError without a C++ compiler, for a module that needs NumPy on
-    its way (HLO528) or whose sizes are open (HLO514); EvaluationError for constants without values. Then nothing is left behind.
+    Raises UsageError for a folder that cannot be used, a module for several devices or a name that C does not take;
+    BackendError without a C++ compiler, for a module that needs NumPy on its way (HLO528) or whose sizes are open
+    (HLO514); EvaluationError for constants without values. Then nothing is left behind.
     """
     folder = check_bundle_folder(directory)
     chosen = texts.identifier(name or module.name)

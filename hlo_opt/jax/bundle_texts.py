@@ -1,4 +1,5 @@
-"""The texts of a bundle: the C header, the tables that stand before `bundle.cpp`, the Python module. Names of the dump get into none of them unescaped."""
+"""The texts of a bundle: the C header, the tables that stand before `bundle.cpp`, the Python module. Names of the dump
+get into none of them unescaped."""
 
 from __future__ import annotations
 
@@ -24,12 +25,13 @@ _C_TYPES = {
     "f16": "uint16_t (the bits)",
 }
 _RESERVED = frozenset(
-    (
-        "auto", "break", "case", "char", "const", "continue", "default", "delete", "do", "double", "else", "enum", "export", "extern", "float", "for", "friend", "goto", "if", "inline",
-        "int", "long", "main", "namespace", "new", "operator", "private", "protected", "public", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct",
-        "switch", "template", "this", "throw", "try", "catch", "typedef", "typename", "union", "unsigned", "using", "virtual", "void", "volatile", "while",
-    )
-)  # fmt: skip
+    """
+    auto break case char const continue default delete do double else enum export extern float for friend goto
+    if inline int long main namespace new operator private protected public register restrict return short
+    signed sizeof static struct switch template this throw try catch typedef typename union unsigned using
+    virtual void volatile while
+    """.split()
+)
 """Words that no function of C or C++ is called by."""
 _LONGEST = 60
 
@@ -48,8 +50,10 @@ def header(name: str, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> str:
     lines = [
         f"/* The module {name}, compiled by hlo-opt. Link with -l{name}.",
         " *",
-        " * Arrays lie dense, the last dimension fastest unless an order is given. They need no alignment; a multiple of 16 bytes saves a copy.",
-        " * Outputs must not overlap inputs or each other. Several threads may call it at once. HLO_OPT_THREADS in the environment bounds the threads that it uses.",
+        " * Arrays lie dense, the last dimension fastest unless an order is given. They need no alignment; a multiple "
+        "of 16 bytes saves a copy.",
+        " * Outputs must not overlap inputs or each other. Several threads may call it at once. HLO_OPT_THREADS in the "
+        "environment bounds the threads that it uses.",
         " *",
     ]
     for title, shapes in (("inputs", inputs), ("outputs", outputs)):
@@ -86,14 +90,18 @@ def _described(shape: Shape) -> str:
         else f", in memory dimension {', '.join(map(str, shape.minor_to_major))} from fastest to slowest"
     )
     several = f", {shape.type.per_byte} to a byte, the first in the lowest bits" if shape.type.per_byte > 1 else ""
-    return f"{shape.type.name}{sizes}, {shape.stored_bytes} bytes of {_C_TYPES.get(shape.type.name, 'uint8_t (the bits)')}{order}{several}"
+    return (
+        f"{shape.type.name}{sizes}, {shape.stored_bytes} bytes of "
+        f"{_C_TYPES.get(shape.type.name, 'uint8_t (the bits)')}{order}{several}"
+    )
 
 
 ALIGNED = 64
 
 
 def blob(frozen: Frozen) -> tuple[bytes, list[int]]:
-    """Words and constants of a program, one after the other, and where each begins. Four bytes more behind each make its last word whole."""
+    """Words and constants of a program, one after the other, and where each begins. Four bytes more behind each make
+    its last word whole."""
     data, places = bytearray(), []
     for array in (*frozen.words, *frozen.constants):
         data.extend(bytes(-len(data) % ALIGNED))
@@ -103,10 +111,14 @@ def blob(frozen: Frozen) -> tuple[bytes, list[int]]:
 
 
 def program(name: str, frozen: Frozen, data: str, places: Sequence[int], handler: str) -> str:
-    """The C++ text of a bundle's function. `data` is the path of the file with what `blob` gives; `handler` the symbol of XLA's handler, empty for none. No name of the dump is one of C++ there."""
+    """The C++ text of a bundle's function. `data` is the path of the file with what `blob` gives; `handler` the symbol
+    of XLA's handler, empty for none. No name of the dump is one of C++ there."""
     words, constants = places[: len(frozen.words)], places[len(frozen.words) :]
     path = data.replace("\\", "\\\\").replace('"', '\\"')
-    asm = f'.section .rodata\n.balign {ALIGNED}\n.globl hlo_opt_data\n.hidden hlo_opt_data\nhlo_opt_data:\n.incbin "{path}"\n.previous\n'
+    asm = (
+        f".section .rodata\n.balign {ALIGNED}\n.globl hlo_opt_data\n.hidden hlo_opt_data\nhlo_opt_data:\n.incbin "
+        f'"{path}"\n.previous\n'
+    )
     rows = {
         "Routine routines": [
             f"{{(const Word*)(hlo_opt_data + {at}), {r.buffers}, {r.slots}}}"

@@ -1,4 +1,5 @@
-"""From every form of a module to HLO text, and between forms: by jaxlib, in a process of its own. Nothing here imports JAX."""
+"""From every form of a module to HLO text, and between forms: by jaxlib, in a process of its own. Nothing here imports
+JAX."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def unpacked(data: bytes, filename: str) -> tuple[bytes, Form]:
 def hlo_text(data: bytes, form: Form, filename: str) -> str:
     """The HLO text of a module in any form, constants written out.
 
-    Raises UsageError where jaxlib is needed and missing (HLO306) or refuses the module (HLO307), ParseError for text that is none.
+    Raises UsageError where jaxlib is needed and missing (HLO306) or refuses the module (HLO307), ParseError for text
+    that is none.
     """
     if form is Form.TEXT:
         return decode(data, filename)
@@ -61,7 +63,8 @@ def text_of(data: bytes, filename: str) -> str:
 
 
 def converted(data: bytes, form: Form, target: str, filename: str) -> bytes:
-    """A module in another form: `hlo`, `pb` (an HloModuleProto), `mlir` or `mlirbc`. Raises UsageError as `hlo_text`."""
+    """A module in another form: `hlo`, `pb` (an HloModuleProto), `mlir` or `mlirbc`. Raises UsageError as
+    `hlo_text`."""
     from hlo_opt.evaluate.memory import default_limit  # loads NumPy
 
     source = "hlo"

@@ -1,9 +1,11 @@
-"""Reads a module with jaxlib and writes it in another form: from stdin to stdout, in a process of its own, since XLA ends the process over some of what it is given.
+"""Reads a module with jaxlib and writes it in another form: from stdin to stdout, in a process of its own, since XLA
+ends the process over some of what it is given.
 
     python -P converter.py FROM TO BYTES
 
-FROM is hlo, pb or mlir (text or bytecode), TO is hlo, pb, mlir or mlirbc; BYTES bounds the memory that the process may have. Exit status 3 with XLA's message on stdout where
-it refuses the module, 4 without jaxlib. `conversion.py` calls it.
+FROM is hlo, pb or mlir (text or bytecode), TO is hlo, pb, mlir or mlirbc; BYTES bounds the memory that the process may
+have. Exit status 3 with XLA's message on stdout where it refuses the module, 4 without jaxlib. `conversion.py` calls
+it.
 """
 
 from __future__ import annotations

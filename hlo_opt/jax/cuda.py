@@ -1,4 +1,5 @@
-"""Kernels of ours inside XLA's programs on an NVIDIA GPU: the typed FFI handler of `cuda.cpp`, and regions as programs for it. What a region gains is estimated, as everything is for a GPU."""
+"""Kernels of ours inside XLA's programs on an NVIDIA GPU: the typed FFI handler of `cuda.cpp`, and regions as programs
+for it. What a region gains is estimated, as everything is for a GPU."""
 
 from __future__ import annotations
 
@@ -73,13 +74,23 @@ class _Loaded:
         )
         words, constants = self.held
         self.region = _Region(
-            len(steps.kernels), ctypes.addressof(self.kernels), len(words), words.ctypes.data, len(constants), constants.ctypes.data,
-            len(steps.inputs), self.sizes[0].ctypes.data, len(made), self.sizes[1].ctypes.data, steps.pointers,
-        )  # fmt: skip
+            len(steps.kernels),
+            ctypes.addressof(self.kernels),
+            len(words),
+            words.ctypes.data,
+            len(constants),
+            constants.ctypes.data,
+            len(steps.inputs),
+            self.sizes[0].ctypes.data,
+            len(made),
+            self.sizes[1].ctypes.data,
+            steps.pointers,
+        )
 
 
 class CudaHandler:
-    """The handler. `find` gives what a key stands for, where the process does not have it yet: an executable may come from JAX's persistent cache."""
+    """The handler. `find` gives what a key stands for, where the process does not have it yet: an executable may come
+    from JAX's persistent cache."""
 
     def __init__(self, find: Callable[[str], DeviceProgram | None]) -> None:
         """Raises BackendError without a C++ compiler, or where it refuses the handler."""
@@ -100,7 +111,8 @@ class CudaHandler:
             getattr(self.library, function).restype = _POINTER
 
     def register(self) -> None:
-        """Make the handler known to XLA, which must have its GPU already: a target that waits for its backend is registered before its type."""
+        """Make the handler known to XLA, which must have its GPU already: a target that waits for its backend is
+        registered before its type."""
         import jax
 
         own = self.library
@@ -154,7 +166,8 @@ class Gpu:
 
     @property
     def target(self) -> DeviceTarget:
-        """The device of ours that is nearest: of the same generation if there is one, and of about as many multiprocessors."""
+        """The device of ours that is nearest: of the same generation if there is one, and of about as many
+        multiprocessors."""
         known = [target(name) for name in target_names()]
         return min(
             known, key=lambda t: (abs(t.compute_capability - int(self.capability)), abs(t.core_count - self.cores))
@@ -195,7 +208,8 @@ def cuda_handler() -> CudaHandler:
 
 
 def program_of(module: Module, preset: str, device: Gpu) -> tuple[DeviceProgram, float, float]:
-    """A region's program for a GPU, and the microseconds that it and XLA's form are estimated to take. Raises an HloOptError where there is none without a library or the host."""
+    """A region's program for a GPU, and the microseconds that it and XLA's form are estimated to take. Raises an
+    HloOptError where there is none without a library or the host."""
     outcome = run(simple_form(module), preset, target=device.target)
     report = report_on(outcome)
     schedule = build_schedule(outcome.module)
@@ -208,7 +222,8 @@ def program_of(module: Module, preset: str, device: Gpu) -> tuple[DeviceProgram,
 
 
 def made_for_cuda(module: Module, key: str, preset: str) -> tuple[float, float]:
-    """A region's kernels for the GPUs of this process under a key, and the estimates of `program_of`. Raises as that does."""
+    """A region's kernels for the GPUs of this process under a key, and the estimates of `program_of`. Raises as that
+    does."""
     program, ours_us, xla_us = program_of(module, preset, gpu())
     records.keep_device_program(key, program)
     cuda_handler().add(key, program)

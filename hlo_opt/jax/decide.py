@@ -79,8 +79,9 @@ class Wish:
         return verdict.ours_us <= WIN * verdict.xla_us and saved >= self.min_saving_us
 
     def keeps(self, chosen: Sequence[Chosen], ours_us: float, xla_us: float) -> bool:
-        """Whether a module wins by a tenth, or saves half of what its regions promise: XLA runs some of them beside each other, and each was timed with what a call of a module costs. Where
-        any saving is asked for, it is not to be slower."""
+        """Whether a module wins by a tenth, or saves half of what its regions promise: XLA runs some of them beside
+        each other, and each was timed with what a call of a module costs. Where any saving is asked for, it is not to
+        be slower."""
         promised = sum(c.xla_us - c.ours_us for c in chosen)
         return xla_us - ours_us >= (min(promised / 2, (1 - WIN) * xla_us) if self.min_saving_us > 0 else 0)
 
@@ -95,7 +96,8 @@ class Backend:
 
     name      with what else their keys must hold
     handler   what knows them by their keys
-    made      builds a region's kernels by a preset, under a key, and gives the microseconds that a run is estimated to take by them and by XLA; raises an HloOptError where there are none
+    made      builds a region's kernels by a preset, under a key, and gives the microseconds that a run is estimated to
+              take by them and by XLA; raises an HloOptError where there are none
     is_timed  whether verdicts come from runs on drawn data instead
     memory    bytes of one more result of a region's call
     """
@@ -126,8 +128,9 @@ class Decision:
         self._end = time.monotonic() + self.wish.seconds
 
     def run(self, module: Module) -> None:
-        """Decide about the entry, what does most first. What loops run is replaced with the loop or not at all: the state that a round gets and the one that it gives share their memory, the copies that make that
-        safe for XLA's instructions do not make it safe for a call of other ones, and nothing inserts copies after the hook."""
+        """Decide about the entry, what does most first. What loops run is replaced with the loop or not at all: the
+        state that a round gets and the one that it gives share their memory, the copies that make that safe for XLA's
+        instructions do not make it safe for a call of other ones, and nothing inserts copies after the hook."""
         for layer in sorted(layers_of(module.entry), key=lambda layer: -sum(region.work for region in layer)):
             alone, one = together(layer)
             rest = alone if one is not None and self._take(one) else layer
@@ -138,8 +141,9 @@ class Decision:
                         done.update(region.members)
 
     def prove_whole(self, module: Module, message: bytes) -> None:
-        """Regions that win by themselves may lose together: they wait for each other, and XLA runs what is left beside them. So the whole module is timed, too, where that can be done, and
-        those are dropped that win least until it is not slower."""
+        """Regions that win by themselves may lose together: they wait for each other, and XLA runs what is left beside
+        them. So the whole module is timed, too, where that can be done, and those are dropped that win least until it
+        is not slower."""
         if not self.chosen or not self.backend.is_timed or not may_be_tried(module) or self._is_one(module):
             return
         given, outputs = [p.shape for p in module.entry.parameters], list(module.entry.root.shape.leaves())

@@ -1,7 +1,9 @@
-"""A region's program for a GPU as plain data: kernels as machine code, and the steps that a call puts onto a stream one after the other.
+"""A region's program for a GPU as plain data: kernels as machine code, and the steps that a call puts onto a stream one
+after the other.
 
-No step waits for the host, so that a call can be captured: loops that the host would have to test are refused. Memory for values between kernels is a result of the call, behind all others:
-XLA plans it with its own, and a captured call keeps it.
+No step waits for the host, so that a call can be captured: loops that the host would have to test are refused. Memory
+for values between kernels is a result of the call, behind all others: XLA plans it with its own, and a captured call
+keeps it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from hlo_opt.runtime.schedule.lifetimes import ALIGNMENT, Arena, buffer_bytes, l
 from hlo_opt.runtime.schedule.ops import Alias, Allocate, Branch, Call, Constant, Copy, Free, Launch, Op, Routine
 
 Place = tuple[int, int]
-"""The number of an array (inputs, then results, then the memory between if there is any, then constants) and an offset in bytes."""
+"""The number of an array (inputs, then results, then the memory between if there is any, then constants) and an offset
+in bytes."""
 
 
 class DeviceStep(IntEnum):
@@ -49,7 +52,8 @@ class DeviceKernel:
 class Steps:
     """What a schedule does on a device.
 
-    words      the steps: LAUNCH with the kernel's number, how many pointers, and their places; COPY with where to, where from and how many bytes; CLEAR with where and how many bytes
+    words      the steps: LAUNCH with the kernel's number, how many pointers, and their places; COPY with where to,
+               where from and how many bytes; CLEAR with where and how many bytes
     constants  the bytes of all of them
     inputs     bytes of each array that a call is given
     outputs    bytes of each that it makes
@@ -112,7 +116,8 @@ class DeviceProgram:
 
 
 def steps_of(schedule: Schedule) -> Steps:
-    """The steps of a schedule. Raises BackendError (HLO528) for one that needs a library, or the host between its kernels, and (HLO525) for a launch of more blocks than a GPU takes."""
+    """The steps of a schedule. Raises BackendError (HLO528) for one that needs a library, or the host between its
+    kernels, and (HLO525) for a launch of more blocks than a GPU takes."""
     refuse_large_grids(schedule, "backend cuda", "split the array")
     return _Writer(schedule).written()
 
@@ -138,7 +143,10 @@ class _Writer:
         self.routine(entry, [(k, 0) for k in range(len(self.inputs))], wishes)
         words = self.words if self.arena.size else _renumbered(self.words, self.held, self.between)
         return Steps(
-            tuple(DeviceKernel(k.symbol, k.launch.grid, k.launch.block, k.launch.cooperative) for k in self.schedule.kernels),
+            tuple(
+                DeviceKernel(k.symbol, k.launch.grid, k.launch.block, k.launch.cooperative)
+                for k in self.schedule.kernels
+            ),
             np.array(words, np.int64),
             np.frombuffer(bytes(self.constants), np.uint8),
             self.inputs,
@@ -148,7 +156,8 @@ class _Writer:
         )  # fmt: skip
 
     def routine(self, routine: Routine, given: Sequence[Place], wishes: Mapping[int, Place]) -> None:
-        """The steps of a routine, with its inputs where they are given; result k is made, or copied, to where it is wished."""
+        """The steps of a routine, with its inputs where they are given; result k is made, or copied, to where it is
+        wished."""
         lives = lifetimes(routine.ops, routine.shapes)
         own = {b for made in lives.made for b in made}
         places: dict[int, Place] = dict(zip(routine.inputs, given, strict=True))

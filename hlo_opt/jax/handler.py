@@ -1,4 +1,5 @@
-"""Our typed FFI handler: built with the headers of the installed jaxlib, loaded and registered once in a process; and the regions that it can run."""
+"""Our typed FFI handler: built with the headers of the installed jaxlib, loaded and registered once in a process; and
+the regions that it can run."""
 
 from __future__ import annotations
 
@@ -65,7 +66,11 @@ class _Loaded:
     def __init__(self, frozen: Frozen) -> None:
         """Raises OSError where the library of its kernels is gone or damaged."""
         self.words = [np.ascontiguousarray(w, np.int64) for w in frozen.words]
-        self.constants = [np.concatenate([a.view(np.uint8).reshape(-1), np.zeros(4, np.uint8)]) for a in map(np.ascontiguousarray, frozen.constants)]  # fmt: skip  # the last word is whole
+        # the last word is whole
+        self.constants = [
+            np.concatenate([a.view(np.uint8).reshape(-1), np.zeros(4, np.uint8)])
+            for a in map(np.ascontiguousarray, frozen.constants)
+        ]
         library = ctypes.CDLL(str(cache_directory() / frozen.library)) if frozen.library else None
         try:
             found = [ctypes.cast(library[name], _POINTER).value or 0 for name in frozen.launchers] if library else []
@@ -98,7 +103,8 @@ class _Loaded:
 class Handler:
     """The handler, ready for XLA's calls on the CPU.
 
-    find  gives what a key stands for, where the process does not have it yet: an executable may come from JAX's persistent cache
+    find  gives what a key stands for, where the process does not have it yet: an executable may come from JAX's
+          persistent cache
     """
 
     def __init__(self, find: Callable[[str], Frozen | None]) -> None:

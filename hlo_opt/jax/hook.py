@@ -1,4 +1,5 @@
-"""The hook in XLA's compiler: what it does with a module, and when. Whatever goes wrong here, XLA's module stays as it is."""
+"""The hook in XLA's compiler: what it does with a module, and when. Whatever goes wrong here, XLA's module stays as it
+is."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ _TINY = 8
 """Instructions of a module that has nothing to fuse: what JAX makes of a single operation, which is fused by itself."""
 
 _TURN = jax.make_user_context("")
-"""Part of the key under which `jax.jit` keeps what it compiled: inside `fusing()` functions are compiled anew, and what they were before is there again behind it."""
+"""Part of the key under which `jax.jit` keeps what it compiled: inside `fusing()` functions are compiled anew, and what
+they were before is there again behind it."""
 
 
 @dataclass
@@ -283,16 +285,19 @@ def install(
     report: Callable[[Line], None] | None = None,
     wait: bool = False,
 ) -> Report:
-    """From now on `jax.jit` runs kernels of ours on the CPU wherever they were proved, timed and found to win. What was compiled before is compiled anew.
+    """From now on `jax.jit` runs kernels of ours on the CPU wherever they were proved, timed and found to win. What was
+    compiled before is compiled anew.
 
     preset         the passes that regions are fused by
     min_saving_us  microseconds of a run that a region must save, and it must win by a tenth; 0 takes what is not slower
-    backend        `host`: kernels for the CPU, `cuda`: for an NVIDIA GPU, where gains are estimated and not timed; `auto`: for what JAX has
+    backend        `host`: kernels for the CPU, `cuda`: for an NVIDIA GPU, where gains are estimated and not timed;
+                   `auto`: for what JAX has
     report         called with a line for each region and module: what was replaced, and why others were not
-    wait           compilations wait for ours; else XLA's code runs at once, kernels are made in the background, and the next compilation of the same module has them
+    wait           compilations wait for ours; else XLA's code runs at once, kernels are made in the background, and the
+                   next compilation of the same module has them
 
-    Returns the report so far, which goes on. Raises UsageError for an unknown preset or backend, and BackendError without a C++ compiler, or for `cuda` without a GPU. With `HLO_OPT_JAX=0` in the environment nothing
-    happens.
+    Returns the report so far, which goes on. Raises UsageError for an unknown preset or backend, and BackendError
+    without a C++ compiler, or for `cuda` without a GPU. With `HLO_OPT_JAX=0` in the environment nothing happens.
     """
     uninstall()
     hook = _made(preset, min_saving_us, backend, report, wait)
@@ -323,7 +328,8 @@ def fusing(
     report: Callable[[Line], None] | None = None,
     wait: bool = False,
 ) -> Iterator[Report]:
-    """As `install`, while this is entered: functions that are called inside are compiled anew, and behind it they are what they were."""
+    """As `install`, while this is entered: functions that are called inside are compiled anew, and behind it they are
+    what they were."""
     global _turns
     hook = _made(preset, min_saving_us, backend, report, wait)
     if is_switched_off():
@@ -339,7 +345,8 @@ def fusing(
 
 
 def wait() -> None:
-    """Wait for what is made in the background; functions are compiled anew when they are called next, with kernels of ours."""
+    """Wait for what is made in the background; functions are compiled anew when they are called next, with kernels of
+    ours."""
     _BACKGROUND.wait()
     if _installed:
         jax.clear_caches()

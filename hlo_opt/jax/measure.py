@@ -1,6 +1,8 @@
-"""Both forms of a region, XLA's and ours, timed on drawn data in this process: what a CPU gains is measured, not estimated.
+"""Both forms of a region, XLA's and ours, timed on drawn data in this process: what a CPU gains is measured, not
+estimated.
 
-XLA compiles a program that does nothing, and the hook gives it the region in its stead: so it is compiled in the form that it has in the user's module.
+XLA compiles a program that does nothing, and the hook gives it the region in its stead: so it is compiled in the form
+that it has in the user's module.
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ def call_text(inputs: Sequence[Shape], outputs: Sequence[Shape], key: str, memor
     result = results[0] if len(results) == 1 else f"({', '.join(results)})"
     given = ", ".join(f"p{n}" for n in range(len(inputs)))
     lines.append(
-        f'  c = {result} custom-call({given}), custom_call_target="{TARGET}", api_version=API_VERSION_TYPED_FFI, backend_config={{key = "{key}"}}'
+        f'  c = {result} custom-call({given}), custom_call_target="{TARGET}", api_version=API_VERSION_TYPED_FFI, '
+        f'backend_config={{key = "{key}"}}'
     )
     if len(results) > 1:
         lines += [f"  e{n} = {shape} get-tuple-element(c), index={n}" for n, shape in enumerate(results)]
@@ -95,7 +98,8 @@ def _tensor(shape: Shape) -> str:
 
 
 def _compiled(message: bytes, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> _Executable:
-    """XLA's executable of a module. Raises what XLA raises, and BackendError (HLO529) where no hook is installed any more: it is what hands XLA the module."""
+    """XLA's executable of a module. Raises what XLA raises, and BackendError (HLO529) where no hook is installed any
+    more: it is what hands XLA the module."""
     given = ", ".join(f"%a{n}: {_tensor(s)}" for n, s in enumerate(inputs))
     results = ", ".join(map(_tensor, outputs))
     lines, zeros = [], []
@@ -144,7 +148,8 @@ class Runnable:
 
 
 def compared(our_module: bytes, theirs: Runnable, inputs: Sequence[Array]) -> tuple[float, float]:
-    """Microseconds of a run of a module and of another that takes and gives the same arrays, as `least_won` has them; each series has arrays of its own, for where these lie matters, too.
+    """Microseconds of a run of a module and of another that takes and gives the same arrays, as `least_won` has them;
+    each series has arrays of its own, for where these lie matters, too.
     Raises what XLA raises."""
     with _one_at_a_time, jax.enable_x64(True):
         ours = _compiled(our_module, theirs.given, theirs.outputs)
@@ -167,7 +172,8 @@ Run = Callable[[], object]
 def least_won(
     runs: Callable[[], tuple[Run, Run]], clock: Callable[[], float] = time.perf_counter
 ) -> tuple[float, float]:
-    """Microseconds of a run of ours and of theirs in the series that ours wins least. The first series that ours loses is the last. `clock` counts seconds."""
+    """Microseconds of a run of ours and of theirs in the series that ours wins least. The first series that ours loses
+    is the last. `clock` counts seconds."""
     found: list[tuple[float, float]] = []
     while len(found) < SERIES and all(ours <= theirs for ours, theirs in found):
         found.append(series(*runs(), clock))
@@ -175,8 +181,8 @@ def least_won(
 
 
 def series(ours: Run, theirs: Run, clock: Callable[[], float]) -> tuple[float, float]:
-    """Microseconds of a run of each: the quickest of runs in turn, for whatever else the machine does only makes them slower. Each goes first in every other pair: what runs before leaves
-    its own caches and its own threads."""
+    """Microseconds of a run of each: the quickest of runs in turn, for whatever else the machine does only makes them
+    slower. Each goes first in every other pair: what runs before leaves its own caches and its own threads."""
 
     def timed(run: Run) -> float:
         start = clock()

@@ -28,7 +28,8 @@ class Jitted(Protocol):
 
 
 def lower(jitted: Jitted, *args: Tree) -> Module:
-    """The module that JAX hands to XLA for these arguments, with the Python lines of its instructions and all values of its constants. Raises what JAX raises."""
+    """The module that JAX hands to XLA for these arguments, with the Python lines of its instructions and all values of
+    its constants. Raises what JAX raises."""
     options = _hlo.HloPrintOptions()
     options.print_large_constants = True
     return parse(jitted.lower(*args).compiler_ir("hlo").get_hlo_module().to_string(options))

@@ -1,4 +1,5 @@
-"""NVRTC by its library alone, which `pip install jax[cuda12]` and `jax[cuda13]` bring along: the few functions that `hlo_opt.runtime.cupy.device.compiled` calls, by the names that CuPy gives them."""
+"""NVRTC by its library alone, which `pip install jax[cuda12]` and `jax[cuda13]` bring along: the few functions that
+`hlo_opt.runtime.cupy.device.compiled` calls, by the names that CuPy gives them."""
 
 # ruff: noqa: N802
 

@@ -1,6 +1,8 @@
-"""What is kept beside the kernels in the cache: a region's verdict and its program, and what was decided about a whole module.
+"""What is kept beside the kernels in the cache: a region's verdict and its program, and what was decided about a whole
+module.
 
-Each is a file of its own, written whole or not at all. A cache that cannot be written is one that remembers for this process only.
+Each is a file of its own, written whole or not at all. A cache that cannot be written is one that remembers for this
+process only.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from hlo_opt.runtime.host.library import cache_directory, find_compiler, process
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of a region. `why` is the code of the line that refuses it, with its text; empty for one that was timed, in microseconds."""
+    """What is known of a region. `why` is the code of the line that refuses it, with its text; empty for one that was
+    timed, in microseconds."""
 
     ours_us: float = 0.0
     xla_us: float = 0.0
@@ -50,7 +53,8 @@ _modules: dict[str, tuple[Chosen, ...]] = {}
 
 @cache
 def environment() -> str:
-    """What a key must hold besides a region: this program, the compiler, the processor and how much of it may be used, jaxlib."""
+    """What a key must hold besides a region: this program, the compiler, the processor and how much of it may be used,
+    jaxlib."""
     root = Path(hlo_opt.__file__).parent
     command = find_compiler()
     found = hashlib.sha256(f"{command} {processor(command)} {processors()} {version('jaxlib')}".encode())

@@ -1,4 +1,5 @@
-"""Which parts of a module that XLA has fused kernels of ours may compute: first as much as hangs together between what is left to XLA's libraries, then loops and fusions by themselves.
+"""Which parts of a module that XLA has fused kernels of ours may compute: first as much as hangs together between what
+is left to XLA's libraries, then loops and fusions by themselves.
 
 A region is convex: no way leads out of it and back. So one call can stand for it.
 """
@@ -48,7 +49,8 @@ class Candidate:
 
     @cached_property
     def views(self) -> set[Instruction]:
-        """What others read that is the memory of something else, under another shape. It stays where it is: that costs nothing, and two results of a region are two arrays."""
+        """What others read that is the memory of something else, under another shape. It stays where it is: that costs
+        nothing, and two results of a region are two arrays."""
         return self._read[1]
 
     @cached_property
@@ -181,7 +183,8 @@ def _fits(shape: Shape) -> bool:
 
 
 def is_for_library(i: Instruction) -> bool:
-    """Whether a fusion is left to a library that multiplies matrices and the like; others of its kind hold nothing that kernels do not compute."""
+    """Whether a fusion is left to a library that multiplies matrices and the like; others of its kind hold nothing that
+    kernels do not compute."""
     if not is_boundary_fusion(i):
         return False
     specs = (find(inner.opcode) for c in i.called() for inner in c.instructions)
@@ -189,7 +192,8 @@ def is_for_library(i: Instruction) -> bool:
 
 
 def _may(i: Instruction, known: dict[Computation, bool], inside: bool) -> bool:
-    """Whether kernels of ours may compute an instruction: nothing that has effects, is left to a library or asks which device it runs on."""
+    """Whether kernels of ours may compute an instruction: nothing that has effects, is left to a library or asks which
+    device it runs on."""
     spec = find(i.opcode)
     if spec is None or spec.side_effects or spec.hides_state or i.opcode in WHICH_DEVICE:
         return False
@@ -207,7 +211,8 @@ def _may(i: Instruction, known: dict[Computation, bool], inside: bool) -> bool:
 
 
 def _ours(computation: Computation) -> set[Instruction]:
-    """The instructions of a computation that may belong to regions. Constants are none: who needs a small one makes it, and a large one is given."""
+    """The instructions of a computation that may belong to regions. Constants are none: who needs a small one makes it,
+    and a large one is given."""
     known: dict[Computation, bool] = {}
     waited = {p for i in computation.instructions for p in i.control_predecessors}
     found: set[Instruction] = set()
@@ -231,7 +236,8 @@ def clusters(computation: Computation) -> list[Candidate]:
 
 
 def layers_of(computation: Computation) -> list[list[Candidate]]:
-    """The `clusters`, those together that have as many changes between ours and others before them: so none of these needs another, by whatever way."""
+    """The `clusters`, those together that have as many changes between ours and others before them: so none of these
+    needs another, by whatever way."""
     ours = _ours(computation)
     levels: dict[Instruction, int] = {}
     for i in computation.instructions:
@@ -259,8 +265,8 @@ def layers_of(computation: Computation) -> list[list[Candidate]]:
 
 
 def together(layer: Sequence[Candidate]) -> tuple[list[Candidate], Candidate | None]:
-    """The regions of a layer that stand alone, and the small ones as one if there are several: one call does what they would wait for each other with. Large ones stay what they are, so that
-    a change of one leaves the others."""
+    """The regions of a layer that stand alone, and the small ones as one if there are several: one call does what they
+    would wait for each other with. Large ones stay what they are, so that a change of one leaves the others."""
     small = [region for region in layer if region.work <= SMALL_WORK]
     if len(small) < 2:
         return list(layer), None
@@ -343,7 +349,8 @@ def physical(shape: Shape) -> Shape:
 
 
 def module_of(candidate: Candidate) -> Module:
-    """The region as a module of its own, in XLA's form. Arrays that it is given and gives lie row by row; names say nothing, so that equal regions are equal texts."""
+    """The region as a module of its own, in XLA's form. Arrays that it is given and gives lie row by row; names say
+    nothing, so that equal regions are equal texts."""
     module = Module("region")
     count = iter(range(1 << 30))
     copies: dict[Computation, Computation] = {}
@@ -403,7 +410,8 @@ def _laid_out(computation: Computation, value: Instruction, shape: Shape, name: 
 
 
 def simple_form(module: Module) -> Module:
-    """The module without what only XLA's compiler needs: copies that move nothing, their order, and fusions that one of its libraries is to compute."""
+    """The module without what only XLA's compiler needs: copies that move nothing, their order, and fusions that one of
+    its libraries is to compute."""
     made = edit.clone_module(module)
     for computation in made.computations:
         for i in computation.instructions:

@@ -19,8 +19,10 @@ CODES = {
     "JAX205": "left as it is: {size} operations are more than are fused while a program waits",
     "JAX206": "left as it is: the time that choosing may take was over",
     "JAX207": "left as it is: its arrays cannot be handed over",
-    "JAX208": "left as it is after all: with kernels of ours the whole module takes {ours_us:.1f} us, XLA's {xla_us:.1f} us",
-    "JAX301": "XLA's code runs for now; kernels of ours are made in the background for the next time that it is compiled",
+    "JAX208": "left as it is after all: with kernels of ours the whole module takes {ours_us:.1f} us, XLA's "
+    "{xla_us:.1f} us",
+    "JAX301": "XLA's code runs for now; kernels of ours are made in the background for the next time that it is "
+    "compiled",
     "JAX302": "choosing was interrupted",
     "JAX303": "choosing failed: {why}",
     "JAX401": "kernels of ours were found in the cache",
@@ -31,7 +33,8 @@ CODES = {
 
 @dataclass(frozen=True)
 class Line:
-    """One thing that the hook did or left. `region` is empty where the line is about a whole module; `written` are bytes that XLA's form of the region writes in a run."""
+    """One thing that the hook did or left. `region` is empty where the line is about a whole module; `written` are
+    bytes that XLA's form of the region writes in a run."""
 
     code: str
     module: str

@@ -1,6 +1,8 @@
-"""A serialized HloModuleProto, taken apart as far as putting calls in the place of instructions needs it: everything else stays the bytes that it was.
+"""A serialized HloModuleProto, taken apart as far as putting calls in the place of instructions needs it: everything
+else stays the bytes that it was.
 
-So constants never become text, and what is not replaced is exactly what XLA made. Fields are known by their numbers (xla/service/hlo.proto).
+So constants never become text, and what is not replaced is exactly what XLA made. Fields are known by their numbers
+(xla/service/hlo.proto).
 """
 
 from __future__ import annotations
@@ -130,7 +132,8 @@ class Replacement:
     gone     what the call does in their stead; nothing but the call and what is gone reads them, save for `outputs`
     inputs   what it reads, in order
     outputs  what others read of it: its result alone, or the elements of its tuple, in order
-    text     a module whose entry has the call, after the parameters that it reads, and behind it what takes its elements
+    text     a module whose entry has the call, after the parameters that it reads, and behind it what takes its
+             elements
     key      the kernels that it runs
     """
 
@@ -172,7 +175,8 @@ class ModuleBytes:
         return found.hexdigest()
 
     def replace(self, change: Replacement, call: Sequence[Node]) -> None:
-        """Put a call in the place of instructions. `call` are the nodes of the module of `Replacement.text` from the call on.
+        """Put a call in the place of instructions. `call` are the nodes of the module of `Replacement.text` from the
+        call on.
 
         Raises KeyError for a name that there is not.
         """

@@ -143,7 +143,8 @@ def joins_arrays(instruction: Instruction) -> bool:
 
 
 def reorders(instruction: Instruction) -> bool:
-    """Whether an operation gives the elements of its operand in another order in memory, or as they are in memory of their own."""
+    """Whether an operation gives the elements of its operand in another order in memory, or as they are in memory of
+    their own."""
     return instruction.opcode in ("copy", "transpose")
 
 

@@ -45,7 +45,8 @@ def fuse(
     choices: Iterable[str] = (),
     trip_counts: TripCounts = NO_TRIP_COUNTS,
 ) -> tuple[Module, list[FusionDecision]]:
-    """Fuse a copy of the module, or the module that a text describes, and prove that it computes the same. Returns it with a decision for every edge between kernels.
+    """Fuse a copy of the module, or the module that a text describes, and prove that it computes the same. Returns it
+    with a decision for every edge between kernels.
 
     `passes` (as `--passes` spells them) replace the preset. The options are those of `hlo_opt.passes.run.run`.
     Raises UsageError for unknown names and wrong options; ParseError and VerifyError for a text.

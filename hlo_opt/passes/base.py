@@ -1,6 +1,7 @@
 """A pass: a frozen dataclass whose fields are its options; and the base of the passes that fuse.
 
-What such a pass has against an edge is said in one place: a run goes by the first reason, an explanation tells them all.
+What such a pass has against an edge is said in one place: a run goes by the first reason, an explanation tells them
+all.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ __all__ = ["Pass", "PassContext"]
 
 @dataclass(frozen=True)
 class Pass:
-    """Base of all passes. A pass that changes the graph only by outlining, inlining, merging equal values or dropping dead ones preserves "graph", and every run
-    of it is proved; one that preserves "meaning" only is checked by evaluation in tests."""
+    """Base of all passes. A pass that changes the graph only by outlining, inlining, merging equal values or dropping
+    dead ones preserves "graph", and every run of it is proved; one that preserves "meaning" only is checked by
+    evaluation in tests."""
 
     name: ClassVar[str]
     preserves: ClassVar[Literal["graph", "meaning"]]
@@ -39,7 +41,8 @@ class Pass:
 
 @dataclass(frozen=True)
 class RewritingPass(Pass):
-    """A pass that goes over computations and rewrites what it finds in each, one place after another; `rewrites` says what."""
+    """A pass that goes over computations and rewrites what it finds in each, one place after another; `rewrites` says
+    what."""
 
     def run(self, module: Module, context: PassContext) -> bool:
         changed = False
@@ -63,7 +66,8 @@ class RewritingPass(Pass):
         return executed_computations(module)
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
-        """What is rewritten in a computation. Each is done before the next is asked for, and the computation is sorted after the last."""
+        """What is rewritten in a computation. Each is done before the next is asked for, and the computation is sorted
+        after the last."""
         raise AssertionError(f"{type(self).__name__} does not define rewrites")
 
     def tidy(self, module: Module) -> None:
@@ -81,14 +85,16 @@ class Refusal:
 
 @dataclass(frozen=True)
 class FusionPass(Pass):
-    """A pass over the shared legality and policy layers. One that fuses edges one by one defines `fuse_in`, `looks_at` and `policy`."""
+    """A pass over the shared legality and policy layers. One that fuses edges one by one defines `fuse_in`, `looks_at`
+    and `policy`."""
 
     keeps_memory: ClassVar[bool] = True
     kind: ClassVar[str] = "producer"
-    """What the pass fuses: producers into consumers (`producer`), or kernels that keep their outputs (`outputs`, `horizontal`). Of the passes of a kind
-    the last that takes an edge explains it."""
+    """What the pass fuses: producers into consumers (`producer`), or kernels that keep their outputs (`outputs`,
+    `horizontal`). Of the passes of a kind the last that takes an edge explains it."""
     takes_any_form: ClassVar[bool] = False
-    """Whether it joins kernels that do not read each other whatever they are: then only it explains why two were left apart, not the passes of its kind before it."""
+    """Whether it joins kernels that do not read each other whatever they are: then only it explains why two were left
+    apart, not the passes of its kind before it."""
 
     def run(self, module: Module, context: PassContext) -> bool:
         """Go over all computations that launch kernels, and again where a fusion had to be taken apart."""
@@ -106,7 +112,8 @@ class FusionPass(Pass):
         raise AssertionError(f"{type(self).__name__} does not define fuse_in")
 
     def looks_at(self, edge: Edge) -> bool:
-        """Whether edges of this kind are this pass's business; none are where it joins only kernels that do not read each other."""
+        """Whether edges of this kind are this pass's business; none are where it joins only kernels that do not read
+        each other."""
         return False
 
     def policy(self, engine: Engine, computation: Computation) -> Policy:
@@ -126,7 +133,8 @@ class FusionPass(Pass):
         return engine.reasons(edge, self.policy(engine, edge.producer.computation))
 
     def against_producer(self, engine: Engine, producer: Instruction) -> Iterator[tuple[Instruction | None, Reason]]:
-        """What the pass has against fusing a producer at all, each with the user that is to blame; for passes that fuse into all users or into none."""
+        """What the pass has against fusing a producer at all, each with the user that is to blame; for passes that fuse
+        into all users or into none."""
         return iter(())
 
     def refusals(self, engine: Engine, edge: Edge) -> Iterator[Reason]:

@@ -1,7 +1,8 @@
 """Batch normalisations as the operations that they are made of, so that kernels can have them.
 
-Source: xla/service/batchnorm_expander.cc, which does the same before XLA:CPU and XLA:GPU fuse. Two things differ, so that less is lost to rounding: f16 and bf16 are
-computed in f32 and rounded once, and a variance is the mean of squared distances from the mean, not a difference of large numbers.
+Source: xla/service/batchnorm_expander.cc, which does the same before XLA:CPU and XLA:GPU fuse. Two things differ, so
+that less is lost to rounding: f16 and bf16 are computed in f32 and rounded once, and a variance is the mean of squared
+distances from the mean, not a difference of large numbers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Reshapes, transposes and copies whose result lies in memory as their operand does: bitcasts, which launch nothing.
 
-JAX writes many a transpose with the layout that makes it one. Source of the idea: xla/hlo/transforms/expanders/reshape_decomposer.cc and xla/service/layout_normalization.cc.
+JAX writes many a transpose with the layout that makes it one. Source of the idea:
+xla/hlo/transforms/expanders/reshape_decomposer.cc and xla/service/layout_normalization.cc.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from hlo_opt.passes.base import PassContext, RewritingPass
 
 @dataclass(frozen=True)
 class BitcastMovement(RewritingPass):
-    """Write what moves no byte as a bitcast. What a computation gives back of its own parameters is left: results have memory of their own.
+    """Write what moves no byte as a bitcast. What a computation gives back of its own parameters is left: results have
+    memory of their own.
 
     reshapes  those, too, besides transposes and copies; passes that look for loops know reshapes better
     """

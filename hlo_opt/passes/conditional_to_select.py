@@ -1,6 +1,7 @@
 """Conditionals inside what `map` applies to elements: both branches are computed, and the predicate picks.
 
-Source: xla/service/conditional_to_select.cc, which does the same: threads that run the same code have nothing to gain from a branch.
+Source: xla/service/conditional_to_select.cc, which does the same: threads that run the same code have nothing to gain
+from a branch.
 """
 
 from __future__ import annotations

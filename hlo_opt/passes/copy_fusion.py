@@ -23,8 +23,8 @@ Path = list[Instruction]
 
 @dataclass(frozen=True)
 class CopyFusion(FusionPass):
-    """Let fusions write what plain copies of their results would. No edge is its business alone: what it leaves, the passes that fuse copies as consumers
-    judge."""
+    """Let fusions write what plain copies of their results would. No edge is its business alone: what it leaves, the
+    passes that fuse copies as consumers judge."""
 
     name: ClassVar[str] = "copy-fusion"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
@@ -66,7 +66,8 @@ def _may_write_more(fusion: Instruction) -> bool:
 
 
 def _paths(fusion: Instruction) -> list[Path]:
-    """The ways from a fusion to the plain copies of its outputs, through what launches nothing and has no other users."""
+    """The ways from a fusion to the plain copies of its outputs, through what launches nothing and has no other
+    users."""
     found: list[Path] = []
     roots = results_of(fusion.called_by("calls"))
     for user in fusion.users:

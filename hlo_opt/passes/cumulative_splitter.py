@@ -1,8 +1,10 @@
-"""Long cumulative windows in parts, so that a device with room for more blocks than there are lines has something to do in all of them.
+"""Long cumulative windows in parts, so that a device with room for more blocks than there are lines has something to do
+in all of them.
 
-Each line becomes parts of a length near its square root. The parts are folded, what lies before each part is a cumulative window over their results, and one within each part is then
-put behind it: three kernels that read the array twice and write it once. The order of elements stays; which of them are folded first does not. XLA does the same to every such window
-(xla/service/reduce_window_rewriter.cc, TryOptimizeCumSumOrProd).
+Each line becomes parts of a length near its square root. The parts are folded, what lies before each part is a
+cumulative window over their results, and one within each part is then put behind it: three kernels that read the array
+twice and write it once. The order of elements stays; which of them are folded first does not. XLA does the same to
+every such window (xla/service/reduce_window_rewriter.cc, TryOptimizeCumSumOrProd).
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ class CumulativeSplitter(RewritingPass):
 
 
 def _worth_splitting(window: Instruction, target: DeviceTarget) -> Lines | None:
-    """The lines of a cumulative window that are few and long, if folding in parts has the same meaning: the init value must change nothing, for each part starts with it."""
+    """The lines of a cumulative window that are few and long, if folding in parts has the same meaning: the init value
+    must change nothing, for each part starts with it."""
     lines = lines_of(window)
     if lines is None or lines.length < LONG or window.shape.is_tuple or any(window.shape.dynamic):
         return None
@@ -57,7 +60,8 @@ def _worth_splitting(window: Instruction, target: DeviceTarget) -> Lines | None:
 
 
 def part_length(length: int) -> int:
-    """The length of parts: a divisor of the line's near its square root, a multiple of 4 if there is one; else a power of two, and the last part is padded."""
+    """The length of parts: a divisor of the line's near its square root, a multiple of 4 if there is one; else a power
+    of two, and the last part is padded."""
     root = math.isqrt(length)
     near = [d for d in range(root // 4 + 1, 4 * root) if length % d == 0]
     fours = [d for d in near if d % 4 == 0]
@@ -65,7 +69,8 @@ def part_length(length: int) -> int:
 
 
 class _Split:
-    """A window, and what it is made of in parts. Narrow floats are f32 from the first part to the result, which is rounded once."""
+    """A window, and what it is made of in parts. Narrow floats are f32 from the first part to the result, which is
+    rounded once."""
 
     def __init__(self, window: Instruction, lines: Lines) -> None:
         self.window, self.axis, self.is_reversed = window, lines.axis, lines.is_reversed

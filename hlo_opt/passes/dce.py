@@ -17,7 +17,8 @@ _BY_NUMBER = frozenset({"output_to_operand_aliasing", "sharding"})
 
 @dataclass(frozen=True)
 class DeadCodeElimination(Pass):
-    """Remove what nothing uses, also of what fusions write and read. Parameters, side effects and ends of control dependencies stay. It cleans up behind rewrites, and is none that counts as a step."""
+    """Remove what nothing uses, also of what fusions write and read. Parameters, side effects and ends of control
+    dependencies stay. It cleans up behind rewrites, and is none that counts as a step."""
 
     name: ClassVar[str] = "dce"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
@@ -38,7 +39,8 @@ class DeadCodeElimination(Pass):
 
 
 def sweep(computation: Computation, effects: set[Computation]) -> bool:
-    """Remove what nothing uses from a computation. `effects` are computations that hold side effects. True when anything was removed."""
+    """Remove what nothing uses from a computation. `effects` are computations that hold side effects. True when
+    anything was removed."""
     ordered = {p for i in computation.instructions for p in i.control_predecessors}
     todo = [i for i in computation.instructions if not i.users]
     changed = False
@@ -69,7 +71,8 @@ def _of_several(computation: Computation) -> list[Instruction]:
 
 
 def narrow(fusion: Instruction, effects: set[Computation]) -> bool:
-    """Let a fusion write only what is read of it, and read only what that takes. True where that is less than before."""
+    """Let a fusion write only what is read of it, and read only what that takes. True where that is less than
+    before."""
     body = fusion.called_by("calls")
     outputs, readers = held(body.root), {user: taken_element(user) or 0 for user in fusion.users}
     read = sorted(set(readers.values()))

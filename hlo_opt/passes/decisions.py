@@ -1,4 +1,5 @@
-"""Every edge between kernels, fused or left, with all reasons, both costs and both source lines; across loops, branches and calls, too, where no pass can reach both ends."""
+"""Every edge between kernels, fused or left, with all reasons, both costs and both source lines; across loops, branches
+and calls, too, where no pass can reach both ends."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ def _cost(
 
 
 def decisive(reasons: list[Reason], pricing: Pricing, engine: Engine) -> list[Reason]:
-    """The reason that decides first: where both can be no one kernel, why not; then it does not matter whether that would be worth it (FUS4xx)."""
+    """The reason that decides first: where both can be no one kernel, why not; then it does not matter whether that
+    would be worth it (FUS4xx)."""
     found = pricing.found
     if not isinstance(found, Reason):
         return reasons
@@ -166,11 +168,14 @@ def decisions(
     *,
     siblings: bool = True,
 ) -> list[FusionDecision]:
-    """All edges, in the order of the computations: those inside fusions as fused, those between launches with the reasons that keep them. With `kernels`
-    only the edges into and inside of these (by the names of the instructions that launch them); without `siblings` none between kernels that do not read each other.
+    """All edges, in the order of the computations: those inside fusions as fused, those between launches with the
+    reasons that keep them. With `kernels` only the edges into and inside of these (by the names of the instructions
+    that launch them); without `siblings` none between kernels that do not read each other.
     """
     fusers = list(dict.fromkeys(p for p in pipeline.passes() if isinstance(p, FusionPass)))
-    joiners = [f for n, f in enumerate(fusers) if not any(g.takes_any_form and g.kind == f.kind for g in fusers[n + 1 :])]  # fmt: skip
+    joiners = [
+        f for n, f in enumerate(fusers) if not any(g.takes_any_form and g.kind == f.kind for g in fusers[n + 1 :])
+    ]
     found: list[FusionDecision] = []
     engine = Engine(module, context)
     seen: set[tuple[str, str]] = set()
@@ -193,8 +198,8 @@ def decisions(
 def _inside(
     fusion: Instruction, computation: Computation, context: PassContext, seen: set[tuple[str, str]], costs: MemberCosts
 ) -> Iterator[FusionDecision]:
-    """The edges of the input that ended inside a fusion, and neighbours among its outputs that do not read each other: siblings that became one. What was copied into several fusions
-    is told once."""
+    """The edges of the input that ended inside a fusion, and neighbours among its outputs that do not read each other:
+    siblings that became one. What was copied into several fusions is told once."""
     module = computation.module
     assert module is not None
     body = fusion.called_by("calls")
@@ -311,7 +316,8 @@ def _reasons(
         if found:
             return [_unique(found)], "legality"
     responsible = [f for f in fusers if f.looks_at(through)]
-    # Of each kind of pass the last that takes edges like this one has the last word; those before it would have fused on its terms.
+    # Of each kind of pass the last that takes edges like this one has the last word; those before it would have fused
+    # on its terms.
     by_pass, rules = [], []
     for kind in dict.fromkeys(f.kind for f in responsible):
         for fuser in reversed([f for f in responsible if f.kind == kind]):
@@ -347,7 +353,8 @@ def _root(instruction: Instruction) -> Instruction:
 
 
 def _written(producer: Instruction, operand: Instruction) -> Instruction:
-    """What computes the value that an operand is: of a kernel with several outputs, the member behind the element that the operand takes."""
+    """What computes the value that an operand is: of a kernel with several outputs, the member behind the element that
+    the operand takes."""
     body = inside(producer)
     if body is None:
         return producer

@@ -1,10 +1,12 @@
 """Arrays with dynamic dimensions as arrays of their bounds with a number for each size, so that kernels can have them.
 
-Source: xla/service/dynamic_padder.cc, which does the same before XLA:CPU and XLA:GPU compile. What lies behind the elements in use counts for nothing: where an
-operation would read it (a reduction, a padding, a scatter), values that change nothing take its place. A result of the program has the elements in use first, in
-row-major order, and zeros behind them, as `hlo_opt.ops.dynamic.Dynamic.buffer`.
+Source: xla/service/dynamic_padder.cc, which does the same before XLA:CPU and XLA:GPU compile. What lies behind the
+elements in use counts for nothing: where an operation would read it (a reduction, a padding, a scatter), values that
+change nothing take its place. A result of the program has the elements in use first, in row-major order, and zeros
+behind them, as `hlo_opt.ops.dynamic.Dynamic.buffer`.
 
-Everywhere but at the program's ends, an array with dynamic dimensions becomes a tuple of the array at its bound and the sizes, in the order of the dimensions.
+Everywhere but at the program's ends, an array with dynamic dimensions becomes a tuple of the array at its bound and the
+sizes, in the order of the dimensions.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class _Value:
 
 @dataclass(frozen=True)
 class DynamicPadder(Expansion):
-    """Take all dynamic dimensions out of a module; one with an operation on dynamic sizes that is not known here stays as it is."""
+    """Take all dynamic dimensions out of a module; one with an operation on dynamic sizes that is not known here stays
+    as it is."""
 
     name: ClassVar[str] = "dynamic-padder"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"

@@ -1,4 +1,5 @@
-"""Passes that write operations which no kernel computes as operations that kernels compute, and the writers of plain operations and of loops that passes make things with."""
+"""Passes that write operations which no kernel computes as operations that kernels compute, and the writers of plain
+operations and of loops that passes make things with."""
 
 from __future__ import annotations
 
@@ -103,7 +104,8 @@ class Writer:
 
 
 class CountedLoop:
-    """A loop that counts its rounds from 0 and is being written. `counter` is the number of the round, `values` are what is given, as it is in a round; `inside` writes more."""
+    """A loop that counts its rounds from 0 and is being written. `counter` is the number of the round, `values` are
+    what is given, as it is in a round; `inside` writes more."""
 
     def __init__(self, beside: Computation, rounds: int, given: Sequence[Instruction]) -> None:
         assert beside.module is not None
@@ -118,7 +120,8 @@ class CountedLoop:
         self.counter, *self.values = [edit.create_element(state, n) for n in range(len(self._given))]
 
     def run(self, made: Sequence[Instruction]) -> list[Instruction]:
-        """Finish the loop, whose rounds make these of the values, the first ones; the others stay. Returns the values that are made, after all rounds."""
+        """Finish the loop, whose rounds make these of the values, the first ones; the others stay. Returns the values
+        that are made, after all rounds."""
         following = self.inside.binary("add", self.counter, self.inside.number(1))
         edit.create_tuple(self.body, [following, *made, *self.values[len(made) :]], root=True)
         edit.sort(self.body)
@@ -143,7 +146,8 @@ def scalar_reducer(beside: Computation, opcode: str, scalar: Shape) -> Computati
 
 @dataclass(frozen=True)
 class Expansion(RewritingPass):
-    """A pass that tells whether it has anything to look at: whoever must keep the module as it is copies it only then."""
+    """A pass that tells whether it has anything to look at: whoever must keep the module as it is copies it only
+    then."""
 
     def concerns(self, module: Module) -> bool:
         """Whether the module has operations of the kind. The pass may still leave them as they are."""

@@ -1,4 +1,5 @@
-"""What backends rewrite before they look for kernels. Pipelines do not run these passes: what `fuse` prints keeps the operations that the user wrote."""
+"""What backends rewrite before they look for kernels. Pipelines do not run these passes: what `fuse` prints keeps the
+operations that the user wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Edges that a run left, joined after all, in the finished module and with nothing else decided again: those that the user forces, and the dearest, to say what they are worth."""
+"""Edges that a run left, joined after all, in the finished module and with nothing else decided again: those that the
+user forces, and the dearest, to say what they are worth."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ RULE = "force"
 
 
 def chosen(decisions: Iterable[FusionDecision], edge: tuple[str, str]) -> FusionDecision | None:
-    """The refused edge that two names mean, those of instructions or of kernels: of several one within a computation, and one in which the consumer reads the producer, first."""
+    """The refused edge that two names mean, those of instructions or of kernels: of several one within a computation,
+    and one in which the consumer reads the producer, first."""
     found = [
         d for d in decisions if not d.fused and (_is(d, *edge) or (d.relation == "sibling" and _is(d, *edge[::-1])))
     ]
@@ -40,7 +42,8 @@ def _union(engine: Engine, decision: FusionDecision) -> Union | Reason:
 
 
 def join_edge(module: Module, context: PassContext, decision: FusionDecision) -> Instruction | None:
-    """Join both ends of a refused edge, in place. Returns their kernel; None, and nothing has changed, where there can be none. Raises ProofError where the kernel has no plan after all."""
+    """Join both ends of a refused edge, in place. Returns their kernel; None, and nothing has changed, where there can
+    be none. Raises ProofError where the kernel has no plan after all."""
     engine = Engine(module, context, RULE)
     union = _union(engine, decision)
     if isinstance(union, Reason):
@@ -53,7 +56,8 @@ def join_edge(module: Module, context: PassContext, decision: FusionDecision) ->
 
 
 def price_by_joining(module: Module, context: PassContext, decisions: Sequence[FusionDecision]) -> None:
-    """Join the ends of each edge in a copy of the module, and set what the edge costs to what that gives. Edges without common kernels share a copy."""
+    """Join the ends of each edge in a copy of the module, and set what the edge costs to what that gives. Edges without
+    common kernels share a copy."""
     left = list(decisions)
     while left:
         copy = edit.clone_module(module)

@@ -41,8 +41,10 @@ class FusionMerger(FusionPass):
 
     max_emissions   how often a member's code may be emitted inside a kernel
     max_copies      instructions that merging one fusion may add to the module: its size times the users after the first
-    row_kernels     know the kernels that compute several reductions of a row, and go by the prices of our kernels; without, judge and price as XLA did
-    weigh_kept      by those prices, leave a fusion where its first user had better take it in and write it for the others, as `multi-output-fusion` can
+    row_kernels     know the kernels that compute several reductions of a row, and go by the prices of our kernels;
+                    without, judge and price as XLA did
+    weigh_kept      by those prices, leave a fusion where its first user had better take it in and write it for the
+                    others, as `multi-output-fusion` can
     """
 
     name: ClassVar[str] = "fusion-merger"
@@ -118,8 +120,9 @@ class FusionMerger(FusionPass):
         return found
 
     def _priced(self, engine: Engine, producer: Instruction, takers: list[Instruction]) -> tuple[float, float]:
-        """By the prices of our kernels; of what no kernel can hold legality has the last word. Several users may be as well off where the first of them takes the fusion in and writes it,
-        and the others read that (`multi-output-fusion`): then nothing is computed twice."""
+        """By the prices of our kernels; of what no kernel can hold legality has the last word. Several users may be as
+        well off where the first of them takes the fusion in and writes it, and the others read that
+        (`multi-output-fusion`): then nothing is computed twice."""
         prices = engine.state.prices
         fused = [prices.joined(producer, u) for u in takers]
         alone, users = prices.of(producer), [prices.of(u).us for u in takers]
@@ -136,7 +139,8 @@ class FusionMerger(FusionPass):
         return edge.producer.opcode == "fusion" and launches(edge.consumer)
 
     def against_producer(self, engine: Engine, producer: Instruction) -> Iterator[tuple[Instruction | None, Reason]]:
-        """What keeps a fusion from being merged into all its users: the first user that cannot take it, and the cost."""
+        """What keeps a fusion from being merged into all its users: the first user that cannot take it, and the
+        cost."""
         if "FUS108" not in engine.disabled:
             for user in producer.users:
                 if not self.takes(engine, producer, user):

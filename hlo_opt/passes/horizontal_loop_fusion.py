@@ -1,7 +1,8 @@
-"""Horizontal loop fusion: many small kernels that feed one consumer, such as the updates of an optimizer's parameters, become one launch.
+"""Horizontal loop fusion: many small kernels that feed one consumer, such as the updates of an optimizer's parameters,
+become one launch.
 
-Source: xla/service/gpu/horizontal_loop_fusion.cc, as it was before XLA dropped it. There kernels of different shapes are concatenated and sliced; here
-each shape has blocks of its own in the launch.
+Source: xla/service/gpu/horizontal_loop_fusion.cc, as it was before XLA dropped it. There kernels of different shapes
+are concatenated and sliced; here each shape has blocks of its own in the launch.
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ from hlo_opt.passes.base import FusionPass, Refusal
 
 @dataclass(frozen=True)
 class HorizontalLoopFusion(FusionPass):
-    """Join loops that a common consumer reads, from the end of the computation on, those of one shape and those of several alike.
+    """Join loops that a common consumer reads, from the end of the computation on, those of one shape and those of
+    several alike.
 
     max_elements          elements of an output of a kernel that is joined; larger ones fill the device alone
     max_mixed_elements    the same where the shapes of neighbours differ
-    any_mixed_alike       join those of different shapes that have as many instructions, however large: they need as many registers
+    any_mixed_alike       join those of different shapes that have as many instructions, however large: they need as
+                          many registers
     max_instructions      instructions of a kernel that is joined
     max_outputs           outputs of a joint kernel (max_plain_outputs where it is made of single operations)
     max_argument_bytes    bytes of the pointers that a kernel takes
@@ -161,7 +164,8 @@ class HorizontalLoopFusion(FusionPass):
             yield Reason.of("FUS242", bytes=argument_bytes, limit=most_bytes)
 
     def sibling_refusals(self, engine: Engine, computation: Computation) -> Iterator[Refusal]:
-        """Neighbours among the kernels that a consumer reads: what each has against it, then what closed the launch between them."""
+        """Neighbours among the kernels that a consumer reads: what each has against it, then what closed the launch
+        between them."""
         joiner = Joiner(engine, computation)
         for consumer in consumers(computation, joiner.instructions):
             kernels = [k for k in operand_kernels(consumer) if _is_generated(engine, k)]

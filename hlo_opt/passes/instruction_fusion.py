@@ -1,6 +1,7 @@
 """Instruction fusion: kernels grow upwards from their consumers, one producer at a time.
 
-Source: xla/service/instruction_fusion.cc (RunImpl, ReversePostOrderFusionQueue) and the classic xla/service/gpu/instruction_fusion.cc.
+Source: xla/service/instruction_fusion.cc (RunImpl, ReversePostOrderFusionQueue) and the classic
+xla/service/gpu/instruction_fusion.cc.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ FREE_PRODUCERS = frozenset({"constant", "bitcast"})
 
 @dataclass(frozen=True)
 class InstructionFusion(FusionPass):
-    """Fuse single producers into consumers, consumers last in post-order first, of a consumer's operands the latest first.
+    """Fuse single producers into consumers, consumers last in post-order first, of a consumer's operands the latest
+    first.
 
     may_duplicate   compute a producer again in each of several consumers
     max_emissions   how often a producer's code may be emitted inside a kernel
-    row_kernels     know the kernels that compute several reductions of a row, and what computing a value again costs that is written anyway; without, judge as XLA did
+    row_kernels     know the kernels that compute several reductions of a row, and what computing a value again costs
+                    that is written anyway; without, judge as XLA did
     """
 
     name: ClassVar[str] = "instruction-fusion"
@@ -39,7 +42,8 @@ class InstructionFusion(FusionPass):
     row_kernels: bool = True
 
     def policy(self, engine: Engine, computation: Computation) -> InstructionFusionChoices:
-        """What must not be duplicated, and what stays anyway, is found out once, before anything of the computation is fused."""
+        """What must not be duplicated, and what stays anyway, is found out once, before anything of the computation is
+        fused."""
         key = (self, computation)
         if key not in engine.notes:
             engine.notes[key] = self.choices(*self._found_out(engine, computation))
@@ -58,7 +62,8 @@ class InstructionFusion(FusionPass):
     def _found_out(
         self, engine: Engine, computation: Computation
     ) -> tuple[frozenset[Instruction], frozenset[Instruction]]:
-        """What must not be duplicated in a computation, and what stays a kernel, for something that reads it cannot take it in."""
+        """What must not be duplicated in a computation, and what stays a kernel, for something that reads it cannot
+        take it in."""
         if not self.may_duplicate:
             return frozenset(), frozenset()
         order = post_order(computation)
@@ -106,7 +111,8 @@ class InstructionFusion(FusionPass):
 
 
 def _is_producer(producer: Instruction, consumer: Instruction) -> bool:
-    """Kernels, free instructions that kernels can hold, and constants of one element once the consumer is a kernel of several instructions."""
+    """Kernels, free instructions that kernels can hold, and constants of one element once the consumer is a kernel of
+    several instructions."""
     if producer.opcode == "constant":
         return consumer.opcode == "fusion" and is_effectively_scalar(producer.shape)
     return launches(producer) or producer.opcode in FREE_PRODUCERS

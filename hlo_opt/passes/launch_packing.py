@@ -1,7 +1,9 @@
-"""Launch packing: kernels that do not need each other become one launch, each with blocks of its own, wherever that takes less time.
+"""Launch packing: kernels that do not need each other become one launch, each with blocks of its own, wherever that
+takes less time.
 
-XLA launches them one after another; its horizontal passes, which it has dropped, took loops or reductions of like shapes that one consumer reads. Here the price of the plan decides,
-and nothing is asked of forms, shapes, types or consumers.
+XLA launches them one after another; its horizontal passes, which it has dropped, took loops or reductions of like
+shapes that one consumer reads. Here the price of the plan decides, and nothing is asked of forms, shapes, types or
+consumers.
 """
 
 from __future__ import annotations
@@ -111,9 +113,11 @@ class LaunchPacking(FusionPass):
 
 
 class Turns:
-    """When instructions of a computation may run, if everything runs as soon as it can: what needs another has a later turn, so that two with one turn in common do not need each other.
+    """When instructions of a computation may run, if everything runs as soon as it can: what needs another has a later
+    turn, so that two with one turn in common do not need each other.
 
-    first, last: the turns of each instruction. Kernels and calls take one; to wait until its last, an instruction needs nobody else to wait.
+    first, last: the turns of each instruction. Kernels and calls take one; to wait until its last, an instruction needs
+    nobody else to wait.
     """
 
     def __init__(self, computation: Computation) -> None:

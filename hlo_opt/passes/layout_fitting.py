@@ -1,6 +1,8 @@
-"""Layouts of what loops and branches hand on, made to fit: frameworks write a loop whose body gives an array in another layout than the loop takes it in.
+"""Layouts of what loops and branches hand on, made to fit: frameworks write a loop whose body gives an array in another
+layout than the loop takes it in.
 
-XLA decides on layouts itself (xla/service/layout_assignment.cc), so that a raw dump may say there what it likes; whoever takes layouts at their word needs a copy.
+XLA decides on layouts itself (xla/service/layout_assignment.cc), so that a raw dump may say there what it likes;
+whoever takes layouts at their word needs a copy.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from hlo_opt.passes.base import PassContext, RewritingPass
 
 @dataclass(frozen=True)
 class LayoutFitting(RewritingPass):
-    """Let a loop take what no round changes as it lies, and copy what else goes into a loop, or comes out of a round or a branch, into the layout that the loop or the conditional says."""
+    """Let a loop take what no round changes as it lies, and copy what else goes into a loop, or comes out of a round or
+    a branch, into the layout that the loop or the conditional says."""
 
     name: ClassVar[str] = "layout-fitting"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
@@ -54,7 +57,8 @@ def _differs(given: Shape, wanted: Shape) -> bool:
 
 
 def _takable(loop: Instruction) -> list[int]:
-    """The elements that no round changes, that are read by their elements only, and that nobody reads after the loop: the loop may take them as they lie."""
+    """The elements that no round changes, that are read by their elements only, and that nobody reads after the loop:
+    the loop may take them as they lie."""
     body, condition = loop.called_by("body"), loop.called_by("condition")
     start, ends = held(loop.operands[0]), held(body.root)
     if start is None or ends is None or loop.is_root or any(taken_element(u) is None for u in loop.users):

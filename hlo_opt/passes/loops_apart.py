@@ -1,6 +1,8 @@
-"""Loops that are one kernel as loops of kernels again: for backends to which a launch costs next to nothing, and a meeting of all threads a lot.
+"""Loops that are one kernel as loops of kernels again: for backends to which a launch costs next to nothing, and a
+meeting of all threads a lot.
 
-A pool of processors plays the threads of a kernel that meet one stretch after another, all of them in each stretch. Kernels of their own are made for what each operation needs.
+A pool of processors plays the threads of a kernel that meet one stretch after another, all of them in each stretch.
+Kernels of their own are made for what each operation needs.
 """
 
 from __future__ import annotations
@@ -20,11 +22,13 @@ from hlo_opt.plans.phases import Phases
 from hlo_opt.plans.plan import Part
 
 LARGE_PRODUCTS = 8192
-"""Multiplications of a round from which on it takes longer than its launches. Measured: a product of a matrix of 128 x 128 and a vector takes 1 us as a routine, 6 us by a block's threads."""
+"""Multiplications of a round from which on it takes longer than its launches. Measured: a product of a matrix of 128 x
+128 and a vector takes 1 us as a routine, 6 us by a block's threads."""
 
 
 def apart(module: Module, target: DeviceTarget) -> Module:
-    """The module itself, or a copy in which kernels that run all rounds of a loop are the loop again where that is quicker, fused as if no kernel ran all rounds."""
+    """The module itself, or a copy in which kernels that run all rounds of a loop are the loop again where that is
+    quicker, fused as if no kernel ran all rounds."""
     if not any(_pays(i, module, target) for i in _loops(module)):
         return module
     made = edit.clone_module(module)
@@ -48,7 +52,8 @@ def _pays(kernel: Instruction, module: Module, target: DeviceTarget) -> bool:
 
 
 def _gains(part: Part) -> bool:
-    """Whether there is more than a processor alone should do in a round, or a product that a routine of its own does better than threads that meet."""
+    """Whether there is more than a processor alone should do in a round, or a product that a routine of its own does
+    better than threads that meet."""
     if not isinstance(part, Phases):
         return False
     products = sum(cell.value.shape.element_count * cell.terms for cell in part.cells if cell.is_product)

@@ -1,10 +1,14 @@
-"""Sums of columns that wait for the columns' means, without the waiting: mean, sum of squared deviations and sums of deviations by something else are folded in one reading.
+"""Sums of columns that wait for the columns' means, without the waiting: mean, sum of squared deviations and sums of
+deviations by something else are folded in one reading.
 
-A batch norm sums its input, then the squares of what deviates from the mean; its gradient has three such levels. Columns are too many for registers, so that each level is another reading.
-Here a fold carries count, mean and sums of deviations from it, and two parts of a column are brought together by formulas that hold whatever their means are: nothing cancels, as it would
-in the mean of squares less the square of the mean. Source: T. Chan, G. Golub and R. LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979.
+A batch norm sums its input, then the squares of what deviates from the mean; its gradient has three such levels.
+Columns are too many for registers, so that each level is another reading. Here a fold carries count, mean and sums of
+deviations from it, and two parts of a column are brought together by formulas that hold whatever their means are:
+nothing cancels, as it would in the mean of squares less the square of the mean. Source: T. Chan, G. Golub and R.
+LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979.
 
-What is the same for all elements of a column is taken out of its sums first. An infinite factor beside deviations gives NaN where the sum by itself might be infinite.
+What is the same for all elements of a column is taken out of its sums first. An infinite factor beside deviations gives
+NaN where the sum by itself might be infinite.
 """
 
 from __future__ import annotations
@@ -28,13 +32,15 @@ from hlo_opt.plans import column_reduction
 from hlo_opt.plans.element_reads import depending_on
 
 MOST_BESIDE = 2
-"""What deviations of one array are multiplied by in one fold: each takes two registers more for every column of a thread."""
+"""What deviations of one array are multiplied by in one fold: each takes two registers more for every column of a
+thread."""
 _MOVES = frozenset({"broadcast", "reshape", "bitcast", "copy"})
 
 
 @dataclass(frozen=True)
 class MomentFolding(RewritingPass):
-    """Fold sums of deviations from the means of long columns together with the means. The values stay the same up to rounding."""
+    """Fold sums of deviations from the means of long columns together with the means. The values stay the same up to
+    rounding."""
 
     name: ClassVar[str] = "moment-folding"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
@@ -58,7 +64,8 @@ def _is_long_sum(reduce: Instruction, target: DeviceTarget) -> bool:
 
 @dataclass
 class _Moments:
-    """The sums that one fold gives: of `x`, its means, and sums of deviations by themselves (squared), by other arrays, and of these arrays."""
+    """The sums that one fold gives: of `x`, its means, and sums of deviations by themselves (squared), by other arrays,
+    and of these arrays."""
 
     x: Instruction
     total: Instruction
@@ -138,7 +145,11 @@ class _Group:
                     made.squares.append((s, t))
                 elif t.deviations == [x] and not t.rest:
                     made.alone.append((s, t))
-                elif t.deviations == [x] and len(t.rest) == 1 and (t.rest[0] in made.beside or len(made.beside) < MOST_BESIDE):  # fmt: skip
+                elif (
+                    t.deviations == [x]
+                    and len(t.rest) == 1
+                    and (t.rest[0] in made.beside or len(made.beside) < MOST_BESIDE)
+                ):
                     made.beside.setdefault(t.rest[0], []).append((s, t))
                 elif not t.deviations and len(t.rest) == 1 and t.rest[0] is not x:
                     made.sums.setdefault(t.rest[0], []).append((s, t))
@@ -182,7 +193,8 @@ def _stripped(value: Instruction) -> Instruction:
 
 
 def _first_of(writer: Writer, x: Instruction, leaf: Shape, kept: tuple[int, ...]) -> Instruction:
-    """The first element of each column, 0 where it is not finite. Less it, a column far from 0 has small numbers, and its mean all the digits that it can have."""
+    """The first element of each column, 0 where it is not finite. Less it, a column far from 0 has small numbers, and
+    its mean all the digits that it can have."""
     sizes = tuple(size if d in kept else 1 for d, size in enumerate(x.shape.dimensions))
     whole = tuple(SliceDimension(0, size) for size in sizes)
     first = writer.emit("slice", replace(x.shape, dimensions=sizes), x, slice=whole)
@@ -193,7 +205,8 @@ def _first_of(writer: Writer, x: Instruction, leaf: Shape, kept: tuple[int, ...]
 
 
 def _reducer(beside: Computation, scalar: Shape, count: int) -> Computation:
-    """Of two parts of a column, each its count, mean, sum of squared deviations, and for each array beside its sum and its sum by deviations; those of both together."""
+    """Of two parts of a column, each its count, mean, sum of squared deviations, and for each array beside its sum and
+    its sum by deviations; those of both together."""
     module = beside.module
     assert module is not None
     made = edit.new_computation(module, "moments")

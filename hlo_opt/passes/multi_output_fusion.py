@@ -1,7 +1,8 @@
-"""Multi-output fusion: kernels that read the same value become one, and a kernel joins one that reads it without losing its own result.
+"""Multi-output fusion: kernels that read the same value become one, and a kernel joins one that reads it without losing
+its own result.
 
-Source: xla/backends/gpu/transforms/multi_output_fusion.cc. There the reachability of the whole computation is built anew after every fusion; here an
-order of the instructions is kept up (`hlo_opt.fusion.order`).
+Source: xla/backends/gpu/transforms/multi_output_fusion.cc. There the reachability of the whole computation is built
+anew after every fusion; here an order of the instructions is kept up (`hlo_opt.fusion.order`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from hlo_opt.passes.base import FusionPass, Refusal
 
 @dataclass(frozen=True)
 class MultiOutputFusion(FusionPass):
-    """Visit producers, users before operands; first join the kernels that read the producer, then the producer with one of them.
+    """Visit producers, users before operands; first join the kernels that read the producer, then the producer with one
+    of them.
 
     siblings           join kernels that read the same value
     producer_consumer  join a producer with a consumer and keep writing what others read
@@ -133,8 +135,8 @@ class MultiOutputFusion(FusionPass):
     # ---- reasons
 
     def _against(self, engine: Engine, pair: Pair, order: Order, reach: Group | None = None) -> Iterator[Reason]:
-        """Everything against making one kernel of both, what costs little to ask first. A forced pair is only asked whether it is legal. `reach` knows
-        what the first of two siblings is connected with."""
+        """Everything against making one kernel of both, what costs little to ask first. A forced pair is only asked
+        whether it is legal. `reach` knows what the first of two siblings is connected with."""
         yield from engine.legal(compatibility.structure(pair))
         yield from engine.refused_before(pair)
         wanted = engine.is_forced(pair) or engine.is_forced_pair(pair)

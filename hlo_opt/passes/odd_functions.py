@@ -1,4 +1,5 @@
-"""The sign of what an odd function is asked for is taken out of it: of a number and its opposite it is then computed once. A price of options asks for four error functions of two numbers.
+"""The sign of what an odd function is asked for is taken out of it: of a number and its opposite it is then computed
+once. A price of options asks for four error functions of two numbers.
 
 Nothing is rounded otherwise: signs go through products and quotients as they are.
 """
@@ -21,7 +22,8 @@ from hlo_opt.passes.expansion import Expansion
 
 @dataclass(frozen=True)
 class OddFunctions(Expansion):
-    """Take signs out of odd functions of floats where a computation has several of one, and merge what is equal then."""
+    """Take signs out of odd functions of floats where a computation has several of one, and merge what is equal
+    then."""
 
     name: ClassVar[str] = "odd-functions"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"

@@ -1,7 +1,8 @@
 """A long row's maximum and its sum of exponentials in one reading: the sum is rescaled whenever the maximum grows.
 
-Rows that the registers of a block hold are read once whatever is folded of them. Longer ones are read for each level of folds: a softmax of 131,072 takes the maximum, the sum, and what it
-writes, three readings; folded together, the first two are one. Source: M. Milakov and N. Gimelshein, "Online normalizer calculation for softmax", 2018.
+Rows that the registers of a block hold are read once whatever is folded of them. Longer ones are read for each level of
+folds: a softmax of 131,072 takes the maximum, the sum, and what it writes, three readings; folded together, the first
+two are one. Source: M. Milakov and N. Gimelshein, "Online normalizer calculation for softmax", 2018.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ LONGEST_KEPT = row_reduction.MOST_KEPT * MOST_THREADS
 
 @dataclass(frozen=True)
 class OnlineSoftmax(RewritingPass):
-    """Inside kernels, fold the maximum of a long row and the sum of exponentials below it as one, where the price of the plan says so. The values stay the same up to rounding."""
+    """Inside kernels, fold the maximum of a long row and the sum of exponentials below it as one, where the price of
+    the plan says so. The values stay the same up to rounding."""
 
     name: ClassVar[str] = "online-softmax"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
@@ -123,7 +125,8 @@ def _fold_together(low: Instruction, total: Instruction, reducers: dict[Shape, C
 
 
 def _reducer(beside: Computation, scalar: Shape) -> Computation:
-    """Of two parts of a row, each its maximum and its sum below that, those of both. Of the exponentials of both differences to the new maximum one is always 1."""
+    """Of two parts of a row, each its maximum and its sum below that, those of both. Of the exponentials of both
+    differences to the new maximum one is always 1."""
     module = beside.module
     assert module is not None
     made = edit.new_computation(module, "online_softmax")

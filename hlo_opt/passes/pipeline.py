@@ -1,4 +1,5 @@
-"""Pipelines: passes in order, with groups that repeat until nothing changes, and choices between groups. The syntax is grammars/passes.lark."""
+"""Pipelines: passes in order, with groups that repeat until nothing changes, and choices between groups. The syntax is
+grammars/passes.lark."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from lark import Lark, Token, Tree
 
 MOST_ROUNDS = 25
-"""A fixpoint group stops here even if its passes still change something (xla/hlo/pass/hlo_pass_fix.h has the same limit)."""
+"""A fixpoint group stops here even if its passes still change something (xla/hlo/pass/hlo_pass_fix.h has the same
+limit)."""
 
 LONGEST_TEXT = 10_000
 """Characters of a pipeline; fixpoint groups nest no deeper than their brackets."""
@@ -41,7 +43,8 @@ class Fixpoint:
 
 @dataclass(frozen=True)
 class Best:
-    """Groups of passes of which the one whose result is estimated to be quickest is kept. Stands at the top level of a pipeline only."""
+    """Groups of passes of which the one whose result is estimated to be quickest is kept. Stands at the top level of a
+    pipeline only."""
 
     branches: tuple[tuple[Step, ...], ...]
 
@@ -94,9 +97,10 @@ class Pipeline:
         runs: dict[str, int] | None = None,
         verify: Callable[[Module], None] | None = None,
     ) -> bool:
-        """Run everything on the module in place. `seconds` collects the time of each pass by name, `runs` how often it ran; `verify` is called after
-        each pass that changed something. The pipeline has no choices left (`alternatives`). A pass that found nothing to do, or finds nothing right after
-        itself, is not run again before the module has changed. True when anything changed."""
+        """Run everything on the module in place. `seconds` collects the time of each pass by name, `runs` how often it
+        ran; `verify` is called after each pass that changed something. The pipeline has no choices left
+        (`alternatives`). A pass that found nothing to do, or finds nothing right after itself, is not run again before
+        the module has changed. True when anything changed."""
         settled: set[Pass] = set()
 
         def run_steps(steps: tuple[Step | Best, ...]) -> bool:
@@ -191,7 +195,8 @@ def parse_pipeline(text: str, options: Options | None = None, *, override: bool 
         raise UsageError(
             "this is not a pipeline",
             span=Span(source, place, place + 1),
-            hint="write passes as NAME{option=value,...}, separated by commas; fixpoint(a,b) repeats, best(a|b) chooses",
+            hint="write passes as NAME{option=value,...}, separated by commas; fixpoint(a,b) repeats, best(a|b) "
+            "chooses",
         ) from None
     given = options or {}
 

@@ -1,4 +1,5 @@
-"""Priority fusion: what XLA does today. The producer whose fusion saves most time goes into all its users, until nothing is worth fusing.
+"""Priority fusion: what XLA does today. The producer whose fusion saves most time goes into all its users, until
+nothing is worth fusing.
 
 Source: xla/backends/gpu/transforms/priority_fusion.cc.
 """
@@ -25,7 +26,8 @@ from hlo_opt.passes.base import FusionPass
 
 @dataclass(frozen=True)
 class PriorityFusion(FusionPass):
-    """Fuse producers into all their users, the one first that saves most by XLA's cost model; constants of one element last.
+    """Fuse producers into all their users, the one first that saves most by XLA's cost model; constants of one element
+    last.
 
     max_code_size   operations that a merged kernel may emit
     """
@@ -120,7 +122,8 @@ class PriorityFusion(FusionPass):
 
 
 def _producers(engine: Engine) -> Callable[[Instruction], bool]:
-    """Which instructions the queue takes: those of the opcodes that XLA fuses, or with that rule switched off whatever makes an array by a launch."""
+    """Which instructions the queue takes: those of the opcodes that XLA fuses, or with that rule switched off whatever
+    makes an array by a launch."""
     if "FUS122" not in engine.disabled:
         return is_fusible
     return lambda instruction: is_fusible(instruction) or (launches(instruction) and instruction.shape.is_array)

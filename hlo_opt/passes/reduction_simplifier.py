@@ -1,7 +1,9 @@
-"""Reduces that fold one element for each result: what they do is done by element, and no kernel has to walk a row or a column for it.
+"""Reduces that fold one element for each result: what they do is done by element, and no kernel has to walk a row or a
+column for it.
 
-JAX's raw dumps are full of them: `sum(keepdims=True)` and the gradients of broadcasts reduce dimensions of size 1. Source of the idea:
-xla/hlo/transforms/simplifiers/algebraic_simplifier.cc (HandleReduce), which drops the init value. Here it stays where it may change something: 0 + -0 is 0.
+JAX's raw dumps are full of them: `sum(keepdims=True)` and the gradients of broadcasts reduce dimensions of size 1.
+Source of the idea: xla/hlo/transforms/simplifiers/algebraic_simplifier.cc (HandleReduce), which drops the init value.
+Here it stays where it may change something: 0 + -0 is 0.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ _MOVES = frozenset({"reshape", "broadcast", "transpose", "copy", "bitcast"})
 
 @dataclass(frozen=True)
 class ReductionSimplifier(RewritingPass):
-    """Write a reduce over dimensions of size 1 as a reshape, with the init value combined where it is not the reducer's identity. The values stay the same, to the bit."""
+    """Write a reduce over dimensions of size 1 as a reshape, with the init value combined where it is not the reducer's
+    identity. The values stay the same, to the bit."""
 
     name: ClassVar[str] = "reduction-simplifier"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"

@@ -1,7 +1,10 @@
-"""Kernels that go over the same rows become one, which reads them once; sums of their columns are folded on the way, a part for each stretch of rows.
+"""Kernels that go over the same rows become one, which reads them once; sums of their columns are folded on the way, a
+part for each stretch of rows.
 
-The gradient of a layer norm is such a case: sums of rows, then what needs these, then sums of what comes out, over columns. A kernel by itself, each of them reads both operands. As one
-(`hlo_opt.plans.row_and_column_reduction`) they leave parts of the sums of columns, which a second, small kernel brings together. What is joined is decided by the price of the plan.
+The gradient of a layer norm is such a case: sums of rows, then what needs these, then sums of what comes out, over
+columns. A kernel by itself, each of them reads both operands. As one (`hlo_opt.plans.row_and_column_reduction`) they
+leave parts of the sums of columns, which a second, small kernel brings together. What is joined is decided by the price
+of the plan.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ _ROW_KINDS = frozenset({"row-reduction", "row-and-column-reduction"})
 
 @dataclass(frozen=True)
 class RowFusion(Pass):
-    """Join a kernel that reduces rows with one that reads its results and the same rows. The values stay the same up to rounding; where sums of columns are cut into parts, the graph does not."""
+    """Join a kernel that reduces rows with one that reads its results and the same rows. The values stay the same up to
+    rounding; where sums of columns are cut into parts, the graph does not."""
 
     name: ClassVar[str] = "row-fusion"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
@@ -149,7 +153,8 @@ def _kernel(operand: Instruction) -> Instruction:
 
 
 def _share_rows(producer: Instruction, consumer: Instruction, spaces: Iterable[Space]) -> bool:
-    """Whether both read, or one makes and the other reads, an array of the size of the rows that the producer reduces."""
+    """Whether both read, or one makes and the other reads, an array of the size of the rows that the producer
+    reduces."""
     sizes = {space.elements for space in spaces}
     read = {o for o in producer.operands if o.shape.is_array and o.shape.element_count in sizes}
     return any(o in read or (_kernel(o) is producer and o.shape.element_count in sizes) for o in consumer.operands)
@@ -170,8 +175,8 @@ def _reaches_otherwise(producer: Instruction, consumer: Instruction, places: dic
 
 
 class _Joint:
-    """Both as one kernel, `main`, which is None where that cannot be; and where there are sums of columns, what follows these in a second one, `after`. Nothing is part of the module
-    before `apply`."""
+    """Both as one kernel, `main`, which is None where that cannot be; and where there are sums of columns, what follows
+    these in a second one, `after`. Nothing is part of the module before `apply`."""
 
     def __init__(self, producer: Instruction, consumer: Instruction, module: Module, target: DeviceTarget) -> None:
         self.producer, self.consumer, self.module, self.target = producer, consumer, module, target
@@ -316,8 +321,8 @@ class _Kernel:
         context: PassContext,
         free: set[str],
     ) -> tuple[Instruction, dict[Instruction, Instruction]]:
-        """Put the kernel into a computation; the fusion, and what stands there for its results. `values` are there in the place of what it is given; names that become `free` may be
-        taken, each once."""
+        """Put the kernel into a computation; the fusion, and what stands there for its results. `values` are there in
+        the place of what it is given; names that become `free` may be taken, each once."""
         module, origins = computation.module, context.origins
         assert module is not None
         body, places = self._body()
@@ -359,7 +364,8 @@ def _copy(instruction: Instruction, operands: list[Instruction]) -> Instruction:
 
 
 def _columns_of(reduce: Instruction) -> Space | None:
-    """The rows whose columns a reduce folds from the first row to the last; None for any other, and where parts of its sums cannot be added up."""
+    """The rows whose columns a reduce folds from the first row to the last; None for any other, and where parts of its
+    sums cannot be added up."""
     value = reduce.operands[0]
     gone, sizes = set(reduce.ints("dimensions")), value.shape.dimensions if value.shape.is_array else ()
     if reduce.shape.is_tuple or not starts_with_identity(reduce) or not row_reduction.may_be_reordered(reduce):

@@ -1,4 +1,5 @@
-"""Running a pipeline on a copy of a module: simplify, fuse, prove, and say what was decided; and everything that an explanation of that shows, as data."""
+"""Running a pipeline on a copy of a module: simplify, fuse, prove, and say what was decided; and everything that an
+explanation of that shows, as data."""
 
 from __future__ import annotations
 
@@ -28,8 +29,9 @@ from hlo_opt.passes.table import preset
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run gave. `seconds` has the time of every pass by name, and of `proof` and `decisions`; `runs` says how often each
-    pass ran, fixpoint groups repeat theirs; `steps` counts single rewrites; `original` is the module that the run was given."""
+    """What a run gave. `seconds` has the time of every pass by name, and of `proof` and `decisions`; `runs` says how
+    often each pass ran, fixpoint groups repeat theirs; `steps` counts single rewrites; `original` is the module that
+    the run was given."""
 
     original: Module
     module: Module
@@ -39,8 +41,8 @@ class Outcome:
     runs: dict[str, int]
 
     def decide(self, kernels: Container[str] | None = None, *, siblings: bool = True) -> list[FusionDecision]:
-        """One decision for every edge between kernels, fused or left; with `kernels` for the edges into these only, without `siblings` for none between
-        kernels that do not read each other."""
+        """One decision for every edge between kernels, fused or left; with `kernels` for the edges into these only,
+        without `siblings` for none between kernels that do not read each other."""
         started = time.perf_counter()
         with collector_paused():
             found = decisions(self.module, self.pipeline, self.context, kernels, siblings=siblings)
@@ -76,9 +78,11 @@ def run(
     """Run a preset, or passes, on a copy of the module.
 
     simplify         what runs first: see `first_stage`
-    own_passes       whether the passes are the user's, not those of a preset as a pipeline; None: they are where they are given
+    own_passes       whether the passes are the user's, not those of a preset as a pipeline; None: they are where they
+                     are given
     what_if          codes of reasons that are switched off
-    force            edges (producer, consumer) that are joined in the result, wherever there can be one kernel, by the names that decisions give them or their kernels
+    force            edges (producer, consumer) that are joined in the result, wherever there can be one kernel, by the
+                     names that decisions give them or their kernels
     decide_again     the passes are told of them instead, and everything is decided again around them
     stop_after_step  rewrites that may happen
     choices          names of plugins' rules that may refuse edges, too
@@ -86,9 +90,11 @@ def run(
     observer         told after each pass
     verify           called with the module after each pass that changed it
 
-    A pipeline with choices is run once for each; the outcome is the one whose module is estimated to take least time, the first of equals. With `stop_after_step`
-    or an observer the choice is made first, without them. What is kept of a run is proved (`prove_same_graph`) at once when all its passes promise to keep the graph; otherwise each part of it that does.
-    Names that several instructions share are made unique first. Raises UsageError for unknown presets, passes, targets, codes, choices, loops and instructions, and ProofError when a pass broke its promise.
+    A pipeline with choices is run once for each; the outcome is the one whose module is estimated to take least time,
+    the first of equals. With `stop_after_step` or an observer the choice is made first, without them. What is kept of a
+    run is proved (`prove_same_graph`) at once when all its passes promise to keep the graph; otherwise each part of it
+    that does. Names that several instructions share are made unique first. Raises UsageError for unknown presets,
+    passes, targets, codes, choices, loops and instructions, and ProofError when a pass broke its promise.
     """
     own = passes is not None if own_passes is None else own_passes
     pipeline = _pipeline(module, preset_name, passes, simplify, own)
@@ -128,7 +134,8 @@ def _best_of(
     observer: Observer | None,
     verify: Callable[[Module], None] | None,
 ) -> Outcome:
-    """The pipeline run, or that of its alternatives that gives the least time. What comes before the first choice is run once."""
+    """The pipeline run, or that of its alternatives that gives the least time. What comes before the first choice is
+    run once."""
     alternatives = pipeline.alternatives()
     if len(alternatives) == 1:
         return _run(module, alternatives[0], PassContext(options), observer, verify)
@@ -166,8 +173,9 @@ def _run(
     unproved: dict[Module, Module] | None = None,
     begun: Outcome | None = None,
 ) -> Outcome:
-    """One pipeline without choices. With `unproved` the last proof is left to the caller, who is told which module the result must equal. What has `begun` is the outcome of the
-    pipeline's first steps, which are not run again; their time counts as this run's."""
+    """One pipeline without choices. With `unproved` the last proof is left to the caller, who is told which module the
+    result must equal. What has `begun` is the outcome of the pipeline's first steps, which are not run again; their
+    time counts as this run's."""
     seconds: dict[str, float] = {} if begun is None else dict(begun.seconds)
     runs: dict[str, int] = {} if begun is None else dict(begun.runs)
     with collector_paused():
@@ -199,9 +207,11 @@ def _prove(before: Module, after: Module, seconds: dict[str, float]) -> None:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Graphs are full of cycles that live on; looking for garbage among them takes a quarter of the time and finds next to none.
+    """Graphs are full of cycles that live on; looking for garbage among them takes a quarter of the time and finds next
+    to none.
 
-    What was made meanwhile counts as old afterwards (freezing and thawing moves it there): the collector need not look at all of it at once.
+    What was made meanwhile counts as old afterwards (freezing and thawing moves it there): the collector need not look
+    at all of it at once.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -252,8 +262,8 @@ DEAREST = 10
 
 @dataclass(frozen=True)
 class ExplainReport:
-    """What is said about a run: a decision for every edge, and the figures of the module before and after; where edges were forced, also of the module in which everything is decided
-    again around them."""
+    """What is said about a run: a decision for every edge, and the figures of the module before and after; where edges
+    were forced, also of the module in which everything is decided again around them."""
 
     outcome: Outcome
     decisions: list[FusionDecision]
@@ -277,7 +287,8 @@ class ExplainReport:
 
     @cached_property
     def rounds(self) -> Mapping[str, int]:
-        """How often each computation of the result runs, by name: the trip counts of the loops around it, as far as they are known."""
+        """How often each computation of the result runs, by name: the trip counts of the loops around it, as far as
+        they are known."""
         return {
             computation.name: often
             for computation, often in executions(self.outcome.module, self.outcome.context.options.trip_counts)[
@@ -287,8 +298,9 @@ class ExplainReport:
 
     @cached_property
     def dearest(self) -> list[FusionDecision]:
-        """The refused edges whose fusion would save most microseconds in all rounds of the loops around them, the dearest first; of two kernels the edge that least is against.
-        Their costs are found out by joining them: ask for these before those of other edges are shown."""
+        """The refused edges whose fusion would save most microseconds in all rounds of the loops around them, the
+        dearest first; of two kernels the edge that least is against. Their costs are found out by joining them: ask for
+        these before those of other edges are shown."""
         found = first_by_kernels(self._by_savings(self.refused))
         with collector_paused():
             price_by_joining(self.outcome.module, self.outcome.context, found)

@@ -25,7 +25,8 @@ def simplified(module: Module, target: str | DeviceTarget = DEFAULT_TARGET, *, f
 
 
 def check_certificate(outcome: Outcome) -> int:
-    """Do each rewrite of an outcome of `simplified` again, by rule and place, and prove that it gives the same graph. Returns how many there were. Raises ProofError."""
+    """Do each rewrite of an outcome of `simplified` again, by rule and place, and prove that it gives the same graph.
+    Returns how many there were. Raises ProofError."""
     work = edit.clone_module(outcome.original)
     prepare(work)
     replayed(outcome.pipeline, outcome.context.simplified).run(work, PassContext(outcome.context.options))

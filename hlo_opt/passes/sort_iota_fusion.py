@@ -17,7 +17,8 @@ from hlo_opt.passes.base import PassContext, RewritingPass
 
 @dataclass(frozen=True)
 class SortIotaFusion(RewritingPass):
-    """Put the iotas that a sort takes as operands into one fusion of kind kCustom with it. Iotas that others use stay for them."""
+    """Put the iotas that a sort takes as operands into one fusion of kind kCustom with it. Iotas that others use stay
+    for them."""
 
     name: ClassVar[str] = "sort-iota-fusion"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"

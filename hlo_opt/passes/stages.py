@@ -1,4 +1,5 @@
-"""What comes before the passes of a preset or of the user: calls inlined, equal values merged, and, where a module is raw, the simplify stage."""
+"""What comes before the passes of a preset or of the user: calls inlined, equal values merged, and, where a module is
+raw, the simplify stage."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ def first_stage(module: Module, simplify: str, *, own_passes: bool) -> Pipeline:
 
     never   none
     always  those of `SIMPLIFY_RAW`
-    auto    before a preset those of `SIMPLIFY_RAW` where the module is raw; else those of `SIMPLIFY`: passes of the user's own find the module nearly as it is
+    auto    before a preset those of `SIMPLIFY_RAW` where the module is raw; else those of `SIMPLIFY`: passes of the
+            user's own find the module nearly as it is
 
     Raises UsageError for another word.
     """
@@ -30,6 +32,6 @@ def first_stage(module: Module, simplify: str, *, own_passes: bool) -> Pipeline:
 
 
 def is_raw(module: Module) -> bool:
-    """Whether nobody has simplified a module yet: it has no fusion and no bitcast, which no framework writes; XLA does, once it has simplified a module and decided how arrays lie
-    in memory."""
+    """Whether nobody has simplified a module yet: it has no fusion and no bitcast, which no framework writes; XLA does,
+    once it has simplified a module and decided how arrays lie in memory."""
     return not any(i.opcode in CALLS_OR_VIEWS for c in module.computations for i in c.instructions)

@@ -1,6 +1,7 @@
 """What is the same for all terms of a sum is taken out of it, where the sum then has to wait for fewer others.
 
-The gradient of a layer norm sums a row's deviations times the inverse of their spread, which is a sum itself. Taken out, both sums are made in the same reading.
+The gradient of a layer norm sums a row's deviations times the inverse of their spread, which is a sum itself. Taken
+out, both sums are made in the same reading.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from hlo_opt.passes.expansion import Writer
 
 @dataclass
 class Term:
-    """The operand of a sum as a product: what is the same all along what is summed (a scalar, or an array of the sum's shape), arrays whose deviation from their mean it has, and the
-    rest."""
+    """The operand of a sum as a product: what is the same all along what is summed (a scalar, or an array of the sum's
+    shape), arrays whose deviation from their mean it has, and the rest."""
 
     sign: int = 1
     kept: list[Instruction] = field(default_factory=list)
@@ -45,7 +46,8 @@ def is_plain_sum(reduce: Instruction) -> bool:
 
 
 def term_of(reduce: Instruction, deviates: Callable[[Instruction], bool] = lambda value: False) -> Term:
-    """The product that a sum's operand is; `deviates` says whether a difference is a deviation. No recursion, however long it is."""
+    """The product that a sum's operand is; `deviates` says whether a difference is a deviation. No recursion, however
+    long it is."""
     term, stack = Term(), [reduce.operands[0]]
     while stack:
         value = stack.pop()
@@ -77,7 +79,8 @@ def _is_kept(value: Instruction, reduce: Instruction) -> bool:
 
 @dataclass(frozen=True)
 class SumFactoring(RewritingPass):
-    """Take factors that wait for other reductions out of sums. The values stay the same up to rounding; infinite factors may give NaN elsewhere."""
+    """Take factors that wait for other reductions out of sums. The values stay the same up to rounding; infinite
+    factors may give NaN elsewhere."""
 
     name: ClassVar[str] = "sum-factoring"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"

@@ -1,6 +1,8 @@
-"""The table of passes: a name, and where the class is; and of presets, which are pipelines with a name. Classes are imported when they are first asked for.
+"""The table of passes: a name, and where the class is; and of presets, which are pipelines with a name. Classes are
+imported when they are first asked for.
 
-Plugins add passes through entry points of the group `hlo_opt.passes`: the entry point's name is the pass's, its object the class.
+Plugins add passes through entry points of the group `hlo_opt.passes`: the entry point's name is the pass's, its object
+the class.
 """
 
 from __future__ import annotations
@@ -72,7 +74,8 @@ def pass_names() -> list[str]:
 
 
 def pass_class(name: str) -> type[Pass]:
-    """The class of a pass. Raises UsageError, naming the nearest pass, for an unknown name, and naming the plugin for one that cannot be used."""
+    """The class of a pass. Raises UsageError, naming the nearest pass, for an unknown name, and naming the plugin for
+    one that cannot be used."""
     plugged = _plugged()
     if name in plugged:
         return _plugin_class(plugged[name])
@@ -122,7 +125,10 @@ def _plugin_class(plugin: Plugin) -> type[Pass]:
 SIMPLIFY = "inline,cse,dce"
 """What every run starts with. These passes leave a module that is simple already as it is."""
 
-SIMPLIFY_RAW = f"layout-fitting,{SIMPLIFY},fixpoint(algebraic-simplifier,inline,cse,dce),bitcast-movement{{reshapes=false}},cse,dce"
+SIMPLIFY_RAW = (
+    f"layout-fitting,{SIMPLIFY},fixpoint(algebraic-simplifier,inline,cse,dce),"
+    "bitcast-movement{reshapes=false},cse,dce"
+)
 """The simplify stage: what runs instead of `SIMPLIFY` where a module is raw, or is to be simplified in any case."""
 
 _XLA_2026 = "variadic-op-splitter,sort-iota-fusion,priority-fusion,cse,dce"
@@ -141,7 +147,9 @@ _OUTPUTS = (
 
 _PRESETS = {
     "default": (
-        f"while-loop-simplifier,while-loop-unroller,cse,dce,while-reroll,while-flatten,reduction-simplifier,sum-factoring,cse,moment-folding,dce,cumulative-splitter,best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
+        "while-loop-simplifier,while-loop-unroller,cse,dce,while-reroll,while-flatten,reduction-simplifier,"
+        "sum-factoring,cse,moment-folding,dce,cumulative-splitter,"
+        f"best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
         " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},instruction-fusion{may-duplicate=true},"
         f"fusion-merger,cse,dce),{_OUTPUTS}),"
         f"{_MULTI_TENSOR},while-fusion,dce,launch-packing,dce"
@@ -152,8 +160,11 @@ _PRESETS = {
     ),
     "xla-2026": f"{_XLA_2026},multi-output-fusion{{xla-prices=true}},cse,dce",
 }
-"""default: loops without what they do not need, short elementwise ones without the loop, loops that were written out as loops again, reduces of single elements as reshapes, long cumulative windows in parts, then what xla-2026 does and then horizontal fusion, or, where that is estimated to take less time, instruction fusion with our row-reduction
-kernels, which keep a softmax in one kernel; then loops whose lanes do not need each other as one kernel; last, kernels that are ready at the same time in one launch. xla-2023: the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""
+"""default: loops without what they do not need, short elementwise ones without the loop, loops that were written out as
+loops again, reduces of single elements as reshapes, long cumulative windows in parts, then what xla-2026 does and then
+horizontal fusion, or, where that is estimated to take less time, instruction fusion with our row-reduction kernels,
+which keep a softmax in one kernel; then loops whose lanes do not need each other as one kernel; last, kernels that are
+ready at the same time in one launch. xla-2023: the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""
 
 
 def preset_names() -> list[str]:
@@ -161,7 +172,8 @@ def preset_names() -> list[str]:
 
 
 def preset(name: str) -> str:
-    """The pipeline of a preset, as `--passes` would spell it. Raises UsageError, naming the nearest one, for an unknown name."""
+    """The pipeline of a preset, as `--passes` would spell it. Raises UsageError, naming the nearest one, for an unknown
+    name."""
     if name not in _PRESETS:
         hint = did_you_mean(name, _PRESETS) or f"known: {', '.join(preset_names())}"
         raise UsageError(f"there is no preset {name!r}", hint=hint)

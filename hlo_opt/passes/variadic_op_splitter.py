@@ -1,4 +1,5 @@
-"""Concatenates of very many operands become concatenates of concatenates, so that no kernel takes more arguments than fit.
+"""Concatenates of very many operands become concatenates of concatenates, so that no kernel takes more arguments than
+fit.
 
 Source: xla/backends/gpu/transforms/variadic_op_splitter.cc.
 """

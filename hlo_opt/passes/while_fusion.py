@@ -1,6 +1,8 @@
-"""Loops as one kernel: a `while` goes into a fusion, with its rounds, where a plan runs all of them in one launch and that is estimated to take less time.
+"""Loops as one kernel: a `while` goes into a fusion, with its rounds, where a plan runs all of them in one launch and
+that is estimated to take less time.
 
-The fusion's computation keeps the loop, so that the result is the same graph. Constants, and arrays of one number, are made inside.
+The fusion's computation keeps the loop, so that the result is the same graph. Constants, and arrays of one number, are
+made inside.
 """
 
 from __future__ import annotations
@@ -32,12 +34,14 @@ MOST_INSIDE = 8
 LITTLE = 4
 """Instructions of an element of such an operation."""
 HOST_ROUND_TRIP_US = 10.0
-"""Of each round of a loop that is not counted, an estimate: the host gets the byte that says whether there is another one, and waits for it (xla/backends/gpu/runtime/while_thunk.cc)."""
+"""Of each round of a loop that is not counted, an estimate: the host gets the byte that says whether there is another
+one, and waits for it (xla/backends/gpu/runtime/while_thunk.cc)."""
 
 
 @dataclass(frozen=True)
 class WhileFusion(Pass):
-    """Make one kernel of a loop whose lanes do not need each other, or which one block or all blocks of a launch can own, where that is estimated to take less time than a launch of each kernel in each round."""
+    """Make one kernel of a loop whose lanes do not need each other, or which one block or all blocks of a launch can
+    own, where that is estimated to take less time than a launch of each kernel in each round."""
 
     name: ClassVar[str] = "while-fusion"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
@@ -198,7 +202,8 @@ def _reads_by_index(loop: Instruction, module: Module) -> bool:
 
 
 def _handed_on(body: Computation) -> list[Instruction] | None:
-    """The elements of the tuple that a body ends with, which one of its kernels may make; None where they are made otherwise."""
+    """The elements of the tuple that a body ends with, which one of its kernels may make; None where they are made
+    otherwise."""
     root = body.root
     if fused(root) is None:
         return held(root)

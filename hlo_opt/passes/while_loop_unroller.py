@@ -1,7 +1,8 @@
-"""Short loops whose rounds work on each element by itself, round by round without the loop, so that one kernel does all of them and nothing goes through memory in between.
+"""Short loops whose rounds work on each element by itself, round by round without the loop, so that one kernel does all
+of them and nothing goes through memory in between.
 
-Source: xla/service/while_loop_unroller.cc (full unrolling, with its bound on trip counts), and what its constant folding makes of counters and of tables that are looked up by them.
-Threefry's five groups of rounds are such a loop.
+Source: xla/service/while_loop_unroller.cc (full unrolling, with its bound on trip counts), and what its constant
+folding makes of counters and of tables that are looked up by them. Threefry's five groups of rounds are such a loop.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class WhileLoopUnroller(RewritingPass):
 
 
 def rounds_of(loop: Instruction) -> int | None:
-    """How many rounds take the loop's place; None where it stays. What a header says of trip counts is not enough: they are derived."""
+    """How many rounds take the loop's place; None where it stays. What a header says of trip counts is not enough: they
+    are derived."""
     body = loop.called_by("body")
     if loop.control_predecessors or not _by_element(body) or any(map(has_side_effect, _test(loop).instructions)):
         return None
@@ -69,8 +71,8 @@ def _kind(i: Instruction) -> OpKind | None:
 
 
 def _by_element(body: Computation) -> bool:
-    """Whether an element of what a round makes depends on no other elements of what the round before made: what they reach is elementwise, and only scalars and what no round changes
-    are moved."""
+    """Whether an element of what a round makes depends on no other elements of what the round before made: what they
+    reach is elementwise, and only scalars and what no round changes are moved."""
     (state,) = body.parameters
     made = held(body.root)
     if made is None or any(not shape.is_array for shape in state.shape.elements or ()):
@@ -111,7 +113,8 @@ def _handed_on(made: Sequence[Instruction], state: Instruction) -> set[int]:
 
 
 class _Unrolled:
-    """The rounds of a loop in the computation that it stands in. What several rounds have the same is there once, and scalars of constants are constants."""
+    """The rounds of a loop in the computation that it stands in. What several rounds have the same is there once, and
+    scalars of constants are constants."""
 
     def __init__(self, loop: Instruction, rounds: int) -> None:
         self.loop, self.rounds = loop, rounds

@@ -1,4 +1,5 @@
-"""The plan of a `while` that one block can own: its threads go through all rounds together and keep the state in shared memory (see `hlo_opt.plans.phases`)."""
+"""The plan of a `while` that one block can own: its threads go through all rounds together and keep the state in shared
+memory (see `hlo_opt.plans.phases`)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from hlo_opt.plans.walks import ROUND, THREAD, Walk
 BLOCK = 512
 """Most threads of the block."""
 NEAR = 80 * 1024
-"""Bytes of arrays outside that L1 keeps from round to round: it has 128 KB on a V100, and more since, less the shared memory of the block."""
+"""Bytes of arrays outside that L1 keeps from round to round: it has 128 KB on a V100, and more since, less the shared
+memory of the block."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class InBlock(Phases):
 
 
 def walks(region: Region, segment: Segment[InBlock], launch: Launch) -> list[Walk]:
-    """What the block reads of its state and writes of it at the end; the phases of the rounds, with a barrier behind each, and what they read of arrays outside."""
+    """What the block reads of its state and writes of it at the end; the phases of the rounds, with a barrier behind
+    each, and what they read of arrays outside."""
     part, block = segment.part, launch.block
     found = [_over(v.taken.shape, block, [v.given], v.number in part.numbers) for v in part.state]
     found += [_over(r.update.shape, block, [r.before], True) for r in part.results if r.before is not None]
@@ -64,12 +67,23 @@ def walks(region: Region, segment: Segment[InBlock], launch: Launch) -> list[Wal
             for e, whole, window in zip(place, result.update.shape.dimensions, result.window.dimensions, strict=True)
         )
         rounds = part.rounds * -(-size // block)
-        found.append(Walk(min(block, size), (), [(result.update.shape, at)], places={"step": modulo(variable(ROUND, rounds), part.rounds)}, rounds=rounds, barriers=part.rounds * (part.lasting and not number), held=1))  # fmt: skip
+        found.append(
+            Walk(
+                min(block, size),
+                (),
+                [(result.update.shape, at)],
+                places={"step": modulo(variable(ROUND, rounds), part.rounds)},
+                rounds=rounds,
+                barriers=part.rounds * (part.lasting and not number),
+                held=1,
+            )
+        )
     return found
 
 
 def _of_cell(cell: Cell, block: int, trips: int, *, barriers: bool) -> Walk:
-    """The elements of a cell, each by a thread or by a team. `barriers`: whether the barrier behind the phase is counted here."""
+    """The elements of a cell, each by a thread or by a team. `barriers`: whether the barrier behind the phase is
+    counted here."""
     size, team = cell.value.shape.element_count, cell.team
     rounds = -(-size // (block // team.ways))
     return Walk(

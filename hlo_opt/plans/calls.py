@@ -1,6 +1,8 @@
-"""The price of what no kernel of ours computes: a library's call, by the unit that runs it; anything else, such as a collective, by the bytes that it moves on its own device.
+"""The price of what no kernel of ours computes: a library's call, by the unit that runs it; anything else, such as a
+collective, by the bytes that it moves on its own device.
 
-A library is taken to be good at what it does: the numbers here are of large calls of cuBLAS, cuDNN, cuFFT, cuSOLVER and CUB.
+A library is taken to be good at what it does: the numbers here are of large calls of cuBLAS, cuDNN, cuFFT, cuSOLVER and
+CUB.
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.plans.price import COPY, LATENCY, Price, clock, together
 
 REACHED = 0.7
-"""Of the products that units could make, what a library's large product reaches: cuBLAS some 620 to 700 of 949 TFLOPS (at the clock under load) of bf16 on an H100."""
+"""Of the products that units could make, what a library's large product reaches: cuBLAS some 620 to 700 of 949 TFLOPS
+(at the clock under load) of bf16 on an H100."""
 OF_A_BLOCK = 64 * 64 * 256
-"""Products of the least work that is worth a block, or a part of a sum: a smaller call leaves multiprocessors without any."""
+"""Products of the least work that is worth a block, or a part of a sum: a smaller call leaves multiprocessors without
+any."""
 DIGIT = 8
 """Bits of a key that a pass of a radix sort goes by (CUB's onesweep)."""
 RADIX = 2**12
@@ -36,7 +40,8 @@ PANEL = 32
 
 @dataclass(frozen=True)
 class _Call:
-    """What a call does. `products` multiplied and added, of a type, by tensor cores where there are any; `steps` need each other; `launches` follow each other."""
+    """What a call does. `products` multiplied and added, of a type, by tensor cores where there are any; `steps` need
+    each other; `launches` follow each other."""
 
     read: float
     written: float
@@ -134,7 +139,8 @@ def _sort(instruction: Instruction) -> _Call:
 
 
 def _transform(instruction: Instruction) -> _Call:
-    """All data is read and written once for as many elements as a block holds. Four operations for a complex element and level, as many as two products."""
+    """All data is read and written once for as many elements as a block holds. Four operations for a complex element
+    and level, as many as two products."""
     length = math.prod(instruction.ints("fft_length"))
     passes = max(1, math.ceil(math.log2(max(2, length)) / math.log2(RADIX)))
     read, written = _operands(instruction), float(instruction.shape.byte_size)
@@ -189,4 +195,5 @@ _ROUTINES = {
     "geev": (12.5, float(PANEL)),
     "gehrd": (5 / 3, float(PANEL)),
 }
-"""Multiplications of each routine as a share of n^3, and how often panels are gone through: row by row where each row needs the one before (Golub and Van Loan, "Matrix Computations")."""
+"""Multiplications of each routine as a share of n^3, and how often panels are gone through: row by row where each row
+needs the one before (Golub and Van Loan, "Matrix Computations")."""

@@ -32,9 +32,9 @@ _STRUCTURAL = frozenset({"parameter", "constant", "tuple", "get-tuple-element", 
 def plan(
     region: Region, target: DeviceTarget, *, lowered: bool = False, long_sorts: bool | None = None
 ) -> Plan | Reason:
-    """How one kernel computes the region: row reductions where these fit, loops for the other outputs; or why no kernel can. `lowered` says that the caller has asked
-    for the `lowering_reason` of every instruction already, all but what the kernel is given; `long_sorts`
-    whether sorts may be long ones, None: where no library can do them."""
+    """How one kernel computes the region: row reductions where these fit, loops for the other outputs; or why no kernel
+    can. `lowered` says that the caller has asked for the `lowering_reason` of every instruction already, all but what
+    the kernel is given; `long_sorts` whether sorts may be long ones, None: where no library can do them."""
     opcodes = frozenset(i.opcode for i in region.computation.instructions)
     differ = orders_differ((*region.inputs, *region.outputs))
     kinds = [k for k in KINDS if k.may_be_in(opcodes, orders_differ=differ)]
@@ -66,7 +66,8 @@ def plan(
 
 
 def separate_plans(region: Region, target: DeviceTarget) -> list[Plan] | Reason:
-    """The plans of the outputs of an operation, one launch for each, where no kernel writes them together (`rng-bit-generator`: bits and state); or why there are none."""
+    """The plans of the outputs of an operation, one launch for each, where no kernel writes them together
+    (`rng-bit-generator`: bits and state); or why there are none."""
     found: list[Plan] = []
     for root in region.roots:
         made = plan(replace(region, roots=(root,)), target)
@@ -77,8 +78,8 @@ def separate_plans(region: Region, target: DeviceTarget) -> list[Plan] | Reason:
 
 
 def is_left_to_library(instruction: Instruction) -> bool:
-    """Whether no kernel is asked for: what a GPU library does well (a `dot`) is left to it, and what has side effects to the runtime. Other library operations get a kernel where
-    a plan covers them."""
+    """Whether no kernel is asked for: what a GPU library does well (a `dot`) is left to it, and what has side effects
+    to the runtime. Other library operations get a kernel where a plan covers them."""
     spec = find(instruction.opcode)
     is_call = spec is not None and spec.is_library and not spec.own_kernel
     return spec is not None and (spec.side_effects or (is_call and call_of(instruction) is not None))
@@ -98,10 +99,11 @@ def _is_unheard(region: Region) -> bool:
 
 
 def _arrange(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Plan:
-    """Outputs that share work and an index space become a segment; each segment has its own range of the launch's blocks.
+    """Outputs that share work and an index space become a segment; each segment has its own range of the launch's
+    blocks.
 
-    A value that two segments need is computed in both: whether that is worth it is for policies to decide. Blocks are as large as the largest that a
-    segment asks for.
+    A value that two segments need is computed in both: whether that is worth it is for policies to decide. Blocks are
+    as large as the largest that a segment asks for.
     """
     parts: list[Part] = []
     room = SHARED_BYTES
@@ -117,7 +119,8 @@ def _arrange(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Pla
 
 
 def _whole(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Part | None:
-    """The region as one part of a kind that takes it whole: the first found; where that has rivals, or fewer threads than a warp, the one that takes the least time."""
+    """The region as one part of a kind that takes it whole: the first found; where that has rivals, or fewer threads
+    than a warp, the one that takes the least time."""
     found: list[Part] = []
     for kind in kinds:
         part = None if kind.whole is None else kind.whole(region, target)
@@ -142,8 +145,9 @@ def _launch(region: Region, parts: Sequence[Part]) -> Plan:
 
 
 def lowering_reason(instruction: Instruction, planned: Instruction | None = None) -> Reason | None:
-    """Why kernels cannot compute this instruction, or None when they can. Cheap: looks at the instruction and what it calls, at nothing around it. `planned` is a sort or a scan
-    that is known to have a plan. Of a loop inside a fusion only the plan says whether there is a kernel."""
+    """Why kernels cannot compute this instruction, or None when they can. Cheap: looks at the instruction and what it
+    calls, at nothing around it. `planned` is a sort or a scan that is known to have a plan. Of a loop inside a fusion
+    only the plan says whether there is a kernel."""
     stack = [instruction]
     seen: set[Computation] = set()
     while stack:

@@ -1,4 +1,5 @@
-"""The column-reduction plan: the threads of a block fold neighbouring columns, each column by several threads that meet in shared memory.
+"""The column-reduction plan: the threads of a block fold neighbouring columns, each column by several threads that meet
+in shared memory.
 
 Which reduces qualify: xla/service/gpu/reduction_utils.cc; how columns are divided: hlo_opt/plans/columns.py.
 """
@@ -29,7 +30,8 @@ from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 
 
 def space_of(reduce: Instruction) -> Space | None:
-    """The space of a reduce whose reduced dimensions lie together with kept ones on the minor side, or None for any other and where columns are too short."""
+    """The space of a reduce whose reduced dimensions lie together with kept ones on the minor side, or None for any
+    other and where columns are too short."""
     form = fast_form(reduce)
     if form is None or form.is_row or not may_be_reordered(reduce):
         return None
@@ -39,7 +41,8 @@ def space_of(reduce: Instruction) -> Space | None:
 
 @dataclass(frozen=True)
 class Columns:
-    """Outputs (`roots` are positions) that the threads of columns write, and the reduces, by level, that they fold on the way."""
+    """Outputs (`roots` are positions) that the threads of columns write, and the reduces, by level, that they fold on
+    the way."""
 
     kind: ClassVar[str] = "column-reduction"
     space: Space
@@ -107,7 +110,8 @@ def _accumulator_bytes(levels: Levels) -> int:
 
 
 def walks(region: Region, segment: Segment[Columns], launch: Launch) -> list[Walk]:
-    """A pass over the columns for each level of reduces and one for what is written last; the threads of a column meet as a tree, level by level of it."""
+    """A pass over the columns for each level of reduces and one for what is written last; the threads of a column meet
+    as a tree, level by level of it."""
     part, tile = segment.part, segment.part.tile
     _, reduced, minor = part.sizes
     threads = segment.blocks * tile.threads

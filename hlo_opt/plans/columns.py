@@ -1,7 +1,8 @@
 """How our column-reduction kernels divide columns among blocks and threads.
 
-Source of the vector rule: xla/backends/gpu/codegen/emitters/reduction.cc (GetVectorSizeForMlir). Unlike there, short columns get smaller blocks. Where there are too few tiles
-to fill the device, blocks share columns; where they cannot, tiles are made narrower, down to one memory transaction.
+Source of the vector rule: xla/backends/gpu/codegen/emitters/reduction.cc (GetVectorSizeForMlir). Unlike there, short
+columns get smaller blocks. Where there are too few tiles to fill the device, blocks share columns; where they cannot,
+tiles are made narrower, down to one memory transaction.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ WIDEST_BITS = 128
 SECTOR_BITS = 256
 """What one memory transaction brings: a narrower tile would waste part of it."""
 PART = 32 * 1024
-"""Elements of long columns that lie side by side, or of a long row, that one block folds at least before several blocks share the work."""
+"""Elements of long columns that lie side by side, or of a long row, that one block folds at least before several blocks
+share the work."""
 LANES_BLOCKS = 16
 """Where a processor plays threads as lanes: blocks to share out among a few processors."""
 FEWEST_LANES = 128
@@ -78,7 +80,8 @@ def column_tile(
 def wide_tile(
     sizes: tuple[int, int, int], bits: int, accumulator_bytes: int, shared_bytes: int = SHARED_BYTES
 ) -> ColumnTile | None:
-    """A tile as wide as a warp with 16 bytes per lane, or as far as columns allow: for columns that blocks share, which fill the device however few tiles there are."""
+    """A tile as wide as a warp with 16 bytes per lane, or as far as columns allow: for columns that blocks share, which
+    fill the device however few tiles there are."""
     minor = sizes[2]
     vector = max(1, WIDEST_BITS // bits)
     while vector > 1 and (
@@ -100,7 +103,8 @@ def column_parts(tile: ColumnTile, reduced: int, cores: int) -> int:
 def lanes_tile(
     sizes: tuple[int, int, int], accumulator_bytes: int, *, may_share: bool, shared_bytes: int = SHARED_BYTES
 ) -> ColumnTile:
-    """The tile where a processor plays threads as lanes of vectors: a lane for each column, as many columns as there are, and other threads only below few columns."""
+    """The tile where a processor plays threads as lanes of vectors: a lane for each column, as many columns as there
+    are, and other threads only below few columns."""
     major, reduced, minor = sizes
     tiles = -(-minor // MOST_THREADS)
     if not may_share:  # what cannot be shared along columns is shared across them
@@ -121,9 +125,11 @@ def lanes_parts(tile: ColumnTile, reduced: int) -> int:
 def _tile(
     sizes: tuple[int, int, int], across: tuple[int, int], accumulator_bytes: int, per_thread: int, shared_bytes: int
 ) -> ColumnTile | None:
-    """The tile with so many columns per thread and lanes, and as many ways as threads have so many elements each; None where shared memory has no room."""
+    """The tile with so many columns per thread and lanes, and as many ways as threads have so many elements each; None
+    where shared memory has no room."""
     (major, reduced, minor), (vector, lanes) = sizes, across
-    # from three results of a column on, and two columns of a thread, ptxas spills to keep two blocks of 1,024 (seen for sm_100)
+    # from three results of a column on, and two columns of a thread, ptxas spills to keep two blocks of 1,024 (seen for
+    # sm_100)
     is_heavy = accumulator_bytes > _ACCUMULATOR_BYTES or (accumulator_bytes > 8 and vector * accumulator_bytes > 16)
     most = MOST_THREADS // 2 if is_heavy else MOST_THREADS
     wanted = max(reduced // per_thread, SMALL_BLOCK // lanes, 1)

@@ -1,8 +1,10 @@
-"""The concatenate plan: the result of a concatenate is written piece by piece, so that no thread asks which operand its element comes from.
+"""The concatenate plan: the result of a concatenate is written piece by piece, so that no thread asks which operand its
+element comes from.
 
-Pieces of one size share their threads: each writes the elements at the same place of all pieces, and what several of these need is computed once (a stack of columns that
-come out of one calculation). Pieces of different sizes have blocks of their own. Concatenates of one shape along one dimension are taken apart together.
-Source of the idea: xla/backends/gpu/codegen/emitters/concatenate.cc, where the threads of the longest operand go through all operands.
+Pieces of one size share their threads: each writes the elements at the same place of all pieces, and what several of
+these need is computed once (a stack of columns that come out of one calculation). Pieces of different sizes have blocks
+of their own. Concatenates of one shape along one dimension are taken apart together. Source of the idea:
+xla/backends/gpu/codegen/emitters/concatenate.cc, where the threads of the longest operand go through all operands.
 """
 
 from __future__ import annotations
@@ -92,7 +94,8 @@ def root_index(hero: Instruction, root: Instruction, index: Index) -> Index:
 
 
 def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[list[Pieces], list[int]]:
-    """The outputs of a region that are taken apart at the joints of concatenates, and the positions of the other outputs."""
+    """The outputs of a region that are taken apart at the joints of concatenates, and the positions of the other
+    outputs."""
     heroes = [i for i in region.computation.instructions if i.opcode == "concatenate" and len(i.operands) > 1]
     if not heroes:
         return [], list(roots)
@@ -133,7 +136,8 @@ def _taken_apart(
 
 
 def _is_quicker_in_rows(roots: Sequence[Instruction], elements: int, target: DeviceTarget) -> bool:
-    """Whether threads of a loop write 16 bytes at a time of narrow outputs, of which pieces would come one by one: loads are as narrow there, but a quarter or less of all threads make them."""
+    """Whether threads of a loop write 16 bytes at a time of narrow outputs, of which pieces would come one by one:
+    loads are as narrow there, but a quarter or less of all threads make them."""
     outputs = [root.shape for root in roots]
     vector = elements_per_thread(outputs, (), elements, target.resident_threads)
     return all(vector * shape.type.bytes >= WIDEST_ACCESS and shape.type.bytes < 4 for shape in outputs)
@@ -159,7 +163,8 @@ def _pieces(heroes: Sequence[Instruction]) -> tuple[Piece, ...]:
 def _vector(
     region: Region, roots: Sequence[Instruction], hero: Instruction, pieces: Sequence[Piece], target: DeviceTarget
 ) -> int:
-    """Neighbouring elements per thread, once the device is full: as many as in a loop, and as divide what lies together in each piece. Before that as many as share a byte of an output."""
+    """Neighbouring elements per thread, once the device is full: as many as in a loop, and as divide what lies together
+    in each piece. Before that as many as share a byte of an output."""
     elements, resident = hero.shape.element_count, target.resident_threads
     inputs = [shape for shape in region.inputs if shape.is_array and len(pieces) * shape.element_count >= elements]
     widest = min(WIDEST_ACCESS // s.type.bytes * s.type.per_byte for s in (*(root.shape for root in roots), *inputs))

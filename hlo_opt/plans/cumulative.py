@@ -1,7 +1,9 @@
-"""The plan of cumulative sums, products, maxima and whatever else a reducer makes of all elements up to each one: a reduce-window as JAX writes `cumsum`.
+"""The plan of cumulative sums, products, maxima and whatever else a reducer makes of all elements up to each one: a
+reduce-window as JAX writes `cumsum`.
 
-Its window is as long as one dimension and reaches over all that lies before an element there, or, padded at the other end, behind it. A fold of the window for each element would
-take n * n steps. Here each element is taken once: threads fold neighbouring elements, hand what they have on to the threads behind them, and go over their elements again.
+Its window is as long as one dimension and reaches over all that lies before an element there, or, padded at the other
+end, behind it. A fold of the window for each element would take n * n steps. Here each element is taken once: threads
+fold neighbouring elements, hand what they have on to the threads behind them, and go over their elements again.
 
 Where the dimension is not the fastest varying one, neighbouring threads go along neighbouring lines, side by side.
 XLA makes such a window into several (xla/service/reduce_window_rewriter.cc).
@@ -32,14 +34,16 @@ from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk, leaves_at
 SHORTEST = 4
 """Shorter windows are folded for each element."""
 ROW_THREADS = 256
-"""Threads that a row has where there are rows for all multiprocessors; a longer row is taken in tiles, one after another."""
+"""Threads that a row has where there are rows for all multiprocessors; a longer row is taken in tiles, one after
+another."""
 MOST_IN_TURN = 8
 """Elements of a line across memory that one thread folds at a time."""
 
 
 @dataclass(frozen=True, order=True)
 class Lines:
-    """How a cumulative window goes over an array: along lines of some `length`, as many as `count`. `minor` lines lie side by side in memory. Reversed ones start at the end."""
+    """How a cumulative window goes over an array: along lines of some `length`, as many as `count`. `minor` lines lie
+    side by side in memory. Reversed ones start at the end."""
 
     shape: Shape
     axis: int
@@ -100,8 +104,8 @@ def lines_of(instruction: Instruction) -> Lines | None:
 
 @dataclass(frozen=True)
 class Prefixes:
-    """Outputs (`roots` are positions) that threads write element by element as they go along lines, and the windows that they fold on the way; `cores` are the device's
-    multiprocessors."""
+    """Outputs (`roots` are positions) that threads write element by element as they go along lines, and the windows
+    that they fold on the way; `cores` are the device's multiprocessors."""
 
     kind: ClassVar[str] = "cumulative"
     windows: tuple[Instruction, ...]
@@ -126,7 +130,8 @@ class Prefixes:
 
     @property
     def vector(self) -> int:
-        """Elements of a line, one after another, that a thread takes at a time: in memory they are 16 bytes, where they are neighbours there."""
+        """Elements of a line, one after another, that a thread takes at a time: in memory they are 16 bytes, where they
+        are neighbours there."""
         if not self.in_rows:
             return max(d for d in range(1, MOST_IN_TURN + 1) if self.lines.length % d == 0)
         widest = max(leaf.type.bytes for window in self.windows for leaf in window.shape.leaves())
@@ -164,7 +169,8 @@ class Prefixes:
         return Segment(self, blocks, self.vector if self.in_rows else 1, folded=self.windows)
 
     def meeting_places(self, block: int) -> int:
-        """How many threads of a block leave what they have in shared memory, for each window: of a row the last one of each warp."""
+        """How many threads of a block leave what they have in shared memory, for each window: of a row the last one of
+        each warp."""
         if self.threads == 1 or (self.in_rows and self.threads <= WARP):
             return 0
         threads = self.threads * self.lines_per_block(block)
@@ -179,8 +185,9 @@ class Prefixes:
 def match(
     region: Region, roots: Sequence[int], target: DeviceTarget, room: int
 ) -> tuple[Sequence[Prefixes], list[int]]:
-    """The outputs that have one element for each of a cumulative window's, at the same place, and the positions of the others. Windows that go along the same lines are folded together,
-    and outputs that need none go along where they have their size."""
+    """The outputs that have one element for each of a cumulative window's, at the same place, and the positions of the
+    others. Windows that go along the same lines are folded together, and outputs that need none go along where they
+    have their size."""
     spaces: dict[Lines, list[Instruction]] = {}
     for instruction in region.computation.instructions:
         lines = lines_of(instruction)
@@ -202,7 +209,8 @@ def match(
 
 
 def walks(region: Region, segment: Segment[Prefixes], launch: Launch) -> list[Walk]:
-    """Each thread folds its elements and, when it has been told what lies before them, folds that in and writes; so tile by tile."""
+    """Each thread folds its elements and, when it has been told what lies before them, folds that in and writes; so
+    tile by tile."""
     part, lines = segment.part, segment.part.lines
     per_block = part.lines_per_block(launch.block)
     across = part.threads * per_block
@@ -243,8 +251,8 @@ def walks(region: Region, segment: Segment[Prefixes], launch: Launch) -> list[Wa
 def _windows_read(
     root: Instruction, windows: Sequence[Instruction], lines: Lines, below: set[Instruction]
 ) -> list[Instruction] | None:
-    """The windows whose results an output needs at the threads' own place; None where it needs one at another, or has no element for each of theirs. `below` are
-    all values that need one."""
+    """The windows whose results an output needs at the threads' own place; None where it needs one at another, or has
+    no element for each of theirs. `below` are all values that need one."""
     leaves = list(root.shape.leaves())
     if any(leaf.element_count != lines.shape.element_count or leaf.type.per_byte > 1 for leaf in leaves):
         return None

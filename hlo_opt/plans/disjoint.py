@@ -1,6 +1,8 @@
-"""Which outputs of a region share work: those that do walk one index space together, the others get blocks of their own.
+"""Which outputs of a region share work: those that do walk one index space together, the others get blocks of their
+own.
 
-Source of the idea: GroupDisjointReductions in xla/backends/gpu/codegen/emitters/reduction.cc, here for every kind of output.
+Source of the idea: GroupDisjointReductions in xla/backends/gpu/codegen/emitters/reduction.cc, here for every kind of
+output.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ _FREE = frozenset({"constant", "iota"})
 
 
 def disjoint_outputs(region: Region) -> list[tuple[int, ...]]:
-    """The positions of the region's roots, in groups that compute or read nothing in common but constants, single elements and their broadcasts."""
+    """The positions of the region's roots, in groups that compute or read nothing in common but constants, single
+    elements and their broadcasts."""
     if len(region.roots) == 1:
         return [(0,)]
     leader: dict[Instruction, Instruction] = {}

@@ -1,8 +1,10 @@
-"""The plan of updates in place: threads walk the update and write only that; the output is the updated buffer itself, or starts as a copy of it.
+"""The plan of updates in place: threads walk the update and write only that; the output is the updated buffer itself,
+or starts as a copy of it.
 
-Which of both it is the schedule knows (`Segment.aliases`, `Segment.own`). The region must read nothing of the buffer but what the same thread overwrites: no other thread
-may have been there before.
-Source: xla/service/gpu/ir_emission_utils.cc (CanEmitFusedDynamicUpdateSliceInPlaceForGpu), xla/backends/gpu/codegen/emitters/in_place_dynamic_update_slice.cc.
+Which of both it is the schedule knows (`Segment.aliases`, `Segment.own`). The region must read nothing of the buffer
+but what the same thread overwrites: no other thread may have been there before.
+Source: xla/service/gpu/ir_emission_utils.cc (CanEmitFusedDynamicUpdateSliceInPlaceForGpu),
+xla/backends/gpu/codegen/emitters/in_place_dynamic_update_slice.cc.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ def window_index(update: Instruction, position: Expression) -> Index:
 
 
 def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[list[Windows], list[int]]:
-    """The updates among outputs of a region that may be made in place, those of one size together, and the positions of the other outputs."""
+    """The updates among outputs of a region that may be made in place, those of one size together, and the positions of
+    the other outputs."""
     groups: dict[int, list[tuple[int, tuple[int, int]]]] = {}
     rest: list[int] = []
     taken: set[Instruction] = set()
@@ -97,7 +100,8 @@ def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[l
 
 
 def _vector(update: Instruction, target: DeviceTarget) -> int:
-    """Neighbouring elements per thread: several where the device is full, or elements share a byte, and they are neighbours of the result at a multiple of their number."""
+    """Neighbouring elements per thread: several where the device is full, or elements share a byte, and they are
+    neighbours of the result at a multiple of their number."""
     window, size = update.operands[1].shape, update.shape
     most = 4 if window.element_count >= target.resident_threads else size.type.per_byte
     if most == 1 or not size.rank:
@@ -151,7 +155,8 @@ def _keeps_memory(instruction: Instruction) -> bool:
 
 
 def _sees_own_only(region: Region, update: Instruction, buffer: Instruction) -> bool:
-    """Whether every element of the buffer that an element of the update is computed from is the one that it overwrites."""
+    """Whether every element of the buffer that an element of the update is computed from is the one that it
+    overwrites."""
     place, window = update.operands[:2]
     depending = depending_on(region.computation.instructions, [buffer])
     if any(start in depending for start in update.operands[2:]):
@@ -194,4 +199,6 @@ def walks(region: Region, segment: Segment[Windows], launch: Launch) -> list[Wal
     starts = [element for update in part.heroes for start in update.operands[2:] for element in _elements(start)]
     wanted = [*((update.operands[1], index) for update, index in at), *starts]
     written = [(update.shape, index) for update, index in at]
-    return [Walk(part.threads, wanted, written, places={"place": neighbours(part.threads, part.vector)}, items=part.vector)]  # fmt: skip
+    return [
+        Walk(part.threads, wanted, written, places={"place": neighbours(part.threads, part.vector)}, items=part.vector)
+    ]

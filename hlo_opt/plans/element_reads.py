@@ -1,4 +1,5 @@
-"""From an element of a result down to the elements that it is computed from, by index maps: what plans ask to see which threads need what.
+"""From an element of a result down to the elements that it is computed from, by index maps: what plans ask to see which
+threads need what.
 
 Everything is in the order of operands: plans must not differ from run to run.
 """
@@ -44,8 +45,8 @@ def depending_below(root: Instruction, wanted: set[Instruction]) -> set[Instruct
 def ends_needed(
     starts: Iterable[Element], over: Collection[Instruction], is_end: Callable[[Instruction, Index], bool]
 ) -> Iterator[Element | None]:
-    """The first elements, on each way down from the starts through the instructions `over`, that are an end; None for each way that is lost: data say where it leads, a loop goes over
-    it, or its index grows without end."""
+    """The first elements, on each way down from the starts through the instructions `over`, that are an end; None for
+    each way that is lost: data say where it leads, a loop goes over it, or its index grows without end."""
     stack = [(instruction, index) for instruction, index in starts if instruction in over]
     seen = set(stack)
     while stack:
@@ -70,7 +71,8 @@ def ends_needed(
 def heroes_read(
     starts: Iterable[Element], over: Collection[Instruction], own: Mapping[Instruction, Index | None]
 ) -> list[Instruction] | None:
-    """The heroes (keys of `own`) that the starts need first, each once. None where one is needed at another index than its own, or where the way to one is lost."""
+    """The heroes (keys of `own`) that the starts need first, each once. None where one is needed at another index than
+    its own, or where the way to one is lost."""
     found: dict[Instruction, None] = {}
     for end in ends_needed(starts, over, lambda instruction, _: instruction in own):
         if end is None or own[end[0]] != end[1]:
@@ -89,7 +91,8 @@ def is_elsewhere(instruction: Instruction, number: int, index: Index) -> bool:
 
 
 def is_under_condition(instruction: Instruction, number: int, index: Index) -> bool:
-    """Whether an operand is read for some elements alone: its value is computed where the condition holds, and nobody else finds it there."""
+    """Whether an operand is read for some elements alone: its value is computed where the condition holds, and nobody
+    else finds it there."""
     spec = find(instruction.opcode)
     read = None if spec is None or spec.index is None else spec.index(instruction, number)
     return read is not None and bool(read.conditions) and bool(read.conditions_at(index))

@@ -1,7 +1,8 @@
 """Reduces whose results the threads of a block share: which outputs they serve, in how many passes.
 
-Threads walk a space of kept and reduced positions. Reduces over the same space are folded in one pass; one that needs the results of others (the sum of a softmax
-needs the maximum) comes in a later pass over the same elements, a *level*. An output has one element per kept position or one per position of the space.
+Threads walk a space of kept and reduced positions. Reduces over the same space are folded in one pass; one that needs
+the results of others (the sum of a softmax needs the maximum) comes in a later pass over the same elements, a *level*.
+An output has one element per kept position or one per position of the space.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ Levels = tuple[tuple[Instruction, ...], ...]
 
 @dataclass(frozen=True, order=True)
 class Space:
-    """Sizes of both sides of a reduce's operand. `minor` kept positions lie next to each other in memory before the reduced one changes: 1 where rows are reduced, the row's
-    length where columns are."""
+    """Sizes of both sides of a reduce's operand. `minor` kept positions lie next to each other in memory before the
+    reduced one changes: 1 where rows are reduced, the row's length where columns are."""
 
     kept: int
     reduced: int
@@ -44,7 +45,8 @@ class Space:
 
 
 def operand_index(reduce: Instruction, kept: Expression, reduced: Expression) -> Index:
-    """The logical index of a reduce's operand at a position; neighbouring positions of a side are neighbours in memory."""
+    """The logical index of a reduce's operand at a position; neighbouring positions of a side are neighbours in
+    memory."""
     return _operand_index(reduce.operands[0].shape, reduce.ints("dimensions"), kept, reduced)
 
 
@@ -83,7 +85,8 @@ def root_index(
 
 @dataclass(frozen=True)
 class Folded:
-    """Outputs (`roots` are positions) that the threads of a space write, and the reduces, by level, that they fold on the way."""
+    """Outputs (`roots` are positions) that the threads of a space write, and the reduces, by level, that they fold on
+    the way."""
 
     space: Space
     levels: Levels
@@ -91,7 +94,8 @@ class Folded:
 
 
 def ends_in_one_pass(region: Region, folded: Folded) -> bool:
-    """Whether threads need no result before all of them have walked the space: no reduce needs another's, and no output of the whole space needs one."""
+    """Whether threads need no result before all of them have walked the space: no reduce needs another's, and no output
+    of the whole space needs one."""
     if len(folded.levels) > 1:
         return False
     whole = [
@@ -105,10 +109,11 @@ def ends_in_one_pass(region: Region, folded: Folded) -> bool:
 def match(
     region: Region, roots: Sequence[int], space_of: Callable[[Instruction], Space | None]
 ) -> tuple[list[Folded], list[int]]:
-    """What covers outputs of a region with reduces that have a space, and the positions of the outputs that none covers.
+    """What covers outputs of a region with reduces that have a space, and the positions of the outputs that none
+    covers.
 
-    One space that covers all is taken before several that cover some each; of those the largest comes first. An output without a reduction goes along
-    with a space of its size.
+    One space that covers all is taken before several that cover some each; of those the largest comes first. An output
+    without a reduction goes along with a space of its size.
     """
     needed = region.needed_by(roots)
     spaces = _by_space(needed, space_of)
@@ -154,7 +159,8 @@ def across(
     space: Space,
     space_of: Callable[[Instruction], Space | None],
 ) -> Folded | None:
-    """What covers outputs of a region with the reduces of one space, where `sums`, outputs too, fold the space the other way; None where it does not fit all of them."""
+    """What covers outputs of a region with the reduces of one space, where `sums`, outputs too, fold the space the
+    other way; None where it does not fit all of them."""
     instructions = list(region.computation.instructions)
     heroes = _by_space(instructions, space_of).get(space, [])
     if not heroes:
@@ -225,7 +231,8 @@ class _Walk:
         return found
 
     def cover(self, roots: Sequence[int], across: Sequence[Instruction] = ()) -> Folded | None:
-        """All the outputs at once, and reduces that fold the space the other way; None when one does not fit, or none has a reduction."""
+        """All the outputs at once, and reduces that fold the space the other way; None when one does not fit, or none
+        has a reduction."""
         needed: set[Instruction] = set()
         at = [(r.operands[0], across_index(self.space, r, self.kept, self.reduced)) for r in across]
         for found in (*map(self.needs, roots), *(self._with_below(self._reads([start])) for start in at)):
@@ -259,8 +266,8 @@ class Folding(Part, Protocol):
 
 
 def passes(region: Region, segment: Segment[Folding], walk: Walk, across: Sequence[Instruction] = ()) -> list[Walk]:
-    """The passes of threads that walk the space as `walk` says, where `kept` and `reduced` are the position, and what the results alone are needed for. `across` are the roots that fold
-    the space the other way."""
+    """The passes of threads that walk the space as `walk` says, where `kept` and `reduced` are the position, and what
+    the results alone are needed for. `across` are the roots that fold the space the other way."""
     space, levels = segment.part.space, segment.part.levels
     kept, reduced = variable("kept", space.kept), variable("reduced", space.reduced)
     reduces = [r for level in levels for r in level]

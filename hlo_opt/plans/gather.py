@@ -1,6 +1,8 @@
-"""The gather plan: a thread takes neighbouring elements of one slice, so that it looks the slice up once and moves what it takes together.
+"""The gather plan: a thread takes neighbouring elements of one slice, so that it looks the slice up once and moves what
+it takes together.
 
-Only where the device is full without that many threads, and slices lie in whole vectors along the result's fastest dimension; any other gather is a loop.
+Only where the device is full without that many threads, and slices lie in whole vectors along the result's fastest
+dimension; any other gather is a loop.
 """
 
 from __future__ import annotations
@@ -71,7 +73,8 @@ def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[l
 
 
 def heroes_of(region: Region, positions: Sequence[int]) -> list[Instruction]:
-    """The gathers that outputs of one size read at their own place in memory; only those that lie like the first of them."""
+    """The gathers that outputs of one size read at their own place in memory; only those that lie like the first of
+    them."""
     roots = [region.roots[n] for n in positions]
     elements = next(roots[0].shape.leaves()).element_count
     heroes = [i for i in region.computation.instructions if i.opcode == "gather" and i.shape.element_count == elements]

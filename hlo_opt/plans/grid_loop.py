@@ -1,8 +1,9 @@
-"""The plan of a `while` that all blocks of a launch go through together (see `hlo_opt.plans.phases`): its state and its cells lie in memory that L2 holds, and behind each phase all blocks
-wait for each other. The launch is a cooperative one: all blocks run at the same time.
+"""The plan of a `while` that all blocks of a launch go through together (see `hlo_opt.plans.phases`): its state and its
+cells lie in memory that L2 holds, and behind each phase all blocks wait for each other. The launch is a cooperative
+one: all blocks run at the same time.
 
-What a round hands on goes to and fro between two arrays, so that nothing has to be copied: of two rounds that follow each other, each reads what the other writes. Only where rounds are
-not counted is it copied.
+What a round hands on goes to and fro between two arrays, so that nothing has to be copied: of two rounds that follow
+each other, each reads what the other writes. Only where rounds are not counted is it copied.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.walks import ROUND, THREAD, Walk
 
 BLOCK = 256
-"""Threads of a block. One block for a multiprocessor is enough to keep L2 busy, and the fewer blocks there are, the sooner they have met."""
+"""Threads of a block. One block for a multiprocessor is enough to keep L2 busy, and the fewer blocks there are, the
+sooner they have met."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +63,17 @@ class InGrid(Phases):
     def segment(self, block: int) -> Segment[InGrid]:
         """All blocks, alone in their launch."""
         own = tuple(n for n, _ in self.aliases)
-        return Segment(self, self.blocks, aliases=self.aliases, own=own, scratch=self.scratch, resident=1, together=True)  # fmt: skip
+        return Segment(
+            self, self.blocks, aliases=self.aliases, own=own, scratch=self.scratch, resident=1, together=True
+        )
 
     def shared_bytes(self, block: int) -> int:
         """For the parts of sums that warps of a block bring together: a place for each value and warp."""
         return sum(cell.team.places(block) * cell.part_bytes for cell in self.cells)
 
     def written_in(self, result: Results) -> int:
-        """The phase in which a result is written: the first in which all that it is computed from is there; the number of phases for the time behind the last."""
+        """The phase in which a result is written: the first in which all that it is computed from is there; the number
+        of phases for the time behind the last."""
         read, first = self.read_by(result), 0
         for number, phase in enumerate(self.phases):
             if any(cell.stands in read for cell in phase):
@@ -77,7 +82,8 @@ class InGrid(Phases):
 
     @property
     def waits(self) -> bool:
-        """Whether all threads have to have written the results of a round before the next may begin, whose first phase writes what some are computed from."""
+        """Whether all threads have to have written the results of a round before the next may begin, whose first phase
+        writes what some are computed from."""
         made = {v.made for v in self.state}
         first = {cell.stands for cell in self.phases[0]}
         gone = (first - made) | {v.taken for v in self.state if v.made in first}
@@ -86,32 +92,70 @@ class InGrid(Phases):
 
 
 def walks(region: Region, segment: Segment[InGrid], launch: Launch) -> list[Walk]:
-    """What threads read of the state before the rounds and write of it at the end; the phases of a round, with a meeting of all blocks behind each; its results."""
+    """What threads read of the state before the rounds and write of it at the end; the phases of a round, with a
+    meeting of all blocks behind each; its results."""
     part, threads, trips = segment.part, segment.part.threads, segment.part.rounds
     near, found = part.near, []
     for value in part.state:
         shape = value.taken.shape
         at, places = _shared_out(shape, threads)
         written = [(shape, at)] * (value.number in part.numbers)
-        found.append(Walk(min(threads, shape.element_count), [(value.given, at)], written, places=places, rounds=_rounds(shape, threads), handed=[(shape, at)]))  # fmt: skip
+        found.append(
+            Walk(
+                min(threads, shape.element_count),
+                [(value.given, at)],
+                written,
+                places=places,
+                rounds=_rounds(shape, threads),
+                handed=[(shape, at)],
+            )
+        )
     found[0] = _meeting(found[0], 1)
     for result in part.results:
         if result.before is not None:
             shape = result.update.shape
             at, places = _shared_out(shape, threads)
-            found.append(Walk(min(threads, shape.element_count), [(result.before, at)], [(shape, at)], places=places, rounds=_rounds(shape, threads)))  # fmt: skip
+            found.append(
+                Walk(
+                    min(threads, shape.element_count),
+                    [(result.before, at)],
+                    [(shape, at)],
+                    places=places,
+                    rounds=_rounds(shape, threads),
+                )
+            )
     for phase in part.phases:
         of_phase = [walk for cell in phase for walk in _of_cell(part, cell)]
         found += [_meeting(of_phase[0], 1), *of_phase[1:]]
     for number, result in enumerate(part.results):
         shape = result.window
         at, places = _shared_out(shape, threads)
-        made = Walk(min(threads, shape.element_count), [(result.update.operands[1], at)], [(shape, at)], places=places, rounds=_rounds(shape, threads), times=trips, near=near, known=part.counters, origins=part.origins)  # fmt: skip
+        made = Walk(
+            min(threads, shape.element_count),
+            [(result.update.operands[1], at)],
+            [(shape, at)],
+            places=places,
+            rounds=_rounds(shape, threads),
+            times=trips,
+            near=near,
+            known=part.counters,
+            origins=part.origins,
+        )
         found.append(_meeting(made, int(not number and (part.waits if part.trips else part.lasting))))
     for number, value in enumerate(part.state) if part.trips is None else ():
         shape = value.taken.shape
         at, places = _shared_out(shape, threads)
-        copied = Walk(min(threads, shape.element_count), [(value.made, at)], places=places, rounds=_rounds(shape, threads), times=trips, near=near, known=part.counters, origins=part.origins, handed=[(shape, at)])  # fmt: skip
+        copied = Walk(
+            min(threads, shape.element_count),
+            [(value.made, at)],
+            places=places,
+            rounds=_rounds(shape, threads),
+            times=trips,
+            near=near,
+            known=part.counters,
+            origins=part.origins,
+            handed=[(shape, at)],
+        )
         found.append(_meeting(copied, int(not number)))
     return found
 
@@ -120,7 +164,17 @@ def _of_cell(part: InGrid, cell: Cell) -> Iterator[Walk]:
     """What threads do for a cell: all of it, or, where several share an element, first the terms that are folded."""
     shape, team, threads, trips, near = cell.value.shape, cell.team, part.threads, part.rounds, part.near
     at, places = _shared_out(shape, threads)
-    whole = Walk(min(threads, shape.element_count), [(cell.value, at)], places=places, rounds=_rounds(shape, threads), times=trips, near=near, known=part.counters, origins=part.origins, handed=[(shape, at)])  # fmt: skip
+    whole = Walk(
+        min(threads, shape.element_count),
+        [(cell.value, at)],
+        places=places,
+        rounds=_rounds(shape, threads),
+        times=trips,
+        near=near,
+        known=part.counters,
+        origins=part.origins,
+        handed=[(shape, at)],
+    )
     if team.ways == 1:
         yield whole
         return

@@ -17,7 +17,8 @@ SHARE = 0.5
 
 
 def match(region: Region, target: DeviceTarget) -> InGrid | None:
-    """The region as a loop that blocks share, one for each multiprocessor of the target at the most, so that all run at the same time; or None."""
+    """The region as a loop that blocks share, one for each multiprocessor of the target at the most, so that all run at
+    the same time; or None."""
     return _shared(phase_search.of_region(region), target)
 
 

@@ -1,5 +1,6 @@
-"""Instructions that a thread issues for an element of an operation, as machine code for an H100 has them, and those of them that go through the slow pipe: MUFU for functions, F2F and
-I2F for conversions. As kernels are compiled (`hlo_opt.codegen.options`): division and roots are XLA:GPU's, nothing is contracted."""
+"""Instructions that a thread issues for an element of an operation, as machine code for an H100 has them, and those of
+them that go through the slow pipe: MUFU for functions, F2F and I2F for conversions. As kernels are compiled
+(`hlo_opt.codegen.options`): division and roots are XLA:GPU's, nothing is contracted."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ ROUND = Work(3)
 DIVISION = Work(4)
 """Of an index divided by a constant: a product, its upper half, shifts."""
 _ROUNDING = {"bf16": Work(1), "f16": Work(2, 1)}
-"""To a narrow float and back: a bf16 is the upper half of a pair that is converted together, and so an f32 again; `cvt.rn.f16.f32` goes through F2F."""
+"""To a narrow float and back: a bf16 is the upper half of a pair that is converted together, and so an f32 again;
+`cvt.rn.f16.f32` goes through F2F."""
 _ROUNDING_TO_BITS = Work(12, 1)
 """To f8 and narrower, by instructions on bits."""
 _WIDTH = {64: 2.0, 128: 8.0}
@@ -93,7 +95,8 @@ def inverted_again(division: Instruction) -> Work:
 
 
 def of_value(instruction: Instruction, *, rounds: bool = True) -> Work:
-    """Of one element of a result, its rounding included, by the text that kernels have for it; nothing for what only says where elements lie."""
+    """Of one element of a result, its rounding included, by the text that kernels have for it; nothing for what only
+    says where elements lie."""
     spec, shape = find(instruction.opcode), instruction.shape
     if _is_half_a_turn(instruction):
         return NOTHING
@@ -139,7 +142,8 @@ def _amount(shift: Instruction) -> int:
 
 
 def of_fold(fold: Instruction) -> Work:
-    """Of one element that is folded: by a reducer, which rounds nothing on its way where the fold is a wide one; or multiplied and added."""
+    """Of one element that is folded: by a reducer, which rounds nothing on its way where the fold is a wide one; or
+    multiplied and added."""
     called = list(fold.called())
     return sum((of_body(c, rounds=not is_wide(fold)) for c in called), NOTHING) if called else Work(1)
 

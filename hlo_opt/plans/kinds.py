@@ -1,4 +1,5 @@
-"""The table of kinds of kernels: how each is found, and in which order segments of several follow each other. An emitter of each kind has the same name in `hlo_opt.codegen`.
+"""The table of kinds of kernels: how each is found, and in which order segments of several follow each other. An
+emitter of each kind has the same name in `hlo_opt.codegen`.
 
 A kind is two files, one here and one there, and a row of this table; nothing else knows kinds by name.
 """
@@ -43,10 +44,12 @@ from hlo_opt.plans.products import Space
 from hlo_opt.plans.walks import Walk, by_element
 
 Match = Callable[[Region, Sequence[int], DeviceTarget, int], tuple[Sequence[Part], list[int]]]
-"""Among outputs of a region, given by their positions: the parts of a kind that find room in so many bytes of shared memory, and the positions of the other outputs."""
+"""Among outputs of a region, given by their positions: the parts of a kind that find room in so many bytes of shared
+memory, and the positions of the other outputs."""
 
 Walks = Callable[..., list[Walk]]
-"""What the threads of a segment do, one walk after another: of the region, the segment (of the kind's own parts) and the launch."""
+"""What the threads of a segment do, one walk after another: of the region, the segment (of the kind's own parts) and
+the launch."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,12 @@ class Kind:
     product  finds the region as one product, given what is multiplied
     unheard  only where no library has what the region asks for
     whole_warps  its threads meet by warps, so that blocks must be whole ones
-    rereads_near its threads go over the same elements several times and find in registers, or near them, what they have read before
-    moves_tiles  it transposes in shared memory, so that reads and writes are in the order of memory: it may be in every region whose arrays lie in several orders
-    inside   the operations of a round, or a step, of its hero that it computes itself, where it opens what the hero calls
+    rereads_near its threads go over the same elements several times and find in registers, or near them, what they have
+    read before
+    moves_tiles  it transposes in shared memory, so that reads and writes are in the order of memory: it may be in every
+                 region whose arrays lie in several orders
+    inside   the operations of a round, or a step, of its hero that it computes itself, where it opens what the hero
+             calls
     walks    what its threads do, for its price; without a word of its own, they share elements out among them
     """
 
@@ -83,7 +89,8 @@ class Kind:
     walks: Walks = by_element
 
     def may_be_in(self, opcodes: frozenset[str], *, orders_differ: bool) -> bool:
-        """Whether a region that holds such operations, and reads and writes arrays of one order in memory or several, may be, or have a part, of this kind."""
+        """Whether a region that holds such operations, and reads and writes arrays of one order in memory or several,
+        may be, or have a part, of this kind."""
         return self.heroes is None or not self.heroes.isdisjoint(opcodes) or (self.moves_tiles and orders_differ)
 
 

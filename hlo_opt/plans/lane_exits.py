@@ -1,7 +1,8 @@
 """Lanes that end for themselves.
 
-Where a loop goes on as long as a predicate holds of any lane, and a round leaves a lane as it is once its own predicate does not hold, nothing is lost when that lane stops: it would only hand on
-what it has. So `jax.vmap` writes a `while_loop` (jax/_src/lax/control_flow/loops.py): `select(predicate, new, old)` for all that is handed on.
+Where a loop goes on as long as a predicate holds of any lane, and a round leaves a lane as it is once its own predicate
+does not hold, nothing is lost when that lane stops: it would only hand on what it has. So `jax.vmap` writes a
+`while_loop` (jax/_src/lax/control_flow/loops.py): `select(predicate, new, old)` for all that is handed on.
 """
 
 from __future__ import annotations

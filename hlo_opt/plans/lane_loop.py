@@ -1,8 +1,11 @@
-"""The plan of a `while` whose lanes do not need each other: a thread goes through all rounds of a lane and keeps the lane's state in registers.
+"""The plan of a `while` whose lanes do not need each other: a thread goes through all rounds of a lane and keeps the
+lane's state in registers.
 
-The lanes are some dimensions that all large values have which the loop hands on from round to round. A value of a round may read of these only what is its own lane's; arrays that
-the loop leaves as they are it may read anywhere. What a round writes into an array of results (`dynamic-update-slice`) goes to memory at once. Index maps say what is read:
-an operation without one couples lanes, whatever it does. XLA:GPU runs every loop as a thunk that launches the kernels of its body round after round (xla/backends/gpu/runtime/while_thunk.cc).
+The lanes are some dimensions that all large values have which the loop hands on from round to round. A value of a round
+may read of these only what is its own lane's; arrays that the loop leaves as they are it may read anywhere. What a
+round writes into an array of results (`dynamic-update-slice`) goes to memory at once. Index maps say what is read: an
+operation without one couples lanes, whatever it does. XLA:GPU runs every loop as a thunk that launches the kernels of
+its body round after round (xla/backends/gpu/runtime/while_thunk.cc).
 """
 
 from __future__ import annotations
@@ -116,7 +119,8 @@ class Lanes:
     dimensions sizes of the lanes' dimensions
     order      these dimensions from the one with the largest stride to that with the least
     round      what a round computes, with `taken` in the place of what is handed on
-    tests      what has to hold for another round, each with the dimensions that lanes lie along: with none, it is the same for all lanes; with some, a lane for which it does not hold ends
+    tests      what has to hold for another round, each with the dimensions that lanes lie along: with none, it is the
+               same for all lanes; with some, a lane for which it does not hold ends
                by itself. Not asked where rounds are counted
     trips      how many there are, where that is known and not 0
     rounds     how many the price expects
@@ -167,7 +171,8 @@ class Lanes:
 
 
 def along(shape: Shape, dimensions: Sequence[int]) -> tuple[int, ...] | None:
-    """Where an array has the lanes' dimensions, one after another; None where it has not, or has too much for each lane."""
+    """Where an array has the lanes' dimensions, one after another; None where it has not, or has too much for each
+    lane."""
     found: list[int] = []
     for d, size in enumerate(shape.dimensions):
         if len(found) < len(dimensions) and size == dimensions[len(found)]:
@@ -219,7 +224,8 @@ def walks(region: Region, segment: Segment[Lanes], launch: Launch) -> list[Walk]
 
 
 def _places_read(slice_: Instruction, part: Lanes, lane: Index, step: Expression) -> list[Index]:
-    """Where a lane reads of a window in a round, which is taken to move on by one place with each round: some of the places, where a lane may read more than it holds."""
+    """Where a lane reads of a window in a round, which is taken to move on by one place with each round: some of the
+    places, where a lane may read more than it holds."""
     whole, window = slice_.operands[0].shape, slice_.shape
     lanes = along(window, part.dimensions) or ()
     few = Shape(window.type, tuple(n if d in lanes else min(n, MOST_HELD) for d, n in enumerate(window.dimensions)))

@@ -1,4 +1,5 @@
-"""The round of a loop as one computation, in which small products and small folds are sums of what they are made of: then each element of theirs is computed from elements at known places."""
+"""The round of a loop as one computation, in which small products and small folds are sums of what they are made of:
+then each element of theirs is computed from elements at known places."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from hlo_opt.ops.terms import Terms
 
 
 class Round(Terms):
-    """Writes a round. `origins` are the operations of the module that what is written stands for. `written_out` says whether small products and folds are."""
+    """Writes a round. `origins` are the operations of the module that what is written stands for. `written_out` says
+    whether small products and folds are."""
 
     def __init__(self, *, written_out: bool = True) -> None:
         super().__init__("round")
@@ -20,7 +22,8 @@ class Round(Terms):
         self.origins: dict[Instruction, Instruction] = {}
 
     def copy(self, instruction: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
-        """An operation of the loop on values of the round, written out where it is a small product or fold. None where kernels have no text for it."""
+        """An operation of the loop on values of the round, written out where it is a small product or fold. None where
+        kernels have no text for it."""
         before = len(self.computation.instructions)
         made = self.written_out(instruction, operands) if self._opens else None
         if made is None and not has_text(instruction):

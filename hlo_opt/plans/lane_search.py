@@ -1,7 +1,7 @@
 """The search for the lanes of a loop, and what keeps other loops from having any.
 
-A round is looked at as one computation, in which a parameter stands for each value that is handed on. From what a round hands on, index maps lead down to these: where all ways end at
-the lane's own elements, lanes do not need each other.
+A round is looked at as one computation, in which a parameter stands for each value that is handed on. From what a round
+hands on, index maps lead down to these: where all ways end at the lane's own elements, lanes do not need each other.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def match(region: Region) -> Lanes | None:
 
 @dataclass(frozen=True)
 class Obstacle:
-    """What keeps a loop from being one kernel. `instruction` is the operation of its rounds at which lanes meet, or for which kernels have no text; without one nothing does
-    (`has_plan`), or the way in which the loop is written."""
+    """What keeps a loop from being one kernel. `instruction` is the operation of its rounds at which lanes meet, or for
+    which kernels have no text; without one nothing does (`has_plan`), or the way in which the loop is written."""
 
     instruction: Instruction | None = None
     has_plan: bool = False
@@ -104,7 +104,8 @@ class Opened:
 
 
 def opened_of(loop: Instruction, *, written_out: bool = True) -> Opened | None:
-    """A loop over a tuple of arrays whose rounds call nothing; None for any other. Small products and folds are `written_out`, or left as they are."""
+    """A loop over a tuple of arrays whose rounds call nothing; None for any other. Small products and folds are
+    `written_out`, or left as they are."""
     body, condition = loop.called_by("body"), loop.called_by("condition")
     given, results = held(loop.operands[0]), held(body.root)
     if given is None or results is None or not all(shape.is_array for shape in loop.shape.elements or ()):
@@ -153,7 +154,8 @@ def opened_of(loop: Instruction, *, written_out: bool = True) -> Opened | None:
 
 @dataclass
 class Search:
-    """The search for the lanes of a loop. `numbers` are the elements of its tuple that are written; `obstacle` is the operation at which the most lanes that were tried meet."""
+    """The search for the lanes of a loop. `numbers` are the elements of its tuple that are written; `obstacle` is the
+    operation at which the most lanes that were tried meet."""
 
     opened: Opened
     numbers: list[int]
@@ -272,7 +274,8 @@ class Search:
         return readers == [made] and handed_on.count(made) == 1 and taken not in handed_on
 
     def _same_for_all(self, numbers: set[int], most: int) -> set[int]:
-        """What has few elements and is computed from nothing but what is the same for all lanes: counters, keys of random numbers."""
+        """What has few elements and is computed from nothing but what is the same for all lanes: counters, keys of
+        random numbers."""
         taken, made = self.opened.taken, self.opened.made
         needed = {n: _needed(made[n], self.opened.round) for n in numbers}
         found = {n for n in numbers if taken[n].shape.element_count <= most}
@@ -284,7 +287,8 @@ class Search:
             found -= lost
 
     def aliases_of(self, written: dict[int, Instruction]) -> tuple[tuple[int, int], ...]:
-        """(output, parameter) for arrays that are written in the memory in which they were given: of which the rounds may leave something as it was, and which nothing else reads."""
+        """(output, parameter) for arrays that are written in the memory in which they were given: of which the rounds
+        may leave something as it was, and which nothing else reads."""
         found = []
         given, parameters = self.opened.given, self.parameters
         for number, update in written.items():
@@ -360,14 +364,16 @@ def _candidates(shapes: Sequence[Shape]) -> list[tuple[int, ...]]:
 
 @dataclass
 class _Trace:
-    """What a round computes for a lane; and the operation at which lanes meet, or at which the way to what it reads is lost, if there is one."""
+    """What a round computes for a lane; and the operation at which lanes meet, or at which the way to what it reads is
+    lost, if there is one."""
 
     computed: set[Element]
     obstacle: Instruction | None = None
 
 
 def _traced(loop: Lanes) -> _Trace:
-    """All that a round computes has to come from what the lane has itself, and what is the same for all lanes from nothing else."""
+    """All that a round computes has to come from what the lane has itself, and what is the same for all lanes from
+    nothing else."""
     lane = loop.lane_at(variable(LANE, loop.lanes))
     places = [(v, index) for v in loop.values for index in v.places(lane)]
     own = {(v.taken, index) for v, index in places}
@@ -392,7 +398,8 @@ def _traced(loop: Lanes) -> _Trace:
 
 
 def _end_by_themselves(loop: Lanes) -> bool:
-    """Whether a round leaves a lane as it is for which one of its own tests does not hold. What is the same for all lanes goes on: nobody may read it, nor what rounds write."""
+    """Whether a round leaves a lane as it is for which one of its own tests does not hold. What is the same for all
+    lanes goes on: nobody may read it, nor what rounds write."""
     lane = loop.lane_at(variable(LANE, loop.lanes))
     if loop.results or any(v.number in loop.numbers and not v.lanes for v in loop.values):
         return False
@@ -409,8 +416,9 @@ def _end_by_themselves(loop: Lanes) -> bool:
 def _ends(
     starts: Sequence[Element], inside: Computation, computed: set[Element]
 ) -> Iterator[tuple[Element | None, Instruction]]:
-    """What is read of what is handed on, or None where the way there is lost, each with the operation to blame: the last at which the place along the lanes became another one, else the one
-    that reads. What is read under a condition is computed there, once more under each."""
+    """What is read of what is handed on, or None where the way there is lost, each with the operation to blame: the
+    last at which the place along the lanes became another one, else the one that reads. What is read under a condition
+    is computed there, once more under each."""
     stack: list[tuple[Instruction, Index, int, Instruction, Instruction | None]] = [
         (i, index, 0, i, None) for i, index in starts
     ]
@@ -443,7 +451,8 @@ def _ends(
 
 
 def _turns(index: Index, there: Index, shape: Shape) -> bool:
-    """Whether an operation that needs an element of an operand for one of its own goes to another place along the lanes, or to one and the same for all lanes."""
+    """Whether an operation that needs an element of an operand for one of its own goes to another place along the
+    lanes, or to one and the same for all lanes."""
     if there == index:
         return False
     lanes = _lanes_of(there)

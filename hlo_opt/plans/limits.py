@@ -1,4 +1,5 @@
-"""How large the code of a region would get. Regions above the limits are refused, so that no input makes kernels without end."""
+"""How large the code of a region would get. Regions above the limits are refused, so that no input makes kernels
+without end."""
 
 from __future__ import annotations
 
@@ -9,10 +10,12 @@ from hlo_opt.ops.spec import find
 from hlo_opt.plans.plan import Region
 
 DEEPEST = 60
-"""Operations nested in each other that ask for operands under conditions or in loops: each is a pair of braces inside the other."""
+"""Operations nested in each other that ask for operands under conditions or in loops: each is a pair of braces inside
+the other."""
 
 LARGEST = 20_000
-"""Values that one kernel computes per element. XLA refuses code duplication much earlier (xla/service/fusion_node_indexing_evaluation.cc)."""
+"""Values that one kernel computes per element. XLA refuses code duplication much earlier
+(xla/service/fusion_node_indexing_evaluation.cc)."""
 
 HEAVIEST = 24
 """Nodes of an index expression; code generation puts heavier ones into variables."""
@@ -71,7 +74,8 @@ def nesting(computation: Computation, most: int = DEEPEST) -> int:
 
 
 def values_computed(region: Region, most: int = LARGEST) -> int:
-    """An upper estimate of the values that the kernel computes per element: each instruction once per distinct index at which it is needed.
+    """An upper estimate of the values that the kernel computes per element: each instruction once per distinct index at
+    which it is needed.
 
     Counted up to a little above `most`.
     """
@@ -102,8 +106,9 @@ def values_computed(region: Region, most: int = LARGEST) -> int:
 
 
 def is_small(region: Region) -> bool:
-    """Whether a region is far from both limits, as nearly all are: it holds fewer operations than may nest, those of called computations too, and there are fewer ways from its results to
-    all that they need than it may compute values."""
+    """Whether a region is far from both limits, as nearly all are: it holds fewer operations than may nest, those of
+    called computations too, and there are fewer ways from its results to all that they need than it may compute values.
+    """
     instructions = list(region.computation.instructions)
     todo, size = [region.computation], 0
     while todo and size <= DEEPEST:

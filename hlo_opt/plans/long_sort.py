@@ -1,8 +1,10 @@
-"""The plan of a sort whose lines are too long for a block's memory, and whose comparator no library knows: a block orders the places of a line in global memory.
+"""The plan of a sort whose lines are too long for a block's memory, and whose comparator no library knows: a block
+orders the places of a line in global memory.
 
-The network is that of the sort plan. Only places change theirs, so operands of any number and type are read where they are, and written once at the end. XLA:GPU
-sorts such lines in global memory too, with a launch for each step of the network (xla/backends/gpu/codegen/emitters/sort.cc, sort_thunk_emitter); here one block
-does all steps of a line in one launch, which is slower for a single line of millions of elements and needs no buffer but the places.
+The network is that of the sort plan. Only places change theirs, so operands of any number and type are read where they
+are, and written once at the end. XLA:GPU sorts such lines in global memory too, with a launch for each step of the
+network (xla/backends/gpu/codegen/emitters/sort.cc, sort_thunk_emitter); here one block does all steps of a line in one
+launch, which is slower for a single line of millions of elements and needs no buffer but the places.
 """
 
 from __future__ import annotations

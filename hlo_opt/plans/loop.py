@@ -1,7 +1,7 @@
 """The loop plan: every thread computes some consecutive elements of each output, whatever they need.
 
-Launch rule: xla/backends/gpu/codegen/emitters/loop.cc and xla/service/gpu/gpu_fusible.cc (ComputeLoopFusionConfig): four elements per thread once the
-elements are enough to fill the device, one before that; 128 threads per block.
+Launch rule: xla/backends/gpu/codegen/emitters/loop.cc and xla/service/gpu/gpu_fusible.cc (ComputeLoopFusionConfig):
+four elements per thread once the elements are enough to fill the device, one before that; 128 threads per block.
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> list[El
 
 
 def elements_per_thread(outputs: Sequence[Shape], inputs: Iterable[Shape], elements: int, resident: int) -> int:
-    """Consecutive elements per thread, once there are enough for the device: 4, or as many as 16 bytes hold where all that is read and written is narrow. Where elements
-    share bytes of an output, no fewer than a byte holds (as xla/service/gpu/gpu_fusible.cc, ComputeLoopFusionConfig): a thread then writes whole bytes."""
+    """Consecutive elements per thread, once there are enough for the device: 4, or as many as 16 bytes hold where all
+    that is read and written is narrow. Where elements share bytes of an output, no fewer than a byte holds (as
+    xla/service/gpu/gpu_fusible.cc, ComputeLoopFusionConfig): a thread then writes whole bytes."""
     moved = [*outputs, *(shape for shape in inputs if shape.is_array and shape.element_count >= elements)]
     vector = max(4, min(MOST_ELEMENTS, *(WIDEST_ACCESS // s.type.bytes * s.type.per_byte for s in moved)))
     while vector > 4 and (elements % vector or 4 * elements < vector * resident):
@@ -90,6 +91,7 @@ def physical_index(shape: Shape, position: Expression) -> tuple[Expression, ...]
 
 
 def root_index(hero: Instruction, root: Instruction, position: Expression) -> tuple[Expression, ...]:
-    """Which element of a root the thread at a position writes: the hero's, or, in other dimensions, the one at the same place in memory."""
+    """Which element of a root the thread at a position writes: the hero's, or, in other dimensions, the one at the same
+    place in memory."""
     first, shape = next(hero.shape.leaves()), next(root.shape.leaves())
     return physical_index(first if first.dimensions == shape.dimensions else shape, position)

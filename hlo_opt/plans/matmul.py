@@ -1,8 +1,11 @@
-"""The matmul plan: a block computes a tile of a product from tiles of both operands in shared memory; each thread sums some elements in its registers.
+"""The matmul plan: a block computes a tile of a product from tiles of both operands in shared memory; each thread sums
+some elements in its registers.
 
-What leads to an operand is computed once per element of a tile, while the tile is filled, along the dimension whose neighbours lie together in memory; what follows the
-product is computed where a sum is done. Sums go through the contracted dimensions in order, as the loop of `lower_dot` does, so that both give the same result.
-The form is the classic one of V. Volkov and J. Demmel, "Benchmarking GPUs to tune dense linear algebra", 2008; where it pays is measured by `score`.
+What leads to an operand is computed once per element of a tile, while the tile is filled, along the dimension whose
+neighbours lie together in memory; what follows the product is computed where a sum is done. Sums go through the
+contracted dimensions in order, as the loop of `lower_dot` does, so that both give the same result. The form is the
+classic one of V. Volkov and J. Demmel, "Benchmarking GPUs to tune dense linear algebra", 2008; where it pays is
+measured by `score`.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 SHORTEST = 8
 """Elements that each of the three sizes has at least: a tile of less is mostly empty."""
 PADDING = (4, 4)
-"""Cells between lines of the tiles of rows and of columns: threads that fill a column of a tile then meet in few banks, and lines start at whole 16 bytes."""
+"""Cells between lines of the tiles of rows and of columns: threads that fill a column of a tile then meet in few banks,
+and lines start at whole 16 bytes."""
 _DEPTHS = (16, 32, 24, 20, 12, 28, 8, 30, 14, 18, 22, 10, 15, 13, 11, 9)
 _SHAPES = ((8, 4), (8, 2), (4, 2), (4, 1), (2, 1), (1, 1))
 _WIDE_SUMS = 16  # elements of a thread whose sums take two registers each
@@ -118,7 +122,8 @@ def depth_of(depth: int) -> int:
 
 
 def vector_of(space: Space, tile: BlockTile, side: int) -> int:
-    """Neighbouring elements of an operand that a thread reads together: 16 bytes, or fewer where a tile or the operand ends in between."""
+    """Neighbouring elements of an operand that a thread reads together: 16 bytes, or fewer where a tile or the operand
+    ends in between."""
     operand = space.hero.operands[space.operand_of(side)]
     _, rows, columns, depth = space.sizes
     along = space.goes_along(side)
@@ -180,13 +185,18 @@ def fills(space: Space, tile: BlockTile, blocks: int, held: int) -> list[Walk]:
             "free": add(multiply(corner[1 + side], own), across),
             "along": add(multiply(variable(ROUND, rounds), tile.depth), at),
         }
-        wanted = [(space.hero.operands[space.operand_of(side)], space.operand_index(side, number, variable("free", free), k))]  # fmt: skip
-        found.append(Walk(threads, wanted, places=places, items=items, rounds=rounds, ahead=1, barriers=rounds, shared=shared))  # fmt: skip
+        wanted = [
+            (space.hero.operands[space.operand_of(side)], space.operand_index(side, number, variable("free", free), k))
+        ]
+        found.append(
+            Walk(threads, wanted, places=places, items=items, rounds=rounds, ahead=1, barriers=rounds, shared=shared)
+        )
     return found
 
 
 def walks(region: Region, segment: Segment[Products], launch: Launch) -> list[Walk]:
-    """A block fills both tiles, multiplies them, and goes on along the contracted elements; then it writes its tile of the product."""
+    """A block fills both tiles, multiplies them, and goes on along the contracted elements; then it writes its tile of
+    the product."""
     tile, space = segment.part.tile, segment.part.space
     batch, rows, columns, depth = space.sizes
     threads = segment.blocks * BLOCK

@@ -1,7 +1,9 @@
-"""The matrix-vector plan: for products of few rows, as in decoding, threads share the sum of each element and bring their parts together in shared memory.
+"""The matrix-vector plan: for products of few rows, as in decoding, threads share the sum of each element and bring
+their parts together in shared memory.
 
-The large operand is read once, by neighbouring threads from neighbouring places: a warp goes along the contracted elements of a column where these lie together, else across columns.
-The sums' order is not that of `lower_dot`. XLA:GPU does such products with its row and column reductions (xla/service/gpu/transforms/gemv_rewriter.cc).
+The large operand is read once, by neighbouring threads from neighbouring places: a warp goes along the contracted
+elements of a column where these lie together, else across columns. The sums' order is not that of `lower_dot`. XLA:GPU
+does such products with its row and column reductions (xla/service/gpu/transforms/gemv_rewriter.cc).
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class Strips(OfProduct):
 
     @property
     def cells(self) -> int:
-        """Partial sums of a block in shared memory: those of an element lie side by side, one cell more than ways so that columns do not meet in a bank."""
+        """Partial sums of a block in shared memory: those of an element lie side by side, one cell more than ways so
+        that columns do not meet in a bank."""
         return self.columns * self.space.sizes[1] * (self.ways + 1)
 
     @property
@@ -94,7 +97,8 @@ def _vector(strips: Strips) -> int:
 
 
 def walks(region: Region, segment: Segment[Strips], launch: Launch) -> list[Walk]:
-    """The threads of a column go along its contracted elements, all rows at once, and bring their sums together; then outputs are written."""
+    """The threads of a column go along its contracted elements, all rows at once, and bring their sums together; then
+    outputs are written."""
     part, space = segment.part, segment.part.space
     batch, rows, columns, depth = space.sizes
     threads = segment.blocks * BLOCK
@@ -115,7 +119,16 @@ def walks(region: Region, segment: Segment[Strips], launch: Launch) -> list[Walk
     free = [(0, constant(row)) for row in range(rows)] + [(1, column)]
     wanted = [(space.hero.operands[space.operand_of(s)], space.operand_index(s, at, f, k)) for s, f in free]
     shuffles = 2 * rows * (part.ways.bit_length() - 1)
-    sums = Walk(threads, wanted, places=places, items=part.vector, rounds=rounds, body=Work(1) * rows, barriers=1, shuffles=shuffles)  # fmt: skip
+    sums = Walk(
+        threads,
+        wanted,
+        places=places,
+        items=part.vector,
+        rounds=rounds,
+        body=Work(1) * rows,
+        barriers=1,
+        shuffles=shuffles,
+    )
     made = batch * rows * columns
     place = delinearize(variable("place", made), (batch, rows, columns))
     return [sums, ends(region, space, space.index(*place), Walk(made, (), places={"place": variable(THREAD, made)}))]

@@ -1,7 +1,7 @@
 """The search for the phases of a loop whose threads go through all rounds together.
 
-An operation that reads many elements for one of its own is a cell, whoever reads it. So is a value of which an element would be computed more than once: the readers of each are counted from
-the ends of the round upwards.
+An operation that reads many elements for one of its own is a cell, whoever reads it. So is a value of which an element
+would be computed more than once: the readers of each are counted from the ends of the round upwards.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def of_loop(module: Module, loop: Instruction) -> Search | None:
 
 
 def cut(search: Search) -> Phases | None:
-    """The phases of a loop; None where it cannot be cut. It changes the round that was opened: a second cut needs another."""
+    """The phases of a loop; None where it cannot be cut. It changes the round that was opened: a second cut needs
+    another."""
     opened, trips = search.opened, search.trips
     if any(n not in opened.taken for n in search.numbers) or any(
         i.shape.is_tuple and held(i) is None for i in opened.round.instructions
@@ -54,7 +55,9 @@ def cut(search: Search) -> Phases | None:
         return None
     written = {n: made for n, made in opened.made.items() if search.is_written_only(n)}
     aliases = search.aliases_of(written)
-    results = tuple(Results(n, made, (), search.before(n, made, aliases)) for n, made in written.items() if n in search.numbers)  # fmt: skip
+    results = tuple(
+        Results(n, made, (), search.before(n, made, aliases)) for n, made in written.items() if n in search.numbers
+    )
     values = [
         Value(n, opened.given[n], taken, opened.made[n], (), None if trips is None else search.counts(n))
         for n, taken in opened.taken.items()
@@ -68,7 +71,12 @@ def cut(search: Search) -> Phases | None:
     phases, stands = _phased(opened, cells)
     shapes = [v.taken.shape for v in state] + [c.value.shape for phase in phases for c in phase]
     made = tuple(v if v.counts is not None else replace(v, made=stands[v.made]) for v in values)
-    read = {o for i in opened.round.instructions for o in i.operands if o.parent is not opened.round and o.shape.rank and o.literal is None}  # fmt: skip
+    read = {
+        o
+        for i in opened.round.instructions
+        for o in i.operands
+        if o.parent is not opened.round and o.shape.rank and o.literal is None
+    }
     moved = [*shapes, *(r.window for r in results), *(o.shape for o in read)]
     if any(s.type.per_byte > 1 for s in shapes) or not all(s.element_count for s in moved):
         return None
@@ -106,7 +114,8 @@ def _is_movement(i: Instruction) -> bool:
 
 
 def _cells(opened: Opened, ends: Sequence[Instruction], results: Sequence[Results]) -> list[Instruction] | None:
-    """The values of a round that are cells, operands first; None where an element of the loop would be read in a way that is not known."""
+    """The values of a round that are cells, operands first; None where an element of the loop would be read in a way
+    that is not known."""
     inside = opened.round
     cells = set(ends)
     times: dict[Instruction, float] = dict.fromkeys(ends, 0.0)
@@ -115,7 +124,12 @@ def _cells(opened: Opened, ends: Sequence[Instruction], results: Sequence[Result
             times[operand] = times.get(operand, 0.0) + 1.0
     updates = {result.update for result in results}
     for i in reversed(list(inside.instructions)):
-        if i in updates or i.parameter_number is not None or i.literal is not None or (i not in times and i not in cells):  # fmt: skip
+        if (
+            i in updates
+            or i.parameter_number is not None
+            or i.literal is not None
+            or (i not in times and i not in cells)
+        ):
             continue
         spec = find(i.opcode)
         if spec is None or (spec.index is None and spec.kind is not OpKind.ELEMENTWISE and i.operands):
@@ -131,10 +145,16 @@ def _cells(opened: Opened, ends: Sequence[Instruction], results: Sequence[Result
             reads = here / max(1, operand.shape.element_count) * (1.0 if i in cells else max(1.0, times[i]))
             before = times.get(operand, 0.0)
             times[operand] = max(before, reads) if is_near else before + reads
-    return [i for i in inside.instructions if i in cells] + [e for e in dict.fromkeys(ends) if e.parent is not inside] if len(cells) <= MOST_CELLS else None  # fmt: skip
+    return (
+        [i for i in inside.instructions if i in cells] + [e for e in dict.fromkeys(ends) if e.parent is not inside]
+        if len(cells) <= MOST_CELLS
+        else None
+    )
 
 
-def _phased(opened: Opened, cells: Sequence[Instruction]) -> tuple[tuple[tuple[Cell, ...], ...], dict[Instruction, Instruction]]:  # fmt: skip
+def _phased(
+    opened: Opened, cells: Sequence[Instruction]
+) -> tuple[tuple[tuple[Cell, ...], ...], dict[Instruction, Instruction]]:
     """The cells by phases, and what stands for each in the round."""
     inside = opened.round
     found: list[list[Cell]] = []
@@ -160,7 +180,8 @@ def _phased(opened: Opened, cells: Sequence[Instruction]) -> tuple[tuple[tuple[C
 
 
 def _work(value: Instruction, under: Sequence[Instruction], origin: Instruction) -> tuple[Work, int]:
-    """Of an element: of the values inside a fold, or of a product's factors, as often as it has terms. What these are is asked of the operations of the module."""
+    """Of an element: of the values inside a fold, or of a product's factors, as often as it has terms. What these are
+    is asked of the operations of the module."""
     terms = _terms(value)
     own = of_fold(origin) if terms > 1 else of_value(origin)
     total = sum(map(of_value, under), own)

@@ -1,8 +1,10 @@
-"""The phases of a `while` whose threads go through all rounds together: what kinds have in common that keep the state where all these threads reach it.
+"""The phases of a `while` whose threads go through all rounds together: what kinds have in common that keep the state
+where all these threads reach it.
 
-A round is cut into phases. In each, threads share out the elements of some values among them, which they leave in memory, and then wait for each other. Values are cut off where
-many elements are read for one (a fold, a product) and where an element would be computed more than once; everything else is computed where it is read. XLA:GPU runs every loop as a
-thunk that launches the kernels of its body round after round (xla/backends/gpu/runtime/while_thunk.cc).
+A round is cut into phases. In each, threads share out the elements of some values among them, which they leave in
+memory, and then wait for each other. Values are cut off where many elements are read for one (a fold, a product) and
+where an element would be computed more than once; everything else is computed where it is read. XLA:GPU runs every loop
+as a thunk that launches the kernels of its body round after round (xla/backends/gpu/runtime/while_thunk.cc).
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ class Team:
     """Threads that fold an element together.
 
     ways   how many they are: a power of two
-    apart  elements between two of them, each with a team of its own: neighbours of a warp then read neighbours in memory
+    apart  elements between two of them, each with a team of its own: neighbours of a warp then read neighbours in
+           memory
     """
 
     ways: int = 1
@@ -110,7 +113,8 @@ class Cell:
         return self.terms > 1 and not list(self.value.called())
 
     def terms_read(self, index: Index, term: Expression) -> Iterator[tuple[int, Index]]:
-        """Where operands are read for a term of the element at an index, by the operands' numbers. Terms that follow each other are neighbours in memory where that can be."""
+        """Where operands are read for a term of the element at an index, by the operands' numbers. Terms that follow
+        each other are neighbours in memory where that can be."""
         for number, read in _reads(self.value):
             sizes = [read.symbols[d] for d in _order(self.value)]
             digits = dict(zip(_order(self.value), delinearize(term, sizes), strict=True))
@@ -118,7 +122,8 @@ class Cell:
 
     @property
     def pieces(self) -> list[tuple[int, int]]:
-        """The terms of a product in pieces, the first of each and how many: what its factors ask of a term (is it in the first part of a concatenation?) is the same for all of a piece."""
+        """The terms of a product in pieces, the first of each and how many: what its factors ask of a term (is it in
+        the first part of a concatenation?) is the same for all of a piece."""
         term, ends = variable("term", self.terms), {0, self.terms}
         for number, read in _reads(self.value) if not list(self.value.called()) else ():
             factor = self.value.operands[number]
@@ -163,7 +168,8 @@ class Phases:
     read     what the rounds read of the loop's operands, again in each
     trips    rounds, where they are counted
     rounds   rounds that the price expects
-    test     what stands for the cell that says whether there is another round, where rounds are not counted: it is one of the phases' own
+    test     what stands for the cell that says whether there is another round, where rounds are not counted: it is one
+             of the phases' own
     aliases  (output, parameter): arrays of which the rounds may leave something as it was
     origins  of what a round computes, the operations of the module
     """
@@ -235,12 +241,15 @@ def below(value: Instruction, inside: Computation) -> list[Instruction]:
 def _reads(value: Instruction) -> list[tuple[int, IndexMap]]:
     """How a fold reads the operands that it folds."""
     spec = find(value.opcode)
-    found = [(n, None if spec is None or spec.index is None else spec.index(value, n)) for n in range(len(value.operands))]  # fmt: skip
+    found = [
+        (n, None if spec is None or spec.index is None else spec.index(value, n)) for n in range(len(value.operands))
+    ]
     return [(n, read) for n, read in found if read is not None and read.symbols]
 
 
 def _strides(value: Instruction) -> tuple[Instruction, list[int]]:
-    """The largest operand of a fold, and how far its terms lie from each other in memory along each dimension that is folded."""
+    """The largest operand of a fold, and how far its terms lie from each other in memory along each dimension that is
+    folded."""
     number, read = max(_reads(value), key=lambda found: value.operands[found[0]].shape.element_count)
     operand, origin = value.operands[number], [constant(0)] * value.shape.rank
     steps = [[int(d == other) for other in range(len(read.symbols))] for d in range(-1, len(read.symbols))]

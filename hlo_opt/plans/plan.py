@@ -1,4 +1,5 @@
-"""Region and Plan: what one kernel covers, and how it will run. Legality, cost, code generation and explanations read the same plan."""
+"""Region and Plan: what one kernel covers, and how it will run. Legality, cost, code generation and explanations read
+the same plan."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from hlo_opt.ir import Computation, Instruction, Shape
 class Region:
     """The instructions of one kernel, as a computation whose parameters are the kernel's operands.
 
-    `parameters` are in the order of the launched instruction's operands; `roots` are the array values written, in the order of the flattened result.
+    `parameters` are in the order of the launched instruction's operands; `roots` are the array values written, in the
+    order of the flattened result.
     """
 
     instruction: Instruction
@@ -43,8 +45,9 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Grid and block are one-dimensional: block counts and threads per block. `shared_bytes` is static shared memory per block. `cooperative`: blocks wait for each other, so that the launch
-    has to be one that runs all of them at the same time."""
+    """Grid and block are one-dimensional: block counts and threads per block. `shared_bytes` is static shared memory
+    per block. `cooperative`: blocks wait for each other, so that the launch has to be one that runs all of them at the
+    same time."""
 
     grid: int
     block: int
@@ -53,7 +56,8 @@ class Launch:
 
 
 class Part(Protocol):
-    """What a matcher found: outputs that a segment will write. Each kind has a class of its own, which its emitter reads."""
+    """What a matcher found: outputs that a segment will write. Each kind has a class of its own, which its emitter
+    reads."""
 
     kind: ClassVar[str]
     """`loop`, `row-reduction`, ...: names the emitter."""
@@ -95,7 +99,8 @@ class Segment(Generic[P]):
     folded    the reduces whose results threads bring together
     aliases   (output, parameter), both as numbers: before the launch the output holds the parameter's elements
     own       outputs among these that may take the parameter's own memory: nothing else reads it
-    in_order  the result depends on which thread comes first; open on a GPU, HLO's order where threads run one after another
+    in_order  the result depends on which thread comes first; open on a GPU, HLO's order where threads run one after
+              another
     scratch   arrays that the launch writes and reads, and that are no results
     rereads   threads read each element many times, as in a product
     meets     threads may write the same element
@@ -142,7 +147,8 @@ class Plan:
 
     @property
     def row_reductions(self) -> int:
-        """How many reductions the threads of a block share. One that another segment needs as well, and repeats, does not count."""
+        """How many reductions the threads of a block share. One that another segment needs as well, and repeats, does
+        not count."""
         folded = {reduce for segment in self.segments for reduce in segment.folded}
         if len(self.segments) > 1 and folded:
             needed = [above([self.region.roots[n] for n in segment.roots]) for segment in self.segments]

@@ -1,11 +1,13 @@
 """The price of a plan: microseconds of its launch on its target, and what they are made of.
 
-Five things take time, each at a rate of its own: bytes between memory and L2; bytes between L2 and multiprocessors; instructions; functions and conversions in their slow pipe; and the
-way of a block by itself (loads that wait for memory, barriers, steps that need each other), as often as blocks follow each other on a multiprocessor. They overlap, but a launch of
-which two take equally long takes longer than either.
+Five things take time, each at a rate of its own: bytes between memory and L2; bytes between L2 and multiprocessors;
+instructions; functions and conversions in their slow pipe; and the way of a block by itself (loads that wait for
+memory, barriers, steps that need each other), as often as blocks follow each other on a multiprocessor. They overlap,
+but a launch of which two take equally long takes longer than either.
 
-The constants come from a review of some 110 kernels and their machine code for an H100, from measured copies, or from NVIDIA. None belongs to a single kernel. Nothing decides by this
-price yet: what is shown to users is XLA's (`hlo_opt.analysis.xla`).
+The constants come from a review of some 110 kernels and their machine code for an H100, from measured copies, or from
+NVIDIA. None belongs to a single kernel. Nothing decides by this price yet: what is shown to users is XLA's
+(`hlo_opt.analysis.xla`).
 """
 
 from __future__ import annotations
@@ -27,9 +29,11 @@ from hlo_opt.plans.reads import SECTOR, Key, Lay, Trace, lay_of, traced
 from hlo_opt.plans.walks import AHEAD
 
 COPY = 0.895
-"""Of the peak bandwidth, what a plain copy reaches: 3.0 of 3.35 TB/s on an H100, 4.3 of 4.8 on an H200, both measured."""
+"""Of the peak bandwidth, what a plain copy reaches: 3.0 of 3.35 TB/s on an H100, 4.3 of 4.8 on an H200, both
+measured."""
 LATENCY = 0.75
-"""Microseconds of a load while memory is as busy as it can be: 17 KB under way in each multiprocessor of an H100 are the least that reach 3.0 TB/s."""
+"""Microseconds of a load while memory is as busy as it can be: 17 KB under way in each multiprocessor of an H100 are
+the least that reach 3.0 TB/s."""
 IDLE = 0.5
 """Microseconds of a load while memory has little to do: some 850 cycles of an H100 (measured by chases of pointers)."""
 L2_HIT, HIT = 0.2, 0.03
@@ -39,23 +43,30 @@ CLOCK = 0.886
 USABLE = 0.78
 """Of the instructions that a multiprocessor could issue: 75 to 80 %."""
 SCHEDULERS = 4
-"""Of a multiprocessor; each issues an instruction of a warp in a cycle (CUDA C++ Programming Guide, since compute capability 7.0)."""
+"""Of a multiprocessor; each issues an instruction of a warp in a cycle (CUDA C++ Programming Guide, since compute
+capability 7.0)."""
 SLOW_LANES = 16
-"""Results of functions and conversions that a multiprocessor makes in a cycle (CUDA C++ Programming Guide, "Arithmetic Instructions")."""
+"""Results of functions and conversions that a multiprocessor makes in a cycle (CUDA C++ Programming Guide, "Arithmetic
+Instructions")."""
 L2_RATE = 2.0
 """Bandwidth of L2, in peaks of memory: XLA's model has 2.5, reads measured on an H100 1.7."""
 L2_HELD, L1_HELD = 0.6, 0.5
-"""Of L2, what is still there when it is read again: 26 MB of rows are on an H100, 64 MB are not. Of L1, what it keeps for all blocks: the other half is for their shared memory."""
+"""Of L2, what is still there when it is read again: 26 MB of rows are on an H100, 64 MB are not. Of L1, what it keeps
+for all blocks: the other half is for their shared memory."""
 JUMP = 10
-"""Bytes that memory could have brought while it turns to another place: columns in rows of 32 bytes reach 75 to 85 % of a copy, tiles in rows of 128 bytes nearly all of it."""
+"""Bytes that memory could have brought while it turns to another place: columns in rows of 32 bytes reach 75 to 85 % of
+a copy, tiles in rows of 128 bytes nearly all of it."""
 STEP, SHUFFLE, BARRIER = 4.5, 30, 40
-"""Cycles from an instruction to one that needs its result; of a shuffle with what is done with it; of a barrier of a block."""
+"""Cycles from an instruction to one that needs its result; of a shuffle with what is done with it; of a barrier of a
+block."""
 MEETING = 1.6
-"""Microseconds until all blocks of a launch have met: an atomic operation of each on one word in L2, and a look at it until it has changed. An estimate, of five ways to L2 and back; not measured."""
+"""Microseconds until all blocks of a launch have met: an atomic operation of each on one word in L2, and a look at it
+until it has changed. An estimate, of five ways to L2 and back; not measured."""
 TOGETHER = 3
 """The exponent of the norm that brings the parts together: two that take equally long take a quarter more than one."""
 REGISTERS, MOST_READ, MOST_AHEAD = 16, 20, 64
-"""Of a thread: for addresses and numbers; at the most for what is read ahead, where no compiler has said so; and at the most for that at all."""
+"""Of a thread: for addresses and numbers; at the most for what is read ahead, where no compiler has said so; and at the
+most for that at all."""
 MOST_BLOCKS = 32
 """Of a multiprocessor at a time."""
 
@@ -98,7 +109,8 @@ class Price:
 
     @property
     def is_small(self) -> bool:
-        """Whether it is little more than a launch: then computing its results again elsewhere may save more than it costs, for kernels that do not wait for each other can share one."""
+        """Whether it is little more than a launch: then computing its results again elsewhere may save more than it
+        costs, for kernels that do not wait for each other can share one."""
         return self.us < 2 * self.launch
 
     @property
@@ -131,8 +143,9 @@ def together(parts: Iterable[float]) -> float:
 
 @dataclass
 class _Sums:
-    """What all threads do together, and `way`: microseconds of a block by itself, on average. `at_a_time` blocks run, and a load from memory takes `latency` then. `turned`: bytes that memory does not bring
-    while it turns to other places."""
+    """What all threads do together, and `way`: microseconds of a block by itself, on average. `at_a_time` blocks run,
+    and a load from memory takes `latency` then. `turned`: bytes that memory does not bring while it turns to other
+    places."""
 
     plan: Plan
     target: DeviceTarget
@@ -152,7 +165,8 @@ class _Sums:
 
 
 def price(plan: Plan, target: DeviceTarget, *, registers: int | None = None) -> Price:
-    """The price of a launch on its target. `registers` of a thread, where a compiler has said how many it takes; else they are guessed."""
+    """The price of a launch on its target. `registers` of a thread, where a compiler has said how many it takes; else
+    they are guessed."""
     launch = plan.launch
     traces = [_traces(plan, segment) for segment in plan.segments]
     if registers is None:
@@ -205,7 +219,8 @@ def clock(target: DeviceTarget) -> float:
 
 
 def resident_blocks(launch: Launch, registers: int, target: DeviceTarget) -> int:
-    """Blocks that a multiprocessor holds at a time: registers come in eights for each thread, shared memory with a kilobyte for the system."""
+    """Blocks that a multiprocessor holds at a time: registers come in eights for each thread, shared memory with a
+    kilobyte for the system."""
     threads = round_up(launch.block, target.threads_per_warp)
     by_registers = target.registers_per_block_limit // (round_up(registers, 8) * threads)
     by_memory = target.shared_memory_per_core // (launch.shared_bytes + 1024)
@@ -297,7 +312,8 @@ def _ahead(trace: Trace) -> float:
 
 
 def _latency(sums: _Sums, segment: Segment[Part], lay: Lay, early: bool) -> float:
-    """Microseconds until what a thread reads next is there, where it is not in L1 with what it has read. What a block has read before is still near, if it is not too much."""
+    """Microseconds until what a thread reads next is there, where it is not in L1 with what it has read. What a block
+    has read before is still near, if it is not too much."""
     miss = min(1.0, lay.advance * AHEAD / SECTOR) if lay.advance else 1.0
     found = L2_HIT if early else sums.latency
     if segment.together:  # what other blocks have written, L1 does not know
@@ -312,7 +328,8 @@ def _latency(sums: _Sums, segment: Segment[Part], lay: Lay, early: bool) -> floa
 
 
 def _waiting(trace: Trace, latencies: Sequence[float], cycles: float) -> float:
-    """Microseconds for which a thread waits on its walk: for what it reads; for other threads; for the steps of a fold."""
+    """Microseconds for which a thread waits on its walk: for what it reads; for other threads; for the steps of a
+    fold."""
     walk = trace.walk
     found = trace.waits * max(latencies, default=0.0)
     answers = sum(max(1.0, tries) for _, _, tries in walk.changed)
@@ -327,8 +344,9 @@ def _lost(size: float, target: DeviceTarget) -> float:
 
 
 def _add_moved(sums: _Sums, lays: Sequence[Lay], times: float = 1.0, *, written: bool = False) -> None:
-    """Bytes between memory and L2 for accesses to an array. What is asked for again soon is still in L2. What sectors hold besides is, too, where the whole array fits there, or where a
-    block reads whole sectors but for the ends, which its neighbour needs at the same time."""
+    """Bytes between memory and L2 for accesses to an array. What is asked for again soon is still in L2. What sectors
+    hold besides is, too, where the whole array fits there, or where a block reads whole sectors but for the ends, which
+    its neighbour needs at the same time."""
     useful, moved, turned = sum(lay.useful for lay in lays), 0.0, 0.0
     for lay in lays:
         wasted = (lay.fetched - lay.useful) * _lost(lay.access.size, sums.target) if lay.run < SECTOR else 0.0

@@ -1,4 +1,5 @@
-"""Products of two arrays, with each kind of their dimensions seen as one: what the plans for matrices and for vectors share."""
+"""Products of two arrays, with each kind of their dimensions seen as one: what the plans for matrices and for vectors
+share."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ _MOST_STEPS = 500  # of the walk from an operand to what it is computed from
 class Space:
     """A product with each kind of dimension as one: numbers of batches, rows, columns and contracted elements.
 
-    Rows are the free dimensions of one operand and columns those of the other: of the right one, unless `turned`. Columns are what neighbouring threads write side by side.
+    Rows are the free dimensions of one operand and columns those of the other: of the right one, unless `turned`.
+    Columns are what neighbouring threads write side by side.
     """
 
     hero: Instruction
@@ -81,7 +83,8 @@ class Space:
         return read.apply(out, delinearize(along, self.contracted))
 
     def goes_along(self, side: int) -> bool:
-        """Whether neighbouring contracted elements, not neighbouring rows (or columns), lie side by side in the memory that an operand is computed from."""
+        """Whether neighbouring contracted elements, not neighbouring rows (or columns), lie side by side in the memory
+        that an operand is computed from."""
         zero, one = constant(0), constant(1)
         operand = self.hero.operands[self.operand_of(side)]
         _, rows, columns, depth = self.sizes
@@ -102,7 +105,8 @@ class Space:
 
 @dataclass(frozen=True)
 class OfProduct:
-    """Outputs that are computed from elements of a product at their own place; `roots` are positions of outputs, all of them. What the parts of all kinds of products have."""
+    """Outputs that are computed from elements of a product at their own place; `roots` are positions of outputs, all of
+    them. What the parts of all kinds of products have."""
 
     space: Space
     roots: tuple[int, ...]
@@ -119,8 +123,9 @@ class OfProduct:
 
 
 def product_of(region: Region) -> Space | None:
-    """The one product that all outputs are computed from, element by element at their own places, where it is large enough to be worth threads that work together. Columns are what
-    belongs to neighbours in the first output, as far as that can be told."""
+    """The one product that all outputs are computed from, element by element at their own places, where it is large
+    enough to be worth threads that work together. Columns are what belongs to neighbours in the first output, as far as
+    that can be told."""
     heroes = [i for i in region.computation.instructions if i.opcode == "dot"]
     if len(heroes) != 1 or not is_summed(heroes[0].shape.type):
         return None
@@ -139,7 +144,8 @@ def is_summed(element_type: ElementType) -> bool:
 
 
 def root_indices(region: Region, hero: Instruction, at: Index) -> list[Index] | None:
-    """For each output, the index of its element that belongs to the product's at an index; None where one has none, or reads others too."""
+    """For each output, the index of its element that belongs to the product's at an index; None where one has none, or
+    reads others too."""
     indices = following(region, hero, at)
     found = []
     for root in region.roots:
@@ -153,7 +159,8 @@ def root_indices(region: Region, hero: Instruction, at: Index) -> list[Index] | 
 
 
 def following(region: Region, hero: Instruction, at: Index) -> dict[Instruction, Index]:
-    """Where what follows the product has the element that belongs to the product's at an index, as far as elements keep to themselves."""
+    """Where what follows the product has the element that belongs to the product's at an index, as far as elements keep
+    to themselves."""
     found: dict[Instruction, Index] = {hero: at}
     for i in region.computation.instructions:
         operand = next((o for o in i.operands if o in found), None)
@@ -192,7 +199,8 @@ def _address(strides: Sequence[int], index: Index) -> int:
 
 
 def parameters_read(instruction: Instruction, index: Index) -> list[tuple[Instruction, int]]:
-    """The parameters that an element is computed from, and which of their elements are read; `index` is of constants."""
+    """The parameters that an element is computed from, and which of their elements are read; `index` is of
+    constants."""
     found: list[tuple[Instruction, int]] = []
     todo = [(instruction, index)]
     zero = constant(0)

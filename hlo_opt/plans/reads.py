@@ -1,4 +1,5 @@
-"""From a walk to the elements that it reads: what is wanted is followed by index maps down to the operands of the kernel. And how such an access lies in memory."""
+"""From a walk to the elements that it reads: what is wanted is followed by index maps down to the operands of the
+kernel. And how such an access lies in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from hlo_opt.plans.instructions import divides
 from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Walk
 
 SECTOR, LINE = 32, 128
-"""Bytes that caches and memory hand over together, and bytes of a cache line (CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory")."""
+"""Bytes that caches and memory hand over together, and bytes of a cache line (CUDA C++ Best Practices Guide, "Coalesced
+Access to Global Memory")."""
 WIDEST_BITS = 128
 _MOST_STEPS = 20_000  # of the walk from what is wanted to operands
 _SAMPLED_ROUNDS = 4096
@@ -87,7 +89,8 @@ class Trace:
         return self._of(index)[1]
 
     def times(self, index: Index) -> float:
-        """How often a thread has something of an index, on average: once for each value that the index takes on its way."""
+        """How often a thread has something of an index, on average: once for each value that the index takes on its
+        way."""
         return self._of(index)[2]
 
     def inner(self, index: Index) -> int:
@@ -135,7 +138,8 @@ class Trace:
         return found
 
     def divisor(self, instruction: Instruction, index: Index) -> Index | None:
-        """Where a division finds its divisor, if that is repeated along dimensions: a compiler inverts each one once. None for anything else."""
+        """Where a division finds its divisor, if that is repeated along dimensions: a compiler inverts each one once.
+        None for anything else."""
         if not divides(instruction):
             return None
         repeated = instruction.operands[1]
@@ -158,7 +162,8 @@ class Trace:
 
 
 def traced(walk: Walk, before: set[Key]) -> Trace:
-    """Follow what a walk wants down to operands. `before` is what the segment's walks before have needed, and takes in what this one does."""
+    """Follow what a walk wants down to operands. `before` is what the segment's walks before have needed, and takes in
+    what this one does."""
     found = Trace(walk)
     found.writes += [Access(shape, index) for shape, index in walk.written]
     found.writes += [Access(shape, index, again=True) for shape, index in walk.handed]
@@ -306,8 +311,8 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the sampled threads ask for: different elements and sectors, by what these have to be multiplied for all threads, and as `Lay` says of one instruction and warp; `together`
-    neighbours are moved by one instruction."""
+    """What the sampled threads ask for: different elements and sectors, by what these have to be multiplied for all
+    threads, and as `Lay` says of one instruction and warp; `together` neighbours are moved by one instruction."""
 
     places: int
     sectors: int
@@ -320,7 +325,8 @@ class _Seen:
 
 
 def _different(numbers: Numbers) -> Numbers:
-    """The different ones of some numbers, in their order. Those of a kernel mostly lie close together: then each is marked, which takes a tenth of sorting them."""
+    """The different ones of some numbers, in their order. Those of a kernel mostly lie close together: then each is
+    marked, which takes a tenth of sorting them."""
     low, high = int(numbers.min()), int(numbers.max())
     if high - low > SPARSE * numbers.size:
         return np.unique(numbers)
@@ -331,7 +337,8 @@ def _different(numbers: Numbers) -> Numbers:
 
 @functools.lru_cache(maxsize=4096)
 def _seen(frame: _Frame, address_at: Expression, bits: int, outside: tuple[Expression, ...]) -> _Seen:
-    """Kernels are often alike in how they go over memory, however different in what they compute. `outside`: of an element's index what may lie outside the array."""
+    """Kernels are often alike in how they go over memory, however different in what they compute. `outside`: of an
+    element's index what may lie outside the array."""
     threads = min(frame.threads, frame.block, _SAMPLED[0])
     rounds = min(frame.rounds, _SAMPLED[1])
     loops = dict(frame.loops)

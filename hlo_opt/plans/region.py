@@ -17,8 +17,9 @@ _MOST_EXPANSIONS = 100_000  # instructions that one region may become; far above
 def region_of(module: Module, instruction: Instruction) -> Region:
     """The region of a fusion, of a single operation, or of an operation that is expanded into simpler ones.
 
-    The region's computation holds no calls: nested fusions and calls are inlined, operations that only know an expansion are expanded, also in what loops run. The module stays
-    as it is. Raises BackendError when expansions do not end.
+    The region's computation holds no calls: nested fusions and calls are inlined, operations that only know an
+    expansion are expanded, also in what loops run. The module stays as it is. Raises BackendError when expansions do
+    not end.
     """
     if instruction.opcode in ("fusion", "call"):
         computation = instruction.called_by("calls" if instruction.opcode == "fusion" else "to_apply")
@@ -29,7 +30,8 @@ def region_of(module: Module, instruction: Instruction) -> Region:
 
 
 def array_roots(root: Instruction) -> Iterator[Instruction]:
-    """The values that a root writes, depth first through `tuple`. A tuple-shaped operation such as a variadic reduce stays whole."""
+    """The values that a root writes, depth first through `tuple`. A tuple-shaped operation such as a variadic reduce
+    stays whole."""
     stack = [root]
     while stack:
         instruction = stack.pop()

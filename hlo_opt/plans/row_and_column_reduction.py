@@ -1,6 +1,8 @@
-"""The plan of rows with sums of columns beside them: threads that walk rows, one after another, keep what they fold of their own columns in registers.
+"""The plan of rows with sums of columns beside them: threads that walk rows, one after another, keep what they fold of
+their own columns in registers.
 
-So the gradient of a layer norm reads its operands once: sums of rows, what follows them, and of each stretch of rows the sums of columns, which a small kernel brings together.
+So the gradient of a layer norm reads its operands once: sums of rows, what follows them, and of each stretch of rows
+the sums of columns, which a small kernel brings together.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from hlo_opt.plans.row_reduction import Rows
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 
 OTHER_REGISTERS = 8
-"""Of a thread besides columns: for results of rows and what is being computed, where the compiler has 16 more for addresses."""
+"""Of a thread besides columns: for results of rows and what is being computed, where the compiler has 16 more for
+addresses."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,8 @@ class RowsAndColumns(Rows):
     stretch: int = 1
     """Rows of which sums are left."""
     in_halves: bool = False
-    """Whether two teams of threads of a block walk a stretch, each a half of it, and bring their sums together at the end. Else it is one."""
+    """Whether two teams of threads of a block walk a stretch, each a half of it, and bring their sums together at the
+    end. Else it is one."""
 
     @property
     def abreast(self) -> int:
@@ -94,7 +98,8 @@ SMALLEST = 128
 
 
 def stretch_of(rows: Rows, target: DeviceTarget) -> int:
-    """Of how many rows sums are best left: then there are so many threads as are wanted, or a few less. All rows where their number has no such divisor."""
+    """Of how many rows sums are best left: then there are so many threads as are wanted, or a few less. All rows where
+    their number has no such divisor."""
     most = min(target.core_count * THREADS // rows.threads, rows.rows // SHORTEST)
     halves = max((d for d in range(1, most // 2 + 1) if rows.rows % (2 * d) == 0), default=1)
     if _may_share(rows, halves, target, SHARED_BYTES):
@@ -104,7 +109,8 @@ def stretch_of(rows: Rows, target: DeviceTarget) -> int:
 
 
 def _may_share(rows: Rows, stretches: int, target: DeviceTarget, room: int) -> bool:
-    """Whether two teams fit into a block, with a row of sums in shared memory, and so many blocks keep the device busy."""
+    """Whether two teams fit into a block, with a row of sums in shared memory, and so many blocks keep the device
+    busy."""
     fits_in = SMALLEST <= rows.threads <= THREADS // 2 and 2 * 4 * rows.columns + _MEETING <= room
     return fits_in and 4 * stretches >= 3 * target.core_count
 
@@ -155,9 +161,17 @@ def fits(part: RowsAndColumns, target: DeviceTarget) -> bool:
 
 
 def along_rows(region: Region, part: RowsAndColumns) -> list[Instruction]:
-    """Parameters that lie in memory as rows are walked: what of them the next row needs is asked for while a row is computed."""
+    """Parameters that lie in memory as rows are walked: what of them the next row needs is asked for while a row is
+    computed."""
     shape = part.hero.operands[0].shape
-    return [p for p in region.parameters if p.shape.is_array and p.shape.dimensions == shape.dimensions and p.shape.minor_to_major == shape.minor_to_major and p.shape.type.per_byte == 1]  # fmt: skip
+    return [
+        p
+        for p in region.parameters
+        if p.shape.is_array
+        and p.shape.dimensions == shape.dimensions
+        and p.shape.minor_to_major == shape.minor_to_major
+        and p.shape.type.per_byte == 1
+    ]
 
 
 def walks(region: Region, segment: Segment[RowsAndColumns], launch: Launch) -> list[Walk]:
@@ -203,4 +217,7 @@ def walks(region: Region, segment: Segment[RowsAndColumns], launch: Launch) -> l
         "column": add(multiply(step, vector), variable(ITEM, vector)),
     }
     shared, barriers = 2.0 * len(part.sums) * part.in_halves, 2 * len(part.sums) * part.in_halves
-    return [*found, Walk(writing, (), written, places=places, items=vector, rounds=rounds, shared=shared, barriers=barriers)]  # fmt: skip
+    return [
+        *found,
+        Walk(writing, (), written, places=places, items=vector, rounds=rounds, shared=shared, barriers=barriers),
+    ]

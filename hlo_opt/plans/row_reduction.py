@@ -1,6 +1,7 @@
 """The row-reduction plan: a warp or a block folds each row of a reduce whose fastest varying dimensions are reduced.
 
-Which reduces qualify: xla/service/gpu/reduction_utils.cc; sizes and launch: xla/backends/gpu/codegen/emitters/reduction.cc.
+Which reduces qualify: xla/service/gpu/reduction_utils.cc; sizes and launch:
+xla/backends/gpu/codegen/emitters/reduction.cc.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 
 SHORT_ROW_BLOCK = 256
 HALF_OF_THREADS = 512
-"""Threads of a long row that registers can keep: a multiprocessor then has two, and one loads while the other computes."""
+"""Threads of a long row that registers can keep: a multiprocessor then has two, and one loads while the other
+computes."""
 ROW_PER_THREAD = 16
 """Elements of a row that one thread folds, before the row gets more threads."""
 
@@ -52,15 +54,17 @@ def space_of(reduce: Instruction) -> Space | None:
 
 
 def may_be_reordered(reduce: Instruction) -> bool:
-    """Whether folding in another order stays close to HLO's own. A reducer that keeps a narrow float in its own type rounds after every step, and a running sum stops growing where a tree's
-    does not: it keeps its order, in a loop, unless it rounds nothing."""
+    """Whether folding in another order stays close to HLO's own. A reducer that keeps a narrow float in its own type
+    rounds after every step, and a running sum stops growing where a tree's does not: it keeps its order, in a loop,
+    unless it rounds nothing."""
     exact = monoid(reduce.called_by("to_apply")) in ("maximum", "minimum")
     return exact or is_wide(reduce) or not any(leaf.type.is_narrow_float for leaf in reduce.shape.leaves())
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Outputs (`roots` are positions) that the threads of rows write, and the reduces, by level, that they fold on the way."""
+    """Outputs (`roots` are positions) that the threads of rows write, and the reduces, by level, that they fold on the
+    way."""
 
     kind: ClassVar[str] = "row-reduction"
     rows: int
@@ -92,8 +96,8 @@ class Rows:
 
     @property
     def vector(self) -> int:
-        """Neighbouring elements that a thread takes at a time: all of its own where several rows share a warp, else 16 bytes of the narrowest array, as long as
-        threads would have something to do."""
+        """Neighbouring elements that a thread takes at a time: all of its own where several rows share a warp, else 16
+        bytes of the narrowest array, as long as threads would have something to do."""
         vector = self._widest
         if self.is_peeled:
             return vector
@@ -107,7 +111,8 @@ class Rows:
 
     @property
     def is_peeled(self) -> bool:
-        """Whether rows begin and end anywhere between the places of accesses as wide as can be: their ends are taken element by element, and vectors between these."""
+        """Whether rows begin and end anywhere between the places of accesses as wide as can be: their ends are taken
+        element by element, and vectors between these."""
         across = self.threads * self.parts
         if not self.is_flat or not self.columns % self._widest or self.threads < WARP or self.vectors[0] < across:
             return False
@@ -120,7 +125,8 @@ class Rows:
 
     @property
     def threads(self) -> int:
-        """Threads per row: whole warps, or a part of one for a short row, each with one access where the row divides so."""
+        """Threads per row: whole warps, or a part of one for a short row, each with one access where the row divides
+        so."""
         lanes, rest = divmod(self.columns, self._widest)
         if not rest and lanes in (2, 4, 8, 16):
             return lanes
@@ -206,14 +212,16 @@ def row_parts(rows: int, columns: int, cores: int) -> int:
 
 
 def short_row_vector(reduce: Instruction, columns: int) -> int:
-    """Neighbouring elements that a thread of a short row folds: 8 bytes of the narrowest operand, at most 16 of the widest."""
+    """Neighbouring elements that a thread of a short row folds: 8 bytes of the narrowest operand, at most 16 of the
+    widest."""
     bits = [bits_of(o.shape) for o in reduce.operands]
     vector = min(columns, max(1, 64 // min(bits)))
     return min(vector, max(1, 128 // max(bits))) if max(bits) >= 32 else vector
 
 
 PAIRING, PAIRED = Work(0.5), Work(1)
-"""Of a column that is kept with another in one register: to put them together, and to take them apart in a later pass."""
+"""Of a column that is kept with another in one register: to put them together, and to take them apart in a later
+pass."""
 ENDS = Work(30)
 """Of a thread of the warp that takes the ends of a peeled row: where they are, and an element."""
 MOST_KEPT = 32
@@ -221,7 +229,8 @@ MOST_KEPT = 32
 
 
 def walks(region: Region, segment: Segment[Rows], launch: Launch) -> list[Walk]:
-    """A pass over the row for each level of reduces and one for what is written last; between them the threads of a row meet."""
+    """A pass over the row for each level of reduces and one for what is written last; between them the threads of a row
+    meet."""
     part, vector = segment.part, segment.vector
     across, per_block = part.threads * part.parts, part.rows_per_block(launch.block)
     thread = variable(THREAD, segment.blocks * per_block * part.threads)

@@ -1,7 +1,7 @@
 """The scan plan: a thread goes along one line of the scanned dimension and keeps what is carried in registers.
 
-Only where the body of the scan works on each element of its slices by itself; another body is left to the interpreter. XLA:GPU makes a loop of kernels of
-every scan (xla/hlo/transforms/expanders/scan_expander.cc).
+Only where the body of the scan works on each element of its slices by itself; another body is left to the interpreter.
+XLA:GPU makes a loop of kernels of every scan (xla/hlo/transforms/expanders/scan_expander.cc).
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ def match(region: Region) -> Runs | None:
 
 
 def _works_on_elements(body: Computation, dimensions: tuple[int, ...]) -> bool:
-    """Whether every value of the body has those dimensions and is computed from elements at the same place, or is a constant number everywhere."""
+    """Whether every value of the body has those dimensions and is computed from elements at the same place, or is a
+    constant number everywhere."""
     for i in body.instructions:
         shapes = list(i.shape.leaves())
         if i.opcode == "constant" and not i.shape.is_tuple and not i.shape.rank:

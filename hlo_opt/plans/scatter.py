@@ -1,10 +1,12 @@
 """The scatter plan: threads walk the updates and change the output, which starts as a copy of the operand, in place.
 
-Who makes that copy is the schedule (`Segment.aliases`): blocks of one launch cannot wait for each other. Updates that may meet go through atomic operations. Where no atomic
-operation does what the combiner asks for (several results that depend on each other, 16 bytes), the updates of an element come in turns, in one thread.
-Where neighbours in an update are neighbours in the output, and both begin at a multiple of what one operation takes, a thread brings several of them at a time: sums of f32, bf16 and f16 by
-one atomic operation as wide as the device has it (PTX ISA, "red": vectors since sm_90, pairs of f16 since sm_60), elements that nobody else changes by wide loads and stores.
-Source: xla/backends/gpu/codegen/emitters/scatter.cc.
+Who makes that copy is the schedule (`Segment.aliases`): blocks of one launch cannot wait for each other. Updates that
+may meet go through atomic operations. Where no atomic operation does what the combiner asks for (several results that
+depend on each other, 16 bytes), the updates of an element come in turns, in one thread. Where neighbours in an update
+are neighbours in the output, and both begin at a multiple of what one operation takes, a thread brings several of them
+at a time: sums of f32, bf16 and f16 by one atomic operation as wide as the device has it (PTX ISA, "red": vectors since
+sm_90, pairs of f16 since sm_60), elements that nobody else changes by wide loads and stores. Source:
+xla/backends/gpu/codegen/emitters/scatter.cc.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from hlo_opt.plans.walks import ROUND, Walk, neighbours
 _ATOMIC = frozenset({"add", "maximum", "minimum", "and", "or", "xor"})
 _MOST_IN_ONE_BLOCK = 1024
 _SUMS = {"f32": 1, "bf16": 2, "f16": 2}
-"""Floats that come several at a time, and how many of them a word holds: a device without wider operations changes so many together."""
+"""Floats that come several at a time, and how many of them a word holds: a device without wider operations changes so
+many together."""
 _HAS_VECTORS = 90
 """The compute capability from which on there are atomic operations on vectors."""
 
@@ -109,7 +112,8 @@ class Form:
 
     @property
     def in_order(self) -> bool:
-        """Whether the order of threads shows in the result. On a GPU it is open; where threads run one after another it is HLO's."""
+        """Whether the order of threads shows in the result. On a GPU it is open; where threads run one after another it
+        is HLO's."""
         kept = (Update.ATOMIC, Update.KEEP)
         return self.meets and not self.in_turns and any(u not in kept for u in self.updates)
 
@@ -162,7 +166,8 @@ class Form:
 
     @property
     def _aligned(self) -> tuple[int, int] | None:
-        """Elements from one row of an update to the next, and of the output, where neighbours in one are neighbours in the other; else None."""
+        """Elements from one row of an update to the next, and of the output, where neighbours in one are neighbours in
+        the other; else None."""
         s, update, output = self.dimensions, self.hero.operands[self.results + 1].shape, self.hero.operands[0].shape
         others = self.hero.operands[1 : self.results]
         if not update.rank or any(o.shape.minor_to_major != output.minor_to_major for o in others):
@@ -280,7 +285,8 @@ class Updates:
 
 
 def refusal(region: Region) -> Reason | None:
-    """Why the region's scatters have no kernel: something reads what they make, which is complete only when the launch is done."""
+    """Why the region's scatters have no kernel: something reads what they make, which is complete only when the launch
+    is done."""
     roots = {source_of(root) for root in region.roots}
     for instruction in region.computation.instructions:
         if instruction.opcode != "scatter":
@@ -374,12 +380,14 @@ def _reads_once(region: Region, number: int) -> bool:
 
 
 _TRIES = {Update.PLAIN: (1.0, 1.0), Update.ATOMIC: (1.0, 1.0), Update.SWAP: (2.0, 3.0)}
-"""How often an update goes to an element that is a whole word, and to a part of one. A swap reads before it swaps; of two lanes that want parts of one word at the same time, one comes
-again. Sums that come together need no swap where the device has an operation for them."""
+"""How often an update goes to an element that is a whole word, and to a part of one. A swap reads before it swaps; of
+two lanes that want parts of one word at the same time, one comes again. Sums that come together need no swap where the
+device has an operation for them."""
 
 
 def walks(region: Region, segment: Segment[Updates], launch: Launch) -> list[Walk]:
-    """Each thread brings an update to its element, or all updates of an element in turns; where an index puts it is known at run time only, and is the same for a window."""
+    """Each thread brings an update to its element, or all updates of an element in turns; where an index puts it is
+    known at run time only, and is the same for a window."""
     form, results = Form(segment.hero), Form(segment.hero).results
     shape, indices = segment.hero.operands[results + 1].shape, segment.hero.operands[results]
     places, rounds = max(1, math.prod(form.space)), max(1, math.prod(form._sizes(form.serial)))

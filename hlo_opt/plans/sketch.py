@@ -1,4 +1,5 @@
-"""How kernels that are not made yet would be launched, and what they would take: what rules and explanations ask. A sketch comes from the plan, never from a rule of its own."""
+"""How kernels that are not made yet would be launched, and what they would take: what rules and explanations ask. A
+sketch comes from the plan, never from a rule of its own."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class Sketch:
 
 
 def sketch_of(module: Module, cluster: Cluster, target: DeviceTarget) -> Sketch | Reason:
-    """Of a cluster as one kernel, or the reason why no kernel can have it. Its members have a lowering, each by itself."""
+    """Of a cluster as one kernel, or the reason why no kernel can have it. Its members have a lowering, each by
+    itself."""
     alone = _alone(cluster)
     if alone is not None:
         made = plan(region_of(module, alone), target)

@@ -1,9 +1,11 @@
-"""The sort plan: a block holds lines of what a sort compares in shared memory, orders them there, and writes every operand in that order.
+"""The sort plan: a block holds lines of what a sort compares in shared memory, orders them there, and writes every
+operand in that order.
 
-Lines are compared and exchanged in a bitonic network whose first step of each size compares mirrored places, so that every exchange brings the lesser
-element to the front and lines of any length need no padding (XLA's sort_util.cc, EmitSortInPlace). Equal elements stay in order whether or not the sort is
-stable: every backend then gives the same result. Operands that the comparator does not read take no shared memory. A `topk` is a sort of which the first
-elements of each line, and where they were, are written (xla/service/topk_rewriter.cc, TopkDecomposer).
+Lines are compared and exchanged in a bitonic network whose first step of each size compares mirrored places, so that
+every exchange brings the lesser element to the front and lines of any length need no padding (XLA's sort_util.cc,
+EmitSortInPlace). Equal elements stay in order whether or not the sort is stable: every backend then gives the same
+result. Operands that the comparator does not read take no shared memory. A `topk` is a sort of which the first elements
+of each line, and where they were, are written (xla/service/topk_rewriter.cc, TopkDecomposer).
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ _Pointer = TypeVar("_Pointer")
 
 @dataclass(frozen=True)
 class Lines:
-    """A sort or topk that blocks of threads do, `per_block` of its lines each; `roots` are positions of outputs, all of them the sort's."""
+    """A sort or topk that blocks of threads do, `per_block` of its lines each; `roots` are positions of outputs, all of
+    them the sort's."""
 
     kind: ClassVar[str] = "sort"
     hero: Instruction
@@ -69,7 +72,8 @@ class Lines:
 
     @cached_property
     def breaks_ties(self) -> bool:
-        """Whether the order of what the comparator does not tell apart is all the same: it compares the elements themselves, in a total order, and nothing goes with them."""
+        """Whether the order of what the comparator does not tell apart is all the same: it compares the elements
+        themselves, in a total order, and nothing goes with them."""
         comparator = self.comparator
         root, parameters = comparator.root, comparator.parameters
         if (
@@ -94,7 +98,8 @@ class Lines:
 
     @property
     def across(self) -> bool:
-        """Whether neighbouring threads belong to neighbouring lines: the sorted dimension is not the fastest varying one."""
+        """Whether neighbouring threads belong to neighbouring lines: the sorted dimension is not the fastest varying
+        one."""
         shape = self.hero.operands[0].shape
         faster = shape.minor_to_major[: shape.minor_to_major.index(self.along)]
         return any(shape.dimensions[d] != 1 for d in faster)
@@ -125,7 +130,8 @@ class Lines:
 
 
 def match(region: Region) -> Lines | None:
-    """The region as a sort that fits into shared memory, or None: it gives something else than results of one sort, or lines are too long."""
+    """The region as a sort that fits into shared memory, or None: it gives something else than results of one sort, or
+    lines are too long."""
     heroes = [i for i in region.computation.instructions if i.opcode in ("sort", "topk")]
     if len(heroes) != 1 or any(_maker(root) is not heroes[0] for root in region.roots):
         return None
@@ -147,7 +153,8 @@ def match(region: Region) -> Lines | None:
 
 
 def operands_of(root: Instruction, outputs: Sequence[tuple[_Pointer, Shape]]) -> list[tuple[int, _Pointer, Shape]]:
-    """For each array of a root: the operand of the sort that it holds in order (for a topk, 1 stands for positions), and where it is written."""
+    """For each array of a root: the operand of the sort that it holds in order (for a topk, 1 stands for positions),
+    and where it is written."""
     if root.opcode == "get-tuple-element":
         return [(root.attribute("index", int), *outputs[0])]
     return [(k, *output) for k, output in enumerate(outputs)]

@@ -1,7 +1,9 @@
-"""The tensor-matmul plan: as matmul, with tiles in the operands' own narrow type, and products by tensor cores: each warp sums pieces of 16 rows by 8 columns.
+"""The tensor-matmul plan: as matmul, with tiles in the operands' own narrow type, and products by tensor cores: each
+warp sums pieces of 16 rows by 8 columns.
 
-Tiles lie in shared memory as their operand lies in memory, so that threads fill them in vectors; a warp turns what lies the other way while it reads it (`ldmatrix`). Sums are f32.
-Source of the pieces: PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type"; cubes of so many elements on devices from compute capability 8.0 on.
+Tiles lie in shared memory as their operand lies in memory, so that threads fill them in vectors; a warp turns what lies
+the other way while it reads it (`ldmatrix`). Sums are f32. Source of the pieces: PTX ISA, "Matrix Fragments for
+mma.m16n8k16 with floating point type"; cubes of so many elements on devices from compute capability 8.0 on.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ _WARPS = BLOCK // WARP
 _DEEPEST = 64
 _SHAPES = ((2, 4, 4), (2, 2, 4), (4, 2, 4), (2, 2, 2), (4, 2, 2), (1, 2, 2), (1, 1, 2), (2, 1, 1), (8, 1, 1))
 _MULTIPLIED = 1024
-"""Products that the tensor cores of a multiprocessor make and add in a cycle (NVIDIA A100 Tensor Core GPU Architecture, table 1; `mma` on newer devices is not slower)."""
+"""Products that the tensor cores of a multiprocessor make and add in a cycle (NVIDIA A100 Tensor Core GPU Architecture,
+table 1; `mma` on newer devices is not slower)."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,8 @@ class WarpTile:
         return self.rows * self.columns
 
     def sizes(self, side: int, along: bool) -> tuple[int, int]:
-        """Lines of the tile of rows (side 0) or columns, and elements from one to the next; `along`: a line goes along contracted elements."""
+        """Lines of the tile of rows (side 0) or columns, and elements from one to the next; `along`: a line goes along
+        contracted elements."""
         extent = (self.height, self.width)[side]
         return (extent, self.depth + PADDING) if along else (self.depth, extent + PADDING)
 
@@ -98,7 +102,8 @@ class TensorProducts(OfProduct):
 
     @property
     def is_staged(self) -> bool:
-        """Whether sums go through shared memory, from where neighbours are written together: where they are as narrow there as what the tiles held."""
+        """Whether sums go through shared memory, from where neighbours are written together: where they are as narrow
+        there as what the tiles held."""
         return self.hero.shape.type.bytes == self.type.bytes
 
     @property
@@ -114,7 +119,8 @@ class TensorProducts(OfProduct):
 
     @property
     def vector(self) -> int:
-        """Neighbouring columns that a thread writes together: 16 bytes, or fewer where the product ends in between, or threads would have none."""
+        """Neighbouring columns that a thread writes together: 16 bytes, or fewer where the product ends in between, or
+        threads would have none."""
         return math.gcd(self.space.sizes[2], WIDEST_ACCESS // self.type.bytes, 4 * self.tile.pieces)
 
     def segment(self, block: int) -> Segment[TensorProducts]:
@@ -141,8 +147,8 @@ def match(region: Region, space: Space, target: DeviceTarget) -> TensorProducts 
 
 
 def tile_of(space: Space, cores: int) -> WarpTile:
-    """The tile with which a device of so many multiprocessors is done first, by cycles of a block for one step: products, and half a cycle of each processor for an element that is filled
-    in."""
+    """The tile with which a device of so many multiprocessors is done first, by cycles of a block for one step:
+    products, and half a cycle of each processor for an element that is filled in."""
     depth = min(_DEEPEST, round_up(space.sizes[3], STEP))
     found = [WarpTile(*shape, depth) for shape in _SHAPES]
     along = [space.goes_along(side) for side in (0, 1)]
@@ -156,7 +162,8 @@ def tile_of(space: Space, cores: int) -> WarpTile:
 
 
 def walks(region: Region, segment: Segment[TensorProducts], launch: Launch) -> list[Walk]:
-    """A block fills both tiles, multiplies them, and goes on along the contracted elements; then it writes its tile of the product."""
+    """A block fills both tiles, multiplies them, and goes on along the contracted elements; then it writes its tile of
+    the product."""
     part, tile, space = segment.part, segment.part.tile, segment.part.space
     batch, rows, columns, depth = space.sizes
     threads, rounds = segment.blocks * BLOCK, -(-depth // tile.depth)

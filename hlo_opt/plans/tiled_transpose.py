@@ -1,9 +1,11 @@
-"""The tiled-transpose plan: a block reads a square tile in the order of the operand and writes it in the order of the result; shared memory lies between.
+"""The tiled-transpose plan: a block reads a square tile in the order of the operand and writes it in the order of the
+result; shared memory lies between.
 
-Transposes that move the same dimensions of the same sizes share the kernel, as do outputs in the order of the operand. What leads to a transpose is computed while
-reading, what follows it while writing. An operand that lies in memory in another order than the result moves as a transpose does: so JAX writes `x.T + y`, with a transpose that
-is only another name, `f32[4,3]{0,1} transpose(f32[3,4]{1,0} x)`.
-Which transposes qualify: xla/service/gpu/ir_emission_utils.cc (GetDescriptionForTiledTransposeEmitter); how: xla/backends/gpu/codegen/emitters/transpose.cc.
+Transposes that move the same dimensions of the same sizes share the kernel, as do outputs in the order of the operand.
+What leads to a transpose is computed while reading, what follows it while writing. An operand that lies in memory in
+another order than the result moves as a transpose does: so JAX writes `x.T + y`, with a transpose that is only another
+name, `f32[4,3]{0,1} transpose(f32[3,4]{1,0} x)`. Which transposes qualify: xla/service/gpu/ir_emission_utils.cc
+(GetDescriptionForTiledTransposeEmitter); how: xla/backends/gpu/codegen/emitters/transpose.cc.
 """
 
 from __future__ import annotations
@@ -90,7 +92,8 @@ class Frame:
 
 @dataclass(frozen=True)
 class Tiles:
-    """Outputs (`roots` are positions) that come out of tiles, and the transposes, and arrays in another order, that go through them."""
+    """Outputs (`roots` are positions) that come out of tiles, and the transposes, and arrays in another order, that go
+    through them."""
 
     kind: ClassVar[str] = "tiled-transpose"
     frame: Frame
@@ -117,7 +120,8 @@ class Tiles:
 
 
 def source_of(tiled: Instruction) -> Instruction:
-    """What a tile is filled with: a transpose's operand, or, where only others are in another order, the value itself."""
+    """What a tile is filled with: a transpose's operand, or, where only others are in another order, the value
+    itself."""
     return tiled.operands[0] if tiled_move(tiled) is not None else tiled
 
 
@@ -134,7 +138,8 @@ def tile_bytes(frame: Frame, transpose: Instruction) -> int:
 def match(
     region: Region, roots: Sequence[int], target: DeviceTarget, shared_bytes: int = SHARED_BYTES
 ) -> tuple[list[Tiles], list[int]]:
-    """The tiled transposes that outputs of a region come out of, as far as shared memory has room, and the positions of the other outputs."""
+    """The tiled transposes that outputs of a region come out of, as far as shared memory has room, and the positions of
+    the other outputs."""
     frames: dict[Frame, list[Instruction]] = {}
     for instruction in region.computation.instructions:
         description = tiled_move(instruction)
@@ -196,20 +201,23 @@ def writes_after(root: Instruction, tiled: Sequence[Instruction], frame: Frame) 
 
 
 def read_at(root: Instruction, wanted: Mapping[Instruction, Index], place: Expression) -> set[Instruction]:
-    """The instructions among some whose element at the index that is given for each the root's element at a place in memory needs."""
+    """The instructions among some whose element at the index that is given for each the root's element at a place in
+    memory needs."""
     start = (root, physical_index(next(root.shape.leaves()), place))
     over = depending_below(root, set(wanted))
     return {end[0] for end in ends_needed([start], over, lambda i, index: wanted.get(i) == index) if end is not None}
 
 
 def read_along(roots: Iterable[Instruction], among: Iterable[Instruction], place: Expression) -> set[Instruction]:
-    """The instructions among some whose element at a place in memory one of the roots' elements at the same place needs."""
+    """The instructions among some whose element at a place in memory one of the roots' elements at the same place
+    needs."""
     wanted = {i: physical_index(i.shape, place) for i in among}
     return set[Instruction]().union(*(read_at(root, wanted, place) for root in roots))
 
 
 def _in_other_order(region: Region, roots: Sequence[int]) -> list[tuple[Instruction, TiledTranspose]]:
-    """The parameters, and transposes that only rename, whose order in memory is not that of an output that reads them element by element, each with how its elements move."""
+    """The parameters, and transposes that only rename, whose order in memory is not that of an output that reads them
+    element by element, each with how its elements move."""
     names = [p for p in region.parameters if p.shape.is_array and p.shape.rank > 1]
     names += [i for i in region.computation.instructions if only_renames(i)]
     found: dict[tuple[Instruction, TiledTranspose], None] = {}
@@ -222,7 +230,8 @@ def _in_other_order(region: Region, roots: Sequence[int]) -> list[tuple[Instruct
 
 
 def _moved(root: Instruction, among: set[Instruction]) -> Iterator[tuple[Instruction, TiledTranspose]]:
-    """The instructions among some that a root reads element by element, in another order, and how their elements move."""
+    """The instructions among some that a root reads element by element, in another order, and how their elements
+    move."""
     shape = next(root.shape.leaves())
     whole = tuple(variable(f"d{d}", size) for d, size in enumerate(shape.dimensions))
 

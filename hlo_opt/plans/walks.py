@@ -1,5 +1,5 @@
-"""What the threads of a segment do, as its price sees it: which values they want at which indices, in how many rounds, and where they wait for each other. Each kind says it of its own
-parts, with the expressions that its emitter writes."""
+"""What the threads of a segment do, as its price sees it: which values they want at which indices, in how many rounds,
+and where they wait for each other. Each kind says it of its own parts, with the expressions that its emitter writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from hlo_opt.plans.loop import root_index
 from hlo_opt.plans.plan import Launch, Part, Region, Segment
 
 THREAD, ROUND, ITEM = "thread", "round", "item"
-"""Variables: the number of a thread among all of a segment, of its round, and of one of the neighbours that it takes at a time."""
+"""Variables: the number of a thread among all of a segment, of its round, and of one of the neighbours that it takes at
+a time."""
 
 AHEAD = 4
 """Rounds of a loop whose loads are under way together: by so many NVRTC unrolls a loop of unknown length."""
@@ -26,7 +27,8 @@ class Walk:
 
     wanted    values that are computed, each at an index
     written   arrays that are written, each at an index
-    changed   arrays of which elements are changed by atomic operations: the index, and how many such operations an element takes
+    changed   arrays of which elements are changed by atomic operations: the index, and how many such operations an
+              element takes
     filled    how much of what all rounds of all threads have room for there is: the last rounds may have nothing
     places    what the variables of the indices are, made of THREAD, ROUND and ITEM
     known     values that nobody has to compute any more: folded before, or in shared memory
@@ -74,7 +76,8 @@ class Walk:
 
 
 def by_element(region: Region, segment: Segment[Part], launch: Launch) -> list[Walk]:
-    """Threads share the elements of outputs out among them, neighbours to each: what is taken for granted of a kind that says nothing else."""
+    """Threads share the elements of outputs out among them, neighbours to each: what is taken for granted of a kind
+    that says nothing else."""
     roots = [region.roots[n] for n in segment.roots]
     elements = max(next(root.shape.leaves()).element_count for root in roots)
     threads, place = max(1, elements // segment.vector), variable("place", elements)

@@ -31,7 +31,8 @@ class _Group:
 def edge_annotations(module: Module, shown: Sequence[FusionDecision], root: str) -> list[Annotation]:
     """One annotation for each line and code, those that cost most first; paths below `root` are given relative to it.
 
-    An edge is annotated where its consumer comes from, else where its producer does, else at the consumer's line in the dump.
+    An edge is annotated where its consumer comes from, else where its producer does, else at the consumer's line in the
+    dump.
     """
     groups: dict[tuple[str, int, str], _Group] = {}
     ordered = sorted(shown, key=lambda d: -d.cost.us_saved if d.cost is not None else 0.0)
@@ -47,7 +48,8 @@ def edge_annotations(module: Module, shown: Sequence[FusionDecision], root: str)
 
 
 def dearest_annotations(module: Module, prices: Prices, shown: Sequence[FusionDecision], root: str) -> list[Annotation]:
-    """One annotation for each edge, in its order: what joining both ends would save, the cause that decides, and what the user can change. Then one with the figures of the module."""
+    """One annotation for each edge, in its order: what joining both ends would save, the cause that decides, and what
+    the user can change. Then one with the figures of the module."""
     named = {i.name: i for c in reversed(list(module.computations)) for i in c.instructions}
     found = []
     for decision in shown:
@@ -66,8 +68,10 @@ def dearest_annotations(module: Module, prices: Prices, shown: Sequence[FusionDe
 def _figures(report: ExplainReport, shown: int) -> Annotation:
     before, after = report.before, report.after
     text = (
-        f"{report.outcome.module.name} on {report.outcome.target.name}: {counted(before.kernels, 'kernel')} before, {count(after.kernels)} after fusing; "
-        f"{size(before.bytes)} before, {size(after.bytes)} after; {microseconds(before.est_us)} before, {microseconds(after.est_us)} after. "
+        f"{report.outcome.module.name} on {report.outcome.target.name}: {counted(before.kernels, 'kernel')} before, "
+        f"{count(after.kernels)} after fusing; "
+        f"{size(before.bytes)} before, {size(after.bytes)} after; {microseconds(before.est_us)} before, "
+        f"{microseconds(after.est_us)} after. "
         f"{counted(len(report.refused), 'edge')} refused, {count(shown)} shown; --all shows every one."
     )
     return Annotation("hlo-opt", text, "note")

@@ -1,7 +1,9 @@
-"""What was decided about every edge, for people and for programs; and what stands behind many refusals at once, with the lines of the program.
+"""What was decided about every edge, for people and for programs; and what stands behind many refusals at once, with
+the lines of the program.
 
-The JSON form is versioned: `{"schema": 1, ...}`. Fields are only added within a version. Concatenates that several read, random numbers, tuples and the edges of loops are the four things
-that kept a reinforcement-learning environment from being one kernel in "Operator Fusion in XLA: Analysis and Evaluation"."""
+The JSON form is versioned: `{"schema": 1, ...}`. Fields are only added within a version. Concatenates that several
+read, random numbers, tuples and the edges of loops are the four things that kept a reinforcement-learning environment
+from being one kernel in "Operator Fusion in XLA: Analysis and Evaluation"."""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ _RANDOM_TARGET = re.compile(r"threefry|philox|curand|rocrand|hiprand|prng|rng|ra
 
 @dataclass
 class Place:
-    """Where a finding is: the line of the program (empty when the dump does not say), what is first found there, and its refused edges."""
+    """Where a finding is: the line of the program (empty when the dump does not say), what is first found there, and
+    its refused edges."""
 
     source: str
     what: str
@@ -78,11 +81,13 @@ def findings(report: ExplainReport) -> list[Finding]:
     """The causes that have a part in refused edges, in a fixed order."""
     joined = Finding(
         "concatenate with several users",
-        "each user would compute the whole concatenate again, choosing the piece for every element; separate arrays instead of one need no concatenate",
+        "each user would compute the whole concatenate again, choosing the piece for every element; separate arrays "
+        "instead of one need no concatenate",
     )
     drawn = Finding(
         "random numbers",
-        "a generator is a kernel or a library call of its own; numbers drawn before, or a generator written as arithmetic, leave nothing in between",
+        "a generator is a kernel or a library call of its own; numbers drawn before, or a generator written as "
+        "arithmetic, leave nothing in between",
     )
     tuples = Finding(
         "tuples",
@@ -202,8 +207,9 @@ ENDS_SHOWN = 8
 def select(report: ExplainReport, names: Sequence[str]) -> list[FusionDecision]:
     """The refused edges; with names, every edge, fused ones too, that one of the instructions or kernels is an end of.
 
-    A name PRODUCER:CONSUMER asks for the edges between these two, a code such as FUS105 for those that it refuses, FILE.py:LINE, with as much of the path as one likes, for those that begin or
-    end on a line of the program. Raises UsageError, naming what is near, for an instruction or an edge that does not exist.
+    A name PRODUCER:CONSUMER asks for the edges between these two, a code such as FUS105 for those that it refuses,
+    FILE.py:LINE, with as much of the path as one likes, for those that begin or end on a line of the program. Raises
+    UsageError, naming what is near, for an instruction or an edge that does not exist.
     """
     if not names:
         return report.refused
@@ -235,7 +241,8 @@ _LINE = re.compile(r"\.py:[0-9]+$")
 
 
 def _on_line(report: ExplainReport, name: str) -> list[int]:
-    """The places, among the decisions, of the edges with an end on a line of the program. Raises UsageError when there is none."""
+    """The places, among the decisions, of the edges with an end on a line of the program. Raises UsageError when there
+    is none."""
     sources = [(d.producer_source, d.consumer_source) for d in report.decisions]
     found = [n for n, ends in enumerate(sources) if any(s == name or s.endswith(f"/{name}") for s in ends)]
     if not found:
@@ -247,7 +254,8 @@ def _on_line(report: ExplainReport, name: str) -> list[int]:
 
 
 def _between(report: ExplainReport, producer: str, consumer: str) -> list[int]:
-    """The places, among the decisions, of the edges from one instruction or kernel to another. Raises UsageError when there is none."""
+    """The places, among the decisions, of the edges from one instruction or kernel to another. Raises UsageError when
+    there is none."""
     found = [
         n
         for n, d in enumerate(report.decisions)
@@ -275,8 +283,8 @@ def as_page(
     most: int | None = None,
     prices: Prices | None = None,
 ) -> Page:
-    """The long text form: the summary, what the changed rules change, the refused edges that cost most, what stands behind many of them, then the edges asked for,
-    `most` of them where that is given."""
+    """The long text form: the summary, what the changed rules change, the refused edges that cost most, what stands
+    behind many of them, then the edges asked for, `most` of them where that is given."""
     dearest = _dearest(report)
     page = summary_page(report)
     if prices is not None:
@@ -311,7 +319,8 @@ def as_page(
     if most is not None and len(shown) > most:
         page.add()
         page.add(
-            f"{counted(len(shown) - most, 'more edge')}: name instructions, PRODUCER:CONSUMER or codes to see theirs, or say --all"
+            f"{counted(len(shown) - most, 'more edge')}: name instructions, PRODUCER:CONSUMER or codes to see theirs, "
+            f"or say --all"
         )
     return page
 
@@ -322,7 +331,8 @@ def _dearest(report: ExplainReport) -> list[tuple[FusionDecision, CostEstimate]]
 
 
 def edge_page(decision: FusionDecision, rounds: int = 1) -> Page:
-    """One edge: its ends, their source lines, every reason with its hint, and what fusing would cost and save in each of the rounds of the loops around it."""
+    """One edge: its ends, their source lines, every reason with its hint, and what fusing would cost and save in each
+    of the rounds of the loops around it."""
     page = Page()
     is_pair = decision.relation == "sibling"
     titles = ("first", "second") if is_pair else ("producer", "consumer")

@@ -1,4 +1,5 @@
-"""Which kernel holds which instruction, and whether instructions that somebody expects in one kernel are: `check --expect-fused`."""
+"""Which kernel holds which instruction, and whether instructions that somebody expects in one kernel are:
+`check --expect-fused`."""
 
 from __future__ import annotations
 
@@ -44,8 +45,8 @@ def expected(texts: Sequence[str]) -> list[list[str]]:
 
 
 def apart(report: ExplainReport, group: Sequence[str]) -> CheckError | None:
-    """An error where no kernel of the result holds all of these instructions, with what refuses the first two of them that are apart. Raises UsageError, naming the nearest, for one that the
-    module does not have."""
+    """An error where no kernel of the result holds all of these instructions, with what refuses the first two of them
+    that are apart. Raises UsageError, naming the nearest, for one that the module does not have."""
     origins, module = report.outcome.context.origins, report.outcome.original
     known = {i.name for c in module.computations for i in c.instructions}
     for name in group:

@@ -1,4 +1,5 @@
-"""A report on a module that notebooks show: the page of `hlo-opt view` in a frame of its own, and as text what `hlo-opt explain` prints."""
+"""A report on a module that notebooks show: the page of `hlo-opt view` in a frame of its own, and as text what
+`hlo-opt explain` prints."""
 
 from __future__ import annotations
 

@@ -54,7 +54,8 @@ class Page:
             self.add(*line)
 
     def wrapped(self, width: int) -> Page:
-        """The page with longer lines broken at spaces, and carried on two columns further in than they begin; a word that is longer than a line is broken anywhere."""
+        """The page with longer lines broken at spaces, and carried on two columns further in than they begin; a word
+        that is longer than a line is broken anywhere."""
         made = Page()
         for line in self.lines:
             made.lines += _wrapped(line, width)
@@ -129,7 +130,8 @@ _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(?:([kmgtp])(i?))?b?", re.
 
 
 def parse_size(text: str) -> int:
-    """Bytes from what people write: `4096`, `12MB` (12,000,000), `12 MiB` (12 x 1,048,576), `1.5G`. Raises ValueError."""
+    """Bytes from what people write: `4096`, `12MB` (12,000,000), `12 MiB` (12 x 1,048,576), `1.5G`. Raises
+    ValueError."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"{text!r} is not a size such as 12MB or 512 KiB")

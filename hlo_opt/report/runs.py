@@ -1,4 +1,5 @@
-"""What ran, what came out, how long it took, and whether two modules agree; the values of instructions that somebody asked for, as they come up."""
+"""What ran, what came out, how long it took, and whether two modules agree; the values of instructions that somebody
+asked for, as they come up."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ MOST_LINES = 40
 
 
 def value_lines(array: Array) -> list[str]:
-    """The elements of an array, of a large one in part, as NumPy prints them: at most `MOST_LINES` lines, which may end with `...`."""
+    """The elements of an array, of a large one in part, as NumPy prints them: at most `MOST_LINES` lines, which may end
+    with `...`."""
     items = 3 if array.ndim < 3 else 2 if array.ndim == 3 else 1
     text = np.array2string(np.asarray(array), threshold=64, edgeitems=items, max_line_width=110)
     lines = [line for line in text.splitlines() if line.strip()]
@@ -74,14 +76,18 @@ def run_page(executable: Executable) -> Page:
     page.add(f"backend {executable.backend}: {executable.why}")
     _add_devices(page, executable.module)
     if executable.backend != "numpy":
-        texts = f"{counted(len(report['kernels']), 'different text')} of ours, launched {counted(report['launches'], 'time')}"
+        texts = (
+            f"{counted(len(report['kernels']), 'different text')} of ours, launched "
+            f"{counted(report['launches'], 'time')}"
+        )
         kernels = kernels_of(executable.module, target_of(executable.module))
         page.add(f"{counted(len(kernels), 'kernel')}; {texts}")
     graphs = report.get("graphs", {})
     if graphs and (graphs["loops"] or graphs["stretches"]):
         lines = f"{counted(graphs['loops'], 'loop')} and {counted(graphs['stretches'], 'straight line')}"
         page.add(
-            f"CUDA graphs of {lines} made {count(graphs['replayed'])} of these, on {counted(graphs['streams'], 'stream')}"
+            f"CUDA graphs of {lines} made {count(graphs['replayed'])} of these, on "
+            f"{counted(graphs['streams'], 'stream')}"
         )
     for title in ("library", "fallbacks"):
         calls: dict[str, int] = report[title]
@@ -91,13 +97,15 @@ def run_page(executable: Executable) -> Page:
 
 
 def check_page(result: CheckReport) -> Page:
-    """Agreement and how close it is, output by output where they are not equal, or the first difference. Where no kernel of ours could run, this says so."""
+    """Agreement and how close it is, output by output where they are not equal, or the first difference. Where no
+    kernel of ours could run, this says so."""
     page = Page()
     verdict = Word("agrees", "green") if result.ok else Word("differs", "bold red")
     page.add("check: ", verdict, str(result).removeprefix("agrees").removeprefix("differs"))
     if result.backend == "numpy":
         page.add(
-            "  notice: only the NumPy interpreter ran, no kernel did: install a C++ compiler (g++ or clang++) or use a GPU"
+            "  notice: only the NumPy interpreter ran, no kernel did: install a C++ compiler (g++ or clang++) or use a "
+            "GPU"
         )
     if result.note:
         page.add(f"  notice: {result.note}")
@@ -118,12 +126,14 @@ MOST_NAMES = 6
 
 
 def _add_unreached(page: Page, result: CheckReport) -> None:
-    """What the drawn inputs did not make the program do, and mistakes that they would not show, instruction by instruction."""
+    """What the drawn inputs did not make the program do, and mistakes that they would not show, instruction by
+    instruction."""
     if result.trials:
         sets = counted(result.draws, "set") + " of inputs"
         unseen = sum(way.words.startswith(UNSEEN) for way in result.unreached)
         page.add(
-            f"  {sets}; of {counted(result.trials, 'mistake')} tried in the original, {count(unseen)} would not be noticed"
+            f"  {sets}; of {counted(result.trials, 'mistake')} tried in the original, {count(unseen)} would not be "
+            f"noticed"
         )
     by_words: dict[str, list[str]] = {}
     for way in result.unreached:
@@ -142,7 +152,8 @@ def _output_words(output: OutputReport) -> list[str | Word]:
     if output.rounded:
         share = f"{output.share:.0%}" if output.share >= 0.01 else "less than 1%"
         words = [
-            f"largest difference {output.max_error:.3g} (relative {output.max_relative:.2g}); {share} of the allowed rounding error, "
+            f"largest difference {output.max_error:.3g} (relative {output.max_relative:.2g}); {share} of the allowed "
+            f"rounding error, "
             f"{counted(output.rounded, 'element')} {how_they_differ(output.rounded, output.max_ulp)}"
         ]
     if output.set_aside:
@@ -155,8 +166,8 @@ def _output_words(output: OutputReport) -> list[str | Word]:
 class Trace:
     """Which instructions of a module are traced, and which of them have been seen.
 
-    A name stands for the instructions of that name in all computations; a `%` before it is left out. Raises UsageError, naming the nearest, for a name that the
-    module does not have.
+    A name stands for the instructions of that name in all computations; a `%` before it is left out. Raises UsageError,
+    naming the nearest, for a name that the module does not have.
     """
 
     def __init__(self, module: Module, names: Sequence[str]) -> None:
@@ -262,7 +273,8 @@ def bench_page(found: Bench) -> Page:
     page.add(f"a plain copy reads and writes {size(found.copy_bandwidth)}/s")
     if not found.speaks_for_target:
         page.add(
-            f"  these are times of this CPU and do not speak for {found.target or 'a GPU'}; `hlo-opt stats` estimates those"
+            f"  these are times of this CPU and do not speak for {found.target or 'a GPU'}; `hlo-opt stats` estimates "
+            f"those"
         )
     if len(found.variants) > 1:
         first, last = found.variants[0].name, found.variants[-1].name
@@ -271,7 +283,8 @@ def bench_page(found: Bench) -> Page:
         noisy = [state for state in ("cold", "warm") if not found.is_clear(state)]
         if noisy:
             page.add(
-                f"  warning: {' and '.join(noisy)}: the quartiles overlap, so the difference may be noise; run it again, or on a quiet machine"
+                f"  warning: {' and '.join(noisy)}: the quartiles overlap, so the difference may be noise; run it "
+                f"again, or on a quiet machine"
             )
     return page
 
@@ -281,16 +294,19 @@ def _spread(timing: Timing) -> str:
 
 
 def bench_svg(found: Bench) -> str:
-    """A bar chart: per variant the median with its quartiles, cold and warm, and the time that a copy of as many bytes takes."""
+    """A bar chart: per variant the median with its quartiles, cold and warm, and the time that a copy of as many bytes
+    takes."""
     width, left, row, top = 760, 150, 26, 64
     bars = _bars(found)
     scale = (width - left - 150) / (max(high for *_, high in bars) or 1.0)
     height = top + len(bars) * row + 40
+    below = f"{found.backend}, {found.device}; median and quartiles of {found.rounds} rounds"
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="13">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
+        f'font-size="13">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
         f'<text x="12" y="24" font-size="16">{_text(found.module)}</text>',
-        f'<text x="12" y="44" fill="#555">{_text(f"{found.backend}, {found.device}; median and quartiles of {found.rounds} rounds")}</text>',
+        f'<text x="12" y="44" fill="#555">{_text(below)}</text>',
     ]
     for number, (label, colour, middle, low, high) in enumerate(bars):
         y = top + number * row

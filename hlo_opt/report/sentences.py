@@ -1,4 +1,5 @@
-"""The first screen of `explain`: edges in three lines each, with what joining both ends would save, the Python line, the cause that decides in one plain sentence, and what the user can change.
+"""The first screen of `explain`: edges in three lines each, with what joining both ends would save, the Python line,
+the cause that decides in one plain sentence, and what the user can change.
 
 It fits a terminal: ten edges in `LINES` lines of `COLUMNS` columns. All reasons are one option away.
 """
@@ -34,7 +35,8 @@ CODES_NAMED = 4
 
 
 def sentence(decision: FusionDecision, room: int = COLUMNS) -> str:
-    """Why an edge is as it is, in one plain sentence with its codes: what decides, then what would refuse it next. In less room these are counted."""
+    """Why an edge is as it is, in one plain sentence with its codes: what decides, then what would refuse it next. In
+    less room these are counted."""
     if decision.fused:
         return f"fused by {decision.rule}"
     first, *others = decision.cause
@@ -46,7 +48,8 @@ def sentence(decision: FusionDecision, room: int = COLUMNS) -> str:
 
 
 def advice(decision: FusionDecision, room: int = COLUMNS * 2) -> str:
-    """What the user can change about a refused edge: in the program or the options, or, where that would save time, forcing it; empty for a fused one."""
+    """What the user can change about a refused edge: in the program or the options, or, where that would save time,
+    forcing it; empty for a fused one."""
     if decision.fused:
         return ""
     change, cost = decision.cause[0].change, decision.cost
@@ -66,7 +69,8 @@ class Prices:
         self.weights = {one.instruction: one.est_us for one in report.after.launched}
 
     def saved(self, decision: FusionDecision) -> float | None:
-        """Microseconds in all rounds of the loops around an edge, below 0 where it would cost; None where there is no price."""
+        """Microseconds in all rounds of the loops around an edge, below 0 where it would cost; None where there is no
+        price."""
         cost = decision.cost
         return None if cost is None else cost.us_saved * self.report.rounds.get(decision.computation, 1)
 
@@ -87,7 +91,8 @@ def first_page(
     most: int | None = None,
     prices: Prices | None = None,
 ) -> Page:
-    """The figures, what the changed rules change, then the edges asked for, the dearest first; `most` of them where that is given."""
+    """The figures, what the changed rules change, then the edges asked for, the dearest first; `most` of them where
+    that is given."""
     prices = Prices(report) if prices is None else prices
     page = figures_page(report)
     page.extend(prices.page())
@@ -109,7 +114,8 @@ def first_page(
 
 
 def dearest_first(prices: Prices, shown: Sequence[FusionDecision]) -> list[FusionDecision]:
-    """Edges in the order of what joining them would save, of two kernels one edge among the first; then those that would cost, then those without a price."""
+    """Edges in the order of what joining them would save, of two kernels one edge among the first; then those that
+    would cost, then those without a price."""
     dearest = prices.dearest()
     first = {id(d) for d in dearest}
     kernels = {frozenset((d.producer_kernel, d.consumer_kernel)) for d in dearest}

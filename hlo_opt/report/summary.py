@@ -1,4 +1,5 @@
-"""Modules in numbers: one by itself, kernels, launches, bytes, estimated microseconds, opcodes; before and after a run, with changed rules, and against limits."""
+"""Modules in numbers: one by itself, kernels, launches, bytes, estimated microseconds, opcodes; before and after a run,
+with changed rules, and against limits."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def summary_page(report: ExplainReport, *, codes: bool = True) -> Page:
 
 
 _OF_CPU = {"backend_config": '"outer_dimension_partitions"', "frontend_attributes": "xla_cpu_small_call"}
-"""Attributes, and what only XLA's compiler for CPUs writes into them (xla/backends/cpu/codegen, xla/service/cpu/backend_config.proto)."""
+"""Attributes, and what only XLA's compiler for CPUs writes into them (xla/backends/cpu/codegen,
+xla/service/cpu/backend_config.proto)."""
 
 
 def made_for_cpu(module: Module) -> bool:
@@ -62,7 +64,10 @@ def made_for_cpu(module: Module) -> bool:
 def unknown_loops(summary: ModuleSummary) -> str:
     """How many loops are counted as one round, and what says how many it is."""
     loops = counted(summary.unknown_trips, "loop")
-    return f"  {loops} of an unknown trip count, counted as one round: --trip-count {summary.unknown_loops[0]}=N says how many"
+    return (
+        f"  {loops} of an unknown trip count, counted as one round: --trip-count {summary.unknown_loops[0]}=N says how "
+        f"many"
+    )
 
 
 DECIDED_AGAIN = "all decided again"
@@ -70,7 +75,8 @@ DECIDED_AGAIN = "all decided again"
 
 
 def add_figures(page: Page, *modules: tuple[str, ModuleSummary], brief: bool = False) -> None:
-    """The four numbers of modules side by side, each under its title; those of the second stand out. In `brief`, launches only where they are not the kernels."""
+    """The four numbers of modules side by side, each under its title; those of the second stand out. In `brief`,
+    launches only where they are not the kernels."""
     rows: list[list[str | Word]] = [["", *(title for title, _ in modules)]]
     figures: tuple[tuple[str, Callable[[ModuleSummary], str]], ...] = (
         ("kernels", lambda m: count(m.kernels)),
@@ -87,7 +93,8 @@ def add_figures(page: Page, *modules: tuple[str, ModuleSummary], brief: bool = F
 
 
 def seconds_page(outcome: Outcome) -> Page:
-    """How long each pass took and how often it ran, the longest first; the proof and the decisions are listed with them."""
+    """How long each pass took and how often it ran, the longest first; the proof and the decisions are listed with
+    them."""
     page = Page()
     page.add("  seconds by pass")
     total = sum(outcome.seconds.values())
@@ -206,7 +213,8 @@ class Budget:
             where = f"{first.producer} -> {first.consumer}" + (f", {places[0]}" if places else "")
             yield (
                 REFUSALS,
-                f"{counted(refusals[code], 'edge')} refused as {code} {reason_spec(code).slug}, and the budget is 0 (the first: {where})",
+                f"{counted(refusals[code], 'edge')} refused as {code} {reason_spec(code).slug}, and the budget is 0 "
+                f"(the first: {where})",
             )
 
 
@@ -228,7 +236,8 @@ class Changes:
     fused    refused as things are, fused with the changed rules
     moved    refused both times, but for other reasons; the decision is the one with the changed rules
     refused  fused as things are, refused with the changed rules
-    gone     refused as things are, and no edge between kernels with the changed rules: one of its ends fused with others, and reads under another name
+    gone     refused as things are, and no edge between kernels with the changed rules: one of its ends fused with
+             others, and reads under another name
     """
 
     codes: tuple[str, ...]
@@ -313,7 +322,8 @@ def changes_json(found: Changes) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ComputationStats:
-    """One computation run once: floating-point operations (0 for what the op table does not count) and bytes accessed, calls not followed."""
+    """One computation run once: floating-point operations (0 for what the op table does not count) and bytes accessed,
+    calls not followed."""
 
     name: str
     instructions: int

@@ -1,4 +1,5 @@
-"""What there is, straight from the tables: passes, presets, choices of plugins; which faces each opcode has, and for which element types."""
+"""What there is, straight from the tables: passes, presets, choices of plugins; which faces each opcode has, and for
+which element types."""
 
 from __future__ import annotations
 
@@ -109,7 +110,8 @@ def _mark(there: bool) -> Word:
 
 
 def types_page(specs: Sequence[OpSpec]) -> Page:
-    """The faces by element type for people. Types for which an opcode has the same are on one line; those that it does not take are left out."""
+    """The faces by element type for people. Types for which an opcode has the same are on one line; those that it does
+    not take are left out."""
     page = Page()
     lines: list[list[str | Word]] = [[Word(w, "bold") for w in ("opcode", *TYPED, "ulp", "types")]]
     pairs = dict.fromkeys(TYPED, 0)
@@ -137,7 +139,8 @@ def _by_type(spec: OpSpec) -> dict[str, Faces]:
 
 
 def ops_json(specs: Sequence[OpSpec], *, types: bool = False) -> dict[str, Any]:
-    """The table for programs; with `types`, also the faces for every element type, of those that an opcode does not take as well."""
+    """The table for programs; with `types`, also the faces for every element type, of those that an opcode does not
+    take as well."""
     return {
         "schema": 1,
         "ops": [

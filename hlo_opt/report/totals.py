@@ -1,6 +1,8 @@
-"""What a module costs by Python line, function or operation: `explain --by`. And the program's text with these figures beside its lines.
+"""What a module costs by Python line, function or operation: `explain --by`. And the program's text with these figures
+beside its lines.
 
-The time and the bytes of a kernel are shared among its instructions by the elements that each computes, so that the rows add up to the module.
+The time and the bytes of a kernel are shared among its instructions by the elements that each computes, so that the
+rows add up to the module.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ class Totals:
 
 
 def totals(report: ExplainReport, by: By, measured: Mapping[str, float] | None = None) -> Totals:
-    """Of the fused module; with `measured` microseconds by kernel, of the module as it was given, for that is what was measured."""
+    """Of the fused module; with `measured` microseconds by kernel, of the module as it was given, for that is what was
+    measured."""
     module = report.outcome.module if measured is None else report.outcome.original
     figures: ModuleSummary = report.after if measured is None else report.before
     place = _PLACES[by]
@@ -215,7 +218,8 @@ def totals_json(found: Totals) -> dict[str, object]:
 
 
 def listing_page(found: Totals, root: str) -> Page:
-    """The program's text, where its files are below a folder, with the figures of each line before it. Files that are not there are named."""
+    """The program's text, where its files are below a folder, with the figures of each line before it. Files that are
+    not there are named."""
     page = Page()
     lines: dict[str, dict[int, Total]] = {}
     for key, row in found.rows.items():
@@ -254,8 +258,9 @@ def _listed(text: list[str], rows: Mapping[int, Total], found: Totals) -> Page:
 
 
 def source_text(file: str, root: Path) -> list[str] | None:
-    """The lines of a file that a dump names, where it is below a folder: by its whole path, else by as many of its last parts as there are. None where it is not: names in dumps are not trusted,
-    and nothing outside of the folder is read."""
+    """The lines of a file that a dump names, where it is below a folder: by its whole path, else by as many of its last
+    parts as there are. None where it is not: names in dumps are not trusted, and nothing outside of the folder is read.
+    """
     top = root.resolve()
     parts = PurePosixPath(file.replace("\\", "/")).parts
     named = [Path(file), *(top.joinpath(*parts[n:]) for n in range(len(parts)))]

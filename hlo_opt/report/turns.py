@@ -18,7 +18,8 @@ COLUMNS = 140
 
 
 def turn_page(bisection: Bisection, turn: Turn, step: Step) -> Page:
-    """The number and the name of the step, the pass, producer and consumer, the Python lines, and the text before and after."""
+    """The number and the name of the step, the pass, producer and consumer, the Python lines, and the text before and
+    after."""
     page = Page()
     series = bisection.series
     last = "" if series.last is None else f" of {series.last}"

@@ -1,8 +1,9 @@
 """How far apart two arrays are, in units in the last place (ULP) and otherwise, and how far they may be.
 
-The original's analysis (`hlo_opt.runtime.rounding.analysis`) encloses every element of an output: another correct backend has a value from `low` to `high`, and what has equal
-bounds must be equal. No element is excused by count. Elements that hang on a tie, where a comparison or a rounding to an integer may go either way, are set aside: they
-have no bound, and their share is told.
+The original's analysis (`hlo_opt.runtime.rounding.analysis`) encloses every element of an output: another correct
+backend has a value from `low` to `high`, and what has equal bounds must be equal. No element is excused by count.
+Elements that hang on a tie, where a comparison or a rounding to an integer may go either way, are set aside: they have
+no bound, and their share is told.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def _value_bits(dtype: DType) -> int:
 
 
 def ulp_distance(a: Array, b: Array) -> Array:
-    """How many representable values lie between a and b, element by element: 0 for equal values (and for two NaNs), infinity for one NaN."""
+    """How many representable values lie between a and b, element by element: 0 for equal values (and for two NaNs),
+    infinity for one NaN."""
     left, right = ordinals(a), ordinals(b)
     near = (left - right).astype(np.float64)
     far = left.astype(np.float64) - right.astype(np.float64)
@@ -59,7 +61,8 @@ def ulp_distance(a: Array, b: Array) -> Array:
 
 
 def ulp_of(array: Array) -> Array:
-    """The size of one ULP at each value, as float64: the distance to the next value away from zero; 0 for NaN and infinities."""
+    """The size of one ULP at each value, as float64: the distance to the next value away from zero; 0 for NaN and
+    infinities."""
     if array.dtype in (np.float32, np.float64):  # many times as fast
         with np.errstate(invalid="ignore"):
             spacing = np.spacing(np.abs(array)).astype(np.float64)
@@ -76,14 +79,16 @@ def ulp_of(array: Array) -> Array:
 LOOSE = 0.05
 """A bound above this part of an element's value says little about it."""
 LOOSE_SHARE = 0.5
-"""An output is weak when elements with such bounds make up more than this part of the sum of its magnitudes: one twentieth more in all of it might pass."""
+"""An output is weak when elements with such bounds make up more than this part of the sum of its magnitudes: one
+twentieth more in all of it might pass."""
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True, eq=False)
 class Enclosure:
-    """What an output may be, element by element, both bounds included. Complex numbers are pairs of reals in a last dimension."""
+    """What an output may be, element by element, both bounds included. Complex numbers are pairs of reals in a last
+    dimension."""
 
     low: Array
     high: Array
@@ -102,7 +107,8 @@ class Enclosure:
         return np.asarray(open_ & ~(np.isfinite(self.low) & np.isfinite(self.high)))
 
     def loose_share(self, expected: Array) -> float:
-        """The part of the sum of magnitudes that elements with bounds above `LOOSE` of their value make up; of integers the part of the elements that are open."""
+        """The part of the sum of magnitudes that elements with bounds above `LOOSE` of their value make up; of integers
+        the part of the elements that are open."""
         value = real_parts(expected)
         if not value.size:
             return 0.0
@@ -119,7 +125,8 @@ class Enclosure:
 
 @dataclass(frozen=True)
 class Difference:
-    """An element that is off. `index` has one entry per dimension; `ulp` is infinite where only one value is NaN, and 0 for integers; `device` is None where there is one only."""
+    """An element that is off. `index` has one entry per dimension; `ulp` is infinite where only one value is NaN, and 0
+    for integers; `device` is None where there is one only."""
 
     output: int
     index: tuple[int, ...]
@@ -134,14 +141,18 @@ class Difference:
         place = f"out{self.output}{own}[{', '.join(map(str, self.index))}]"
         if self.bound == 0:
             return f"{place}: expected {self.expected}, got {self.actual} (must be equal)"
-        return f"{place}: expected {self.expected}, got {self.actual}, {self.ulp:.4g} ULP apart (bound {self.bound:.4g} ULP)"
+        return (
+            f"{place}: expected {self.expected}, got {self.actual}, {self.ulp:.4g} ULP apart (bound {self.bound:.4g} "
+            f"ULP)"
+        )
 
 
 @dataclass(frozen=True)
 class OutputReport:
     """How one output compares.
 
-    max_ulp, max_error, max_relative  the largest distance, in ULP (integers: 0), absolute, and as a part of the element's value
+    max_ulp, max_error, max_relative  the largest distance, in ULP (integers: 0), absolute, and as a part of the
+    element's value
     share        the part of its bound that the element uses up that comes nearest to it, of those within
     rounded      elements that differ within their bounds
     differing    elements beyond their bounds
@@ -178,7 +189,8 @@ class OutputReport:
 
 
 def over_devices(reports: Sequence[OutputReport]) -> OutputReport:
-    """The reports on one output of every device as one: the worst of each, and what says little only where it does on all."""
+    """The reports on one output of every device as one: the worst of each, and what says little only where it does on
+    all."""
     if len(reports) == 1:
         return reports[0]
     off = next(((device, r.first) for device, r in enumerate(reports) if r.first is not None), None)
@@ -194,7 +206,8 @@ def over_devices(reports: Sequence[OutputReport]) -> OutputReport:
 
 
 def over_draws(reports: Sequence[OutputReport]) -> OutputReport:
-    """The reports on one output for several sets of inputs as one: the worst of each, and what says little only where it does with all."""
+    """The reports on one output for several sets of inputs as one: the worst of each, and what says little only where
+    it does with all."""
     return replace(
         _worst(reports),
         rounded=max(r.rounded for r in reports),

@@ -36,7 +36,8 @@ BACKENDS = ("auto", "cupy", "host", "numpy")
 
 
 class Executable:
-    """A module on one backend: call it with arrays, one per entry parameter (tuples flattened in order). `run_devices` runs one for several devices on all of them.
+    """A module on one backend: call it with arrays, one per entry parameter (tuples flattened in order). `run_devices`
+    runs one for several devices on all of them.
 
     backend  `numpy`, `host` or `cupy`
     why      why this backend, in words, for people
@@ -76,10 +77,12 @@ class Executable:
     def __call__(self, *inputs: Any, donate: bool = False) -> list[Array]:
         """The outputs, tuples flattened. Raises EvaluationError for inputs that do not fit the entry parameters.
 
-        donate  the run may write into the inputs that the module's header gives away (`input_output_alias`), as after `jax.jit(..., donate_argnums=...)`: on the host outputs then lie in
+        donate  the run may write into the inputs that the module's header gives away (`input_output_alias`), as after
+                `jax.jit(..., donate_argnums=...)`: on the host outputs then lie in
                 their memory. Else inputs stay as they are
 
-        A module for several devices runs as `evaluate` runs it: on the first of them, alone, with a DeviceWarning where that matters.
+        A module for several devices runs as `evaluate` runs it: on the first of them, alone, with a DeviceWarning where
+        that matters.
         """
         arrays = self._arrays(inputs)
         if self._executor is None:
@@ -93,8 +96,9 @@ class Executable:
         )
 
     def on_device(self, *inputs: Any, donate: bool = False) -> list[Any]:
-        """As a call, from arrays on the GPU to arrays of CuPy, which may still be under way on return (on CuPy's current stream); nothing goes through the host, and nothing is copied that lies
-        as the module wants it. Types that CuPy lacks are raw bits: bf16 is `uint16`. On other backends the same as a call.
+        """As a call, from arrays on the GPU to arrays of CuPy, which may still be under way on return (on CuPy's
+        current stream); nothing goes through the host, and nothing is copied that lies as the module wants it. Types
+        that CuPy lacks are raw bits: bf16 is `uint16`. On other backends the same as a call.
 
         inputs  CuPy arrays, or what speaks DLPack (arrays of PyTorch and JAX); NumPy arrays are uploaded
         donate  as for a call; outputs then lie in the memory of inputs
@@ -111,10 +115,11 @@ class Executable:
         return run_on_device(self._executor, inputs, donate=donate)
 
     def run_devices(self, inputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
-        """The outputs on every device of the module, in order of their numbers: replica * partitions + partition. The devices are simulated: they take turns on
-        the one that there is, from one collective to the next.
+        """The outputs on every device of the module, in order of their numbers: replica * partitions + partition. The
+        devices are simulated: they take turns on the one that there is, from one collective to the next.
 
-        inputs  per device what a call takes. One list alone goes to all devices; its arrays may be global ones, which the parameters' shardings cut
+        inputs  per device what a call takes. One list alone goes to all devices; its arrays may be global ones, which
+                the parameters' shardings cut
 
         Raises what `evaluate_devices` raises.
         """
@@ -131,8 +136,8 @@ class Executable:
         return self.resident_devices([inputs])
 
     def resident_devices(self, inputs: Sequence[Sequence[Array]]) -> Callable[[], None]:
-        """Runs the module on all its devices, each with its inputs, on a GPU from inputs that lie there already to outputs that stay there: what is timed. There it may return before all is
-        done."""
+        """Runs the module on all its devices, each with its inputs, on a GPU from inputs that lie there already to
+        outputs that stay there: what is timed. There it may return before all is done."""
         executor = self._executor
         if not isinstance(executor, Executor):
             return lambda: void(self.run_devices(inputs))
@@ -149,10 +154,12 @@ class Executable:
         kernels    the distinct kernels: symbol, kind, grid, block, shared_bytes
         library    instructions that a library computes, by what is called
         fallbacks  instructions that have neither kernel nor library and are evaluated in NumPy; empty when all is well
-        routines   on the host, which routine computes each of `library` and `fallbacks`: `{"dot": ["numpy.matmul (OpenBLAS 0.3.30)"]}`
+        routines   on the host, which routine computes each of `library` and `fallbacks`:
+                   `{"dot": ["numpy.matmul (OpenBLAS 0.3.30)"]}`
         notes      how the device does its library calls, where that needs saying
         memory     on the host, bytes of a run: buffers (in one block), constants, inputs, outputs, and peak, their sum
-        graphs     on a GPU: loops and stretches of kernels that have a CUDA graph, launches of the last call that graphs made, streams, and what CUDA refused
+        graphs     on a GPU: loops and stretches of kernels that have a CUDA graph, launches of the last call that
+                   graphs made, streams, and what CUDA refused
         """
         if self.schedule is None or self._executor is None:
             empty: dict[str, Any] = {"launches": 0, "kernels": [], "library": {}, "fallbacks": {}, "notes": {}}
@@ -183,7 +190,8 @@ def void(_: object) -> None:
 
 
 def choose_backend(wish: str) -> tuple[str, str]:
-    """The backend for a wish and why, in words. `auto` is cupy where there is a GPU, else host where there is a C++ compiler, else numpy.
+    """The backend for a wish and why, in words. `auto` is cupy where there is a GPU, else host where there is a C++
+    compiler, else numpy.
 
     Raises UsageError, naming the backends, for an unknown one.
     """
@@ -210,12 +218,6 @@ def of_any_size(module: Module) -> Instruction | None:
     return next((i for i in every if any(size < 0 for leaf in i.shape.leaves() for size in leaf.dimensions)), None)
 
 
-def lanes_schedule(module: Module, target: str | DeviceTarget | None = None) -> Schedule:
-    """The schedule of a module for the host's vector units, made for a device as `compile` says. Raises BackendError for an operation without a kernel or a meaning."""
-    device = target_of(module, target)
-    return build_schedule(expanded(apart(module, device), device, IN_LANES), InLanes.of(device))
-
-
 def compile(
     module: Module,
     backend: str = "host",
@@ -231,20 +233,29 @@ def compile(
 ) -> Executable:
     """Make a module ready to run.
 
-    backend       `numpy` (the interpreter), `host` (the emitted CUDA text built with the C++ compiler), `cupy` (on a GPU) or `auto`
-    max_steps     how many iterations all loops of a run may take together, else it raises EvaluationError (HLO402); None: any number
-    memory_limit  bytes that a run may hold at once on all devices of the module, inputs and outputs included; None: any number
-    sanitize      build the kernels with address and undefined-behaviour sanitizers, and once more with a watch over races between threads, and run them in a process of their
+    backend       `numpy` (the interpreter), `host` (the emitted CUDA text built with the C++ compiler), `cupy` (on a
+                  GPU) or `auto`
+    max_steps     how many iterations all loops of a run may take together, else it raises EvaluationError (HLO402);
+                  None: any number
+    memory_limit  bytes that a run may hold at once on all devices of the module, inputs and outputs included; None: any
+                  number
+    sanitize      build the kernels with address and undefined-behaviour sanitizers, and once more with a watch over
+                  races between threads, and run them in a process of their
                   own; only on the host. A run then raises CheckError (HLO721) where a kernel does what it must not
-    form          on the host: `lanes`, kernels made over for vector units, some of them planned otherwise than for a device, or `plain`, the emitted text as it stands
-    graphs        on a GPU, loops and stretches of kernels run as CUDA graphs, independent kernels of them side by side; `$HLO_OPT_STREAMS` says on how many streams
+    form          on the host: `lanes`, kernels made over for vector units, some of them planned otherwise than for a
+                  device, or `plain`, the emitted text as it stands
+    graphs        on a GPU, loops and stretches of kernels run as CUDA graphs, independent kernels of them side by side;
+                  `$HLO_OPT_STREAMS` says on how many streams
                   (0: no graphs). The results are the same
     target        the device that kernels are made for; None: the one that the module was fused for, else an H100 SXM
-    precise       on a GPU, division and square root of f32 as IEEE 754 says, and functions of narrow floats as of f32; else as XLA:GPU's, which are a few times cheaper and within 2 ULP
-    elided        as for `evaluate`; without it a module that lacks the values of constants is built, and a call of it raises EvaluationError (HLO407)
+    precise       on a GPU, division and square root of f32 as IEEE 754 says, and functions of narrow floats as of f32;
+                  else as XLA:GPU's, which are a few times cheaper and within 2 ULP
+    elided        as for `evaluate`; without it a module that lacks the values of constants is built, and a call of it
+                  raises EvaluationError (HLO407)
 
-    Raises EvaluationError (HLO402) for a module that would hold more, before anything is built; UsageError for an unknown backend, BackendError where its compiler or GPU is missing, a kernel
-    does not build or (HLO514) a size is open.
+    Raises EvaluationError (HLO402) for a module that would hold more, before anything is built; UsageError for an
+    unknown backend, BackendError where its compiler or GPU is missing, a kernel does not build or (HLO514) a size is
+    open.
     """
     original, lacking = module, elided_constants(module) if elided is None else []
     module = with_values(module, "zeros" if lacking else elided)
@@ -256,7 +267,8 @@ def compile(
         raise UsageError(f"the sanitizers run on backend host, not {name}", code="HLO322")
     if open_one is not None:
         raise BackendError(
-            f"backend {name}: {open_one.name} is {open_one.shape.without_layout()}, and kernels are built for sizes that are known",
+            f"backend {name}: {open_one.name} is {open_one.shape.without_layout()}, and kernels are built for sizes "
+            f"that are known",
             code="HLO514",
             span=module.span(open_one),
             hint="choose --backend numpy",

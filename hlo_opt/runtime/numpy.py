@@ -1,7 +1,8 @@
-"""NumPy as backends use it: how the arrays of a module lie in memory, and the interpreter for whole modules, library calls and fallbacks.
+"""NumPy as backends use it: how the arrays of a module lie in memory, and the interpreter for whole modules, library
+calls and fallbacks.
 
-A buffer is a flat array whose elements are in the order of the shape's layout. Elements of less than a byte share bytes there (`hlo_opt.library.arrays`), and the flat array is
-one of bytes."""
+A buffer is a flat array whose elements are in the order of the shape's layout. Elements of less than a byte share bytes
+there (`hlo_opt.library.arrays`), and the flat array is one of bytes."""
 
 from __future__ import annotations
 
@@ -19,11 +20,13 @@ from hlo_opt.library.arrays import packed, unpacked
 from hlo_opt.ops.spec import Device
 
 WORD = 4
-"""Bytes of the aligned word in which a kernel on a GPU changes a single element of less than a byte (CUDA C++ Programming Guide, atomicCAS)."""
+"""Bytes of the aligned word in which a kernel on a GPU changes a single element of less than a byte (CUDA C++
+Programming Guide, atomicCAS)."""
 
 
 def physical(array: Array, shape: Shape) -> Array:
-    """The flat array that holds a logical array as the shape's layout says. Shares memory with the argument where it can."""
+    """The flat array that holds a logical array as the shape's layout says. Shares memory with the argument where it
+    can."""
     made: Array = arrays.flat(np, array, shape.minor_to_major)
     return made
 
@@ -77,8 +80,9 @@ class Reference:
         return evaluate(self._module, inputs, max_steps=max_steps)
 
     def leaves_of(self, instruction: Instruction, operands: Sequence[Array | None]) -> list[Array | None]:
-        """The leaves of an instruction's value for the leaves of its operands; None stands for a token. Callers bound the libraries below NumPy (`bounded_libraries`), whole runs at once
-        where they can: for a small product that takes as long as the product."""
+        """The leaves of an instruction's value for the leaves of its operands; None stands for a token. Callers bound
+        the libraries below NumPy (`bounded_libraries`), whole runs at once where they can: for a small product that
+        takes as long as the product."""
         arrays = [a for a in operands if a is not None]
         values = unflatten([o.shape for o in instruction.operands], arrays)
         with np.errstate(all="ignore"):

@@ -1,13 +1,18 @@
-"""The case study of *Operator Fusion in XLA: Analysis and Evaluation*: python -m scripts.bench.cartpole [--environments N] [--steps N] [--sizes N,...] [--torch PYTHON] [--rounds N] [--seconds S] [--keep-times] [--write] [--page]
+"""The case study of *Operator Fusion in XLA: Analysis and Evaluation*: python -m scripts.bench.cartpole [--environments
+N] [--steps N] [--sizes N,...] [--torch PYTHON] [--rounds N] [--seconds S] [--keep-times] [--write] [--page]
 
-Rollouts of CartPole in the paper's forms (`cartpole_forms`): random numbers from a call that no compiler looks into, drawn by `jax.random`, and drawn before; the state as one concatenated
-array and as four; the loop unrolled by ten; one under a controller, with nothing random; and one in which a small network chooses the push. For each form: kernels per step, launches, bytes and microseconds by price on an
-H100 as XLA fuses it (preset xla-2026) and as we do (default); registers and instructions of the machine code, where NVRTC is there (extra `test`); milliseconds on this machine's CPU, by
-backend `host` and by XLA:CPU in turns in the same run, and seconds to compile. XLA:CPU has no such custom call: there its arithmetic twin is timed. Two forms run with 1 to 65,536
-environments, for the crossover; then come the other workloads (`workloads`).
+Rollouts of CartPole in the paper's forms (`cartpole_forms`): random numbers from a call that no compiler looks into,
+drawn by `jax.random`, and drawn before; the state as one concatenated array and as four; the loop unrolled by ten; one
+under a controller, with nothing random; and one in which a small network chooses the push. For each form: kernels per
+step, launches, bytes and microseconds by price on an H100 as XLA fuses it (preset xla-2026) and as we do (default);
+registers and instructions of the machine code, where NVRTC is there (extra `test`); milliseconds on this machine's CPU,
+by backend `host` and by XLA:CPU in turns in the same run, and seconds to compile. XLA:CPU has no such custom call:
+there its arithmetic twin is timed. Two forms run with 1 to 65,536 environments, for the crossover; then come the other
+workloads (`workloads`).
 
-Prints Markdown tables. `--write` also writes `results/cartpole.md`, `results/cartpole.json`, the same of the workloads, docs/case-study.md and its pictures. `--keep-times` takes what a clock said from the results and makes everything else anew; `--page` only makes
-tables, page and pictures of the results.
+Prints Markdown tables. `--write` also writes `results/cartpole.md`, `results/cartpole.json`, the same of the workloads,
+docs/case-study.md and its pictures. `--keep-times` takes what a clock said from the results and makes everything else
+anew; `--page` only makes tables, page and pictures of the results.
 """
 
 from __future__ import annotations

@@ -69,7 +69,8 @@ def _policy(n: int, steps: int) -> Case:
 
 @dataclass(frozen=True)
 class Form:
-    """A way to write the rollout: what is fused, and what is timed, which is the same program but where XLA:CPU cannot run it."""
+    """A way to write the rollout: what is fused, and what is timed, which is the same program but where XLA:CPU cannot
+    run it."""
 
     name: str
     title: str
@@ -81,17 +82,22 @@ class Form:
 FORMS = {
     form.name: form
     for form in (
-        Form("call", "random numbers by a custom call", "the naive form: one array of four columns, random numbers from a call that no compiler looks into", _call, _arithmetic),
-        Form("random", "random numbers by jax.random", "the same as a JAX program of today writes it", _random, _random),
+        Form("call", "random numbers by a custom call", "the naive form: one array of four columns, random numbers "
+                                                        "from a call that no compiler looks into", _call, _arithmetic),
+        Form("random", "random numbers by jax.random", "the same as a JAX program of today writes "
+                                                       "it", _random, _random),
         Form("joined", "random numbers drawn before", "actions and fresh states come as arrays", _joined, _joined),
-        Form("separate", "four arrays", "the state as four arrays, so that nothing is concatenated", _separate, _separate),
+        Form("separate", "four arrays", "the state as four arrays, so that nothing is "
+                                        "concatenated", _separate, _separate),
         Form("unrolled", "four arrays, unrolled by 10", "ten steps in each round of the loop", partial(_separate, unroll=10), partial(_separate, unroll=10)),
-        Form("controlled", "under a controller", "nothing is random, and only the last state leaves the kernel", _controlled, _controlled),
+        Form("controlled", "under a controller", "nothing is random, and only the last state leaves the "
+                                                 "kernel", _controlled, _controlled),
         Form("policy", "a network of 16 units chooses", "simulation and policy in one program", _policy, _policy),
     )
 }  # fmt: skip
 CROSSOVER = ("random", "separate")
-"""Forms that are timed from one environment on: the naive one that XLA:CPU can run, and the best of those that the authors wrote."""
+"""Forms that are timed from one environment on: the naive one that XLA:CPU can run, and the best of those that the
+authors wrote."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""The page docs/case-study.md and its pictures, made of what `cartpole` and `workloads` found; only what `explain` says of the naive form is made here."""
+"""The page docs/case-study.md and its pictures, made of what `cartpole` and `workloads` found; only what `explain` says
+of the naive form is made here."""
 
 from __future__ import annotations
 
@@ -154,7 +155,8 @@ def crossover_words(found: Study) -> str:
         cpu, host, xla, ours = (line.points for line in lines(found, form))
         where = [drawings.crossing(*pair) for pair in ((cpu, xla), (host, ours))]
         known = [_where(n, cpu[0][0]) for n in where]
-        told.append(f"*{FORMS[form].title}*: XLA on the device overtakes XLA:CPU {known[0]}; hlo-opt on the device overtakes hlo-opt on the CPU {known[1]}.")  # fmt: skip
+        told.append(f"*{FORMS[form].title}*: XLA on the device overtakes XLA:CPU {known[0]}; hlo-opt on the device "
+                    f"overtakes hlo-opt on the CPU {known[1]}.")  # fmt: skip
     return "\n".join(f"- {line}" for line in told) + "\n"
 
 

@@ -29,7 +29,8 @@ BRANCH, EXIT = 0x947, 0x94D
 
 @dataclass(frozen=True)
 class Group:
-    """Kernels that are launched equally often, by the names of their instructions: those of the entry, or those of a loop's round."""
+    """Kernels that are launched equally often, by the names of their instructions: those of the entry, or those of a
+    loop's round."""
 
     times: int
     kernels: tuple[str, ...]
@@ -37,7 +38,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Counts:
-    """Of a whole run: launches, those of them that stand in loops, bytes between memory and L2 and microseconds, both as the plans are priced; `kernels` counts each once."""
+    """Of a whole run: launches, those of them that stand in loops, bytes between memory and L2 and microseconds, both
+    as the plans are priced; `kernels` counts each once."""
 
     kernels: int
     launches: int
@@ -48,7 +50,8 @@ class Counts:
 
 
 def _times(module: Module) -> dict[Computation, int]:
-    """How often each computation runs; those of fusions too, for a fusion without a plan is launched as what it holds."""
+    """How often each computation runs; those of fusions too, for a fusion without a plan is launched as what it
+    holds."""
     return executions(module, is_opened=lambda i: True)[0]
 
 
@@ -67,7 +70,8 @@ def counts_of(module: Module, device: DeviceTarget) -> Counts:
 
 @dataclass(frozen=True)
 class Code:
-    """A kernel's machine code: registers of a thread, instructions in the text, and how many of them the longest loop has."""
+    """A kernel's machine code: registers of a thread, instructions in the text, and how many of them the longest loop
+    has."""
 
     registers: int
     instructions: int
@@ -106,7 +110,8 @@ def sections(elf: bytes) -> dict[str, bytes]:
 
 
 def instructions(text: bytes) -> tuple[int, int]:
-    """How many instructions a kernel's text has, what fills it up left aside, and how many of them lie between the two ends of its longest loop."""
+    """How many instructions a kernel's text has, what fills it up left aside, and how many of them lie between the two
+    ends of its longest loop."""
     last, longest = 0, 0
     for at in range(len(text) // WIDTH):
         word = int.from_bytes(text[WIDTH * at : WIDTH * (at + 1)], "little")
@@ -124,8 +129,9 @@ def instructions(text: bytes) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine code of a whole program: the most registers of a thread; instructions of all threads, as the text counts them (each branch as taken, each loop of a kernel that holds one
-    as often as it runs); calls of libraries, whose code is not ours to count."""
+    """The machine code of a whole program: the most registers of a thread; instructions of all threads, as the text
+    counts them (each branch as taken, each loop of a kernel that holds one as often as it runs); calls of libraries,
+    whose code is not ours to count."""
 
     registers: int
     instructions: float
@@ -163,7 +169,8 @@ def rounds(instruction: Instruction) -> int:
 
 @dataclass(frozen=True)
 class Both:
-    """A program as XLA fuses it and as we do; `build_s` is what ours takes from text to machine code for the device, in seconds, where NVRTC is there."""
+    """A program as XLA fuses it and as we do; `build_s` is what ours takes from text to machine code for the device, in
+    seconds, where NVRTC is there."""
 
     xla: Counts
     ours: Counts
@@ -185,7 +192,8 @@ def both(text: str, device: DeviceTarget, *, compiled: bool = False) -> Both:
 
 
 def relaxed(text: str, device: DeviceTarget) -> Counts:
-    """As XLA fuses it when concatenates that several read may stand in a kernel with several results: the authors' change to XLA's own rules."""
+    """As XLA fuses it when concatenates that several read may stand in a kernel with several results: the authors'
+    change to XLA's own rules."""
     passes = "variadic-op-splitter,sort-iota-fusion,priority-fusion,cse,dce,multi-output-fusion{xla-prices=true,any-form=true},cse,dce"
     return counts_of(run(hlo_opt.parse(text), passes=passes, target=device, what_if=["FUS133"]).module, device)
 

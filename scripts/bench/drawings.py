@@ -1,4 +1,5 @@
-"""Drawings as SVG, written by hand so that the same data give the same bytes: the kernels of a program, and lines over two logarithmic axes."""
+"""Drawings as SVG, written by hand so that the same data give the same bytes: the kernels of a program, and lines over
+two logarithmic axes."""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ def _text(x: float, y: float, text: str, more: str = "") -> str:
 
 
 def _svg(width: float, height: float, parts: Sequence[str]) -> str:
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}" font-family="sans-serif" font-size="12">'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} '
+        f'{height:g}" font-family="sans-serif" font-size="12">'
+    )
     return "\n".join([head, f'<rect width="{width:g}" height="{height:g}" fill="white"/>', *parts, "</svg>", ""])
 
 
@@ -65,7 +69,8 @@ def merged(groups: Sequence[Group]) -> list[Group]:
 
 
 def kernels(title: str, sides: Sequence[tuple[str, Counts]]) -> str:
-    """A picture of a program: for each way to fuse it a column, in which each box is a kernel and each dashed frame a loop whose round launches what is in it. A green box holds the loop itself."""
+    """A picture of a program: for each way to fuse it a column, in which each box is a kernel and each dashed frame a
+    loop whose round launches what is in it. A green box holds the loop itself."""
     column = SIDE * (BOX + GAP) + GAP + 24
     parts, most = [_text(12, 22, title, ' font-size="15"')], 0.0
     for number, (name, counts) in enumerate(sides):
@@ -149,13 +154,15 @@ def chart(panels: Sequence[Panel], x_title: str, y_title: str) -> str:
     for number, (name, colour) in enumerate(colours.items()):
         x, y = left + number % 2 * 340, below + 22 + number // 2 * 18
         dashes = ' stroke-dasharray="6 4"' if name in dashed else ""
-        parts.append(f'<line x1="{x}" x2="{x + 28}" y1="{y - 4}" y2="{y - 4}" stroke="{colour}" stroke-width="2"{dashes}/>')  # fmt: skip
+        parts.append(f'<line x1="{x}" x2="{x + 28}" y1="{y - 4}" y2="{y - 4}" stroke="{colour}" '
+                     f'stroke-width="2"{dashes}/>')  # fmt: skip
         parts.append(_text(x + 36, y, name))
     return _svg(left + len(panels) * (width + 30), below + 22 + math.ceil(len(colours) / 2) * 18, parts)
 
 
 def crossing(one: Sequence[tuple[float, float]], other: Sequence[tuple[float, float]]) -> float | None:
-    """Where the second of two lines over the same points first comes above the first, straight between points on logarithmic axes; nothing where it does not."""
+    """Where the second of two lines over the same points first comes above the first, straight between points on
+    logarithmic axes; nothing where it does not."""
     before: tuple[float, float] | None = None
     for (x, low), (_, high) in zip(one, other, strict=True):
         gap = math.log(high / low)

@@ -19,7 +19,8 @@ MILLION = 1_000_000
 
 @dataclass(frozen=True)
 class Case:
-    """`is_main`: one of those that a release must keep within its bound; the others are more shapes and types of the same."""
+    """`is_main`: one of those that a release must keep within its bound; the others are more shapes and types of the
+    same."""
 
     name: str
     function: Callable[..., Any]

@@ -1,9 +1,11 @@
-"""The evaluator against XLA:CPU's compiled module: python -m scripts.bench.evaluate_speed [--more] [--only WORD] [--runs N] [--most X]
+"""The evaluator against XLA:CPU's compiled module: python -m scripts.bench.evaluate_speed [--more] [--only WORD]
+[--runs N] [--most X]
 
-Programs: a 1024x1024 softmax, a train step of a 2,048-wide MLP, a 64-channel convolution, and a gather, a scatter and a sort of a million elements; with
-`--more` other shapes and types of these, pools, cumulative sums and the like. Both run in turn, so that what else the machine does slows both down, and
-each short run is repeated until it takes 5 ms. Prints the median of N runs of each in milliseconds, the median of the ratios, and their range; exits with 1
-when a median ratio is more than X (10).
+Programs: a 1024x1024 softmax, a train step of a 2,048-wide MLP, a 64-channel convolution, and a gather, a scatter and a
+sort of a million elements; with `--more` other shapes and types of these, pools, cumulative sums and the like. Both run
+in turn, so that what else the machine does slows both down, and each short run is repeated until it takes 5 ms. Prints
+the median of N runs of each in milliseconds, the median of the ratios, and their range; exits with 1 when a median
+ratio is more than X (10).
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ def seconds(run: Callable[[], object]) -> float:
 
 
 def compare(case: Case, runs: int) -> tuple[list[float], list[float]]:
-    """Seconds of so many runs of XLA's program and of the evaluator's, taken in turn, after one of each that does not count."""
+    """Seconds of so many runs of XLA's program and of the evaluator's, taken in turn, after one of each that does not
+    count."""
     with jax.enable_x64(False):
         lowered = jax.jit(case.function).lower(*case.inputs).compiler_ir("hlo")
     assert lowered is not None
@@ -65,7 +68,8 @@ def main() -> int:
         ratio = statistics.median(ratios)
         worst = max(worst, ratio)
         print(
-            f"{case.name:26} XLA:CPU {statistics.median(theirs) * 1e3:9.2f} ms   evaluate {statistics.median(ours) * 1e3:9.2f} ms   "
+            f"{case.name:26} XLA:CPU {statistics.median(theirs) * 1e3:9.2f} ms   evaluate "
+            f"{statistics.median(ours) * 1e3:9.2f} ms   "
             f"x{ratio:.1f} ({min(ratios):.1f} to {max(ratios):.1f}){'   TOO SLOW' if ratio > options.most else ''}",
             flush=True,
         )

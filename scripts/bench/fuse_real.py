@@ -1,9 +1,11 @@
-"""Fusing real models against what XLA:GPU made of them: python -m scripts.bench.fuse_real [FILE|DIR...] --peer PEER.json [--preset P]...
+"""Fusing real models against what XLA:GPU made of them: python -m scripts.bench.fuse_real [FILE|DIR...] --peer
+PEER.json [--preset P]...
 
-Without FILE: `real/fusion_input` of the corpus that HLO_OPT_CORPUS names. The peer file has for each module (its name without .hlo) XLA's figures:
-`{"compile_s": s, "fused": {"kernels", "bytes", "flops"}}`. Prints for each preset and module kernels, bytes and flops, ours and as a share of XLA's (bytes and
-floating-point operations by XLA's cost analysis, loop bodies once), and the processor seconds of `hlo_opt.fuse` (one thread; proof and decisions included) as a share of XLA's whole
-compile time; then the geometric means and the largest shares.
+Without FILE: `real/fusion_input` of the corpus that HLO_OPT_CORPUS names. The peer file has for each module (its name
+without .hlo) XLA's figures: `{"compile_s": s, "fused": {"kernels", "bytes", "flops"}}`. Prints for each preset and
+module kernels, bytes and flops, ours and as a share of XLA's (bytes and floating-point operations by XLA's cost
+analysis, loop bodies once), and the processor seconds of `hlo_opt.fuse` (one thread; proof and decisions included) as a
+share of XLA's whole compile time; then the geometric means and the largest shares.
 """
 
 from __future__ import annotations

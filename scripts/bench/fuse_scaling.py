@@ -1,9 +1,12 @@
-"""How the time of fusing grows with the module: python -m scripts.bench.fuse_scaling [SHAPE...] [--preset P] [--most N] [--limit-s S]
+"""How the time of fusing grows with the module: python -m scripts.bench.fuse_scaling [SHAPE...] [--preset P] [--most N]
+[--limit-s S]
 
-The shapes are worst cases for fusion passes: one long chain, one value with many users, many users that meet again, deep diamonds, many small chains side
-by side, and blocks like a network's layers. For each shape and preset, modules from 1,000 to 100,000 instructions: seconds of `hlo_opt.fuse` (proof and
-decisions included; of the processor, for other programs may be busy) and of XLA's parser on the same text, then the exponent of growth (1 is linear) and the growth divided by that of n log n, both between
-the smallest module that took a tenth of a second and the largest. A size that would take longer than S seconds, going by the last one, is left out.
+The shapes are worst cases for fusion passes: one long chain, one value with many users, many users that meet again,
+deep diamonds, many small chains side by side, and blocks like a network's layers. For each shape and preset, modules
+from 1,000 to 100,000 instructions: seconds of `hlo_opt.fuse` (proof and decisions included; of the processor, for other
+programs may be busy) and of XLA's parser on the same text, then the exponent of growth (1 is linear) and the growth
+divided by that of n log n, both between the smallest module that took a tenth of a second and the largest. A size that
+would take longer than S seconds, going by the last one, is left out.
 """
 
 from __future__ import annotations
@@ -26,7 +29,10 @@ UNARY = ("negate", "exponential", "tanh", "abs")
 def module(lines: list[str], root: str, shape: str = ARRAY) -> str:
     """A module of one computation; `lines` define what the root needs."""
     body = "\n".join(f"  {line}" for line in lines)
-    reducer = "%sum (x: f32[], y: f32[]) -> f32[] {\n  %x = f32[] parameter(0)\n  %y = f32[] parameter(1)\n  ROOT %s = f32[] add(%x, %y)\n}\n"
+    reducer = (
+        "%sum (x: f32[], y: f32[]) -> f32[] {\n  %x = f32[] parameter(0)\n  %y = f32[] parameter(1)\n  ROOT %s = f32[] "
+        "add(%x, %y)\n}\n"
+    )
     return f"HloModule generated\n\n{reducer}\nENTRY %main (p: f32[64,128]) -> {shape} {{\n{body}\n  {root}\n}}\n"
 
 
@@ -69,7 +75,8 @@ def diamonds(size: int) -> str:
 
 
 def meeting(size: int) -> str:
-    """One value with many users that are added up one after the other: every sum can reach the value along many paths."""
+    """One value with many users that are added up one after the other: every sum can reach the value along many
+    paths."""
     users = (size - 3) // 2
     lines = [f"%p = {ARRAY} parameter(0)", f"%v = {ARRAY} tanh(%p)", f"%total0 = {ARRAY} negate(%v)"]
     for n in range(1, users):

@@ -1,9 +1,11 @@
-"""How long `hlo-opt fuse` takes, against XLA's own parser on the same text: python -m scripts.bench.fuse_time [FILE...] [--runs N]
+"""How long `hlo-opt fuse` takes, against XLA's own parser on the same text: python -m scripts.bench.fuse_time [FILE...]
+[--runs N]
 
-Without FILE: all our dumps. XLA's parser stands for what reading the text costs at the least (XLA has no fusion passes that run without a GPU), and a
-Python that does nothing for what starting costs. Prints, slowest last, the fastest of N runs of the whole command (start, parse, verify, fuse, proof,
-decisions, print), how often that is the empty Python's time, the fastest of N runs of parsing and fusing inside one process, and how often that is the
-time of XLA's parser; then the totals.
+Without FILE: all our dumps. XLA's parser stands for what reading the text costs at the least (XLA has no fusion passes
+that run without a GPU), and a Python that does nothing for what starting costs. Prints, slowest last, the fastest of N
+runs of the whole command (start, parse, verify, fuse, proof, decisions, print), how often that is the empty Python's
+time, the fastest of N runs of parsing and fusing inside one process, and how often that is the time of XLA's parser;
+then the totals.
 """
 
 from __future__ import annotations

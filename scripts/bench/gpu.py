@@ -1,10 +1,14 @@
-"""Memory-bound programs on a GPU: our fused kernels against jax.jit of the same program, and against a plain copy: python -m scripts.bench.gpu [--megabytes N] [--out FILE.json]
+"""Memory-bound programs on a GPU: our fused kernels against jax.jit of the same program, and against a plain copy:
+python -m scripts.bench.gpu [--megabytes N] [--out FILE.json]
 
-Each case is a JAX function. Its HLO goes through hlo-opt (`--preset default`) and runs with CuPy; the same function runs as jax.jit compiles it. Arrays stay on
-the GPU. A round times each form once with the cache emptied before (ours by events, from a filled queue) and then as a batch of calls, by the wall clock, which both forms are
-compared by. Without JAX, or where it lowers to something that cannot be read, the HLO comes from `gpu_programs/`, which `--write` makes anew.
+Each case is a JAX function. Its HLO goes through hlo-opt (`--preset default`) and runs with CuPy; the same function
+runs as jax.jit compiles it. Arrays stay on the GPU. A round times each form once with the cache emptied before (ours by
+events, from a filled queue) and then as a batch of calls, by the wall clock, which both forms are compared by. Without
+JAX, or where it lowers to something that cannot be read, the HLO comes from `gpu_programs/`, which `--write` makes
+anew.
 
-FILE.json is complete after each case. A fault that leaves the GPU's context broken costs one case: the program starts itself again for the others.
+FILE.json is complete after each case. A fault that leaves the GPU's context broken costs one case: the program starts
+itself again for the others.
 
 device GB/s  bytes that the fused kernels read and write, by the time of one cold run
 of copy      that, as a part of what a copy of 256 MB reaches
@@ -37,13 +41,14 @@ ROUNDS = 7
 MEGABYTES = 256
 PROGRAMS = Path(__file__).resolve().parent / "gpu_programs"
 BLOCK = 4_194_301
-"""Numbers that are drawn; larger arrays repeat them. No power of two divides them, so that equal ones do not lie at equal places of rows."""
+"""Numbers that are drawn; larger arrays repeat them. No power of two divides them, so that equal ones do not lie at
+equal places of rows."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A case. Times in microseconds; `jax` is None where JAX could not run it; `program` says where its HLO comes from, `fault` why a case has no
-    figures, `is_broken` whether the GPU cannot be used any more by this process."""
+    """A case. Times in microseconds; `jax` is None where JAX could not run it; `program` says where its HLO comes from,
+    `fault` why a case has no figures, `is_broken` whether the GPU cannot be used any more by this process."""
 
     case: str
     launches: int = 0
@@ -67,7 +72,10 @@ class Row:
         speed = self.bytes / self.cold.median / 1e3
         other = "       -      -" if self.jax is None else f"{self.jax.median:8.0f} {self.ratio:6.2f}"
         verdict = "" if self.agrees else "  differs from jax" if self.jax is not None else ""
-        return f"{self.case:16s} {self.launches:4d} {speed:8.0f} {100 * self.share_of_copy:6.0f} % {self.ours.median:8.0f} {other}{verdict}"
+        return (
+            f"{self.case:16s} {self.launches:4d} {speed:8.0f} {100 * self.share_of_copy:6.0f} % "
+            f"{self.ours.median:8.0f} {other}{verdict}"
+        )
 
 
 def _chain(x: Any, y: Any) -> Any:
@@ -99,7 +107,8 @@ def _adam(p: Any, g: Any, m: Any, v: Any) -> Any:
 
 
 def cases(megabytes: int) -> dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], str]]:
-    """Functions, the shapes of their arguments and the element type, by name; the largest array of each has about so many bytes."""
+    """Functions, the shapes of their arguments and the element type, by name; the largest array of each has about so
+    many bytes."""
     count = megabytes * 2**20 // 4
     rows = count // 1024
     side = int(count**0.5) // 64 * 64
@@ -231,7 +240,8 @@ BROKEN = ("illegal", "LaunchFailure", "misaligned", "HardwareStackError", "Inval
 
 
 def is_broken(text: str) -> bool:
-    """Whether an error of CUDA stays: all that follows in the process fails with it (cudaError_t in the CUDA Runtime API, "leaves the process in an inconsistent state")."""
+    """Whether an error of CUDA stays: all that follows in the process fails with it (cudaError_t in the CUDA Runtime
+    API, "leaves the process in an inconsistent state")."""
     return "cuda" in text.lower() and any(word.lower() in text.lower() for word in BROKEN)
 
 
@@ -263,13 +273,15 @@ def write(found: Mapping[str, tuple[Callable[..., Any], Any, str]]) -> None:
 
 
 def is_bad(row: Mapping[str, Any]) -> bool:
-    """Whether a case, as it is in the file, failed, differs, is slower than JAX by more than 5 %, or does not reach 90 % of the copy."""
+    """Whether a case, as it is in the file, failed, differs, is slower than JAX by more than 5 %, or does not reach 90
+    % of the copy."""
     differs = row["jax"] is not None and not row["agrees"]
     return bool(row["fault"] or differs or (row["ratio"] or 0) > 1.05 or row["share_of_copy"] < 0.9)
 
 
 def main() -> int:
-    """The command; 1 when a case fails, differs, is slower than JAX by more than 5 %, or does not reach 90 % of the copy."""
+    """The command; 1 when a case fails, differs, is slower than JAX by more than 5 %, or does not reach 90 % of the
+    copy."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -1,4 +1,5 @@
-"""Programs that people would compare on a CPU: each a JAX function with arrays, in sizes from microseconds to hundreds of milliseconds (`host_vs_xla_cpu`)."""
+"""Programs that people would compare on a CPU: each a JAX function with arrays, in sizes from microseconds to hundreds
+of milliseconds (`host_vs_xla_cpu`)."""
 
 from __future__ import annotations
 

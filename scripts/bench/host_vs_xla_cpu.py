@@ -1,9 +1,13 @@
-"""Backend `host` against XLA:CPU on the same programs: python -m scripts.bench.host_vs_xla_cpu [FILE...] [--only WORD] [--rounds N] [--seconds S] [--json OUT]
+"""Backend `host` against XLA:CPU on the same programs: python -m scripts.bench.host_vs_xla_cpu [FILE...] [--only WORD]
+[--rounds N] [--seconds S] [--json OUT]
 
-Without FILE: programs that people would compare (`host_programs.py`), the CartPole dumps with 2,048 environments and the MLP's training step. Each is fused with preset `default` and compiled by both before
-anything is timed. Then both run in turns, in pairs, so that whatever else the machine does hits both alike; the ratio of a pair is XLA's time over ours
-(above 1: `host` is quicker). Times are of whole calls: arguments in NumPy arrays or XLA buffers to finished outputs. Both get new copies of
-their arguments before the clock starts: XLA, in buffers, may overwrite them, and what was just written is in the cache for both. Prints the median time of both, the median ratio with its quartiles, and seconds to compile.
+Without FILE: programs that people would compare (`host_programs.py`), the CartPole dumps with 2,048 environments and
+the MLP's training step. Each is fused with preset `default` and compiled by both before anything is timed. Then both
+run in turns, in pairs, so that whatever else the machine does hits both alike; the ratio of a pair is XLA's time over
+ours (above 1: `host` is quicker). Times are of whole calls: arguments in NumPy arrays or XLA buffers to finished
+outputs. Both get new copies of their arguments before the clock starts: XLA, in buffers, may overwrite them, and what
+was just written is in the cache for both. Prints the median time of both, the median ratio with its quartiles, and
+seconds to compile.
 """
 
 from __future__ import annotations
@@ -144,7 +148,8 @@ def main() -> int:
     mean = math.exp(statistics.mean(math.log(r.ratio) for r in results))
     slower = sum(r.ratio < 1 for r in results)
     print(
-        f"{len(results)} programs: geometric mean of the ratios {mean:.2f}, least {min(r.ratio for r in results):.2f}, {slower} below 1"
+        f"{len(results)} programs: geometric mean of the ratios {mean:.2f}, least {min(r.ratio for r in results):.2f}, "
+        f"{slower} below 1"
     )
     if arguments.json is not None:
         arguments.json.write_text(json.dumps([asdict(r) for r in results], indent=1) + "\n", encoding="utf-8")

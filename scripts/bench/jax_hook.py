@@ -1,10 +1,13 @@
-"""Programs under `jax.jit` with and without the hook, in one process: python -m scripts.bench.jax_hook [--only WORD] [--rounds N] [--each S] [--seconds S] [--min-saving-us US] [--list LIST]
-[--lines] [--out FILE.json]
+"""Programs under `jax.jit` with and without the hook, in one process: python -m scripts.bench.jax_hook [--only WORD]
+[--rounds N] [--each S] [--seconds S] [--min-saving-us US] [--list LIST] [--lines] [--out FILE.json]
 
-Each program is compiled twice, by XLA alone and inside `hlo_opt.jax.fusing(wait=True)`; then both run in turns, in pairs, so that whatever else the machine does hits both alike. Prints for each
-the median times, the median ratio of pairs with its quartiles and that of the quickest runs (above 1: the hook is quicker), the share of the bytes that kernels outside libraries write which kernels of ours write, how
-many regions were replaced, the CPU time of compiling without the hook, the time that the hook adds with an empty cache and the CPU time that it adds with a warm one, and how far results are
-apart, of the largest. With `JAX_PLATFORMS=cuda,cpu` programs run on a GPU. Exits with 1 where results are too far apart, or a warm cache adds more than it may: 30 % of XLA's time, or 100 ms.
+Each program is compiled twice, by XLA alone and inside `hlo_opt.jax.fusing(wait=True)`; then both run in turns, in
+pairs, so that whatever else the machine does hits both alike. Prints for each the median times, the median ratio of
+pairs with its quartiles and that of the quickest runs (above 1: the hook is quicker), the share of the bytes that
+kernels outside libraries write which kernels of ours write, how many regions were replaced, the CPU time of compiling
+without the hook, the time that the hook adds with an empty cache and the CPU time that it adds with a warm one, and how
+far results are apart, of the largest. With `JAX_PLATFORMS=cuda,cpu` programs run on a GPU. Exits with 1 where results
+are too far apart, or a warm cache adds more than it may: 30 % of XLA's time, or 100 ms.
 """
 
 from __future__ import annotations
@@ -88,8 +91,10 @@ class Result:
     def __str__(self) -> str:
         return (
             f"{self.name:28} XLA {self.xla_us:10.1f} us  hook {self.ours_us:10.1f} us  ratio {self.ratio:6.2f} "
-            f"({self.lower:.2f} to {self.upper:.2f}; quickest {self.quickest:.2f})  share {self.share:4.0%}  {self.replaced} regions  "
-            f"compiled in {self.compile_ms:5.0f} ms, +{self.first_ms:6.0f}, warm +{self.warm_ms:4.0f}  apart {self.apart:.1e}"
+            f"({self.lower:.2f} to {self.upper:.2f}; quickest {self.quickest:.2f})  share {self.share:4.0%}  "
+            f"{self.replaced} regions  "
+            f"compiled in {self.compile_ms:5.0f} ms, +{self.first_ms:6.0f}, warm +{self.warm_ms:4.0f}  apart "
+            f"{self.apart:.1e}"
         )
 
 
@@ -187,7 +192,8 @@ def main() -> int:
     print(
         f"{len(results)} programs: geometric mean of the ratios {mean:.2f}, least {min(r.ratio for r in results):.2f}, "
         f"{sum(r.ratio < 0.95 for r in results)} below 0.95; of the quickest runs "
-        f"{math.exp(statistics.mean(math.log(r.quickest) for r in results)):.2f}, least {min(r.quickest for r in results):.2f}; {half} with at least half of the bytes"
+        f"{math.exp(statistics.mean(math.log(r.quickest) for r in results)):.2f}, least "
+        f"{min(r.quickest for r in results):.2f}; {half} with at least half of the bytes"
     )
     slow = [r.name for r in results if r.is_slow_to_compile]
     wrong = [r.name for r in results if not r.apart <= FAR]

@@ -1,17 +1,22 @@
 """Our kernels next to the physical limit: python -m scripts.bench.kernel_limits [--target T] [--out FILE] [NAME...]
 
-Each program of `kernel_programs` is fused, and every launch priced by its plan (`hlo_opt.plans.price`); no GPU is needed. NAME picks the programs whose names hold one. Copies that the
-schedule makes beside launches, and libraries' calls, are no kernels of ours and not counted.
+Each program of `kernel_programs` is fused, and every launch priced by its plan (`hlo_opt.plans.price`); no GPU is
+needed. NAME picks the programs whose names hold one. Copies that the schedule makes beside launches, and libraries'
+calls, are no kernels of ours and not counted.
 
 plan       kinds of the launches, each with how often it comes
 GB, least  bytes between memory and L2 of all launches; bytes that the program has to move
-loads, stores, waves, limit   of the dearest launch: bits of the widest and the narrowest access, waves of blocks, and the part of its price that is largest
-regs       of a thread in that launch: as NVRTC compiles it (with spilled bytes, where there are any), and as the price guesses; without NVRTC only the guess
+loads, stores, waves, limit   of the dearest launch: bits of the widest and the narrowest access, waves of blocks, and
+the part of its price that is largest
+regs       of a thread in that launch: as NVRTC compiles it (with spilled bytes, where there are any), and as the price
+           guesses; without NVRTC only the guess
 us         microseconds, launches included
 share      of what a plain copy reaches, in percent: least bytes by time by the bandwidth of a copy
-review     what a review by hand gave the kernels of commit a121473 on an H100, as reasoned from their machine code: no device measured it. Left out for other devices
+review     what a review by hand gave the kernels of commit a121473 on an H100, as reasoned from their machine code: no
+           device measured it. Left out for other devices
 off        points by which the share lies outside that
-remarks    the review's number of what it found there; why the share stays below 85 %, where the device does not let it be more; what is no longer as it saw it
+remarks    the review's number of what it found there; why the share stays below 85 %, where the device does not let it
+           be more; what is no longer as it saw it
 """
 
 from __future__ import annotations
@@ -171,7 +176,8 @@ def cells(row: Row, target: DeviceTarget) -> list[str]:
 
 
 def table(rows: Sequence[Row], target: DeviceTarget) -> str:
-    """The rows as aligned columns, and what holds; without the review's columns where the device is not the one that it was of."""
+    """The rows as aligned columns, and what holds; without the review's columns where the device is not the one that it
+    was of."""
     lines = [list(HEADER), *(cells(row, target) for row in rows)]
     is_reviewed = target.name == REVIEWED
     shown = [k for k in range(len(HEADER)) if is_reviewed or k < HEADER.index("review")]
@@ -190,7 +196,8 @@ def table(rows: Sequence[Row], target: DeviceTarget) -> str:
                 )
     below = [row for row in rows if row.share < GOOD]
     others = [row.program.name for row in below if not row.reason]
-    made += ["", f"{len(rows) - len(below)} of {len(rows)} programs at {GOOD:g} % of a copy or more, {len(below) - len(others)} below for the device's reasons"]  # fmt: skip
+    made += ["", f"{len(rows) - len(below)} of {len(rows)} programs at {GOOD:g} % of a copy or more, "
+                 f"{len(below) - len(others)} below for the device's reasons"]  # fmt: skip
     if others:
         made.append(f"below without one: {', '.join(others)}")
     return "\n".join(made)

@@ -1,6 +1,8 @@
-"""The programs of `kernel_limits`: patterns of real models, each by itself, with what a review by hand said of their kernels.
+"""The programs of `kernel_limits`: patterns of real models, each by itself, with what a review by hand said of their
+kernels.
 
-The review read the kernels of commit a121473 and their machine code for an H100, without a device: its shares are reasoned, not measured.
+The review read the kernels of commit a121473 and their machine code for an H100, without a device: its shares are
+reasoned, not measured.
 """
 
 from __future__ import annotations
@@ -290,7 +292,8 @@ def _moves() -> list[Program]:
         Program("x.T + y f32 8192x8192", traced(lambda x, y: x.T + y, *[spec(F32, 8192, 8192)] * 2), "loop", (12, 20), finding="F4", loads=128),
         Program("concatenate f32", traced(lambda *x: jnp.concatenate(x, -1), *[spec(F32, 8192, 2048)] * 2), "concatenate", (95, 95), loads=128),
         Program("concatenate bf16", traced(lambda *x: jnp.concatenate(x, -1), *[spec(BF16, 8192, 4096)] * 2), "concatenate", (95, 95), loads=64),
-        Program("concatenate bf16, odd pieces", traced(lambda *x: jnp.concatenate(x, -1), *odd), "concatenate", (45, 60), loads=16),
+        Program("concatenate bf16, odd "
+                "pieces", traced(lambda *x: jnp.concatenate(x, -1), *odd), "concatenate", (45, 60), loads=16),
         Program("pad by 1 f32 8192x4096", traced(lambda x: jnp.pad(x, 1), spec(F32, 8190, 4094)), "loop", (85, 90), loads=32),
         Program("pad by 1 bf16 8192x8192", traced(lambda x: jnp.pad(x, 1), spec(BF16, 8190, 8190)), "loop", (85, 90)),
         Program("embedding f32 131072x1024", traced(lambda t, i: jnp.take(t, i, 0), spec(F32, 131072, 1024), spec(jnp.int32, 65536)), "loop+gather", (85, 90), 2.0 * gathered, loads=128, launches=2),

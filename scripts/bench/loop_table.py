@@ -1,7 +1,9 @@
-"""Loops as people write them, each with the rung of the ladder that it should reach, written down before it was tried (`loops`).
+"""Loops as people write them, each with the rung of the ladder that it should reach, written down before it was tried
+(`loops`).
 
-A rung is `lanes` (one kernel, a thread for each lane), `block` (one kernel, one block), `grid` (one kernel, all multiprocessors), or `launches` (as XLA runs it). Where a loop stays on a lower
-rung than `lanes`, `couples` is the opcode that brings its lanes together.
+A rung is `lanes` (one kernel, a thread for each lane), `block` (one kernel, one block), `grid` (one kernel, all
+multiprocessors), or `launches` (as XLA runs it). Where a loop stays on a lower rung than `lanes`, `couples` is the
+opcode that brings its lanes together.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
-    """The rows under their titles; columns after the first `words` are flush right. A bar within a cell is escaped, a line break is a space."""
+    """The rows under their titles; columns after the first `words` are flush right. A bar within a cell is escaped, a
+    line break is a space."""
     if any(len(row) != len(titles) for row in rows):
         raise ValueError("a row has more or fewer cells than there are titles")
     under = [*["---"] * words, *["--:"] * (len(titles) - words)]

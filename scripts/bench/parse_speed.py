@@ -1,8 +1,10 @@
-"""How fast texts are read, against XLA's C++ parser in the same run: python -m scripts.bench.parse_speed [FILE...] [--runs N] [--memory]
+"""How fast texts are read, against XLA's C++ parser in the same run: python -m scripts.bench.parse_speed [FILE...]
+[--runs N] [--memory]
 
-Without FILE: the largest of our dumps. For each text: seconds and MB/s of both parsers (the fastest of N runs, taken in turns), and the same with
-verification and printing. Then the time per instruction of made-up modules from 1,000 to 40,000 instructions, which should be flat, and with `--memory` the
-peak of the whole process when it reads a text of 4 MB and nothing else.
+Without FILE: the largest of our dumps. For each text: seconds and MB/s of both parsers (the fastest of N runs, taken in
+turns), and the same with verification and printing. Then the time per instruction of made-up modules from 1,000 to
+40,000 instructions, which should be flat, and with `--memory` the peak of the whole process when it reads a text of 4
+MB and nothing else.
 """
 
 from __future__ import annotations

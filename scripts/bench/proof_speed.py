@@ -1,8 +1,10 @@
-"""How long the proof of a fused module takes, against reading its text: python -m scripts.bench.proof_speed [FILE|DIR...] [--preset P] [--runs N]
+"""How long the proof of a fused module takes, against reading its text: python -m scripts.bench.proof_speed
+[FILE|DIR...] [--preset P] [--runs N]
 
-Without FILE: `real/fusion_input` of the corpus that HLO_OPT_CORPUS names, else all our dumps. Prints for each module the instructions of its text, and with calls and fusions
-put back into their callers before and after; the processor seconds of `hlo_opt.parse` and of the proof, each the fastest of N runs, taken in turns; and the
-proof's time as a share of parsing. Then the geometric mean and the largest share.
+Without FILE: `real/fusion_input` of the corpus that HLO_OPT_CORPUS names, else all our dumps. Prints for each module
+the instructions of its text, and with calls and fusions put back into their callers before and after; the processor
+seconds of `hlo_opt.parse` and of the proof, each the fastest of N runs, taken in turns; and the proof's time as a share
+of parsing. Then the geometric mean and the largest share.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ def measure(path: Path, preset: str, runs: int) -> float:
     count = sum(len(c.instructions) for c in module.computations)
     share = proving / parsing
     print(
-        f"{path.stem[:66]:66} {count:7,} {visited(module):7,} {visited(fused):7,}  {1e3 * parsing:8.1f} ms  {1e3 * proving:8.1f} ms  {share:6.2f}",
+        f"{path.stem[:66]:66} {count:7,} {visited(module):7,} {visited(fused):7,}  {1e3 * parsing:8.1f} ms  "
+        f"{1e3 * proving:8.1f} ms  {share:6.2f}",
         flush=True,
     )
     return share

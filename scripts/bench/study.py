@@ -21,7 +21,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Point:
-    """A form with a number of environments: microseconds of a rollout on the CPU, by `host` and by XLA:CPU, and by price on the device, as XLA fuses it and as we do."""
+    """A form with a number of environments: microseconds of a rollout on the CPU, by `host` and by XLA:CPU, and by
+    price on the device, as XLA fuses it and as we do."""
 
     form: str
     environments: int
@@ -38,7 +39,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Study:
-    """All forms in one size, what XLA's rules make of one when its rule on concatenates is relaxed, and two forms in many sizes."""
+    """All forms in one size, what XLA's rules make of one when its rule on concatenates is relaxed, and two forms in
+    many sizes."""
 
     command: str
     machine: Machine

@@ -1,15 +1,18 @@
-"""The workloads in PyTorch, timed on the CPU in three ways: python -m scripts.bench.torch_programs FOLDER [--only NAME] [--rounds N] [--seconds S]
+"""The workloads in PyTorch, timed on the CPU in three ways: python -m scripts.bench.torch_programs FOLDER [--only NAME]
+[--rounds N] [--seconds S]
 
-Needs PyTorch and NumPy and nothing else, so that an environment of its own will do; `workloads` runs it and reads the JSON that it prints. For each workload FOLDER has `NAME.npz` with the
-inputs `in0, in1, ...` and what XLA made of them, `out0, out1, ...`.
+Needs PyTorch and NumPy and nothing else, so that an environment of its own will do; `workloads` runs it and reads the
+JSON that it prints. For each workload FOLDER has `NAME.npz` with the inputs `in0, in1, ...` and what XLA made of them,
+`out0, out1, ...`.
 
 eager        as the program stands
 TorchScript  what `torch.jit.trace` makes of it
 Inductor     what `torch.compile` makes of it
 
-Where a workload is a loop, it is the round that is traced and compiled, and Python goes round: a loop of hundreds of rounds as one graph takes minutes to compile. Each way has milliseconds
-(median), kernels of a whole run where they can be had, seconds of its first run, the share of outputs that differ from XLA's by more than 1 % of the largest, and why it cannot run where it cannot.
-Programs that draw random numbers draw others than XLA's, so they are not compared.
+Where a workload is a loop, it is the round that is traced and compiled, and Python goes round: a loop of hundreds of
+rounds as one graph takes minutes to compile. Each way has milliseconds (median), kernels of a whole run where they can
+be had, seconds of its first run, the share of outputs that differ from XLA's by more than 1 % of the largest, and why
+it cannot run where it cannot. Programs that draw random numbers draw others than XLA's, so they are not compared.
 """
 
 from __future__ import annotations

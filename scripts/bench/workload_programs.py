@@ -1,4 +1,5 @@
-"""The workloads that papers on fusion name as its home, one JAX program each (`workloads`); those that other tables have too are theirs (`host_programs`)."""
+"""The workloads that papers on fusion name as its home, one JAX program each (`workloads`); those that other tables
+have too are theirs (`host_programs`)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,12 @@
-"""The workloads that fusion is praised for: python -m scripts.bench.workloads [--only WORD] [--torch PYTHON] [--rounds N] [--seconds S] [--keep-times] [--write]
+"""The workloads that fusion is praised for: python -m scripts.bench.workloads [--only WORD] [--torch PYTHON] [--rounds
+N] [--seconds S] [--keep-times] [--write]
 
-For each program of `workload_programs`: kernels, launches, bytes and price of a run on an H100 as XLA fuses it (preset xla-2026) and as we do (default), which needs no device; then milliseconds on this
-machine's CPU, by backend `host` and by XLA:CPU in turns in the same run. With the Python of an environment that has PyTorch (and NumPy), the same in PyTorch on the CPU, straight
-after: eager, TorchScript and Inductor (`torch_programs`). Prints Markdown tables; `--write` also writes them and the figures to `results/workloads.md` and `results/workloads.json`.
-`--keep-times` takes what a clock said from there, and counts again.
+For each program of `workload_programs`: kernels, launches, bytes and price of a run on an H100 as XLA fuses it (preset
+xla-2026) and as we do (default), which needs no device; then milliseconds on this machine's CPU, by backend `host` and
+by XLA:CPU in turns in the same run. With the Python of an environment that has PyTorch (and NumPy), the same in PyTorch
+on the CPU, straight after: eager, TorchScript and Inductor (`torch_programs`). Prints Markdown tables; `--write` also
+writes them and the figures to `results/workloads.md` and `results/workloads.json`. `--keep-times` takes what a clock
+said from there, and counts again.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ RESULTS = Path(__file__).resolve().parent / "results"
 WAYS = ("eager", "TorchScript", "Inductor")
 MISSING = "not installed"
 WRONG = 0.001
-"""The share of outputs that may differ from XLA's before a figure of PyTorch is not shown: rounding moves single points of a Mandelbrot set."""
+"""The share of outputs that may differ from XLA's before a figure of PyTorch is not shown: rounding moves single points
+of a Mandelbrot set."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,10 @@ class Machine:
 
     def __str__(self) -> str:
         busy = " It had other work to do meanwhile, so times are rough." if self.load > self.processors / 2 else ""
-        return f"Times are of a machine with {self.processors} processors; its load was {self.load:.1f} before the start.{busy}"
+        return (
+            f"Times are of a machine with {self.processors} processors; its load was {self.load:.1f} before the "
+            f"start.{busy}"
+        )
 
 
 def this_machine() -> Machine:
@@ -199,7 +206,8 @@ def tables(found: Workloads) -> str:
         device_table(found),
         "Milliseconds of a run on the CPU (medians):\n",
         time_table(found),
-        "Launches of a run; of PyTorch, operations that compute something (eager, TorchScript), generated kernels and calls of libraries (Inductor):\n",
+        "Launches of a run; of PyTorch, operations that compute something (eager, TorchScript), generated kernels and "
+        "calls of libraries (Inductor):\n",
         kernel_table(found),
     ]
     return "\n".join(parts)

@@ -1,4 +1,5 @@
-"""XLA's own estimates for an H100, read from a decision log of its priority fusion: our model gives them within half a nanosecond."""
+"""XLA's own estimates for an H100, read from a decision log of its priority fusion: our model gives them within half a
+nanosecond."""
 
 import pytest
 

@@ -1,6 +1,7 @@
 """One small module for each rule of XLA's cost model; the expected times are written out from the rule.
 
-All on an H100: 3352.32 bytes per nanosecond, 132 cores of 128 units at 1.98 GHz, 63.36 bytes per nanosecond at most for one block.
+All on an H100: 3352.32 bytes per nanosecond, 132 cores of 128 units at 1.98 GHz, 63.36 bytes per nanosecond at most for
+one block.
 """
 
 import math
@@ -116,7 +117,10 @@ def test_a_reduction_of_a_reduction_makes_reads_jump():
 
 
 def test_an_update_in_place_writes_the_update_only():
-    head = "x = f32[64,4096]{1,0} parameter(0)\n u = f32[1,4096]{1,0} parameter(1)\n i = s32[] parameter(2)\n zero = s32[] constant(0)\n"
+    head = (
+        "x = f32[64,4096]{1,0} parameter(0)\n u = f32[1,4096]{1,0} parameter(1)\n i = s32[] parameter(2)\n zero = "
+        "s32[] constant(0)\n"
+    )
     update = head + "ROOT r = f32[64,4096]{1,0} dynamic-update-slice(x, u, i, zero)"
     # 4096 elements in 32 blocks; 16 KiB read and written
     assert alone(update) == near(16384 / min(BANDWIDTH, 32 * BLOCK_BANDWIDTH) + 16384 / BANDWIDTH)
@@ -136,7 +140,8 @@ def test_a_fused_kernel_reads_an_operand_for_each_position_of_the_consumer():
   i = s32[] parameter(2)
   p = s32[1,1,1984]{2,1,0} broadcast(zero), dimensions={}
   ROOT r = s32[32,1,1984]{2,1,0} dynamic-update-slice(x, p, i, zero, zero)"""
-    # zero stands at two places of the consumer: what the broadcast reads of it counts twice, from the cache as fast as 16 blocks can ask
+    # zero stands at two places of the consumer: what the broadcast reads of it counts twice, from the cache as fast as
+    # 16 blocks can ask
     again = 1984 * 4 / (16 * BLOCK_BANDWIDTH)
     assert fused(body) == near(2 * again + 1984 * 4 / BANDWIDTH)
 
@@ -184,7 +189,8 @@ def softmax(rows: int) -> dict[str, Instruction]:
 
 def test_a_triton_fusion_costs_what_its_tiles_cost():
     found = Priced(softmax(16)["f"], H100)
-    # 32 blocks, each 16 rows: 16 maxima of 127 steps of 3 operations, 2048 differences of 7; the input's tile is read once for both
+    # 32 blocks, each 16 rows: 16 maxima of 127 steps of 3 operations, 2048 differences of 7; the input's tile is read
+    # once for both
     flops = 32 * (16 * 127 * 3 + 2048 * 7)
     assert found.estimate.flops == flops
     size = 4 * 128 * 128 * 4

@@ -32,7 +32,8 @@ def root(body: str) -> hlo_opt.ir.Instruction:
 
 def reduce(given: str, dimensions: str, made: str) -> hlo_opt.ir.Instruction:
     return root(
-        f"p = {given} parameter(0)\n z = f32[] constant(0)\n ROOT r = {made} reduce(p, z), dimensions={{{dimensions}}}, to_apply=sum"
+        f"p = {given} parameter(0)\n z = f32[] constant(0)\n ROOT r = {made} reduce(p, z), "
+        f"dimensions={{{dimensions}}}, to_apply=sum"
     )
 
 
@@ -101,7 +102,8 @@ def test_emitters_and_launches():
 
 def test_a_hero_is_found_through_elementwise_operations():
     end = root(
-        "p = f32[512,512]{1,0} parameter(0)\n z = f32[] constant(0)\n r = f32[512]{0} reduce(p, z), dimensions={1}, to_apply=sum\n"
+        "p = f32[512,512]{1,0} parameter(0)\n z = f32[] constant(0)\n r = f32[512]{0} reduce(p, z), dimensions={1}, "
+        "to_apply=sum\n"
         " ROOT n = f32[512]{0} negate(r)"
     )
     emitter, hero = emitter_of(merge_clusters(cluster_of(end.operands[0]), cluster_of(end), end.operands[0]))

@@ -41,7 +41,8 @@ ENTRY e {{
         ),
         # a broadcast after the transpose would need its elements again and again
         (
-            "t = f32[64,32]{1,0} transpose(x), dimensions={1,0}\ns = f32[64]{0} reduce(t, zero), dimensions={1}, to_apply=sum\n"
+            "t = f32[64,32]{1,0} transpose(x), dimensions={1,0}\ns = f32[64]{0} reduce(t, zero), dimensions={1}, "
+            "to_apply=sum\n"
             "w = f32[64,32]{1,0} broadcast(s), dimensions={0}\nROOT r = f32[64,32]{1,0} add(t, w)",
             "loop",
         ),

@@ -113,7 +113,10 @@ def test_columns_of_narrow_elements_are_read_wider():
 
 
 def test_an_empty_reduction_is_a_loop():
-    body = "x = f32[512,0]{1,0} parameter(0)\nzero = f32[] constant(0)\nROOT r = f32[0]{0} reduce(x, zero), dimensions={0}, to_apply=sum"
+    body = (
+        "x = f32[512,0]{1,0} parameter(0)\nzero = f32[] constant(0)\nROOT r = f32[0]{0} reduce(x, zero), "
+        "dimensions={0}, to_apply=sum"
+    )
     assert launch(body) == (1, 1)
 
 

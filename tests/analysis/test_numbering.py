@@ -110,7 +110,10 @@ def test_shapes_that_are_gone_leave_nothing_behind():
 
 
 def test_fusions_calls_and_tuples_are_looked_through():
-    inner = "f {\n a = f32[8]{0} parameter(0)\n b = f32[8]{0} parameter(1)\n n = f32[8]{0} negate(a)\n ROOT t = (f32[8]{0}, f32[8]{0}) tuple(n, b)\n}\n\n"
+    inner = (
+        "f {\n a = f32[8]{0} parameter(0)\n b = f32[8]{0} parameter(1)\n n = f32[8]{0} negate(a)\n ROOT t = "
+        "(f32[8]{0}, f32[8]{0}) tuple(n, b)\n}\n\n"
+    )
     fused = inner + entry(
         "g = (f32[8]{0}, f32[8]{0}) fusion(p, q), kind=kLoop, calls=f\n x = f32[8]{0} get-tuple-element(g), index=0\n"
         " y = f32[8]{0} get-tuple-element(g), index=1\n ROOT a = f32[8]{0} add(x, y)"
@@ -121,7 +124,10 @@ def test_fusions_calls_and_tuples_are_looked_through():
 
 
 def test_side_effects_count_by_number():
-    once = "ENTRY e {\n a = f32[] constant(0)\n b = f32[] constant(1)\n r = f32[8]{0} rng(a, b), distribution=rng_uniform\n ROOT n = f32[8]{0} add(r, r)\n}\n"
+    once = (
+        "ENTRY e {\n a = f32[] constant(0)\n b = f32[] constant(1)\n r = f32[8]{0} rng(a, b), "
+        "distribution=rng_uniform\n ROOT n = f32[8]{0} add(r, r)\n}\n"
+    )
     twice = once.replace(" ROOT n", " s = f32[8]{0} rng(a, b), distribution=rng_uniform\n ROOT n")
     assert not same(once, twice)
 
@@ -146,7 +152,8 @@ b {
 
 """
     dead = loop + entry(
-        "z = s32[] constant(0)\n t = (s32[]) tuple(z)\n w = (s32[]) while(t), condition=c, body=b\n ROOT n = f32[8]{0} negate(p)"
+        "z = s32[] constant(0)\n t = (s32[]) tuple(z)\n w = (s32[]) while(t), condition=c, body=b\n ROOT n = f32[8]{0} "
+        "negate(p)"
     )
     assert same(dead, entry("ROOT n = f32[8]{0} negate(p)"))
     live = dead.replace("ROOT n", "n").replace(
@@ -170,8 +177,14 @@ def test_a_loop_that_does_something_may_not_go(way: str):
 
 def test_what_happens_inside_a_call_is_waited_for():
     """The call gives what the negation gives, and does something else besides."""
-    called = 'f {\n a = f32[8]{0} parameter(0)\n d = f32[8]{0} custom-call(a), custom_call_target="x", custom_call_has_side_effect=true\n ROOT b = f32[8]{0} negate(a)\n}\n\n'
-    lines = "x = f32[8]{0} call(p), to_apply=f\n n = f32[8]{0} negate(p)\n y = f32[8]{0} sine(q), control-predecessors={x}\n s = f32[8]{0} add(x, n)\n ROOT r = f32[8]{0} add(s, y)"
+    called = (
+        'f {\n a = f32[8]{0} parameter(0)\n d = f32[8]{0} custom-call(a), custom_call_target="x", '
+        "custom_call_has_side_effect=true\n ROOT b = f32[8]{0} negate(a)\n}\n\n"
+    )
+    lines = (
+        "x = f32[8]{0} call(p), to_apply=f\n n = f32[8]{0} negate(p)\n y = f32[8]{0} sine(q), "
+        "control-predecessors={x}\n s = f32[8]{0} add(x, n)\n ROOT r = f32[8]{0} add(s, y)"
+    )
     after_call = called + entry(lines)
     assert same(after_call, after_call)
     assert not same(after_call, after_call.replace("predecessors={x}", "predecessors={n}"))
@@ -179,7 +192,10 @@ def test_what_happens_inside_a_call_is_waited_for():
 
 def test_what_others_imply_need_not_be_waited_for():
     """`b` comes after `a` whatever `d`, which is numbered last, is."""
-    lines = "a = f32[8]{0} sine(p)\n b = f32[8]{0} cosine(a)\n d = f32[8]{0} exponential(q)\n c = f32[8]{0} tan(b), control-predecessors={a, d}\n ROOT r = f32[8]{0} add(c, d)"
+    lines = (
+        "a = f32[8]{0} sine(p)\n b = f32[8]{0} cosine(a)\n d = f32[8]{0} exponential(q)\n c = f32[8]{0} tan(b), "
+        "control-predecessors={a, d}\n ROOT r = f32[8]{0} add(c, d)"
+    )
     both = entry(lines)
     assert same(both, both.replace("{a, d}", "{d}"))
     assert not same(both, both.replace("{a, d}", "{a}"))
@@ -209,7 +225,8 @@ def test_exponential_calls_end(monkeypatch: pytest.MonkeyPatch):
 
 def test_orders_that_are_too_far_apart_to_be_compared_count(monkeypatch: pytest.MonkeyPatch):
     chain = entry(
-        "a = f32[8]{0} sine(p)\n b = f32[8]{0} cosine(a)\n c = f32[8]{0} tan(b), control-predecessors={a}\n ROOT r = f32[8]{0} add(c, q)"
+        "a = f32[8]{0} sine(p)\n b = f32[8]{0} cosine(a)\n c = f32[8]{0} tan(b), control-predecessors={a}\n ROOT r = "
+        "f32[8]{0} add(c, q)"
     )
     free = chain.replace(", control-predecessors={a}", "")
     assert same(chain, free)
@@ -230,7 +247,8 @@ def test_what_is_visited_is_counted():
     """Bodies once for what they are given; those that draw each time."""
     inner = "f {\n a = f32[8]{0} parameter(0)\n z = f32[] constant(0)\n LINE\n ROOT b = f32[8]{0} negate(a)\n}\n\n"
     calls = entry(
-        "x = f32[8]{0} call(p), to_apply=f\n y = f32[8]{0} call(p), to_apply=f\n w = f32[8]{0} call(q), to_apply=f\n h = f32[8]{0} add(x, y)\n ROOT r = f32[8]{0} add(h, w)"
+        "x = f32[8]{0} call(p), to_apply=f\n y = f32[8]{0} call(p), to_apply=f\n w = f32[8]{0} call(q), to_apply=f\n h "
+        "= f32[8]{0} add(x, y)\n ROOT r = f32[8]{0} add(h, w)"
     )
     counts = []
     for line in ("", "d = f32[] rng(z, z), distribution=rng_uniform"):
@@ -242,8 +260,14 @@ def test_what_is_visited_is_counted():
 
 def test_a_computation_that_is_not_looked_through_is_visited_once():
     """Also one that draws: what happens in it is counted by what calls it."""
-    branch = "f {\n a = f32[8]{0} parameter(0)\n z = f32[] constant(0)\n d = f32[] rng(z, z), distribution=rng_uniform\n ROOT b = f32[8]{0} negate(a)\n}\n\n"
-    chosen = "c = pred[] constant(true)\n x = f32[8]{0} conditional(c, p, q), true_computation=f, false_computation=f\n ROOT r = f32[8]{0} negate(x)"
+    branch = (
+        "f {\n a = f32[8]{0} parameter(0)\n z = f32[] constant(0)\n d = f32[] rng(z, z), distribution=rng_uniform\n "
+        "ROOT b = f32[8]{0} negate(a)\n}\n\n"
+    )
+    chosen = (
+        "c = pred[] constant(true)\n x = f32[8]{0} conditional(c, p, q), true_computation=f, false_computation=f\n "
+        "ROOT r = f32[8]{0} negate(x)"
+    )
     one = Numbering(hlo_opt.parse("HloModule m\n\n" + branch + entry(chosen)), Table())
     one.entry()
     assert one.visited == 5 + 4
@@ -275,8 +299,10 @@ def test_heads_are_numbers_of_what_values_are_but_for_their_operands():
     module = hlo_opt.parse(
         "HloModule m\n\n"
         + entry(
-            "z = f32[] constant(0)\n a = f32[8]{0} add(p, q)\n b = f32[8]{0} add(a, q)\n c = f32[8]{0} subtract(a, b)\n d = f32[8]{0} abs(c), control-predecessors={z}\n"
-            " e = f32[8]{0} rng(z, z), distribution=rng_uniform, control-predecessors={d}\n f = f32[8]{0} add(d, e)\n ROOT r = f32[8]{0} add(c, f)"
+            "z = f32[] constant(0)\n a = f32[8]{0} add(p, q)\n b = f32[8]{0} add(a, q)\n c = f32[8]{0} subtract(a, "
+            "b)\n d = f32[8]{0} abs(c), control-predecessors={z}\n"
+            " e = f32[8]{0} rng(z, z), distribution=rng_uniform, control-predecessors={d}\n f = f32[8]{0} add(d, e)\n "
+            "ROOT r = f32[8]{0} add(c, f)"
         )
     )
     values = Numbering(module, table).entry().values

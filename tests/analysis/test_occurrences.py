@@ -11,7 +11,8 @@ from hlo_opt.analysis.graph.occurrences import BUDGET, Budget, Matching, Part, m
 
 
 class Toy:
-    """Values by what they are and take; `o` begins what is an occurrence, `+` commutes, `?` waits for all but its first operand."""
+    """Values by what they are and take; `o` begins what is an occurrence, `+` commutes, `?` waits for all but its first
+    operand."""
 
     def __init__(self) -> None:
         self.heads: list[str] = []

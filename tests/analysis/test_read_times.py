@@ -9,7 +9,8 @@ from hlo_opt.analysis.xla.timing import ReadTimes, read_ns
 
 H100 = target("h100_sxm")
 MODULE = hlo_opt.parse(
-    "HloModule m\n\nENTRY e {\n a = f32[1000,37]{1,0} parameter(0)\n b = bf16[3]{0} parameter(1)\n c = (f32[8]{0}, s8[5]{0}) parameter(2)\n"
+    "HloModule m\n\nENTRY e {\n a = f32[1000,37]{1,0} parameter(0)\n b = bf16[3]{0} parameter(1)\n c = (f32[8]{0}, "
+    "s8[5]{0}) parameter(2)\n"
     " d = f64[100000]{0} parameter(3)\n ROOT t = ((f32[8]{0}, s8[5]{0})) tuple(c)\n}\n"
 )
 OPERANDS = MODULE.entry.parameters

@@ -63,7 +63,10 @@ def test_a_sort_counts_whole_logarithms():
     less = (
         "less {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = pred[] compare(a, b), direction=LT\n}\n"
     )
-    text = f"HloModule m\n\n{less}\nENTRY e {{\nx = f32[100]{{0}} parameter(0)\nROOT r = f32[100]{{0}} sort(x), dimensions={{0}}, to_apply=less\n}}\n"
+    text = (
+        f"HloModule m\n\n{less}\nENTRY e "
+        f"{{\nx = f32[100]{{0}} parameter(0)\nROOT r = f32[100]{{0}} sort(x), dimensions={{0}}, to_apply=less\n}}\n"
+    )
     assert accesses(hlo_opt.parse(text).entry.root, 90).flops == 100 * 7
 
 

@@ -57,7 +57,10 @@ ROOT t = (f32[8,64]{1,0}, f32[8,64]{1,0}) tuple(n, e)"""
 
 
 def test_an_update_that_ends_the_kernel_leaves_the_rest_alone():
-    head = "n = f32[8,64]{1,0} negate(x)\nu = f32[1,64]{1,0} slice(x), slice={[0:1], [0:64]}\ni = s32[] constant(1)\nz = s32[] constant(0)\n"
+    head = (
+        "n = f32[8,64]{1,0} negate(x)\nu = f32[1,64]{1,0} slice(x), slice={[0:1], [0:64]}\ni = s32[] constant(1)\nz = "
+        "s32[] constant(0)\n"
+    )
     update = "f32[8,64]{1,0} dynamic-update-slice(n, u, i, z)"
     found, times = usage(f"{head}ROOT r = {update}")
     assert times == pytest.approx(1 / 8)  # the slice only

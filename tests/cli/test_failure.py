@@ -141,7 +141,8 @@ main()
 
 
 def listen() -> None:
-    """A program that a shell starts in the background is told to ignore Ctrl-C; the ones that these tests start are not."""
+    """A program that a shell starts in the background is told to ignore Ctrl-C; the ones that these tests start are
+    not."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -54,8 +54,8 @@ def test_the_other_files_of_a_dump_name_the_module_beside_them(
     error, hint = told([verb, str(path)], capsys)
     assert error.startswith(f"{path}: HLO302 {what}")
     assert (
-        hint
-        == f"  hint: name the module beside it: {STEM}.before_optimizations.txt, {STEM}.sm_9.0_gpu_after_optimizations.txt"
+        hint == f"  hint: name the module beside it: {STEM}.before_optimizations.txt, "
+        f"{STEM}.sm_9.0_gpu_after_optimizations.txt"
     )
 
 

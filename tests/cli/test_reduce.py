@@ -55,7 +55,8 @@ def test_reduce_says_what_is_wrong(file, arguments, says, capfd):
 
 
 def test_interrupted_reduce_keeps_the_smallest_so_far(file, tmp_path):
-    """On a terminal, where progress is shown; while the fifth module that shows it is looked at, which takes until it is interrupted."""
+    """On a terminal, where progress is shown; while the fifth module that shows it is looked at, which takes until it
+    is interrupted."""
     controller, terminal = pty.openpty()
     keep = "sh -c 'grep -q sine {} || exit 1; echo >> shown; [ $(wc -l < shown) -lt 5 ] || sleep 100'"
     command = [sys.executable, "-m", "hlo_opt", "reduce", file, "--keep", keep, "-o", "o.hlo", "--jobs", "1"]

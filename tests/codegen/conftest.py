@@ -85,7 +85,8 @@ class Tool:
         return [from_memory(o, s) for o, s in zip(outputs, kernel.outputs, strict=True)]
 
     def all_agree(self, texts: Sequence[str], *, relative: float = 0.0, seed: int = 3) -> None:
-        """The kernels of several modules give what the op table says, on whole numbers. They are built together, which is quicker than one by one."""
+        """The kernels of several modules give what the op table says, on whole numbers. They are built together, which
+        is quicker than one by one."""
         if not has_compiler():
             pytest.skip("no C++ compiler")
         kernels = [self.kernel(text) for text in texts]
@@ -107,7 +108,8 @@ class Tool:
     def agrees(
         self, text: str, *, relative: float = 0.0, inputs: Sequence[Array] | None = None, whole: bool = False
     ) -> None:
-        """The kernel gives what the op table says. `whole` rounds the random inputs, so that sums come out the same in any order."""
+        """The kernel gives what the op table says. `whole` rounds the random inputs, so that sums come out the same in
+        any order."""
         module = parse(text)
         given = list(module_inputs(module, seed=3)) if inputs is None else list(inputs)
         if whole:

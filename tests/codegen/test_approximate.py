@@ -1,4 +1,5 @@
-"""Cheaper functions on a GPU: which results they are for, how far they may be off, and that the host and precise kernels have the functions themselves."""
+"""Cheaper functions on a GPU: which results they are for, how far they may be off, and that the host and precise
+kernels have the functions themselves."""
 
 from __future__ import annotations
 
@@ -112,7 +113,8 @@ static float ptx(const char* name, float x) {
 @pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
 @pytest.mark.parametrize("name", ["bfloat16", "float16"])
 def test_narrow_division_and_exponential_are_right_at_all_sizes(name: str, tmp_path: Path) -> None:
-    """With instructions that flush what is no normal number: of all numbers, and divided by those that have no normal reciprocal."""
+    """With instructions that flush what is no normal number: of all numbers, and divided by those that have no normal
+    reciprocal."""
     text = _CODE + helpers(["hlo_divide_narrow", "hlo_exp_narrow"])
     text += 'extern "C" float quotient(float a, float b) { return hlo_divide_narrow(a, b); }\n'
     text += 'extern "C" float power(float x) { return hlo_exp_narrow(x); }\n'

@@ -137,7 +137,8 @@ def test_layouts_decide_what_a_column_is(tool: Any) -> None:
 
 
 def test_prologue_epilogue_and_side_outputs(tool: Any) -> None:
-    """Two reductions share a pass; an output of the operand's size is written on the way, one in other dimensions too."""
+    """Two reductions share a pass; an output of the operand's size is written on the way, one in other dimensions
+    too."""
     text = module(
         "f32",
         """  p = f32[3,100,70]{2,1,0} parameter(0)
@@ -218,7 +219,8 @@ def test_variadic(tool: Any) -> None:
 
 
 def test_columns_beside_rows_and_loops(tool: Any) -> None:
-    """Sums over either dimension, and a slice, in one launch: the threads that a segment does not need leave before its barriers."""
+    """Sums over either dimension, and a slice, in one launch: the threads that a segment does not need leave before its
+    barriers."""
     text = module(
         "f32",
         """  p = f32[70,96]{1,0} parameter(0)
@@ -315,8 +317,10 @@ def test_random_columns(tool: Any, texts: list[str]) -> None:
 @pytest.mark.filterwarnings("error")  # a complex init value is compared as it is
 def test_the_largest_complex_number(tool: Any) -> None:
     tool.agrees(
-        "HloModule m\n\nmost {\n  x = c64[] parameter(0)\n  y = c64[] parameter(1)\n  ROOT z = c64[] maximum(x, y)\n}\n\n"
-        "ENTRY e {\n  p = c64[40,33] parameter(0)\n  z = c64[] constant((0, 7))\n  ROOT r = c64[33] reduce(p, z), dimensions={0}, to_apply=most\n}\n"
+        "HloModule m\n\nmost {\n  x = c64[] parameter(0)\n  y = c64[] parameter(1)\n  ROOT z = c64[] maximum(x, "
+        "y)\n}\n\n"
+        "ENTRY e {\n  p = c64[40,33] parameter(0)\n  z = c64[] constant((0, 7))\n  ROOT r = c64[33] reduce(p, z), "
+        "dimensions={0}, to_apply=most\n}\n"
     )
 
 

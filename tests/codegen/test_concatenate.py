@@ -10,7 +10,8 @@ from hlo_opt.plans.plan import Segment
 
 
 def joined(sizes: list[int], *, major: int = 3, minor: int = 5, layout: str = "{2,1,0}", kind: str = "f32") -> str:
-    """An entry that concatenates arrays of so many rows along the middle dimension, and adds something of the result's shape."""
+    """An entry that concatenates arrays of so many rows along the middle dimension, and adds something of the result's
+    shape."""
     total = sum(sizes)
     lines = [f"  p{n} = {kind}[{major},{size},{minor}]{layout} parameter({n})" for n, size in enumerate(sizes)]
     names = ", ".join(f"p{n}" for n in range(len(sizes)))
@@ -106,15 +107,20 @@ ENTRY e {
 @pytest.mark.parametrize(
     "body",
     [
-        "  t = f32[12,3]{1,0} transpose(a), dimensions={1,0}\n  ROOT r = f32[12,3]{1,0} negate(t)\n",  # at another place
-        "  z = f32[] constant(0)\n  ROOT r = f32[3]{0} reduce(a, z), dimensions={1}, to_apply=add\n",  # no output of its size
-        "  b = f32[3,12]{1,0} concatenate(u, v), dimensions={0}\n  ROOT r = f32[3,12]{1,0} add(a, b)\n",  # two along two dimensions
+        # at another place
+        "  t = f32[12,3]{1,0} transpose(a), dimensions={1,0}\n  ROOT r = f32[12,3]{1,0} negate(t)\n",
+        # no output of its size
+        "  z = f32[] constant(0)\n  ROOT r = f32[3]{0} reduce(a, z), dimensions={1}, to_apply=add\n",
+        # two along two dimensions
+        "  b = f32[3,12]{1,0} concatenate(u, v), dimensions={0}\n  ROOT r = f32[3,12]{1,0} add(a, b)\n",
     ],
 )
 def test_others_are_not(tool: Any, body: str) -> None:
     text = (
-        "HloModule m\n\nadd {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT z = f32[] add(x, y)\n}\n\nENTRY e {\n"
-        "  p = f32[3,4]{1,0} parameter(0)\n  q = f32[3,8]{1,0} parameter(1)\n  u = f32[1,12]{1,0} parameter(2)\n  v = f32[2,12]{1,0} parameter(3)\n"
+        "HloModule m\n\nadd {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT z = f32[] add(x, "
+        "y)\n}\n\nENTRY e {\n"
+        "  p = f32[3,4]{1,0} parameter(0)\n  q = f32[3,8]{1,0} parameter(1)\n  u = f32[1,12]{1,0} parameter(2)\n  v = "
+        "f32[2,12]{1,0} parameter(3)\n"
         f"  a = f32[3,12]{{1,0}} concatenate(p, q), dimensions={{1}}\n{body}}}\n"
     )
     assert "concatenate" not in tool.plan(text).kind

@@ -1,4 +1,5 @@
-"""Cumulative windows: sums, products and others along lines of all lengths, in both directions, with what is fused before and after."""
+"""Cumulative windows: sums, products and others along lines of all lengths, in both directions, with what is fused
+before and after."""
 
 from __future__ import annotations
 

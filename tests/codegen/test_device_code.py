@@ -1,4 +1,5 @@
-"""The C++ texts of elementwise ops: built by the host's compiler and compared with `evaluate`, and compiled by NVRTC."""
+"""The C++ texts of elementwise ops: built by the host's compiler and compared with `evaluate`, and compiled by
+NVRTC."""
 
 from __future__ import annotations
 

@@ -69,8 +69,10 @@ CASES = {
         "dynamic-update-slice",
     ),
     "through reshapes": (
-        "  s = f32[3,5] dynamic-slice(p0, p2, p2), dynamic_slice_sizes={3,5}\n  r = f32[15] reshape(s)\n  q = f32[15] reshape(p1)\n"
-        "  t = f32[15] multiply(r, q)\n  v = f32[3,5] reshape(t)\n  ROOT u = f32[7,13] dynamic-update-slice(p0, v, p2, p2)\n",
+        "  s = f32[3,5] dynamic-slice(p0, p2, p2), dynamic_slice_sizes={3,5}\n  r = f32[15] reshape(s)\n  q = f32[15] "
+        "reshape(p1)\n"
+        "  t = f32[15] multiply(r, q)\n  v = f32[3,5] reshape(t)\n  ROOT u = f32[7,13] dynamic-update-slice(p0, v, p2, "
+        "p2)\n",
         "dynamic-update-slice",
     ),
     "under another shape": (
@@ -78,12 +80,14 @@ CASES = {
         "dynamic-update-slice",
     ),
     "of another window": (
-        "  c = s32[] constant(1)\n  s = f32[3,5] dynamic-slice(p0, c, p2), dynamic_slice_sizes={3,5}\n  t = f32[3,5] add(s, p1)\n"
+        "  c = s32[] constant(1)\n  s = f32[3,5] dynamic-slice(p0, c, p2), dynamic_slice_sizes={3,5}\n  t = f32[3,5] "
+        "add(s, p1)\n"
         "  ROOT u = f32[7,13] dynamic-update-slice(p0, t, p2, p2)\n",
         "loop",
     ),
     "of the window turned round": (
-        "  s = f32[3,5] dynamic-slice(p0, p2, p2), dynamic_slice_sizes={3,5}\n  t = f32[3,5] reverse(s), dimensions={0}\n"
+        "  s = f32[3,5] dynamic-slice(p0, p2, p2), dynamic_slice_sizes={3,5}\n  t = f32[3,5] reverse(s), "
+        "dimensions={0}\n"
         "  ROOT u = f32[7,13] dynamic-update-slice(p0, t, p2, p2)\n",
         "loop",
     ),

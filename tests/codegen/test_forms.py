@@ -1,4 +1,5 @@
-"""Every kind of kernel in both of its forms: the plain one means what the module says, and the lanes give what the plain one gives."""
+"""Every kind of kernel in both of its forms: the plain one means what the module says, and the lanes give what the
+plain one gives."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ def rows(count: int, width: int, *, kind: str = "f32", whole: int = 0, more: str
     whole = whole or width
     root = more or f"  ROOT r = {kind}[{count},{width}]{{1,0}} negate(g)\n"
     return (
-        f"HloModule m\n\nENTRY e {{\n  p = {kind}[50,{whole}]{{1,0}} parameter(0)\n  i = s32[{count},1]{{1,0}} parameter(1)\n"
+        f"HloModule m\n\nENTRY e "
+        f"{{\n  p = {kind}[50,{whole}]{{1,0}} parameter(0)\n  i = s32[{count},1]{{1,0}} parameter(1)\n"
         f"  g = {kind}[{count},{width}]{{1,0}} gather(p, i), {ROWS}, slice_sizes={{1,{width}}}\n{root}}}\n"
     )
 
@@ -136,7 +137,8 @@ ENTRY e {
 @pytest.mark.parametrize(
     "line",
     [
-        "f32[3,2] gather(p, i), offset_dims={1}, collapsed_slice_dims={}, start_index_map={0}, index_vector_dim=1, slice_sizes={2}",
+        "f32[3,2] gather(p, i), offset_dims={1}, collapsed_slice_dims={}, start_index_map={0}, index_vector_dim=1, "
+        "slice_sizes={2}",
         "f32[2] dynamic-slice(p, j), dynamic_slice_sizes={2}",
         "f32[9] dynamic-update-slice(b, q, j)",
     ],

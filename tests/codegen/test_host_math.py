@@ -123,7 +123,8 @@ def test_round_takes_halves_away_from_zero(library: Any) -> None:
 
 
 def of_16_bits(every: Any) -> list[Any]:
-    """Any number, all finite ones of a type of 16 bits from 0 on, `every`, and the ones in the middle between two of them and beside it; both signs, so many at a time."""
+    """Any number, all finite ones of a type of 16 bits from 0 on, `every`, and the ones in the middle between two of
+    them and beside it; both signs, so many at a time."""
     wide = every.astype(np.float64)
     middle = ((wide + np.append(wide[1:], 2 * wide[-1] - wide[-2])) / 2).astype(np.float32)
     steps = (np.nextafter(middle, np.float32(-np.inf)), middle, np.nextafter(middle, np.float32(np.inf)))

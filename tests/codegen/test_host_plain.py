@@ -85,7 +85,10 @@ def test_the_text_is_unchanged(unit: Any, tool: Any) -> None:
 
 def kernel(symbol: str, body: str, block: int = 64, grid: int = 1, before: str = "") -> Kernel:
     shape = array(F32, grid * block)
-    source = f'{before}extern "C" __global__ void {symbol}(const float* __restrict__ in0, float* __restrict__ out0) {{\n{body}\n}}\n'
+    source = (
+        f'{before}extern "C" __global__ void {symbol}(const float* __restrict__ in0, float* __restrict__ out0) '
+        f"{{\n{body}\n}}\n"
+    )
     return of_text(symbol, source, Launch(grid, block), [shape], [shape])
 
 
@@ -99,8 +102,10 @@ def run(made: Kernel) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize(
     ("symbol", "body", "found"),
     [
-        ("two_places", "if (threadIdx.x < 32)\n __syncthreads();\nelse\n __syncthreads();", r"wait at different places \(__syncthreads\)"),
-        ("some_lanes", "if (threadIdx.x % 2) __shfl_sync(0xffffffffu, 1, 0);\n__syncthreads();", r"wait at different places \(a warp\)"),
+        ("two_places", "if (threadIdx.x < 32)\n __syncthreads();\nelse\n "
+                       "__syncthreads();", r"wait at different places \(__syncthreads\)"),
+        ("some_lanes", "if (threadIdx.x % 2) __shfl_sync(0xffffffffu, 1, "
+                       "0);\n__syncthreads();", r"wait at different places \(a warp\)"),
         ("not_in_mask", "__shfl_down_sync(1u, 1, 1);", r"thread 1 is not in the mask that it gives"),
         ("misaligned", "atomicAdd((unsigned int*)((char*)out0 + 1), 1u);", "an atomic operation on 4 bytes"),
     ],

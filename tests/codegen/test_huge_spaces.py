@@ -22,7 +22,8 @@ ENTRY e {{
     [
         ("5000000000,64", "5000000000", 1, "const long long row = (long long)blockIdx.x * 32 + i0;"),
         ("5000000001,64", "5000000001", 1, "const long long own_row = (long long)blockIdx.x * 32 + i0;"),
-        ("64,5000000001", "5000000001", 0, "const long long columns = own_columns <= 5000000000 ? own_columns : 5000000000LL;"),
+        ("64,5000000001", "5000000001", 0, "const long long columns = own_columns <= 5000000000 ? own_columns : "
+                                           "5000000000LL;"),
         ("4992,64", "4992", 1, "const int row = blockIdx.x * 32 + i0;"),
     ],
 )  # fmt: skip

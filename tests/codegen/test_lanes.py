@@ -81,7 +81,8 @@ def test_atomic_updates_of_one_place_are_all_done() -> None:
 
 
 def vectors(*, digits: int = 0, inner: str = "") -> tuple[list[Statement], Neighbours]:
-    """Each thread takes `SIZE` neighbours; digits of the place are used where asked for, and `inner` is a name that is mentioned besides."""
+    """Each thread takes `SIZE` neighbours; digits of the place are used where asked for, and `inner` is a name that is
+    mentioned besides."""
     thread = Name("thread")
     own = add(multiply(Variable(0, 2, BLOCK.text), 64), Variable(0, 63, THREAD.text))
     here = Let("int", thread, code("{} * 64 + {}", BLOCK, THREAD), is_index=True, expression=own)

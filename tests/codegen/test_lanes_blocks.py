@@ -467,8 +467,12 @@ def test_merges_of_all_lengths_are_stable(length: int, tool: Any) -> None:
 
 
 def test_an_order_that_has_circles_loses_no_element(tool: Any) -> None:
-    """Equal elements that are told apart all the same, and an order without an end: merges from both ends meet somewhere else."""
-    circle = "d = s32[] subtract(a0, b0)\nt = s32[] constant(3)\nz = s32[] constant(0)\nm = s32[] remainder(d, t)\ncompare(m, z), direction=GT"
+    """Equal elements that are told apart all the same, and an order without an end: merges from both ends meet
+    somewhere else."""
+    circle = (
+        "d = s32[] subtract(a0, b0)\nt = s32[] constant(3)\nz = s32[] constant(0)\nm = s32[] remainder(d, "
+        "t)\ncompare(m, z), direction=GT"
+    )
     values = np.random.default_rng(1).integers(0, 1000, (20, 501)).astype(np.int32)
     (found,) = tool.run(sort("20,501", along=1, compare=circle), [values])
     np.testing.assert_array_equal(np.sort(found, axis=1), np.sort(values, axis=1))

@@ -1,4 +1,5 @@
-"""Products in tiles: every layout, type and size around a tile's edge gives what the table says; the text is quick on a GPU and runs as loops on the host."""
+"""Products in tiles: every layout, type and size around a tile's edge gives what the table says; the text is quick on a
+GPU and runs as loops on the host."""
 
 from __future__ import annotations
 
@@ -94,9 +95,12 @@ def test_batches_and_several_dimensions_of_each_kind(tool: Any) -> None:
     texts = [
         module("f32[6,33,20]{2,1,0}", "f32[6,20,35]{2,1,0}", f"f32[6,33,35]{{2,1,0}} {BATCHED}"),
         module("f32[6,33,20]{0,2,1}", "f32[6,20,35]{1,0,2}", f"f32[6,33,35]{{1,2,0}} {BATCHED}"),
-        module("s8[40,4,24]{2,1,0}", "s8[4,24,48]{2,1,0}", "f32[4,40,48]{2,1,0} lhs_batch_dims={1}, lhs_contracting_dims={2}, rhs_batch_dims={0}, rhs_contracting_dims={1}"),
+        module("s8[40,4,24]{2,1,0}", "s8[4,24,48]{2,1,0}", "f32[4,40,48]{2,1,0} lhs_batch_dims={1}, "
+                                                           "lhs_contracting_dims={2}, rhs_batch_dims={0}, "
+                                                           "rhs_contracting_dims={1}"),
         module("f32[3,8,2,9,12]{4,3,2,1,0}", "f32[2,12,3,9,11]{4,3,2,1,0}", "f32[3,2,8,11]{3,2,1,0} lhs_batch_dims={0,2}, lhs_contracting_dims={4,3}, rhs_batch_dims={2,0}, rhs_contracting_dims={1,3}"),
-        module("f32[5,9,16]{2,1,0}", "f32[4,16,10]{2,1,0}", "f32[5,9,4,10]{2,0,3,1} lhs_contracting_dims={2}, rhs_contracting_dims={1}"),
+        module("f32[5,9,16]{2,1,0}", "f32[4,16,10]{2,1,0}", "f32[5,9,4,10]{2,0,3,1} lhs_contracting_dims={2}, "
+                                                            "rhs_contracting_dims={1}"),
     ]  # fmt: skip
     assert {tool.plan(text).kind for text in texts} == {"matmul"}
     tool.all_agree(texts)
@@ -105,14 +109,19 @@ def test_batches_and_several_dimensions_of_each_kind(tool: Any) -> None:
 def test_what_leads_to_operands_and_what_follows(tool: Any) -> None:
     shape, attributes = "f32[40,48]{1,0}", PLAIN
     texts = [
-        module("f32[40,32]{1,0}", "f32[48]{0}", f"{shape} lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}", of="e, b",
-               before="b = f32[32,48]{1,0} broadcast(q), dimensions={1}; e = f32[40,32]{1,0} exponential(p)", last="n = f32[40,48]{1,0} negate(d)"),
+        module("f32[40,32]{1,0}", "f32[48]{0}", f"{shape} lhs_contracting_dims={{1}}, "
+                                                f"rhs_contracting_dims={{0}}", of="e, b",
+               before="b = f32[32,48]{1,0} broadcast(q), dimensions={1}; e = f32[40,32]{1,0} "
+                      "exponential(p)", last="n = f32[40,48]{1,0} negate(d)"),
         module("bf16[32,40]{1,0}", "s8[32,48]{1,0}", f"{shape} {attributes}", of="t, c",
-               before="w = f32[32,40]{1,0} convert(p); t = f32[40,32]{1,0} transpose(w), dimensions={1,0}; c = f32[32,48]{1,0} convert(q)"),
+               before="w = f32[32,40]{1,0} convert(p); t = f32[40,32]{1,0} transpose(w), dimensions={1,0}; c = "
+                      "f32[32,48]{1,0} convert(q)"),
         module("f32[50,64]{1,0}", "f32[32,24]{1,0}", f"{shape} {attributes}", of="s, c",
-               before="s = f32[40,32]{1,0} slice(p), slice={[4:44], [16:48]}; c = f32[32,48]{1,0} concatenate(q, q), dimensions={1}"),
+               before="s = f32[40,32]{1,0} slice(p), slice={[4:44], [16:48]}; c = f32[32,48]{1,0} concatenate(q, q), "
+                      "dimensions={1}"),
         module("f32[1280]{0}", "f32[4,8,48]{2,1,0}", f"{shape} {attributes}", of="b, r",
-               before="b = f32[40,32]{1,0} bitcast(p); r = f32[32,48]{1,0} reshape(q)", last="o = f32[48,40]{0,1} bitcast(d)"),
+               before="b = f32[40,32]{1,0} bitcast(p); r = f32[32,48]{1,0} "
+                      "reshape(q)", last="o = f32[48,40]{0,1} bitcast(d)"),
         module("f32[40,32]{1,0}", "f32[32,48]{1,0}", f"{shape} {attributes}", last="t = f32[48,40]{1,0} transpose(d), dimensions={1,0}"),
         module("f32[40,32]{1,0}", "f32[32,48]{1,0}", f"{shape} {attributes}", last="r = f32[5,8,48]{2,1,0} reshape(d); h = bf16[5,8,48]{2,1,0} convert(r)"),
     ]  # fmt: skip
@@ -123,7 +132,8 @@ def test_what_leads_to_operands_and_what_follows(tool: Any) -> None:
 def test_several_outputs(tool: Any) -> None:
     text = module(
         "f32[40,32]{1,0}", "f32[32,48]{1,0}", f"f32[40,48]{{1,0}} {PLAIN}",
-        last="m = f32[40,48]{1,0} maximum(d, d); t = f32[48,40]{1,0} transpose(m), dimensions={1,0}; x = (f32[40,48]{1,0}, f32[48,40]{1,0}) tuple(d, t)",
+        last="m = f32[40,48]{1,0} maximum(d, d); t = f32[48,40]{1,0} transpose(m), dimensions={1,0}; x = "
+             "(f32[40,48]{1,0}, f32[48,40]{1,0}) tuple(d, t)",
     )  # fmt: skip
     assert tool.plan(text).kind == "matmul"
     tool.all_agree([text])

@@ -122,7 +122,8 @@ def readings(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def read_results(tree: ast.Module) -> Iterator[str]:
-    """What printers return, where something looks into it: at once, or under the name that it gets in the same function."""
+    """What printers return, where something looks into it: at once, or under the name that it gets in the same
+    function."""
     for function in ast.walk(tree):
         if not isinstance(function, ast.FunctionDef):
             continue

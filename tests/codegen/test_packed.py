@@ -1,4 +1,5 @@
-"""Elements of less than a byte lie packed in memory: every kind of kernel reads and writes them there, byte for byte as the op table's results are packed."""
+"""Elements of less than a byte lie packed in memory: every kind of kernel reads and writes them there, byte for byte as
+the op table's results are packed."""
 
 from __future__ import annotations
 

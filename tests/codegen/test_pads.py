@@ -1,4 +1,5 @@
-"""Pads in loop kernels: where only outer dimensions are padded, a thread's neighbours move together and no thread branches."""
+"""Pads in loop kernels: where only outer dimensions are padded, a thread's neighbours move together and no thread
+branches."""
 
 from __future__ import annotations
 
@@ -97,17 +98,20 @@ def test_rows_that_are_padded_by_parts_of_vectors_branch(tool: Any, given_: str,
 
 
 TABLE = (
-    "  t = f32[6]{0} constant({1, 2, 3, 4, 5, 6})\n  y = f32[8] pad(t, z), padding=1_1\n  b = f32[8,65536] broadcast(y), dimensions={0}\n"
+    "  t = f32[6]{0} constant({1, 2, 3, 4, 5, 6})\n  y = f32[8] pad(t, z), padding=1_1\n  b = f32[8,65536] "
+    "broadcast(y), dimensions={0}\n"
     "  ROOT r = f32[8,65536] add(d, b)\n"
 )
 JOINED = (
     "  a = f32[600,512] slice(p), slice={[0:600], [0:512]}\n  s = f32[400,512] slice(p), slice={[100:500], [0:512]}\n"
     + "".join(f"  o{n} = f32[20,512] slice(p), slice={{[{n}:{n + 20}], [0:512]}}\n" for n in range(20))
     + f"  c = f32[1400,512] concatenate(a, s, {', '.join(f'o{n}' for n in range(20))}), dimensions={{0}}\n"
-    "  y = f32[1500,512] pad(c, z), padding=70_30x0_0\n  w = f32[1500,512] pad(d, z), padding=400_76x0_0\n  ROOT r = f32[1500,512] add(y, w)\n"
+    "  y = f32[1500,512] pad(c, z), padding=70_30x0_0\n  w = f32[1500,512] pad(d, z), padding=400_76x0_0\n  ROOT r = "
+    "f32[1500,512] add(y, w)\n"
 )
 FOLDED = (
-    "  k = f32[1000,512] reduce-window(p, z), window={size=3x1 pad=1_1x0_0}, to_apply=max\n  w = f32[1024,512] pad(k, z), padding=19_5x0_0\n"
+    "  k = f32[1000,512] reduce-window(p, z), window={size=3x1 pad=1_1x0_0}, to_apply=max\n  w = f32[1024,512] pad(k, "
+    "z), padding=19_5x0_0\n"
     "  ROOT r = f32[1024,512] add(d, w)\n"
 )
 MAX = "max {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT m = f32[] maximum(x, y)\n}\n\n"
@@ -115,7 +119,8 @@ MAX = "max {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT m = f32
 
 @pytest.mark.parametrize("case", ["table", "joined", "folded"])
 def test_memory_under_other_conditions_is_only_read_where_they_hold(tool: Any, case: str) -> None:
-    """What is read inside of a pad is not read beforehand where it is a constant's table, or under a condition or in a loop of its own: there it may not exist."""
+    """What is read inside of a pad is not read beforehand where it is a constant's table, or under a condition or in a
+    loop of its own: there it may not exist."""
     text = {
         "table": pad("6,65536", "1_1x0_0", "8,65536", more=TABLE),
         "joined": pad(*OUTER, more=JOINED),
@@ -126,7 +131,10 @@ def test_memory_under_other_conditions_is_only_read_where_they_hold(tool: Any, c
 
 
 def test_a_row_reduction_reads_padded_rows_in_vectors(tool: Any) -> None:
-    folded = "  l = f32[] constant(-inf)\n  m = f32[10] reduce(d, l), dimensions={1}, to_apply=max\n  b = f32[10,4096] broadcast(m), dimensions={0}\n  ROOT r = f32[10,4096] subtract(d, b)\n"
+    folded = (
+        "  l = f32[] constant(-inf)\n  m = f32[10] reduce(d, l), dimensions={1}, to_apply=max\n  b = f32[10,4096] "
+        "broadcast(m), dimensions={0}\n  ROOT r = f32[10,4096] subtract(d, b)\n"
+    )
     text = pad("7,4096", "1_2x0_0", "10,4096", before="negate", more=folded).replace("ENTRY", MAX + "ENTRY")
     assert tool.plan(text).kind == "row-reduction"
     found, _ = accesses(tool.kernel(text).source)

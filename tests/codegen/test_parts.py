@@ -1,4 +1,5 @@
-"""Reductions that several blocks share: which are, that they give what one block gives, and again at the next launch."""
+"""Reductions that several blocks share: which are, that they give what one block gives, and again at the next
+launch."""
 
 from __future__ import annotations
 

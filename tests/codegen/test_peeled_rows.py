@@ -35,7 +35,8 @@ def test_which_rows_are_peeled(tool: Any) -> None:
 
 
 def test_every_beginning_of_a_row(tool: Any) -> None:
-    """Rows of 1001 begin at each of the eight places, and after several rows in a block the last one has threads without a row."""
+    """Rows of 1001 begin at each of the eight places, and after several rows in a block the last one has threads
+    without a row."""
     tool.all_agree([softmax(rows, columns, "bf16") for rows, columns in ((9, 1001), (9, 1003), (8, 1006), (17, 511))], relative=0.02)  # fmt: skip
 
 
@@ -111,7 +112,8 @@ ENTRY e {
 
 
 def test_arrays_beside_a_row(tool: Any) -> None:
-    """One of another type lies as the row does, one begins at another place, one has a single row, and one is an element later."""
+    """One of another type lies as the row does, one begins at another place, one has a single row, and one is an
+    element later."""
     text = module(
         "f32",
         """  p = bf16[7,1003]{1,0} parameter(0)

@@ -1,4 +1,5 @@
-"""Rows with sums of columns beside them, on the host: single rows and short ones, one pass and several, types, and rows that do not divide."""
+"""Rows with sums of columns beside them, on the host: single rows and short ones, one pass and several, types, and rows
+that do not divide."""
 
 from __future__ import annotations
 
@@ -130,7 +131,8 @@ def test_too_few_blocks_short_rows_and_too_many_registers(tool: Any, teams: int,
 
 
 def test_a_sum_that_needs_another_sum_of_columns_is_none_beside(tool: Any) -> None:
-    text = norm(132, 2, 2048).replace("ROOT t = (f32[264,2048], f32[264], f32[132,2048], f32[132,2048]) tuple(dx, sum, first, second)", "")  # fmt: skip
+    text = norm(132, 2, 2048).replace("ROOT t = (f32[264,2048], f32[264], f32[132,2048], f32[132,2048]) tuple(dx, sum, "
+                                      "first, second)", "")  # fmt: skip
     more = """  back = f32[132,2,2048] broadcast(first), dimensions={0,2}
   flat = f32[264,2048] reshape(back)
   less = f32[264,2048] subtract(dx, flat)

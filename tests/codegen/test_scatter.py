@@ -26,7 +26,8 @@ needs_compiler = pytest.mark.skipif(not has_compiler(), reason="needs a C++ comp
 
 
 def combiners(kind: str) -> dict[str, str]:
-    """Computations on scalars of a type: what atomic operations do, overwriting, keeping, and one that nobody has an instruction for."""
+    """Computations on scalars of a type: what atomic operations do, overwriting, keeping, and one that nobody has an
+    instruction for."""
     names = ["add"]
     if kind == "pred" or kind[0] in "su":
         names += ["and", "or", "xor"]
@@ -80,8 +81,10 @@ def kernels(text: str) -> list[Kernel]:
 def simple(kind: str, combiner: str, *, size: int = 7, updates: int = 13, more: str = "", root: str = "ROOT s") -> str:
     body = combiners(kind)[combiner]
     return (
-        f"HloModule m\n\nf {{\n{body}}}\n\nENTRY e {{\n  p = {kind}[{size},5] parameter(0)\n  i = s32[{updates}] parameter(1)\n"
-        f"  u = {kind}[{updates},5] parameter(2)\n  {root} = {kind}[{size},5] scatter(p, i, u), {ROWS}, {more}to_apply=f\n}}\n"
+        f"HloModule m\n\nf {{\n{body}}}\n\nENTRY e "
+        f"{{\n  p = {kind}[{size},5] parameter(0)\n  i = s32[{updates}] parameter(1)\n"
+        f"  u = {kind}[{updates},5] parameter(2)\n  {root} = {kind}[{size},5] scatter(p, i, u), {ROWS}, "
+        f"{more}to_apply=f\n}}\n"
     )
 
 
@@ -125,7 +128,8 @@ FORMS = {
         "f32[4,9,3]",
         "s32[6,4,1]",
         "f32[6,4,3]",
-        "update_window_dims={2}, inserted_window_dims={1}, scatter_dims_to_operand_dims={1}, index_vector_dim=2, input_batching_dims={0}, scatter_indices_batching_dims={1}",
+        "update_window_dims={2}, inserted_window_dims={1}, scatter_dims_to_operand_dims={1}, index_vector_dim=2, "
+        "input_batching_dims={0}, scatter_indices_batching_dims={1}",
     ),
     "scalar index": (
         "f32[9,8]",
@@ -192,8 +196,10 @@ SEPARATE = """  x = f32[] parameter(0)
 
 def variadic(combiner: str, attributes: str, updates: str) -> str:
     return (
-        f"HloModule m\n\nf {{\n{combiner}}}\n\nENTRY e {{\n  p = f32[9,4] parameter(0)\n  q = s32[9,4] parameter(1)\n  i = s32[11,1] parameter(2)\n"
-        f"  u = f32{updates} parameter(3)\n  v = s32{updates} parameter(4)\n  ROOT s = (f32[9,4], s32[9,4]) scatter(p, q, i, u, v), {attributes}, to_apply=f\n}}\n"
+        f"HloModule m\n\nf {{\n{combiner}}}\n\nENTRY e "
+        f"{{\n  p = f32[9,4] parameter(0)\n  q = s32[9,4] parameter(1)\n  i = s32[11,1] parameter(2)\n"
+        f"  u = f32{updates} parameter(3)\n  v = s32{updates} parameter(4)\n  ROOT s = (f32[9,4], s32[9,4]) scatter(p, "
+        f"q, i, u, v), {attributes}, to_apply=f\n}}\n"
     )
 
 
@@ -264,7 +270,8 @@ def test_an_operand_that_updates_read_stays_apart() -> None:
     """Updates that gather from the operand must see it as it was."""
     text = FUSED.replace(
         "  v = f32[90] multiply(u, u)\n",
-        "  w = f32[90] gather(p, i), offset_dims={}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1}\n  v = f32[90] multiply(u, w)\n",
+        "  w = f32[90] gather(p, i), offset_dims={}, collapsed_slice_dims={0}, start_index_map={0}, "
+        "index_vector_dim=1, slice_sizes={1}\n  v = f32[90] multiply(u, w)\n",
     )
     text = text.replace(
         "ENTRY e {\n  p = f32[40] parameter(0)", "ENTRY e {\n  o = f32[40] parameter(0)\n  p = f32[40] negate(o)"
@@ -295,7 +302,8 @@ def test_beside_other_outputs() -> None:
     """A scatter, a loop over the updates and a second scatter of the same operand are segments of one launch."""
     text = FUSED.replace("  ROOT s = f32[40] scatter(p, j, v)", "  s = f32[40] scatter(p, j, v)").replace(
         "to_apply=f\n}\n\nENTRY",
-        "to_apply=f\n  t = f32[40] scatter(p, i, v), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=f\n"
+        "to_apply=f\n  t = f32[40] scatter(p, i, v), update_window_dims={}, inserted_window_dims={0}, "
+        "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=f\n"
         "  ROOT both = (f32[40], f32[90], f32[40]) tuple(s, v, t)\n}\n\nENTRY",
     )
     text = text.replace("ROOT s = f32[40] fusion", "ROOT s = (f32[40], f32[90], f32[40]) fusion")

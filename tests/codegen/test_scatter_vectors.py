@@ -1,4 +1,5 @@
-"""Scatter kernels whose threads take neighbours: as many as rows allow and a device has operations for; the values are the same."""
+"""Scatter kernels whose threads take neighbours: as many as rows allow and a device has operations for; the values are
+the same."""
 
 from __future__ import annotations
 

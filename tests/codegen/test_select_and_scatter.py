@@ -20,7 +20,10 @@ def scatter_of(kinds: str, window: str, direction: str, combiner: str, given: st
     value, source = kinds.split()
     scalar = value.partition("[")[0] + "[]"
     two = f"a = {scalar} parameter(0) b = {scalar} parameter(1)"
-    functions = f"choose {{ {two} ROOT c = pred[] compare({given}), direction={direction} }}\ncombine {{ {two} ROOT c = {scalar} {combiner}(a, b) }}"
+    functions = (
+        f"choose {{ {two} ROOT c = pred[] compare({given}), direction={direction} }}\ncombine "
+        f"{{ {two} ROOT c = {scalar} {combiner}(a, b) }}"
+    )
     entry = "\n".join(f"  p{k} = {kind} parameter({k})" for k, kind in enumerate((value, source, scalar)))
     root = f"{value} select-and-scatter(p0, p1, p2), {window}, select=choose, scatter=combine"
     return f"HloModule m\n{functions}\nENTRY e {{\n{entry}\n  ROOT r = {root}\n}}\n"

@@ -1,4 +1,5 @@
-"""The C++ of floats of 8, 6 and 4 bits: every code is read, and numbers around every boundary are rounded, as NumPy's types do it."""
+"""The C++ of floats of 8, 6 and 4 bits: every code is read, and numbers around every boundary are rounded, as NumPy's
+types do it."""
 
 from __future__ import annotations
 

@@ -30,7 +30,8 @@ def sort(
     stable: bool = True,
     root: str = "",
 ) -> str:
-    """An entry that sorts parameters of a shape and of some types; `compare` gives the comparator's result from a0, b0, a1, b1, ..."""
+    """An entry that sorts parameters of a shape and of some types; `compare` gives the comparator's result from a0, b0,
+    a1, b1, ..."""
     parameters = [
         f"  {side}{k} = {t}[] parameter({2 * k + n})" for k, t in enumerate(types) for n, side in enumerate("ab")
     ]
@@ -53,7 +54,8 @@ LENGTHS = (1, 2, 3, 4, 5, 31, 32, 33, 63, 64, 65, 127, 128, 129, 257, 1000, 2047
 
 @pytest.fixture(params=["merges", "network"])
 def way(tool: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How the lanes form orders lines: by merging, or with the network that a GPU has, and that the plain form has always."""
+    """How the lanes form orders lines: by merging, or with the network that a GPU has, and that the plain form has
+    always."""
     if request.param == "network":
         if tool.form == "plain":
             pytest.skip("as with merges")
@@ -154,7 +156,8 @@ def test_results_that_are_picked(tool: Any) -> None:
     root = "t = (f32[4,20]{1,0}, s8[4,20]{1,0}) tuple(y, x)"
     text = sort("4,20", ("s8", "f32"), along=1, layout="{1,0}", root=root).replace(
         "  ROOT t",
-        "  x = s8[4,20]{1,0} get-tuple-element(s), index=0\n  y = f32[4,20]{1,0} get-tuple-element(s), index=1\n  ROOT t",
+        "  x = s8[4,20]{1,0} get-tuple-element(s), index=0\n  y = f32[4,20]{1,0} get-tuple-element(s), index=1\n  ROOT "
+        "t",
     )
     assert tool.plan(text).kind == "sort"
     tool.agrees(text)
@@ -173,7 +176,10 @@ def test_operands_that_are_computed(tool: Any) -> None:
 def top(shape: str, k: int, kind: str = "f32", *, largest: bool = True, layout: str = "", root: str = "") -> str:
     kept = ",".join([*shape.split(",")[:-1], str(k)])
     result = f"({kind}[{kept}]{layout}, s32[{kept}]{layout})"
-    lines = f"  p = {kind}[{shape}]{layout} parameter(0)\n  {'' if root else 'ROOT '}t = {result} topk(p), k={k}, largest={str(largest).lower()}\n"
+    lines = (
+        f"  p = {kind}[{shape}]{layout} parameter(0)\n  {'' if root else 'ROOT '}t = {result} topk(p), k={k}, "
+        f"largest={str(largest).lower()}\n"
+    )
     return f"HloModule m\n\nENTRY e {{\n{lines}{root}}}\n"
 
 

@@ -71,7 +71,8 @@ def test_a_copy_to_another_layout(tool: Any) -> None:
 
 
 def test_what_leads_to_it_what_follows_and_what_goes_along(tool: Any) -> None:
-    """Two transposes of the same sizes; an operand in the order of the result; an output in the order of the operand, one in other dimensions."""
+    """Two transposes of the same sizes; an operand in the order of the result; an output in the order of the operand,
+    one in other dimensions."""
     text = """HloModule m
 ENTRY e {
   p = f32[70,33]{1,0} parameter(0)
@@ -300,7 +301,8 @@ def test_narrow_elements_land_where_they_belong(tool: Any) -> None:
                 kind,
                 1540,
                 1668,
-                f"  a = {kind}[1540,1668]{{1,0}} add(p, p)\n  t = {kind}[1668,1540]{{1,0}} transpose(a), dimensions={{1,0}}\n"
+                f"  a = {kind}[1540,1668]{{1,0}} add(p, p)\n  t = {kind}[1668,1540]{{1,0}} transpose(a), "
+                f"dimensions={{1,0}}\n"
                 f"  n = {kind}[1668,1540]{{1,0}} negate(t)\n"
                 f"  ROOT r = ({kind}[1668,1540]{{1,0}}, {kind}[1540,1668]{{1,0}}) tuple(n, a)\n",
             )

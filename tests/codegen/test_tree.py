@@ -114,7 +114,8 @@ def test_a_kernel_brings_its_helpers_and_its_memory() -> None:
     before, after = kernel_text(tree, "32, 1")
     assert helpers(tree) == "" and before == f'{table_text(table)}extern "C" __global__ void __launch_bounds__(32, 1) '
     assert after == (
-        "(\n    const float* __restrict__ in0,\n    float* __restrict__ out0,\n    unsigned char* __restrict__ kept) {\n"
+        "(\n    const float* __restrict__ in0,\n    float* __restrict__ out0,\n    unsigned char* __restrict__ kept) "
+        "{\n"
         "  volatile unsigned int* const arrived = (volatile unsigned int*)(kept + 0);\n  out0[0] = in0[0];\n}\n"
     )
     assert kept_bytes(tree) == 32

@@ -120,7 +120,10 @@ def test_every_module_on_the_way_is_compiled_by_xla(name, opcode, monkeypatch):
     monkeypatch.setattr(Reducer, "_take", lambda self, text: (taken.append(text), take(self, text))[1])
     reduced((DUMPS / f"{name}.hlo").read_text(), Says(rf" {opcode}\("))
     assert len(taken) > 3
-    code = "import json, sys; from scripts.xla_cpu import Program; [Program(t, optimized=False) for t in json.load(sys.stdin)]"
+    code = (
+        "import json, sys; from scripts.xla_cpu import Program; [Program(t, optimized=False) for t in "
+        "json.load(sys.stdin)]"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code],
         input=json.dumps(taken),

@@ -42,7 +42,10 @@ def test_errors_are_told_by_their_codes():
 
 
 def test_running_it_as_it_is_may_fail():
-    text = 'HloModule m\nENTRY e {\n p = f32[4]{0} parameter(0)\n ROOT c = f32[4]{0} custom-call(p), custom_call_target="?"\n}\n'
+    text = (
+        "HloModule m\nENTRY e {\n p = f32[4]{0} parameter(0)\n ROOT c = f32[4]{0} custom-call(p), "
+        'custom_call_target="?"\n}\n'
+    )
     assert asked("run fails", text) != [None] and asked("run fails", TEXT) == [None]
 
 

@@ -60,7 +60,10 @@ def test_figures_nans_and_commands_turn(tmp_path):
     assert turns.Bisection(files, turns.watched("nan", H100), 2).find() == turns.Turn(1, 2, "no", "a NaN")
     asks = turns.by_command(Command(("grep", "-q", "sine", "{}")))
     assert turns.Bisection(files, asks, 2).find() == turns.Turn(1, 2, "status 0", "no")
-    two = "HloModule m\nENTRY e {\n  p = f32[4]{0} parameter(0)\n  x = f32[4]{0} negate(p)\n  ROOT r = f32[4]{0} sine(x)\n}\n"
+    two = (
+        "HloModule m\nENTRY e {\n  p = f32[4]{0} parameter(0)\n  x = f32[4]{0} negate(p)\n  ROOT r = f32[4]{0} "
+        "sine(x)\n}\n"
+    )
     files.files[3].write_text(two)
     assert turns.Bisection(files, turns.watched("kernels > 1", H100), 2).find() == turns.Turn(2, 3, "no", "kernels > 1")
 

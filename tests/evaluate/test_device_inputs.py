@@ -63,7 +63,8 @@ def test_tuples_have_one_sharding_for_each_array() -> None:
 def test_scalars_are_the_same_everywhere_where_they_may_decide() -> None:
     assert len(groups(module_of("", shape="f32[]"))) == 8
     text = (
-        "HloModule m, num_partitions=8\n\nsame {\n  ROOT a = s32[] parameter(0)\n}\n\nENTRY e {\n  p = s32[] parameter(0)\n"
+        "HloModule m, num_partitions=8\n\nsame {\n  ROOT a = s32[] parameter(0)\n}\n\nENTRY e {\n  p = s32[] "
+        "parameter(0)\n"
         "  ROOT r = s32[] conditional(p, p, p), branch_computations={same, same}\n}\n"
     )
     assert groups(parse(text)) == [[0, 1, 2, 3, 4, 5, 6, 7]]

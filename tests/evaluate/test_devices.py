@@ -45,7 +45,8 @@ def row(device: int) -> np.ndarray:
             [[0, 2], [1, 3], [0, 2], [1, 3]],
         ),
         (
-            "replica_groups=mesh['x'=2,'y'=2], device_ids=([2,2]T(1,0)) {'x'}, channel_id=1, use_global_device_ids=true",
+            "replica_groups=mesh['x'=2,'y'=2], device_ids=([2,2]T(1,0)) {'x'}, channel_id=1, "
+            "use_global_device_ids=true",
             1,
             4,
             [[0, 1], [0, 1], [2, 3], [2, 3]],
@@ -123,7 +124,10 @@ condition {
 }
 """
     body = "z = s32[] constant(0)\n  t = (f32[4], s32[]) tuple(p, z)\n"
-    body += "  w = (f32[4], s32[]) while(t), condition=condition, body=body\n  ROOT r = f32[4] get-tuple-element(w), index=0"
+    body += (
+        "  w = (f32[4], s32[]) while(t), condition=condition, body=body\n  ROOT r = f32[4] get-tuple-element(w), "
+        "index=0"
+    )
     total = (row(0) + row(1)) * 4
     assert run(body, replicas=2, functions=loop) == [total.tolist()] * 2
 

@@ -114,7 +114,8 @@ def test_an_order_that_goes_over_another_effect_is_one() -> None:
 def test_what_is_sent_counts() -> None:
     def sent(value: str) -> Module:
         return entry("start = token[] after-all()", "n = f32[3] negate(p)",
-                     f"o = token[] outfeed({value}, start), outfeed_shape=f32[3]", "ROOT r = f32[3] copy(p)")  # fmt: skip
+                     f"o = token[] outfeed({value}, start), "
+                     f"outfeed_shape=f32[3]", "ROOT r = f32[3] copy(p)")  # fmt: skip
 
     assert difference(sent("p"), sent("p")) is None
     assert "other operands" in str(difference(sent("p"), sent("n")))

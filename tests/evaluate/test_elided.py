@@ -103,7 +103,10 @@ def test_two_texts_agree_by_name_and_only_then() -> None:
 
 
 def test_neither_cse_nor_the_proof_takes_two_for_one() -> None:
-    text = "HloModule m\n\nENTRY e {\n  a = f32[20] constant({...})\n  b = f32[20] constant({...})\n  ROOT s = f32[20] subtract(a, b)\n}\n"
+    text = (
+        "HloModule m\n\nENTRY e {\n  a = f32[20] constant({...})\n  b = f32[20] constant({...})\n  ROOT s = f32[20] "
+        "subtract(a, b)\n}\n"
+    )
     two = hlo_opt.parse(text)
     fused = hlo_opt.fuse(two, simplify="always")[0]
     assert len(elided_constants(fused)) == 2

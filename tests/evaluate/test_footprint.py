@@ -42,24 +42,30 @@ BRANCHES = (
     f"right {{\n  ROOT a = {V} parameter(0)\n}}\n"
 )
 BODIES = {
-    "chain": f"a = {V} add(p, p)\n  b = {V} add(a, p)\n  c = {V} add(b, p)\n  ROOT r = f32[1]{{0}} slice(c), slice={{[0:1]}}",
+    "chain": f"a = {V} add(p, p)\n  b = {V} add(a, p)\n  c = {V} add(b, p)\n  ROOT r = f32[1]{{0}} slice(c), "
+    f"slice={{[0:1]}}",
     "view keeps": f"a = {V} add(p, p)\n  s = f32[2]{{0}} slice(a), slice={{[0:2]}}\n  b = {V} add(p, p)\n"
     "  t = f32[2]{0} slice(b), slice={[0:2]}\n  ROOT r = f32[2]{0} add(s, t)",
-    "copied reshape": f"a = f32[512,512]{{1,0}} reshape(p)\n  t = f32[512,512]{{1,0}} transpose(a), dimensions={{1,0}}\n"
+    "copied reshape": f"a = f32[512,512]{{1,0}} reshape(p)\n  t = f32[512,512]{{1,0}} transpose(a), "
+    f"dimensions={{1,0}}\n"
     f"  c = {V} reshape(t)\n  ROOT r = f32[2]{{0}} slice(c), slice={{[0:2]}}",
     "iota": f"i = f32[512,512]{{1,0}} iota(), iota_dimension=1\n  c = {V} reshape(i)\n  d = {V} add(c, p)\n"
     "  ROOT r = f32[2]{0} slice(d), slice={[0:2]}",
     "wide function": f"a = {V} tanh(p)\n  ROOT r = f32[1]{{0}} slice(a), slice={{[0:1]}}",
-    "narrow": f"a = bf16[{N}]{{0}} convert(p)\n  b = bf16[{N}]{{0}} add(a, a)\n  ROOT r = bf16[1]{{0}} slice(b), slice={{[0:1]}}",
+    "narrow": f"a = bf16[{N}]{{0}} convert(p)\n  b = bf16[{N}]{{0}} add(a, a)\n  ROOT r = bf16[1]{{0}} slice(b), "
+    f"slice={{[0:1]}}",
     "fusion": f"ROOT f = {V} fusion(p), kind=kLoop, calls=fused",
     "loop": f"z = s32[] constant(0)\n  q = {V} negate(p)\n  t = {STATE} tuple(z, q, p)\n"
     f"  w = {STATE} while(t), condition=condition, body=body\n  ROOT r = {V} get-tuple-element(w), index=1",
     "branches": "one = f32[1]{0} slice(p), slice={[0:1]}\n  s = f32[] reshape(one)\n  z = f32[] constant(0)\n"
-    f"  c = pred[] compare(s, s), direction=EQ\n  ROOT r = {V} conditional(c, p, p), branch_computations={{left, right}}",
-    "dot": "a = f32[512,512]{1,0} reshape(p)\n  ROOT d = f32[512,512]{1,0} dot(a, a), lhs_contracting_dims={0}, rhs_contracting_dims={1}",
+    f"  c = pred[] compare(s, s), direction=EQ\n  ROOT r = {V} conditional(c, p, p), "
+    f"branch_computations={{left, right}}",
+    "dot": "a = f32[512,512]{1,0} reshape(p)\n  ROOT d = f32[512,512]{1,0} dot(a, a), lhs_contracting_dims={0}, "
+    "rhs_contracting_dims={1}",
     "gather": f"i = s32[{N},1]{{1,0}} iota(), iota_dimension=0\n  ROOT g = {V} gather(p, i), offset_dims={{}}, "
     "collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1}",
-    "random": "k = u64[2]{0} constant({1,2})\n  ROOT b = (u64[2]{0}, u32[262144]{0}) rng-bit-generator(k), algorithm=rng_three_fry",
+    "random": "k = u64[2]{0} constant({1,2})\n  ROOT b = (u64[2]{0}, u32[262144]{0}) rng-bit-generator(k), "
+    "algorithm=rng_three_fry",
 }
 
 

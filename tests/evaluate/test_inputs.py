@@ -175,7 +175,8 @@ def test_operations_say_what_they_like_to_be_given() -> None:
 
 def test_nothing_is_drawn_for_an_open_size() -> None:
     module = parse(
-        "HloModule m\n\nENTRY e {\n  p = (f32[2], f32[?,3]) parameter(0)\n  ROOT g = f32[2] get-tuple-element(p), index=0\n}\n"
+        "HloModule m\n\nENTRY e {\n  p = (f32[2], f32[?,3]) parameter(0)\n  ROOT g = f32[2] get-tuple-element(p), "
+        "index=0\n}\n"
     )
     with pytest.raises(EvaluationError, match="has no bound") as caught:
         module_inputs(module)

@@ -103,7 +103,10 @@ def test_the_number_of_arguments_is_checked() -> None:
 def test_what_has_no_meaning_is_shown_in_the_text() -> None:
     from hlo_opt import EvaluationError, evaluate, parse
 
-    text = 'HloModule m\n\nENTRY e {\n  p = f32[4]{0} parameter(0)\n  ROOT c = f32[4]{0} custom-call(p), custom_call_target="nope"\n}\n'
+    text = (
+        "HloModule m\n\nENTRY e {\n  p = f32[4]{0} parameter(0)\n  ROOT c = f32[4]{0} custom-call(p), "
+        'custom_call_target="nope"\n}\n'
+    )
     for options in ({}, {"watch": lambda event: None}):
         with pytest.raises(EvaluationError, match="HLO404") as caught:
             evaluate(parse(text, filename="m.hlo"), [np.zeros(4, np.float32)], **options)

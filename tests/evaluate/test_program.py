@@ -160,7 +160,10 @@ def test_nobody_answers() -> None:
 )
 def test_who_is_answered(call: str, answered: bool) -> None:
     add = "add {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
-    text = f"HloModule m\n{add if 'to_apply' in call else ''}ENTRY e {{\n  p = f32[] parameter(0)\n  ROOT r = f32[] {call}\n}}\n"
+    text = (
+        f"HloModule m\n{add if 'to_apply' in call else ''}ENTRY e "
+        f"{{\n  p = f32[] parameter(0)\n  ROOT r = f32[] {call}\n}}\n"
+    )
     assert is_answered(parse(text).entry.root) is answered
 
 
@@ -238,7 +241,8 @@ def entry(text: str) -> Computation:
 def test_dead_values_are_left_out_and_used_ones_freed() -> None:
     program = compile_computation(
         entry(
-            "HloModule m\n\nENTRY e {\n  x = f32[] parameter(0)\n  unused = f32[] parameter(1)\n  dead = f32[] sine(x)\n"
+            "HloModule m\n\nENTRY e {\n  x = f32[] parameter(0)\n  unused = f32[] parameter(1)\n  dead = f32[] "
+            "sine(x)\n"
             "  a = f32[] cosine(x)\n  b = f32[] add(a, a)\n  ROOT c = f32[] add(b, x)\n}\n"
         )
     )

@@ -1,4 +1,5 @@
-"""Random programs against XLA:CPU, and fused against themselves. `python -m scripts.random_modules` does the same with thousands."""
+"""Random programs against XLA:CPU, and fused against themselves. `python -m scripts.random_modules` does the same with
+thousands."""
 
 from __future__ import annotations
 

@@ -48,7 +48,8 @@ def test_real_programs_are_reached_but_for_ties(name: str) -> None:
 
 def test_what_no_draw_reaches_is_named_with_its_line() -> None:
     text = entry(
-        "  x = f32[4] parameter(0)\n  y = f32[4] sine(x)\n  z = f32[4] cosine(x)\n  s = f32[4] add(y, z)\n  c = f32[4] constant({9,9,9,9})\n"
+        "  x = f32[4] parameter(0)\n  y = f32[4] sine(x)\n  z = f32[4] cosine(x)\n  s = f32[4] add(y, z)\n  c = f32[4] "
+        "constant({9,9,9,9})\n"
         "  p = pred[4] compare(s, c), direction=GT\n  ROOT r = f32[4] select(p, x, y)"
     )
     module = parse(text)
@@ -59,7 +60,8 @@ def test_what_no_draw_reaches_is_named_with_its_line() -> None:
 def test_ways_that_bounds_shut_or_inputs_do_not_decide_are_no_ways() -> None:
     text = entry(
         "  x = f32[4] parameter(0)\n  a = f32[4] abs(x)\n  z = f32[4] constant({0,0,0,0})\n  m = f32[4] maximum(a, z)\n"
-        "  i = s32[4] iota(), iota_dimension=0\n  n = s32[4] constant({9,9,9,9})\n  p = pred[4] compare(i, n), direction=LT\n"
+        "  i = s32[4] iota(), iota_dimension=0\n  n = s32[4] constant({9,9,9,9})\n  p = pred[4] compare(i, n), "
+        "direction=LT\n"
         "  ROOT r = f32[4] select(p, m, z)"
     )
     assert reaching_inputs(parse(text)).unreached == ()
@@ -89,7 +91,8 @@ def test_a_draw_whose_loop_does_not_end_is_left_out() -> None:
     text = entry(
         "  x = f32[] parameter(0)\n  one = f32[] constant(1)\n  y = f32[] add(x, one)\n  big = f32[] constant(100)\n"
         "  t = (f32[], f32[]) tuple(y, big)\n  w = (f32[], f32[]) while(t), condition=condition, body=body\n"
-        "  p = pred[] compare(x, one), direction=EQ\n  r = f32[] get-tuple-element(w), index=0\n  ROOT s = f32[] select(p, r, x)",
+        "  p = pred[] compare(x, one), direction=EQ\n  r = f32[] get-tuple-element(w), index=0\n  ROOT s = f32[] "
+        "select(p, r, x)",
         LOOP,
     )
     module = parse(text)
@@ -99,8 +102,10 @@ def test_a_draw_whose_loop_does_not_end_is_left_out() -> None:
 
 def test_modules_for_several_devices_have_inputs_for_each() -> None:
     text = (
-        "HloModule m, replica_count=2\n\nsum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n\n"
-        "ENTRY e {\n  x = f32[8] parameter(0)\n  ROOT r = f32[8] all-reduce(x), replica_groups={{0,1}}, to_apply=sum\n}\n"
+        "HloModule m, replica_count=2\n\nsum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] "
+        "add(a, b)\n}\n\n"
+        "ENTRY e {\n  x = f32[8] parameter(0)\n  ROOT r = f32[8] all-reduce(x), replica_groups={{0,1}}, "
+        "to_apply=sum\n}\n"
     )
     (draw,) = reaching_inputs(parse(text)).draws
     assert len(draw.inputs) == len(draw.outputs) == 2
@@ -134,6 +139,9 @@ def test_shifts_also_shift_all_bits_out(direction: str) -> None:
 
 
 def test_a_shift_by_what_has_no_other_bits_goes_one_way() -> None:
-    body = "  x = u8[37] parameter(0)\n  k = u8[] constant({})\n  y = u8[37] broadcast(k), dimensions={{}}\n  z = u8[37] and(x, y)\n  ROOT r = u8[37] shift-left(x, z)"
+    body = (
+        "  x = u8[37] parameter(0)\n  k = u8[] constant({})\n  y = u8[37] broadcast(k), dimensions={{}}\n  z = u8[37] "
+        "and(x, y)\n  ROOT r = u8[37] shift-left(x, z)"
+    )
     few, more = (ways_of(parse(entry(body.format(mask)))) for mask in (7, 15))
     assert [sum("bits out" in w for own in ways.values() for w in own) for ways in (few, more)] == [1, 2]

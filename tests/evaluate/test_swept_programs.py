@@ -1,4 +1,5 @@
-"""Programs by number against XLA:CPU and through every preset. `python -m scripts.random_modules` does the same with thousands."""
+"""Programs by number against XLA:CPU and through every preset. `python -m scripts.random_modules` does the same with
+thousands."""
 
 from __future__ import annotations
 

@@ -106,12 +106,14 @@ TABLE: dict[str, tuple[Check, tuple[str, ...], Reason | None]] = {
     "two readers of what is cheap": (PLAIN.duplication, (f"a = {WIDE} abs(p)", *TWICE[1:]), None),
     "an operation": (choices.producer_is_fusion, TWICE[:2], None),
     "a fusion": (
-        choices.producer_is_fusion, (f"a = {WIDE} fusion(p), kind=kLoop, calls=of_three", TWICE[1]), no("FUS107", producer="a", size=3)
+        choices.producer_is_fusion, (f"a = {WIDE} fusion(p), kind=kLoop, "
+                                     f"calls=of_three", TWICE[1]), no("FUS107", producer="a", size=3)
     ),
     "no library": (choices.library_call, TWICE[:2], None),
     "a product above": (
         choices.library_call,
-        ("a = f32[96,96]{1,0} dot(t, p), lhs_contracting_dims={1}, rhs_contracting_dims={0}", "b = f32[96,96]{1,0} negate(a)"),
+        ("a = f32[96,96]{1,0} dot(t, p), lhs_contracting_dims={1}, "
+         "rhs_contracting_dims={0}", "b = f32[96,96]{1,0} negate(a)"),
         no("FUS302", opcode="dot", runs_as="a library call"),
     ),
     "a product below": (
@@ -121,7 +123,8 @@ TABLE: dict[str, tuple[Check, tuple[str, ...], Reason | None]] = {
     ),
     "a library's kernel": (
         choices.library_call,
-        ("x = f32[64,64]{1,0} parameter(5)", f"a = f32[64,64]{{1,0}} fusion(x), {GEMM}, calls=product", "b = f32[64,64]{1,0} abs(a)"),
+        ("x = f32[64,64]{1,0} parameter(5)", f"a = f32[64,64]{{1,0}} fusion(x), {GEMM}, "
+                                             f"calls=product", "b = f32[64,64]{1,0} abs(a)"),
         None,
     ),
     # read several times
@@ -139,7 +142,8 @@ TABLE: dict[str, tuple[Check, tuple[str, ...], Reason | None]] = {
     "several times what is cheap": (PLAIN.expensive_reuse, (f"a = {ROW} abs(v)", f"b = {WIDE} broadcast(a), dimensions={{0}}"), None),
     "several times one element": (PLAIN.expensive_reuse, ("a = f32[] tanh(z)", f"b = {WIDE} broadcast(a), dimensions={{}}"), None),
     "several times a fusion": (
-        PLAIN.expensive_reuse, (f"a = {ROW} fusion(p), kind=kInput, calls=sums", f"b = {WIDE} broadcast(a), dimensions={{0}}"), None
+        PLAIN.expensive_reuse, (f"a = {ROW} fusion(p), kind=kInput, "
+                                f"calls=sums", f"b = {WIDE} broadcast(a), dimensions={{0}}"), None
     ),
     "a reduction's result in rows": (
         PLAIN.expensive_reuse, (SUM, f"b = {WIDE} broadcast(a), dimensions={{0}}"), None,
@@ -168,11 +172,13 @@ TABLE: dict[str, tuple[Check, tuple[str, ...], Reason | None]] = {
         None,
     ),
     "a transpose before a loop": (
-        choices.transpose_before_reduction, (f"a = {WIDE} transpose(t), dimensions={{1,0}}", f"b = {WIDE} negate(a)"), None
+        choices.transpose_before_reduction, (f"a = {WIDE} transpose(t), "
+                                             f"dimensions={{1,0}}", f"b = {WIDE} negate(a)"), None
     ),
     # what follows a reduction
     "a reduction in a loop": (
-        XLA.reduction_epilogue, ("a = f32[64]{0} reduce(few, z), dimensions={0}, to_apply=sum", f"b = {ROW} negate(a)"), None
+        XLA.reduction_epilogue, ("a = f32[64]{0} reduce(few, z), dimensions={0}, "
+                                 "to_apply=sum", f"b = {ROW} negate(a)"), None
     ),
     "a reduction's end": (XLA.reduction_epilogue, (SUM, "b = f16[64]{0} convert(a)"), None),
     "a reduction's end as it lies": (XLA.reduction_epilogue, (SUM, "b = f32[8,8]{1,0} bitcast(a)"), None),
@@ -197,17 +203,20 @@ TABLE: dict[str, tuple[Check, tuple[str, ...], Reason | None]] = {
         no("FUS406", producer="a", opcode="reduce", elements=4, user="b", user_opcode="broadcast"),
     ),
     "what takes long for as many": (
-        choices.heavy_computation, ("a = f32[64]{0} reduce(few, z), dimensions={0}, to_apply=sum", f"b = {ROW} negate(a)"), None
+        choices.heavy_computation, ("a = f32[64]{0} reduce(few, z), dimensions={0}, "
+                                    "to_apply=sum", f"b = {ROW} negate(a)"), None
     ),
     "what threads share": (choices.heavy_computation, (SUM, f"b = {WIDE} broadcast(a), dimensions={{0}}"), None),
     "a large window": (
         choices.heavy_computation,
-        ("a = f32[64]{0} reduce-window(v, z), window={size=11 pad=5_5}, to_apply=sum", f"b = {WIDE} broadcast(a), dimensions={{0}}"),
+        ("a = f32[64]{0} reduce-window(v, z), window={size=11 pad=5_5}, "
+         "to_apply=sum", f"b = {WIDE} broadcast(a), dimensions={{0}}"),
         no("FUS406", producer="a", opcode="reduce-window", elements=11, user="b", user_opcode="broadcast"),
     ),
     "a small window": (
         choices.heavy_computation,
-        ("a = f32[64]{0} reduce-window(v, z), window={size=10 pad=4_5}, to_apply=sum", f"b = {WIDE} broadcast(a), dimensions={{0}}"),
+        ("a = f32[64]{0} reduce-window(v, z), window={size=10 pad=4_5}, "
+         "to_apply=sum", f"b = {WIDE} broadcast(a), dimensions={{0}}"),
         None,
     ),
     "a small window of two dimensions": (

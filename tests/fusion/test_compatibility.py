@@ -216,7 +216,8 @@ TABLE = {
         against=keeps("a", "dynamic-update-slice", "updates a buffer in place"),
     ),
     "a scatter is kept": Row(
-        rules.producer_form, f"{WIDE} fusion(p, places, some), kind=kInput, calls=scattered", f"{WIDE} tanh(a)", kept=True,
+        rules.producer_form, f"{WIDE} fusion(p, places, some), kind=kInput, "
+                             f"calls=scattered", f"{WIDE} tanh(a)", kept=True,
         against=keeps("y5", "fusion", "updates a buffer in place"),
     ),
     "a reduction kernel is kept": Row(

@@ -1,4 +1,5 @@
-"""What depends on the structure of kernels only is found out once, however often a structure stands in a module, and changes no answer."""
+"""What depends on the structure of kernels only is found out once, however often a structure stands in a module, and
+changes no answer."""
 
 from pathlib import Path
 

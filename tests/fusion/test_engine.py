@@ -1,4 +1,5 @@
-"""What fusion passes share: what speaks against an edge and in which order, what is remembered of it, and what becomes of kernels without a plan."""
+"""What fusion passes share: what speaks against an edge and in which order, what is remembered of it, and what becomes
+of kernels without a plan."""
 
 from __future__ import annotations
 

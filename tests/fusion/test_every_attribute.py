@@ -18,7 +18,8 @@ MEANS_NOTHING = {
     ("fusion", "output_to_operand_aliasing"),
     ("conditional", "branch_computations"),
 }
-"""What is no attribute of a value: a call and a fusion mean their bodies. Aliases of fusions, and branches by number, have rows of their own."""
+"""What is no attribute of a value: a call and a fusion mean their bodies. Aliases of fusions, and branches by number,
+have rows of their own."""
 TWINS = ("s32", "f32", "c64")
 
 

@@ -1,4 +1,5 @@
-"""What the horizontal passes share: the kernels that a consumer reads, who else reads them, and joining them into one launch."""
+"""What the horizontal passes share: the kernels that a consumer reads, who else reads them, and joining them into one
+launch."""
 
 from __future__ import annotations
 

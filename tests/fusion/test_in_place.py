@@ -15,7 +15,8 @@ V, W, S = "f32[64]{0}", "f32[8]{0}", "s32[]"
 
 
 def edge(body: str, entry: str, producer: str, consumer: str) -> Edge:
-    """An edge of a module: `body` are computations, `entry` instructions of the entry after p, q (64), m, n (8), i, j (indices)."""
+    """An edge of a module: `body` are computations, `entry` instructions of the entry after p, q (64), m, n (8), i, j
+    (indices)."""
     given = [("p", V), ("q", V), ("m", W), ("n", W), ("i", S), ("j", S)]
     parameters = "".join(f"  {name} = {shape} parameter({k})\n" for k, (name, shape) in enumerate(given))
     module = hlo_opt.parse(f"HloModule m\n\n{body}\nENTRY e {{\n{parameters}{entry}\n}}\n")
@@ -91,8 +92,14 @@ def test_every_dimension_counts(starts: str, read: str, expected: str | None):
 
 
 def test_sizes_must_be_those_of_the_update():
-    part = "part {\n  a = f32[64]{0} parameter(0)\n  s = f32[16]{0} slice(a), slice={[0:16]}\n  ROOT r = f32[8,2]{1,0} bitcast(s)\n}\n"
-    entry = f"  x = f32[8,2]{{1,0}} fusion(p), kind=kLoop, calls=part\n  s = f32[32,2]{{1,0}} bitcast(p)\n  z = {S} constant(0)\n"
+    part = (
+        "part {\n  a = f32[64]{0} parameter(0)\n  s = f32[16]{0} slice(a), slice={[0:16]}\n  ROOT r = f32[8,2]{1,0} "
+        "bitcast(s)\n}\n"
+    )
+    entry = (
+        f"  x = f32[8,2]{{1,0}} fusion(p), kind=kLoop, calls=part\n  s = f32[32,2]{{1,0}} bitcast(p)\n  z = {S} "
+        f"constant(0)\n"
+    )
     update = f"  ROOT u = {V} fusion(p, x), kind=kLoop, calls=body"
     body = f"body {{\n  a = {V} parameter(0)\n  b = f32[8,2]{{1,0}} parameter(1)\n  z = {S} constant(0)\n  c = f32[16]{{0}} bitcast(b)\n  h = {W} slice(c), slice={{[0:8]}}\n  ROOT r = {V} dynamic-update-slice(a, h, z)\n}}\n"
     assert conflict(part + body, entry + update) == "FUS605"
@@ -143,7 +150,10 @@ def test_a_value_that_the_kernel_computes_is_not_overwritten_for_others():
 
 
 def test_a_buffer_that_is_a_bitcast_outside():
-    entry = f"  t = {V} bitcast(p)\n  x = {W} dynamic-slice(t, j), dynamic_slice_sizes={{8}}\n  ROOT u = {V} dynamic-update-slice(t, x, i)"
+    entry = (
+        f"  t = {V} bitcast(p)\n  x = {W} dynamic-slice(t, j), dynamic_slice_sizes={{8}}\n  ROOT u = {V} "
+        f"dynamic-update-slice(t, x, i)"
+    )
     assert conflict("", entry) == "FUS606"
 
 
@@ -161,7 +171,8 @@ def test_a_second_root_is_looked_at():
     """The first updates another buffer than the producer reads."""
     body = (
         f"body {{\n  a = {V} parameter(0)\n  b = {W} parameter(1)\n  k = {S} parameter(2)\n  g = {V} parameter(3)\n"
-        f"  c = {V} negate(g)\n  d = {V} dynamic-update-slice(c, b, k)\n  e = {V} dynamic-update-slice(a, b, k)\n  ROOT t = ({V}, {V}) tuple(d, e)\n}}\n"
+        f"  c = {V} negate(g)\n  d = {V} dynamic-update-slice(c, b, k)\n  e = {V} dynamic-update-slice(a, b, k)\n  "
+        f"ROOT t = ({V}, {V}) tuple(d, e)\n}}\n"
     )
     tail = f"  ROOT u = ({V}, {V}) fusion(p, x, i, q), kind=kLoop, calls=body"
     assert conflict(body, ELSEWHERE + tail) == "FUS604"
@@ -214,13 +225,19 @@ def test_the_last_of_several_reads_is_named():
 
 
 ADDS = "adds { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }\n"
-PAIRS = "pairs { a = f32[] parameter(0) b = f32[] parameter(1) c = f32[] parameter(2) d = f32[] parameter(3) e = f32[] add(a, c) f = f32[] add(b, d) ROOT r = (f32[], f32[]) tuple(e, f) }\n"
+PAIRS = (
+    "pairs { a = f32[] parameter(0) b = f32[] parameter(1) c = f32[] parameter(2) d = f32[] parameter(3) e = f32[] "
+    "add(a, c) f = f32[] add(b, d) ROOT r = (f32[], f32[]) tuple(e, f) }\n"
+)
 HOW = "update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1"
 
 
 def scattered(line: str, scatter: str = f"{V} scatter(p, y, m)", to: str = "adds") -> str | None:
     """The code for `line` (the producer x) and a scatter u; y are indices."""
-    entry = f"  w = s32[8]{{0}} convert(n)\n  y = s32[8,1]{{1,0}} reshape(w)\n{line}  ROOT u = {scatter}, {HOW}, to_apply={to}"
+    entry = (
+        f"  w = s32[8]{{0}} convert(n)\n  y = s32[8,1]{{1,0}} reshape(w)\n{line}  ROOT u = {scatter}, {HOW}, "
+        f"to_apply={to}"
+    )
     reason = scatter_conflict(edge(ADDS + PAIRS, entry, "x", "u"))
     return None if reason is None else reason.code
 
@@ -237,7 +254,10 @@ def test_a_scatter_takes_indices_and_updates_only():
 
 
 def test_nothing_takes_a_scatter():
-    entry = f"  w = s32[8]{{0}} convert(n)\n  y = s32[8,1]{{1,0}} reshape(w)\n  x = {V} scatter(p, y, m), {HOW}, to_apply=adds\n"
+    entry = (
+        f"  w = s32[8]{{0}} convert(n)\n  y = s32[8,1]{{1,0}} reshape(w)\n  x = {V} scatter(p, y, m), {HOW}, "
+        f"to_apply=adds\n"
+    )
     reason = scatter_conflict(edge(ADDS, entry + f"  ROOT u = {V} negate(x)", "x", "u"))
     assert reason is not None and reason.code == "FUS609"
     assert scatter_conflict(edge(ADDS, f"  x = {V} negate(p)\n  ROOT u = {V} add(x, q)", "x", "u")) is None

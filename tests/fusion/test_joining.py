@@ -1,4 +1,5 @@
-"""Two kernels as one, with nothing else changed: by elements, through bitcasts, written for others or computed again."""
+"""Two kernels as one, with nothing else changed: by elements, through bitcasts, written for others or computed
+again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Two kernels as one: how much it may hold, how its threads go, whether it has a plan, what it costs, and which pairs are alike."""
+"""Two kernels as one: how much it may hold, how its threads go, whether it has a plan, what it costs, and which pairs
+are alike."""
 
 from __future__ import annotations
 
@@ -302,7 +303,8 @@ def test_a_slow_reduction_is_no_hero():
         "f32[96,64]{1,0} reshape(p)",
         REVERSED,
         part("0:4"),
-        "f32[5,96]{1,0} gather(p, places), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,96}",
+        "f32[5,96]{1,0} gather(p, places), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, "
+        "index_vector_dim=1, slice_sizes={1,96}",
         "f32[64,1,96]{2,1,0} transpose(t1), dimensions={1,0,2}",
     ],
 )

@@ -1,4 +1,5 @@
-"""The launch that a kernel is priced with is the one that it is planned, emitted and launched with: on each device, for each kind."""
+"""The launch that a kernel is priced with is the one that it is planned, emitted and launched with: on each device, for
+each kind."""
 
 from __future__ import annotations
 
@@ -53,7 +54,10 @@ def test_a_row_that_disagrees_is_seen() -> None:
 
 
 def test_a_kernel_of_no_elements_is_not_launched_and_has_a_price() -> None:
-    text = "HloModule m\n\nENTRY e {\n  p = f32[4,0]{1,0} parameter(0)\n  z = f32[4]{0} parameter(1)\n  b = f32[4,0]{1,0} broadcast(z), dimensions={0}\n  ROOT a = f32[4,0]{1,0} add(p, b)\n}\n"
+    text = (
+        "HloModule m\n\nENTRY e {\n  p = f32[4,0]{1,0} parameter(0)\n  z = f32[4]{0} parameter(1)\n  b = f32[4,0]{1,0} "
+        "broadcast(z), dimensions={0}\n  ROOT a = f32[4,0]{1,0} add(p, b)\n}\n"
+    )
     module, _ = hlo_opt.fuse(hlo_opt.parse(text))
     assert rows(module, "h100_sxm") == []
     assert module_summary(module, find("h100_sxm")).est_us < 10

@@ -100,12 +100,15 @@ TABLE: dict[str, tuple[Check, tuple[str, ...], Reason | None]] = {
     ),
     "several outputs of a plain operation": (
         legality.several_outputs,
-        (f'a = ({ARRAY}, {ARRAY}, {ARRAY}) custom-call(p), custom_call_target="f"', f"b = {ARRAY} get-tuple-element(a), index=0"),
+        (f'a = ({ARRAY}, {ARRAY}, {ARRAY}) custom-call(p), '
+         f'custom_call_target="f"', f"b = {ARRAY} get-tuple-element(a), index=0"),
         no("FUS105", producer="a", outputs=3),
     ),
     "used": (legality.is_result, (A, B), None),
-    "a library's kernel needs no lowering, above": (legality.lowering_of_producer, (f"a = {ARRAY} fusion(p), {GEMM}", B), None),
-    "a library's kernel needs no lowering, below": (legality.lowering_of_consumer, (A, f"b = {ARRAY} fusion(a), {GEMM}"), None),
+    "a library's kernel needs no lowering, "
+    "above": (legality.lowering_of_producer, (f"a = {ARRAY} fusion(p), {GEMM}", B), None),
+    "a library's kernel needs no lowering, "
+    "below": (legality.lowering_of_consumer, (A, f"b = {ARRAY} fusion(a), {GEMM}"), None),
 }  # fmt: skip
 
 
@@ -250,7 +253,8 @@ def test_where_there_may_be_no_plan(above: Traits, below: Traits, wanted: bool):
     [
         (f"a = {ARRAY} fusion(p), {GEMM}", B, f"r = {ARRAY} abs(b)"),
         (A, f"b = {ARRAY} fusion(a), {GEMM}", f"r = {ARRAY} abs(b)"),
-        (f"a = ({ARRAY}, {ARRAY}) fusion(p), kind=kLoop, calls=of_two", f"b = (({ARRAY}, {ARRAY})) tuple(a)", "r = f32[] constant(0)"),
+        (f"a = ({ARRAY}, {ARRAY}) fusion(p), kind=kLoop, "
+         f"calls=of_two", f"b = (({ARRAY}, {ARRAY})) tuple(a)", "r = f32[] constant(0)"),
     ],
 )  # fmt: skip
 def test_where_a_plan_makes_no_sense(lines: tuple[str, ...]):

@@ -16,7 +16,8 @@ from hlo_opt.ir.walk import post_order
 
 
 class Reachability:
-    """`reaches(a, b)`: whether b depends on a through operands or control predecessors. An instruction reaches itself."""
+    """`reaches(a, b)`: whether b depends on a through operands or control predecessors. An instruction reaches
+    itself."""
 
     def __init__(self, computation: Computation, order: Iterable[Instruction] | None = None) -> None:
         self._number: dict[Instruction, int] = {}
@@ -367,7 +368,8 @@ def test_what_has_one_reader_or_reads_no_more_than_it_writes_is_not_asked_about(
 
 
 def test_every_way_to_a_reader_counts():
-    """From `a` to `d` there is a way through `b`; where an edge on it is refused, `d` would have to read `a` from memory."""
+    """From `a` to `d` there is a way through `b`; where an edge on it is refused, `d` would have to read `a` from
+    memory."""
     chain = (SMALLER, "b = f32[64]{0} negate(a)", "e = f32[64]{0} abs(b)", "d = f32[64]{0} add(a, e)")
     assert unfusible(*chain) == []
     assert unfusible(*chain, refused=(("e", "d"),)) == ["a"]

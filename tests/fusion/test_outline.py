@@ -86,15 +86,18 @@ ENTRY e {{
         (
             f"a = {V} negate(p) b = {V} exponential(p) ROOT t = ({V}, {V}) tuple(a, b)",
             f"ROOT c = {V} cosine(p)",
-            f"x = ({V}, {V}) fusion(p), kind=kLoop, calls=one x0 = {V} get-tuple-element(x), index=0 x1 = {V} get-tuple-element(x), index=1\n"
+            f"x = ({V}, {V}) fusion(p), kind=kLoop, calls=one x0 = {V} get-tuple-element(x), index=0 x1 = {V} "
+            f"get-tuple-element(x), index=1\n"
             f"  y = {V} fusion(p), kind=kLoop, calls=two ROOT r = ({V}, {V}, {V}) tuple(x0, x1, y)",
             ["negate", "exponential", "cosine"],
         ),
         (
             f"a = {V} negate(p) b = {V} exponential(p) ROOT t = ({V}, {V}) tuple(a, b)",
             f"c = {V} cosine(p) d = {V} sine(p) ROOT t = ({V}, {V}) tuple(c, d)",
-            f"x = ({V}, {V}) fusion(p), kind=kLoop, calls=one x0 = {V} get-tuple-element(x), index=0 x1 = {V} get-tuple-element(x), index=1\n"
-            f"  y = ({V}, {V}) fusion(p), kind=kLoop, calls=two y0 = {V} get-tuple-element(y), index=0 y1 = {V} get-tuple-element(y), index=1\n"
+            f"x = ({V}, {V}) fusion(p), kind=kLoop, calls=one x0 = {V} get-tuple-element(x), index=0 x1 = {V} "
+            f"get-tuple-element(x), index=1\n"
+            f"  y = ({V}, {V}) fusion(p), kind=kLoop, calls=two y0 = {V} get-tuple-element(y), index=0 y1 = {V} "
+            f"get-tuple-element(y), index=1\n"
             f"  ROOT r = ({V}, {V}, {V}, {V}) tuple(x0, x1, y0, y1)",
             ["negate", "exponential", "cosine", "sine"],
         ),

@@ -127,7 +127,8 @@ def test_one_that_must_stay_as_it_is_stays():
 
 def mismatched_reader(body: str, root: str = "f32[8]{0}") -> str:
     return (
-        f"HloModule m\n\ninner {{\n  p = f32[8]{{0}} parameter(0)\n  {body}\n}}\n\nENTRY e {{\n  x = f32[8]{{0}} parameter(0)\n"
+        f"HloModule m\n\ninner {{\n  p = f32[8]{{0}} parameter(0)\n  {body}\n}}\n\nENTRY e "
+        f"{{\n  x = f32[8]{{0}} parameter(0)\n"
         f"  n = f32[8]{{0:S(1)}} negate(x)\n  ROOT f = {root} fusion(n), kind=kLoop, calls=inner\n}}\n"
     )
 
@@ -159,13 +160,19 @@ def test_a_layout_that_is_not_written_is_the_default_one(body: str):
 
 def test_a_call_whose_result_has_no_layout_is_inlined():
     call = "inner {\n  p = f32[8]{0} parameter(0)\n  ROOT n = f32[8]{0} negate(p)\n}\n"
-    text = f"HloModule m\n\n{call}\nENTRY e {{\n  p = f32[8]{{0}} parameter(0)\n  ROOT c = f32[8] call(p), to_apply=inner\n}}\n"
+    text = (
+        f"HloModule m\n\n{call}\nENTRY e "
+        f"{{\n  p = f32[8]{{0}} parameter(0)\n  ROOT c = f32[8] call(p), to_apply=inner\n}}\n"
+    )
     fused, _ = hlo_opt.fuse(hlo_opt.parse(text))
     assert "call" not in [i.opcode for i in fused.entry.instructions]
 
 
 def test_a_call_that_reads_another_layout_stays():
     call = "inner {\n  p = f32[2,4]{0,1} parameter(0)\n  ROOT b = f32[8]{0} bitcast(p)\n}\n"
-    text = f"HloModule m\n\n{call}\nENTRY e {{\n  p = f32[2,4]{{1,0}} parameter(0)\n  ROOT c = f32[8]{{0}} call(p), to_apply=inner\n}}\n"
+    text = (
+        f"HloModule m\n\n{call}\nENTRY e "
+        f"{{\n  p = f32[2,4]{{1,0}} parameter(0)\n  ROOT c = f32[8]{{0}} call(p), to_apply=inner\n}}\n"
+    )
     fused, _ = hlo_opt.fuse(hlo_opt.parse(text))
     assert [i.opcode for i in fused.entry.instructions] == ["parameter", "call"]

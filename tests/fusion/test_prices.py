@@ -35,7 +35,8 @@ CALLS = {
     "dot": "r = {m} dot(p, p), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
     "convolution": "r = {m} convolution(p, p), dim_labels=bf_io->bf",
     "cholesky": "r = {m} cholesky(p), lower=true",
-    "triangular-solve": "r = {m} triangular-solve(p, p), left_side=true, lower=true, unit_diagonal=false, transpose_a=NO_TRANSPOSE",
+    "triangular-solve": "r = {m} triangular-solve(p, p), left_side=true, lower=true, unit_diagonal=false, "
+    "transpose_a=NO_TRANSPOSE",
     "fft": "r = {t}[{n},{n}]{{1,0}} fft(p), fft_type=FFT, fft_length={{{n}}}",
     "library": 'r = {m} custom-call(p), custom_call_target="outside"',
     "all-reduce": "r = {m} all-reduce(p), replica_groups={{}}, to_apply=sum",

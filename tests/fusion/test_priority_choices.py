@@ -101,7 +101,8 @@ CALL = f'{WIDE} custom-call(p), custom_call_target="cudnn"'
         ((A, B), None),
         ((f"a = {CALL}", B), no("FUS122", instruction="a", opcode="custom-call cudnn")),
         ((A, f"b = {CALL.replace('(p)', '(a)')}"), no("FUS122", instruction="b", opcode="custom-call cudnn")),
-        ((f"a = {WIDE} fusion(p), {GEMM}, calls=negated", B), no("FUS122", instruction="a", opcode="fusion __triton_gemm")),
+        ((f"a = {WIDE} fusion(p), {GEMM}, "
+          f"calls=negated", B), no("FUS122", instruction="a", opcode="fusion __triton_gemm")),
         ((A, f"b = {WIDE} map(a, a), dimensions={{0,1}}, to_apply=sum"), no("FUS122", instruction="b", opcode="map")),
     ],
 )  # fmt: skip
@@ -132,7 +133,8 @@ def test_folding_what_folds(above: int, below: int):
         # it stays the hero of one kernel
         ((f"a = {ROW} reduce(p, z), {ROWS}", f"b = {ROW} negate(a)"), None),
         # in a loop already
-        (("a = f32[64]{0} reduce(few, z), dimensions={0}, to_apply=sum", f"b = {ROW} reverse(a), dimensions={{0}}"), None),
+        (("a = f32[64]{0} reduce(few, z), dimensions={0}, "
+          "to_apply=sum", f"b = {ROW} reverse(a), dimensions={{0}}"), None),
         (
             (f"a = {ROW} reduce(p, z), {ROWS}", f"b = {ROW} reverse(a), dimensions={{0}}"),
             no("FUS404", producer="a", reduction="row", sizes="1x64x96", consumer="b"),

@@ -126,7 +126,8 @@ def test_a_user_is_asked_once_whether_it_is_wanted():
 
 
 class Prices:
-    """A state that knows prices: microseconds of kernels by name, and of a producer in a user; 1 where nothing is said."""
+    """A state that knows prices: microseconds of kernels by name, and of a producer in a user; 1 where nothing is
+    said."""
 
     def __init__(self, launch: float = 5.0, alone: dict[str, float] | None = None, fused: dict[tuple[str, str], float] | None = None) -> None:  # fmt: skip
         self.target = SimpleNamespace(kernel_launch_us=launch)
@@ -254,7 +255,8 @@ def test_which_instructions_are_producers():
 
 
 def test_what_was_found_out_is_forgotten_with_what_it_was_about():
-    """`a` moves into `b` and stays for `c`; then into `c` and is gone; `x`, which `a` reads, is read by both fusions then."""
+    """`a` moves into `b` and stays for `c`; then into `c` and is gone; `x`, which `a` reads, is read by both fusions
+    then."""
     prices = Prices()
     queue, of = queue_of(f"x = {ROW} exponential(p)", f"a = {ROW} negate(x)", *FORK[1:], prices=prices)
     module = of["a"].computation.module

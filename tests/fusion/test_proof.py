@@ -209,12 +209,14 @@ ROOT = "ROOT r = f32[4]{0} negate(p)"
         (
             lines(DRAW, "ROOT t = (f32[4]{0}, f32[4]{0}) tuple(p, d)"),
             lines(DRAW, "ROOT t = (f32[4]{0}, f32[4]{0}) tuple(p, q)"),
-            "output 1 of the result is another value: d = f32[4]{0} rng(z, z), distribution=rng_uniform became q = f32[4]{0} parameter(1)",
+            "output 1 of the result is another value: d = f32[4]{0} rng(z, z), distribution=rng_uniform became q = "
+            "f32[4]{0} parameter(1)",
         ),
         (
             lines("ROOT r = pred[4]{0} compare(p, q), direction=LT"),
             lines("ROOT r = pred[4]{0} compare(p, q), direction=LE"),
-            "output 0 of the result is another value: r = pred[4]{0} compare(p, q), direction=LT became r = pred[4]{0} compare(p, q), direction=LE",
+            "output 0 of the result is another value: r = pred[4]{0} compare(p, q), direction=LT became r = pred[4]{0} "
+            "compare(p, q), direction=LE",
         ),
         (
             lines("c = f32[] constant(1)", "ROOT r = f32[] negate(c)"),
@@ -230,7 +232,8 @@ ROOT = "ROOT r = f32[4]{0} negate(p)"
         (
             lines('ROOT r = f32[4]{0} custom-call(p), custom_call_target="f", backend_config="x"'),
             lines('ROOT r = f32[4]{0} custom-call(p), custom_call_target="f", backend_config="y"'),
-            'output 0 of the result is another value: r = f32[4]{0} custom-call(p), custom_call_target="f" is configured in another way, or calls or '
+            'output 0 of the result is another value: r = f32[4]{0} custom-call(p), custom_call_target="f" is '
+            "configured in another way, or calls or "
             "holds something else",
         ),
         (
@@ -265,7 +268,8 @@ ROOT = "ROOT r = f32[4]{0} negate(p)"
         (
             lines(PARTS, "ROOT r = f32[4]{0} get-tuple-element(c), index=0"),
             lines(PARTS, "ROOT r = f32[4]{0} get-tuple-element(c), index=1"),
-            'output 0 of the result is another value: element 0 of c = (f32[4]{0}, f32[4]{0}) custom-call(p), custom_call_target="f" became '
+            "output 0 of the result is another value: element 0 of c = (f32[4]{0}, f32[4]{0}) custom-call(p), "
+            'custom_call_target="f" became '
             'element 1 of c = (f32[4]{0}, f32[4]{0}) custom-call(p), custom_call_target="f"',
         ),
         (
@@ -319,7 +323,8 @@ def test_a_refusal_shows_so_much_of_a_constant():
     shown = text(1).split("ROOT ")[1][:300]
     assert shown.startswith("r = s32[201]{0} constant({0, 0, ")
     assert refusal(text(1), text(2)) == (
-        f"output 0 of the result is another value: {shown}.. is configured in another way, or calls or holds something else"
+        f"output 0 of the result is another value: {shown}.. is configured in another way, or calls or holds something "
+        f"else"
     )
     short = "HloModule m\n\nENTRY e {\n  ROOT r = f32[] constant(0.5)\n}\n"
     padded = short.replace("r =", f"r{'r' * (300 - len('r = f32[] constant(0.5)'))} =")
@@ -373,7 +378,10 @@ def test_a_search_that_ends_too_soon_says_so(monkeypatch: pytest.MonkeyPatch):
     assert refusal(SIX, SHUFFLED) == "too many equal side effects to find out which is which"
 
 
-HEADED = "HloModule m, num_partitions=2\n\nENTRY e {\n  p = f32[4]{0} parameter(0), sharding={replicated}\n  q = f32[4]{0} parameter(1)\n  ROOT r = f32[4]{0} negate(p)\n}\n"
+HEADED = (
+    "HloModule m, num_partitions=2\n\nENTRY e {\n  p = f32[4]{0} parameter(0), sharding={replicated}\n  q = f32[4]{0} "
+    "parameter(1)\n  ROOT r = f32[4]{0} negate(p)\n}\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -397,7 +405,10 @@ def test_a_refusal_names_what_the_caller_sees(old: str, new: str, message: str):
 
 
 def test_a_refusal_names_what_takes_another_shape():
-    calls = "f { a = f32[4]{0} parameter(0) ROOT r = f32[4]{0} negate(a) }\n\nENTRY e {\n  p = f32[4]{0} parameter(0)\n  ROOT c = f32[4]{0} call(p), to_apply=f\n}\n"
+    calls = (
+        "f { a = f32[4]{0} parameter(0) ROOT r = f32[4]{0} negate(a) }\n\nENTRY e {\n  p = f32[4]{0} parameter(0)\n  "
+        "ROOT c = f32[4]{0} call(p), to_apply=f\n}\n"
+    )
     before = f"HloModule m\n\n{calls}"
     after = before.replace("a = f32[4]{0}", "a = f32[4]{0:S(5)}")
     assert refusal(before, after) == "c takes or gives other shapes or layouts than its computation f"

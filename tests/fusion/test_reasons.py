@@ -1,4 +1,5 @@
-"""Every declared reason has an example that gives it and a near twin that does not. Switched off, the edge fuses or something else refuses it."""
+"""Every declared reason has an example that gives it and a near twin that does not. Switched off, the edge fuses or
+something else refuses it."""
 
 import re
 from dataclasses import replace

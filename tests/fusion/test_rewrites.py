@@ -1,4 +1,5 @@
-"""The table of rewrites: the proof refuses each wrong one, both ways round, and accepts each right one, both ways round."""
+"""The table of rewrites: the proof refuses each wrong one, both ways round, and accepts each right one, both ways
+round."""
 
 from __future__ import annotations
 

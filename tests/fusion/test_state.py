@@ -1,4 +1,5 @@
-"""What fusing asks again and again: sums over members, how often code is emitted, what lies below, and when an answer is found anew."""
+"""What fusing asks again and again: sums over members, how often code is emitted, what lies below, and when an answer
+is found anew."""
 
 from __future__ import annotations
 
@@ -45,9 +46,11 @@ def value(*lines: str) -> Instruction:
         ((f"r = {WIDE} negate(p)",), Traits(members=1)),
         ((f"r = {ROW} reduce(p, z), {ROWS}",), Traits(1, 1, 0, 1, 1, 1, 128)),
         (("r = f32[96]{0} reduce(p, z), dimensions={0}, to_apply=sum",), Traits(1, 1, 0, 1, 1, 1, 32 * 129 * 4)),
-        (("s = f32[4,64]{1,0} parameter(3)", "r = f32[64]{0} reduce(s, z), dimensions={0}, to_apply=sum"), Traits(1, 1, 0, 1)),
+        (("s = f32[4,64]{1,0} parameter(3)", "r = f32[64]{0} reduce(s, z), dimensions={0}, "
+                                             "to_apply=sum"), Traits(1, 1, 0, 1)),
         (("r = f32[96,64]{1,0} transpose(p), dimensions={1,0}",), Traits(members=1, shared_memory=32 * 33 * 4)),
-        (("r = f32[64,64]{1,0} dot(p, q), lhs_contracting_dims={1}, rhs_contracting_dims={1}",), Traits(1, 1, library="dot")),
+        (("r = f32[64,64]{1,0} dot(p, q), lhs_contracting_dims={1}, "
+          "rhs_contracting_dims={1}",), Traits(1, 1, library="dot")),
         (("r = f32[128,96]{1,0} concatenate(p, q), dimensions={0}",), Traits(1, 1)),
         (
             (

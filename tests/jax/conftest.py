@@ -20,7 +20,8 @@ def without_hook() -> Iterator[None]:
 
 @pytest.fixture
 def winning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels of ours win by far, as it is said: what is tested is not how quick they are. Nothing is known of before."""
+    """Kernels of ours win by far, as it is said: what is tested is not how quick they are. Nothing is known of
+    before."""
     for name in ("times", "compared"):
         monkeypatch.setattr(decide, name, lambda *_: (1.0, 100.0))
     forgetful(monkeypatch)

@@ -185,7 +185,8 @@ def test_the_manifest_says_what_there_is(bundle: Path) -> None:
 def test_one_array_is_no_tuple_and_a_bundle_is_replaced(tmp_path: Path) -> None:
     for constant in (1, 2):
         module = parse(
-            f"HloModule m.1\n\nENTRY e {{\n  p = s32[] parameter(0)\n  c = s32[] constant({constant})\n  ROOT s = s32[] add(p, c)\n}}\n"
+            f"HloModule m.1\n\nENTRY e "
+            f"{{\n  p = s32[] parameter(0)\n  c = s32[] constant({constant})\n  ROOT s = s32[] add(p, c)\n}}\n"
         )
         made = build_bundle(module, tmp_path / "b", name=f"plus{constant}")
         assert (tmp_path / "b" / f"plus{constant}.h").exists() and made.name == f"plus{constant}"
@@ -196,7 +197,8 @@ def test_one_array_is_no_tuple_and_a_bundle_is_replaced(tmp_path: Path) -> None:
 
 def test_inputs_stay_as_they_are_where_the_module_gives_them_away(tmp_path: Path) -> None:
     module = parse(
-        "HloModule m, input_output_alias={ {}: (0, {}, may-alias) }\n\nENTRY e {\n  p = f32[64] parameter(0)\n  ROOT s = f32[64] negate(p)\n}\n"
+        "HloModule m, input_output_alias={ {}: (0, {}, may-alias) }\n\nENTRY e {\n  p = f32[64] parameter(0)\n  ROOT s "
+        "= f32[64] negate(p)\n}\n"
     )
     build_bundle(module, tmp_path / "b")
     given = jnp.ones(64)

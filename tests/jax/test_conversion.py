@@ -30,7 +30,10 @@ def test_stablehlo_computes_the_same(form: Form) -> None:
 
 
 def test_operations_of_a_text_without_places_have_none() -> None:
-    text = "module {\n  func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n    %0 = stablehlo.sine %x : tensor<2xf32>\n    return %0 : tensor<2xf32>\n  }\n}\n"
+    text = (
+        "module {\n  func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n    %0 = stablehlo.sine %x : "
+        "tensor<2xf32>\n    return %0 : tensor<2xf32>\n  }\n}\n"
+    )
     assert not has_source_lines(parse(text_of(text.encode(), "m")))
     placed = text.replace(
         "%0 = stablehlo.sine %x : tensor<2xf32>", '%0 = stablehlo.sine %x : tensor<2xf32> loc("a.py":7:1)'
@@ -92,7 +95,10 @@ def test_where_xla_ends_the_process_it_is_an_error_all_the_same() -> None:
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hlo_opt.evaluate.memory.default_limit", lambda: 3 << 30)
-    text = "module {\n  func.func @main() -> tensor<4000000000xi8> {\n    %0 = stablehlo.constant dense<1> : tensor<4000000000xi8>\n    return %0 : tensor<4000000000xi8>\n  }\n}\n"
+    text = (
+        "module {\n  func.func @main() -> tensor<4000000000xi8> {\n    %0 = stablehlo.constant dense<1> : "
+        "tensor<4000000000xi8>\n    return %0 : tensor<4000000000xi8>\n  }\n}\n"
+    )
     try:
         assert "broadcast" in text_of(text.encode(), "m")
     except UsageError as error:

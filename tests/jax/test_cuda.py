@@ -1,4 +1,5 @@
-"""The handler for GPUs, called as XLA calls it, on a driver that is a library of the test's own: kernels run there in their plain form for the CPU, so that results are compared, too."""
+"""The handler for GPUs, called as XLA calls it, on a driver that is a library of the test's own: kernels run there in
+their plain form for the CPU, so that results are compared, too."""
 
 from __future__ import annotations
 
@@ -198,7 +199,8 @@ def test_a_call_computes_what_the_module_does(text: str, preset: str | None) -> 
 
 
 def test_what_is_written_down() -> None:
-    """Loading when XLA initializes, for each context once; then a launch for each kernel, and copies of what is no value of its own."""
+    """Loading when XLA initializes, for each context once; then a launch for each kernel, and copies of what is no
+    value of its own."""
     schedule = build_schedule(parse(CHAIN))
     made = program(schedule)
     call = Call("written down", made)

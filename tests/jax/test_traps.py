@@ -1,4 +1,5 @@
-"""What goes wrong in a hook like this: each trap by its number in the comments, and the smallest program that falls into it."""
+"""What goes wrong in a hook like this: each trap by its number in the comments, and the smallest program that falls
+into it."""
 
 from __future__ import annotations
 
@@ -146,7 +147,8 @@ def test_t5_results_share_no_memory_with_what_is_given() -> None:
 
 @pytest.mark.usefixtures("winning")
 def test_t5_the_state_of_a_loop_that_stays_is_left_alone() -> None:
-    """A round gets its state where it leaves it: what reads all of it for each element it writes must not write there."""
+    """A round gets its state where it leaves it: what reads all of it for each element it writes must not write
+    there."""
 
     def function(x: Any, w: Any) -> Any:
         def body(c: Any, _: None) -> Any:
@@ -353,7 +355,10 @@ def test_t14_a_module_taken_apart_and_put_together_is_the_same(function: Any) ->
 
 
 def test_t15_importing_starts_nothing() -> None:
-    head = "import sys\nimport hlo_opt\nassert 'jax' not in sys.modules\nimport hlo_opt.jax\nassert 'jax' not in sys.modules\n"
+    head = (
+        "import sys\nimport hlo_opt\nassert 'jax' not in sys.modules\nimport hlo_opt.jax\nassert 'jax' not in "
+        "sys.modules\n"
+    )
     code = """
         hlo_opt.jax.install
         from jax._src import xla_bridge

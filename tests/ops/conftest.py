@@ -1,4 +1,5 @@
-"""Checks that the tests of all families share: one line of HLO per case, against XLA:CPU, against compiled kernels, and against its own index maps."""
+"""Checks that the tests of all families share: one line of HLO per case, against XLA:CPU, against compiled kernels, and
+against its own index maps."""
 
 from __future__ import annotations
 
@@ -148,7 +149,8 @@ class Family:
         return made, made.entry.root
 
     def run(self, text: str, *inputs: object) -> list[Array]:
-        """What the line's operation gives for these inputs, what is open in HLO as in kernels; Python lists are converted."""
+        """What the line's operation gives for these inputs, what is open in HLO as in kernels; Python lists are
+        converted."""
         return hlo_opt.evaluate(self.module(text)[0], inputs)
 
     def together(self, texts: list[str], *, fused: bool) -> str:
@@ -202,7 +204,8 @@ class Family:
         assert infer(root).same_values(root.shape)
 
     def reads_what_its_map_says(self, text: str, others: float = 0.0) -> None:
-        """For operations that add up what they read: a result is the sum of the operand at the places that the index map names.
+        """For operations that add up what they read: a result is the sum of the operand at the places that the index
+        map names.
 
         All other operands are `others` everywhere; run-time indices are 1.
         """

@@ -1,4 +1,5 @@
-"""Folds of narrow floats run in f32 and round once: in the interpreter, in kernels on the host, in the CUDA text, in emitted drivers; fused or not."""
+"""Folds of narrow floats run in f32 and round once: in the interpreter, in kernels on the host, in the CUDA text, in
+emitted drivers; fused or not."""
 
 from __future__ import annotations
 
@@ -90,7 +91,8 @@ CASES: dict[str, tuple[str, float, list[Any]]] = {
     "several operations": (reduce("3,3000", "3", "1", "step"), 1, [3000]),
     "a call inside": (reduce("3,3000", "3", "1", "calls"), 1, [3000]),
     "a fusion around": (
-        entry("3,3000", "h = TYPE[3,3000] add(p, p)", "s = TYPE[3] reduce(h, z), dimensions={1}, to_apply=add", "ROOT r = TYPE[3] negate(s)"),
+        entry("3,3000", "h = TYPE[3,3000] add(p, p)", "s = TYPE[3] reduce(h, z), dimensions={1}, "
+                                                      "to_apply=add", "ROOT r = TYPE[3] negate(s)"),
         0.5,
         [-3000],
     ),
@@ -124,10 +126,12 @@ CASES: dict[str, tuple[str, float, list[Any]]] = {
         [2348],
     ),
     "product": (dot("3000", ""), 1, [3000]),
-    "matrix and vector": (dot("3000,4", "4", "v", "w = TYPE[3000,1] slice(p), slice={[0:3000],[0:1]}", "v = TYPE[3000] reshape(w)"), 1, [3000]),
+    "matrix and vector": (dot("3000,4", "4", "v", "w = TYPE[3000,1] slice(p), "
+                                                  "slice={[0:3000],[0:1]}", "v = TYPE[3000] reshape(w)"), 1, [3000]),
     "matrices": (dot("3000,40", "40,40"), 1, [3000]),
     "convolution": (
-        entry("1,3000,1", "k = TYPE[3000,1,1] reshape(p)", "ROOT r = TYPE[1,1,1] convolution(p, k), window={size=3000}, dim_labels=b0f_0io->b0f"),
+        entry("1,3000,1", "k = TYPE[3000,1,1] reshape(p)", "ROOT r = TYPE[1,1,1] convolution(p, k), "
+                                                           "window={size=3000}, dim_labels=b0f_0io->b0f"),
         1,
         [3000],
     ),

@@ -1,7 +1,8 @@
 """Every opcode at every element type against XLA:CPU, special values included.
 
-What the op table evaluates is either compared here, bit by bit or within the ULP that the table declares, or `xla_cases.doubts` says why XLA:CPU cannot
-run it. All opcodes of a family are one module per type; where it fails, its cases run one by one, so that the failure has a name.
+What the op table evaluates is either compared here, bit by bit or within the ULP that the table declares, or
+`xla_cases.doubts` says why XLA:CPU cannot run it. All opcodes of a family are one module per type; where it fails, its
+cases run one by one, so that the failure has a name.
 """
 
 from __future__ import annotations

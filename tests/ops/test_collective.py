@@ -53,8 +53,10 @@ def test_starts_and_dones_pair_up(body: str) -> None:
 def test_a_permute_of_slices_into_a_buffer_is_refused() -> None:
     """Its result has the shape of the buffer, not of what is sent."""
     module = parse(
-        "HloModule m\n\nENTRY e {\n  p = f32[4] parameter(0)\n  o = f32[8] parameter(1)\n  z = s32[] constant(0)\n  t = (s32[]) tuple(z)\n"
-        "  s = (f32[4], f32[8], u32[], u32[]) collective-permute-start(p, o, t, t), source_target_pairs={{0,0}}, slice_sizes={{2}}\n"
+        "HloModule m\n\nENTRY e {\n  p = f32[4] parameter(0)\n  o = f32[8] parameter(1)\n  z = s32[] constant(0)\n  t "
+        "= (s32[]) tuple(z)\n"
+        "  s = (f32[4], f32[8], u32[], u32[]) collective-permute-start(p, o, t, t), source_target_pairs={{0,0}}, "
+        "slice_sizes={{2}}\n"
         "  ROOT d = f32[8] collective-permute-done(s)\n}\n"
     )
     verify(module)

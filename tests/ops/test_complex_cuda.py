@@ -79,7 +79,8 @@ def misses(got: Array, want: Array, ulp: float) -> Array:
 @pytest.mark.parametrize("kind", ["c64", "c128"])
 def test_kernels_agree_with_evaluation(kind: str) -> None:
     x = special_values(kind)
-    # quotients and extremes of special values too; products near overflow depend on how the processor rounds them, powers on how logarithms do
+    # quotients and extremes of special values too; products near overflow depend on how the processor rounds them,
+    # powers on how logarithms do
     a, b = np.tile(x, 2), np.concatenate([np.roll(x, 7), x[::-1]])
     plain = (plain_values(kind, a.size, 1), np.clip(plain_values(kind, a.size, 2).real, -9, 9).astype(a.dtype))
     for opcodes, left, right in (

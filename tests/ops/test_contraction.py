@@ -26,7 +26,8 @@ TYPES = [
 ]
 CONVOLUTIONS = [
     "f32[2,4,4,3] convolution(f32[2,5,5,2], f32[2,2,2,3]), window={size=2x2}, dim_labels=b01f_01io->b01f",
-    "f32[2,3,3,5] convolution(f32[2,4,5,6], f32[3,4,3,2]), window={size=3x2 stride=2x1 pad=1_0x0_0}, dim_labels=bf01_oi01->bf01",
+    "f32[2,3,3,5] convolution(f32[2,4,5,6], f32[3,4,3,2]), window={size=3x2 stride=2x1 pad=1_0x0_0}, "
+    "dim_labels=bf01_oi01->bf01",
     "f32[1,7,2] convolution(f32[1,4,3], f32[2,3,2]), window={size=2 lhs_dilate=2 rhs_dilate=2 pad=1_1 rhs_reversal=1},"
     " dim_labels=b0f_0io->b0f",
     "f32[2,4,6] convolution(f32[2,5,4], f32[2,2,6]), window={size=2}, dim_labels=b0f_0io->b0f, feature_group_count=2",
@@ -161,7 +162,10 @@ def test_windows_of_a_convolution_in_every_order_of_dimensions(labels: str, monk
         for a, letters, given in ((value, "bf01", left), (kernel, "oi01", right), (want, "bf01", out))
     )
     shapes = ["f64[" + ",".join(map(str, a.shape)) + "]" for a in (x, y, result)]
-    text = f"HloModule m\n\nENTRY e {{\n  x = {shapes[0]} parameter(0)\n  y = {shapes[1]} parameter(1)\n  ROOT d = {shapes[2]} "
+    text = (
+        f"HloModule m\n\nENTRY e "
+        f"{{\n  x = {shapes[0]} parameter(0)\n  y = {shapes[1]} parameter(1)\n  ROOT d = {shapes[2]} "
+    )
     text += "convolution(x, y), window={size=2x3 stride=2x1 pad=1_0x0_2 rhs_dilate=2x1 rhs_reversal=1x0}, "
     text += f"dim_labels={labels}\n}}\n"
     for most in (contraction_meaning.UNFOLDED, 1):

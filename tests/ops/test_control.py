@@ -108,12 +108,14 @@ def test_true_takes_the_first_branch(selector: bool, sign: int) -> None:
         "s = ((f32[2]), f32[2], u32[]) async-start(x), calls=up\n  u = ((f32[2]), f32[2], u32[]) async-update(s)\n"
         "  ROOT r = f32[2] async-done(u)",
         "s = ((f32[2]), f32[2], u32[]) call-start(x), to_apply=up\n  ROOT r = f32[2] call-done(s)",
-        "a = token[] after-all()\n  y = f32[2] add-dependency(x, a)\n  z = f32[2] opt-barrier(y)\n  ROOT r = f32[2] add(z, z)",
+        "a = token[] after-all()\n  y = f32[2] add-dependency(x, a)\n  z = f32[2] opt-barrier(y)\n  ROOT r = f32[2] "
+        "add(z, z)",
         "t = (f32[2], (f32[2])) tuple(x, n)\n  y = (f32[2]) get-tuple-element(t), index=1\n"
         "  z = f32[2] get-tuple-element(y), index=0\n  ROOT r = f32[2] call(z), to_apply=up".replace(
             "t =", "n = (f32[2]) tuple(x)\n  t =", 1
         ),
-        "c = f32[2] constant({1, 2})\n  p = u32[] partition-id()\n  q = u32[] replica-id()\n  e = pred[] compare(p, q), direction=EQ\n"
+        "c = f32[2] constant({1, 2})\n  p = u32[] partition-id()\n  q = u32[] replica-id()\n  e = pred[] compare(p, "
+        "q), direction=EQ\n"
         "  b = pred[2] broadcast(e), dimensions={}\n  y = f32[2] select(b, x, c)\n  ROOT r = f32[2] add(x, y)",
     ],
 )

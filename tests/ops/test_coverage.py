@@ -75,7 +75,8 @@ REFUSED = {
     "cholesky": ("s32", "T[2,2]{1,0} cholesky(T[2,2]{1,0} p), lower=true"),
     "triangular-solve": (
         "s32",
-        "T[2,2]{1,0} triangular-solve(T[2,2]{1,0} p, T[2,2]{1,0} p), left_side=true, lower=true, transpose_a=NO_TRANSPOSE",
+        "T[2,2]{1,0} triangular-solve(T[2,2]{1,0} p, T[2,2]{1,0} p), left_side=true, lower=true, "
+        "transpose_a=NO_TRANSPOSE",
     ),
     "fft": ("f16", "c64[2,2]{1,0} fft(T[2,2]{1,0} p), fft_type=RFFT, fft_length={2}"),
     "batch-norm-inference": (

@@ -27,7 +27,8 @@ def run(body: str, *inputs: object) -> list[np.ndarray]:
             lambda v: 2 * v.sum(0),
         ),
         (
-            "t = s32[4,<=3] transpose(d), dimensions={1,0}\n  ROOT r = s32[4] reduce(t, z), dimensions={1}, to_apply=add",
+            "t = s32[4,<=3] transpose(d), dimensions={1,0}\n  ROOT r = s32[4] reduce(t, z), dimensions={1}, "
+            "to_apply=add",
             lambda v: v.sum(0),
         ),
         ("f = s32[<=12] reshape(d)\n  ROOT r = s32[] reduce(f, z), dimensions={0}, to_apply=add", lambda v: v.sum()),
@@ -47,11 +48,13 @@ def run(body: str, *inputs: object) -> list[np.ndarray]:
             lambda v: v.sum(0),
         ),
         (
-            "b = s32[<=3,4,2] broadcast(d), dimensions={0,1}\n  ROOT r = s32[] reduce(b, z), dimensions={0,1,2}, to_apply=add",
+            "b = s32[<=3,4,2] broadcast(d), dimensions={0,1}\n  ROOT r = s32[] reduce(b, z), dimensions={0,1,2}, "
+            "to_apply=add",
             lambda v: 2 * v.sum(),
         ),
         (
-            "s = s32[<=3,2] slice(d), slice={[0:3], [1:3]}\n  ROOT r = s32[2] reduce(s, z), dimensions={0}, to_apply=add",
+            "s = s32[<=3,2] slice(d), slice={[0:3], [1:3]}\n  ROOT r = s32[2] reduce(s, z), dimensions={0}, "
+            "to_apply=add",
             lambda v: v[:, 1:3].sum(0),
         ),
     ],

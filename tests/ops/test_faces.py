@@ -15,7 +15,10 @@ from hlo_opt.ops.ways import Ways
 
 
 def test_the_table_loads_without_numpy() -> None:
-    code = "import sys, hlo_opt.ops; assert hlo_opt.ops.table(); sys.exit('numpy' in sys.modules or 'ml_dtypes' in sys.modules)"
+    code = (
+        "import sys, hlo_opt.ops; assert hlo_opt.ops.table(); sys.exit('numpy' in sys.modules or 'ml_dtypes' in "
+        "sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

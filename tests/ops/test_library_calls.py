@@ -140,7 +140,10 @@ def test_dequantize() -> None:
 
 
 def test_flops_of_a_product() -> None:
-    lines = '  p = f32[2,3,4] parameter(0)\n  q = f32[2,4,5] parameter(1)\n  ROOT r = (f32[2,3,5], s8[1]) custom-call(p, q), custom_call_target="__cublas$gemm", '
+    lines = (
+        "  p = f32[2,3,4] parameter(0)\n  q = f32[2,4,5] parameter(1)\n  ROOT r = (f32[2,3,5], s8[1]) custom-call(p, "
+        'q), custom_call_target="__cublas$gemm", '
+    )
     numbers = '"lhs_batch_dimensions":["0"],"lhs_contracting_dimensions":["2"]'
     text = f'HloModule m\nENTRY e {{\n{lines}backend_config={{"gemm_backend_config":{{"dot_dimension_numbers":{{{numbers}}}}}}}\n}}\n'
     assert flops_of(parse(text).entry.root) == 2 * 2 * 3 * 4 * 5

@@ -21,7 +21,8 @@ FFTS = [
 NORMS = [
     "(f32[4,3,5], f32[3], f32[3]) batch-norm-training(f32[4,3,5], f32[3], f32[3]), epsilon=0.001, feature_index=1",
     "f32[4,3] batch-norm-inference(f32[4,3], f32[3], f32[3], f32[3], f32[3]), epsilon=20, feature_index=1",
-    "(f32[4,3], f32[3], f32[3]) batch-norm-grad(f32[4,3], f32[3], f32[3], f32[3], f32[4,3]), epsilon=20, feature_index=1",
+    "(f32[4,3], f32[3], f32[3]) batch-norm-grad(f32[4,3], f32[3], f32[3], f32[3], f32[4,3]), epsilon=20, "
+    "feature_index=1",
 ]
 
 

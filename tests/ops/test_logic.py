@@ -10,7 +10,10 @@ import pytest
 import hlo_opt
 from hlo_opt.ops.logic import asked_of_all, conjuncts, implied, is_zero, known, passed_on, truth_of
 
-FOLDS = "either {\n  a = pred[] parameter(0)\n  b = pred[] parameter(1)\n  ROOT c = pred[] or(a, b)\n}\nboth {\n  a = pred[] parameter(0)\n  b = pred[] parameter(1)\n  ROOT c = pred[] and(a, b)\n}\n"
+FOLDS = (
+    "either {\n  a = pred[] parameter(0)\n  b = pred[] parameter(1)\n  ROOT c = pred[] or(a, b)\n}\nboth {\n  a = "
+    "pred[] parameter(0)\n  b = pred[] parameter(1)\n  ROOT c = pred[] and(a, b)\n}\n"
+)
 P = "p = pred[4] parameter(0)"
 
 

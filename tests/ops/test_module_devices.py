@@ -23,7 +23,8 @@ def module_of(body: str, header: str = "") -> Module:
         ("ROOT r = f32[8]{0} all-reduce(p), replica_groups={{0,1},{2,3}}, to_apply=add", (4, 1)),
         ("ROOT r = f32[8]{0} all-reduce(p), replica_groups={{0,1}}, channel_id=1, to_apply=add", (2, 1)),
         (
-            "ROOT r = f32[8]{0} all-reduce(p), replica_groups=[2,4]<=[8], channel_id=1, use_global_device_ids=true, to_apply=add",
+            "ROOT r = f32[8]{0} all-reduce(p), replica_groups=[2,4]<=[8], channel_id=1, use_global_device_ids=true, "
+            "to_apply=add",
             (1, 8),
         ),
         ("ROOT r = f32[8]{0} collective-permute(p), source_target_pairs={{0,2}}", (3, 1)),
@@ -31,7 +32,8 @@ def module_of(body: str, header: str = "") -> Module:
         ("ROOT r = f32[8]{0} all-to-all(p), dimensions={0}, channel_id=1, replica_groups={{0,1}}", (1, 2)),
         (
             "a = f32[8]{0} all-reduce(p), replica_groups={{0,1}}, to_apply=add\n"
-            "  ROOT r = f32[8]{0} all-reduce(a), replica_groups=[1,4]<=[4], channel_id=1, use_global_device_ids=true, to_apply=add",
+            "  ROOT r = f32[8]{0} all-reduce(a), replica_groups=[1,4]<=[4], channel_id=1, use_global_device_ids=true, "
+            "to_apply=add",
             (2, 2),
         ),
         ("ROOT r = f32[8]{0} all-reduce(p), replica_groups=[1,4096]<=[4096], to_apply=add", (1, 1)),

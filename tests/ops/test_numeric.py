@@ -118,7 +118,10 @@ def test_epsilon_of_a_batch_norm_has_32_bits(family: Any) -> None:
 
 
 def test_a_map_may_round_as_its_computation_does() -> None:
-    text = "HloModule m\n\nf {\n  x = f32[] parameter(0)\n  ROOT y = f32[] sine(x)\n}\n\nENTRY e {\n  p = f32[2] parameter(0)\n"
+    text = (
+        "HloModule m\n\nf {\n  x = f32[] parameter(0)\n  ROOT y = f32[] sine(x)\n}\n\nENTRY e {\n  p = f32[2] "
+        "parameter(0)\n"
+    )
     module = hlo_opt.parse(text + "  ROOT r = f32[2] map(p), dimensions={0}, to_apply=f\n}\n")
     tolerance = spec_of(module.entry.root).tolerance
     assert tolerance is not None and tolerance(module.entry.root.shape.type) == 0.0

@@ -31,7 +31,10 @@ def test_xla_agrees(family: Any) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 64, 100])
 def test_any_comparator_sorts_stably(family: Any, count: int) -> None:
-    text = f"(f32[2,{count}], s32[2,{count}]) sort(f32[2,{count}], s32[2,{count}]), dimensions={{1}}, to_apply=by_magnitude"
+    text = (
+        f"(f32[2,{count}], s32[2,{count}]) sort(f32[2,{count}], s32[2,{count}]), dimensions={{1}}, "
+        f"to_apply=by_magnitude"
+    )
     values = np.random.default_rng(count).integers(-5, 6, (2, count)).astype(np.float32)
     places = np.tile(np.arange(count, dtype=np.int32), (2, 1))
     got, order = family.run(text, values, places)
@@ -52,7 +55,10 @@ def test_a_comparator_that_is_no_order_still_gives_a_permutation(family: Any) ->
     text = text.replace("by_magnitude", "odd")
     from hlo_opt import evaluate, parse
 
-    odd = "odd {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  i = s32[] parameter(2)\n  j = s32[] parameter(3)\n"
+    odd = (
+        "odd {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  i = s32[] parameter(2)\n  j = s32[] "
+        "parameter(3)\n"
+    )
     odd += "  c = f32[] convert(j)\n  ROOT z = pred[] compare(x, c), direction=LT\n}\n\n"
     body = "  p0 = f32[9] parameter(0)\n  p1 = s32[9] parameter(1)\n  ROOT r = " + text.replace(
         "sort(f32[9], s32[9])", "sort(p0, p1)"

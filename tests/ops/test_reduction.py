@@ -16,7 +16,8 @@ SUMS = [
     "f32[] reduce(f32[6,4], f32[]), dimensions={0,1}, to_apply=add",
     "f32[6,4] reduce(f32[6,4], f32[]), dimensions={}, to_apply=add",
     "f32[3,3] reduce-window(f32[6,4], f32[]), window={size=3x2 stride=2x1 pad=0_1x0_0}, to_apply=add",
-    "f32[11,4] reduce-window(f32[6,4], f32[]), window={size=3x3 pad=1_1x2_2 lhs_dilate=2x1 rhs_dilate=1x2}, to_apply=add",
+    "f32[11,4] reduce-window(f32[6,4], f32[]), window={size=3x3 pad=1_1x2_2 lhs_dilate=2x1 rhs_dilate=1x2}, "
+    "to_apply=add",
     "f32[2,6] reduce-window(f32[6,4], f32[]), window={size=3x1 stride=3x1 pad=-1_1x1_1}, to_apply=add",
 ]
 OTHERS = [

@@ -10,7 +10,10 @@ import pytest
 from hlo_opt import EvaluationError, evaluate, parse
 
 VALUES = np.array([[3, 1, 3, np.nan, -np.inf], [0, -0.0, 5, 5, 2]], np.float32)
-GREATER = "g {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  i = s32[] parameter(2)\n  j = s32[] parameter(3)\n  ROOT c = pred[] compare(a, b), direction=GT\n}\n"
+GREATER = (
+    "g {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  i = s32[] parameter(2)\n  j = s32[] parameter(3)\n  "
+    "ROOT c = pred[] compare(a, b), direction=GT\n}\n"
+)
 
 
 def call(target: str, results: str, rest: str, *inputs: Any) -> list[np.ndarray]:

@@ -61,7 +61,8 @@ def test_products(name: str, t: str) -> None:
 def test_folds(name: str, step: str, t: str) -> None:
     whole, gone, made = REDUCES[name]
     same(
-        f"HloModule m\n{SUM.format(t=t, step=step)}ENTRY e {{\n  x = {t}{whole} parameter(0)\n  z = {t}[] parameter(1)\n"
+        f"HloModule m\n{SUM.format(t=t, step=step)}ENTRY e "
+        f"{{\n  x = {t}{whole} parameter(0)\n  z = {t}[] parameter(1)\n"
         f"  ROOT r = {t}{made} reduce(x, z), dimensions={gone}, to_apply=sum\n}}\n"
     )
 

@@ -27,7 +27,8 @@ def asked(body: str, *parameters: str) -> list[Wish]:
         ("ROOT r = f32[9] acos(p0)", -1.0, 1.0),
         ("ROOT r = f32[9] exponential(p0)", -math.inf, 80.0),
         ("n = f32[9] negate(p0)\n  ROOT r = f32[9] log(n)", -math.inf, 0.0),
-        ("one = f32[9] constant({1,1,1,1,1,1,1,1,1})\n  n = f32[9] subtract(one, p0)\n  ROOT r = f32[9] log(n)", -math.inf, 1.0),
+        ("one = f32[9] constant({1,1,1,1,1,1,1,1,1})\n  n = f32[9] subtract(one, p0)\n  ROOT r = f32[9] "
+         "log(n)", -math.inf, 1.0),
         ("n = f32[9] multiply(p0, p0)\n  ROOT r = f32[9] log(n)", -math.inf, math.inf),
         ("n = f32[9] exponential(p0)\n  ROOT r = f32[9] log(n)", -math.inf, 80.0),
     ],
@@ -44,7 +45,8 @@ def test_a_divisor_keeps_away_from_zero_and_a_sum_below_one_from_nothing() -> No
 
 def test_comparisons_ask_for_their_bounds_on_the_way_back_through_arithmetic() -> None:
     (wish,) = asked(
-        "c = f32[] constant(3)\n  two = f32[] constant(2)\n  t = f32[] multiply(p0, two)\n  u = f32[] add(t, two)\n  ROOT r = pred[] compare(u, c), direction=LT",
+        "c = f32[] constant(3)\n  two = f32[] constant(2)\n  t = f32[] multiply(p0, two)\n  u = f32[] add(t, two)\n  "
+        "ROOT r = pred[] compare(u, c), direction=LT",
         "f32[]",
     )
     assert wish.near == (0.5,)
@@ -65,7 +67,8 @@ def test_a_constant_that_is_added_asks_for_values_as_small() -> None:
 
 def test_indices_are_within_the_table() -> None:
     _, wish = asked(
-        "ROOT g = f32[5,8] gather(p0, p1), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,8}",
+        "ROOT g = f32[5,8] gather(p0, p1), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, "
+        "index_vector_dim=1, slice_sizes={1,8}",
         "f32[100,8]",
         "s32[5]",
     )

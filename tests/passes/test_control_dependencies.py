@@ -1,4 +1,5 @@
-"""Control dependencies survive inlining, merging and fusing: the proof compares them, and texts say where they ended."""
+"""Control dependencies survive inlining, merging and fusing: the proof compares them, and texts say where they
+ended."""
 
 import pytest
 

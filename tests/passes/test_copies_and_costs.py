@@ -23,7 +23,10 @@ PAIR = f"({ROW}, {ROW})"
 COPIED = f"c = {ROW} copy(f)"
 TRITON = 'kind=kCustom, calls=plain, backend_config={"fusion_backend_config":{"kind":"__triton"}}'
 GEMM = TRITON.replace("__triton", "__triton_gemm")
-SCATTER = "update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum"
+SCATTER = (
+    "update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, "
+    "to_apply=sum"
+)
 KERNELS = {
     "plain": (f"x0 = {ROW} parameter(0)", f"y0 = {ROW} negate(x0)"),
     "of_two": (f"x1 = {ROW} parameter(0)", f"y1 = {ROW} negate(x1)", f"w1 = {ROW} tanh(x1)", f"t1 = {PAIR} tuple(y1, w1)"),
@@ -78,15 +81,18 @@ ELEMENTS = (f"g = {ROW} get-tuple-element(f), index=0", f"h = {ROW} get-tuple-el
         ((f"o = {ROW} abs(p)", f"{FUSION}, control-predecessors={{o}}", COPIED), 0),
         ((FUSION, f"o = {ROW} abs(p), control-predecessors={{f}}", COPIED), 0),
         ((FUSION, COPIED, f"o = {ROW} abs(p), control-predecessors={{c}}", f"r = ({ROW}, {ROW}) tuple(c, o)"), 0),
-        ((f"o = {ROW} abs(p)", FUSION, "b = s32[64]{0} bitcast(f), control-predecessors={o}", "c = s32[64]{0} copy(b)"), 0),
+        ((f"o = {ROW} abs(p)", FUSION, "b = s32[64]{0} bitcast(f), "
+                                       "control-predecessors={o}", "c = s32[64]{0} copy(b)"), 0),
         ((f"f = {ROW} fusion(p, places, some), kind=kInput, calls=scattered", COPIED), 0),
         ((f"f = {ROW} fusion(p, some), kind=kLoop, calls=updated", COPIED), 0),
-        ((f"f = {PAIR} fusion(p, some), kind=kLoop, calls=update_and_more", *ELEMENTS, f"c = {ROW} copy(h)", f"r = ({ROW}, {ROW}) tuple(c, g)"), 3),
+        ((f"f = {PAIR} fusion(p, some), kind=kLoop, "
+          f"calls=update_and_more", *ELEMENTS, f"c = {ROW} copy(h)", f"r = ({ROW}, {ROW}) tuple(c, g)"), 3),
         ((f"f = {ROW} fusion(wide), kind=kInput, calls=sums", COPIED), 0),
         # of a kernel that writes a reduction later, what is no reduction
         (
             (
-                f"f = (f32[64,96]{{1,0}}, {ROW}) fusion(wide), kind=kInput, calls=sum_and_more", "g = f32[64,96]{1,0} get-tuple-element(f), index=0",
+                f"f = (f32[64,96]{{1,0}}, {ROW}) fusion(wide), kind=kInput, "
+                f"calls=sum_and_more", "g = f32[64,96]{1,0} get-tuple-element(f), index=0",
                 f"h = {ROW} get-tuple-element(f), index=1", "c = f32[64,96]{1,0} copy(g)", f"d = {ROW} copy(h)", f"r = (f32[64,96]{{1,0}}, {ROW}) tuple(c, d)",
             ),
             3,
@@ -94,7 +100,8 @@ ELEMENTS = (f"g = {ROW} get-tuple-element(f), index=0", f"h = {ROW} get-tuple-el
         (("f = f32[32]{0} fusion(p), kind=kLoop, calls=cut", "c = f32[32]{0} copy(f)"), 2),
         (
             (
-                "f = (f32[32]{0}, f32[32]{0}) fusion(p), kind=kLoop, calls=cut_twice", "g = f32[32]{0} get-tuple-element(f), index=0",
+                "f = (f32[32]{0}, f32[32]{0}) fusion(p), kind=kLoop, "
+                "calls=cut_twice", "g = f32[32]{0} get-tuple-element(f), index=0",
                 "c = f32[32]{0} copy(g)",
             ),
             0,

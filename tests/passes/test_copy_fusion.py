@@ -69,13 +69,23 @@ def test_a_copy_that_must_wait_stays():
 def test_a_reduction_is_left_alone():
     head = (
         SUM
-        + "fused {\n  p = f32[64,64]{1,0} parameter(0)\n  z = f32[] constant(0)\n  ROOT r = f32[64]{0} reduce(p, z), dimensions={1}, to_apply=sum\n}\n\n"
+        + "fused {\n  p = f32[64,64]{1,0} parameter(0)\n  z = f32[] constant(0)\n  ROOT r = f32[64]{0} reduce(p, z), "
+        "dimensions={1}, to_apply=sum\n}\n\n"
     )
-    body = "  p = f32[64,64]{1,0} parameter(0)\n  f = f32[64]{0} fusion(p), kind=kInput, calls=fused\n  ROOT c = f32[64]{0} copy(f)"
+    body = (
+        "  p = f32[64,64]{1,0} parameter(0)\n  f = f32[64]{0} fusion(p), kind=kInput, calls=fused\n  ROOT c = "
+        "f32[64]{0} copy(f)"
+    )
     assert opcodes(fuse(body, head)) == ["fusion", "copy"]
 
 
 def test_an_update_in_place_is_left_alone():
-    head = "fused {\n  p = f32[64]{0} parameter(0)\n  u = f32[8]{0} parameter(1)\n  i = s32[] parameter(2)\n  ROOT d = f32[64]{0} dynamic-update-slice(p, u, i)\n}\n\n"
-    body = "  p = f32[64]{0} parameter(0)\n  u = f32[8]{0} parameter(1)\n  i = s32[] parameter(2)\n  f = f32[64]{0} fusion(p, u, i), kind=kLoop, calls=fused\n  ROOT c = f32[64]{0} copy(f)"
+    head = (
+        "fused {\n  p = f32[64]{0} parameter(0)\n  u = f32[8]{0} parameter(1)\n  i = s32[] parameter(2)\n  ROOT d = "
+        "f32[64]{0} dynamic-update-slice(p, u, i)\n}\n\n"
+    )
+    body = (
+        "  p = f32[64]{0} parameter(0)\n  u = f32[8]{0} parameter(1)\n  i = s32[] parameter(2)\n  f = f32[64]{0} "
+        "fusion(p, u, i), kind=kLoop, calls=fused\n  ROOT c = f32[64]{0} copy(f)"
+    )
     assert opcodes(fuse(body, head)) == ["fusion", "copy"]

@@ -1,4 +1,5 @@
-"""Every edge that one kernel could hold is priced both ways: siblings, elements of a tuple and what goes through a bitcast too."""
+"""Every edge that one kernel could hold is priced both ways: siblings, elements of a tuple and what goes through a
+bitcast too."""
 
 import pytest
 from small_modules import H100, module_of
@@ -66,7 +67,8 @@ def test_an_element_that_nobody_else_reads_is_not_written_either(other: str, sav
 
 
 def test_what_is_computed_from_another_element_is_not_handed_on():
-    """`n` reads one element of the pair itself, and `h`, which a kernel between makes of the other: the pair must stay for that, and be computed again."""
+    """`n` reads one element of the pair itself, and `h`, which a kernel between makes of the other: the pair must stay
+    for that, and be computed again."""
     between = PAIR.replace("n = f32[64]{0} negate(sum)", "h = f32[64]{0} negate(most)\n  n = f32[64]{0} add(sum, h)")
     cost = edges(between.replace("OTHER", "most"), "dce")["pair", "n"].cost
     assert cost is not None and cost.kept and cost.bytes_saved == 4 * 64 - 4 * 64 * 64

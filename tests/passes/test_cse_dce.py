@@ -73,7 +73,8 @@ def test_a_value_that_nobody_needs_is_left_to_dce():
 
 def test_what_waits_or_is_waited_for_stays():
     assert merged(
-        f"x = {V} abs(p)\ny = {V} abs(p)\nc = {V} negate(p), control-predecessors={{y}}\nROOT r = ({V}, {V}, {V}) tuple(x, y, c)"
+        f"x = {V} abs(p)\ny = {V} abs(p)\nc = {V} negate(p), control-predecessors={{y}}\nROOT r = ({V}, {V}, {V}) "
+        f"tuple(x, y, c)"
     ) == ["x", "y", "c", "r"]
     assert merged(f"n = {V} negate(p)\nx = {V} abs(n)\ny = {V} abs(n), control-predecessors={{n}}\n{PAIR}") == [
         "n",
@@ -108,7 +109,10 @@ def test_side_effects_that_are_only_started_stay():
 
 
 def test_layouts_and_configurations_are_kept_apart():
-    text = "x = f32[4,2]{1,0} reshape(p)\ny = f32[4,2]{0,1} reshape(p)\nROOT r = (f32[4,2]{1,0}, f32[4,2]{0,1}) tuple(x, y)"
+    text = (
+        "x = f32[4,2]{1,0} reshape(p)\ny = f32[4,2]{0,1} reshape(p)\nROOT r = (f32[4,2]{1,0}, f32[4,2]{0,1}) tuple(x, "
+        "y)"
+    )
     assert merged(text) == ["x", "y", "r"]
     assert merged(EQUAL.replace("abs(p)\ny", 'abs(p), backend_config="a"\ny')) == ["x", "y", "r"]
     assert merged(EQUAL.replace("abs(p)", 'abs(p), backend_config="a"')) == ["x", "r"]
@@ -147,7 +151,8 @@ def test_cse_tells_what_it_changed(monkeypatch: pytest.MonkeyPatch):
         told.append(([c.name for c in computations], module))
 
     module = hlo_opt.parse(
-        f"HloModule m\n\ncalm {{ a = {V} parameter(0) ROOT r = {V} negate(a) }}\n\nENTRY e {{\n  p = {V} parameter(0)\n  {EQUAL}\n}}\n"
+        f"HloModule m\n\ncalm {{ a = {V} parameter(0) ROOT r = {V} negate(a) }}\n\nENTRY e "
+        f"{{\n  p = {V} parameter(0)\n  {EQUAL}\n}}\n"
     )
     context = PassContext(FuseOptions(H100))
     monkeypatch.setattr(context.memory, "changed_inside", changed_inside)
@@ -208,7 +213,8 @@ def kernel_of(lines: str, bodies: str = OF_TWO) -> str:
 
 def test_a_fusion_writes_and_reads_only_what_is_needed():
     text = kernel_of(
-        f"{READ}{WRITTEN}\nx = {V} get-tuple-element(f), index=0\ny = {V} get-tuple-element(f), index=2\nROOT r = ({V}, {V}) tuple(y, x)"
+        f"{READ}{WRITTEN}\nx = {V} get-tuple-element(f), index=0\ny = {V} get-tuple-element(f), index=2\nROOT r = "
+        f"({V}, {V}) tuple(y, x)"
     )
     assert "exponential" not in text and "abs" not in text
     assert f"%f = ({V}, {V}) fusion(%p), kind=kLoop" in text
@@ -227,7 +233,10 @@ def test_a_fusion_of_one_result_gives_an_array():
 
 
 def test_what_only_an_unneeded_result_reads_goes_too():
-    chain = f"g = ({V}, {V}, {V}) fusion(p, p), kind=kLoop, calls=other\nu = {V} get-tuple-element(g), index=0\nq = {V} get-tuple-element(g), index=1\n"
+    chain = (
+        f"g = ({V}, {V}, {V}) fusion(p, p), kind=kLoop, calls=other\nu = {V} get-tuple-element(g), index=0\nq = {V} "
+        f"get-tuple-element(g), index=1\n"
+    )
     lines = f"{chain}{WRITTEN}\nx = {V} get-tuple-element(f), index=0\nROOT r = ({V}, {V}) tuple(x, u)"
     text = kernel_of(lines, OF_TWO + OF_TWO.replace("two {", "other {"))
     assert f"%g = {V} fusion(" in text and "exponential" not in text
@@ -236,12 +245,15 @@ def test_what_only_an_unneeded_result_reads_goes_too():
 @pytest.mark.parametrize(
     "lines",
     [
-        f"{WRITTEN}, output_to_operand_aliasing={{{{1}}: (0, {{}})}}\nx = {V} get-tuple-element(f), index=1\nROOT r = {V} negate(x)",
+        f"{WRITTEN}, output_to_operand_aliasing={{{{1}}: (0, {{}})}}\nx = {V} get-tuple-element(f), index=1\nROOT r = "
+        f"{V} negate(x)",
         f"{WRITTEN.replace('kLoop', 'kCustom')}\nx = {V} get-tuple-element(f), index=1\nROOT r = {V} negate(x)",
         f"{WRITTEN}\nx = {V} get-tuple-element(f), index=1\nROOT r = (({V}, {V}, {V}), {V}) tuple(f, x)",
-        f"{WRITTEN}\nx = {V} get-tuple-element(f), index=1\ng = {WRITTEN[4:].replace('p, q', 'q, q')}\nz = {V} get-tuple-element(g), index=1\nROOT r = ({V}, {V}) tuple(x, z)",
+        f"{WRITTEN}\nx = {V} get-tuple-element(f), index=1\ng = {WRITTEN[4:].replace('p, q', 'q, q')}\nz = {V} "
+        f"get-tuple-element(g), index=1\nROOT r = ({V}, {V}) tuple(x, z)",
         f"{WRITTEN}\nx = {V} get-tuple-element(f), index=1, control-predecessors={{q}}\nROOT r = {V} negate(x)",
-        f"{WRITTEN}, sharding={{{{replicated}}, {{replicated}}, {{replicated}}}}\nx = {V} get-tuple-element(f), index=1\nROOT r = {V} negate(x)",
+        f"{WRITTEN}, sharding={{{{replicated}}, {{replicated}}, {{replicated}}}}\nx = {V} get-tuple-element(f), "
+        f"index=1\nROOT r = {V} negate(x)",
         f"ROOT {WRITTEN}",
     ],
     ids=["aliases", "library", "whole", "two-callers", "waits", "sharding", "root"],
@@ -254,18 +266,25 @@ def test_results_that_are_named_or_shared_stay(lines: str):
 
 def test_a_kernel_that_would_only_copy_is_not_made():
     body = f"one {{ a = {V} parameter(0) n = {V} negate(a) ROOT k = ({V}, {V}) tuple(n, a) }}\n\n"
-    lines = f"f = ({V}, {V}) fusion(p), kind=kLoop, calls=one\nx = {V} get-tuple-element(f), index=1\nROOT r = {V} negate(x)"
+    lines = (
+        f"f = ({V}, {V}) fusion(p), kind=kLoop, calls=one\nx = {V} get-tuple-element(f), index=1\nROOT r = {V} "
+        f"negate(x)"
+    )
     module, said = run(DeadCodeElimination(), lines, bodies=body)
     assert not said and "tuple(%n, %a)" in str(module)
 
 
 def test_a_fusion_that_is_only_waited_for_stays():
-    module, said = run(DeadCodeElimination(), f"{READ}{WRITTEN}\nROOT r = {V} negate(p), control-predecessors={{f}}", bodies=OF_TWO)  # fmt: skip
+    module, said = run(DeadCodeElimination(), f"{READ}{WRITTEN}\nROOT r = {V} negate(p), "
+                                              f"control-predecessors={{f}}", bodies=OF_TWO)  # fmt: skip
     assert not said and names(module) == ["q", "f", "r"]
 
 
 def test_two_results_of_one_operation_stay_together():
     largest = f"larger {{ a = f32[] parameter(0) b = f32[] parameter(1) c = f32[] parameter(2) d = f32[] parameter(3) m = f32[] maximum(a, c) n = f32[] minimum(b, d) ROOT t = (f32[], f32[]) tuple(m, n) }}\n\nboth {{ x = {V} parameter(0) z = f32[] constant(0) ROOT r = (f32[], f32[]) reduce(x, x, z, z), dimensions={{0}}, to_apply=larger }}\n\n"  # fmt: skip
-    lines = "f = (f32[], f32[]) fusion(p), kind=kInput, calls=both\nx = f32[] get-tuple-element(f), index=1\nROOT r = f32[] negate(x)"
+    lines = (
+        "f = (f32[], f32[]) fusion(p), kind=kInput, calls=both\nx = f32[] get-tuple-element(f), index=1\nROOT r = "
+        "f32[] negate(x)"
+    )
     module, said = run(DeadCodeElimination(), lines, bodies=largest)
     assert not said and names(module) == ["f", "x", "r"]

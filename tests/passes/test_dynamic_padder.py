@@ -1,4 +1,5 @@
-"""Dynamic sizes in kernels: what the interpreter makes of arrays of the sizes in use, kernels make of the rewritten module."""
+"""Dynamic sizes in kernels: what the interpreter makes of arrays of the sizes in use, kernels make of the rewritten
+module."""
 
 from __future__ import annotations
 
@@ -37,17 +38,22 @@ HEAD = """  p = s32[4,3]{1,0} parameter(0)
 """
 BODIES = {
     "result": "  ROOT r = s32[<=4,3]{1,0} add(x, x)\n",
-    "inner": "  y = s32[<=4,<=3]{1,0} set-dimension-size(x, n), dimensions={1}\n  ROOT r = s32[<=4,<=3]{1,0} negate(y)\n",
+    "inner": "  y = s32[<=4,<=3]{1,0} set-dimension-size(x, n), dimensions={1}\n  ROOT r = s32[<=4,<=3]{1,0} "
+    "negate(y)\n",
     "size": "  s = s32[<=4,3]{1,0} add(x, p)\n  ROOT r = s32[] get-dimension-size(s), dimensions={0}\n",
     "reduce": "  ROOT r = s32[3]{0} reduce(x, z), dimensions={0}, to_apply=add\n",
     "kept": "  ROOT r = s32[<=4]{0} reduce(x, z), dimensions={1}, to_apply=add\n",
     "transpose": "  t = s32[3,<=4]{1,0} transpose(x), dimensions={1,0}\n  ROOT r = s32[3,<=4]{1,0} abs(t)\n",
     "reshape": "  t = s32[<=12]{0} reshape(x)\n  ROOT r = s32[] reduce(t, z), dimensions={0}, to_apply=add\n",
     "dynamic-reshape": "  three = s32[] constant(3)\n  ROOT r = s32[3,<=4]{1,0} dynamic-reshape(x, three, n)\n",
-    "pad": "  t = s32[<=9,3]{1,0} pad(x, z), padding=1_1_1x0_0\n  ROOT r = s32[3]{0} reduce(t, n), dimensions={0}, to_apply=add\n",
-    "broadcast": "  b = s32[2,<=4,3]{2,1,0} broadcast(x), dimensions={1,2}\n  ROOT r = s32[2,3]{1,0} reduce(b, z), dimensions={1}, to_apply=add\n",
-    "gather": "  i = s32[2]{0} constant({2, 0})\n  g = s32[<=4,2]{1,0} gather(x, i), offset_dims={0}, collapsed_slice_dims={1}, "
-    "start_index_map={1}, index_vector_dim=1, slice_sizes={4,1}\n  ROOT r = s32[2]{0} reduce(g, z), dimensions={0}, to_apply=add\n",
+    "pad": "  t = s32[<=9,3]{1,0} pad(x, z), padding=1_1_1x0_0\n  ROOT r = s32[3]{0} reduce(t, n), dimensions={0}, "
+    "to_apply=add\n",
+    "broadcast": "  b = s32[2,<=4,3]{2,1,0} broadcast(x), dimensions={1,2}\n  ROOT r = s32[2,3]{1,0} reduce(b, z), "
+    "dimensions={1}, to_apply=add\n",
+    "gather": "  i = s32[2]{0} constant({2, 0})\n  g = s32[<=4,2]{1,0} gather(x, i), offset_dims={0}, "
+    "collapsed_slice_dims={1}, "
+    "start_index_map={1}, index_vector_dim=1, slice_sizes={4,1}\n  ROOT r = s32[2]{0} reduce(g, z), dimensions={0}, "
+    "to_apply=add\n",
     "branches": "  t = (s32[<=4,3]) tuple(x)\n  c = pred[] compare(n, z), direction=GT\n"
     "  k = (s32[<=4,3]) conditional(c, t, t), true_computation=yes, false_computation=no\n"
     "  y = s32[<=4,3] get-tuple-element(k), index=0\n  ROOT r = s32[3]{0} reduce(y, z), dimensions={0}, to_apply=add\n",

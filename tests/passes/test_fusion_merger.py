@@ -119,7 +119,8 @@ def cannot(user: str, opcode: str, why: str) -> Reason:
     [
         ((f"a = {ROW} negate(f)", f"r = ({ROW}, {ROW}) tuple(a, f)"), "r", "it is how the value leaves"),
         ((f"t = ({ROW}) tuple(f)", f"a = {ROW} negate(f)", f"r = {ROW} abs(a)"), "t", "`tuple` launches no kernel"),
-        ((f"a = {ROW} negate(f)", f'd = {ROW} custom-call(f), custom_call_target="x"', f"r = {ROW} add(a, d)"), "d", "FUS308 custom-call-opaque"),
+        ((f"a = {ROW} negate(f)", f'd = {ROW} custom-call(f), '
+                                  f'custom_call_target="x"', f"r = {ROW} add(a, d)"), "d", "FUS308 custom-call-opaque"),
     ],
 )  # fmt: skip
 def test_the_first_user_that_cannot_take_it(lines: tuple[str, ...], user: str, why: str):
@@ -143,7 +144,8 @@ def test_without_the_rule_those_that_can_take_it_do():
     assert list(FusionMerger().against_producer(engine, of["f"])) == []
     engine, of = read(*lines, forced=frozenset({("y0", "a")}))
     assert FusionMerger()._takers(engine, of["f"]) == [of["a"]]
-    engine, of = read(*THREE[:2], f"r = ({ROW}, {ROW}, {ROW}) tuple(a, b, f)", forced=frozenset({("y0", "b")}))  # fmt: skip
+    engine, of = read(*THREE[:2], f"r = ({ROW}, {ROW}, {ROW}) tuple(a, b, "
+                                  f"f)", forced=frozenset({("y0", "b")}))  # fmt: skip
     assert FusionMerger()._takers(engine, of["f"]) == [of["b"]]
 
 

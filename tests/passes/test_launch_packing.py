@@ -57,7 +57,8 @@ def test_a_kernel_waits_until_its_last_turn() -> None:
     free = module_of(*lines, f"r = ({ROW}, {ROW}) tuple(early, second)")
     made = kernels(packed(free))
     assert [i.opcode for i in made] == ["custom-call", "fusion"]
-    needed = module_of(*lines, f"end = {ROW} custom-call(early), custom_call_target=\"library\"", f"r = ({ROW}, {ROW}) tuple(end, second)")  # fmt: skip
+    needed = module_of(*lines, f"end = {ROW} custom-call(early), "
+                               f"custom_call_target=\"library\"", f"r = ({ROW}, {ROW}) tuple(end, second)")  # fmt: skip
     turns = Turns(needed.entry)
     of = {i.name: (turns.first[i], turns.last[i]) for i in needed.entry.instructions}
     assert (of["early"], of["second"], of["end"]) == ((0, 0), (1, 1), (1, 1))
@@ -82,13 +83,15 @@ def test_turns_of_elements_and_of_what_waits() -> None:
 
 @pytest.mark.parametrize("options", ["{max-us=1.0}", "{worth=0.1}"])
 def test_options(options: str) -> None:
-    module = module_of(*INPUTS, f"a = {ROW} cosine(p)", f"b = {ROW} reduce(w, z), {SUMS}", f"r = ({ROW}, {ROW}) tuple(a, b)")  # fmt: skip
+    module = module_of(*INPUTS, f"a = {ROW} cosine(p)", f"b = {ROW} reduce(w, z), "
+                                                        f"{SUMS}", f"r = ({ROW}, {ROW}) tuple(a, b)")  # fmt: skip
     assert len(kernels(packed(module, options))) == 2
     assert len(kernels(packed(module))) == 1
 
 
 def test_what_keeps_two_apart_is_told() -> None:
-    module = module_of(*INPUTS, f"a = {ROW} cosine(p)", f"b = {ROW} reduce(w, z), {SUMS}", f"r = ({ROW}, {ROW}) tuple(a, b)")  # fmt: skip
+    module = module_of(*INPUTS, f"a = {ROW} cosine(p)", f"b = {ROW} reduce(w, z), "
+                                                        f"{SUMS}", f"r = ({ROW}, {ROW}) tuple(a, b)")  # fmt: skip
     engine = Engine(module, PassContext(FuseOptions(H100)))
     (refusal,) = LaunchPacking(worth=0.1).sibling_refusals(engine, module.entry)
     assert (refusal.first.name, refusal.second.name) == ("a", "b")

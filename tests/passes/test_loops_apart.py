@@ -50,7 +50,8 @@ def test_a_block_with_little_to_do_stays() -> None:
 def test_two_loops_and_what_stands_around_them() -> None:
     lines = ["u = f32[16384] reverse(x1), dimensions={0}", "y = f32[16384] tanh(u)"]
     text = loop(["f32[16384]"], lines, ["y"]).replace("ROOT r = (f32[16384]) tuple(r1)", "\n".join([
-        "again = (s32[], f32[16384]) tuple(z, r1)", "w2 = (s32[], f32[16384]) while(again), condition=condition, body=body",
+        "again = (s32[], f32[16384]) tuple(z, r1)", "w2 = (s32[], f32[16384]) while(again), condition=condition, "
+                                                    "body=body",
         "q = f32[16384] get-tuple-element(w2), index=1", "ROOT h = f32[16384] sqrt(q)"]))  # fmt: skip
     module = fused(text)
     made = apart(module, target_of(module))

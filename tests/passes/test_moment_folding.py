@@ -1,4 +1,5 @@
-"""Means, squared deviations and deviations by something else in one fold: which sums become one, and that the values stay, whatever the mean is."""
+"""Means, squared deviations and deviations by something else in one fold: which sums become one, and that the values
+stay, whatever the mean is."""
 
 from __future__ import annotations
 
@@ -88,7 +89,8 @@ def test_sums_that_wait_for_means_are_one_fold() -> None:
 
 @pytest.mark.parametrize("mean", [0.0, 3.0, 1000.0, -1e5])
 def test_nothing_cancels(mean: float) -> None:
-    """Against sums in f64: the mean of squares less the square of the mean would have no digit left of the last ones."""
+    """Against sums in f64: the mean of squares less the square of the mean would have no digit left of the last
+    ones."""
     text = norm(*BOTH)
     made, given = folded(text, None), inputs(mean)
     x, g, w = (a.astype(np.float64) for a in given)
@@ -115,7 +117,10 @@ def test_a_mean_by_a_product_is_one_too() -> None:
     assert reduces(folded(text)) == [3]
 
 
-OTHER = "  m = WHOLE multiply(d, g)\n  mm = WHOLE multiply(m, d)\n  odd = ROW reduce(mm, zero), dimensions={0}, to_apply=sum\n"
+OTHER = (
+    "  m = WHOLE multiply(d, g)\n  mm = WHOLE multiply(m, d)\n  odd = ROW reduce(mm, zero), dimensions={0}, "
+    "to_apply=sum\n"
+)
 AFTER = "  r = WHOLE broadcast(total), dimensions={1}\n  rd = WHOLE multiply(r, g)\n  rr = WHOLE exponential(rd)\n  p = WHOLE multiply(rr, d)\n  late = ROW reduce(p, zero), dimensions={0}, to_apply=sum\n"  # fmt: skip
 
 

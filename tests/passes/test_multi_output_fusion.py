@@ -108,7 +108,10 @@ def test_a_producer_that_only_one_plain_consumer_reads_is_left_to_other_passes()
 
 
 def test_a_kernel_with_several_outputs_takes_its_only_producer() -> None:
-    two = "two {\n  p = f32[64]{0} parameter(0)\n  a = f32[64]{0} abs(p)\n  b = f32[64]{0} sine(p)\n  ROOT t = (f32[64]{0}, f32[64]{0}) tuple(a, b)\n}\n"
+    two = (
+        "two {\n  p = f32[64]{0} parameter(0)\n  a = f32[64]{0} abs(p)\n  b = f32[64]{0} sine(p)\n  ROOT t = "
+        "(f32[64]{0}, f32[64]{0}) tuple(a, b)\n}\n"
+    )
     body = """  p = f32[64]{0} parameter(0)
   n = f32[64]{0} negate(p)
   f = (f32[64]{0}, f32[64]{0}) fusion(n), kind=kLoop, calls=two

@@ -1,4 +1,5 @@
-"""The maximum of a long row and the sum of exponentials below it as one fold: where, and that the values stay, infinities and NaN included."""
+"""The maximum of a long row and the sum of exponentials below it as one fold: where, and that the values stay,
+infinities and NaN included."""
 
 from __future__ import annotations
 

@@ -223,7 +223,8 @@ condition {
 
 """
     fused, _ = fuse(
-        "  s = (s32[], f32[64]{0}) parameter(0)\n  ROOT w = (s32[], f32[64]{0}) while(s), condition=condition, body=body",
+        "  s = (s32[], f32[64]{0}) parameter(0)\n  ROOT w = (s32[], f32[64]{0}) while(s), condition=condition, "
+        "body=body",
         head,
     )
     body = fused.entry.root.called_by("body")
@@ -232,7 +233,10 @@ condition {
 
 
 def test_code_size_is_limited():
-    body = "  p = f32[64]{0} parameter(0)\n  a = f32[64]{0} negate(p)\n  b = f32[64]{0} abs(a)\n  ROOT c = f32[64]{0} tanh(b)"
+    body = (
+        "  p = f32[64]{0} parameter(0)\n  a = f32[64]{0} negate(p)\n  b = f32[64]{0} abs(a)\n  ROOT c = f32[64]{0} "
+        "tanh(b)"
+    )
     assert launched(fuse(body)[0]) == ["fusion"]
     fused, decisions = fuse(body, passes="priority-fusion{max-code-size=3}")
     assert len(launched(fused)) == 2
@@ -240,7 +244,10 @@ def test_code_size_is_limited():
 
 
 def test_steps_are_counted_one_by_one():
-    body = "  p = f32[64]{0} parameter(0)\n  a = f32[64]{0} negate(p)\n  b = f32[64]{0} abs(a)\n  ROOT c = f32[64]{0} tanh(b)"
+    body = (
+        "  p = f32[64]{0} parameter(0)\n  a = f32[64]{0} negate(p)\n  b = f32[64]{0} abs(a)\n  ROOT c = f32[64]{0} "
+        "tanh(b)"
+    )
     sizes = [len(launched(fuse(body, stop_after_step=n)[0])) for n in range(4)]
     assert sizes == [3, 2, 1, 1]
 

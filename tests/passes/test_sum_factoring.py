@@ -11,7 +11,8 @@ SUM = "sum {{\n  a = {t}[] parameter(0)\n  b = {t}[] parameter(1)\n  ROOT c = {t
 
 
 def two(term: str, kind: str = "f32", dimensions: str = "1", kept: str = "8") -> str:
-    """A sum of x, and a second sum, of `term`, which may have the first (many), x, g, a scalar's spread (twos) and a row's (wide)."""
+    """A sum of x, and a second sum, of `term`, which may have the first (many), x, g, a scalar's spread (twos) and a
+    row's (wide)."""
     whole, row = f"{kind}[8,64]", f"{kind}[{kept}]"
     along = {"1": "0", "0": "1"}[dimensions]
     other = {"8": "64", "64": "8"}[kept]
@@ -53,7 +54,10 @@ def needs_a_sum(module: hlo_opt.Module) -> bool:
     return False
 
 
-PRODUCT = "  a = WHOLE multiply(g, many)\n  b = WHOLE multiply(a, wide)\n  c = WHOLE negate(b)\n  last = WHOLE multiply(twos, c)"
+PRODUCT = (
+    "  a = WHOLE multiply(g, many)\n  b = WHOLE multiply(a, wide)\n  c = WHOLE negate(b)\n  last = WHOLE "
+    "multiply(twos, c)"
+)
 
 
 @pytest.mark.parametrize(("dimensions", "kept"), [("1", "8"), ("0", "64")])

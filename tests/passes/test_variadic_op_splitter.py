@@ -7,7 +7,10 @@ from hlo_opt.ir import Module
 def concatenated(count: int, passes: str = "variadic-op-splitter") -> tuple[str, Module]:
     lines = [f"  p{n} = s32[2,1]{{1,0}} parameter({n})" for n in range(count)]
     operands = ", ".join(f"p{n}" for n in range(count))
-    text = f"HloModule m\n\nENTRY e {{\n{chr(10).join(lines)}\n  ROOT c = s32[2,{count}]{{1,0}} concatenate({operands}), dimensions={{1}}\n}}\n"
+    text = (
+        f"HloModule m\n\nENTRY e "
+        f"{{\n{chr(10).join(lines)}\n  ROOT c = s32[2,{count}]{{1,0}} concatenate({operands}), dimensions={{1}}\n}}\n"
+    )
     return text, hlo_opt.fuse(hlo_opt.parse(text), passes=passes, simplify="never")[0]
 
 

@@ -109,10 +109,12 @@ def test_what_is_too_much_for_a_block_is_shared_by_all(name: str) -> None:
 
 
 LEFT = {
-    "much work": loop(["f32[512,512]"], ["y = f32[512,512] dot(x1, x1), lhs_contracting_dims={1}, rhs_contracting_dims={0}"], ["y"]),
+    "much work": loop(["f32[512,512]"], ["y = f32[512,512] dot(x1, x1), lhs_contracting_dims={1}, "
+                                         "rhs_contracting_dims={0}"], ["y"]),
     "a large state": loop(["f32[9000000]"], ["y = f32[9000000] reverse(x1), dimensions={0}"], ["y"]),
 }  # fmt: skip
-"""Where all blocks together would take longer than kernels of their own, and where L2 does not hold what they hand on."""
+"""Where all blocks together would take longer than kernels of their own, and where L2 does not hold what they hand
+on."""
 
 
 @pytest.mark.parametrize("name", LEFT)
@@ -157,7 +159,10 @@ def test_a_fusion_with_a_loop_that_no_plan_covers_counts_its_rounds() -> None:
     ):
         entry = body[body.index("ENTRY e") :]
         inside = entry.replace("ENTRY e", "inside")
-        outer = f"{body[: body.index('ENTRY e')]}{inside}\nENTRY e {{\n  p = f32[64] parameter(0)\n  ROOT f = (f32[64]) fusion(p), kind=kLoop, calls=inside\n}}\n"
+        outer = (
+            f"{body[: body.index('ENTRY e')]}{inside}\nENTRY e "
+            f"{{\n  p = f32[64] parameter(0)\n  ROOT f = (f32[64]) fusion(p), kind=kLoop, calls=inside\n}}\n"
+        )
         counted.append(module_summary(hlo_opt.parse(outer), H100).launches)
     assert counted[0] == 1 < 10 < counted[1]
 

@@ -91,7 +91,8 @@ def test_counters_are_constants() -> None:
     ("text", "rounds"),
     [
         ("  y = f32[8]{0} reverse(x), dimensions={0}\n", 3),  # an element of another place
-        ("  z = f32[] constant(0)\n  r = f32[] reduce(x, z), dimensions={0}, to_apply=sum\n  y = f32[8]{0} broadcast(r), dimensions={}\n", 3),
+        ("  z = f32[] constant(0)\n  r = f32[] reduce(x, z), dimensions={0}, to_apply=sum\n  y = f32[8]{0} "
+         "broadcast(r), dimensions={}\n", 3),
         ("  y = f32[8]{0} map(x, x), dimensions={0}, to_apply=sum\n", 3),
         ("  y = f32[8]{0} negate(x)\n", MOST_ROUNDS + 1),
         ("  y = f32[8]{0} negate(x)\n", 0),

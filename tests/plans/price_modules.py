@@ -71,41 +71,57 @@ step { a = f32[{columns}] parameter(0)
 _ENTRIES = {
     "loop": "x = {t}[{rows},{columns}] parameter(0)\n ROOT r = {t}[{rows},{columns}] negate(x)",
     "row-reduction": "x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n"
-    " s = f32[{rows}] reduce(x, z), dimensions={1}, to_apply=sum\n b = f32[{rows},{columns}] broadcast(s), dimensions={0}\n"
+    " s = f32[{rows}] reduce(x, z), dimensions={1}, to_apply=sum\n b = f32[{rows},{columns}] broadcast(s), "
+    "dimensions={0}\n"
     " ROOT r = f32[{rows},{columns}] divide(x, b)",
-    "row-reduction in parts": "x = f32[{elements}] parameter(0)\n z = f32[] constant(0)\n ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply=sum",
+    "row-reduction in parts": "x = f32[{elements}] parameter(0)\n z = f32[] constant(0)\n ROOT r = f32[] reduce(x, z), "
+    "dimensions={0}, to_apply=sum",
     "row-and-column-reduction": "x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n"
-    " s = f32[{rows}] reduce(x, z), dimensions={1}, to_apply=sum\n b = f32[{rows},{columns}] broadcast(s), dimensions={0}\n"
+    " s = f32[{rows}] reduce(x, z), dimensions={1}, to_apply=sum\n b = f32[{rows},{columns}] broadcast(s), "
+    "dimensions={0}\n"
     " d = f32[{rows},{columns}] divide(x, b)\n c = f32[{stretches},8,{columns}] reshape(d)\n"
     " p = f32[{stretches},{columns}] reduce(c, z), dimensions={1}, to_apply=sum\n"
     " ROOT r = (f32[{rows},{columns}], f32[{stretches},{columns}]) tuple(d, p)",
-    "column-reduction": "x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n ROOT r = f32[{columns}] reduce(x, z), dimensions={0}, to_apply=sum",
-    "tiled-transpose": "x = {t}[{rows},{columns}] parameter(0)\n ROOT r = {t}[{columns},{rows}] transpose(x), dimensions={1,0}",
-    "tiled-transpose of pairs": "x = f32[{rows},{columns},2] parameter(0)\n ROOT r = f32[{columns},{rows},2] transpose(x), dimensions={1,0,2}",
-    "concatenate": "x = {t}[{rows},{columns}] parameter(0)\n y = {t}[{rows},{columns}] parameter(1)\n z = {t}[{rows},64] parameter(2)\n"
+    "column-reduction": "x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n ROOT r = f32[{columns}] "
+    "reduce(x, z), dimensions={0}, to_apply=sum",
+    "tiled-transpose": "x = {t}[{rows},{columns}] parameter(0)\n ROOT r = {t}[{columns},{rows}] transpose(x), "
+    "dimensions={1,0}",
+    "tiled-transpose of pairs": "x = f32[{rows},{columns},2] parameter(0)\n ROOT r = f32[{columns},{rows},2] "
+    "transpose(x), dimensions={1,0,2}",
+    "concatenate": "x = {t}[{rows},{columns}] parameter(0)\n y = {t}[{rows},{columns}] parameter(1)\n z = "
+    "{t}[{rows},64] parameter(2)\n"
     " ROOT r = {t}[{rows},{wider}] concatenate(x, y, z), dimensions={1}",
-    "gather": "x = f32[{rows},{columns}] parameter(0)\n i = s32[{rows}] parameter(1)\n ROOT r = f32[{rows},{columns}] gather(x, i), offset_dims={1},"
+    "gather": "x = f32[{rows},{columns}] parameter(0)\n i = s32[{rows}] parameter(1)\n ROOT r = f32[{rows},{columns}] "
+    "gather(x, i), offset_dims={1},"
     " collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,{columns}}",
-    "dynamic-update-slice": "x = f32[{rows},{columns}] parameter(0)\n y = f32[1,{columns}] parameter(1)\n i = s32[] parameter(2)\n z = s32[] constant(0)\n"
+    "dynamic-update-slice": "x = f32[{rows},{columns}] parameter(0)\n y = f32[1,{columns}] parameter(1)\n i = s32[] "
+    "parameter(2)\n z = s32[] constant(0)\n"
     " ROOT r = f32[{rows},{columns}] dynamic-update-slice(x, y, i, z)",
-    "scatter": "x = {t}[{rows},{columns}] parameter(0)\n i = s32[{rows}] parameter(1)\n y = {t}[{rows},{columns}] parameter(2)\n"
-    " ROOT r = {t}[{rows},{columns}] scatter(x, i, y), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum",
+    "scatter": "x = {t}[{rows},{columns}] parameter(0)\n i = s32[{rows}] parameter(1)\n y = {t}[{rows},{columns}] "
+    "parameter(2)\n"
+    " ROOT r = {t}[{rows},{columns}] scatter(x, i, y), update_window_dims={1}, inserted_window_dims={0}, "
+    "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum",
     "scan": "x = f32[{rows},{columns}] parameter(0)\n y = f32[{columns}] parameter(1)\n"
     " ROOT r = (f32[{rows},{columns}], f32[{columns}]) scan(x, y), dimensions={0}, num_carries=1, to_apply=step",
-    "lane-loop": "x = f32[{columns}] parameter(0)\n u = f32[{rows},{columns}] parameter(1)\n z = s32[] constant(0)\n e = f32[] constant(0)\n"
+    "lane-loop": "x = f32[{columns}] parameter(0)\n u = f32[{rows},{columns}] parameter(1)\n z = s32[] constant(0)\n e "
+    "= f32[] constant(0)\n"
     " o = f32[{rows},{columns}] broadcast(e), dimensions={}\n"
     " s = (s32[], f32[{columns}], f32[{rows},{columns}], f32[{rows},{columns}]) tuple(z, x, o, u)\n"
     " w = (s32[], f32[{columns}], f32[{rows},{columns}], f32[{rows},{columns}]) while(s), condition=until, body=round\n"
     " v = f32[{columns}] get-tuple-element(w), index=1\n d = f32[{rows},{columns}] get-tuple-element(w), index=2\n"
     " ROOT r = (f32[{columns}], f32[{rows},{columns}]) tuple(v, d)",
     "block-loop": "x = f32[{columns}] parameter(0)\n z = s32[] constant(0)\n s = (s32[], f32[{columns}]) tuple(z, x)\n"
-    " w = (s32[], f32[{columns}]) while(s), condition=few, body=turn\n ROOT r = f32[{columns}] get-tuple-element(w), index=1",
-    "grid-loop": "x = f32[16,{columns}] parameter(0)\n z = s32[] constant(0)\n s = (s32[], f32[16,{columns}]) tuple(z, x)\n"
-    " w = (s32[], f32[16,{columns}]) while(s), condition=few_of_all, body=turn_all\n ROOT r = f32[16,{columns}] get-tuple-element(w), index=1",
+    " w = (s32[], f32[{columns}]) while(s), condition=few, body=turn\n ROOT r = f32[{columns}] get-tuple-element(w), "
+    "index=1",
+    "grid-loop": "x = f32[16,{columns}] parameter(0)\n z = s32[] constant(0)\n s = (s32[], f32[16,{columns}]) tuple(z, "
+    "x)\n"
+    " w = (s32[], f32[16,{columns}]) while(s), condition=few_of_all, body=turn_all\n ROOT r = f32[16,{columns}] "
+    "get-tuple-element(w), index=1",
     "cumulative": "x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n"
     " ROOT r = f32[{rows},{columns}] reduce-window(x, z), window={size=1x{columns} pad=0_0x{before}_0}, to_apply=sum",
     "sort": "x = f32[{rows},1024] parameter(0)\n ROOT r = f32[{rows},1024] sort(x), dimensions={1}, to_apply=less",
-    "sort across": "x = f32[1024,{columns}] parameter(0)\n ROOT r = f32[1024,{columns}] sort(x), dimensions={0}, to_apply=less",
+    "sort across": "x = f32[1024,{columns}] parameter(0)\n ROOT r = f32[1024,{columns}] sort(x), dimensions={0}, "
+    "to_apply=less",
     "long-sort": "x = f32[4,{elements}] parameter(0)\n y = s32[4,{elements}] parameter(1)\n"
     " ROOT r = (f32[4,{elements}], s32[4,{elements}]) sort(x, y), dimensions={1}, to_apply=less_of_two",
     "matmul": "x = f32[{rows},{columns}] parameter(0)\n y = f32[{columns},{rows}] parameter(1)\n"
@@ -122,7 +138,8 @@ NAMES = tuple(_ENTRIES)
 
 
 def planned(entry: str, rows: int = 4096, columns: int = 4096, t: str = "f32", target: DeviceTarget = H100) -> Plan:
-    """The plan of an entry: one of `NAMES`, or its text. `{rows}`, `{columns}` and `{t}`, the element type, are filled in."""
+    """The plan of an entry: one of `NAMES`, or its text. `{rows}`, `{columns}` and `{t}`, the element type, are filled
+    in."""
     text = "HloModule m\n" + _CALLED + "ENTRY e {\n " + _ENTRIES.get(entry, entry) + "\n}\n"
     sizes = {
         "rows": rows,

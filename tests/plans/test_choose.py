@@ -35,7 +35,8 @@ def test_type_without_lowering() -> None:
 
 def test_library_call() -> None:
     module = parse(
-        "HloModule m\nENTRY e {\n  p = c64[8]{0} parameter(0)\n  ROOT r = c64[8]{0} fft(p), fft_type=FFT, fft_length={8}\n}\n"
+        "HloModule m\nENTRY e {\n  p = c64[8]{0} parameter(0)\n  ROOT r = c64[8]{0} fft(p), fft_type=FFT, "
+        "fft_length={8}\n}\n"
     )
     found = lowering_reason(module.entry.root)
     assert found is not None and found.code == "FUS302"
@@ -88,7 +89,10 @@ def of_fusion(body: str, shape: str = "f32[8]{0}") -> Plan | Reason:
 
 def test_large_constant() -> None:
     values = ", ".join(str(n) for n in range(1025))
-    body = f"  p = f32[8]{{0}} parameter(0)\n  c = f32[1025]{{0}} constant({{{values}}})\n  ROOT r = f32[1025]{{0}} negate(c)\n"
+    body = (
+        f"  p = f32[8]{{0}} parameter(0)\n  c = f32[1025]{{0}} constant({{{values}}})\n  ROOT r = f32[1025]{{0}} "
+        f"negate(c)\n"
+    )
     assert code(of_fusion(body, "f32[1025]{0}")) == "FUS303"
 
 

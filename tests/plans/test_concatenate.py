@@ -45,7 +45,8 @@ def test_a_concatenate_that_is_read_elsewhere_than_at_the_place_of_the_output_do
 
 def test_nothing_is_taken_apart_that_has_no_element() -> None:
     made = pieces(
-        "a = f32[0] slice(p), slice={[0:0]} b = f32[0] slice(q), slice={[0:0]} ROOT c = f32[0] concatenate(a, b), dimensions={0}",
+        "a = f32[0] slice(p), slice={[0:0]} b = f32[0] slice(q), slice={[0:0]} ROOT c = f32[0] concatenate(a, b), "
+        "dimensions={0}",
         "f32[0]",
     )
     assert {s.kind for s in made.segments} == {"loop"}
@@ -77,8 +78,10 @@ def test_narrow_pieces_of_odd_sizes_are_a_loop_that_writes_16_bytes_at_a_time() 
 def narrow(body: str, shape: str) -> Plan:
     """As `pieces`, of two rows of bf16."""
     module = hlo_opt.parse(
-        f"HloModule m\n\nf {{\n  s = bf16[8192] parameter(0)\n  t = bf16[8192] parameter(1)\n  {body}\n}}\n\nENTRY e {{\n"
-        f"  s = bf16[8192] parameter(0)\n  t = bf16[8192] parameter(1)\n  ROOT r = {shape} fusion(s, t), kind=kLoop, calls=f\n}}\n"
+        f"HloModule m\n\nf {{\n  s = bf16[8192] parameter(0)\n  t = bf16[8192] parameter(1)\n  {body}\n}}\n\nENTRY e "
+        f"{{\n"
+        f"  s = bf16[8192] parameter(0)\n  t = bf16[8192] parameter(1)\n  ROOT r = {shape} fusion(s, t), kind=kLoop, "
+        f"calls=f\n}}\n"
     )
     found = plan(region_of(module, module.entry.root), H100)
     assert isinstance(found, Plan)

@@ -64,7 +64,8 @@ def test_a_wide_fold_rounds_nothing_on_its_way() -> None:
     text = (
         "HloModule m\n"
         + sum_
-        + "ENTRY e {\n  x = bf16[8,8] parameter(0)\n  z = bf16[] constant(0)\n  ROOT r = bf16[8] reduce(x, z), dimensions={1}, to_apply=s\n}\n"
+        + "ENTRY e {\n  x = bf16[8,8] parameter(0)\n  z = bf16[] constant(0)\n  ROOT r = bf16[8] reduce(x, z), "
+        "dimensions={1}, to_apply=s\n}\n"
     )
     module = hlo_opt.parse(text)
     assert of_fold(module.entry.root) == Work(1)

@@ -41,7 +41,8 @@ def test_the_operation_at_which_lanes_meet_is_named(name: str, instruction: str)
 def test_an_operation_of_a_fusion_in_a_round_is_named() -> None:
     text = COUPLED["reverse"].replace(
         "body {",
-        "turned {\n  p = f32[64] parameter(0)\n  back = f32[64] reverse(p), dimensions={0}\n  ROOT n = f32[64] negate(back)\n}\n\nbody {",
+        "turned {\n  p = f32[64] parameter(0)\n  back = f32[64] reverse(p), dimensions={0}\n  ROOT n = f32[64] "
+        "negate(back)\n}\n\nbody {",
     )
     text = text.replace("y = f32[64] reverse(x1), dimensions={0}", "y = f32[64] fusion(x1), kind=kLoop, calls=turned")
     blamed = found(text).instruction

@@ -18,7 +18,10 @@ def planned(lines: str) -> Plan:
     return found
 
 
-ENTRY = "ENTRY e {{\n  p = {0} parameter(0)\n  q = {1} parameter(1)\n  ROOT f = {2} fusion(p, q), kind=kCustom, calls=f\n}}\n"
+ENTRY = (
+    "ENTRY e {{\n  p = {0} parameter(0)\n  q = {1} parameter(1)\n  ROOT f = {2} fusion(p, q), kind=kCustom, "
+    "calls=f\n}}\n"
+)
 
 
 def shapes(lines: str) -> list[str]:
@@ -126,7 +129,8 @@ def test_what_reads_the_product_elsewhere_gets_no_tiles() -> None:
 
 def test_an_operand_that_reads_nothing_is_made_where_it_is_used() -> None:
     made = planned(
-        "  p = f32[256,256]{1,0} parameter(0)\n  q = f32[256,256]{1,0} parameter(1)\n  i = f32[256,256]{1,0} iota(), iota_dimension=1\n"
+        "  p = f32[256,256]{1,0} parameter(0)\n  q = f32[256,256]{1,0} parameter(1)\n  i = f32[256,256]{1,0} iota(), "
+        "iota_dimension=1\n"
         "  ROOT d = f32[256,256]{1,0} dot(p, i), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
     )
     assert made.kind == "matmul" and [space(made).goes_along(side) for side in (0, 1)] == [True, False]

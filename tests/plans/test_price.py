@@ -18,7 +18,8 @@ STRIDED = (
     " x = f32[{rows},{wide}] parameter(0)\n ROOT r = f32[{rows},{columns}] slice(x), slice={[0:{rows}],[0:{wide}:16]}"
 )
 DIVIDED_BY_COLUMN_SUMS = (
-    " x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n s = f32[{columns}] reduce(x, z), dimensions={0}, to_apply=sum\n"
+    " x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n s = f32[{columns}] reduce(x, z), "
+    "dimensions={0}, to_apply=sum\n"
     " b = f32[{rows},{columns}] broadcast(s), dimensions={1}\n ROOT r = f32[{rows},{columns}] divide(x, b)"
 )
 
@@ -119,7 +120,8 @@ def test_lanes_that_lie_apart_waste_sectors() -> None:
 def test_rows_that_registers_hold_are_read_once_and_longer_ones_as_often_as_they_are_walked() -> None:
     softmax = (
         " x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n e = f32[{rows},{columns}] exponential(x)\n"
-        " s = f32[{rows}] reduce(e, z), dimensions={1}, to_apply=sum\n b = f32[{rows},{columns}] broadcast(s), dimensions={0}\n"
+        " s = f32[{rows}] reduce(e, z), dimensions={1}, to_apply=sum\n b = f32[{rows},{columns}] broadcast(s), "
+        "dimensions={0}\n"
         " ROOT r = f32[{rows},{columns}] divide(e, b)"
     )
     kept, cached, again = (planned(softmax, r, c) for r, c in ((8192, 4096), (40, 131072), (512, 262144)))
@@ -185,7 +187,8 @@ def test_blocks_of_a_multiprocessor(launch: Launch, registers: int, blocks: int)
 
 def test_outputs_side_by_side_cost_what_both_move() -> None:
     both = planned(
-        " x = f32[{rows},{columns}] parameter(0)\n y = f32[{columns}] parameter(1)\n n = f32[{rows},{columns}] negate(x)\n"
+        " x = f32[{rows},{columns}] parameter(0)\n y = f32[{columns}] parameter(1)\n n = f32[{rows},{columns}] "
+        "negate(x)\n"
         " m = f32[{columns}] abs(y)\n ROOT t = (f32[{rows},{columns}], f32[{columns}]) tuple(n, m)"
     )
     assert len(both.segments) == 2

@@ -128,7 +128,8 @@ def test_what_a_row_has_once_is_counted_once() -> None:
         " x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n"
         " s = f32[{rows}] reduce(x, z), dimensions={1}, to_apply=sum\n q = f32[{rows}] multiply(s, s)\n"
         " b = f32[{rows},{columns}] broadcast(q), dimensions={0}\n d = f32[{rows},{columns}] divide(x, b)\n"
-        " c = f32[{stretches},8,{columns}] reshape(d)\n p = f32[{stretches},{columns}] reduce(c, z), dimensions={1}, to_apply=sum\n"
+        " c = f32[{stretches},8,{columns}] reshape(d)\n p = f32[{stretches},{columns}] reduce(c, z), dimensions={1}, "
+        "to_apply=sum\n"
         " ROOT r = (f32[{rows},{columns}], f32[{stretches},{columns}]) tuple(d, p)"
     )
     made = planned(text, 1024, 4096)

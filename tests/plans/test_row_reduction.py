@@ -35,7 +35,8 @@ from tests.small_modules import H100, module_of, planned
 def test_vectors(kind: str, columns: int, vector: int, threads: int) -> None:
     reducer = (f"a1 = {kind}[] parameter(0)", f"b1 = {kind}[] parameter(1)", f"c1 = {kind}[] add(a1, b1)")
     lines = (f"p = {kind}[64,{columns}]{{1,0}} parameter(0)", f"z = {kind}[] constant(0)")
-    made = planned(module_of(*lines, f"r = {kind}[64]{{0}} reduce(p, z), dimensions={{1}}, to_apply=more", more=reducer))  # fmt: skip
+    made = planned(module_of(*lines, f"r = {kind}[64]{{0}} reduce(p, z), dimensions={{1}}, "
+                                     f"to_apply=more", more=reducer))  # fmt: skip
     (segment,) = made.segments
     assert isinstance(segment.part, Rows) and (segment.vector, segment.part.threads) == (vector, threads)
 

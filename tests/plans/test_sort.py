@@ -22,7 +22,8 @@ def region(module: Module) -> Region:
 
 @pytest.mark.parametrize(("along", "lines", "length"), [(0, 6, 9000), (1, 9000, 6)])
 def test_lines_lie_along_the_dimension_that_is_sorted(along: int, lines: int, length: int) -> None:
-    module = module_of("p = f32[9000,6]{1,0} parameter(0)", f"r = f32[9000,6]{{1,0}} sort(p), dimensions={{{along}}}, to_apply=less", less=LESS)  # fmt: skip
+    module = module_of("p = f32[9000,6]{1,0} parameter(0)", f"r = f32[9000,6]{{1,0}} sort(p), dimensions={{{along}}}, "
+                                                            f"to_apply=less", less=LESS)  # fmt: skip
     assert long_sort.match(region(module)) == LongLines(module.entry.root, (0,), lines, length, 1)
     short = sort.match(region(module))
     assert (short is None) == (along == 0)

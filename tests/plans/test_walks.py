@@ -1,4 +1,5 @@
-"""Walks go where the threads of kernels go: every element is written once, and every element of what is folded is read once."""
+"""Walks go where the threads of kernels go: every element is written once, and every element of what is folded is read
+once."""
 
 from __future__ import annotations
 

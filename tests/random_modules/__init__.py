@@ -1,7 +1,8 @@
 """Random well-typed modules over the whole op table, for property tests: `@given(modules())`.
 
-Each opcode has a recipe that makes one instruction of it, with operands that exist already or new parameters and constants. A module is a
-few instructions, each by a recipe that Hypothesis draws. What comes out verifies, prints, and is read by XLA's parser.
+Each opcode has a recipe that makes one instruction of it, with operands that exist already or new parameters and
+constants. A module is a few instructions, each by a recipe that Hypothesis draws. What comes out verifies, prints, and
+is read by XLA's parser.
 """
 
 from __future__ import annotations

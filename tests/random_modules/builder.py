@@ -138,7 +138,8 @@ class Builder:
         return {"channel_id": self.number(1, 9)} if self.flag() else {}
 
     def decorate(self, made: Instruction) -> None:
-        """Attributes that every instruction may carry. XLA prints the statistics of an async one twice, and cannot read that."""
+        """Attributes that every instruction may carry. XLA prints the statistics of an async one twice, and cannot read
+        that."""
         shared = {
             "metadata": Metadata(op_name=self.draw(st.text(max_size=8)), source_line=self.number(0, 9)),
             "sharding": Raw("{replicated}"),

@@ -259,7 +259,8 @@ example
         "template": "the limit of {limit} steps was reached before this edge",
         "hint": "a larger `--stop-after-step` reaches it",
         "page": (
-            "`--stop-after-step` stops rewriting after a number of steps, so that a wrong or slow fusion can be found by bisection."
+            "`--stop-after-step` stops rewriting after a number of steps, so that a wrong or slow fusion can be found "
+            "by bisection."
         ),
         "example": (
             "// stop-after-step: 0\nHloModule example\n\nENTRY e {\n  p = f32[64]{0} parameter(0)\n"
@@ -365,7 +366,8 @@ ENTRY e {
 
 
 def test_edges_are_named_by_what_computes():
-    """A library's fusion goes by its own name, not by what stands inside; a kernel that begins with a bitcast by what reads the bitcast."""
+    """A library's fusion goes by its own name, not by what stands inside; a kernel that begins with a bitcast by what
+    reads the bitcast."""
     found = report_on(run(hlo_opt.parse(NAMES), passes="instruction-fusion", simplify="never"))
     assert [(d.producer, d.consumer) for d in found.refused] == [("n", "f"), ("f", "s")]
     forced = report_on(run(hlo_opt.parse(NAMES), passes="instruction-fusion", simplify="never", force=[("n", "f")]))

@@ -73,9 +73,11 @@ def test_what_is_not_kept_is_one_line_each(report: ExplainReport) -> None:
     assert kernels == 2
     assert told(Budget(1, size - 24, ("fus302", "FUS302")), report) == [
         "m.hlo: HLO710 module m: 2 kernels, 1 more than the budget of 1",
-        f"m.hlo: HLO711 module m: {size / 1000:.1f} kB ({size:,} bytes) read and written, 24 B (24 bytes) more than the budget of "
+        f"m.hlo: HLO711 module m: {size / 1000:.1f} kB ({size:,} bytes) read and written, 24 B (24 bytes) more than "
+        f"the budget of "
         f"{(size - 24) / 1000:.1f} kB ({size - 24:,} bytes)",
-        "m.hlo: HLO712 module m: 1 edge refused as FUS302 library-call, and the budget is 0 (the first: a -> d, model.py:7)",
+        "m.hlo: HLO712 module m: 1 edge refused as FUS302 library-call, and the budget is 0 (the first: a -> d, "
+        "model.py:7)",
     ]
 
 

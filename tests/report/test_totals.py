@@ -1,4 +1,5 @@
-"""What lines, functions and operations cost: the rows add up to the module, and the listing reads nothing outside of its folder."""
+"""What lines, functions and operations cost: the rows add up to the module, and the listing reads nothing outside of
+its folder."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ def close(got: np.ndarray, want: np.ndarray) -> bool:
 
 
 def gives_what_the_interpreter_gives(call: DeviceCall, module: Module, fake: types.ModuleType) -> None:
-    """The call of the root over the stand-in for CuPy: once as the backend makes it, once as an emitted driver does, from its text alone."""
+    """The call of the root over the stand-in for CuPy: once as the backend makes it, once as an emitted driver does,
+    from its text alone."""
     inputs = module_inputs(module, 3)
     leaves = list(module.entry.root.shape.leaves())
     given = [(a, p.shape) for a, p in zip(inputs, module.entry.parameters, strict=True)]

@@ -1,10 +1,12 @@
-"""A stand-in for CuPy where there is no GPU: arrays are NumPy arrays, and a CUDA text is built for the CPU by the host backend.
+"""A stand-in for CuPy where there is no GPU: arrays are NumPy arrays, and a CUDA text is built for the CPU by the host
+backend.
 
-It has what emitted drivers and `hlo_opt.runtime` use, nothing more. `import_as_cupy` makes it importable as `cupy`. NVRTC's machine code is the text itself;
-cuBLAS multiplies what lies at the pointers that it gets.
+It has what emitted drivers and `hlo_opt.runtime` use, nothing more. `import_as_cupy` makes it importable as `cupy`.
+NVRTC's machine code is the text itself; cuBLAS multiplies what lies at the pointers that it gets.
 
-Memory comes from a pool. A graph knows addresses only, and runs what it captured in another order each time, as far as streams
-and events leave it open; memory must be allocated at that time, and kernels must have run before they are captured.
+Memory comes from a pool. A graph knows addresses only, and runs what it captured in another order each time, as far as
+streams and events leave it open; memory must be allocated at that time, and kernels must have run before they are
+captured.
 """
 
 import contextlib
@@ -113,7 +115,8 @@ _alive: dict[int, int] = {}
 
 
 def _take(size: int) -> Any:
-    """Memory of so many bytes, which goes back to the pool with the last array in it. What is free comes together again, as in CuPy's pool."""
+    """Memory of so many bytes, which goes back to the pool with the last array in it. What is free comes together
+    again, as in CuPy's pool."""
     _forbidden_in_capture()
     allocated.append(size)
     offset = _arena.take(-(-max(size, 1) // 512) * 512)
@@ -243,7 +246,8 @@ def zeros(count: int, dtype: Any) -> Array:
 
 
 class RawModule:
-    """Compiled with -ftz=true, which CuPy adds behind all other options (cupy/cuda/compiler.py, _compile_with_cache_cuda)."""
+    """Compiled with -ftz=true, which CuPy adds behind all other options (cupy/cuda/compiler.py,
+    _compile_with_cache_cuda)."""
 
     def __init__(self, code: str, options: tuple[str, ...] = ()) -> None:
         self.code = code

@@ -1,4 +1,5 @@
-"""Run an emitted driver with the stand-in for CuPy: `run_driver.py FOLDER IN.npz OUT.npz`. A program of its own, so that nothing of it leaks into tests."""
+"""Run an emitted driver with the stand-in for CuPy: `run_driver.py FOLDER IN.npz OUT.npz`. A program of its own, so
+that nothing of it leaks into tests."""
 
 import sys
 from pathlib import Path

@@ -102,7 +102,8 @@ def test_complex_functions_are_the_interpreters(opcode: str) -> None:
 
 def test_complex_numbers_are_made_of_parts() -> None:
     got, expected, _ = gpu_result(
-        "HloModule m\nENTRY e {\n  a = f64[7]{0} parameter(0)\n  b = f64[7]{0} parameter(1)\n  ROOT r = c128[7]{0} complex(a, b)\n}\n"
+        "HloModule m\nENTRY e {\n  a = f64[7]{0} parameter(0)\n  b = f64[7]{0} parameter(1)\n  ROOT r = c128[7]{0} "
+        "complex(a, b)\n}\n"
     )
     assert got.dtype == np.complex128 and np.array_equal(got, expected)
 

@@ -1,4 +1,5 @@
-"""Collectives of emitted drivers: two devices in one process, each with a stand-in for the communicator that knows what the other one sends."""
+"""Collectives of emitted drivers: two devices in one process, each with a stand-in for the communicator that knows what
+the other one sends."""
 
 from __future__ import annotations
 
@@ -153,7 +154,10 @@ class Ring:
 
 
 NCCL_TYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
-HEAD = "HloModule m, {counts}\nfold {{\n  a = {t}[] parameter(0)\n  b = {t}[] parameter(1)\n  ROOT c = {t}[] {fold}(a, b)\n}}\n"
+HEAD = (
+    "HloModule m, {counts}\nfold {{\n  a = {t}[] parameter(0)\n  b = {t}[] parameter(1)\n  ROOT c = {t}[] {fold}(a, "
+    "b)\n}}\n"
+)
 HALVES = "replica_groups={{0,2},{3,1}}"
 GROUPED = {
     "all_reduce": ("f32", "add", f"f32[4,6]{{1,0}} all-reduce(p), {HALVES}, to_apply=fold"),

@@ -1,4 +1,5 @@
-"""Factorizations over the stand-in for CuPy, against the NumPy interpreter: as the backend calls them, and in an emitted driver's text."""
+"""Factorizations over the stand-in for CuPy, against the NumPy interpreter: as the backend calls them, and in an
+emitted driver's text."""
 
 import types
 
@@ -20,9 +21,12 @@ CASES = {
     "product": ("f32[2,5,3]{2,1,0} f32[2,3]{1,0}", "f32[2,5,3]{2,1,0}", "ProductOfElementaryHouseholderReflectors", ""),
     "product_complex": ("c128[4,3]{0,1} c128[2]{0}", "c128[4,3]{0,1}", "lapack_zungqr_ffi", ""),
     "multiplied": ("f64[4,3]{1,0} f64[3]{0} f64[4,6]{1,0}", "f64[4,6]{1,0}", "cusolver_ormqr_ffi", ""),
-    "multiplied_turned": ("c128[4,3]{1,0} c128[3]{0} c128[4,2]{1,0}", "c128[4,2]{1,0}", "lapack_zunmqr_ffi", "transpose = true"),
-    "multiplied_right": ("c128[4,3]{1,0} c128[3]{0} c128[6,4]{1,0}", "c128[6,4]{0,1}", "lapack_zunmqr_ffi", "left = false"),
-    "both": ("f64[4,3]{1,0} f64[3]{0} f64[6,4]{1,0}", "f64[6,4]{0,1}", "lapack_dormqr_ffi", "left = false, transpose = true"),
+    "multiplied_turned": ("c128[4,3]{1,0} c128[3]{0} "
+                          "c128[4,2]{1,0}", "c128[4,2]{1,0}", "lapack_zunmqr_ffi", "transpose = true"),
+    "multiplied_right": ("c128[4,3]{1,0} c128[3]{0} "
+                         "c128[6,4]{1,0}", "c128[6,4]{0,1}", "lapack_zunmqr_ffi", "left = false"),
+    "both": ("f64[4,3]{1,0} f64[3]{0} "
+             "f64[6,4]{1,0}", "f64[6,4]{0,1}", "lapack_dormqr_ffi", "left = false, transpose = true"),
     "lu": ("f32[2,4,4]{1,2,0}", "(f32[2,4,4]{1,2,0}, s32[2,4]{1,0}, s32[2]{0})", "cusolver_getrf_ffi", ""),
     "lu_wide": ("c64[3,5]{1,0}", "(c64[3,5]{1,0}, s32[3]{0}, s32[])", "lapack_cgetrf_ffi", ""),
     "cholesky": ("f32[9,2,2]{2,1,0}", "(f32[9,2,2]{2,1,0}, s32[9]{0})", "cusolver_potrf_ffi", "lower = true"),
@@ -34,15 +38,20 @@ CASES = {
         "f64[3,3]{1,0} f64[5,3]{1,0}", "f64[5,3]{1,0}", "lapack_dtrsm_ffi",
         "side = 82 : ui8, uplo = 85 : ui8, trans_x = 84 : ui8, diag = 85 : ui8",
     ),
-    "eigenvalues": ("f32[2,3,3]{2,1,0}", "(f32[2,3,3]{2,1,0}, f32[2,3]{1,0}, s32[2]{0})", "cusolver_syevd_ffi", "lower = false"),
+    "eigenvalues": ("f32[2,3,3]{2,1,0}", "(f32[2,3,3]{2,1,0}, f32[2,3]{1,0}, "
+                                         "s32[2]{0})", "cusolver_syevd_ffi", "lower = false"),
     "singular": (
-        "f64[2,4,3]{2,1,0}", "(f64[2,4,3]{2,1,0}, f64[2,3]{1,0}, f64[2,4,3]{2,1,0}, f64[2,3,3]{2,1,0}, s32[2]{0})", "lapack_dgesdd_ffi", ""
+        "f64[2,4,3]{2,1,0}", "(f64[2,4,3]{2,1,0}, f64[2,3]{1,0}, f64[2,4,3]{2,1,0}, f64[2,3,3]{2,1,0}, "
+                             "s32[2]{0})", "lapack_dgesdd_ffi", ""
     ),
     "singular_whole": (
-        "f32[3,5]{1,0}", "(f32[3,5]{1,0}, f32[3]{0}, f32[5,5]{1,0}, f32[3,3]{0,1}, s32[])", "cusolver_gesvd_ffi", "transposed = true"
+        "f32[3,5]{1,0}", "(f32[3,5]{1,0}, f32[3]{0}, f32[5,5]{1,0}, f32[3,3]{0,1}, "
+                         "s32[])", "cusolver_gesvd_ffi", "transposed = true"
     ),
-    "singular_alone": ("f32[3,5]{1,0}", "(f32[3,5]{1,0}, f32[3]{0}, f32[], f32[], s32[])", "cusolver_gesvd_ffi", "compute_uv = false"),
-    "jacobi": ("c64[3,3]{1,0}", "(c64[3,3]{1,0}, f32[3]{0}, c64[3,3]{1,0}, c64[3,3]{1,0}, s32[])", "cusolver_gesvdj_ffi", ""),
+    "singular_alone": ("f32[3,5]{1,0}", "(f32[3,5]{1,0}, f32[3]{0}, f32[], f32[], "
+                                        "s32[])", "cusolver_gesvd_ffi", "compute_uv = false"),
+    "jacobi": ("c64[3,3]{1,0}", "(c64[3,3]{1,0}, f32[3]{0}, c64[3,3]{1,0}, c64[3,3]{1,0}, "
+                                "s32[])", "cusolver_gesvdj_ffi", ""),
 }  # fmt: skip
 
 

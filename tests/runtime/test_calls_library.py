@@ -1,4 +1,5 @@
-"""Every library call of the cupy backend over the stand-in, against the NumPy interpreter: on the backend and in an emitted driver's text."""
+"""Every library call of the cupy backend over the stand-in, against the NumPy interpreter: on the backend and in an
+emitted driver's text."""
 
 import types
 
@@ -17,21 +18,28 @@ LESS = (
 )
 PAIRS = (
     "by { a = s32[] parameter(0) b = s32[] parameter(1) x = bf16[] parameter(2) y = bf16[] parameter(3)"
-    " e = pred[] compare(a, b), direction=EQ g = pred[] compare(a, b), direction=GT l = pred[] compare(x, y), direction=LT"
+    " e = pred[] compare(a, b), direction=EQ g = pred[] compare(a, b), direction=GT l = pred[] compare(x, y), "
+    "direction=LT"
     " n = pred[] and(e, l) ROOT r = pred[] or(g, n) }"
 )
 THREE = PAIRS.replace("by {", "three {").replace(" e = pred", " u = s32[] parameter(4) v = s32[] parameter(5) e = pred")
 TOP = (
-    "top { x = bf16[] parameter(0) y = bf16[] parameter(1) c = s32[] parameter(2) d = s32[] parameter(3) z = s32[] constant(0) m = s32[] constant(2147483647)"
-    " xf = f32[] convert(x) xi = s32[] bitcast-convert(xf) xn = pred[] compare(xi, z), direction=LT xx = s32[] xor(m, xi) xk = s32[] select(xn, xx, xi)"
-    " yf = f32[] convert(y) yi = s32[] bitcast-convert(yf) yn = pred[] compare(yi, z), direction=LT yx = s32[] xor(m, yi) yk = s32[] select(yn, yx, yi)"
-    " g = pred[] compare(xk, yk), direction=GT l = pred[] compare(yk, xk), direction=GT t = pred[] compare(g, l), direction=EQ"
+    "top { x = bf16[] parameter(0) y = bf16[] parameter(1) c = s32[] parameter(2) d = s32[] parameter(3) z = s32[] "
+    "constant(0) m = s32[] constant(2147483647)"
+    " xf = f32[] convert(x) xi = s32[] bitcast-convert(xf) xn = pred[] compare(xi, z), direction=LT xx = s32[] xor(m, "
+    "xi) xk = s32[] select(xn, xx, xi)"
+    " yf = f32[] convert(y) yi = s32[] bitcast-convert(yf) yn = pred[] compare(yi, z), direction=LT yx = s32[] xor(m, "
+    "yi) yk = s32[] select(yn, yx, yi)"
+    " g = pred[] compare(xk, yk), direction=GT l = pred[] compare(yk, xk), direction=GT t = pred[] compare(g, l), "
+    "direction=EQ"
     " n = pred[] compare(c, d), direction=LT ROOT r = pred[] select(t, n, g) }"
 )
 ZEROS = (
     "near { a = f32[] parameter(0) b = f32[] parameter(1) z = f32[] constant(0) q = f32[] constant(nan)"
-    " az = pred[] compare(a, z), direction=EQ an = pred[] compare(a, a), direction=NE as = f32[] select(az, z, a) aa = f32[] select(an, q, as)"
-    " bz = pred[] compare(b, z), direction=EQ bn = pred[] compare(b, b), direction=NE bs = f32[] select(bz, z, b) bb = f32[] select(bn, q, bs)"
+    " az = pred[] compare(a, z), direction=EQ an = pred[] compare(a, a), direction=NE as = f32[] select(az, z, a) aa = "
+    "f32[] select(an, q, as)"
+    " bz = pred[] compare(b, z), direction=EQ bn = pred[] compare(b, b), direction=NE bs = f32[] select(bz, z, b) bb = "
+    "f32[] select(bn, q, bs)"
     " ROOT r = pred[] compare(aa, bb), direction=LT, type=TOTALORDER }"
 )
 
@@ -50,14 +58,16 @@ CASES = {
         "(s32[50]{0}, bf16[50]{0}) sort(a, b), dimensions={0}, to_apply=by, is_stable=true",
     ),
     "sort_counting": (
-        THREE
-        + "\nbody { a = s32[6,5]{1,0} parameter(0) x = bf16[6,5]{0,1} parameter(1) i = s32[6,5]{0,1} iota(), iota_dimension=0"
-        " ROOT s = (s32[6,5]{1,0}, bf16[6,5]{1,0}, s32[6,5]{1,0}) sort(a, x, i), dimensions={0}, to_apply=three, is_stable=true }\n",
+        THREE + "\nbody { a = s32[6,5]{1,0} parameter(0) x = bf16[6,5]{0,1} parameter(1) i = s32[6,5]{0,1} iota(), "
+        "iota_dimension=0"
+        " ROOT s = (s32[6,5]{1,0}, bf16[6,5]{1,0}, s32[6,5]{1,0}) sort(a, x, i), dimensions={0}, to_apply=three, "
+        "is_stable=true }\n",
         "a = s32[6,5]{1,0} parameter(0)\n  x = bf16[6,5]{0,1} parameter(1)",
         "(s32[6,5]{1,0}, bf16[6,5]{1,0}, s32[6,5]{1,0}) fusion(a, x), kind=kCustom, calls=body",
     ),
     "sort_narrow_along": (
-        "lt { a = s32[] parameter(0) b = s32[] parameter(1) x = s4[] parameter(2) y = s4[] parameter(3) ROOT c = pred[] compare(a, b), direction=LT }",
+        "lt { a = s32[] parameter(0) b = s32[] parameter(1) x = s4[] parameter(2) y = s4[] parameter(3) ROOT c = "
+        "pred[] compare(a, b), direction=LT }",
         "a = s32[40]{0} parameter(0)\n  b = s4[40]{0} parameter(1)",
         "(s32[40]{0}, s4[40]{0}) sort(a, b), dimensions={0}, is_stable=true, to_apply=lt",
     ),
@@ -68,7 +78,8 @@ CASES = {
     "solve": (
         "",
         "a = f32[2,4,4]{2,1,0} parameter(0)\n  b = f32[2,4,3]{2,1,0} parameter(1)",
-        "f32[2,4,3]{1,2,0} triangular-solve(a, b), left_side=true, lower=true, unit_diagonal=true, transpose_a=NO_TRANSPOSE",
+        "f32[2,4,3]{1,2,0} triangular-solve(a, b), left_side=true, lower=true, unit_diagonal=true, "
+        "transpose_a=NO_TRANSPOSE",
     ),
     "solve_right": (
         "",
@@ -78,13 +89,15 @@ CASES = {
     "convolution": (
         "",
         "a = f32[2,9,8,4]{3,2,1,0} parameter(0)\n  b = f32[3,2,2,6]{3,2,1,0} parameter(1)",
-        "f32[2,5,9,6]{3,2,1,0} convolution(a, b), window={size=3x2 stride=2x1 pad=1_2x-1_3 lhs_dilate=1x1 rhs_dilate=1x1 rhs_reversal=1x0},"
+        "f32[2,5,9,6]{3,2,1,0} convolution(a, b), window={size=3x2 stride=2x1 pad=1_2x-1_3 lhs_dilate=1x1 "
+        "rhs_dilate=1x1 rhs_reversal=1x0},"
         " dim_labels=b01f_01io->b01f, feature_group_count=2",
     ),
     "convolution_dilated": (
         "",
         "a = bf16[4,3,5]{2,1,0} parameter(0)\n  b = bf16[6,3,2]{2,1,0} parameter(1)",
-        "bf16[2,6,9]{2,1,0} convolution(a, b), window={size=2 pad=1_1 lhs_dilate=2 rhs_dilate=2}, dim_labels=bf0_oi0->bf0, batch_group_count=2",
+        "bf16[2,6,9]{2,1,0} convolution(a, b), window={size=2 pad=1_1 lhs_dilate=2 rhs_dilate=2}, "
+        "dim_labels=bf0_oi0->bf0, batch_group_count=2",
     ),
     "dot_f8": (
         "",
@@ -109,7 +122,8 @@ CASES = {
     "dot_bf16": (
         "",
         "a = bf16[2,6,4]{1,2,0} parameter(0)\n  b = bf16[6,2,3]{2,1,0} parameter(1)",
-        "f32[2,4,3]{2,1,0} dot(a, b), lhs_batch_dims={0}, rhs_batch_dims={1}, lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+        "f32[2,4,3]{2,1,0} dot(a, b), lhs_batch_dims={0}, rhs_batch_dims={1}, lhs_contracting_dims={1}, "
+        "rhs_contracting_dims={0}",
     ),
     "dot_vector": (
         "",
@@ -124,24 +138,30 @@ CASES = {
     "cudnn_forward": (
         "",
         "a = f32[2,5,5,4]{3,2,1,0} parameter(0)\n  b = f32[6,3,3,4]{3,2,1,0} parameter(1)",
-        '(f32[2,5,5,6]{3,2,1,0}, u8[0]{0}) custom-call(a, b), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_o01i->b01f, custom_call_target="__cudnn$convForward"',
+        "(f32[2,5,5,6]{3,2,1,0}, u8[0]{0}) custom-call(a, b), window={size=3x3 pad=1_1x1_1}, "
+        'dim_labels=b01f_o01i->b01f, custom_call_target="__cudnn$convForward"',
     ),
     "cudnn_activation": (
         "",
-        "a = bf16[2,5,5,4]{3,2,1,0} parameter(0)\n  b = bf16[6,3,3,4]{3,2,1,0} parameter(1)\n  c = bf16[6]{0} parameter(2)",
-        "(bf16[2,3,3,6]{3,2,1,0}, u8[0]{0}) custom-call(a, b, c), window={size=3x3 stride=2x2 pad=1_1x1_1}, dim_labels=b01f_o01i->b01f,"
-        ' custom_call_target="__cudnn$convBiasActivationForward", backend_config={"cudnn_conv_backend_config":{"conv_result_scale":2,"activation_mode":"kElu"}}',
+        "a = bf16[2,5,5,4]{3,2,1,0} parameter(0)\n  b = bf16[6,3,3,4]{3,2,1,0} parameter(1)\n  c = bf16[6]{0} "
+        "parameter(2)",
+        "(bf16[2,3,3,6]{3,2,1,0}, u8[0]{0}) custom-call(a, b, c), window={size=3x3 stride=2x2 pad=1_1x1_1}, "
+        "dim_labels=b01f_o01i->b01f,"
+        ' custom_call_target="__cudnn$convBiasActivationForward", '
+        'backend_config={"cudnn_conv_backend_config":{"conv_result_scale":2,"activation_mode":"kElu"}}',
     ),
     "cudnn_filter": (
         "",
         "a = f32[2,5,5,4]{3,2,1,0} parameter(0)\n  b = f32[2,3,3,6]{3,2,1,0} parameter(1)",
-        "(f32[6,3,3,4]{3,2,1,0}, u8[0]{0}) custom-call(a, b), window={size=3x3 stride=2x2 pad=1_1x1_1}, dim_labels=b01f_o01i->b01f,"
+        "(f32[6,3,3,4]{3,2,1,0}, u8[0]{0}) custom-call(a, b), window={size=3x3 stride=2x2 pad=1_1x1_1}, "
+        "dim_labels=b01f_o01i->b01f,"
         ' custom_call_target="__cudnn$convBackwardFilter"',
     ),
     "cudnn_input": (
         "",
         "a = f32[2,3,3,6]{3,2,1,0} parameter(0)\n  b = f32[6,3,3,2]{3,2,1,0} parameter(1)",
-        "(f32[2,5,5,4]{3,2,1,0}, u8[0]{0}) custom-call(a, b), window={size=3x3 stride=2x2 pad=1_1x1_1}, dim_labels=b01f_o01i->b01f, feature_group_count=2,"
+        "(f32[2,5,5,4]{3,2,1,0}, u8[0]{0}) custom-call(a, b), window={size=3x3 stride=2x2 pad=1_1x1_1}, "
+        "dim_labels=b01f_o01i->b01f, feature_group_count=2,"
         ' custom_call_target="__cudnn$convBackwardInput"',
     ),
     "top_k_call": (
@@ -157,12 +177,14 @@ CASES = {
     "radix_keys": (
         "",
         "a = f32[3,20]{1,0} parameter(0)",
-        '(f32[3,20]{1,0}, u8[128]{0}) custom-call(a), custom_call_target="xla.gpu.ext.cub_sort_keys", backend_config={"descending":true}',
+        '(f32[3,20]{1,0}, u8[128]{0}) custom-call(a), custom_call_target="xla.gpu.ext.cub_sort_keys", '
+        'backend_config={"descending":true}',
     ),
     "radix_pairs": (
         "",
         "a = u16[40]{0} parameter(0)\n  b = f64[40]{0} parameter(1)",
-        '(u16[40]{0}, f64[40]{0}, u8[64]{0}) custom-call(a, b), custom_call_target="xla.gpu.ext.cub_sort_pairs", backend_config={"descending":false}',
+        '(u16[40]{0}, f64[40]{0}, u8[64]{0}) custom-call(a, b), custom_call_target="xla.gpu.ext.cub_sort_pairs", '
+        'backend_config={"descending":false}',
     ),
 }
 
@@ -194,7 +216,8 @@ def test_floats_sort_in_total_order_and_equal_zeros_stay(fake: types.ModuleType)
 
 def test_cholesky_gives_nan_where_a_matrix_is_not_positive_definite(fake: types.ModuleType) -> None:
     module = hlo_opt.parse(
-        "HloModule m\nENTRY e {\n  a = f32[2,2,2]{2,1,0} parameter(0)\n  ROOT r = f32[2,2,2]{2,1,0} cholesky(a), lower=true\n}\n"
+        "HloModule m\nENTRY e {\n  a = f32[2,2,2]{2,1,0} parameter(0)\n  ROOT r = f32[2,2,2]{2,1,0} cholesky(a), "
+        "lower=true\n}\n"
     )
     a = np.array([[[4, 9], [2, 5]], [[1, 0], [3, 1]]], np.float32)
     call = call_of(module.entry.root)
@@ -226,9 +249,13 @@ def test_cublas_gets_types_and_layouts_as_they_are(
 
 
 def test_what_has_no_call() -> None:
-    computation = "odd { a = f32[] parameter(0) b = f32[] parameter(1) s = f32[] subtract(a, b) z = f32[] constant(0) ROOT c = pred[] compare(s, z), direction=LT }"
+    computation = (
+        "odd { a = f32[] parameter(0) b = f32[] parameter(1) s = f32[] subtract(a, b) z = f32[] constant(0) ROOT c = "
+        "pred[] compare(s, z), direction=LT }"
+    )
     module = hlo_opt.parse(
-        f"HloModule m\n{computation}\nENTRY e {{\n  a = f32[4]{{0}} parameter(0)\n  ROOT r = f32[4]{{0}} sort(a), dimensions={{0}}, to_apply=odd\n}}\n"
+        f"HloModule m\n{computation}\nENTRY e "
+        f"{{\n  a = f32[4]{{0}} parameter(0)\n  ROOT r = f32[4]{{0}} sort(a), dimensions={{0}}, to_apply=odd\n}}\n"
     )
     assert call_of(module.entry.root) is None
     narrow = hlo_opt.parse(

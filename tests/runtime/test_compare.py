@@ -66,12 +66,14 @@ def test_equal_outputs_are_said_to_be_equal_and_what_rounds_otherwise_is_counted
     assert str(result) == "agrees on numpy (asked for), 1 output, equal"
     one = replace(result.outputs[0], rounded=1, max_error=2e-7, max_ulp=1.0, share=0.17)
     assert str(replace(result, outputs=(one,))) == (
-        "agrees on numpy (asked for), 1 output, differences are 17% of the allowed rounding error: at most 2e-07 in out0, "
+        "agrees on numpy (asked for), 1 output, differences are 17% of the allowed rounding error: at most 2e-07 in "
+        "out0, "
         "1 element rounded the other way"
     )
     near = replace(one, rounded=9, max_ulp=9.0, share=0.001, weak="all elements are NaN")
     assert str(replace(result, outputs=(near,))).endswith(
-        "differences are less than 1% of the allowed rounding error: at most 2e-07 in out0, 9 elements differ, weak in 1 of them"
+        "differences are less than 1% of the allowed rounding error: at most 2e-07 in out0, 9 elements differ, weak in "
+        "1 of them"
     )
 
 
@@ -281,11 +283,13 @@ def test_what_a_report_says() -> None:
     far = output(2, rounded=2, share=0.25, max_error=0.125, max_ulp=3.0, weak="wide")
     assert (
         str(report(near))
-        == "agrees on host (no GPU), 1 output, differences are less than 1% of the allowed rounding error: at most 0.5 in out1, 1 element rounded the other way"
+        == "agrees on host (no GPU), 1 output, differences are less than 1% of the allowed rounding error: at most 0.5 "
+        "in out1, 1 element rounded the other way"
     )
     both = report(output(), near, far)
     assert str(both) == (
-        "agrees on host (no GPU), 3 outputs, differences are 25% of the allowed rounding error: at most 0.5 in out1, 3 elements differ, weak in 1 of them"
+        "agrees on host (no GPU), 3 outputs, differences are 25% of the allowed rounding error: at most 0.5 in out1, 3 "
+        "elements differ, weak in 1 of them"
     )
     assert (both.max_ulp, both.max_share, both.weak) == (3.0, 0.25, (far,))
     assert (report().max_ulp, report().max_share, report().weak) == (0.0, 0.0, ())

@@ -24,7 +24,8 @@ from tests.runtime.test_executable_devices import CASES, module_of
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
 SHARDED = ["sharded_block", "sharded_ring", "sharded_step"]
 _COLLECTIVE = re.compile(
-    r"(?P<name>[\w.\-]+) = (?P<shape>\(.*?\)|[a-z]\w*\[\S*?) (?P<opcode>(?:all|collective|reduce-scatter|ragged)[\w\-]*)\((?P<operands>[^)]*)\)(?P<rest>[^\n]*)"
+    r"(?P<name>[\w.\-]+) = (?P<shape>\(.*?\)|[a-z]\w*\[\S*?) "
+    r"(?P<opcode>(?:all|collective|reduce-scatter|ragged)[\w\-]*)\((?P<operands>[^)]*)\)(?P<rest>[^\n]*)"
 )
 _OTHER = {"add": "maximum", "maximum": "minimum"}
 
@@ -233,7 +234,8 @@ ENTRY""",
 
 
 def test_devices_that_wait_for_each_other() -> None:
-    """Where the header says one device, the collectives may not be meant as they stand; a module that waits only after it was changed was changed wrongly."""
+    """Where the header says one device, the collectives may not be meant as they stand; a module that waits only after
+    it was changed was changed wrongly."""
     stuck = hlo_opt.parse(STUCK)
     assert check(stuck, stuck, backend="numpy").note.endswith("cannot be simulated together (HLO405)")
     right = hlo_opt.parse(STUCK.replace("{sums, keeps}", "{sums, sums}"))

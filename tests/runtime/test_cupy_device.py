@@ -1,4 +1,5 @@
-"""The cupy backend over the stand-in: what it does with CuPy, without a GPU. With a GPU, the last test runs the real one."""
+"""The cupy backend over the stand-in: what it does with CuPy, without a GPU. With a GPU, the last test runs the real
+one."""
 
 import sys
 import types
@@ -100,7 +101,10 @@ def test_kernels_are_compiled_once_per_text_device_and_nvrtc(
     assert len(fake.compilations) == 2 * len(symbols)
 
 
-F8 = 'HloModule m\nENTRY e {\n  a = f32[2]{0} parameter(0)\n  ROOT b = f32[2]{0} custom-call(a), custom_call_target="unheard"\n}\n'
+F8 = (
+    "HloModule m\nENTRY e {\n  a = f32[2]{0} parameter(0)\n  ROOT b = f32[2]{0} custom-call(a), "
+    'custom_call_target="unheard"\n}\n'
+)
 
 
 def test_what_cupy_lacks_is_an_error_with_its_line_and_auto_goes_on_to_the_host(fake: types.ModuleType) -> None:

@@ -138,7 +138,8 @@ def test_a_known_number_of_iterations_reads_the_predicate_once(
     download = fake.asnumpy
     monkeypatch.setattr(fake, "asnumpy", lambda a: read.append(a.size) or download(a))
     given = inputs(0)
-    # each half runs once without its graph, and so does the condition at the end; the second call replays those of the first
+    # each half runs once without its graph, and so does the condition at the end; the second call replays those of the
+    # first
     for graphs in (trips - 2, 2 * trips - 1):
         read.clear()
         fake.launched.clear()

@@ -1,4 +1,5 @@
-"""A loop that nobody reads anything of does not run, on any backend; any other one goes on for as long as it wants to: `flips` never ends."""
+"""A loop that nobody reads anything of does not run, on any backend; any other one goes on for as long as it wants to:
+`flips` never ends."""
 
 from __future__ import annotations
 

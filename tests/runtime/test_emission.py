@@ -48,8 +48,10 @@ def test_every_instruction_that_works_is_in_the_manifest_once(tmp_path: Path) ->
 def test_waiting_for_a_transfer_is_no_call(tmp_path: Path) -> None:
     hlo_opt.emit(
         hlo_opt.parse(
-            "HloModule m, replica_count=2\n\nadd {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT s = f32[] add(x, y)\n}\n\n"
-            "ENTRY e {\n  a = f32[8]{0} parameter(0)\n  s = f32[8]{0} all-reduce-start(a), to_apply=add\n  ROOT d = f32[8]{0} all-reduce-done(s)\n}\n"
+            "HloModule m, replica_count=2\n\nadd {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT s = "
+            "f32[] add(x, y)\n}\n\n"
+            "ENTRY e {\n  a = f32[8]{0} parameter(0)\n  s = f32[8]{0} all-reduce-start(a), to_apply=add\n  ROOT d = "
+            "f32[8]{0} all-reduce-done(s)\n}\n"
         ),
         tmp_path / "o",
     )
@@ -111,7 +113,8 @@ def test_a_failed_emission_keeps_the_old_folder(tmp_path: Path) -> None:
     with pytest.raises(BackendError):
         hlo_opt.emit(
             hlo_opt.parse(
-                'HloModule m\nENTRY e {\n  a = f32[2]{0} parameter(0)\n  ROOT b = f32[2]{0} custom-call(a), custom_call_target="unheard"\n}\n'
+                "HloModule m\nENTRY e {\n  a = f32[2]{0} parameter(0)\n  ROOT b = f32[2]{0} custom-call(a), "
+                'custom_call_target="unheard"\n}\n'
             ),
             tmp_path / "o",
         )
@@ -128,7 +131,8 @@ def test_the_page_counts_in_words(tmp_path: Path) -> None:
 def test_a_kernel_says_which_python_lines_it_comes_from(tmp_path: Path) -> None:
     """In characters that cannot end the comment."""
     lines = "\n".join(
-        f'  n{k} = f32[64] {"negate" if k % 2 else "tanh"}({f"n{k - 1}" if k else "p"}), metadata={{source_file="a\\\\{k}.py" source_line={k + 1}}}'
+        f"  n{k} = f32[64] {'negate' if k % 2 else 'tanh'}({f'n{k - 1}' if k else 'p'}), "
+        f'metadata={{source_file="a\\\\{k}.py" source_line={k + 1}}}'
         for k in range(7)
     )
     text = f"HloModule m\n\nENTRY e {{\n  p = f32[64] parameter(0)\n{lines}\n  ROOT r = f32[64] copy(n6)\n}}\n"

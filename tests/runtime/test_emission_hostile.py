@@ -1,4 +1,5 @@
-"""A dump whose names, metadata, targets and configurations try to get out of what is emitted: kernels, driver, page, manifest and paths."""
+"""A dump whose names, metadata, targets and configurations try to get out of what is emitted: kernels, driver, page,
+manifest and paths."""
 
 import ast
 import io
@@ -82,7 +83,8 @@ def test_nothing_of_a_text_gets_out_of_what_is_emitted(trick: str, tmp_path: Pat
             data = re.sub(rb"^(// from [A-Za-z0-9_./: -]+\n)*", b"", data)
         if path.suffix == ".cu" or path.name == "README.md":
             assert MARK.encode() not in data and data.isascii()
-    # in the driver the mark may stand in comments and in parts of names; what runs is what a dump with harmless names gives, but for names
+    # in the driver the mark may stand in comments and in parts of names; what runs is what a dump with harmless names
+    # gives, but for names
     driver = (target / "driver.py").read_text(encoding="ascii")
     ast.parse(driver)
     for token in tokenize.generate_tokens(io.StringIO(driver).readline):

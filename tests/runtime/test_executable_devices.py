@@ -123,7 +123,8 @@ HEADERS = {
 
 def module_of(body: str, header: str = "replica_count=4") -> Module:
     return hlo_opt.parse(
-        f"HloModule m, {header}\n{COMPUTATIONS}\nENTRY e {{\n  p = f32[8]{{0}} parameter(0)\n  q = f32[4,4]{{0,1}} parameter(1)\n"
+        f"HloModule m, {header}\n{COMPUTATIONS}\nENTRY e "
+        f"{{\n  p = f32[8]{{0}} parameter(0)\n  q = f32[4,4]{{0,1}} parameter(1)\n"
         f"  n = s32[8]{{0}} parameter(2)\n  {body}\n}}\n"
     )
 
@@ -215,7 +216,8 @@ def test_one_device_alone_is_never_silent(backend: str) -> None:
 
 def test_what_is_reported_is_of_all_devices() -> None:
     module = module_of(
-        "s = f32[8]{0} negate(p)\n  a = f32[8]{0} all-reduce(s), replica_groups={}, to_apply=add\n  ROOT r = f32[8]{0} negate(a)"
+        "s = f32[8]{0} negate(p)\n  a = f32[8]{0} all-reduce(s), replica_groups={}, to_apply=add\n  ROOT r = f32[8]{0} "
+        "negate(a)"
     )
     executable = compile(module, "host")
     inputs = device_inputs(module)

@@ -49,7 +49,10 @@ def test_the_library_is_in_the_cache() -> None:
 
 
 def test_what_needs_numpy_is_refused() -> None:
-    text = "HloModule m\nENTRY e {\n  p = f32[16] parameter(0)\n  ROOT r = c64[9] fft(p), fft_type=RFFT, fft_length={16}\n}\n"
+    text = (
+        "HloModule m\nENTRY e {\n  p = f32[16] parameter(0)\n  ROOT r = c64[9] fft(p), fft_type=RFFT, "
+        "fft_length={16}\n}\n"
+    )
     with pytest.raises(BackendError, match="fft") as caught:
         freeze(program(text))
     assert caught.value.code == "HLO528"

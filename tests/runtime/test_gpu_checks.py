@@ -39,14 +39,18 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     here = str(Path(__file__).parent)
     (folder / "cupy.py").write_text(
-        f"import sys\nsys.path.insert(0, {here!r})\nimport fake_cupy\nsys.modules['cupy'] = fake_cupy.import_as_cupy()\n"
+        f"import sys\nsys.path.insert(0, {here!r})\nimport fake_cupy\nsys.modules['cupy'] = "
+        f"fake_cupy.import_as_cupy()\n"
     )
     paths = [str(folder), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     return folder
 
 
-UNHEARD = 'HloModule m\nENTRY e {\n  a = f32[2]{0} parameter(0)\n  ROOT b = f32[2]{0} custom-call(a), custom_call_target="x"\n}\n'
+UNHEARD = (
+    "HloModule m\nENTRY e {\n  a = f32[2]{0} parameter(0)\n  ROOT b = f32[2]{0} custom-call(a), "
+    'custom_call_target="x"\n}\n'
+)
 
 
 def test_dumps_are_compared_in_processes_and_faults_counted(

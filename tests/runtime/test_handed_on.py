@@ -17,13 +17,15 @@ PASSES = {
     "reduced together": f"ROOT r = ({P}, {P}) all-reduce(a, a), replica_groups={{}}, to_apply=add",
     "laid out": "ROOT r = f32[4,3]{0,1} all-reduce(a), replica_groups={}, to_apply=add",
     "gathered": f"s = ({P}, {P}) all-gather-start(a), dimensions={{0}}\n  ROOT r = {P} all-gather-done(s)",
-    "sent": f"s = ({P}, {P}) collective-permute-start(a), source_target_pairs={{{{0,0}}}}\n  ROOT r = {P} collective-permute-done(s)",
+    "sent": f"s = ({P}, {P}) collective-permute-start(a), source_target_pairs={{{{0,0}}}}\n  ROOT r = {P} "
+    f"collective-permute-done(s)",
 }
 
 
 def module_of(body: str, header: str = "") -> Module:
     return hlo_opt.parse(
-        f"HloModule m{header}\n{ADD}\nENTRY e {{\n  a = {P} parameter(0)\n  b = s32[2]{{0}} parameter(1)\n  {body}\n}}\n"
+        f"HloModule m{header}\n{ADD}\nENTRY e "
+        f"{{\n  a = {P} parameter(0)\n  b = s32[2]{{0}} parameter(1)\n  {body}\n}}\n"
     )
 
 
@@ -56,7 +58,8 @@ def test_what_does_something_is_not_handed_on(body: str, header: str) -> None:
 
 def test_an_update_of_what_was_handed_on_leaves_the_operand_alone() -> None:
     module = module_of(
-        f"c = {P} all-reduce(a), replica_groups={{}}, to_apply=add\n  i = s32[] constant(1)\n  u = f32[1,3] constant({{{{7, 8, 9}}}})\n"
+        f"c = {P} all-reduce(a), replica_groups={{}}, to_apply=add\n  i = s32[] constant(1)\n  u = f32[1,3] "
+        f"constant({{{{7, 8, 9}}}})\n"
         f"  d = {P} dynamic-update-slice(c, u, i, i)\n  ROOT r = ({P}, {P}) tuple(a, d)"
     )
     inputs = module_inputs(module, 1)

@@ -35,7 +35,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def kernel(symbol: str, body: str, size: int = 256, block: int = 64, comment: str = "") -> Kernel:
     shape = array(F32, size)
-    source = f'{comment}extern "C" __global__ void {symbol}(const float* __restrict__ in0, float* __restrict__ out0) {{\n{body}\n}}\n'
+    source = (
+        f'{comment}extern "C" __global__ void {symbol}(const float* __restrict__ in0, float* __restrict__ out0) '
+        f"{{\n{body}\n}}\n"
+    )
     return of_text(symbol, source, Launch(size // block, block), [shape], [shape])
 
 

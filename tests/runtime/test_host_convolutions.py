@@ -1,4 +1,5 @@
-"""Convolutions of f32 arrays that the host computes by itself: any layout, padding, stride, dilation, and windows that are turned around."""
+"""Convolutions of f32 arrays that the host computes by itself: any layout, padding, stride, dilation, and windows that
+are turned around."""
 
 from __future__ import annotations
 

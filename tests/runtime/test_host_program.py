@@ -168,7 +168,10 @@ def test_a_fault_of_a_library_call_comes_back(monkeypatch: pytest.MonkeyPatch) -
 
 def test_runs_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HLO_OPT_THREADS", "3")
-    text = "HloModule m\nENTRY e {\n  x = f32[2000000] parameter(0)\n  y = f32[2000000] exponential(x)\n  ROOT z = f32[2000000] add(y, x)\n}\n"
+    text = (
+        "HloModule m\nENTRY e {\n  x = f32[2000000] parameter(0)\n  y = f32[2000000] exponential(x)\n  ROOT z = "
+        "f32[2000000] add(y, x)\n}\n"
+    )
     executable = compile(hlo_opt.parse(text))
     wrong: list[int] = []
 
@@ -266,7 +269,10 @@ ENTRY e {{
 
 
 def test_a_call_that_nobody_knows_is_shown_in_the_text() -> None:
-    text = 'HloModule m\n\nENTRY e {\n  p = f32[4]{0} parameter(0)\n  c = f32[4]{0} custom-call(p), custom_call_target="nope"\n  ROOT n = f32[4]{0} negate(c)\n}\n'
+    text = (
+        "HloModule m\n\nENTRY e {\n  p = f32[4]{0} parameter(0)\n  c = f32[4]{0} custom-call(p), "
+        'custom_call_target="nope"\n  ROOT n = f32[4]{0} negate(c)\n}\n'
+    )
     with pytest.raises(hlo_opt.EvaluationError, match="HLO404") as caught:
         compile(hlo_opt.parse(text, filename="m.hlo"), backend="host")(np.zeros(4, np.float32))
     assert (caught.value.line, caught.value.column) == (5, 3)

@@ -39,7 +39,8 @@ DIES = f"  n = f32[100] negate(p)\n  ROOT s = f32[100] scatter(n, i, u), {SCATTE
 CASES = {
     "of its own": (DIES, True),
     "twice": (
-        f"  n = f32[100] negate(p)\n  s = f32[100] scatter(n, i, u), {SCATTER}\n  ROOT t = f32[100] scatter(s, i, u), {SCATTER}\n",
+        f"  n = f32[100] negate(p)\n  s = f32[100] scatter(n, i, u), {SCATTER}\n  ROOT t = f32[100] scatter(s, i, u), "
+        f"{SCATTER}\n",
         True,
     ),
     "a parameter": (f"  ROOT s = f32[100] scatter(p, i, u), {SCATTER}\n", False),
@@ -48,15 +49,18 @@ CASES = {
         False,
     ),
     "a result": (
-        f"  n = f32[100] negate(p)\n  s = f32[100] scatter(n, i, u), {SCATTER}\n  ROOT r = (f32[100], f32[100]) tuple(s, n)\n",
+        f"  n = f32[100] negate(p)\n  s = f32[100] scatter(n, i, u), {SCATTER}\n  ROOT r = (f32[100], f32[100]) "
+        f"tuple(s, n)\n",
         False,
     ),
     "a constant": (
-        f"  z = f32[] constant(3)\n  c = f32[100] constant({{{', '.join(map(str, range(100)))}}})\n  ROOT s = f32[100] scatter(c, i, u), {SCATTER}\n",
+        f"  z = f32[] constant(3)\n  c = f32[100] constant({{{', '.join(map(str, range(100)))}}})\n  ROOT s = f32[100] "
+        f"scatter(c, i, u), {SCATTER}\n",
         False,
     ),
     "under another name": (
-        f"  n = f32[100] negate(p)\n  b = f32[100] bitcast(n)\n  s = f32[100] scatter(b, i, u), {SCATTER}\n  ROOT a = f32[100] add(s, n)\n",
+        f"  n = f32[100] negate(p)\n  b = f32[100] bitcast(n)\n  s = f32[100] scatter(b, i, u), {SCATTER}\n  ROOT a = "
+        f"f32[100] add(s, n)\n",
         False,
     ),
 }
@@ -190,12 +194,14 @@ def copies(module: Module) -> int:
             1,
         ),
         (
-            f"  s = f32[100] scatter(p, i, u), {SCATTER}\n  n = f32[100] negate(s)\n  ROOT r = (f32[100], f32[100]) tuple(s, n)\n",
+            f"  s = f32[100] scatter(p, i, u), {SCATTER}\n  n = f32[100] negate(s)\n  ROOT r = (f32[100], f32[100]) "
+            f"tuple(s, n)\n",
             "{1}: (0, {}, may-alias)",
             1,
         ),
         (
-            f"  n = f32[100] negate(p)\n  s = f32[100] scatter(p, i, u), {SCATTER}\n  ROOT r = (f32[100], f32[100]) tuple(n, s)\n",
+            f"  n = f32[100] negate(p)\n  s = f32[100] scatter(p, i, u), {SCATTER}\n  ROOT r = (f32[100], f32[100]) "
+            f"tuple(n, s)\n",
             "{1}: (0, {}, must-alias)",
             0,
         ),
@@ -293,7 +299,8 @@ def test_layouts_and_packed_types_on_a_gpu(fake: types.ModuleType) -> None:
     if not has_compiler():
         pytest.skip("no C++ compiler")
     module = hlo_opt.parse(
-        "HloModule m\n\nENTRY e {\n  p = f32[3,5]{0,1} parameter(0)\n  q = s4[7] parameter(1)\n  n = f32[3,5]{0,1} negate(p)\n"
+        "HloModule m\n\nENTRY e {\n  p = f32[3,5]{0,1} parameter(0)\n  q = s4[7] parameter(1)\n  n = f32[3,5]{0,1} "
+        "negate(p)\n"
         "  m = s4[7] negate(q)\n  ROOT r = (f32[3,5]{0,1}, s4[7]) tuple(n, m)\n}\n"
     )
     p = np.arange(15, dtype=np.float32).reshape(3, 5)

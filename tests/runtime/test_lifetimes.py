@@ -1,4 +1,5 @@
-"""Lifetimes of buffers, the places that they share, and what a schedule thus will hold, known before kernels are built."""
+"""Lifetimes of buffers, the places that they share, and what a schedule thus will hold, known before kernels are
+built."""
 
 from __future__ import annotations
 
@@ -173,7 +174,10 @@ def test_outputs_count_twice_at_the_end() -> None:
 
 def test_a_view_keeps_its_memory() -> None:
     body = f"a = {V} negate(p)\n  b = f32[10,100]{{1,0}} bitcast(a)\n  c = {V} negate(p)\n"
-    body += "  d = f32[10,100]{1,0} bitcast(c)\n  e = f32[10,100]{1,0} add(b, d)\n  ROOT r = f32[1,1]{1,0} slice(e), slice={[0:1],[0:1]}"
+    body += (
+        "  d = f32[10,100]{1,0} bitcast(c)\n  e = f32[10,100]{1,0} add(b, d)\n  ROOT r = f32[1,1]{1,0} slice(e), "
+        "slice={[0:1],[0:1]}"
+    )
     assert peak(body) == (4 * A, "e")
 
 
@@ -206,7 +210,8 @@ def test_an_endless_loop_ends_on_every_backend(backend: str) -> None:
             executable(np.ones(1000, np.float32))
         assert caught.value.code == "HLO402"
     ending = hlo_opt.parse(
-        f"HloModule m\n{HANDED_ON.replace('constant(-1)', 'constant(50)')}\nENTRY e {{\n  p = {V} parameter(0)\n  {WHILE}\n}}\n"
+        f"HloModule m\n{HANDED_ON.replace('constant(-1)', 'constant(50)')}\nENTRY e "
+        f"{{\n  p = {V} parameter(0)\n  {WHILE}\n}}\n"
     )
     assert hlo_opt.compile(ending, backend=backend, max_steps=50)(np.ones(1000, np.float32))[0][0] == 51
 
@@ -313,15 +318,19 @@ def test_a_value_returned_twice_is_no_single_memory(fake: types.ModuleType) -> N
 def test_nested_loops_hand_their_state_down(fake: types.ModuleType) -> None:
     """The outer loop's history is the inner loop's, which writes a row per step."""
     text = SCAN.replace("ENTRY e", "inner").replace(
-        "  g = f32[30,8] parameter(0)\n  x = f32[8] parameter(1)\n  zero = s32[] constant(0)\n  nil = f32[] constant(0)\n"
+        "  g = f32[30,8] parameter(0)\n  x = f32[8] parameter(1)\n  zero = s32[] constant(0)\n  nil = f32[] "
+        "constant(0)\n"
         "  h = f32[30,8] broadcast(nil), dimensions={}\n",
-        "  q = (s32[], f32[30,8], f32[30,8], f32[8]) parameter(0)\n  j = s32[] get-tuple-element(q), index=0\n  one = s32[] constant(1)\n"
-        "  i = s32[] add(j, one)\n  h = f32[30,8] get-tuple-element(q), index=1\n  g = f32[30,8] get-tuple-element(q), index=2\n"
+        "  q = (s32[], f32[30,8], f32[30,8], f32[8]) parameter(0)\n  j = s32[] get-tuple-element(q), index=0\n  one = "
+        "s32[] constant(1)\n"
+        "  i = s32[] add(j, one)\n  h = f32[30,8] get-tuple-element(q), index=1\n  g = f32[30,8] get-tuple-element(q), "
+        "index=2\n"
         "  x = f32[8] get-tuple-element(q), index=3\n  zero = s32[] constant(0)\n",
     )
     text = text.replace(
         "  ROOT r = (f32[30,8], f32[30,8], f32[30,8]) tuple(a, b, g)\n",
-        "  y = f32[8] get-tuple-element(l), index=3\n  ROOT r = (s32[], f32[30,8], f32[30,8], f32[8]) tuple(i, a, b, y)\n",
+        "  y = f32[8] get-tuple-element(l), index=3\n  ROOT r = (s32[], f32[30,8], f32[30,8], f32[8]) tuple(i, a, b, "
+        "y)\n",
     )
     entry = (
         SCAN[SCAN.index("ENTRY e") :]

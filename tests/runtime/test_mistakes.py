@@ -58,7 +58,8 @@ def test_a_term_and_a_constant_that_are_too_small_to_matter_are_named() -> None:
 
 
 def test_what_never_goes_another_way_is_left_to_the_ways() -> None:
-    """`choice` never takes its second choice, so nothing can be told of a mistake there; `negated` is never looked at."""
+    """`choice` never takes its second choice, so nothing can be told of a mistake there; `negated` is never looked
+    at."""
     text = """p = f32[4] parameter(0)
       negated = f32[4] negate(p)
       doubled = f32[4] add(p, p)
@@ -198,7 +199,8 @@ def test_a_limit_on_memory_takes_draws_away_only_where_it_is_small() -> None:
 
 
 def test_what_hangs_on_the_order_of_a_fold_is_set_aside() -> None:
-    """Of two NaN in a row, the reducer picks the place of the one that it is given first, and HLO leaves the order open."""
+    """Of two NaN in a row, the reducer picks the place of the one that it is given first, and HLO leaves the order
+    open."""
     from hlo_opt.runtime.check.compare import compare_outputs
 
     text = """p = f32[3,8] parameter(0)

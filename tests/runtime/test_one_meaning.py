@@ -1,4 +1,5 @@
-"""One module through the Python API, the command line, the emitted driver and every backend, all with their defaults: the same bits."""
+"""One module through the Python API, the command line, the emitted driver and every backend, all with their defaults:
+the same bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Buffers in which several elements share a byte: every backend, and the emitted driver, take and give them as NumPy has them."""
+"""Buffers in which several elements share a byte: every backend, and the emitted driver, take and give them as NumPy
+has them."""
 
 from __future__ import annotations
 

@@ -191,8 +191,10 @@ def _given(text: str) -> list[np.ndarray]:  # type: ignore[type-arg]
     ("text", "kind", "old", "new", "found"),
     [
         (LONG_ROWS, "row-reduction", "__syncthreads();", "", r"shared memory\[\d+\] is read before it is written"),
-        (LONG_ROWS, "row-reduction", "__syncthreads();", "__syncthreads(); if (threadIdx.x < 16) __syncthreads();", "wait at different places"),
-        (SORTED, "sort", "__syncwarp();", "", r"(?:read and write|write and read|two writes) of shared memory\[\d+\] by threads \d+ and \d+ of a block, with no barrier"),
+        (LONG_ROWS, "row-reduction", "__syncthreads();", "__syncthreads(); if (threadIdx.x < 16) "
+                                                         "__syncthreads();", "wait at different places"),
+        (SORTED, "sort", "__syncwarp();", "", r"(?:read and write|write and read|two writes) of shared memory\[\d+\] "
+                                              r"by threads \d+ and \d+ of a block, with no barrier"),
         (SCATTERED, "scatter", "&out0[", "&out0[(out0[0] == -7) + ", r"atomic update and read of out0\[0\]|read and atomic update of out0\[0\]"),
         (SHARED_ROW, "row-reduction", "__threadfence();", ";", r"a part of a result is not fenced when its block is counted"),
         (SHARED_ROW, "row-reduction", "__syncthreads();\n  if (threadIdx.x == 0) {\n    seen0", "if (threadIdx.x == 32) {\n    seen0", r"a part of a result (?:has no barrier|is read by another block|is read before)"),

@@ -1,4 +1,5 @@
-"""Steps of what is neither a kernel nor a library call by itself: fusions around library calls, asynchronous operations, markers, loops that stand still."""
+"""Steps of what is neither a kernel nor a library call by itself: fusions around library calls, asynchronous
+operations, markers, loops that stand still."""
 
 from __future__ import annotations
 
@@ -120,7 +121,10 @@ def test_a_fusion_of_a_library_call_alone_is_that_call() -> None:
 
 
 def test_functions_of_libraries_are_library_calls() -> None:
-    text = 'HloModule m\n\nENTRY e {\n  p = f32[4,4]{1,0} parameter(0)\n  ROOT r = (f32[4,4]{1,0}, f32[4]{0}) custom-call(p), custom_call_target="Qr"\n}\n'
+    text = (
+        "HloModule m\n\nENTRY e {\n  p = f32[4,4]{1,0} parameter(0)\n  ROOT r = (f32[4,4]{1,0}, f32[4]{0}) "
+        'custom-call(p), custom_call_target="Qr"\n}\n'
+    )
     schedule = build_schedule(hlo_opt.parse(text))
     assert schedule.library_calls("library") == {"Qr": 1} and not schedule.library_calls("fallback")
 

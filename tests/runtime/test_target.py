@@ -1,4 +1,5 @@
-"""The device that a module is fused for is the one that its kernels are made for: in the schedule, the manifest, under the sanitizers and beside another module."""
+"""The device that a module is fused for is the one that its kernels are made for: in the schedule, the manifest, under
+the sanitizers and beside another module."""
 
 from __future__ import annotations
 

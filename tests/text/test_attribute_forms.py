@@ -48,7 +48,8 @@ VALUES = [
      ["{foo=1}", "{op_name=x}", '{source_line="1"}', "{source_line=99999999999}", '{op_name="a" op_name="b"}', "{profile_type={9}}"]),
     ("exponential", "result_accuracy", ["{mode=highest}", "{mode=HIGHEST}", "{tolerance={rtol=0.5, atol=1, ulps=2}}", "{tolerance={}}"],
      ["{mode=high}", "{tolerance={foo=1}}", "{tolerance={rtol=a}}", "{foo=1}", "{}", "highest", "{0.5}"]),
-    ("domain", "domain", ['{kind="sharding", entry={replicated}, exit={maximal device=0}}', '{kind="sharding" entry={replicated} exit={}}'],
+    ("domain", "domain", ['{kind="sharding", entry={replicated}, exit={maximal '
+                          'device=0}}', '{kind="sharding" entry={replicated} exit={}}'],
      ['{kind="foo", entry={replicated}, exit={}}', '{kind="sharding", entry={replicated}}']),
     ("all-reduce", "replica_groups", ["{{0,1},{2,3}}", "[2,2]<=[4]", "[2,2]<=[2,2]T(1,0)", "{}", "{{}}"],
      ["{0,1}", "[2,2]<=[2,2]", "[2,2,1]<=[4]", "[2,2]0,1,2,3"]),

@@ -1,4 +1,5 @@
-"""XLA's own test texts, where the checkout has them beside it: read, print, and XLA must find the same module in our print."""
+"""XLA's own test texts, where the checkout has them beside it: read, print, and XLA must find the same module in our
+print."""
 
 from __future__ import annotations
 

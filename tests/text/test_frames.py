@@ -105,6 +105,9 @@ def test_functions_are_those_of_the_frames_or_the_scope_of_the_name():
     module = hlo_opt.parse((dumps / "adam.frames.hlo").read_text(encoding="utf-8"))
     found = {source_function(module, i) for c in module.computations for i in c.instructions} - {""}
     assert "adam.<locals>.update (scripts/programs/adam.py)" in found
-    text = 'HloModule m\n\nENTRY e {\n  p = f32[] parameter(0)\n  ROOT n = f32[] negate(p), metadata={op_name="jit(f)/layer/neg"}\n}\n'
+    text = (
+        "HloModule m\n\nENTRY e {\n  p = f32[] parameter(0)\n  ROOT n = f32[] negate(p), "
+        'metadata={op_name="jit(f)/layer/neg"}\n}\n'
+    )
     named = hlo_opt.parse(text)
     assert [source_function(named, i) for i in named.entry.instructions] == ["", "jit(f)/layer"]

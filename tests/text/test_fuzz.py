@@ -22,7 +22,10 @@ def test_mutated_texts_end_in_a_module_or_an_error():
 
 def test_a_batch_is_read_under_limits():
     """In a process of its own: one that has mapped more than the machine has cannot be forked."""
-    program = f"from scripts.fuzz_text import run_batch\nprint(*[r for _, r in run_batch([{FORMS!r}, bytes([255]), {FORMS!r}])])"
+    program = (
+        f"from scripts.fuzz_text import run_batch\nprint(*[r for _, r in run_batch([{FORMS!r}, bytes([255]), "
+        f"{FORMS!r}])])"
+    )
     root = Path(__file__).resolve().parent.parent.parent
     done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["module", "ParseError", "module"]

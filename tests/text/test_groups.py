@@ -31,7 +31,8 @@ WRONG = [
     (GATHER + "[1,4]<=[4]", "", "groups of 4 do not make 8 of 4"),
     (SCATTER + "{{0,1,2,3}}", "", "groups of 4 do not make 4 of 2"),
     ("(f32[4,8], f32[4,8]) all-to-all(p, p), replica_groups={{0,1,2}}", "", "2 operands for groups of 3"),
-    ("f32[4,8] all-to-all(p), dimensions={0}, channel_id=1, replica_groups={{0,1}}", ", num_partitions=4", "2 of 4 partitions"),
+    ("f32[4,8] all-to-all(p), dimensions={0}, channel_id=1, "
+     "replica_groups={{0,1}}", ", num_partitions=4", "2 of 4 partitions"),
     (PERMUTE + "{{0,1},{2,1}}", "", "target 1 is in two pairs"),
     (PERMUTE + "{{0,1},{0,2}}", "", "source 0 is in two pairs"),
     ("f32[8,4] collective-permute(p), source_target_pairs={{0,1}}", "", "collective-permute returns f32[4,8]"),
@@ -63,7 +64,8 @@ def test_accepted(line: str, header: str) -> None:
 
 @pytest.mark.parametrize("case", [case for case in [w[:2] for w in WRONG] + RIGHT if not case[1]])
 def test_xla_thinks_the_same(case: tuple[str, str]) -> None:
-    """Compiling for the CPU runs XLA's verifier first, after a conversion that has checks of its own. The header's counts do not get there."""
+    """Compiling for the CPU runs XLA's verifier first, after a conversion that has checks of its own. The header's
+    counts do not get there."""
     pytest.importorskip("jaxlib")
     import jax
     import jaxlib._hlo as hlo
@@ -87,7 +89,8 @@ def test_the_order_of_a_meshs_devices_belongs_to_the_groups() -> None:
     groups = "mesh['x'=2,'y'=2], device_ids=([2,2]T(1,0)) {'x'}"
     text = (
         "HloModule m, num_partitions=4\n\nENTRY e {\n  p = f32[4]{0} parameter(0)\n"
-        f"  ROOT g = f32[8]{{0}} all-gather(p), replica_groups={groups}, dimensions={{0}}, channel_id=1, use_global_device_ids=true\n}}\n"
+        f"  ROOT g = f32[8]{{0}} all-gather(p), replica_groups={groups}, dimensions={{0}}, channel_id=1, "
+        f"use_global_device_ids=true\n}}\n"
     )
     module = hlo_opt.parse(text)
     hlo_opt.verify(module)

@@ -96,8 +96,8 @@ def test_a_module_made_in_memory():
     text = str(module)
     assert "%c = f32[2,2]{1,0} constant({{1.5, nan}, {-0.0, inf}})" in text
     assert (
-        'ROOT %f = f32[2,2]{1,0} fusion(%c), kind=kLoop, calls=%body, control-predecessors={%c}, metadata={op_name="a\\"b" source_line=3}'
-        in text
+        "ROOT %f = f32[2,2]{1,0} fusion(%c), kind=kLoop, calls=%body, control-predecessors={%c}, "
+        'metadata={op_name="a\\"b" source_line=3}' in text
     )
     again = hlo_opt.parse(text)
     hlo_opt.verify(again)

@@ -254,7 +254,8 @@ HEAD = "HloModule m\n\nENTRY e {\n  p = f32[2]{0} parameter(0)\n"
         (HEAD + "  ROOT a = f32[2] negate(p)\n}\nENTRY f {\n  ROOT p = f32[] parameter(0)\n}", 7, 1, "one ENTRY"),
         (HEAD + "  ROOT a = f32[2] negate(p)\n}\ne {\n  ROOT p = f32[] parameter(0)\n}", 7, 1, "e is defined twice"),
         (HEAD + "  ROOT a = f32[2] negate(p)\n}\nfoo", 7, 4, "expected '{' or a signature"),
-        ("HloModule m\nENTRY e (p: f32[]) -> f32[2] { ROOT p = f32[] parameter(0) }", 2, 23, "declared to return f32[2]"),
+        ("HloModule m\nENTRY e (p: f32[]) -> f32[2] { ROOT p = f32[] parameter(0) "
+         "}", 2, 23, "declared to return f32[2]"),
     ],
 )  # fmt: skip
 def test_faults_are_placed(text, line, column, message):
@@ -316,7 +317,8 @@ HOSTILE = [
     "HloModule m\nENTRY e { ROOT a = " + "(" * 10_000 + ")" * 10_000 + " tuple() }",
     "HloModule m\nENTRY e { ROOT a = f32[] constant(" + "{" * 10_000 + "}" * 10_000 + ") }",
     "HloModule m, x=" + "{" * 100_000,
-    "HloModule m\nENTRY e { p = f32[] parameter(0) ROOT a = f32[] call(p), to_apply=" + "{ ROOT a = f32[] call(p), to_apply=" * 1_000,
+    "HloModule m\nENTRY e { p = f32[] parameter(0) ROOT a = f32[] call(p), "
+    "to_apply=" + "{ ROOT a = f32[] call(p), to_apply=" * 1_000,
     "HloModule m\nENTRY e { p = f32[" + "9" * 5_000 + "] parameter(0) }",
     "HloModule m\nENTRY e { p = f32[] parameter(" + "9" * 5_000 + ") }",
     "HloModule " + "/*" * 100_000,

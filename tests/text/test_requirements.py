@@ -30,7 +30,8 @@ RIGHT = [
     f"{START} ROOT d = f32[2] negate-done(st)",
     f'{START}, async_execution_thread="x" ROOT d = f32[2] async-done(st), async_execution_thread="x"',
     f'{SUGAR} ROOT d = f32[2] negate-done(st), async_execution_thread="main"',
-    f'{SUGAR}, async_execution_thread="y" u = {CHAIN} negate-update(st) ROOT d = f32[2] negate-done(u), async_execution_thread="y"',
+    f'{SUGAR}, async_execution_thread="y" u = {CHAIN} negate-update(st) ROOT d = f32[2] negate-done(u), '
+    f'async_execution_thread="y"',
     f"{SUGAR}, output_to_operand_aliasing={{{{}}: (0, {{}})}} ROOT d = f32[2] negate-done(st)",
     "ROOT a = f32[2] conditional(b, p, p), true_computation=neg, false_computation=neg",
     "ROOT a = f32[2] conditional(i, p, p), branch_computations={neg,neg2}",

@@ -14,7 +14,8 @@ TEXTS = [
     "a = f32[2] add(f32[2] p, p)",
     "a = f32[2] parameter(0)",
     "// a comment\n(f32[2], f32[]) tuple(f32[2], f32[] x)",
-    "f32[] reduce(f32[2] x, f32[] constant(0)), dimensions={0}, to_apply={ a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }",
+    "f32[] reduce(f32[2] x, f32[] constant(0)), dimensions={0}, to_apply={ a = f32[] parameter(0) b = f32[] "
+    "parameter(1) ROOT c = f32[] add(a, b) }",
     "f32[2] fusion(f32[2]), kind=kLoop, calls={ p = f32[2] parameter(0) ROOT n = negate(p) }",
 ]
 

@@ -158,7 +158,8 @@ def test_a_window_over_an_empty_batching_dimension():
     check(
         "c = f32[] constant(0)\n z = f32[0,2] broadcast(c), dimensions={}\n i = s32[0,1] iota(), iota_dimension=0\n"
         " u = f32[0,1] broadcast(c), dimensions={}\n"
-        " ROOT a = f32[0,2] scatter(z, i, u), update_window_dims={1}, inserted_window_dims={}, scatter_dims_to_operand_dims={1},"
+        " ROOT a = f32[0,2] scatter(z, i, u), update_window_dims={1}, inserted_window_dims={}, "
+        "scatter_dims_to_operand_dims={1},"
         " input_batching_dims={0}, scatter_indices_batching_dims={0}, index_vector_dim=1, to_apply=add",
         ADD,
     )

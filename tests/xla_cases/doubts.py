@@ -1,4 +1,5 @@
-"""Where XLA:CPU and the reference differ, and who is right: elements that are not compared, bounds that XLA:CPU needs, and what it cannot run."""
+"""Where XLA:CPU and the reference differ, and who is right: elements that are not compared, bounds that XLA:CPU needs,
+and what it cannot run."""
 
 from __future__ import annotations
 
@@ -96,17 +97,21 @@ DOUBTS = (
     Doubt(("atan2",), COMPLEX, _any_zero_part, "on the branch cuts the sign of a rounding error decides"),
     Doubt(
         FUNCTIONS, COMPLEX, _not_finite,
-        "HLO says nothing about complex functions of infinities and NaN; C99 does, and XLA:CPU's formulas, like XLA:GPU's others, do not keep to it",
+        "HLO says nothing about complex functions of infinities and NaN; C99 does, and XLA:CPU's formulas, like "
+        "XLA:GPU's others, do not keep to it",
     ),
     Doubt(
         ("maximum", "minimum"), COMPLEX, _equal_real_parts,
-        "complex numbers are ordered by real part, then imaginary part (StableHLO, maximum); XLA:CPU looks at the real part only",
+        "complex numbers are ordered by real part, then imaginary part (StableHLO, maximum); XLA:CPU looks at the real "
+        "part only",
     ),
     Doubt(("logistic",), ("f16",), _overflowing, "XLA:CPU computes exp(-x) in f16, which overflows from -11.09 on"),
     Doubt(("popcnt",), ("s4",), _negative, "XLA:CPU counts the ones of the sign extension to 8 bits too"),
-    Doubt(("convert",), ("f4e2m1fn",), _greatest, "XLA:CPU takes the limits of f4e2m1fn for infinities when it converts to integers"),
+    Doubt(("convert",), ("f4e2m1fn",), _greatest, "XLA:CPU takes the limits of f4e2m1fn for infinities when it "
+                                                  "converts to integers"),
     Doubt(("convert", "sort"), ("f8e8m0fnu",), _least_power, "2^-127 is a denormal number of f32, which XLA:CPU flushes; f8e8m0fnu has no zero"),
-    Doubt(("while",), ("f8e5m2fnuz",), _small, "XLA:CPU keeps the loop's state in f16 and rounds what is denormal there"),
+    Doubt(("while",), ("f8e5m2fnuz",), _small, "XLA:CPU keeps the loop's state in f16 and rounds what is denormal "
+                                               "there"),
     Doubt(
         ("reduce-scatter",), ("f4e2m1fn", "f8e5m2", "f8e4m3", "f8e4m3fn", "f8e3m4", "f16", "bf16", "f32", "f64", *COMPLEX), _minus_zero,
         "XLA:CPU adds to 0, with which -0 becomes 0; a group of one device adds nothing",
@@ -116,7 +121,8 @@ DOUBTS = (
 
 @dataclass(frozen=True)
 class Bound:
-    """A bound for XLA:CPU above the one that the op table declares for kernels. `unit` is the size below which ULP are those of the unit."""
+    """A bound for XLA:CPU above the one that the op table declares for kernels. `unit` is the size below which ULP are
+    those of the unit."""
 
     ulp: float
     reason: str
@@ -141,7 +147,8 @@ BOUNDS = {
 }
 
 QUIETENS = ("f8e5m2",)
-"""Types whose NaNs XLA:CPU changes on the way: it widens them to f16 and back where HLO only moves them. No program can rely on the bits of a NaN."""
+"""Types whose NaNs XLA:CPU changes on the way: it widens them to f16 and back where HLO only moves them. No program can
+rely on the bits of a NaN."""
 
 
 @dataclass(frozen=True)
@@ -169,23 +176,27 @@ LACKS = (
     Lack(("scaled-dot",), EVERYTHING, "StableHLO has no scaled-dot"),
     Lack(("ragged-dot",), EVERYTHING, "XLA:CPU has no ragged-dot"),
     Lack(("dot", "convolution"), TWO_BITS, "XLA:CPU has no products of 2-bit integers"),
-    Lack(("topk",), BELOW_A_BYTE, "XLA's verifier refuses the s32 indices that its own expansion gives the element size of the operand"),
+    Lack(("topk",), BELOW_A_BYTE, "XLA's verifier refuses the s32 indices that its own expansion gives the element "
+                                  "size of the operand"),
     Lack(("copy-start", "copy-done", "collective-broadcast", "ragged-all-to-all"), EVERYTHING, "XLA:CPU has no such operation"),
     Lack(("async-start", "async-update", "async-done"), EVERYTHING, "the way through StableHLO wraps the result in a tuple, which XLA's verifier refuses"),
     Lack(("all-reduce", "all-reduce-start", "all-reduce-done", "reduce-scatter"), TWO_BITS, "XLA:CPU reduces no 2-bit integers over devices"),
     Lack(
         ("all-gather", "all-gather-start", "all-gather-done", "collective-permute", "collective-permute-start", "collective-permute-done", "all-to-all"),
-        BELOW_A_BYTE, "XLA:CPU copies a byte per element out of packed buffers and writes past their ends", refuses=False,
+        BELOW_A_BYTE, "XLA:CPU copies a byte per element out of packed buffers and writes past their "
+                      "ends", refuses=False,
     ),
     Lack(("concatenate",), TWO_BITS, "XLA:CPU aborts: its vectorised copy knows no 2-bit offsets", refuses=False),
-    Lack(("sort",), TWO_BITS, "XLA:CPU sorts a byte per element in packed buffers and writes past their ends", refuses=False),
+    Lack(("sort",), TWO_BITS, "XLA:CPU sorts a byte per element in packed buffers and writes past their "
+                              "ends", refuses=False),
     Lack(
         ("cholesky", "triangular-solve"), ("f4e2m1fn", "f8e3m4", "f8e8m0fnu"),
         "XLA:CPU rounds each step to a type in which the steps overflow, or which has no zero", refuses=False,
     ),
     Lack(
         ("stochastic-convert",), ("f4e2m1fn", "f8e4m3", "f8e4m3b11fnuz", "f8e4m3fnuz", "f8e3m4", "f8e8m0fnu"),
-        "XLA multiplies the fraction by the range of the random numbers in the type itself, where that overflows", refuses=False,
+        "XLA multiplies the fraction by the range of the random numbers in the type itself, where that "
+        "overflows", refuses=False,
     ),
     Lack(("infeed", "outfeed", "send", "send-done", "recv", "recv-done", "rng", "rng-get-and-update-state"), EVERYTHING, "no value to compare", refuses=False),
 )  # fmt: skip

@@ -1,4 +1,5 @@
-"""Cases of the opcodes that fold with a computation: reduce, reduce-window, scan, scatter, select-and-scatter; and of sort and topk."""
+"""Cases of the opcodes that fold with a computation: reduce, reduce-window, scan, scatter, select-and-scatter; and of
+sort and topk."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def limits(name: str) -> tuple[object, object]:
 
 
 def columns(name: str, op: str) -> Array:
-    """[3, n]: all triples of special values for folds that order; for sums and products those whose partial results do not depend on the order."""
+    """[3, n]: all triples of special values for folds that order; for sums and products those whose partial results do
+    not depend on the order."""
     few = specials(name)
     if op in ("add", "multiply") and not ELEMENT_TYPES[name].is_integer and name != "pred":
         some = [0.0, -0.0, 1.0, -2.0, 0.5, 3.0, np.inf, -np.inf, np.nan]

@@ -17,7 +17,8 @@ from xla_cases.doubts import BOUNDS, DOUBTS, QUIETENS
 EXACT_PARTS = frozenset(
     {"add", "complex", "convert", "copy", "divide", "imag", "multiply", "negate", "real", "select", "subtract"}
 )
-"""Opcodes whose complex results must have both parts right where one is NaN; elsewhere a number with a NaN in it is NaN."""
+"""Opcodes whose complex results must have both parts right where one is NaN; elsewhere a number with a NaN in it is
+NaN."""
 MOVES = frozenset({OpKind.MOVEMENT, OpKind.CONTROL, OpKind.INDEXING})
 KEEPS_BITS = frozenset({"select", "copy", "bitcast-convert", "complex", "sort", "topk"})
 """Elementwise and ordering opcodes whose NaNs must come through bit for bit; scatter, which computes, is no mover."""
@@ -25,7 +26,8 @@ KEEPS_BITS = frozenset({"select", "copy", "bitcast-convert", "complex", "sort", 
 
 @dataclass(frozen=True)
 class Difference:
-    """A case that is further off than it may be. `ulp` is the worst distance, `math.inf` for a wrong NaN, infinity or sign of zero."""
+    """A case that is further off than it may be. `ulp` is the worst distance, `math.inf` for a wrong NaN, infinity or
+    sign of zero."""
 
     case: Case
     output: int
@@ -47,7 +49,8 @@ def keys(array: Array) -> Array:
 
 
 def apart(ours: Array, theirs: Array, *, both_parts: bool = True, unit: float = 0.0) -> Array:
-    """The distance in ULP of each element; infinite for a wrong NaN or a wrong sign of zero; any difference of integers counts as infinite.
+    """The distance in ULP of each element; infinite for a wrong NaN or a wrong sign of zero; any difference of integers
+    counts as infinite.
 
     both_parts  whether a complex number with one part NaN must have the other one right
     unit        complex numbers smaller than this are measured by the ULP of it
@@ -109,8 +112,9 @@ def declared(case: Case, dtype: np.dtype[np.generic]) -> float:
 def compare(cases: Sequence[Case]) -> Verdict:
     """Evaluates the cases in one module, here and on XLA:CPU, and says where they differ.
 
-    XLA:CPU takes denormal numbers for zero and makes none (it sets the processor's flags so). HLO does not ask for that and GPUs do not do it, so the
-    reference keeps them: an element is right when it is XLA's, or XLA's for inputs and results with denormal numbers flushed.
+    XLA:CPU takes denormal numbers for zero and makes none (it sets the processor's flags so). HLO does not ask for that
+    and GPUs do not do it, so the reference keeps them: an element is right when it is XLA's, or XLA's for inputs and
+    results with denormal numbers flushed.
     """
     from scripts.xla_cpu import Program
 
@@ -190,7 +194,8 @@ def _keeps_bits(case: Case) -> bool:
 
 
 def same_bits(ours: Array, *others: Array) -> bool:
-    """Whether every element of the first of the others, XLA's, has the bits of one of ours, denormal numbers flushed or not."""
+    """Whether every element of the first of the others, XLA's, has the bits of one of ours, denormal numbers flushed or
+    not."""
     theirs, *also = others
     width = f"V{ours.dtype.itemsize}"
     left, right, *more = (np.ascontiguousarray(a).reshape(-1).view(width) for a in (ours, theirs, *also))

@@ -103,7 +103,8 @@ def dynamic_update_slice(opcode: str, name: str) -> Iterator[Case]:
 
 GATHER = "offset_dims={1,2}, collapsed_slice_dims={}, start_index_map={0,1}, index_vector_dim=1, slice_sizes={2,3}"
 BATCHED = (
-    "offset_dims={2}, collapsed_slice_dims={1}, start_index_map={1}, operand_batching_dims={0}, start_indices_batching_dims={0}, "
+    "offset_dims={2}, collapsed_slice_dims={1}, start_index_map={1}, operand_batching_dims={0}, "
+    "start_indices_batching_dims={0}, "
     "index_vector_dim=2, slice_sizes={1,1,4}"
 )
 

@@ -67,7 +67,8 @@ def specials(name: str) -> Array:
 
 
 def floats(name: str, plain: tuple[float, ...]) -> Array:
-    """The given values and the extremes of a float type. Bit patterns that the type lacks (infinities, NaN) come out as what it has."""
+    """The given values and the extremes of a float type. Bit patterns that the type lacks (infinities, NaN) come out as
+    what it has."""
     info = ml_dtypes.finfo(dtype_of(name))
     tiny, normal, most = (float(x) for x in (info.smallest_subnormal, info.smallest_normal, info.max))
     wanted = [*plain, np.inf, -np.inf, np.nan, tiny, -tiny, normal - tiny, normal, -normal, most, -most]
@@ -90,7 +91,8 @@ def numbers(name: str, count: int, seed: int = 0) -> Array:
 
 
 def unary(name: str) -> Array:
-    """What a function of one value is tried on: everything in at most 16 bits, else special values and a few hundred plain ones."""
+    """What a function of one value is tried on: everything in at most 16 bits, else special values and a few hundred
+    plain ones."""
     if ELEMENT_TYPES[name].bits <= 16:
         return patterns(name)
     if ELEMENT_TYPES[name].is_integer:

@@ -26,8 +26,8 @@ def header(module: Module, name: str) -> str:
 
 
 def may_be_alike(one: Module, other: Module) -> bool:
-    """Whether two modules may have one hash: their entries have equal counts of each opcode and shape. A cheap test that
-    tells most modules apart."""
+    """Whether two modules may have one hash: their entries have equal counts of each opcode and shape. A cheap test
+    that tells most modules apart."""
     return _results(one) == _results(other)
 
 

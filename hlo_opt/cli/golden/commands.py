@@ -1,12 +1,14 @@
-"""Golden files: those with a RUN line, and `NAME.hlo` next to a `NAME.golden.hlo` (or `.golden.txt`, `.golden.json`); and what RUN lines may say and mean.
+"""Golden files: those with a RUN line, and `NAME.hlo` next to a `NAME.golden.hlo` (or `.golden.txt`, `.golden.json`);
+and what RUN lines may say and mean.
 
 RUN lines are read as a text of commands of this program; no shell is ever involved.
 
     // RUN: hlo-opt fuse %s --passes=cse,dce | FileCheck %s
     // RUN: not hlo-opt fuse %s --max-kernels 1 2>&1 | FileCheck %s --check-prefix=OVER
 
-`%s` is the file itself, `%S` its folder, `%%` a percent sign. A backslash at the end continues a line. Verbs that run modules, options that write files
-and inputs outside the folder under test are refused: a golden file may come from anywhere.
+`%s` is the file itself, `%S` its folder, `%%` a percent sign. A backslash at the end continues a line. Verbs that run
+modules, options that write files and inputs outside the folder under test are refused: a golden file may come from
+anywhere.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ _NAMES_A_FILE = ("file", "config", "target")
 
 @dataclass(frozen=True)
 class Stage:
-    """One command of a pipe. `negated` wants it to fail, `merged` sends what it says on stderr the same way as its output."""
+    """One command of a pipe. `negated` wants it to fail, `merged` sends what it says on stderr the same way as its
+    output."""
 
     program: str
     arguments: tuple[str, ...]
@@ -100,7 +103,8 @@ def spelt(path: Path) -> str:
 
 
 def run_lines(source: Source, path: Path, root: Path) -> list[RunLine]:
-    """The RUN lines of a file at `path`, below the folder `root` that is under test. Raises UsageError (HLO340), with the line, for what is refused."""
+    """The RUN lines of a file at `path`, below the folder `root` that is under test. Raises UsageError (HLO340), with
+    the line, for what is refused."""
     found: list[RunLine] = []
     pending = ""
     start: re.Match[str] | None = None
@@ -269,7 +273,8 @@ class Case:
 
 
 def find_cases(names: Sequence[str]) -> list[Case]:
-    """The cases of files and folders, each folder's in the order of their paths. Raises UsageError for a path that does not exist, and when there is no case."""
+    """The cases of files and folders, each folder's in the order of their paths. Raises UsageError for a path that does
+    not exist, and when there is no case."""
     found: dict[Path, Case] = {}
     for name in names:
         path = Path(name)

@@ -1,4 +1,5 @@
-"""Running golden files: the commands of each, in this process or a few others, and the comparison with what it wants."""
+"""Running golden files: the commands of each, in this process or a few others, and the comparison with what it
+wants."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ from hlo_opt.evaluate.threads import processors
 
 @dataclass(frozen=True)
 class Captured:
-    """What a command gave: exit status, stdout (with stderr in it where both were merged) and stderr, as text with `\\n` ends."""
+    """What a command gave: exit status, stdout (with stderr in it where both were merged) and stderr, as text with
+    `\\n` ends."""
 
     status: int
     out: str
@@ -78,7 +80,8 @@ def _decoded(stream: io.BytesIO) -> str:
 
 @contextlib.contextmanager
 def deadline(seconds: float) -> Iterator[None]:
-    """Raise TimedOutError when what is inside takes longer. 0 sets no limit, nor do systems and threads without timer signals."""
+    """Raise TimedOutError when what is inside takes longer. 0 sets no limit, nor do systems and threads without timer
+    signals."""
     if seconds <= 0 or not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -100,7 +103,8 @@ def deadline(seconds: float) -> Iterator[None]:
 
 CONTEXT = 3
 MOST_COMPARED = 4_000_000
-"""Product of both numbers of lines, common ends left out, up to which lines are matched up: that takes quadratic time at worst."""
+"""Product of both numbers of lines, common ends left out, up to which lines are matched up: that takes quadratic time
+at worst."""
 
 MOST_SHOWN = 160
 """Lines that are shown."""
@@ -170,7 +174,8 @@ Status = Literal["passed", "failed", "updated"]
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a case: why it failed, and the difference to its golden. Lines are not escaped; `written` is the golden that was written."""
+    """What came of a case: why it failed, and the difference to its golden. Lines are not escaped; `written` is the
+    golden that was written."""
 
     path: Path
     status: Status
@@ -191,7 +196,8 @@ class _FailedError(Exception):
 
 
 def execute(case: Case, *, update: bool = False, timeout: float = TIMEOUT) -> Result:
-    """Run a case. With `update` its golden is written anew, whole or not at all, when it differs and every command succeeded."""
+    """Run a case. With `update` its golden is written anew, whole or not at all, when it differs and every command
+    succeeded."""
     try:
         with deadline(timeout):
             return _execute(case, update)
@@ -215,7 +221,8 @@ def _execute(case: Case, update: bool) -> Result:
     printing = [line for line in lines if not line.is_checked]
     if golden is not None and len(printing) != 1:
         raise _FailedError(
-            f"{case.path}: {golden.name} holds what one RUN line without FileCheck prints, and there are {len(printing)}"
+            f"{case.path}: {golden.name} holds what one RUN line without FileCheck prints, and there are "
+            f"{len(printing)}"
         )
     outputs = [_run(line, text, case) for line in lines]
     if golden is None:
@@ -227,7 +234,8 @@ def _execute(case: Case, update: bool) -> Result:
 
 
 def compare(path: Path, golden: Path, actual: str, update: bool) -> Result:
-    """Compare what a case at `path` prints with its golden, or write the golden where `update` says so. Raises OSError, UsageError."""
+    """Compare what a case at `path` prints with its golden, or write the golden where `update` says so. Raises OSError,
+    UsageError."""
     expected = golden.read_text(encoding="utf-8", errors="backslashreplace") if golden.is_file() else None
     if expected == actual:
         return Result(path, "passed")
@@ -271,7 +279,8 @@ def _indented(text: str) -> Sequence[str]:
 
 
 def check_available(cases: Sequence[Case]) -> None:
-    """Before anything runs: where some case asks for FileCheck, its package must be there. Raises UsageError, which says how to install it."""
+    """Before anything runs: where some case asks for FileCheck, its package must be there. Raises UsageError, which
+    says how to install it."""
     from hlo_opt.cli.golden.file_check import require_filecheck
 
     for case in cases:
@@ -291,8 +300,8 @@ FEWEST = 8
 
 
 def execute_all(cases: Sequence[Case], *, update: bool, timeout: float, jobs: int | None) -> Iterator[Result]:
-    """The results in the order of the cases. `jobs` processes run them; when it is None, as many as there are processors, and fewer for few
-    cases. With 1 this one does.
+    """The results in the order of the cases. `jobs` processes run them; when it is None, as many as there are
+    processors, and fewer for few cases. With 1 this one does.
 
     Raises EvaluationError (HLO342) when a process dies, as for want of memory.
     """

@@ -1,4 +1,5 @@
-"""CHECK lines, matched by the package `filecheck`, LLVM's FileCheck in Python. It is imported when a RUN line asks for it."""
+"""CHECK lines, matched by the package `filecheck`, LLVM's FileCheck in Python. It is imported when a RUN line asks for
+it."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def require_filecheck() -> None:
 
 
 def file_check(arguments: tuple[str, ...], text: str, path: Path, root: Path) -> str:
-    """Match a text with the CHECK lines of the file that the arguments name. Empty when they match, else what FileCheck says.
+    """Match a text with the CHECK lines of the file that the arguments name. Empty when they match, else what FileCheck
+    says.
 
     Raises UsageError for arguments that are not understood, and where the package is missing.
     """

@@ -1,4 +1,5 @@
-"""What passes over loops copy: values that are made of numbers, which each round may make for itself, and operations that take the place of others."""
+"""What passes over loops copy: values that are made of numbers, which each round may make for itself, and operations
+that take the place of others."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ MOST_INSIDE = 64
 
 
 def made_of_numbers(value: Instruction, most: int = MOST_INSIDE) -> list[Instruction] | None:
-    """What makes a value out of constants alone, so many operations at most, operands first; None where it is made otherwise."""
+    """What makes a value out of constants alone, so many operations at most, operands first; None where it is made
+    otherwise."""
     found: set[Instruction] = set()
     stack = [value]
     while stack:

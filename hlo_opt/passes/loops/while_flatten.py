@@ -1,7 +1,9 @@
-"""Loops whose rounds are loops, as one loop over all rounds: a kernel may run it in one launch then, where it would run each inner loop by itself.
+"""Loops whose rounds are loops, as one loop over all rounds: a kernel may run it in one launch then, where it would run
+each inner loop by itself.
 
-Source of the idea: LLVM's LoopFlatten.cpp. What a round of the outer loop reads and writes of an array by rows, and the inner one of each row by parts, is read and written of the array without the border
-between them: the number of the round of both together says where.
+Source of the idea: LLVM's LoopFlatten.cpp. What a round of the outer loop reads and writes of an array by rows, and the
+inner one of each row by parts, is read and written of the array without the border between them: the number of the
+round of both together says where.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ MOST_ROUNDS = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class WhileFlatten(RewritingPass):
-    """Make one loop of a counted loop and the counted loop that its rounds are, where the rounds do nothing else but say where arrays are read and written. The values stay the same."""
+    """Make one loop of a counted loop and the counted loop that its rounds are, where the rounds do nothing else but
+    say where arrays are read and written. The values stay the same."""
 
     name: ClassVar[str] = "while-flatten"
     preserves: ClassVar[OneOf["graph", "meaning"]] = "meaning"
@@ -65,7 +68,8 @@ class _Nest:
     handed   elements of the outer loop by the elements of the inner one in which they are handed on from round to round
     written  the same for arrays of which each inner loop writes a row, part by part
     kept     what no round of the outer loop changes
-    rows     elements of the inner loop that are rows of such arrays, and the elements of the outer loop that the arrays are
+    rows     elements of the inner loop that are rows of such arrays, and the elements of the outer loop that the arrays
+             are
     """
 
     outer: Instruction
@@ -96,7 +100,8 @@ class _Nest:
         return found if found._fits() else None
 
     def _fits(self) -> bool:
-        """Whether each element of the outer loop is handed on in one of these ways, and the inner loop is given nothing else that its rounds change."""
+        """Whether each element of the outer loop is handed on in one of these ways, and the inner loop is given nothing
+        else that its rounds change."""
         body, inside = self.outer.called_by("body"), self.inner.called_by("body")
         results, ends = held(body.root), held(inside.root)
         members = [*body.instructions, *inside.instructions]
@@ -137,7 +142,8 @@ class _Nest:
         return (held(body.root) or []).count(result) == 1
 
     def _is_written(self, number: int, result: Instruction) -> bool:
-        """Whether an element is an array of which each round writes the next row, all of what an inner loop writes part by part."""
+        """Whether an element is an array of which each round writes the next row, all of what an inner loop writes part
+        by part."""
         body, inside = self.outer.called_by("body"), self.inner.called_by("body")
         row = written_window(result)
         if row is None or not _takes(result.operands[0], body.parameters[0], number) or len(result.users) > 1:
@@ -160,7 +166,8 @@ class _Nest:
         return True
 
     def _is_row(self, i: Instruction, loop: Instruction, part: Shape) -> bool:
-        """Whether an operation reads or writes, of an array in rows, the part with the number of the round, so that the rounds go over all of it."""
+        """Whether an operation reads or writes, of an array in rows, the part with the number of the round, so that the
+        rounds go over all of it."""
         whole = i.operands[0].shape
         first, *others = i.operands[1:] if written_window(i) is None else i.operands[2:]
         size, rounds = part.dimensions[0] if part.rank else 0, self.rounds[loop is self.inner]
@@ -177,7 +184,8 @@ class _Nest:
         return is_counter and all(_number(o) == 0 for o in others)
 
     def _is_given(self, element: int) -> bool:
-        """Whether what no inner round changes is a row of an array, or can be had again in each inner round at next to no cost."""
+        """Whether what no inner round changes is a row of an array, or can be had again in each inner round at next to
+        no cost."""
         body, inside = self.outer.called_by("body"), self.inner.called_by("body")
         value = (held(self.inner.operands[0]) or [])[element]
         readers = _readers(inside.parameters[0], element) - {inside.root}
@@ -205,7 +213,11 @@ class _Nest:
         spec = find(i.opcode)
         if spec is None or not i.shape.is_array:
             return False
-        return spec.kind is OpKind.MOVEMENT or read_window(i) is not None or (spec.kind is OpKind.ELEMENTWISE and not i.shape.rank)  # fmt: skip
+        return (
+            spec.kind is OpKind.MOVEMENT
+            or read_window(i) is not None
+            or (spec.kind is OpKind.ELEMENTWISE and not i.shape.rank)
+        )
 
     def put(self) -> Instruction:
         """Put the one loop in the place of both."""
@@ -252,7 +264,11 @@ class _Nest:
             if i in parts:
                 at = 1 if written_window(i) is None else 2
                 size = i.shape.dimensions[0] if at == 1 else i.operands[1].shape.dimensions[0]
-                place = loop.counter if size == 1 else loop.inside.binary("multiply", loop.counter, loop.inside.number(size))  # fmt: skip
+                place = (
+                    loop.counter
+                    if size == 1
+                    else loop.inside.binary("multiply", loop.counter, loop.inside.number(size))
+                )
                 operands[at] = place
                 shape = i.shape if at == 1 else operands[0].shape
                 attributes = dict(i.attributes)
@@ -301,7 +317,8 @@ class _Nest:
 
 
 def _under(writer: Writer, value: Instruction, shape: Shape) -> Instruction:
-    """A value that lies row by row under another shape, or what it was before it came to its own where that has the shape."""
+    """A value that lies row by row under another shape, or what it was before it came to its own where that has the
+    shape."""
     if value.shape.same_bytes(shape):
         return value
     if value.opcode == "reshape" and value.operands[0].shape.same_bytes(shape):

@@ -1,7 +1,9 @@
-"""Loops without what they do not need: values that nobody reads, that no round changes or that are another value over again, tuples within tuples, and loops of no round or of one.
+"""Loops without what they do not need: values that nobody reads, that no round changes or that are another value over
+again, tuples within tuples, and loops of no round or of one.
 
-Source: xla/service/while_loop_simplifier.cc (TryRemoveDeadWhileParams, TryRemoveConstantParams, TryRemoveRepeatedWhileTupleIndices, TryFlattenNestedTuples, TryRemoveWhileLoop) and
-while_loop_constant_sinking.cc. A value that no round changes but that rounds read stays in the tuple: rounds can read nothing else.
+Source: xla/service/while_loop_simplifier.cc (TryRemoveDeadWhileParams, TryRemoveConstantParams,
+TryRemoveRepeatedWhileTupleIndices, TryFlattenNestedTuples, TryRemoveWhileLoop) and while_loop_constant_sinking.cc. A
+value that no round changes but that rounds read stays in the tuple: rounds can read nothing else.
 """
 
 from __future__ import annotations
@@ -97,7 +99,8 @@ class _Simpler:
         return {n for n, other in enumerate(self.paths) if other[: len(path)] == path}
 
     def _kept(self) -> list[int]:
-        """What the simpler loop carries: what the condition reads, what is read afterwards and changes, and what that is made of."""
+        """What the simpler loop carries: what the condition reads, what is read afterwards and changes, and what that
+        is made of."""
         needed = self._needed([(self.condition.root, ())], self.condition)
         needed |= {self.alike[n] for n in self.read_after - self.unchanged}
         todo = list(needed)
@@ -122,7 +125,8 @@ class _Simpler:
         return found
 
     def _alike(self) -> list[int]:
-        """For each array the first one that is the same after any number of rounds: such that start as the same value, and that a round makes the same of if they were so before."""
+        """For each array the first one that is the same after any number of rounds: such that start as the same value,
+        and that a round makes the same of if they were so before."""
         members, state = Members(Structures()), self.body.parameters[0]
         numbers: dict[Hashable, int] = {}
 
@@ -134,7 +138,9 @@ class _Simpler:
         while True:
             values: dict[Instruction, int] = {}
 
-            def value(i: Instruction, path: Path, classes: Sequence[int] = classes, values: Mapping[Instruction, int] = values) -> int:  # fmt: skip
+            def value(
+                i: Instruction, path: Path, classes: Sequence[int] = classes, values: Mapping[Instruction, int] = values
+            ) -> int:
                 source, path = _source(i, path)
                 if source is not state:
                     return number(("element", values[source], path)) if path else values[source]
@@ -163,7 +169,9 @@ class _Simpler:
             values = {**{n: starts[n] for n in self.unchanged}, **self._again(starts)}
         for path, user in self._readers():
             below = sorted(self._below(path))
-            edit.redirect_users(user, _tuple_of(computation, self.loop.shape, path, {self.paths[n]: values[n] for n in below}))  # fmt: skip
+            edit.redirect_users(
+                user, _tuple_of(computation, self.loop.shape, path, {self.paths[n]: values[n] for n in below})
+            )
         assert computation.module is not None
         edit.sort(computation)
         sweep(computation, effectful_computations(list(computation.module.computations)))
@@ -207,7 +215,8 @@ class _Simpler:
 
 
 class _Round:
-    """A round, or the condition, of a loop, written into another computation: `values` are the arrays of the loop there."""
+    """A round, or the condition, of a loop, written into another computation: `values` are the arrays of the loop
+    there."""
 
     def __init__(
         self, simpler: _Simpler, inside: Computation, into: Computation, values: dict[int, Instruction]
@@ -267,7 +276,8 @@ def _leaves(shape: Shape, path: Path = ()) -> Iterator[Path]:
 
 
 def _source(i: Instruction, path: Path) -> tuple[Instruction, Path]:
-    """An element of a value, followed to where it is made: an operation, and which element of it. Tuples that are put together are followed where an element of them is asked for."""
+    """An element of a value, followed to where it is made: an operation, and which element of it. Tuples that are put
+    together are followed where an element of them is asked for."""
     while True:
         number, parts = taken_element(i), held(i)
         if number is not None:

@@ -1,7 +1,9 @@
-"""Loops that were written out when the program was traced, as loops again: of one graph that stands in a chain many times over, one copy in the rounds of a `while`.
+"""Loops that were written out when the program was traced, as loops again: of one graph that stands in a chain many
+times over, one copy in the rounds of a `while`.
 
-A Python loop that is traced leaves its rounds one after another, and so does `lax.scan(unroll=10)` within its body. Kernels for such a program are long and many; the loop itself can be one launch,
-and is a tenth of the text. Source of the idea: LLVM's LoopRerollPass.cpp; XLA has no such pass.
+A Python loop that is traced leaves its rounds one after another, and so does `lax.scan(unroll=10)` within its body.
+Kernels for such a program are long and many; the loop itself can be one launch, and is a tenth of the text. Source of
+the idea: LLVM's LoopRerollPass.cpp; XLA has no such pass.
 """
 
 from __future__ import annotations
@@ -45,10 +47,12 @@ MOST_NUMBERS = 1 << 14
 
 @dataclass(frozen=True)
 class WhileReroll(RewritingPass):
-    """Write a chain of copies of one graph as a loop. They may differ in constants, and in slices of one array at places in equal distances.
+    """Write a chain of copies of one graph as a loop. They may differ in constants, and in slices of one array at
+    places in equal distances.
 
     min_copies      fewer copies stay as they are
-    min_operations  so do copies that have fewer operations together, which a kernel holds as well; but within the body of a loop that comes to be a longer loop
+    min_operations  so do copies that have fewer operations together, which a kernel holds as well; but within the body
+                    of a loop that comes to be a longer loop
     one_launch      roll up only where all rounds are one launch then
     """
 
@@ -68,7 +72,8 @@ class WhileReroll(RewritingPass):
             yield partial(_put, rolled)
 
     def _pays(self, rolled: _Rolled, context: PassContext) -> bool:
-        """Whether a chain is long enough, and, where that is asked for, whether the loop is one launch that takes less time than the copies one by one; tried on a copy of the module."""
+        """Whether a chain is long enough, and, where that is asked for, whether the loop is one launch that takes less
+        time than the copies one by one; tried on a copy of the module."""
         is_long = rolled.chain.size >= (
             self.min_operations if rolled.is_elementwise else min(self.min_operations, FEW_OPERATIONS)
         )
@@ -99,7 +104,8 @@ def _completed(computation: Computation, fewest: int) -> Chain | None:
 
 
 def _put(rolled: _Rolled) -> tuple[Instruction, bool]:
-    """Put the loop in the place of the copies, and make one of it and the loop whose body it is, where it is all that a round does. Returns the loop, and whether that was so."""
+    """Put the loop in the place of the copies, and make one of it and the loop whose body it is, where it is all that a
+    round does. Returns the loop, and whether that was so."""
     computation = rolled.computation
     assert computation.module is not None
     loop = rolled.put()
@@ -127,8 +133,9 @@ def _spreads(i: Instruction) -> bool:
 
 @dataclass
 class _Rolled:
-    """A chain with what is read of it afterwards. `after` are values of the state, by the operation that makes them last; `last` are rows of which only the last copy's is
-    read, `joined` rows that a concatenate puts together, and `stacked` those of which others are read one by one."""
+    """A chain with what is read of it afterwards. `after` are values of the state, by the operation that makes them
+    last; `last` are rows of which only the last copy's is read, `joined` rows that a concatenate puts together, and
+    `stacked` those of which others are read one by one."""
 
     computation: Computation
     chain: Chain
@@ -165,7 +172,8 @@ class _Rolled:
 
     @property
     def is_elementwise(self) -> bool:
-        """Whether one kernel may hold all copies: each of their values is computed from values at the same place, and no two copies write one array."""
+        """Whether one kernel may hold all copies: each of their values is computed from values at the same place, and
+        no two copies write one array."""
         rows = self.chain.nodes
         return not self.joined and not self.stacked and all(is_elementwise(row[0]) or _spreads(row[0]) for row in rows)
 
@@ -337,7 +345,8 @@ def _numbers(row: Row) -> list[int] | None:
 
 
 class _Round:
-    """The copy that the rounds of the loop run. `shared` are values from around the loop, as they are in a round; `tables` have the constants that differ by copy, by the first."""
+    """The copy that the rounds of the loop run. `shared` are values from around the loop, as they are in a round;
+    `tables` have the constants that differ by copy, by the first."""
 
     def __init__(
         self,

@@ -1,6 +1,8 @@
-"""Several rounds of a loop as one: what a round leaves in memory for the next stays in a kernel, and a kernel's launch does the work of several.
+"""Several rounds of a loop as one: what a round leaves in memory for the next stays in a kernel, and a kernel's launch
+does the work of several.
 
-Source: xla/service/while_loop_unroller.cc, which unrolls wholly, and xla/service/gpu/transforms/double_buffer_loop_unrolling.cc, by a factor and with what is left over outside of the loop.
+Source: xla/service/while_loop_unroller.cc, which unrolls wholly, and
+xla/service/gpu/transforms/double_buffer_loop_unrolling.cc, by a factor and with what is left over outside of the loop.
 *Operator Fusion in XLA* unrolls its scan by 10. Loops that are one launch as they are gain nothing by it.
 """
 
@@ -40,9 +42,11 @@ ALONE = "priority-fusion,cse,dce"
 
 @dataclass(frozen=True)
 class WhileUnroll(RewritingPass):
-    """Make one round of several of counted loops; the rounds that are left over stand after the loop. The values stay the same.
+    """Make one round of several of counted loops; the rounds that are left over stand after the loop. The values stay
+    the same.
 
-    factor  how many rounds become one; `auto` for the number that is estimated to take least time, of loops that are no single launch. Where neighbours are read, rounds that are one compute
+    factor  how many rounds become one; `auto` for the number that is estimated to take least time, of loops that are no
+            single launch. Where neighbours are read, rounds that are one compute
             again what several threads need: a device that computes slowly loses by it, so no preset unrolls
     """
 
@@ -80,7 +84,8 @@ class _Rounds:
 
     @classmethod
     def of(cls, loop: Instruction) -> _Rounds | None:
-        """None where rounds cannot be told apart: they are not counted, something waits in them, or somebody else sees that they run."""
+        """None where rounds cannot be told apart: they are not counted, something waits in them, or somebody else sees
+        that they run."""
         count, body = counted(loop), loop.called_by("body")
         module = loop.computation.module
         assert module is not None

@@ -1,1 +1,2 @@
-"""Rules that make modules simpler: one declaration each, by family, and the worklist that applies them until none finds anything."""
+"""Rules that make modules simpler: one declaration each, by family, and the worklist that applies them until none finds
+anything."""

@@ -34,7 +34,8 @@ def broadcast_of_broadcast(i: Instruction, site: Site) -> Instruction | None:
 
 
 def _inserted(source: Sequence[int], target: Sequence[int]) -> list[int] | None:
-    """For each dimension of the source the one of the target that it is, where the target has dimensions of size 1 besides and no others."""
+    """For each dimension of the source the one of the target that it is, where the target has dimensions of size 1
+    besides and no others."""
     found: list[int] = []
     for d, size in enumerate(target):
         if len(found) < len(source) and source[len(found)] == size:

@@ -1,4 +1,5 @@
-"""What is known before the program runs: arrays without elements, numbers that are all the same, operations on constants."""
+"""What is known before the program runs: arrays without elements, numbers that are all the same, operations on
+constants."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ def known(value: Instruction) -> Array | None:
 
 
 def uniform(value: Instruction) -> Array | None:
-    """The number that all elements of a value are, as an array of rank 0, where it is known: of constants, and of scalar constants in other dimensions."""
+    """The number that all elements of a value are, as an array of rank 0, where it is known: of constants, and of
+    scalar constants in other dimensions."""
     while is_a(value, "broadcast", "reshape") and value.operands[0].shape.element_count == 1:
         value = value.operands[0]
     found = known(value)
@@ -74,7 +75,8 @@ def no_ones(value: Instruction) -> bool:
 
 
 def exponent(value: Instruction) -> int | None:
-    """k where all elements are 2^k, and known to be; of signed integers the greatest power is left out, which is negative."""
+    """k where all elements are 2^k, and known to be; of signed integers the greatest power is left out, which is
+    negative."""
     found = uniform(value)
     if found is None or not (value.shape.type.is_integer or value.shape.type.is_float):
         return None
@@ -118,7 +120,8 @@ _DEEPEST = 8
 
 
 def never_negative_zero(value: Instruction) -> bool:
-    """Whether no element can be -0: a square, an absolute value, an exponential, a sum that starts at +0, what was no float, a number that is known."""
+    """Whether no element can be -0: a square, an absolute value, an exponential, a sum that starts at +0, what was no
+    float, a number that is known."""
     for _ in range(_DEEPEST):
         if not (value.shape.type.is_float or value.shape.type.is_complex):
             return True

@@ -1,4 +1,5 @@
-"""A rule: what it looks at, what it writes instead, and why the values stay the same. The table of rules is filled by the family files of this folder."""
+"""A rule: what it looks at, what it writes instead, and why the values stay the same. The table of rules is filled by
+the family files of this folder."""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ _RULES: dict[str, Rule] = {}
 
 
 def rule(name: str, opcodes: str, what: str, why: str, differs: str = "") -> Callable[[Rewrite], Rewrite]:
-    """Declare the function below as a rule of the family whose file it stands in. `opcodes` are names with spaces between them. Raises ValueError for a name that is taken."""
+    """Declare the function below as a rule of the family whose file it stands in. `opcodes` are names with spaces
+    between them. Raises ValueError for a name that is taken."""
 
     def declare(rewrite: Rewrite) -> Rewrite:
         if name in _RULES:
@@ -89,7 +91,8 @@ def rules() -> Mapping[str, Rule]:
 
 @functools.cache
 def rules_by_opcode(fast_math: bool) -> Mapping[str, tuple[Rule, ...]]:
-    """The rules to try on an instruction, by its opcode; those of `ANY` are under every one that has rules, and under `ANY` for all others."""
+    """The rules to try on an instruction, by its opcode; those of `ANY` are under every one that has rules, and under
+    `ANY` for all others."""
     wanted = [r for r in rules().values() if r.is_exact or fast_math]
     opcodes = {opcode: None for r in wanted for opcode in r.opcodes}
     return {o: tuple(r for r in wanted if o in r.opcodes or ANY in r.opcodes) for o in opcodes}

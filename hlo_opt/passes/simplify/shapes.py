@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 
 def groups(source: Sequence[int], target: Sequence[int]) -> Iterator[tuple[range, range]]:
-    """The dimensions of both sides of a reshape in runs that hold the same elements, the shortest runs; dimensions of size 1 stand where they come first. Of shapes with
-    elements only."""
+    """The dimensions of both sides of a reshape in runs that hold the same elements, the shortest runs; dimensions of
+    size 1 stand where they come first. Of shapes with elements only."""
     s = t = 0
     while s < len(source) or t < len(target):
         first_s, first_t = s, t

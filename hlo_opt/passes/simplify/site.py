@@ -45,7 +45,8 @@ class Site:
     def again(
         self, like: Instruction, operands: Sequence[Instruction], shape: Shape | None = None, **attributes: Value
     ) -> Instruction:
-        """An instruction as another one with other operands, and perhaps another shape and other attributes; an empty list that was not there is left out."""
+        """An instruction as another one with other operands, and perhaps another shape and other attributes; an empty
+        list that was not there is left out."""
         changed = {n: v for n, v in attributes.items() if n in like.attributes or v != ()}
         given = {**like.attributes, **{n: Attribute.of(v) for n, v in changed.items()}}
         result = shape or like.shape

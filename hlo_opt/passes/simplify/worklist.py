@@ -1,4 +1,5 @@
-"""Applies rules to a computation until none finds anything: each instruction is looked at once, and again when something beside it has changed."""
+"""Applies rules to a computation until none finds anything: each instruction is looked at once, and again when
+something beside it has changed."""
 
 from __future__ import annotations
 
@@ -14,13 +15,15 @@ from hlo_opt.passes.simplify.rule import ANY, Rule, rules, rules_by_opcode
 from hlo_opt.passes.simplify.site import Site
 
 MOST_REWRITES = 20
-"""Rewrites for each instruction that there was, and as many more as `SPARE`: what rules undo for each other ends here."""
+"""Rewrites for each instruction that there was, and as many more as `SPARE`: what rules undo for each other ends
+here."""
 SPARE = 1000
 
 
 @functools.lru_cache(maxsize=8192)
 def _is_simple(shape: Shape) -> bool:
-    """Whether rules may look at values of the shape: all sizes are known, and nothing is said of memory but the order of dimensions."""
+    """Whether rules may look at values of the shape: all sizes are known, and nothing is said of memory but the order
+    of dimensions."""
     if shape.is_buffer:
         return False
     return all(not any(s.dynamic) and not (s.layout is not None and s.layout.tail) for s in shape.leaves())
@@ -55,7 +58,8 @@ class Worklist:
         return len(self.steps)
 
     def replay(self, steps: list[Rewritten]) -> None:
-        """Do the steps of a certificate again, in their order. Raises ProofError for one that does not fit: there is no such rule or instruction, or the rule does not take it."""
+        """Do the steps of a certificate again, in their order. Raises ProofError for one that does not fit: there is no
+        such rule or instruction, or the rule does not take it."""
         names = {i.name: i for i in self.computation.instructions}
         for step in steps:
             rule, found = rules().get(step.rule), names.get(step.instruction)
@@ -74,7 +78,8 @@ class Worklist:
             self._todo.append(instruction)
 
     def may_go(self, instruction: Instruction) -> bool:
-        """Whether an instruction may be replaced: nothing waits for it, nothing says where it is kept, and somebody needs its value."""
+        """Whether an instruction may be replaced: nothing waits for it, nothing says where it is kept, and somebody
+        needs its value."""
         if instruction.control_predecessors or instruction in self.waited_for or "sharding" in instruction.attributes:
             return False
         if not instruction.users and not instruction.is_root:
@@ -121,7 +126,8 @@ class Worklist:
         return new.shape.same_bytes(old.shape)
 
     def _sweep(self, todo: list[Instruction]) -> None:
-        """Remove what nobody needs any more. Operands that lose a user are looked at again, with what reads them: rules ask who else reads a value."""
+        """Remove what nobody needs any more. Operands that lose a user are looked at again, with what reads them: rules
+        ask who else reads a value."""
         while todo:
             dead = todo.pop()
             if dead.parent is None or dead.users or dead.is_root or dead.parameter_number is not None:

@@ -1,1 +1,2 @@
-"""What changed between two dumps: instructions, kernels, what they cost, and why they are no longer, or not yet, one."""
+"""What changed between two dumps: instructions, kernels, what they cost, and why they are no longer, or not yet,
+one."""

@@ -1,4 +1,5 @@
-"""Differences as annotations of the Python lines that they come from: what is slower as a warning, what is not as a notice, what is over the limit as an error."""
+"""Differences as annotations of the Python lines that they come from: what is slower as a warning, what is not as a
+notice, what is over the limit as an error."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ MOST = 10
 
 
 def difference_annotations(found: Comparison, failed: Sequence[CheckError], root: str) -> list[Annotation]:
-    """One for each limit that is not kept, and one for each of the first differences; paths below `root` are given relative to it."""
+    """One for each limit that is not kept, and one for each of the first differences; paths below `root` are given
+    relative to it."""
     return [*budget_annotations(failed, root), *(_annotation(d, found, root) for d in found.differences[:MOST])]
 
 

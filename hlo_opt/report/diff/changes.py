@@ -1,6 +1,8 @@
-"""What differs between matched modules, instruction by instruction: what was added, lost, moved, and which attribute, shape, type, layout, constant or operand changed from what to what.
+"""What differs between matched modules, instruction by instruction: what was added, lost, moved, and which attribute,
+shape, type, layout, constant or operand changed from what to what.
 
-A difference is told where it begins. An instruction that reads something that was added is not told again; a constant is told by who reads it.
+A difference is told where it begins. An instruction that reads something that was added is not told again; a constant
+is told by who reads it.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class Detail:
 
 @dataclass(eq=False)
 class Change:
-    """An instruction that is not what it was. `kind` is changed, added, lost, moved, or module for what the header says. `places` counts the calls in which it is."""
+    """An instruction that is not what it was. `kind` is changed, added, lost, moved, or module for what the header
+    says. `places` counts the calls in which it is."""
 
     kind: str
     old: Site | None = None
@@ -183,7 +186,8 @@ def is_small(body: Scope) -> bool:
 
 
 def _unmatched(flat: Flat, scopes: dict[Scope, None], matched: Matched, applied: set[Scope]) -> Iterator[Site]:
-    """What one module alone has, but for values that the other has too, however often, and for constants, which are told by who reads them."""
+    """What one module alone has, but for values that the other has too, however often, and for constants, which are
+    told by who reads them."""
     is_old = flat is matched.old
     twins = matched.scopes if is_old else {new: old for old, new in matched.scopes.items()}
     for scope in flat.scopes.values():
@@ -347,7 +351,8 @@ def _constant(instruction: Instruction) -> str:
 def _results(
     told: _Told, one: Scope, other: Scope, known: frozenset[Site]
 ) -> Iterator[tuple[Site | None, Site | None, Detail]]:
-    """Differences in which values a computation gives, with the operations that they are told of, where nothing `known` about these says it already."""
+    """Differences in which values a computation gives, with the operations that they are told of, where nothing `known`
+    about these says it already."""
     if len(one.results) != len(other.results):
         fewer, more = _given_by_one(one.results, other.results), _given_by_one(other.results, one.results)
         first = next((s for s, _ in (*more, *fewer)), None)

@@ -1,4 +1,5 @@
-"""Two modules compared: their figures, and the differences, each with what it comes from, the kernels that it changes and what that costs; worst first."""
+"""Two modules compared: their figures, and the differences, each with what it comes from, the kernels that it changes
+and what that costs; worst first."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ SEAMS_SHOWN = 4
 """Edges of one group of kernels that are told."""
 
 MOST_LOOKED_AT, LARGE = 64, 5_000
-"""Kernels that became one other kernel whose edges are looked at: those whose price changed most; and the instructions of a module of which none are."""
+"""Kernels that became one other kernel whose edges are looked at: those whose price changed most; and the instructions
+of a module of which none are."""
 
 LEAST_SAVED, OTHER_SAVED = 0.1, 0.1
 """Microseconds, and share, by which what an edge would save must differ to count as another price."""
@@ -70,7 +72,8 @@ class Side:
 
 @dataclass(eq=False)
 class Difference:
-    """One cause, as far as it can be told apart, and what it changes: instructions, the first of which it begins with, and kernels."""
+    """One cause, as far as it can be told apart, and what it changes: instructions, the first of which it begins with,
+    and kernels."""
 
     changes: list[Change] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
@@ -93,7 +96,8 @@ class Difference:
 
 @dataclass(eq=False)
 class Comparison:
-    """What `hlo-opt diff` shows. `fused_by` are the passes that made the kernels of both; empty where they are those of the texts."""
+    """What `hlo-opt diff` shows. `fused_by` are the passes that made the kernels of both; empty where they are those of
+    the texts."""
 
     old: Side
     new: Side
@@ -137,7 +141,8 @@ def diff(
 ) -> Comparison:
     """Compare two modules, or texts, without their names.
 
-    `fuse` says whether both are fused first, by the preset or the passes: `auto` does where neither text has a fusion and both are small enough, `always`, `never`.
+    `fuse` says whether both are fused first, by the preset or the passes: `auto` does where neither text has a fusion
+    and both are small enough, `always`, `never`.
     Raises UsageError for unknown names; ParseError and VerifyError for a text.
     """
     if fuse not in FUSE_MODES:
@@ -189,7 +194,8 @@ def has_kernels(module: Module) -> bool:
 def as_it_is(
     module: Module, pipeline: Pipeline, target: DeviceTarget, choices: Iterable[str], trip_counts: TripCounts
 ) -> Outcome:
-    """What a run that does nothing gives: the kernels are those of the text, and our passes say what they have against each edge between them."""
+    """What a run that does nothing gives: the kernels are those of the text, and our passes say what they have against
+    each edge between them."""
     options = FuseOptions.of(target, choices=choices, trip_counts=trip_counts)
     return Outcome(module, module, pipeline.alternatives()[0], PassContext(options), {}, {})
 
@@ -197,7 +203,8 @@ def as_it_is(
 def _sides(
     modules: Sequence[Module], made: Callable[[Module], Outcome], target: DeviceTarget, told: TripCounts
 ) -> list[Side]:
-    """Both modules, priced; what is known of the kernels of one helps to price the other, and what is the same is looked at once."""
+    """Both modules, priced; what is known of the kernels of one helps to price the other, and what is the same is
+    looked at once."""
     known = ByStructure()
     sides: list[Side] = []
     for module in modules:
@@ -256,7 +263,8 @@ class _Joining:
 
 
 def _differences(found: list[Change], changed: list[Group], *, is_one_graph: bool) -> list[Difference]:
-    """Changes that stand next to each other are one difference; so are the kernels that hold them, or read what they give."""
+    """Changes that stand next to each other are one difference; so are the kernels that hold them, or read what they
+    give."""
     joining = _Joining((*found, *changed))
     homes: dict[Site, Change] = {}
     for change in found:
@@ -298,7 +306,8 @@ def _differences(found: list[Change], changed: list[Group], *, is_one_graph: boo
 
 
 def _instead(site: Site) -> Iterable[Site]:
-    """What stands in the other module where something that only one has stands in its own: what its readers read there."""
+    """What stands in the other module where something that only one has stands in its own: what its readers read
+    there."""
     for user, place, _ in site.users[:NEIGHBOURS]:
         twin = user.partner
         if twin is not None:
@@ -316,7 +325,8 @@ def _gathered(groups: list[Group]) -> list[Group]:
 
 
 def _loop_change(group: Group, found: list[Change]) -> Change | None:
-    """What changed about the loop that kernels run in, where these run in another number of rounds than before; None where they do not."""
+    """What changed about the loop that kernels run in, where these run in another number of rounds than before; None
+    where they do not."""
     if group.kind != "changed" or group.old[0].rounds == group.new[0].rounds or not group.new[0].sites:
         return None
     owner = group.new[0].sites[0].scope.owner
@@ -344,7 +354,8 @@ def _only_spreads(change: Change) -> bool:
 
 
 def _only_casts(change: Change) -> bool:
-    """Whether something was added or lost that gives its operand in another element type: where something is computed in another type, this comes with it."""
+    """Whether something was added or lost that gives its operand in another element type: where something is computed
+    in another type, this comes with it."""
     site = change.new or change.old
     if site is None or change.kind not in ("added", "lost") or len(site.inputs) != 1:
         return False
@@ -353,7 +364,8 @@ def _only_casts(change: Change) -> bool:
 
 
 def _touched(change: Change, kernels: Mapping[object, Group], is_one_graph: bool) -> Iterable[Group]:
-    """The groups of kernels that hold a changed instruction, and where its value has another form those that read it; where there are none, those that read it or that it reads."""
+    """The groups of kernels that hold a changed instruction, and where its value has another form those that read it;
+    where there are none, those that read it or that it reads."""
     readers = [u for site in change.sites for u, _, _ in site.users[:NEIGHBOURS]]
     held = [*change.sites, *(readers if any(d.what in FORMS for d in change.details) else ())]
     for sites in (held, [*readers, *(i for site in change.sites for i, _ in site.inputs)]):
@@ -369,7 +381,8 @@ def _touched(change: Change, kernels: Mapping[object, Group], is_one_graph: bool
 
 
 def _add_seams(changed: list[Group], matched: Matched, old: Outcome, new: Outcome) -> None:
-    """Tell which edges are between two kernels on one side only, with what refuses them, for kernels that split, joined or were regrouped; and which are refused on both sides for other causes."""
+    """Tell which edges are between two kernels on one side only, with what refuses them, for kernels that split, joined
+    or were regrouped; and which are refused on both sides for other causes."""
     mixed = [g for g in changed if g.kind in ("split", "joined", "regrouped")]
     alone = [g for g in changed if g.kind == "changed"] if max(map(_size, (old.module, new.module))) <= LARGE else []
     looked = [*mixed, *heapq.nlargest(MOST_LOOKED_AT, alone, key=lambda g: abs(g.us))]
@@ -405,7 +418,8 @@ def _add_seams(changed: list[Group], matched: Matched, old: Outcome, new: Outcom
 def _refused_otherwise(
     looked: list[Group], told: list[list[FusionDecision]], sites: Mapping[str, Site], passed: bool
 ) -> Iterator[tuple[Group, Seam]]:
-    """Edges that are between two kernels on both sides, under other codes or with another price, with the group of the consumer, else of the producer."""
+    """Edges that are between two kernels on both sides, under other codes or with another price, with the group of the
+    consumer, else of the producer."""
     homes = {k.name: g for g in looked for k in g.old}
     there = {(d.producer, d.consumer): d for d in told[1]}
     for decision in told[0]:

@@ -12,10 +12,14 @@ from hlo_opt.report.diff.page import alike, figures, group_title, heading, seam_
 from hlo_opt.report.page import Word, count, microseconds, size
 
 STYLE = """
-body { font: 14px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em; color: #1b1b1b; background: #fff }
-h1 { font-size: 1.3em } summary { cursor: pointer; padding: .3em 0 } details { border-top: 1px solid #ccc; padding: .3em 0 }
-table { border-collapse: collapse; margin: .4em 0 .4em 1.2em } td, th { padding: .1em .8em .1em 0; text-align: left; vertical-align: top }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums } code { font-size: .93em } p { margin: .3em 0 .3em 1.2em }
+body { font: 14px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em;
+  color: #1b1b1b; background: #fff }
+h1 { font-size: 1.3em } summary { cursor: pointer; padding: .3em 0 }
+details { border-top: 1px solid #ccc; padding: .3em 0 }
+table { border-collapse: collapse; margin: .4em 0 .4em 1.2em }
+td, th { padding: .1em .8em .1em 0; text-align: left; vertical-align: top }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
+code { font-size: .93em } p { margin: .3em 0 .3em 1.2em }
 .worse { color: #a40000 } .better { color: #00632b } .where { color: #555 }
 @media (prefers-color-scheme: dark) { body { color: #e4e4e4; background: #161616 } details { border-color: #444 }
 .worse { color: #ff8a80 } .better { color: #7bd69b } .where { color: #aaa } }

@@ -1,4 +1,5 @@
-"""Which kernel of one module became which of another, by the operations that they hold: one that split, several that joined, one that is cheaper or dearer than it was."""
+"""Which kernel of one module became which of another, by the operations that they hold: one that split, several that
+joined, one that is cheaper or dearer than it was."""
 
 from __future__ import annotations
 
@@ -54,8 +55,9 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Seam:
-    """A producer and a consumer that are in one kernel on one side and not on the other; on each side what is decided about the edge between them, None where they are one. `passed`:
-    our passes ran, so that what they leave apart is refused by one of them."""
+    """A producer and a consumer that are in one kernel on one side and not on the other; on each side what is decided
+    about the edge between them, None where they are one. `passed`: our passes ran, so that what they leave apart is
+    refused by one of them."""
 
     producer: str
     consumer: str
@@ -66,7 +68,8 @@ class Seam:
 
 @dataclass(eq=False)
 class Group:
-    """Kernels of the old module and what they became. `kind`: split, joined, regrouped, changed (one became one), added or lost."""
+    """Kernels of the old module and what they became. `kind`: split, joined, regrouped, changed (one became one), added
+    or lost."""
 
     old: list[Kernel]
     new: list[Kernel]
@@ -137,7 +140,8 @@ def groups(matched: Matched, old: Iterable[Kernel], new: Iterable[Kernel]) -> li
 
 
 NEAR = 1e-3
-"""Share by which the prices of two kernels may differ that count as one: a fusion of one operation has fewer operands than the operation."""
+"""Share by which the prices of two kernels may differ that count as one: a fusion of one operation has fewer operands
+than the operation."""
 
 
 def _is_same(one: Kernel, other: Kernel) -> bool:
@@ -151,7 +155,8 @@ def _is_same(one: Kernel, other: Kernel) -> bool:
 
 
 class _Links:
-    """Which kernels share operations. An operation that several kernels compute again says where a kernel went only if nothing else does."""
+    """Which kernels share operations. An operation that several kernels compute again says where a kernel went only if
+    nothing else does."""
 
     def __init__(self, matched: Matched, old: list[Kernel], new: list[Kernel]) -> None:
         self._old, self._new = old, new
@@ -192,7 +197,8 @@ class _Links:
                 self._join(kernel, home)
 
     def _says(self, site: Site) -> bool:
-        """Whether an operation says what a kernel is for: not what any kernel computes again, because it costs nothing or depends on nothing."""
+        """Whether an operation says what a kernel is for: not what any kernel computes again, because it costs nothing
+        or depends on nothing."""
         return not is_free(site.opcode) and site not in self._fixed[site.scope]
 
     def _is_only(self, site: Site) -> bool:

@@ -20,7 +20,8 @@ def regressions(steps: Sequence[Comparison], limit: float | None) -> list[CheckE
         return []
     return [
         CheckError(
-            f"module {step.new.module.name}: estimated at {microseconds(step.new.summary.est_us)}, {percent(step.growth)} against "
+            f"module {step.new.module.name}: estimated at {microseconds(step.new.summary.est_us)}, "
+            f"{percent(step.growth)} against "
             f"{microseconds(step.old.summary.est_us)} in {step.old.name}; {100 * limit:g} % are allowed" + _first(step),
             code=REGRESSION,
             filename=step.new.name,
@@ -35,7 +36,8 @@ def _first(step: Comparison) -> str:
 
 
 def series_page(steps: Sequence[Comparison]) -> Page:
-    """The series for people: figures of each file, by how much it is slower than the one before it, and the first difference."""
+    """The series for people: figures of each file, by how much it is slower than the one before it, and the first
+    difference."""
     page = Page()
     first = steps[0]
     how = f"each fused by {first.fused_by}" if first.fused_by else "kernels as they are in the texts"

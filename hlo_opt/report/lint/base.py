@@ -37,7 +37,8 @@ class Finding:
     bytes    of memory that it costs, where that is what it costs
     source   `file:line` of the Python program; empty where the dump does not say
     name     the instruction; the module's name for what is about all of it
-    rewrite  what was changed in the HLO to see whether it helps, and how it is known to be the same program; empty where nothing was
+    rewrite  what was changed in the HLO to see whether it helps, and how it is known to be the same program; empty
+             where nothing was
     """
 
     code: str
@@ -63,7 +64,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Program:
-    """A module and what fusing it gives: rules look at what is left of a thing after fusing, for that is what it costs."""
+    """A module and what fusing it gives: rules look at what is left of a thing after fusing, for that is what it
+    costs."""
 
     report: ExplainReport
     _sources: dict[str, str] = field(default_factory=dict)

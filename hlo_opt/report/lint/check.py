@@ -31,7 +31,8 @@ FOLDER_RULES: Mapping[str, Callable[[Sequence[Module]], Iterator[Finding]]] = {"
 
 
 def chosen(select: Iterable[str], ignore: Iterable[str]) -> frozenset[str]:
-    """The codes of the rules that are wanted: those of `select`, else all, without those of `ignore`. A name is a code, the beginning of one, or a slug. Raises UsageError."""
+    """The codes of the rules that are wanted: those of `select`, else all, without those of `ignore`. A name is a code,
+    the beginning of one, or a slug. Raises UsageError."""
     wanted = {code for name in select for code in _named(name)} or set(rule_specs())
     return frozenset(wanted - {code for name in ignore for code in _named(name)})
 

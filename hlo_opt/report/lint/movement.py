@@ -1,4 +1,5 @@
-"""Rules about kernels that move what need not be moved: concatenates, copies into another order, reductions that read badly."""
+"""Rules about kernels that move what need not be moved: concatenates, copies into another order, reductions that read
+badly."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def _readers(kernel: Launched) -> set[Instruction]:
 
 
 def concatenates(program: Program) -> Iterator[Finding]:
-    """A kernel that ends in a concatenate, and that others read: it stands between what makes the parts and what reads the whole."""
+    """A kernel that ends in a concatenate, and that others read: it stands between what makes the parts and what reads
+    the whole."""
     for kernel in program.kernels:
         joins = [m for m in kernel.members if joins_arrays(m)]
         readers = _readers(kernel)

@@ -1,4 +1,5 @@
-"""Rules about how a program runs: loops that launch, memory that is not given back, programs that are too small, shapes that are compiled again and again."""
+"""Rules about how a program runs: loops that launch, memory that is not given back, programs that are too small, shapes
+that are compiled again and again."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ SMALL = 0.5
 
 
 def loop_launches(program: Program) -> Iterator[Finding]:
-    """A loop that is not one kernel: each round launches its kernels again, and what waits for the host waits in each."""
+    """A loop that is not one kernel: each round launches its kernels again, and what waits for the host waits in
+    each."""
     by_computation: defaultdict[Computation, list[float]] = defaultdict(list)
     for kernel in program.kernels:
         by_computation[kernel.instruction.computation].append(kernel.price.launch * kernel.rounds)
@@ -77,7 +79,8 @@ class _Missed:
 
 
 def missed_donations(program: Program) -> Iterator[Finding]:
-    """An input that is copied before it is updated, because the caller may still want it. With the input given away, in a copy of the module, the copy is not made any more."""
+    """An input that is copied before it is updated, because the caller may still want it. With the input given away, in
+    a copy of the module, the copy is not made any more."""
     schedule = build_schedule(program.fused, program.target)
     missed = _copied(schedule)
     if not missed:
@@ -127,7 +130,8 @@ def _copied(schedule: Schedule) -> list[_Missed]:
 
 
 def _give_away(module: Module, missed: Sequence[_Missed]) -> None:
-    """Add aliases of these inputs and results to the header of a module whose parameters and results are arrays, or tuples of arrays."""
+    """Add aliases of these inputs and results to the header of a module whose parameters and results are arrays, or
+    tuples of arrays."""
     name = "input_output_alias"
     places = [
         (p.parameter_number, "" if p.shape.is_array else str(n))

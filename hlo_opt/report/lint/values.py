@@ -78,7 +78,8 @@ def _elements(instruction: Instruction) -> int:
 
 
 def random_in_loops(program: Program) -> Iterator[Finding]:
-    """Random numbers that each round of a loop computes by mixing bits, as threefry does: some 140 operations for each number."""
+    """Random numbers that each round of a loop computes by mixing bits, as threefry does: some 140 operations for each
+    number."""
     looped = {c.name for c in executed_computations(program.fused)} - {program.fused.entry.name}
     for kernel in program.kernels:
         in_loop = kernel.instruction.computation.name in looped

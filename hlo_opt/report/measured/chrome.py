@@ -1,6 +1,7 @@
 """Traces for Perfetto and Chrome: JSON, or JSON packed by gzip, with complete events (`"ph": "X"`) in microseconds.
 
-What `jax.profiler.trace` writes beside its `*.xplane.pb` says in `args` of which instruction (`hlo_op`) and module an event is. A trace whose events do not say so is taken by the events' names.
+What `jax.profiler.trace` writes beside its `*.xplane.pb` says in `args` of which instruction (`hlo_op`) and module an
+event is. A trace whose events do not say so is taken by the events' names.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ class Runs:
 
 @dataclass
 class Profile:
-    """The events of a profile by module and name. `module` is empty where the profile does not say; `executions` holds how often each module ran, as far as the profile says."""
+    """The events of a profile by module and name. `module` is empty where the profile does not say; `executions` holds
+    how often each module ran, as far as the profile says."""
 
     events: dict[str, dict[str, Runs]] = field(default_factory=dict)
     executions: dict[str, set[int]] = field(default_factory=dict)
@@ -32,7 +33,8 @@ class Profile:
             self.executions.setdefault(module, set()).add(run)
 
     def of(self, module: str) -> tuple[Mapping[str, Runs], int]:
-        """The events of a module, and how often it ran (0 where the profile does not say); those that belong to no module, where the profile tells none apart."""
+        """The events of a module, and how often it ran (0 where the profile does not say); those that belong to no
+        module, where the profile tells none apart."""
         if module in self.events:
             return self.events[module], len(self.executions.get(module, ()))
         return self.events.get("", {}), 0

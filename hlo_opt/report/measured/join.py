@@ -1,4 +1,5 @@
-"""Measured times joined with the kernels of a module: by the name of the instruction, else by the symbol that XLA:GPU makes of it (`.` and `-` become `_`)."""
+"""Measured times joined with the kernels of a module: by the name of the instruction, else by the symbol that XLA:GPU
+makes of it (`.` and `-` become `_`)."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class Joined:
     microseconds  of each kernel that was measured, all its runs of an execution together
     total         of all of them
     missing       kernels of the module that were not measured
-    strange       names that were measured and are nothing in the module, with their share of an execution, the longest first
+    strange       names that were measured and are nothing in the module, with their share of an execution, the longest
+                  first
     executions    how often the module ran
     """
 

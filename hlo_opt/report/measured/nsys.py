@@ -1,6 +1,8 @@
-"""Tables of NVIDIA Nsight Systems: `nsys stats --report cuda_gpu_kern_sum --format csv` (or `cuda_gpu_trace`), in which a kernel goes by its symbol.
+"""Tables of NVIDIA Nsight Systems: `nsys stats --report cuda_gpu_kern_sum --format csv` (or `cuda_gpu_trace`), in which
+a kernel goes by its symbol.
 
-Source of the columns: Nsight Systems User Guide, "Report Scripts". The unit stands in the titles, `Total Time (ns)`. Lines before the titles, as `nsys stats` prints them, are passed over.
+Source of the columns: Nsight Systems User Guide, "Report Scripts". The unit stands in the titles, `Total Time (ns)`.
+Lines before the titles, as `nsys stats` prints them, are passed over.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ _TRANSFER = re.compile(r"\[CUDA (memcpy|memset)", re.IGNORECASE)
 
 
 def read(text: str) -> Profile:
-    """The kernels of a table; copies between memories are left out. Raises ValueError where the text has no row of titles with a time and a name."""
+    """The kernels of a table; copies between memories are left out. Raises ValueError where the text has no row of
+    titles with a time and a name."""
     rows = csv.reader(io.StringIO(text))
     found = Profile()
     for titles in rows:

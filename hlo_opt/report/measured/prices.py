@@ -1,4 +1,5 @@
-"""What refusals cost by measured times: prices of edges, scaled by what the kernels that an edge's ends come from took and were estimated to take."""
+"""What refusals cost by measured times: prices of edges, scaled by what the kernels that an edge's ends come from took
+and were estimated to take."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ NAMES_TOLD = 6
 FIRST = 3
 """Refusals whose cost is told together."""
 
-WHICH = "feed the module that ran: `compiled.as_text()` of jax, or the `*after_optimizations.txt` that XLA_FLAGS=--xla_dump_to=DIR writes"
+WHICH = (
+    "feed the module that ran: `compiled.as_text()` of jax, or the `*after_optimizations.txt` that "
+    "XLA_FLAGS=--xla_dump_to=DIR writes"
+)
 
 
 class MeasuredPrices(Prices):
@@ -39,7 +43,8 @@ class MeasuredPrices(Prices):
 
     @classmethod
     def read(cls, report: ExplainReport, name: str) -> MeasuredPrices:
-        """By the profile in a file. Raises UsageError where it cannot be read, or holds none of the module's kernels."""
+        """By the profile in a file. Raises UsageError where it cannot be read, or holds none of the module's
+        kernels."""
         joined = join(report.outcome.original, report.before, read_profile(name))
         if not joined.microseconds:
             modules = f"; the profile is of {', '.join(joined.modules[:NAMES_TOLD])}" if joined.modules else ""

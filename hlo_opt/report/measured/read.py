@@ -10,7 +10,10 @@ from hlo_opt.report.measured.events import Profile
 
 NOT_READ = "HLO730"
 
-FORMS = "a `*.xplane.pb` or `*.trace.json.gz` of jax.profiler, a Perfetto trace in JSON, or a table by `nsys stats --report cuda_gpu_kern_sum --format csv`"
+FORMS = (
+    "a `*.xplane.pb` or `*.trace.json.gz` of jax.profiler, a Perfetto trace in JSON, or a table by `nsys stats "
+    "--report cuda_gpu_kern_sum --format csv`"
+)
 
 _GZIP = b"\x1f\x8b"
 

@@ -1,7 +1,9 @@
-"""Profiles of XLA's own profiler (`jax.profiler.trace`): `*.xplane.pb`, read field by field without the protobuf library.
+"""Profiles of XLA's own profiler (`jax.profiler.trace`): `*.xplane.pb`, read field by field without the protobuf
+library.
 
-Source of the numbers of fields: tsl/profiler/protobuf/xplane.proto. An event of the thunks on a CPU, and of the kernels on a GPU, says in the statistics `hlo_op` and `hlo_module` which
-instruction of which module it is of, in `run_id` of which execution.
+Source of the numbers of fields: tsl/profiler/protobuf/xplane.proto. An event of the thunks on a CPU, and of the kernels
+on a GPU, says in the statistics `hlo_op` and `hlo_module` which instruction of which module it is of, in `run_id` of
+which execution.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ _STAT_NAME, _STAT_UINT, _STAT_INT, _STAT_TEXT, _STAT_REFERENCE = 1, 3, 4, 5, 7
 _KEY, _VALUE, _NAME = 1, 2, 2
 
 OPERATIONS = "XLA Ops"
-"""The line of a device's plane that holds its instructions, where there is one: the streams beside it hold the same time again."""
+"""The line of a device's plane that holds its instructions, where there is one: the streams beside it hold the same
+time again."""
 
 
 def read(data: bytes) -> Profile:

@@ -1,1 +1,2 @@
-"""What a module holds in memory while it runs: how much at the most, when, who, and what would lower it. `hlo-opt memory`."""
+"""What a module holds in memory while it runs: how much at the most, when, who, and what would lower it.
+`hlo-opt memory`."""

@@ -1,5 +1,6 @@
-"""What would lower the peak: fusing what is stored between two kernels, another order, inputs given away. Each is tried: the peak is that of the module so changed. Only what
-XLA would do and kernels of ours do not, an elementwise result in the memory of an operand, is told from lifetimes alone."""
+"""What would lower the peak: fusing what is stored between two kernels, another order, inputs given away. Each is
+tried: the peak is that of the module so changed. Only what XLA would do and kernels of ours do not, an elementwise
+result in the memory of an operand, is told from lifetimes alone."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ IN_XLA = (
 )
 
 MOST_ORDERED = 4_000
-"""Instructions of an entry that another order is looked for of: the search takes the square of their number at the worst."""
+"""Instructions of an entry that another order is looked for of: the search takes the square of their number at the
+worst."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,8 @@ def _by_order(report: ExplainReport, now: Moment) -> Iterator[Advice]:
 
 
 def least_first(computation: Computation) -> list[Instruction]:
-    """The instructions, operands first, so that each time that is next which lowers memory most, or raises it least; equals as they were."""
+    """The instructions, operands first, so that each time that is next which lowers memory most, or raises it least;
+    equals as they were."""
     sizes = {i: i.shape.byte_size if not i.shape.is_tuple else 0 for i in computation.instructions}
     waits = {i: len({*i.operands, *i.control_predecessors}) for i in computation.instructions}
     left = {i: len(i.users) for i in computation.instructions}
@@ -133,7 +136,8 @@ def _donating(parameter: Instruction, result: int) -> str:
 
 
 def _by_memory_of_operands(module: Module, now: Moment, free: list[int]) -> Iterator[Advice]:
-    """Inputs that nothing reads after the kernel that makes a result of the same shape, while both are alive at the peak."""
+    """Inputs that nothing reads after the kernel that makes a result of the same shape, while both are alive at the
+    peak."""
     shapes = [leaf for p in module.entry.parameters for leaf in p.shape.leaves()]
     results = list(module.entry.root.shape.leaves())
     made = [h for h in now.holders if h.kind == "results" and h.number in free]

@@ -1,7 +1,9 @@
-"""The memory of a run, step by step: which buffers are alive at each operation of a schedule, and at which they are most.
+"""The memory of a run, step by step: which buffers are alive at each operation of a schedule, and at which they are
+most.
 
-This is the memory of a device: inputs, constants, and the buffers that the program makes, its results among them. What a library call needs inside is not known. Buffers that are not needed
-at the same time may share a place; how well they can be laid out is not asked, so that an allocator may need more.
+This is the memory of a device: inputs, constants, and the buffers that the program makes, its results among them. What
+a library call needs inside is not known. Buffers that are not needed at the same time may share a place; how well they
+can be laid out is not asked, so that an allocator may need more.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class Holder:
 
 @dataclass(frozen=True)
 class Moment:
-    """The most bytes alive at once, at which instruction, after which other one, and what they are, the largest first."""
+    """The most bytes alive at once, at which instruction, after which other one, and what they are, the largest
+    first."""
 
     bytes: int
     at: Instruction
@@ -64,7 +67,8 @@ def moment_of(schedule: Schedule) -> Moment:
 
 
 def _peak(routine: Routine, known: dict[RoutineKey, Moment], *, is_entry: bool) -> Moment:
-    """The peak of a routine and of what it runs. The inputs of the entry count, those of other routines belong to their callers."""
+    """The peak of a routine and of what it runs. The inputs of the entry count, those of other routines belong to their
+    callers."""
     sizes = [buffer_bytes(shape) for shape in routine.shapes]
     lives = lifetimes(routine.ops, routine.shapes)
     inputs = [b for b in routine.inputs if lives.root[b] == b] if is_entry else []

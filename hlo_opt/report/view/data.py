@@ -1,7 +1,7 @@
 """All that the page shows, as one JSON value. Its form is versioned: fields are only added within a version.
 
-`sides` are the two graphs that stand next to each other: a module before and after fusing, or the old and the new one of a comparison. Nodes and kernels of both sides that are of one
-group become each other.
+`sides` are the two graphs that stand next to each other: a module before and after fusing, or the old and the new one
+of a comparison. Nodes and kernels of both sides that are of one group become each other.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ Json = dict[str, object]
 
 
 def data_of(report: ExplainReport, log: PassLog, root: str | None = None) -> Json:
-    """What the page of one module shows. `log` is what its passes did; `root` is the folder below which the texts of Python files are looked for."""
+    """What the page of one module shows. `log` is what its passes did; `root` is the folder below which the texts of
+    Python files are looked for."""
     outcome = report.outcome
     known, target = outcome.context.memory.known, outcome.target
     before, after = graph_of(outcome.original), graph_of(outcome.module)
@@ -97,7 +98,8 @@ def _side(title: str, module: Module, summary: ModuleSummary, graph: Graph) -> J
 
 
 def _group_by_kernel(before: Graph, after: Graph, kernels: Sequence[Launched], origins: dict[Instruction, str]) -> None:
-    """Number the kernels of the result, and give their numbers to what they hold, on both sides. An instruction that several kernels compute goes with the first."""
+    """Number the kernels of the result, and give their numbers to what they hold, on both sides. An instruction that
+    several kernels compute goes with the first."""
     by_name: dict[str, int] = {}
     for number, kernel in enumerate(kernels):
         for member in kernel.members:
@@ -170,7 +172,8 @@ def _edges(report: ExplainReport) -> list[Json]:
 
 
 def _sources(report: ExplainReport, root: str | None) -> list[Json]:
-    """The Python files with what their lines cost, and their texts where they are below the root. The dearest file comes first."""
+    """The Python files with what their lines cost, and their texts where they are below the root. The dearest file
+    comes first."""
     found = totals(report, "line")
     files: dict[str, dict[int, Json]] = {}
     for place, row in found.rows.items():

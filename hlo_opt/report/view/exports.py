@@ -55,13 +55,15 @@ def dot(report: ExplainReport) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text as Graphviz's quoted string, in which only quotes and backslashes mean anything; lines are broken by `\\n`."""
+    """A text as Graphviz's quoted string, in which only quotes and backslashes mean anything; lines are broken by
+    `\\n`."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return '"' + "".join(c if c.isprintable() else " " for c in escaped) + '"'
 
 
 def perfetto(report: ExplainReport) -> str:
-    """The estimated times as a trace in Chrome's JSON format, which Perfetto reads: kernels one after another, loops with their first round, and how many there are."""
+    """The estimated times as a trace in Chrome's JSON format, which Perfetto reads: kernels one after another, loops
+    with their first round, and how many there are."""
     module, target = report.outcome.module, report.outcome.target
     prices = {(one.computation, one.instruction): (one.est_us, one.bytes) for one in report.after.launched}
     events: list[dict[str, object]] = [

@@ -1,7 +1,8 @@
 """A module as a graph that can be drawn: nodes, the scopes that they stand in, and the edges between nodes of a scope.
 
-A scope is a computation where it runs: the entry, the body of a fusion, of a loop or of a branch. It belongs to the node that runs it, and is drawn inside that node when it is opened. A
-computation that several nodes run is drawn in the first.
+A scope is a computation where it runs: the entry, the body of a fusion, of a loop or of a branch. It belongs to the
+node that runs it, and is drawn inside that node when it is opened. A computation that several nodes run is drawn in the
+first.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def graph_of(module: Module) -> Graph:
 
 
 def run_by(instruction: Instruction) -> list[Computation]:
-    """The computations that an instruction runs as a whole: the body of a fusion or of a call, those of control flow."""
+    """The computations that an instruction runs as a whole: the body of a fusion or of a call, those of control
+    flow."""
     body = inside(instruction)
     if body is not None:
         return [body]
@@ -98,7 +100,8 @@ def text_of(instruction: Instruction) -> str:
 
 
 def graph_json(module: Module, graph: Graph) -> dict[str, object]:
-    """The graph as columns, which take less room than a record for each node. `lines` are numbers of `places`, the Python lines."""
+    """The graph as columns, which take less room than a record for each node. `lines` are numbers of `places`, the
+    Python lines."""
     places: dict[str, int] = {"": 0}
     lines = [places.setdefault(source_location(module, i), len(places)) for i in graph.instructions]
     return {

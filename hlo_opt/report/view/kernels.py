@@ -1,4 +1,5 @@
-"""What the page shows of a kernel: its plan, its price with its parts, its CUDA text, the Python lines that it comes from, its point on the roofline."""
+"""What the page shows of a kernel: its plan, its price with its parts, its CUDA text, the Python lines that it comes
+from, its point on the roofline."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ LONGEST_CUDA = 60_000
 
 @dataclass(frozen=True)
 class Launched:
-    """An instruction of a module that launches work, what it takes, and the instructions that it holds, itself among them."""
+    """An instruction of a module that launches work, what it takes, and the instructions that it holds, itself among
+    them."""
 
     instruction: Instruction
     price: Price
@@ -36,7 +38,8 @@ class Launched:
 
 
 def launched(module: Module, summary: ModuleSummary, target: DeviceTarget, known: ByStructure) -> list[Launched]:
-    """The kernels and library calls of a module that is priced, in the order of its summary. `known`: what a run found out about kernels."""
+    """The kernels and library calls of a module that is priced, in the order of its summary. `known`: what a run found
+    out about kernels."""
     named = {(c.name, i.name): i for c in module.computations for i in c.instructions}
     members: dict[Instruction, list[Instruction]] = {}
     for kernel, member in held(module):
@@ -50,7 +53,8 @@ def launched(module: Module, summary: ModuleSummary, target: DeviceTarget, known
 
 
 def rates(target: DeviceTarget) -> dict[str, object]:
-    """The roof: bytes that memory moves, and f32 operations that the cores outside of tensor cores do, in a microsecond."""
+    """The roof: bytes that memory moves, and f32 operations that the cores outside of tensor cores do, in a
+    microsecond."""
     return {
         "name": target.name,
         "title": target.title,
@@ -100,7 +104,8 @@ def kernels_json(module: Module, kernels: Iterable[Launched], graph: Graph) -> l
 
 
 def add_plans(rows: Iterable[dict[str, object]], module: Module, target: DeviceTarget) -> list[str]:
-    """Give each kernel its plan: kind, grid, block, shared memory, and the number of its CUDA text in the list that this returns. A library call gets what is called.
+    """Give each kernel its plan: kind, grid, block, shared memory, and the number of its CUDA text in the list that
+    this returns. A library call gets what is called.
 
     A module whose control flow is not well formed has no program, so that nothing is added.
     """

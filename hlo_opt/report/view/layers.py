@@ -1,7 +1,9 @@
 """Where the nodes of a graph stand: in rows by their depth, operands above their readers, with few edges that cross.
 
-This is the method of Sugiyama, Tagawa and Toda, "Methods for Visual Understanding of Hierarchical System Structures" (1981): longest paths give the layers, barycentres the order in
-each. Both are linear in the number of edges, so that ten thousand nodes take a fraction of a second. The page turns rows into coordinates, because boxes grow when they are opened.
+This is the method of Sugiyama, Tagawa and Toda, "Methods for Visual Understanding of Hierarchical System Structures"
+(1981): longest paths give the layers, barycentres the order in each. Both are linear in the number of edges, so that
+ten thousand nodes take a fraction of a second. The page turns rows into coordinates, because boxes grow when they are
+opened.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ SWEEPS = 4
 
 
 def rows_of(operands: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The rows, the first on top, of nodes by number. `operands` has for each node those that it reads; each comes before its readers.
+    """The rows, the first on top, of nodes by number. `operands` has for each node those that it reads; each comes
+    before its readers.
 
     What reads nothing stands just above its first reader, not far up at the top.
     """
@@ -37,7 +40,8 @@ def rows_of(operands: Sequence[Sequence[int]]) -> list[list[int]]:
 
 
 def _order(layers: list[list[int]], operands: Sequence[Sequence[int]], readers: Sequence[Sequence[int]]) -> None:
-    """Put the nodes of each layer, in place, in the order of the mean place of what they read, or of what reads them."""
+    """Put the nodes of each layer, in place, in the order of the mean place of what they read, or of what reads
+    them."""
     place = [0.0] * len(operands)
     for layer in layers:
         _place(layer, place)

@@ -1,4 +1,5 @@
-"""The page: one file that loads nothing. The data goes in as JSON that cannot end its element; the program, in plain JavaScript, puts it into the document as text only."""
+"""The page: one file that loads nothing. The data goes in as JSON that cannot end its element; the program, in plain
+JavaScript, puts it into the document as text only."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ PROGRAM = (
     "roofline.js",
     "main.js",
 )
-"""The parts of the program, in order. Together they are one function, so that they share their names with each other and with nothing else."""
+"""The parts of the program, in order. Together they are one function, so that they share their names with each other
+and with nothing else."""
 
 _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
@@ -31,7 +33,8 @@ _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src '{script}'; style-src '{style}'; base-uri 'none'; form-action 'none'">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src '{script}'; style-src '{style}';
+  base-uri 'none'; form-action 'none'">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
 <title>hlo-opt view</title>
@@ -55,7 +58,8 @@ def as_html(data: Mapping[str, object]) -> str:
 
 
 def json_text(value: Mapping[str, object]) -> str:
-    """A value as JSON that may stand in a script element: nothing in it ends the element, or a line of JavaScript. A number that is not finite becomes null. Lone surrogates become escapes, as all that is not ASCII."""
+    """A value as JSON that may stand in a script element: nothing in it ends the element, or a line of JavaScript. A
+    number that is not finite becomes null. Lone surrogates become escapes, as all that is not ASCII."""
     text = json.dumps(value, separators=(",", ":"))
     if "NaN" in text or "Infinity" in text:
         text = json.dumps(json.loads(text, parse_constant=lambda _: None), separators=(",", ":"), allow_nan=False)

@@ -15,7 +15,8 @@ LINES_SHOWN = 60
 
 @dataclass(frozen=True)
 class PassRun:
-    """One run of a pass that changed something. The lines are texts of instructions; there are at most LINES_SHOWN of each."""
+    """One run of a pass that changed something. The lines are texts of instructions; there are at most LINES_SHOWN of
+    each."""
 
     name: str
     instructions: int

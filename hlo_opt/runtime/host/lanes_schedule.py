@@ -10,6 +10,7 @@ from hlo_opt.runtime.schedule import Schedule, build_schedule
 
 
 def lanes_schedule(module: Module, target: str | DeviceTarget | None = None) -> Schedule:
-    """The schedule of a module, fused or not, whose kernels have the form `lanes`. Raises what `build_schedule` raises."""
+    """The schedule of a module, fused or not, whose kernels have the form `lanes`. Raises what `build_schedule`
+    raises."""
     device = target_of(module, target)
     return build_schedule(expanded(apart(module, device), device, IN_LANES), InLanes.of(device))

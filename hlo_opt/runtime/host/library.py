@@ -1,6 +1,8 @@
-"""Kernels and buffers on the host: NumPy arrays, and one shared library for a list of kernels, built by the C++ compiler and kept by content.
+"""Kernels and buffers on the host: NumPy arrays, and one shared library for a list of kernels, built by the C++
+compiler and kept by content.
 
-A kernel has two forms. `plain` is the emitted text, unchanged: what is to be checked. `lanes` is printed from the kernel's tree for the host's vector units: what is to be quick.
+A kernel has two forms. `plain` is the emitted text, unchanged: what is to be checked. `lanes` is printed from the
+kernel's tree for the host's vector units: what is to be quick.
 """
 
 from __future__ import annotations
@@ -49,15 +51,19 @@ FLAGS = (
 )
 
 GCC_FLAGS = ("-fno-thread-jumps", "-fno-tree-pre", "-fno-tree-loop-distribute-patterns")
-"""Keep what is selected between a selection: paths that jump over a second test of the same condition meet again in selections of conditions, of which GCC makes no vector code. And keep loops that copy
-what lanes have: as calls of memcpy they are written in pieces of 16 bytes, and a vector that is read right after that waits until all have reached the cache."""
+"""Keep what is selected between a selection: paths that jump over a second test of the same condition meet again in
+selections of conditions, of which GCC makes no vector code. And keep loops that copy what lanes have: as calls of
+memcpy they are written in pieces of 16 bytes, and a vector that is read right after that waits until all have reached
+the cache."""
 
 CALLS = "-fsanitize=thread"
-"""Has the compiler call a function at each access to memory. Units bring these functions, so the linker must not take those of the compiler's library."""
+"""Has the compiler call a function at each access to memory. Units bring these functions, so the linker must not take
+those of the compiler's library."""
 
 
 def find_compiler() -> tuple[str, ...]:
-    """The command of the C++ compiler: `$CXX` when it is set, else g++ or clang++. Raises BackendError when there is none."""
+    """The command of the C++ compiler: `$CXX` when it is set, else g++ or clang++. Raises BackendError when there is
+    none."""
     wish = os.environ.get("CXX", "").strip()
     for command in [shlex.split(wish)] if wish else [["g++"], ["clang++"]]:
         path = shutil.which(command[0]) if command else None
@@ -82,7 +88,8 @@ def has_compiler() -> bool:
 
 @dataclass(frozen=True)
 class Processor:
-    """Flags for the processor at hand, and what the compiler then knows of it: a part of the cache's key, as a library may only run on what it was built for."""
+    """Flags for the processor at hand, and what the compiler then knows of it: a part of the cache's key, as a library
+    may only run on what it was built for."""
 
     flags: tuple[str, ...]
     macros: str
@@ -90,9 +97,11 @@ class Processor:
 
 @cache
 def processor(command: tuple[str, ...]) -> Processor:
-    """What the compiler makes of `-march=native`; where it does not take it, kernels use the least that the architecture has.
+    """What the compiler makes of `-march=native`; where it does not take it, kernels use the least that the
+    architecture has.
 
-    Vectors of 64 bytes where the processor has them, unless it is one of the first that had: those clock down (the ones since then have VBMI2).
+    Vectors of 64 bytes where the processor has them, unless it is one of the first that had: those clock down (the ones
+    since then have VBMI2).
     """
     for flags in (("-march=native",), ("-mcpu=native",)):
         done = asked(command, *flags, "-x", "c++", "-dM", "-E", "-")
@@ -130,7 +139,8 @@ def built(units: Sequence[str], more: Sequence[str] = ()) -> Path:
 
     The key is everything that the library depends on: texts, flags, the compiler and its version, and the processor.
     A folder for this process alone stands in for a cache whose disk is full.
-    Raises BackendError without a compiler (HLO510), for a text that it refuses (HLO511), and where nothing can be written (HLO517).
+    Raises BackendError without a compiler (HLO510), for a text that it refuses (HLO511), and where nothing can be
+    written (HLO517).
     """
     command = find_compiler()
     native = processor(command)
@@ -156,8 +166,8 @@ def built(units: Sequence[str], more: Sequence[str] = ()) -> Path:
 
 
 def build(parts: Sequence[tuple[Sequence[str], Sequence[str]]], path: Path, more: Sequence[str] = ()) -> None:
-    """Put one shared library of translation units at a path, whole or not at all. Each part is units and the flags that they need; `more` is for the linker. Raises BackendError as
-    `built`, and OSError."""
+    """Put one shared library of translation units at a path, whole or not at all. Each part is units and the flags that
+    they need; `more` is for the linker. Raises BackendError as `built`, and OSError."""
     command = find_compiler()
     base = (*command, *FLAGS, *processor(command).flags)
     with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as name:
@@ -175,7 +185,8 @@ def build(parts: Sequence[tuple[Sequence[str], Sequence[str]]], path: Path, more
 
 
 def has_room(folder: Path) -> bool:
-    """Whether a file of a megabyte can be written there. A compiler that finds a disk full says so in words of its own, if at all."""
+    """Whether a file of a megabyte can be written there. A compiler that finds a disk full says so in words of its own,
+    if at all."""
     try:
         with tempfile.TemporaryFile(dir=folder) as probe:
             probe.write(bytes(1 << 20))
@@ -232,7 +243,8 @@ def _finish(run: subprocess.Popen[str], folder: Path) -> None:
 def cache_directory() -> Path:
     """Where built libraries are kept: `$HLO_OPT_CACHE`, else `hlo-opt` in `$XDG_CACHE_HOME` or `~/.cache`.
 
-    Code is loaded from there, so the folder must be ours and writable by nobody else; a folder for this process alone stands in for one that is not.
+    Code is loaded from there, so the folder must be ours and writable by nobody else; a folder for this process alone
+    stands in for one that is not.
     """
     chosen = os.environ.get("HLO_OPT_CACHE")
     if chosen:
@@ -299,9 +311,11 @@ class HostLibrary:
         return ctypes.cast(self._launchers[kernel.symbol], ctypes.c_void_p).value or 0
 
     def launch(self, kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Run a kernel on arrays that hold the physical memory: contiguous, one per pointer, at least as large as the shape.
+        """Run a kernel on arrays that hold the physical memory: contiguous, one per pointer, at least as large as the
+        shape.
 
-        Raises BackendError for arrays that do not fit, and (HLO721) CheckError where the plain form does what CUDA does not allow.
+        Raises BackendError for arrays that do not fit, and (HLO721) CheckError where the plain form does what CUDA does
+        not allow.
         """
         pointers = [
             *(_address(a, s.stored_bytes, False) for a, s in zip(inputs, kernel.inputs, strict=True)),
@@ -355,7 +369,8 @@ def units_of(kernels: Sequence[Kernel], form: Form) -> list[str]:
 
 
 def units(kernels: Sequence[Kernel], unit: Callable[[Sequence[Kernel]], str]) -> list[str]:
-    """Translation units of about the same length of text, enough of them to keep the processors busy; `unit` writes one."""
+    """Translation units of about the same length of text, enough of them to keep the processors busy; `unit` writes
+    one."""
     count = min(-(-len(kernels) // _PER_UNIT), os.cpu_count() or 1, _MOST_UNITS)
     groups: list[list[Kernel]] = [[] for _ in range(count)]
     sizes = [0] * count
@@ -367,7 +382,8 @@ def units(kernels: Sequence[Kernel], unit: Callable[[Sequence[Kernel]], str]) ->
 
 
 class HostDevice:
-    """Memory is a flat NumPy array, each buffer in one of its own. Library calls are evaluated in NumPy, by the op table.
+    """Memory is a flat NumPy array, each buffer in one of its own. Library calls are evaluated in NumPy, by the op
+    table.
 
     Runs under the sanitizers use it; `HostProgram` is for all others.
     """

@@ -1,4 +1,5 @@
-"""A schedule compiled for the host: one call runs stretches, loops and conditionals, and comes back for library calls only."""
+"""A schedule compiled for the host: one call runs stretches, loops and conditionals, and comes back for library calls
+only."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ def runner() -> Any:
 
 
 def constants_of(words: ProgramWords) -> list[Array]:
-    """What the words call constants, as they lie in memory; of what differs from device to device, that of one that is alone."""
+    """What the words call constants, as they lie in memory; of what differs from device to device, that of one that is
+    alone."""
     return [_held(told_array(op, value, None), shape) for op, value, shape in words.constants]
 
 
@@ -117,8 +119,8 @@ class HostProgram:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes that the last run held on all its devices: `buffers` (all intermediate values, in one block per device), `constants` (which they share), `inputs` and `outputs`; `peak`
-        is their sum."""
+        """Bytes that the last run held on all its devices: `buffers` (all intermediate values, in one block per
+        device), `constants` (which they share), `inputs` and `outputs`; `peak` is their sum."""
         entry = self.schedule.entry
         sizes = {
             "buffers": self.devices * self._program.routines[0].bytes,
@@ -129,8 +131,9 @@ class HostProgram:
         return {**sizes, "peak": sum(sizes.values())}
 
     def run(self, inputs: Sequence[Array], *, donate: bool = False) -> list[Array]:
-        """The entry's output arrays for its flattened parameters; tokens are left out on both sides. `donate`: the run may write into the inputs that the module's header gives away, and
-        results lie there; else it takes a copy first."""
+        """The entry's output arrays for its flattened parameters; tokens are left out on both sides. `donate`: the run
+        may write into the inputs that the module's header gives away, and results lie there; else it takes a copy
+        first."""
         run = self._taken(None)
         try:
             with bounded_libraries() if self._program.calls else nullcontext():
@@ -158,11 +161,13 @@ class HostProgram:
             self.launches, self.devices = launches, math.prod(counts(self.schedule.module))
 
     def constants(self) -> list[Array]:
-        """What the words call constants, as they lie in memory; of what differs from device to device, that of one that is alone."""
+        """What the words call constants, as they lie in memory; of what differs from device to device, that of one that
+        is alone."""
         return constants_of(self._program)
 
     def _taken(self, device: SimulatedDevice | None) -> _Run:
-        """Memory for a run on a device (None: one that is alone); a second run at the same time gets memory of its own."""
+        """Memory for a run on a device (None: one that is alone); a second run at the same time gets memory of its
+        own."""
         if self._constants is None:
             self._constants = self.constants()
         run = self._kept.pop(_ALONE if device is None else device.number, None) or _Run(self)
@@ -302,7 +307,8 @@ class _Run:
 
 
 def _given_away(held: Sequence[Array | None], number: int, kept: Sequence[Array], shape: Shape) -> Array:
-    """An input that a run may write into: itself, or a copy where its memory belongs to another input as well, or to what the caller has `kept`. Kernels change narrow elements in whole words."""
+    """An input that a run may write into: itself, or a copy where its memory belongs to another input as well, or to
+    what the caller has `kept`. Kernels change narrow elements in whole words."""
     own = held[number]
     assert own is not None
     others = [*kept, *(a for k, a in enumerate(held) if k != number and a is not None)]

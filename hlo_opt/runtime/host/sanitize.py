@@ -1,11 +1,14 @@
-"""Kernels built with the compiler's address and undefined-behaviour sanitizers, and then with a watch over races, run in a process of their own.
+"""Kernels built with the compiler's address and undefined-behaviour sanitizers, and then with a watch over races, run
+in a process of their own.
 
-The sanitizers must be there before anything else allocates, and end the process where they find something; so a child runs the module, each
-buffer in memory of its own, and writes down which instruction's kernel it starts. When it ends early, that instruction is at fault.
+The sanitizers must be there before anything else allocates, and end the process where they find something; so a child
+runs the module, each buffer in memory of its own, and writes down which instruction's kernel it starts. When it ends
+early, that instruction is at fault.
 
-Threads that the sanitizers see run in one order. So the child runs the module twice more from kernels that watch each access to memory (`codegen/host_races.h`), built from the same text, blocks and
-threads in another order each time: two threads that meet at an element with no barrier between them are a fault, and so is a result that depends on the order, unless
-the module leaves it open (updates of a scatter that meet).
+Threads that the sanitizers see run in one order. So the child runs the module twice more from kernels that watch each
+access to memory (`codegen/host_races.h`), built from the same text, blocks and threads in another order each time: two
+threads that meet at an element with no barrier between them are a fault, and so is a result that depends on the order,
+unless the module leaves it open (updates of a scatter that meet).
 
 The child is this module: `python -m hlo_opt.runtime.host.sanitize FOLDER`.
 """
@@ -49,7 +52,8 @@ _VOLATILE = (("--param=tsan-distinguish-volatile=1",), ("-mllvm", "-tsan-disting
 WATCHED_LAUNCHES = 12
 """Launches of a kernel that are watched in a run; a loop may make thousands."""
 WATCHED_ELEMENTS, WATCHED_FACTORS = 1 << 22, 1 << 18
-"""Elements that a kernel that is watched may read and write together, and one that multiplies matrices: each access costs some 20 nanoseconds."""
+"""Elements that a kernel that is watched may read and write together, and one that multiplies matrices: each access
+costs some 20 nanoseconds."""
 FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1")
 _SECTIONS = "-fsanitize-sections=hlo_*"
 """Has g++ look after shared memory, which lies in sections of its own."""
@@ -68,7 +72,8 @@ class SanitizedProgram:
     """
 
     def __init__(self, schedule: Schedule, max_steps: int | None = None) -> None:
-        """Builds the kernels. Raises BackendError as `HostLibrary`, and (HLO515) where the compiler has no sanitizers to run with."""
+        """Builds the kernels. Raises BackendError as `HostLibrary`, and (HLO515) where the compiler has no sanitizers
+        to run with."""
         self.schedule = schedule
         self.launches = 0
         self._max_steps = max_steps
@@ -82,7 +87,8 @@ class SanitizedProgram:
             self._watched = built(units(schedule.kernels, watched_unit), (*flags, *WATCHED_FLAGS, *told))
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """The entry's output arrays. Raises CheckError (HLO721), with the instruction's line, where a kernel does what C++ does not define."""
+        """The entry's output arrays. Raises CheckError (HLO721), with the instruction's line, where a kernel does what
+        C++ does not define."""
         return self._run([inputs], all_devices=False)[0]
 
     def run_devices(self, inputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
@@ -228,7 +234,8 @@ def _watch(
     max_steps: int | None,
     folder: Path,
 ) -> None:
-    """Two runs of watched kernels. Raises CheckError where they, or their results, show that something depends on the order of threads."""
+    """Two runs of watched kernels. Raises CheckError where they, or their results, show that something depends on the
+    order of threads."""
     runs = []
     for _ in range(2):
         device = _WatchingDevice(watched, library, Reference(schedule.module), folder)

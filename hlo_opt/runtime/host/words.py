@@ -1,11 +1,13 @@
 """A schedule as the words that `host_runtime.cpp` runs, with a place for every buffer.
 
-Every routine gets a table of slots (one pointer per buffer, then scratch pointers of its loops, then the places that its caller wants the results in) and a piece of
-memory in which the buffers of its own lie; a callee's piece lies in its caller's. What a routine returns is made where the caller wants it, unless it is
-no value of its own (a parameter, a constant, the same value twice): then it is copied.
+Every routine gets a table of slots (one pointer per buffer, then scratch pointers of its loops, then the places that
+its caller wants the results in) and a piece of memory in which the buffers of its own lie; a callee's piece lies in its
+caller's. What a routine returns is made where the caller wants it, unless it is no value of its own (a parameter, a
+constant, the same value twice): then it is copied.
 
-Loops: a leaf of the state that the body hands on unchanged stays where it is. One that a kernel of the body updates in place is copied once, before the loop.
-Any other goes back and forth between two places. Both lie where the loop got them, if nothing else needs that memory.
+Loops: a leaf of the state that the body hands on unchanged stays where it is. One that a kernel of the body updates in
+place is copied once, before the loop. Any other goes back and forth between two places. Both lie where the loop got
+them, if nothing else needs that memory.
 """
 
 from __future__ import annotations
@@ -82,13 +84,14 @@ class RoutineWords:
 
 
 HostCall = tuple[Call | Relayout, Sequence[Shape]]
-"""What Python does for a routine, whose shapes these are: a library call, or elements moved to another layout. Buffers are slots."""
+"""What Python does for a routine, whose shapes these are: a library call, or elements moved to another layout. Buffers
+are slots."""
 
 
 @dataclass
 class ProgramWords:
-    """A whole schedule; `routines[0]` is the entry. `loops` are the steps that `at_instruction` counts; `pointers` the most that a kernel takes.
-    `spread`: several processors may run blocks of a launch."""
+    """A whole schedule; `routines[0]` is the entry. `loops` are the steps that `at_instruction` counts; `pointers` the
+    most that a kernel takes. `spread`: several processors may run blocks of a launch."""
 
     routines: list[RoutineWords] = field(default_factory=list)
     calls: list[HostCall] = field(default_factory=list)
@@ -114,8 +117,9 @@ def words_of(schedule: Schedule, *, spread: bool = True) -> ProgramWords:
 
 
 def product_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
-    """Rows, columns, terms, and strides in elements of products of two f32 matrices: left by row and by term, right by term and by column, result by row and by column; then how many
-    products, and how far apart their left, right and result are. None for other steps, and where dimensions of one role do not lie as one."""
+    """Rows, columns, terms, and strides in elements of products of two f32 matrices: left by row and by term, right by
+    term and by column, result by row and by column; then how many products, and how far apart their left, right and
+    result are. None for other steps, and where dimensions of one role do not lie as one."""
     i = op.instruction
     left_terms, right_terms = i.ints("lhs_contracting_dims"), i.ints("rhs_contracting_dims")
     if not left_terms or len(op.inputs) != 2 or len(op.outputs) != 1:
@@ -144,8 +148,9 @@ MOST_SPATIAL = 3
 
 
 def convolution_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
-    """Of a convolution of f32 arrays without groups: batch, features, output features, strides in elements (image by batch and feature, weights by feature and output feature, result by
-    batch and output feature), the number of spatial dimensions, and for each what `host_convolution.h` says. None for other steps."""
+    """Of a convolution of f32 arrays without groups: batch, features, output features, strides in elements (image by
+    batch and feature, weights by feature and output feature, result by batch and output feature), the number of spatial
+    dimensions, and for each what `host_convolution.h` says. None for other steps."""
     i = op.instruction
     if i.opcode != "convolution" or op.call != "convolution" or len(op.inputs) != 2 or len(op.outputs) != 1:
         return None
@@ -219,7 +224,8 @@ class _Writer:
         return offset
 
     def place(self, buffer: int) -> None:
-        """Give a buffer that gets memory its place: the caller's where it is a result, else in this routine's memory."""
+        """Give a buffer that gets memory its place: the caller's where it is a result, else in this routine's
+        memory."""
         if buffer not in self.targets and self.shapes[buffer].is_array:
             offset = self.places[buffer] = self.arena.take(buffer_bytes(self.shapes[buffer]))
             self.known.append((buffer, offset))
@@ -348,7 +354,8 @@ class _Writer:
 
 
 def host_routines(schedule: Schedule) -> dict[str, list[str]]:
-    """The routines that compute what a schedule leaves to libraries and to the interpreter, by what is called, each once."""
+    """The routines that compute what a schedule leaves to libraries and to the interpreter, by what is called, each
+    once."""
     found: dict[str, set[str]] = {}
     for routine, op in schedule.ops():
         if isinstance(op, Call) and op.kind != "empty":

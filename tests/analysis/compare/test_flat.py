@@ -68,7 +68,8 @@ def test_a_computation_that_is_called_twice_stands_there_twice():
         .replace("index=1", "index=0")
         .replace(
             "  ROOT r",
-            "  d = (f32[8]{0}, f32[8]{0}) call(s, m), to_apply=part\n  k = f32[8]{0} get-tuple-element(d), index=0\n  ROOT r",
+            "  d = (f32[8]{0}, f32[8]{0}) call(s, m), to_apply=part\n  k = f32[8]{0} get-tuple-element(d), index=0\n  "
+            "ROOT r",
         )
     )
     scope = flatten(hlo_opt.parse(text), Forms()).entry

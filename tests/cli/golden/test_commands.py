@@ -1,4 +1,5 @@
-"""RUN lines: what they mean, and that nothing in them reaches a shell, a file to write, or a file outside the folder under test."""
+"""RUN lines: what they mean, and that nothing in them reaches a shell, a file to write, or a file outside the folder
+under test."""
 
 from __future__ import annotations
 

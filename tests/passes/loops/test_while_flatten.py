@@ -39,7 +39,8 @@ AFTER = """
 
 
 def nest(*changes: tuple[str, str]) -> str:
-    """A scan within a scan: a state of 8, a table of [3,4,8] that is read row by row, results of the same shape, an array and a number from outside."""
+    """A scan within a scan: a state of 8, a table of [3,4,8] that is read row by row, results of the same shape, an
+    array and a number from outside."""
     text = f"""HloModule m
 
 inner_body {{
@@ -119,7 +120,8 @@ def flattened(text: str) -> list[int | None]:
 ONE = {
     "a scan within a scan": (),
     "the numbers of both rounds": (
-        ("y = f32[8] multiply(x, v)", "g = f32[] convert(j)\n  h = f32[] add(f, g)\n  b = f32[8] broadcast(h), dimensions={}\n  a = f32[8] multiply(x, v)\n  y = f32[8] add(a, b)"),
+        ("y = f32[8] multiply(x, v)", "g = f32[] convert(j)\n  h = f32[] add(f, g)\n  b = f32[8] broadcast(h), "
+                                      "dimensions={}\n  a = f32[8] multiply(x, v)\n  y = f32[8] add(a, b)"),
     ),
     "a value of the last round": (("  ROOT t = (s32[], f32[8], f32[4,8], f32[4,8], f32[8], f32[]) tuple(n, z,", "  ROOT t = (s32[], f32[8], f32[4,8], f32[4,8], f32[8], f32[]) tuple(n, v,"), ("multiply(x, v)", "multiply(k, v)")),
     "rows of two": (
@@ -131,7 +133,8 @@ ONE = {
         ("dynamic-update-slice(ys, w, j, zero)", "dynamic-update-slice(ys, w, j2, zero)"),
     ),
     "a row as it is": (
-        ("  u = f32[1,8] dynamic-slice(xs, j, zero), dynamic_slice_sizes={1,8}", "  u = f32[1,8] slice(xs), slice={[1:2], [0:8]}"),
+        ("  u = f32[1,8] dynamic-slice(xs, j, zero), "
+         "dynamic_slice_sizes={1,8}", "  u = f32[1,8] slice(xs), slice={[1:2], [0:8]}"),
     ),
 }  # fmt: skip
 

@@ -128,9 +128,11 @@ ENTRY e {
 }
 """
 READ = {
-    "an array": "v = (f32[8], (f32[4], f32[])) get-tuple-element(w), index=1\n  ROOT r = f32[8] get-tuple-element(v), index=0",
+    "an array": "v = (f32[8], (f32[4], f32[])) get-tuple-element(w), index=1\n  ROOT r = f32[8] get-tuple-element(v), "
+    "index=0",
     "a tuple": "ROOT v = (f32[8], (f32[4], f32[])) get-tuple-element(w), index=1",
-    "all": "u = s32[] get-tuple-element(w), index=0\n  ROOT v = (s32[], (s32[], (f32[8], (f32[4], f32[])), f32[8])) tuple(u, w)",
+    "all": "u = s32[] get-tuple-element(w), index=0\n  ROOT v = (s32[], (s32[], (f32[8], (f32[4], f32[])), f32[8])) "
+    "tuple(u, w)",
 }
 
 
@@ -161,7 +163,8 @@ LEFT = {
         ["y", "z"],
         read=(1,),
     ),
-    "what waits": loop(["f32[64]", "f32[8]"], [*HALVED, "z = f32[8] add(x2, x2), control-predecessors={y}"], ["y", "z"], read=(1,)),
+    "what waits": loop(["f32[64]", "f32[8]"], [*HALVED, "z = f32[8] add(x2, x2), "
+                                                        "control-predecessors={y}"], ["y", "z"], read=(1,)),
 }  # fmt: skip
 
 

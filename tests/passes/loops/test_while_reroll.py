@@ -19,7 +19,8 @@ DUMPS = Path(__file__).resolve().parents[3] / "testdata" / "dumps"
 
 
 def chain(copies: int, step: str, *, before: str = "", results: str = "{last}", shape: str = "f32[8]") -> str:
-    """A module in which a state of one array goes through copies of a step: `{x}` is what a copy takes, `{y}` what it gives, `{k}` its number."""
+    """A module in which a state of one array goes through copies of a step: `{x}` is what a copy takes, `{y}` what it
+    gives, `{k}` its number."""
     lines = [line for line in before.splitlines() if line.strip()]
     x = "p"
     for k in range(copies):
@@ -78,34 +79,40 @@ def test_copies_are_a_loop(copies: int) -> None:
 
 CASES = {
     "numbers in equal distances": (
-        "n{k} = s32[] constant({k1})\nm{k} = f32[] convert(n{k})\nb{k} = f32[8] broadcast(m{k}), dimensions={{}}\n{y} = f32[8] add({x}, b{k})",
+        "n{k} = s32[] constant({k1})\nm{k} = f32[] convert(n{k})\nb{k} = f32[8] broadcast(m{k}), dimensions={{}}\n{y} "
+        "= f32[8] add({x}, b{k})",
         "",
         ROOT,
     ),
     "other numbers": (
-        "n{k} = f32[] constant(0.{k1})\nb{k} = f32[8] broadcast(n{k}), dimensions={{}}\nt{k} = f32[8] tanh({x})\n{y} = f32[8] multiply(t{k}, b{k})",
+        "n{k} = f32[] constant(0.{k1})\nb{k} = f32[8] broadcast(n{k}), dimensions={{}}\nt{k} = f32[8] tanh({x})\n{y} = "
+        "f32[8] multiply(t{k}, b{k})",
         "",
         ROOT,
     ),
     "vectors of numbers": (
-        "n{k} = f32[8] constant({{1, 2, 3, {k}, 5, 6, 7, 8}})\nt{k} = f32[8] tanh({x})\n{y} = f32[8] multiply(t{k}, n{k})",
+        "n{k} = f32[8] constant({{1, 2, 3, {k}, 5, 6, 7, 8}})\nt{k} = f32[8] tanh({x})\n{y} = f32[8] multiply(t{k}, "
+        "n{k})",
         "",
         ROOT,
     ),
     "slices of an array": (
-        "c{k} = f32[1,8] slice(q), slice={{[{k}:{k1}], [0:8]}}\nd{k} = f32[8] reshape(c{k})\nt{k} = f32[8] tanh({x})\n{y} = f32[8] add(t{k}, d{k})",
+        "c{k} = f32[1,8] slice(q), slice={{[{k}:{k1}], [0:8]}}\nd{k} = f32[8] reshape(c{k})\nt{k} = f32[8] "
+        "tanh({x})\n{y} = f32[8] add(t{k}, d{k})",
         "q = f32[9,8] parameter(1)",
         ROOT,
     ),
     "folds": (
-        "z{k} = f32[] reduce({x}, o), dimensions={{0}}, to_apply=sum\nb{k} = f32[8] broadcast(z{k}), dimensions={{}}\n{y} = f32[8] subtract({x}, b{k})",
+        "z{k} = f32[] reduce({x}, o), dimensions={{0}}, to_apply=sum\nb{k} = f32[8] broadcast(z{k}), "
+        "dimensions={{}}\n{y} = f32[8] subtract({x}, b{k})",
         "o = f32[] constant(0)",
         ROOT,
     ),
     "results put together": (
         "t{k} = f32[8] tanh({x})\n{y} = f32[8] add(t{k}, p)\nw{k} = f32[1,8] reshape({y})",
         "",
-        "j = f32[6,8] concatenate(w0, w1, w2, w3, w4, w5), dimensions={{0}}\n  ROOT r = (f32[6,8], f32[8]) tuple(j, {last})",
+        "j = f32[6,8] concatenate(w0, w1, w2, w3, w4, w5), dimensions={{0}}\n  ROOT r = (f32[6,8], f32[8]) tuple(j, "
+        "{last})",
     ),
     "results put together beside each other": (
         "t{k} = f32[8] tanh({x})\n{y} = f32[8] add(t{k}, p)\nw{k} = f32[8,1] reshape({y})",
@@ -177,7 +184,8 @@ LEFT = {
     ),
     "side effects": chain(
         6,
-        't{k} = f32[8] custom-call({x}), custom_call_target="f", custom_call_has_side_effect=true\n{y} = f32[8] add(t{k}, p)',
+        't{k} = f32[8] custom-call({x}), custom_call_target="f", custom_call_has_side_effect=true\n{y} = f32[8] '
+        "add(t{k}, p)",
         results=ROOT,
     ),
 }
@@ -257,7 +265,8 @@ def test_random_chains_keep_their_values(seed: int) -> None:
 
 
 def random_chain(draw: Random) -> str:
-    """Two arrays through copies of random steps, which may read a table by rows, numbers and each other; some copies are read afterwards."""
+    """Two arrays through copies of random steps, which may read a table by rows, numbers and each other; some copies
+    are read afterwards."""
     copies, a, b = draw.randint(3, 7), "p", "q"
     steps = [
         (

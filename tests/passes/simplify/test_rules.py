@@ -1,4 +1,5 @@
-"""Each rule alone: it fires on its examples and not on its near misses, and every bit of the values stays, for all types of the example, on odd and on random numbers."""
+"""Each rule alone: it fires on its examples and not on its near misses, and every bit of the values stays, for all
+types of the example, on odd and on random numbers."""
 
 from __future__ import annotations
 
@@ -25,8 +26,10 @@ HELP = {
     "less": "less { a = T[] parameter(0) b = T[] parameter(1) ROOT r = pred[] compare(a, b), direction=LT }",
     "up": "up { a = T[12] parameter(0) ROOT r = T[12] add(a, a) }",
     "down": "down { a = T[12] parameter(0) ROOT r = T[12] negate(a) }",
-    "twice": "twice { a = T[] parameter(0) b = T[] parameter(1) c = T[] constant(2) d = T[] multiply(a, c) ROOT r = T[] add(d, b) }",
-    "summed": "summed { a = T[] parameter(0) b = T[1] reshape(a) z = T[] constant(0) ROOT r = T[] reduce(b, z), dimensions={0}, to_apply=add }",
+    "twice": "twice { a = T[] parameter(0) b = T[] parameter(1) c = T[] constant(2) d = T[] multiply(a, c) ROOT r = "
+    "T[] add(d, b) }",
+    "summed": "summed { a = T[] parameter(0) b = T[1] reshape(a) z = T[] constant(0) ROOT r = T[] reduce(b, z), "
+    "dimensions={0}, to_apply=add }",
 }
 
 

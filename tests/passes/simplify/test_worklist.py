@@ -1,4 +1,5 @@
-"""The worklist, certificates and the stage: what is looked at again, what is left alone, and that random modules keep their values."""
+"""The worklist, certificates and the stage: what is looked at again, what is left alone, and that random modules keep
+their values."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Random programs whose values every right implementation agrees on, to be compared with one: `@given(programs())`, or `drawn.program(seed, number)`.
+"""Random programs whose values every right implementation agrees on, to be compared with one: `@given(programs())`, or
+`drawn.program(seed, number)`.
 
-A program is a module with an interval for each of its inputs. It is grown instruction by instruction, over what HLO defines: each value's interval is
-known, operands are clamped to where an operation is defined and well-conditioned, and steps (floor, compare, sort, conversion to integers..) are only
-taken of values that no rounding has touched; the recipes say which uses are left out. What has an effect is answered by whoever evaluates the program.
+A program is a module with an interval for each of its inputs. It is grown instruction by instruction, over what HLO
+defines: each value's interval is known, operands are clamped to where an operation is defined and well-conditioned, and
+steps (floor, compare, sort, conversion to integers..) are only taken of values that no rounding has touched; the
+recipes say which uses are left out. What has an effect is answered by whoever evaluates the program.
 """
 
 from __future__ import annotations
@@ -79,8 +81,8 @@ def grown(w: Writer, opcodes: list[str]) -> Program:
 
 @st.composite
 def programs(draw: Draw, opcodes: tuple[str, ...] = (), most: int = 10, tile_edges: bool = False) -> Program:
-    """Programs with one instruction of each given opcode and up to `most` of drawn ones, computations that they call not counted. `tile_edges`: arrays
-    are larger, with sizes at which kernels change their ways."""
+    """Programs with one instruction of each given opcode and up to `most` of drawn ones, computations that they call
+    not counted. `tile_edges`: arrays are larger, with sizes at which kernels change their ways."""
     w = Writer(draw, EFFECTS, tile_edges)
     several = [w.opcode() for _ in range(w.number(0 if opcodes else 1, most))]
     return grown(w, [*opcodes, *several])
@@ -88,8 +90,8 @@ def programs(draw: Draw, opcodes: tuple[str, ...] = (), most: int = 10, tile_edg
 
 @st.composite
 def fusible_programs(draw: Draw, most: int = 40) -> Program:
-    """Programs of what kernels compute, mostly of one size and with few values that nothing else uses, so that much can be fused in many ways. Some
-    instructions wait for others that they do not read."""
+    """Programs of what kernels compute, mostly of one size and with few values that nothing else uses, so that much can
+    be fused in many ways. Some instructions wait for others that they do not read."""
     w = Writer(
         draw, [opcode for opcode, family in FAMILIES.items() if family not in FUSIBLE], sizes=draw(st.integers(1, 2))
     )

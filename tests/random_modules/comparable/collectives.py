@@ -1,4 +1,5 @@
-"""Recipes of collectives between the devices of a program, each with a drawn grouping; on one device the groups hold that device alone."""
+"""Recipes of collectives between the devices of a program, each with a drawn grouping; on one device the groups hold
+that device alone."""
 
 from __future__ import annotations
 

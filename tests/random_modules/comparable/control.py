@@ -21,13 +21,15 @@ def _outcome(w: Writer, shape: Shape, known: Known) -> Instruction:
 
 
 def _interval(value: Instruction, known: Known) -> Known:
-    """What a state's value may be in every iteration: the interval of operands of its type, and exact only where every computation is."""
+    """What a state's value may be in every iteration: the interval of operands of its type, and exact only where every
+    computation is."""
     return Known(known.low, known.high, known.exact and not value.shape.type.is_float)
 
 
 @family("control flow", "while")
 def _while(w: Writer, opcode: str) -> None:
-    """Counts to a limit that the text tells, or an operand; a condition on exact values may end it sooner. Sometimes it runs twice."""
+    """Counts to a limit that the text tells, or an operand; a condition on exact values may end it sooner. Sometimes it
+    runs twice."""
     count = w.number(0, 3)
     starts = [w.take(w.array(STATES, 0, 2)) for _ in range(count)]
     if w.number(0, 3) == 0:
@@ -97,7 +99,8 @@ def _conditional(w: Writer, opcode: str) -> None:
 
 @family("call and fusion", "call", "fusion")
 def _call(w: Writer, opcode: str) -> None:
-    """Several operands; one result or a tuple of several. A call may be made twice. Fusions hold nothing that has an effect."""
+    """Several operands; one result or a tuple of several. A call may be made twice. Fusions hold nothing that has an
+    effect."""
     operands = [w.take(w.array(STATES)) for _ in range(w.number(1, 3))]
     called_twice = opcode == "call" and w.number(0, 2) == 0
     w.forms.append(f"{opcode}{', made twice' if called_twice else ''}{', nested' if w.nested else ''}")

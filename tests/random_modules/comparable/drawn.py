@@ -1,7 +1,7 @@
 """Programs by number: the same seed and number give the same one, and no other has to be drawn before.
 
-A third has effects or runs on several devices, a third has control flow, the rest is mostly what kernels compute. Some outputs may overwrite inputs, and some
-instructions wait for others that they do not read.
+A third has effects or runs on several devices, a third has control flow, the rest is mostly what kernels compute. Some
+outputs may overwrite inputs, and some instructions wait for others that they do not read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Recipes of what has an effect: random draws, transfers, custom calls that nobody knows, and tokens between them.
 
-The world outside answers each occurrence (see `scripts.drawn_effects`). It knows an instruction by the name in its metadata, which no pass looks at: so two
-draws may be equal in all that counts, and must stay two. A value that the world gives is exact, for both modules that are compared are told the same.
+The world outside answers each occurrence (see `scripts.drawn_effects`). It knows an instruction by the name in its
+metadata, which no pass looks at: so two draws may be equal in all that counts, and must stay two. A value that the
+world gives is exact, for both modules that are compared are told the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Recipes of elementwise operations, each on the interval where it is continuous and far from overflow.
 
-Single operations on special values (NaN, infinities, signed zeros, denormals, the ends of the types) are compared type by type in
-tests/ops/test_against_xla.py; here they are combined.
+Single operations on special values (NaN, infinities, signed zeros, denormals, the ends of the types) are compared type
+by type in tests/ops/test_against_xla.py; here they are combined.
 """
 
 from __future__ import annotations
@@ -144,7 +144,8 @@ def _divide(w: Writer, opcode: str) -> None:
 
 @family("elementwise functions", "power", "atan2")
 def _power(w: Writer, opcode: str) -> None:
-    """Integers to a power that is not negative, which HLO leaves open; angles away from the negative axis, where they jump."""
+    """Integers to a power that is not negative, which HLO leaves open; angles away from the negative axis, where they
+    jump."""
     if opcode == "atan2":
         shape = w.array(FLOATS)
         operands = [w.take(shape, -8.0, 8.0), w.take(shape, 0.1, 8.0)]

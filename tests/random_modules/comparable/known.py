@@ -1,4 +1,5 @@
-"""What is known of a value before it is computed: the interval it lies in, and whether every implementation gives it bit for bit."""
+"""What is known of a value before it is computed: the interval it lies in, and whether every implementation gives it
+bit for bit."""
 
 from __future__ import annotations
 
@@ -11,12 +12,14 @@ from hlo_opt.ir import ElementType
 Number = int | float
 
 BOUND = 64.0
-"""Floats beyond this are clamped before they are used: products and powers of what is left stay finite in every type."""
+"""Floats beyond this are clamped before they are used: products and powers of what is left stay finite in every
+type."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """Values lie in [low, high], both parts of a complex one too. `exact`: no rounding that an implementation may do otherwise has gone into them."""
+    """Values lie in [low, high], both parts of a complex one too. `exact`: no rounding that an implementation may do
+    otherwise has gone into them."""
 
     low: Number
     high: Number

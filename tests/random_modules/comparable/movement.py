@@ -135,8 +135,8 @@ def _dynamic_slice(w: Writer, opcode: str) -> None:
 
 
 def reads(value: Instruction, source: Instruction) -> bool:
-    """Whether a value is computed from another one, or from what that one is: XLA:CPU then may overwrite the target while it still reads it for the update, also behind an
-    optimization barrier."""
+    """Whether a value is computed from another one, or from what that one is: XLA:CPU then may overwrite the target
+    while it still reads it for the update, also behind an optimization barrier."""
     seen, todo = {value}, [value]
     while todo:
         for operand in todo.pop().operands:
@@ -148,7 +148,8 @@ def reads(value: Instruction, source: Instruction) -> bool:
 
 @family("dynamic sizes", "get-dimension-size", "set-dimension-size")
 def _dimension_size(w: Writer, opcode: str) -> None:
-    """A dynamic size, which a sum over the dimension and the size itself make static again: outputs are of static shapes."""
+    """A dynamic size, which a sum over the dimension and the size itself make static again: outputs are of static
+    shapes."""
     source = w.take(arr("f32", *w.array(("f32",), 1, 2, 1).dimensions))
     shape, along = source.shape, w.number(0, source.shape.rank - 1)
     if opcode == "set-dimension-size":

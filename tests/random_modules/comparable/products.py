@@ -108,7 +108,8 @@ def _convolution(w: Writer, opcode: str) -> None:
         by_letter = {**dict(zip(kinds, sizes, strict=True)), **{str(k): s for k, s in enumerate(inner)}}
         labels.append("".join(letters))
         shapes.append(tuple(by_letter[x] for x in letters))
-    # sums beyond the type are left out: XLA's evaluator, which folds constants, saturates them, and what it compiles wraps
+    # sums beyond the type are left out: XLA's evaluator, which folds constants, saturates them, and what it compiles
+    # wraps
     bounds = (-2, 2) if name == "s8" else (-100, 100) if name == "s32" else _factor(name)
     lhs, rhs = w.take(arr(name, *shapes[0]), *bounds), w.take(arr(name, *shapes[1]), *bounds)
     made = w.emit(

@@ -1,7 +1,8 @@
-"""Reducers: associative and commutative computations with an identity, for reduce, reduce-window, scan, scatter and select-and-scatter.
+"""Reducers: associative and commutative computations with an identity, for reduce, reduce-window, scan, scatter and
+select-and-scatter.
 
-HLO leaves the order of a reduction open, and how often its init value goes in. So reducers are associative and commutative, sums and products of
-floats are compared with a tolerance, and the init value is the reducer's identity.
+HLO leaves the order of a reduction open, and how often its init value goes in. So reducers are associative and
+commutative, sums and products of floats are compared with a tolerance, and the init value is the reducer's identity.
 """
 
 from __future__ import annotations

@@ -118,7 +118,8 @@ def _scan(w: Writer, opcode: str) -> None:
 
 @family("sort", "sort")
 def _sort(w: Writer, opcode: str) -> None:
-    """By exact keys; stable, or of keys alone, or by all operands: HLO leaves the order of equal elements open otherwise."""
+    """By exact keys; stable, or of keys alone, or by all operands: HLO leaves the order of equal elements open
+    otherwise."""
     key = w.array((*INTEGERS, *FLOATS), 1, 2)
     along = w.number(0, key.rank - 1)
     operands = [w.take(key, exact=True)]

@@ -1,4 +1,5 @@
-"""Writes a program: a module and the intervals of its inputs, instruction by instruction, every value of which is comparable."""
+"""Writes a program: a module and the intervals of its inputs, instruction by instruction, every value of which is
+comparable."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ INTEGERS = ("s32", "s8", "u8", "s16", "u16", "u32", "s64", "u64")
 COMPLEX = ("c64", "c128")
 NUMBERS = (*FLOATS, *INTEGERS, *COMPLEX)
 MOVED = ("f32", "pred", *NUMBERS[1:], "s4", "u4", "f8e4m3fn", "f8e5m2")
-"""Types of data movement. Arithmetic leaves the shortest out: one rounding more or less is beyond any tolerance that would find an error."""
+"""Types of data movement. Arithmetic leaves the shortest out: one rounding more or less is beyond any tolerance that
+would find an error."""
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 17, 33, 64, 0)
 TILE_EDGES = (0, 1, 2, 3, 5, 16, 17, 31, 32, 33, 63, 64, 65, 97, 127, 128, 129, 255, 256, 257, 509, 1023, 1025, 2049)
@@ -98,8 +100,8 @@ def _inward(bound: Number, dtype: np.dtype, up: bool) -> float:
 
 @dataclass
 class Frame:
-    """A computation that is being written: the arrays in it that may be used, its tokens, and what has an effect. `meets`: all devices run it equally often,
-    so that they may meet in it."""
+    """A computation that is being written: the arrays in it that may be used, its tokens, and what has an effect.
+    `meets`: all devices run it equally often, so that they may meet in it."""
 
     computation: Computation
     values: list[Instruction] = field(default_factory=list)
@@ -240,8 +242,8 @@ class Writer:
     def take(
         self, shape: Shape, low: Number | None = None, high: Number | None = None, *, exact: bool = False
     ) -> Instruction:
-        """A value of a shape within an interval (that of the type where none is given): one that is there, if need be clamped or
-        made of another one by moving its elements, or a fresh one."""
+        """A value of a shape within an interval (that of the type where none is given): one that is there, if need be
+        clamped or made of another one by moving its elements, or a fresh one."""
         least, most = limits(shape.type)
         low, high = least if low is None else low, most if high is None else high
         usable = [

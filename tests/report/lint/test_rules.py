@@ -1,4 +1,5 @@
-"""Each rule on JAX programs: on one that it speaks of, at its Python line, with a price; and on its twin, of which it says nothing."""
+"""Each rule on JAX programs: on one that it speaks of, at its Python line, with a price; and on its twin, of which it
+says nothing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Our peak of modules that XLA compiled for a CPU, against what its own buffer assignment says: `pytest -s` prints the ratios.
+"""Our peak of modules that XLA compiled for a CPU, against what its own buffer assignment says: `pytest -s` prints the
+ratios.
 
-XLA makes elementwise results in the memory of an operand, which kernels of ours do not, and lays buffers out in one allocation; so ours may be larger, and smaller by XLA's padding only.
+XLA makes elementwise results in the memory of an operand, which kernels of ours do not, and lays buffers out in one
+allocation; so ours may be larger, and smaller by XLA's padding only.
 """
 
 from __future__ import annotations

@@ -55,7 +55,8 @@ def test_what_a_body_makes_counts_while_its_loop_runs() -> None:
         "condition {\n  s = (s32[], f32[1024]{0}) parameter(0)\n  i = s32[] get-tuple-element(s), index=0\n"
         "  n = s32[] constant(3)\n  ROOT c = pred[] compare(i, n), direction=LT\n}\n\n"
         "ENTRY e {\n  p = f32[1024]{0} parameter(0)\n  z = s32[] constant(0)\n"
-        "  t = (s32[], f32[1024]{0}) tuple(z, p)\n  w = (s32[], f32[1024]{0}) while(t), condition=condition, body=body\n"
+        "  t = (s32[], f32[1024]{0}) tuple(z, p)\n  w = (s32[], f32[1024]{0}) while(t), condition=condition, "
+        "body=body\n"
         "  ROOT r = f32[1024]{0} get-tuple-element(w), index=1\n}\n"
     )
     assert 4 * KILO <= found.bytes < 4 * KILO + 64  # the input, the loop's state, what a round makes

@@ -1,4 +1,5 @@
-"""The page in a real browser: it opens, finds, selects on both sides, zooms, stays accessible in light and dark, and shows hostile names as text."""
+"""The page in a real browser: it opens, finds, selects on both sides, zooms, stays accessible in light and dark, and
+shows hostile names as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the page shows, as data: both graphs, kernels with their prices, edges, lines, passes; and two modules compared."""
+"""What the page shows, as data: both graphs, kernels with their prices, edges, lines, passes; and two modules
+compared."""
 
 from __future__ import annotations
 

@@ -30,7 +30,10 @@ def test_dot_has_a_cluster_for_each_fusion() -> None:
 
 
 def test_dot_quotes_what_is_hostile() -> None:
-    text = 'HloModule m\n\nENTRY e {\n  p = f32[4]{0} parameter(0)\n  ROOT a = f32[4]{0} custom-call(p), custom_call_target="x\\"]; evil -> n0 [label=\\"\\\\"\n}\n'
+    text = (
+        "HloModule m\n\nENTRY e {\n  p = f32[4]{0} parameter(0)\n  ROOT a = f32[4]{0} custom-call(p), "
+        'custom_call_target="x\\"]; evil -> n0 [label=\\"\\\\"\n}\n'
+    )
     made = dot(report_on(run(parse(text))))
     assert "\nevil" not in made
     for line in made.splitlines():

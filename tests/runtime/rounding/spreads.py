@@ -66,7 +66,8 @@ def within(value: object, array: np.ndarray) -> np.ndarray:  # type: ignore[type
 def holds(
     body: str, *inputs: np.ndarray, radius: float = 1e-3, computations: str = "", tries: int = 20
 ) -> list[object]:  # type: ignore[type-arg]
-    """Run a module on bounds around the inputs, and on arrays within these: the results must be within the result's bounds. Gives the result."""
+    """Run a module on bounds around the inputs, and on arrays within these: the results must be within the result's
+    bounds. Gives the result."""
     rng = np.random.default_rng(0)
     module = parsed(body, computations)
     given = [spread(rng, i, radius) for i in inputs]

@@ -62,8 +62,14 @@ def test_runs_are_the_same_for_the_same_seed() -> None:
 
 def test_cancellation_shows() -> None:
     a = np.full(100, 1.0, np.float32)
-    body = "  a = f32[100]{0} parameter(0)\n  b = f32[100]{0} exponential(a)\n  c = f32[100]{0} sine(a)\n  k = f32[] constant(1.87681)\n"
-    body += "  s = f32[100]{0} broadcast(k), dimensions={}\n  d = f32[100]{0} subtract(b, c)\n  ROOT e = f32[100]{0} subtract(d, s)"
+    body = (
+        "  a = f32[100]{0} parameter(0)\n  b = f32[100]{0} exponential(a)\n  c = f32[100]{0} sine(a)\n  k = f32[] "
+        "constant(1.87681)\n"
+    )
+    body += (
+        "  s = f32[100]{0} broadcast(k), dimensions={}\n  d = f32[100]{0} subtract(b, c)\n  ROOT e = f32[100]{0} "
+        "subtract(d, s)"
+    )
     (made,) = run(parsed(body), [a])
     assert isinstance(made, Spread)
     assert (made.rows[HIGH] - made.rows[LOW] > 0.05 * np.abs(made.rows[VALUE])).all()
@@ -72,7 +78,8 @@ def test_cancellation_shows() -> None:
 def test_where_digits_are_lost_is_found() -> None:
     module = parsed(
         "  a = f32[100]{0} parameter(0)\n  b = f32[100]{0} exponential(a)\n  c = f32[100]{0} exponential(b)\n"
-        "  far = f32[] constant(1e6)\n  f = f32[100]{0} broadcast(far), dimensions={}\n  d = f32[100]{0} multiply(c, f)\n"
+        "  far = f32[] constant(1e6)\n  f = f32[100]{0} broadcast(far), dimensions={}\n  d = f32[100]{0} multiply(c, "
+        "f)\n"
         "  lost = f32[100]{0} cosine(d)\n  ROOT e = f32[100]{0} negate(lost)"
     )
     made = analyse(module, [np.linspace(0, 1, 100, dtype=np.float32)]).outputs[0]
@@ -97,7 +104,10 @@ def test_operations_without_a_rule_are_as_open_as_their_moved_values() -> None:
 
 
 def test_dynamic_sizes_are_handed_on() -> None:
-    body = "  a = f32[8]{0} parameter(0)\n  n = s32[] parameter(1)\n  b = f32[<=8]{0} set-dimension-size(a, n), dimensions={0}\n  ROOT c = f32[<=8]{0} exponential(b)"
+    body = (
+        "  a = f32[8]{0} parameter(0)\n  n = s32[] parameter(1)\n  b = f32[<=8]{0} set-dimension-size(a, n), "
+        "dimensions={0}\n  ROOT c = f32[<=8]{0} exponential(b)"
+    )
     a = np.linspace(0, 1, 8).astype(np.float32)
     (made,) = run(parsed(body), [spread(np.random.default_rng(0), a, 1e-3), np.array(5, np.int32)])
     assert isinstance(made, Spread) and made.sizes == (5,)
@@ -111,10 +121,19 @@ def test_a_report_is_plain_data() -> None:
 
 
 def test_devices_exchange_what_may_be_open() -> None:
-    body = "  a = f32[64]{0} parameter(0)\n  i = u32[] replica-id()\n  k = u32[] constant(0)\n  p = pred[] compare(i, k), direction=EQ\n"
-    body += "  e = f32[64]{0} exponential(a)\n  q = pred[64]{0} broadcast(p), dimensions={}\n  c = f32[64]{0} select(q, e, a)\n"
+    body = (
+        "  a = f32[64]{0} parameter(0)\n  i = u32[] replica-id()\n  k = u32[] constant(0)\n  p = pred[] compare(i, k), "
+        "direction=EQ\n"
+    )
+    body += (
+        "  e = f32[64]{0} exponential(a)\n  q = pred[64]{0} broadcast(p), dimensions={}\n  c = f32[64]{0} select(q, e, "
+        "a)\n"
+    )
     body += "  s = f32[64]{0} all-reduce(c), replica_groups={{0,1,2,3}}, to_apply=add_f32\n"
-    body += "  t = f32[64]{0} all-reduce-start(s), replica_groups={{0,1},{2,3}}, to_apply=maximum_f32\n  ROOT m = f32[64]{0} all-reduce-done(t)"
+    body += (
+        "  t = f32[64]{0} all-reduce-start(s), replica_groups={{0,1},{2,3}}, to_apply=maximum_f32\n  ROOT m = "
+        "f32[64]{0} all-reduce-done(t)"
+    )
     module = hlo_opt.parse(str(parsed(body)).replace("HloModule m", "HloModule m, replica_count=4", 1))
     rng = np.random.default_rng(0)
     inputs = [[rng.normal(size=64).astype(np.float32)] for _ in range(4)]

@@ -48,7 +48,8 @@ def test_the_bounds_of_a_loop_that_converges_do_not_grow_without_end() -> None:
 def test_a_loop_that_may_end_sooner_or_later_is_followed_both_ways() -> None:
     until = LOOP.replace("  ROOT p = pred[] compare(i, n), direction=LT", "").replace(
         "  n = s32[] constant(STEPS)\n",
-        "  x = f32[50]{0} get-tuple-element(s), index=1\n  e = f32[1]{0} slice(x), slice={[0:1]}\n  f = f32[] reshape(e)\n"
+        "  x = f32[50]{0} get-tuple-element(s), index=1\n  e = f32[1]{0} slice(x), slice={[0:1]}\n  f = f32[] "
+        "reshape(e)\n"
         "  n = f32[] constant(0.5)\n  ROOT p = pred[] compare(f, n), direction=GT\n",
     )
     a = np.full(50, 1.0, np.float32)
@@ -62,8 +63,14 @@ def test_a_loop_that_may_end_sooner_or_later_is_followed_both_ways() -> None:
 
 
 def test_an_open_branch_may_be_either() -> None:
-    branches = "up {\n  x = f32[4]{0} parameter(0)\n  ROOT y = f32[4]{0} add(x, x)\n}\n\ndown {\n  x = f32[4]{0} parameter(0)\n  ROOT y = f32[4]{0} negate(x)\n}\n\n"
-    body = "  a = f32[4]{0} parameter(0)\n  p = pred[] parameter(1)\n  ROOT c = f32[4]{0} conditional(p, a, a), true_computation=up, false_computation=down"
+    branches = (
+        "up {\n  x = f32[4]{0} parameter(0)\n  ROOT y = f32[4]{0} add(x, x)\n}\n\ndown {\n  x = f32[4]{0} "
+        "parameter(0)\n  ROOT y = f32[4]{0} negate(x)\n}\n\n"
+    )
+    body = (
+        "  a = f32[4]{0} parameter(0)\n  p = pred[] parameter(1)\n  ROOT c = f32[4]{0} conditional(p, a, a), "
+        "true_computation=up, false_computation=down"
+    )
     a = np.arange(4, dtype=np.float32)
     p = Spread(np.array([True, False, True, *[True] * 4]))
     (made,) = run(parsed(body, branches), [a, p])

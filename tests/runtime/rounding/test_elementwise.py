@@ -75,7 +75,10 @@ def test_conversions_hold_their_bounds(to: str) -> None:
 
 def test_basic_arithmetic_adds_nothing_of_its_own() -> None:
     a = values("add", np.float32)
-    body = "  a = f32[400]{0} parameter(0)\n  b = f32[400]{0} multiply(a, a)\n  c = f32[400]{0} divide(b, a)\n  ROOT d = f32[400]{0} subtract(c, b)"
+    body = (
+        "  a = f32[400]{0} parameter(0)\n  b = f32[400]{0} multiply(a, a)\n  c = f32[400]{0} divide(b, a)\n  ROOT d = "
+        "f32[400]{0} subtract(c, b)"
+    )
     (made,) = run(parsed(body), [a])
     assert isinstance(made, np.ndarray) and np.array_equal(made, a * a / a - a * a, equal_nan=True)
 
@@ -105,7 +108,10 @@ def test_an_open_element_is_taken_the_other_way_by_an_imagined_backend() -> None
 
 def test_what_one_value_is_equal_to_is_no_tie() -> None:
     rng = np.random.default_rng(0)
-    body = "  a = f32[5,80]{1,0} parameter(0)\n  k = f32[] constant(-inf)\n  m = f32[5]{0} reduce(a, k), dimensions={1}, to_apply=maximum_f32\n"
+    body = (
+        "  a = f32[5,80]{1,0} parameter(0)\n  k = f32[] constant(-inf)\n  m = f32[5]{0} reduce(a, k), dimensions={1}, "
+        "to_apply=maximum_f32\n"
+    )
     body += "  b = f32[5,80]{1,0} broadcast(m), dimensions={0}\n  ROOT p = pred[5,80]{1,0} compare(a, b), direction=EQ"
     a = rng.permutation(400).reshape(5, 80).astype(np.float32) + 7
     (made,) = run(parsed(body), [spread(rng, a, 1e-6)])

@@ -48,7 +48,10 @@ def test_an_open_place_may_be_any(tail: str) -> None:
 
 
 def test_rows_of_certain_indices_stay_certain() -> None:
-    body = "  a = f32[30,4]{1,0} parameter(0)\n  i = s32[20]{0} parameter(1)\n  ROOT c = f32[20,4]{1,0} gather(a, i), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,4}"
+    body = (
+        "  a = f32[30,4]{1,0} parameter(0)\n  i = s32[20]{0} parameter(1)\n  ROOT c = f32[20,4]{1,0} gather(a, i), "
+        "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,4}"
+    )
     indices = RNG.integers(0, 30, 20).astype(np.int32)
     holds(body, floats(30, 4), indices, radius=0.1)
     rows = np.stack([indices] * 7)

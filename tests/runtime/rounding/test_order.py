@@ -14,9 +14,12 @@ LESS_OF_TWO = (
     "  ROOT z = pred[] compare(x, y), direction=LT\n}\n\n"
 )
 LARGEST = (
-    "largest {\n  x = f32[] parameter(0)\n  i = s32[] parameter(1)\n  y = f32[] parameter(2)\n  j = s32[] parameter(3)\n"
-    "  p = pred[] compare(x, y), direction=GT\n  q = pred[] compare(x, y), direction=EQ\n  r = pred[] compare(i, j), direction=LT\n"
-    "  s = pred[] and(q, r)\n  t = pred[] or(p, s)\n  m = f32[] select(p, x, y)\n  n = s32[] select(t, i, j)\n  ROOT o = (f32[], s32[]) tuple(m, n)\n}\n\n"
+    "largest {\n  x = f32[] parameter(0)\n  i = s32[] parameter(1)\n  y = f32[] parameter(2)\n  j = s32[] "
+    "parameter(3)\n"
+    "  p = pred[] compare(x, y), direction=GT\n  q = pred[] compare(x, y), direction=EQ\n  r = pred[] compare(i, j), "
+    "direction=LT\n"
+    "  s = pred[] and(q, r)\n  t = pred[] or(p, s)\n  m = f32[] select(p, x, y)\n  n = s32[] select(t, i, j)\n  ROOT o "
+    "= (f32[], s32[]) tuple(m, n)\n}\n\n"
 )
 
 
@@ -35,7 +38,10 @@ def test_what_goes_along_is_open_where_keys_tie(radius: float) -> None:
 
 
 def test_the_place_of_the_largest_is_open_where_it_ties() -> None:
-    body = "  a = f32[9,64]{1,0} parameter(0)\n  i = s32[9,64]{1,0} iota(), iota_dimension=1\n  k = f32[] constant(-inf)\n  z = s32[] constant(0)\n"
+    body = (
+        "  a = f32[9,64]{1,0} parameter(0)\n  i = s32[9,64]{1,0} iota(), iota_dimension=1\n  k = f32[] "
+        "constant(-inf)\n  z = s32[] constant(0)\n"
+    )
     body += "  ROOT b = (f32[9]{0}, s32[9]{0}) reduce(a, i, k, z), dimensions={1}, to_apply=largest"
     a = RNG.normal(size=(9, 64)).astype(np.float32)
     a[4, 10], a[4, 50] = 9.0, 9.0001
@@ -46,9 +52,15 @@ def test_the_place_of_the_largest_is_open_where_it_ties() -> None:
 
 
 def test_folds_of_several_sums_are_sums() -> None:
-    two = "two {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  c = f32[] parameter(2)\n  d = f32[] parameter(3)\n"
+    two = (
+        "two {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  c = f32[] parameter(2)\n  d = f32[] "
+        "parameter(3)\n"
+    )
     two += "  x = f32[] add(a, c)\n  y = f32[] maximum(b, d)\n  ROOT t = (f32[], f32[]) tuple(x, y)\n}\n\n"
-    body = "  a = f32[7,30]{1,0} parameter(0)\n  z = f32[] constant(0)\n  ROOT b = (f32[7]{0}, f32[7]{0}) reduce(a, a, z, z), dimensions={1}, to_apply=two"
+    body = (
+        "  a = f32[7,30]{1,0} parameter(0)\n  z = f32[] constant(0)\n  ROOT b = (f32[7]{0}, f32[7]{0}) reduce(a, a, z, "
+        "z), dimensions={1}, to_apply=two"
+    )
     a = RNG.normal(size=(7, 30)).astype(np.float32)
     total, most = run(parsed(body, two), [a])
     assert isinstance(total, Spread) and isinstance(most, np.ndarray)
@@ -56,8 +68,14 @@ def test_folds_of_several_sums_are_sums() -> None:
 
 
 def test_a_fold_whose_order_shows_is_turned_by_imagined_backends() -> None:
-    odd = "odd {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  s = f32[] add(a, b)\n  k = f32[] constant(1)\n  p = f32[] multiply(s, k)\n  ROOT x = f32[] add(p, k)\n}\n\n"
-    body = "  a = f32[7,300]{1,0} parameter(0)\n  z = f32[] constant(0)\n  ROOT b = f32[7]{0} reduce(a, z), dimensions={1}, to_apply=odd"
+    odd = (
+        "odd {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  s = f32[] add(a, b)\n  k = f32[] constant(1)\n  "
+        "p = f32[] multiply(s, k)\n  ROOT x = f32[] add(p, k)\n}\n\n"
+    )
+    body = (
+        "  a = f32[7,300]{1,0} parameter(0)\n  z = f32[] constant(0)\n  ROOT b = f32[7]{0} reduce(a, z), "
+        "dimensions={1}, to_apply=odd"
+    )
     a = RNG.normal(size=(7, 300)).astype(np.float32)
     (made,) = run(parsed(body, odd), [a])
     total = (a.astype(np.float64).sum(axis=1) + 300).astype(np.float32)

@@ -169,7 +169,8 @@ def test_large_sums_are_made_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> 
     "body",
     [
         "  ROOT c = f32[1,1]{1,0} dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
-        "  t = f32[4]{0} reshape(a)\n  z = f32[] constant(0)\n  s = f32[] reduce(t, z), dimensions={0}, to_apply=add_f32\n  ROOT c = f32[1,1]{1,0} reshape(s)",
+        "  t = f32[4]{0} reshape(a)\n  z = f32[] constant(0)\n  s = f32[] reduce(t, z), dimensions={0}, "
+        "to_apply=add_f32\n  ROOT c = f32[1,1]{1,0} reshape(s)",
     ],
 )
 def test_bounds_of_sums_are_the_sums_of_bounds(body: str) -> None:
@@ -184,7 +185,10 @@ def test_bounds_of_sums_are_the_sums_of_bounds(body: str) -> None:
 
 @pytest.mark.parametrize(("opcode", "low", "high"), [("maximum", 2.0, 4.0), ("minimum", 1.0, 3.0)])
 def test_bounds_of_an_extreme_are_the_extremes_of_bounds(opcode: str, low: float, high: float) -> None:
-    body = f"  a = f32[2]{{0}} parameter(0)\n  i = f32[] parameter(1)\n  ROOT c = f32[] reduce(a, i), dimensions={{0}}, to_apply={opcode}_f32"
+    body = (
+        f"  a = f32[2]{{0}} parameter(0)\n  i = f32[] parameter(1)\n  ROOT c = f32[] reduce(a, i), dimensions={{0}}, "
+        f"to_apply={opcode}_f32"
+    )
     given = Spread(rows([1.0, 2.0], [2.0, 3.0], [3.0, 4.0], dtype=np.float32))
     (made,) = run(parsed(body), [given, np.float32(-9.0 if opcode == "maximum" else 9.0)])
     assert (float(made.rows[LOW]), float(made.rows[HIGH])) == (low, high)
@@ -193,8 +197,10 @@ def test_bounds_of_an_extreme_are_the_extremes_of_bounds(opcode: str, low: float
 def test_terms_of_a_scatter_are_its_updates() -> None:
     """Three updates at 0, one at 1, none at 2: there, nothing is open, and one update of zero is exact."""
     body = (
-        "  a = f32[3]{0} parameter(0)\n  i = s32[4,1]{1,0} constant({{0}, {0}, {0}, {1}})\n  u = f32[4]{0} parameter(1)\n"
-        "  ROOT c = f32[3]{0} scatter(a, i, u), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add_f32"
+        "  a = f32[3]{0} parameter(0)\n  i = s32[4,1]{1,0} constant({{0}, {0}, {0}, {1}})\n  u = f32[4]{0} "
+        "parameter(1)\n"
+        "  ROOT c = f32[3]{0} scatter(a, i, u), update_window_dims={}, inserted_window_dims={0}, "
+        "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add_f32"
     )
     a, u = np.array([0.0, 0.0, 0.1], np.float32), np.array([0.1, 0.2, 0.3, 0.7], np.float32)
     (made,) = run(parsed(body), [a, u])
@@ -448,7 +454,10 @@ def test_which_branches_may_be_taken(index: tuple[int, int, int], low: float, hi
 )
 def test_what_is_read_at_an_open_index(index: tuple[int, int, int], low: list[float], high: list[float]) -> None:
     """The last start that fits is 2: there, 3 is no other place."""
-    body = "  a = f32[4]{0} parameter(0)\n  i = s32[] parameter(1)\n  ROOT r = f32[2]{0} dynamic-slice(a, i), dynamic_slice_sizes={2}"
+    body = (
+        "  a = f32[4]{0} parameter(0)\n  i = s32[] parameter(1)\n  ROOT r = f32[2]{0} dynamic-slice(a, i), "
+        "dynamic_slice_sizes={2}"
+    )
     least, taken, most = index
     given = Spread(np.array([taken, least, most, least, most, taken, taken], np.int32))
     (made,) = run(parsed(body), [np.array([1.0, 5.0, 3.0, 9.0], np.float32), given])
@@ -457,7 +466,10 @@ def test_what_is_read_at_an_open_index(index: tuple[int, int, int], low: list[fl
 
 
 def test_what_is_written_at_an_open_index_may_be_anywhere() -> None:
-    body = "  a = f32[4]{0} parameter(0)\n  u = f32[1]{0} parameter(1)\n  i = s32[] parameter(2)\n  ROOT r = f32[4]{0} dynamic-update-slice(a, u, i)"
+    body = (
+        "  a = f32[4]{0} parameter(0)\n  u = f32[1]{0} parameter(1)\n  i = s32[] parameter(2)\n  ROOT r = f32[4]{0} "
+        "dynamic-update-slice(a, u, i)"
+    )
     given = [np.array([1.0, 5.0, 3.0, 9.0], np.float32), np.array([20.0], np.float32)]
     for low, high, open_ in ((1, 2, True), (1, 1, False)):
         (made,) = run(parsed(body), [*given, Spread(np.array([1, low, high, low, high, 1, 1], np.int32))])

@@ -1,4 +1,5 @@
-"""Each rule of an elementwise operation on single values with bounds: what the result's bounds are, no wider and no narrower."""
+"""Each rule of an elementwise operation on single values with bounds: what the result's bounds are, no wider and no
+narrower."""
 
 from __future__ import annotations
 
@@ -297,10 +298,16 @@ def test_parts_and_wholes() -> None:
         )
         assert bounds(made) == wanted
     assert bounds(found("complex", [(1, 2, 3), (4, 5, 6)], ["f64"] * 2, "c128")) == (1 + 4j, 3 + 6j)
-    equal = "  a = c128[1]{0} parameter(0)\n  b = c128[1]{0} parameter(1)\n  ROOT r = pred[1]{0} compare(a, b), direction=EQ"
+    equal = (
+        "  a = c128[1]{0} parameter(0)\n  b = c128[1]{0} parameter(1)\n  ROOT r = pred[1]{0} compare(a, b), "
+        "direction=EQ"
+    )
     assert bounds(run(parsed(equal), [complex_of(1, 2, 3), np.array([7j])])[0]) == (False, True)
     assert bounds(run(parsed(equal), [np.array([7j]), np.array([7j])])[0]) == (True, True)
-    chosen = "  p = pred[1]{0} parameter(0)\n  a = c128[1]{0} parameter(1)\n  b = c128[1]{0} parameter(2)\n  ROOT r = c128[1]{0} select(p, a, b)"
+    chosen = (
+        "  p = pred[1]{0} parameter(0)\n  a = c128[1]{0} parameter(1)\n  b = c128[1]{0} parameter(2)\n  ROOT r = "
+        "c128[1]{0} select(p, a, b)"
+    )
     given = [complex_of(1 + 2j, 2 + 3j, 3 + 4j), complex_of(10 + 20j, 10 + 21j, 11 + 22j)]
     assert bounds(run(parsed(chosen), [np.array([True]), *given])[0]) == (1 + 2j, 3 + 4j)
     anything = bounds(run(parsed(chosen), [value((False, True, True), "pred"), *given])[0])
@@ -408,7 +415,8 @@ def test_a_narrow_function_is_computed_in_f32_and_rounded_once() -> None:
     assert bounds(made) == tuple(np.float32(math.tanh(x)).astype(TYPES["bf16"]) for x in (0.5, 1.0))
     (kept,) = run(
         parsed(
-            "  p = pred[1]{0} parameter(0)\n  a = bf16[1]{0} parameter(1)\n  b = f16[1]{0} convert(a)\n  ROOT r = f16[1]{0} logistic(b)"
+            "  p = pred[1]{0} parameter(0)\n  a = bf16[1]{0} parameter(1)\n  b = f16[1]{0} convert(a)\n  ROOT r = "
+            "f16[1]{0} logistic(b)"
         ),
         [np.array([True]), value((0.5, 0.75, 1.0), "bf16")],
     )

@@ -17,13 +17,20 @@ def normal(*sizes: int, t: str = "f32") -> np.ndarray:  # type: ignore[type-arg]
 @pytest.mark.parametrize(
     "body",
     [
-        "  a = TYPE[6,40]{1,0} parameter(0)\n  b = TYPE[40,5]{1,0} parameter(1)\n  ROOT c = TYPE[6,5]{1,0} dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
-        "  a = TYPE[1,3,9,9]{3,2,1,0} parameter(0)\n  b = TYPE[4,3,3,3]{3,2,1,0} parameter(1)\n  ROOT c = TYPE[1,4,7,7]{3,2,1,0} convolution(a, b), window={size=3x3}, dim_labels=bf01_oi01->bf01",
-        "  a = TYPE[6,40]{1,0} parameter(0)\n  b = TYPE[] parameter(1)\n  ROOT c = TYPE[6]{0} reduce(a, b), dimensions={1}, to_apply=add_TYPE",
-        "  a = TYPE[6,9]{1,0} parameter(0)\n  b = TYPE[] parameter(1)\n  ROOT c = TYPE[6]{0} reduce(a, b), dimensions={1}, to_apply=multiply_TYPE",
-        "  a = TYPE[6,40]{1,0} parameter(0)\n  b = TYPE[] parameter(1)\n  ROOT c = TYPE[40]{0} reduce(a, b), dimensions={0}, to_apply=maximum_TYPE",
-        "  a = TYPE[6,40]{1,0} parameter(0)\n  b = TYPE[] parameter(1)\n  ROOT c = TYPE[6,38]{1,0} reduce-window(a, b), window={size=1x3}, to_apply=add_TYPE",
-        "  a = TYPE[6,40]{1,0} parameter(0)\n  b = TYPE[] parameter(1)\n  ROOT c = TYPE[6,40]{1,0} reduce-window(a, b), window={size=1x40 pad=0_0x39_0}, to_apply=add_TYPE",
+        "  a = TYPE[6,40]{1,0} parameter(0)\n  b = TYPE[40,5]{1,0} parameter(1)\n  ROOT c = TYPE[6,5]{1,0} dot(a, b), "
+        "lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+        "  a = TYPE[1,3,9,9]{3,2,1,0} parameter(0)\n  b = TYPE[4,3,3,3]{3,2,1,0} parameter(1)\n  ROOT c = "
+        "TYPE[1,4,7,7]{3,2,1,0} convolution(a, b), window={size=3x3}, dim_labels=bf01_oi01->bf01",
+        "  a = TYPE[6,40]{1,0} parameter(0)\n  b = TYPE[] parameter(1)\n  ROOT c = TYPE[6]{0} reduce(a, b), "
+        "dimensions={1}, to_apply=add_TYPE",
+        "  a = TYPE[6,9]{1,0} parameter(0)\n  b = TYPE[] parameter(1)\n  ROOT c = TYPE[6]{0} reduce(a, b), "
+        "dimensions={1}, to_apply=multiply_TYPE",
+        "  a = TYPE[6,40]{1,0} parameter(0)\n  b = TYPE[] parameter(1)\n  ROOT c = TYPE[40]{0} reduce(a, b), "
+        "dimensions={0}, to_apply=maximum_TYPE",
+        "  a = TYPE[6,40]{1,0} parameter(0)\n  b = TYPE[] parameter(1)\n  ROOT c = TYPE[6,38]{1,0} reduce-window(a, "
+        "b), window={size=1x3}, to_apply=add_TYPE",
+        "  a = TYPE[6,40]{1,0} parameter(0)\n  b = TYPE[] parameter(1)\n  ROOT c = TYPE[6,40]{1,0} reduce-window(a, "
+        "b), window={size=1x40 pad=0_0x39_0}, to_apply=add_TYPE",
     ],
 )
 def test_sums_of_values_within_bounds_are_within_bounds(body: str, t: str) -> None:
@@ -35,8 +42,10 @@ def test_sums_of_values_within_bounds_are_within_bounds(body: str, t: str) -> No
 
 def scattered(t: str = "f32", reducer: str = "add") -> str:
     return (
-        f"  a = {t}[30]{{0}} parameter(0)\n  u = {t}[50]{{0}} parameter(1)\n  i = s32[50,1]{{1,0}} iota(), iota_dimension=0\n"
-        "  k = s32[] constant(7)\n  s = s32[50,1]{1,0} broadcast(k), dimensions={}\n  j = s32[50,1]{1,0} remainder(i, s)\n"
+        f"  a = {t}[30]{{0}} parameter(0)\n  u = {t}[50]{{0}} parameter(1)\n  i = s32[50,1]{{1,0}} iota(), "
+        f"iota_dimension=0\n"
+        "  k = s32[] constant(7)\n  s = s32[50,1]{1,0} broadcast(k), dimensions={}\n  j = s32[50,1]{1,0} remainder(i, "
+        "s)\n"
         f"  ROOT c = {t}[30]{{0}} scatter(a, j, u), update_window_dims={{}}, inserted_window_dims={{0}}, "
         f"scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply={reducer}_{t}"
     )
@@ -67,7 +76,10 @@ def test_a_scatter_of_a_narrow_type_rounds_on_the_way() -> None:
 def test_what_a_window_selects_adds_up() -> None:
     body = "  a = f32[9]{0} parameter(0)\n  s = f32[4]{0} parameter(1)\n  z = f32[] constant(0)\n"
     body += "  ROOT c = f32[9]{0} select-and-scatter(a, s, z), window={size=3 stride=2}, select=least, scatter=add_f32"
-    most = "least {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT z = pred[] compare(x, y), direction=GE\n}\n\n"
+    most = (
+        "least {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT z = pred[] compare(x, y), "
+        "direction=GE\n}\n\n"
+    )
     a, s = np.array([1, 2, 9, 3, 8, 1, 1.5, 5, 2], np.float32), normal(4)
     (made,) = run(parsed(body, most), [a, s])
     rows = made.rows if isinstance(made, Spread) else np.stack([made] * 3)
@@ -77,7 +89,10 @@ def test_what_a_window_selects_adds_up() -> None:
 
 @pytest.mark.parametrize("t", ["f32", "f64"])
 def test_the_order_of_a_sum_is_open(t: str) -> None:
-    body = f"  a = {t}[20,900]{{1,0}} parameter(0)\n  b = {t}[900,10]{{1,0}} parameter(1)\n  ROOT c = {t}[20,10]{{1,0}} dot(a, b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+    body = (
+        f"  a = {t}[20,900]{{1,0}} parameter(0)\n  b = {t}[900,10]{{1,0}} parameter(1)\n  ROOT c = {t}[20,10]{{1,0}} "
+        f"dot(a, b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+    )
     a, b = normal(20, 900, t=t), normal(900, 10, t=t)
     (made,) = run(parsed(body), [a, b])
     assert isinstance(made, Spread)
@@ -92,7 +107,10 @@ def test_the_order_of_a_sum_is_open(t: str) -> None:
 
 def test_alike_terms_may_all_be_rounded_one_way() -> None:
     a = np.full((1, 20000), 0.1, np.float32)
-    body = "  a = f32[1,20000]{1,0} parameter(0)\n  z = f32[] constant(0)\n  ROOT s = f32[1]{0} reduce(a, z), dimensions={1}, to_apply=add_f32"
+    body = (
+        "  a = f32[1,20000]{1,0} parameter(0)\n  z = f32[] constant(0)\n  ROOT s = f32[1]{0} reduce(a, z), "
+        "dimensions={1}, to_apply=add_f32"
+    )
     (made,) = run(parsed(body), [a])
     total = np.add.accumulate(a, axis=1)[:, -1]
     assert isinstance(made, Spread) and made.rows[LOW] <= total <= made.rows[HIGH]
@@ -100,7 +118,10 @@ def test_alike_terms_may_all_be_rounded_one_way() -> None:
 
 def test_whole_numbers_are_added_up_exactly() -> None:
     a = RNG.integers(-9, 9, (5, 400)).astype(np.float32)
-    body = "  a = f32[5,400]{1,0} parameter(0)\n  z = f32[] constant(0)\n  ROOT s = f32[5]{0} reduce(a, z), dimensions={1}, to_apply=add_f32"
+    body = (
+        "  a = f32[5,400]{1,0} parameter(0)\n  z = f32[] constant(0)\n  ROOT s = f32[5]{0} reduce(a, z), "
+        "dimensions={1}, to_apply=add_f32"
+    )
     (made,) = run(parsed(body), [a])
     assert isinstance(made, np.ndarray)
     (made,) = run(parsed(body), [a + np.float32(0.3)])
@@ -108,7 +129,10 @@ def test_whole_numbers_are_added_up_exactly() -> None:
 
 
 def test_large_sums_are_made_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    body = "  a = f32[20,90]{1,0} parameter(0)\n  b = f32[90,30]{1,0} parameter(1)\n  ROOT c = f32[20,30]{1,0} dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    body = (
+        "  a = f32[20,90]{1,0} parameter(0)\n  b = f32[90,30]{1,0} parameter(1)\n  ROOT c = f32[20,30]{1,0} dot(a, b), "
+        "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    )
     a, b = normal(20, 90), normal(90, 30)
     (whole,) = run(parsed(body), [a, b])
     monkeypatch.setattr(sums, "_PIECE", 64)
@@ -119,7 +143,10 @@ def test_large_sums_are_made_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("size", [1e-15, 1e15])
 def test_sums_of_very_small_and_very_large_products_have_the_bounds_of_others(size: float) -> None:
-    body = "  a = f32[20,90]{1,0} parameter(0)\n  b = f32[90,30]{1,0} parameter(1)\n  ROOT c = f32[20,30]{1,0} dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    body = (
+        "  a = f32[20,90]{1,0} parameter(0)\n  b = f32[90,30]{1,0} parameter(1)\n  ROOT c = f32[20,30]{1,0} dot(a, b), "
+        "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    )
     a, b = normal(20, 90), normal(90, 30)
     widths = []
     for scale in (1.0, size):
@@ -139,8 +166,10 @@ def complex_normal(*sizes: int) -> np.ndarray:  # type: ignore[type-arg]
 @pytest.mark.parametrize(
     "body",
     [
-        "  a = c64[6,400]{1,0} parameter(0)\n  b = c64[] parameter(1)\n  ROOT c = c64[6]{0} reduce(a, b), dimensions={1}, to_apply=add_c64",
-        "  a = c64[6,400]{1,0} parameter(0)\n  b = c64[] parameter(1)\n  ROOT c = c64[6,1]{1,0} reduce-window(a, b), window={size=1x400}, to_apply=add_c64",
+        "  a = c64[6,400]{1,0} parameter(0)\n  b = c64[] parameter(1)\n  ROOT c = c64[6]{0} reduce(a, b), "
+        "dimensions={1}, to_apply=add_c64",
+        "  a = c64[6,400]{1,0} parameter(0)\n  b = c64[] parameter(1)\n  ROOT c = c64[6,1]{1,0} reduce-window(a, b), "
+        "window={size=1x400}, to_apply=add_c64",
     ],
 )
 def test_the_parts_of_complex_sums_have_bounds_of_their_own(body: str) -> None:

@@ -110,7 +110,10 @@ def test_a_tie_is_told_with_the_most_elements_that_it_had() -> None:
 
 def test_where_digits_are_lost() -> None:
     """The difference of what is nearly equal is as uncertain as both, and much smaller."""
-    body = "  a = f64[1]{0} parameter(0)\n  b = f64[1]{0} parameter(1)\n  s = f64[1]{0} subtract(a, b)\n  ROOT m = f64[1]{0} multiply(s, b)"
+    body = (
+        "  a = f64[1]{0} parameter(0)\n  b = f64[1]{0} parameter(1)\n  s = f64[1]{0} subtract(a, b)\n  ROOT m = "
+        "f64[1]{0} multiply(s, b)"
+    )
     a = Spread(np.array([1001.0, 1000.9, 1001.1, 1000.9, 1001.1, 1001.0, 1001.0]).reshape(ROWS, 1))
     (made,) = run(parsed(body), [a, np.array([1000.0])])
     assert isinstance(made, Spread) and made.loss is not None
@@ -148,7 +151,8 @@ def test_why_bounds_are_wide() -> None:
     for few in (report(set_aside=2, loose=0.75), report(loose=0.75)):
         assert verdict._lost(module, Analysis([plain], ties), few) == "bounds above 5% of the value on 75% of it"
     assert verdict._lost(module, Analysis([lossy], []), report(set_aside=4, loose=1.0)) == (
-        f"bounds above 5% of the value on 100% of it: subtract s (line {lines[1]}) makes relative differences 1.2e+02 times larger"
+        f"bounds above 5% of the value on 100% of it: subtract s (line {lines[1]}) makes relative differences 1.2e+02 "
+        f"times larger"
     )
     assert (
         verdict._lost(module, Analysis([np.zeros(4)], []), report(loose=0.6))

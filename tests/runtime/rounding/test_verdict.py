@@ -4,7 +4,10 @@ from .spreads import parsed
 
 
 def test_outputs_that_no_input_reaches() -> None:
-    body = "  a = f32[4]{0} parameter(0)\n  k = f32[4]{0} constant({1, 2, 3, 4})\n  b = f32[4]{0} negate(k)\n  c = f32[4]{0} add(a, b)\n"
+    body = (
+        "  a = f32[4]{0} parameter(0)\n  k = f32[4]{0} constant({1, 2, 3, 4})\n  b = f32[4]{0} negate(k)\n  c = "
+        "f32[4]{0} add(a, b)\n"
+    )
     body += "  p = (f32[4]{0}, f32[4]{0}) tuple(b, k)\n  ROOT t = ((f32[4]{0}, f32[4]{0}), f32[4]{0}) tuple(p, c)"
     assert unread(parsed(body)) == {0, 1}
     assert unread(parsed(body.replace("parameter(0)", "constant({1, 2, 3, 4})"))) == set()
