@@ -150,8 +150,8 @@ _PRESETS = {
         "while-loop-simplifier,while-loop-unroller,cse,dce,while-reroll,while-flatten,reduction-simplifier,"
         "sum-factoring,cse,moment-folding,dce,cumulative-splitter,"
         f"best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
-        " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},instruction-fusion{may-duplicate=true},"
-        f"fusion-merger,cse,dce),{_OUTPUTS}),"
+        " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},"
+        f"instruction-fusion{{may-duplicate=true}},fusion-merger,cse,dce),{_OUTPUTS}),"
         f"{_MULTI_TENSOR},while-fusion,dce,launch-packing,dce"
     ),
     "xla-2023": (
