@@ -16,7 +16,7 @@ from hlo_opt.text import print_module
 
 SIZES = (0, 1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 32, 33, 64, 65, 97, 127, 128, 129, 255, 257, 1024, 1031)
 TYPES = tuple(
-    "pred s4 s8 s16 s32 s64 u4 u8 u16 u32 u64 f16 bf16 f32 f64 f8e4m3fn f8e5m2 f8e4m3b11fnuz c64 c128".split()  # noqa: SIM905
+    "pred s4 s8 s16 s32 s64 u4 u8 u16 u32 u64 f16 bf16 f32 f64 f8e4m3fn f8e5m2 f8e4m3b11fnuz c64 c128".split()
 )
 SHAPE = re.compile(r"\b([a-z]\w*)\[([\d,]*)\](\{[\d,]+)?")
 UNARY = re.findall(

@@ -39,8 +39,9 @@ def parts_of(items: Sequence[Statement]) -> list[list[Statement]]:
 
 
 FUNCTIONS = frozenset(
-    "acosf acoshf asinf asinhf atanf atan2f atanhf cbrtf coshf erff expf expm1f logf log1pf powf sinhf tanhf".split()
-)
+    {"acosf", "acoshf", "asinf", "asinhf", "atanf", "atan2f", "atanhf", "cbrtf", "coshf",
+     "erff", "expf", "expm1f", "logf", "log1pf", "powf", "sinhf", "tanhf"}
+)  # fmt: skip
 """Functions of `host_math.h`, which stand in the loop that calls them."""
 FUNCTION, WEIGHT = 30, 90
 """Statements that a function stands for, and those of a part of what is done once."""
