@@ -39,22 +39,44 @@ HEADER = re.compile(r"^HloModule ([^\s,]+)[^\n]*")
 
 
 def reshapes(text: str) -> str:
-    """Bitcasts between arrays that lie row by row, as reshapes: jaxlib's way to StableHLO mixes up layouts of different
-    ranks."""
+    """The same module with bitcasts between arrays of one type written as what they do to logical arrays.
+
+    A bitcast takes the elements in the order in which they lie in memory: a transpose of the operand to that order, a
+    reshape, and a transpose from the order of the result. jaxlib's way to StableHLO drops layouts, and XLA:CPU takes
+    no bitcast before it has assigned its own.
+    """
     found: dict[str, list[tuple[str, str, str]]] = {}
     for name, kind, sizes, layout in MADE.findall(text):
         found.setdefault(name, []).append((kind, sizes, layout))
 
-    def lies_by_rows(kind: str, sizes: str, layout: str) -> bool:
-        order = [*range(sizes.count(",") + bool(sizes))]
-        return not layout or layout == ",".join(map(str, reversed(order)))
-
     def written(match: re.Match[str]) -> str:
-        ends = [*found.get(match[2], []), *found.get(match[3], [])]
-        is_same = len(ends) == 2 and ends[0][0] == ends[1][0] and all(lies_by_rows(*end) for end in ends)
-        return f"{match[1]} reshape({match[3]})" if is_same else match[0]
+        ends = [*found.get(match[3], []), *found.get(match[2], [])]
+        if len(ends) != 2 or ends[0][0] != ends[1][0]:
+            return match[0]
+        (kind, *operand), (_, *result) = ends
+        (given, out), (made, into) = _as_it_lies(*operand), _as_it_lies(*result)
+        back = [into.index(d) for d in range(len(into))]
+        if sorted(out) == out and sorted(into) == into:
+            return f"{match[1]} reshape({match[3]})"
+        first, last = f"{match[2]}.in_memory", f"{match[2]}.as_it_lies"
+        return (
+            f"  {first} = {kind}[{given}] transpose({match[3]}), dimensions={{{_listed(out)}}}\n"
+            f"  {last} = {kind}[{made}] reshape({first})\n"
+            f"{match[1]} transpose({last}), dimensions={{{_listed(back)}}}"
+        )
 
     return BITCAST.sub(written, text)
+
+
+def _as_it_lies(sizes: str, layout: str) -> tuple[str, list[int]]:
+    """The sizes of an array, slowest dimension in memory first, and these dimensions."""
+    dimensions = sizes.split(",") if sizes else []
+    order = [int(d) for d in reversed(layout.split(","))] if layout else [*range(len(dimensions))]
+    return ",".join(dimensions[d] for d in order), order
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
 
 
 @dataclass(frozen=True)

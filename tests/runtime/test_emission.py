@@ -101,7 +101,7 @@ def test_nothing_is_left_when_writing_fails(tmp_path: Path, monkeypatch: pytest.
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(emission, "_put_in_place", full)
+    monkeypatch.setattr(emission, "put_in_place", full)
     with pytest.raises(UsageError, match="No space left"):
         hlo_opt.emit(hlo_opt.parse(ADD), tmp_path / "o")
     assert list(tmp_path.iterdir()) == []

@@ -80,7 +80,7 @@ class WhileReroll(RewritingPass):
         if is_long and not self.one_launch:
             return True
         loop, is_whole = _put(rolled.on_copy())
-        if not is_whole and not is_long:
+        if not is_whole and (not is_long or rolled.is_in_one_launch(context)):
             return False
         if not self.one_launch:
             return True
@@ -182,6 +182,13 @@ class _Rolled:
         """How often the copies run, as far as that is known: once for each round of the loop whose body they are."""
         around = _callers(self.computation)
         return 1 if len(around) != 1 or looped(around[0]) is None else trip_count(around[0]) or 1
+
+    def is_in_one_launch(self, context: PassContext) -> bool:
+        """Whether the copies are the body of a loop that is one launch as it stands. A loop within would end that."""
+        around = _callers(self.computation)
+        if len(around) != 1 or looped(around[0]) is None:
+            return False
+        return one_launch(around[0], context) is not None
 
     def on_copy(self) -> _Rolled:
         """The same in a copy of the module."""
