@@ -236,6 +236,56 @@ def test_a_chain_of_folds_is_one_launch() -> None:
     assert module_summary(made, H100).launches == 1
 
 
+def within_a_loop(copies: int) -> str:
+    """Twenty rounds of a chain, and of one that goes back over what the first computed, as a derivative does."""
+    lines: list[str] = []
+    for k in range(copies):
+        lines += [f"a{k} = f32[4096] multiply(y{k}, c)", f"v{k} = f32[4096] subtract(ones, y{k})"]
+        lines += [f"y{k + 1} = f32[4096] multiply(a{k}, v{k})"]
+    for k in reversed(range(copies)):
+        lines += [f"h{k} = f32[4096] multiply(a{k}, g{k + 1})", f"k{k} = f32[4096] multiply(g{k + 1}, v{k})"]
+        lines += [f"m{k} = f32[4096] multiply(k{k}, c)", f"g{k} = f32[4096] subtract(m{k}, h{k})"]
+    steps = "\n".join(f"  {line}" for line in lines)
+    return f"""HloModule m
+
+body {{
+  s = (s32[], f32[4096]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  y0 = f32[4096] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  three = f32[] constant(3.7)
+  c = f32[4096] broadcast(three), dimensions={{}}
+  unit = f32[] constant(1)
+  ones = f32[4096] broadcast(unit), dimensions={{}}
+  g{copies} = f32[4096] negate(c)
+{steps}
+  ROOT t = (s32[], f32[4096]) tuple(j, g0)
+}}
+
+condition {{
+  s = (s32[], f32[4096]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(20)
+  ROOT l = pred[] compare(i, n), direction=LT
+}}
+
+ENTRY e {{
+  p = f32[4096] parameter(0)
+  z = s32[] constant(0)
+  t = (s32[], f32[4096]) tuple(z, p)
+  w = (s32[], f32[4096]) while(t), condition=condition, body=body
+  ROOT r = f32[4096] get-tuple-element(w), index=1
+}}
+"""
+
+
+def test_the_body_of_a_loop_that_is_one_launch_gets_no_loop() -> None:
+    made, _ = hlo_opt.fuse(hlo_opt.parse(within_a_loop(10)), passes="while-reroll,while-fusion,dce")
+    assert len(loops(made)) == 1
+    assert module_summary(made, H100).launches == 1
+
+
 UNROLLED = [
     "cartpole_scan_unrolled",
     "cartpole_scan_separate_unrolled",
