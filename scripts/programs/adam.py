@@ -1,5 +1,4 @@
-"""Adam over the parameters of a small transformer: many independent elementwise updates, the case of horizontal
-fusion."""
+"""Adam over the parameters of a small transformer: many independent elementwise updates, the case of horizontal fusion."""
 
 from __future__ import annotations
 
