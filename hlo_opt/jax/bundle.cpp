@@ -20,32 +20,6 @@ struct Program {
 extern "C" int hlo_run(Program*, Word, void**, char*, void*, void**);
 enum { status_fine = 0, status_memory = 4, status_pause = 5 };
 
-// ---- memory of a thread, kept from call to call unless it is large
-
-static const size_t kept_bytes = size_t(64) << 20;
-
-struct Memory {
-  char* start = nullptr;
-  size_t size = 0;
-  ~Memory() { free(start); }
-  char* of(size_t wanted) {
-    if (wanted > size) {
-      free(start);
-      start = (char*)aligned_alloc(64, wanted);
-      size = start ? wanted : 0;
-    }
-    return start;
-  }
-  void trim() {
-    if (size <= kept_bytes) return;
-    free(start);
-    start = nullptr;
-    size = 0;
-  }
-};
-
-static inline size_t rounded(size_t bytes) { return (bytes + 63) / 64 * 64; }
-
 // an array's last word must be whole for kernels, and its first on a multiple of 16
 static inline bool is_whole(const void* data, Word bytes) { return bytes % 4 == 0 && (size_t)data % 16 == 0; }
 

@@ -12,6 +12,7 @@ from importlib import resources
 import numpy as np
 
 from hlo_opt.ir import Shape
+from hlo_opt.jax.native import native_text
 from hlo_opt.runtime.host.frozen import FRAME_WORDS, Frozen
 
 _C_TYPES = {
@@ -151,8 +152,7 @@ def program(name: str, frozen: Frozen, data: str, places: Sequence[int], handler
         f'#define HLO_ENTRY "{name}"',
         *([f'#define HLO_HANDLER "{handler}"'] if handler else []),
     ]
-    body = resources.files("hlo_opt.jax").joinpath("bundle.cpp").read_text(encoding="utf-8")
-    return "\n".join(lines) + "\n" + body
+    return "\n".join(lines) + "\n" + native_text("bundle.cpp")
 
 
 def python_module(

@@ -7,13 +7,13 @@ import ctypes
 import threading
 from collections.abc import Callable
 from functools import cache
-from importlib import resources
 from importlib.metadata import version
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from hlo_opt.evaluate.threads import processors
+from hlo_opt.jax.native import native_text
 from hlo_opt.runtime.host.frozen import FRAME_WORDS, Frozen
 from hlo_opt.runtime.host.library import built, cache_directory
 from hlo_opt.runtime.host.program import runner
@@ -114,7 +114,7 @@ class Handler:
         self._find = find
         self._loaded: dict[str, _Loaded] = {}
         self._lock = threading.Lock()
-        text = resources.files("hlo_opt.jax").joinpath("handler.cpp").read_text(encoding="utf-8")
+        text = native_text("handler.cpp")
         path = built([f"// jaxlib {version('jaxlib')}\n{text}"], (f"-I{jax.ffi.include_dir()}", "-pthread"))
         self._library = ctypes.CDLL(str(path))
         self._loader = _LOADER(self._load)
