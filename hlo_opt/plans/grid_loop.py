@@ -144,37 +144,30 @@ def walks(region: Region, segment: Segment[InGrid], launch: Launch) -> list[Walk
         found.append(_meeting(made, int(not number and (part.waits if part.trips else part.lasting))))
     for number, value in enumerate(part.state) if part.trips is None else ():
         shape = value.taken.shape
-        at, places = _shared_out(shape, threads)
-        copied = Walk(
-            min(threads, shape.element_count),
-            [(value.made, at)],
-            places=places,
-            rounds=_rounds(shape, threads),
-            times=trips,
-            near=near,
-            known=part.counters,
-            origins=part.origins,
-            handed=[(shape, at)],
-        )
-        found.append(_meeting(copied, int(not number)))
+        found.append(_meeting(_each_element(part, value.made, shape), int(not number)))
     return found
+
+
+def _each_element(part: InGrid, value: Instruction, shape: Shape) -> Walk:
+    """What threads do in each iteration for a value of a shape, every element by one thread, which hands it on."""
+    at, places = _shared_out(shape, part.threads)
+    return Walk(
+        min(part.threads, shape.element_count),
+        [(value, at)],
+        places=places,
+        rounds=_rounds(shape, part.threads),
+        times=part.rounds,
+        near=part.near,
+        known=part.counters,
+        origins=part.origins,
+        handed=[(shape, at)],
+    )
 
 
 def _of_cell(part: InGrid, cell: Cell) -> Iterator[Walk]:
     """What threads do for a cell: all of it, or, where several share an element, first the terms that are folded."""
     shape, team, threads, trips, near = cell.value.shape, cell.team, part.threads, part.rounds, part.near
-    at, places = _shared_out(shape, threads)
-    whole = Walk(
-        min(threads, shape.element_count),
-        [(cell.value, at)],
-        places=places,
-        rounds=_rounds(shape, threads),
-        times=trips,
-        near=near,
-        known=part.counters,
-        origins=part.origins,
-        handed=[(shape, at)],
-    )
+    whole = _each_element(part, cell.value, shape)
     if team.ways == 1:
         yield whole
         return
