@@ -281,7 +281,10 @@ example(
     "gather-rows-in-order",
     "f",
     f"x: T[5,3]; i = s32[5] iota(), iota_dimension=0; j = s32[5,1] reshape(i); T[5,3] gather(x, j), {ROW}",
-    f"x: T[5,3]; i = s32[4] iota(), iota_dimension=0; j = s32[4,1] reshape(i); T[4,3] gather(x, j), {ROW}",
+    (
+        f"x: T[5,3]; i = s32[4] iota(), iota_dimension=0; j = s32[4,1] reshape(i); T[4,3] gather(x, j), {ROW}",
+        f"x: T[200,3]; i = s8[200,1] iota(), iota_dimension=0; T[200,3] gather(x, i), {ROW}",
+    ),
 )
 SCATTER = (
     "update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, "

@@ -53,7 +53,15 @@ def number(value: str, dimensions: str = "12") -> str:
 
 # ---- identities
 
-example("add-zero", "i", f"{X}; {number('0')}; T[12] add(n, x)", f"{X}; {number('1')}; T[12] add(x, n)")
+example(
+    "add-zero",
+    "i",
+    f"{X}; {number('0')}; T[12] add(n, x)",
+    (
+        f"{X}; {number('1')}; T[12] add(x, n)",
+        "x: s32[12]; a = f32[12] bitcast(x); k = f32[] constant(0); n = f32[12] broadcast(k), dimensions={}; f32[12] add(a, n)",
+    ),
+)
 example(
     "add-positive-zero", "f", f"{X}; {number('0')}; T[12] add(x, n)", f"{X}; {number('-0.0')}; T[12] add(x, n)", True
 )
@@ -122,7 +130,7 @@ example(
     "abs-of-square",
     "f",
     f"{X}; a = T[12] multiply(x, x); T[12] abs(a)",
-    f"{XY}; a = T[12] multiply(x, y); T[12] abs(a)",
+    (f"{XY}; a = T[12] multiply(x, y); T[12] abs(a)", "x: u32[12]; a = f32[12] bitcast(x); f32[12] abs(a)"),
 )
 example(
     "square-of-abs",
@@ -281,8 +289,15 @@ example(
 example(
     "bitcast-convert-twice",
     "f",
-    "x: f32[12]; a = s32[12] bitcast-convert(x); u32[12] bitcast-convert(a)",
-    "x: f32[12]; a = s32[12] convert(x); u32[12] bitcast-convert(a)",
+    (
+        "x: f32[12]; a = s32[12] bitcast-convert(x); u32[12] bitcast-convert(a)",
+        "x: s8[3,4]; a = s32[3] bitcast-convert(x); f32[3] bitcast-convert(a)",
+    ),
+    (
+        "x: f32[12]; a = s32[12] convert(x); u32[12] bitcast-convert(a)",
+        "x: s8[3,4]; a = s32[3] bitcast-convert(x); s16[3,2] bitcast-convert(a)",
+        "x: s8[3,2,2]; a = s16[3,2] bitcast-convert(x); b = s32[3] bitcast-convert(a); s32[3] add(b, b)",
+    ),
 )
 example(
     "reduce-precision-of-all",

@@ -60,8 +60,12 @@ def _constant(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
 def _iota(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
     dimension = i.value("iota_dimension", 0)
     sizes = i.shape.dimensions
-    known = isinstance(dimension, int) and dimension < len(sizes)
-    return (0.0, float(max(sizes[dimension] - 1, 0))) if known and isinstance(dimension, int) else ANYTHING
+    if not isinstance(dimension, int) or dimension >= len(sizes):
+        return ANYTHING
+    last = max(sizes[dimension] - 1, 0)
+    if i.shape.type.is_integer and last > i.shape.type.limits[1]:  # it wraps around
+        return ANYTHING
+    return 0.0, float(last)
 
 
 def _first(i: Instruction, operands: Sequence[Bounds]) -> Bounds:

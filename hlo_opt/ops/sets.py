@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from hlo_opt.ir import Called, Computation, Instruction, Shape
 from hlo_opt.ir.attribute import SliceDimension
 from hlo_opt.ops.lowering import Elementwise
@@ -29,6 +31,12 @@ COPIES = frozenset({"bitcast", "copy", "reshape"})
 """Operations that return the operand's elements, each once, in the same order: in memory, or row-major."""
 RESHAPES = frozenset({"bitcast", "reshape"})
 """`COPIES` that change dimensions."""
+
+
+def keeps_values(instruction: Instruction, movers: Collection[str]) -> bool:
+    """Whether an instruction is one of the movers, and its elements are elements of its first operand: a bitcast may
+    read the same bits as another type."""
+    return instruction.opcode in movers and instruction.shape.type == instruction.operands[0].shape.type
 
 
 UPDATES = frozenset({"dynamic-update-slice", "scatter"})

@@ -451,7 +451,7 @@ def _custom(i: Instruction, w: Wish, known: Known) -> list[Wish]:
 
 
 _HANDS_ON = [
-    *("reshape", "transpose", "broadcast", "slice", "copy", "reverse", "bitcast", "reduce-precision", "copy-start"),
+    *("reshape", "transpose", "broadcast", "slice", "copy", "reverse", "reduce-precision", "copy-start"),
     *("copy-done", "dynamic-reshape", "real", "imag", "all-gather", "all-reduce", "all-to-all", "collective-permute"),
     *("collective-broadcast", "reduce-scatter", "domain", "add-dependency"),
 ]
@@ -475,6 +475,7 @@ RULES: Mapping[str, Rule] = {
     "add": _add,
     "asin": _function(-1.0, 1.0),
     "atanh": _function(-0.99, 0.99),
+    "bitcast": lambda i, w, known: [w] if i.shape.type == i.operands[0].shape.type else _bits(i, w, known),
     "batch-norm-grad": _batch_norm(3),
     "batch-norm-inference": _batch_norm(4),
     "batch-norm-training": _batch_norm(-1),

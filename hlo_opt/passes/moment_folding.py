@@ -25,6 +25,7 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Shape, edit
 from hlo_opt.ir.attribute import SliceDimension
 from hlo_opt.ir.element_type import PRED
+from hlo_opt.ops.sets import keeps_values
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.expansion import Writer
 from hlo_opt.passes.sum_factoring import Term, is_plain_sum, spreads, term_of
@@ -170,7 +171,7 @@ def _divides(user: Instruction, total: Instruction, size: int) -> bool:
     if user.opcode not in ("divide", "multiply") or len(user.operands) != 2 or user.operands[0] is not total:
         return False
     number = user.operands[1]
-    while number.opcode in _MOVES:
+    while keeps_values(number, _MOVES):
         number = number.operands[0]
     if number.literal is None or number.literal.is_elided:
         return False
@@ -185,7 +186,7 @@ def _stripped(value: Instruction) -> Instruction:
     def sizes(i: Instruction) -> list[int]:
         return [n for n in i.shape.dimensions if n != 1]
 
-    while value.opcode in _MOVES and sizes(value.operands[0]) == sizes(value):
+    while keeps_values(value, _MOVES) and sizes(value.operands[0]) == sizes(value):
         if value.opcode == "broadcast" and list(value.ints("dimensions")) != sorted(value.ints("dimensions")):
             break
         value = value.operands[0]

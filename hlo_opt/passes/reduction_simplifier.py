@@ -18,6 +18,7 @@ import numpy as np
 
 from hlo_opt.ir import Computation, Instruction, edit
 from hlo_opt.ops.reduction.reducers import monoid, starts_with_identity
+from hlo_opt.ops.sets import keeps_values
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.expansion import Writer
 
@@ -77,7 +78,7 @@ def _is_positive_zero(init: Instruction) -> bool:
 
 def _never_negative_zero(value: Instruction) -> bool:
     """Whether the elements come from a sum that starts at 0: it is -0 for no operands."""
-    while value.opcode in _MOVES:
+    while keeps_values(value, _MOVES):
         value = value.operands[0]
     if value.opcode != "reduce" or value.shape.is_tuple or monoid(value.called_by("to_apply")) != "add":
         return False

@@ -34,6 +34,12 @@ def test_values_lie_within_their_bounds(name: str) -> None:
     assert found == [] and sum(low > -np.inf for low, _ in bounds.values()) > len(bounds) // 10
 
 
+def test_an_iota_that_wraps_around_has_no_bounds() -> None:
+    """Numbers of s8 beyond 127 become negative."""
+    module = parse("HloModule m\n\nENTRY e {\n  ROOT i = s8[300] iota(), iota_dimension=0\n}\n")
+    assert known_bounds(module)[module.entry.root][0] < 0
+
+
 def test_uniform_numbers_made_of_bits_are_below_one() -> None:
     text = """HloModule m
 

@@ -99,3 +99,14 @@ def test_every_rule_is_for_an_operation_or_a_call() -> None:
         spec = find(opcode)
         assert spec is None or spec.samples is rule
         assert spec is not None or opcode in calls, opcode
+
+
+@pytest.mark.parametrize("opcode", ["bitcast", "bitcast-convert"])
+def test_integers_that_become_floats_bit_by_bit_are_bits(opcode: str) -> None:
+    (wish,) = asked(f"ROOT r = f32[9] {opcode}(p0)", "u32[9]")
+    assert wish.form is Form.BITS
+
+
+def test_a_bitcast_to_other_dimensions_hands_the_wish_on() -> None:
+    (wish,) = asked("b = f32[9] bitcast(p0)\n  ROOT r = f32[9] log(b)", "f32[3,3]")
+    assert wish.low == 0.0

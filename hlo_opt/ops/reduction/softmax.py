@@ -9,7 +9,7 @@ import numpy as np
 
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.reduction.reducers import monoid, starts_with_identity
-from hlo_opt.ops.sets import COPIES
+from hlo_opt.ops.sets import COPIES, keeps_values
 
 MOVES = COPIES | {"broadcast"}
 """Operations that pass the results of rows on."""
@@ -56,7 +56,7 @@ def source(value: Instruction, is_end: Callable[[Instruction], bool]) -> Instruc
     while not is_end(value):
         if value.opcode == "maximum" and any(map(_is_lowest, value.operands)):
             value = next((o for o in value.operands if not _is_lowest(o)), value.operands[0])
-        elif value.opcode in MOVES:
+        elif keeps_values(value, MOVES):
             value = value.operands[0]
         else:
             return None
@@ -65,7 +65,7 @@ def source(value: Instruction, is_end: Callable[[Instruction], bool]) -> Instruc
 
 def _is_lowest(value: Instruction) -> bool:
     """Whether all elements are -inf."""
-    while value.opcode in MOVES:
+    while keeps_values(value, MOVES):
         value = value.operands[0]
     literal = value.literal
     return literal is not None and not literal.is_elided and bool(np.all(np.asarray(literal.value) == -np.inf))
@@ -74,7 +74,7 @@ def _is_lowest(value: Instruction) -> bool:
 def divided(weights: Instruction, held: Exponentials) -> Instruction | None:
     """The divisor, where `weights` are the exponentials divided by their sum (perhaps rounded and moved); None
     otherwise."""
-    while weights.opcode in COPIES or weights.opcode in ("convert", "transpose"):
+    while keeps_values(weights, COPIES) or weights.opcode in ("convert", "transpose"):
         weights = weights.operands[0]
     if weights.opcode != "divide" or weights.operands[0] is not held.powers:
         return None

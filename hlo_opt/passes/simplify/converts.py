@@ -72,6 +72,10 @@ def bitcast_convert_twice(i: Instruction, site: Site) -> Instruction | None:
     source = inner.operands[0]
     if source.shape.same_values(i.shape):
         return source
+    if abs(source.shape.rank - i.shape.rank) > 1:  # bits of each element are split, or joined, once
+        return None
+    if source.shape.rank == i.shape.rank and source.shape.type.bits != i.shape.type.bits:
+        return None
     return site.emit("bitcast-convert", i.shape, source)
 
 

@@ -145,6 +145,8 @@ def gather_rows(i: Instruction, site: Site) -> Instruction | None:
         indices = indices.operands[0]
     if not is_a(indices, "iota") or indices.shape.element_count != value.shape.dimensions[0]:
         return None
+    if indices.shape.element_count - 1 > indices.shape.type.limits[1]:  # the iota wraps around
+        return None
     rank, sizes = value.shape.rank, i.ints("slice_sizes")
     by_rows = i.ints("start_index_map") == (0,) == i.ints("collapsed_slice_dims")
     if not by_rows or sizes != (1, *value.shape.dimensions[1:]) or i.ints("offset_dims") != tuple(range(1, rank)):

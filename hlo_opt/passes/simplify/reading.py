@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from hlo_opt.ir import ElementType, Instruction
 from hlo_opt.ops.reduction.reducers import monoid
+from hlo_opt.ops.sets import keeps_values
 
 Array: TypeAlias = npt.NDArray[np.generic]
 
@@ -125,7 +126,7 @@ def never_negative_zero(value: Instruction) -> bool:
     for _ in range(_DEEPEST):
         if not (value.shape.type.is_float or value.shape.type.is_complex):
             return True
-        if not is_a(value, *_MOVES):
+        if not keeps_values(value, _MOVES):
             break
         value = value.operands[0]
     if value.shape.type.is_complex:
@@ -159,7 +160,7 @@ def _is_plain(value: Instruction) -> bool:
 def never_negative(value: Instruction) -> bool:
     """Whether no element is below zero, or -0; it may be NaN."""
     for _ in range(_DEEPEST):
-        if not is_a(value, *_MOVES):
+        if not keeps_values(value, _MOVES):
             break
         value = value.operands[0]
     if value.shape.type.kind in ("unsigned", "pred"):
