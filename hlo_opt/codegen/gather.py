@@ -8,8 +8,8 @@ from hlo_opt.codegen.vectors import Store, Targets
 from hlo_opt.ir.index_map import Expression, Variable, add, multiply
 from hlo_opt.ops.indexing.gather_dimensions import gather_dimensions
 from hlo_opt.ops.indexing.table import gather_starts, gathered_index
+from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.plans.gather import Slices
-from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Plan, Segment
 
 

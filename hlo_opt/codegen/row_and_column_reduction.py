@@ -20,10 +20,10 @@ from hlo_opt.codegen.tree import Barrier, Leave
 from hlo_opt.codegen.vectors import Store, Target, Targets, each_element, store_all
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply
 from hlo_opt.ops.code import NOTHING, Code, Name, both, call, cell, code
+from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.reduction.reducers import running_types
 from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.folding import Space, across_index
-from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.row_and_column_reduction import RowsAndColumns, along_rows
 

@@ -17,8 +17,8 @@ from hlo_opt.ir import ElementType, Shape
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize, multiply
 from hlo_opt.ops.code import Code, Name, address, both, call, code
 from hlo_opt.ops.lowering import Index
+from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.reduction.reducers import monoid
-from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.scatter import Form, Update, Updates, element_of
 

@@ -17,8 +17,8 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize, divide, modulo, multiply, variable
 from hlo_opt.ops.code import NOTHING, Code, Name, cell, code, of
 from hlo_opt.ops.lowering import Index
+from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.plans.columns import WARP
-from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.sort import Lines, operands_of
 

@@ -14,7 +14,7 @@ from hlo_opt.codegen.vectors import Targets, fills_bytes
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply
 from hlo_opt.ops.code import Code, Name, both, call, cell, code, of
-from hlo_opt.plans.loop import physical_index
+from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.tiled_transpose import BLOCK, Frame, Tiles, index_in, source_of, writes_after
 

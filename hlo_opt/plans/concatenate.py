@@ -19,7 +19,8 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, constant, linearize, variable
 from hlo_opt.ops.lowering import Index
-from hlo_opt.plans.loop import BLOCK, WIDEST_ACCESS, elements_per_thread, physical_index
+from hlo_opt.ops.movement.memory import physical_index
+from hlo_opt.plans.loop import BLOCK, WIDEST_ACCESS, elements_per_thread
 from hlo_opt.plans.plan import Launch, Region, Segment, above
 from hlo_opt.plans.tiled_transpose import read_along
 from hlo_opt.plans.walks import Walk, leaves_at, neighbours

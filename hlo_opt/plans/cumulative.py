@@ -22,12 +22,13 @@ from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.attribute import WindowDimension
 from hlo_opt.ir.index_map import Expression, add, constant, delinearize, divide, modulo, multiply, variable
 from hlo_opt.ops.lowering import Index
+from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.reduction.reducers import running_types
 from hlo_opt.ops.shapes import window
 from hlo_opt.plans.columns import MOST_THREADS, WARP
 from hlo_opt.plans.element_reads import depending_on, heroes_read
 from hlo_opt.plans.instructions import NOTHING, of_fold
-from hlo_opt.plans.loop import WIDEST_ACCESS, physical_index
+from hlo_opt.plans.loop import WIDEST_ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk, leaves_at
 

@@ -18,8 +18,10 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, constant, dimensions, variable
 from hlo_opt.ops.lowering import Index
+from hlo_opt.ops.movement.memory import physical_index
+from hlo_opt.ops.sets import keeps_values
 from hlo_opt.plans.element_reads import Element, depending_on, heroes_read
-from hlo_opt.plans.loop import BLOCK, physical_index
+from hlo_opt.plans.loop import BLOCK
 from hlo_opt.plans.plan import Launch, Region, Segment, above
 from hlo_opt.plans.walks import Walk, neighbours
 
@@ -144,8 +146,8 @@ def _chain_users(root: Instruction, update: Instruction) -> Iterator[Instruction
 
 
 def _keeps_memory(instruction: Instruction) -> bool:
-    """Whether the value is its operand's memory under another shape."""
-    if instruction.opcode == "bitcast":
+    """Whether the value is its operand's memory under another shape, with elements of the same type."""
+    if keeps_values(instruction, ("bitcast",)):
         return True
     return (
         instruction.opcode == "reshape"

@@ -13,7 +13,8 @@ from typing import ClassVar
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ir.index_map import Expression, delinearize
+from hlo_opt.ir.index_map import Expression
+from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.plans.plan import Launch, Region, Segment
 
 BLOCK = 128
@@ -81,13 +82,6 @@ def elements_per_thread(outputs: Sequence[Shape], inputs: Iterable[Shape], eleme
     found = math.gcd(elements, vector) if elements >= resident else 1
     least = max(leaf.type.per_byte for leaf in outputs)
     return found if elements % least else math.lcm(found, least)
-
-
-def physical_index(shape: Shape, position: Expression) -> tuple[Expression, ...]:
-    """The logical index of the element at a position in memory."""
-    order = shape.minor_to_major[::-1]
-    parts = dict(zip(order, delinearize(position, [shape.dimensions[d] for d in order]), strict=True))
-    return tuple(parts[d] for d in range(shape.rank))
 
 
 def root_index(hero: Instruction, root: Instruction, position: Expression) -> tuple[Expression, ...]:

@@ -13,9 +13,9 @@ from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Constant, Expression, add, constant, delinearize, linearize, multiply, variable
 from hlo_opt.ops.contraction.table import DotDimensions, index_dot
 from hlo_opt.ops.lowering import Elementwise, Index
+from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.element_reads import depending_below, heroes_read
-from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Region
 from hlo_opt.plans.walks import Walk
 

@@ -16,12 +16,12 @@ from typing import ClassVar
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
+from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.reduction.reducers import running_types, starts_with_identity
 from hlo_opt.plans import row_reduction
 from hlo_opt.plans.columns import SHARED_BYTES, WARP
 from hlo_opt.plans.folding import Space, across, passes
 from hlo_opt.plans.instructions import ACCESS
-from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.row_reduction import Rows
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk

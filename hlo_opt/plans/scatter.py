@@ -24,6 +24,7 @@ from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, constant, delinearize, linearize, modulo, variable
 from hlo_opt.ops.indexing.gather_dimensions import IndexedWindows, scatter_dimensions
 from hlo_opt.ops.reduction.reducers import monoid
+from hlo_opt.ops.sets import keeps_values
 from hlo_opt.ops.shapes import flag
 from hlo_opt.plans.instructions import of_body
 from hlo_opt.plans.loop import BLOCK, WIDEST_ACCESS
@@ -357,7 +358,7 @@ def _place(region: Region, operand: Instruction, output: Shape) -> Instruction |
     """The parameter that holds an operand as the output will lie, or None where the kernel has to compute it."""
     lies_alike = operand.shape.minor_to_major == output.minor_to_major
     found = operand
-    while found.opcode == "bitcast":
+    while keeps_values(found, ("bitcast",)):
         found = found.operands[0]
     if found not in region.parameters:
         return None

@@ -28,9 +28,9 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, add, delinearize, divide, linearize, modulo, multiply, variable
 from hlo_opt.ops.lowering import Index
+from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.plans.columns import SHARED_BYTES
 from hlo_opt.plans.element_reads import depending_below, ends_needed
-from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Launch, Region, Segment, above
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk, leaves_at
 

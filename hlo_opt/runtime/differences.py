@@ -249,8 +249,8 @@ def compare_output(number: int, expected: Array, actual: Array, enclosure: Enclo
     equal, aside = _same(left, right), bounds.set_aside()
     with np.errstate(invalid="ignore"):
         off = np.asarray(~(equal | aside | ((right >= bounds.low) & (right <= bounds.high))))
-    a, b = left.astype(np.float64), right.astype(np.float64)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):  # a NaN that signals is one that differs
+        a, b = left.astype(np.float64), right.astype(np.float64)
         error = np.where(equal, 0.0, np.abs(a - b))
         size = np.abs(a)
         relative = np.where(size > 0, error / size, np.where(error > 0, np.inf, 0.0))

@@ -1,31 +1,11 @@
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.ir import ELEMENT_TYPES, Layout, Shape
-from hlo_opt.ir.index_map import constant
 from hlo_opt.plans import Plan, plan, region_of
-from hlo_opt.plans.loop import physical_index
 from hlo_opt.text import parse
 from tests.small_modules import H100
-
-
-@given(
-    st.lists(st.integers(1, 5), min_size=1, max_size=4).flatmap(
-        lambda d: st.tuples(st.just(d), st.permutations(range(len(d))))
-    )
-)
-def test_physical_index_visits_memory_in_order(case: tuple[list[int], list[int]]) -> None:
-    dims, order = case
-    shape = Shape(ELEMENT_TYPES["f32"], tuple(dims), Layout(tuple(order)))
-    for position in range(math.prod(dims)):
-        index = [e.low for e in physical_index(shape, constant(position))]
-        assert sum(i * s for i, s in zip(index, shape.strides, strict=True)) == position
 
 
 def loop(dims: str, target: DeviceTarget = H100) -> Plan:

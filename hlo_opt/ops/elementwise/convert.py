@@ -6,7 +6,7 @@ Floats saturate to integers; bits are reinterpreted in little-endian order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -389,13 +389,21 @@ def _bitcast_convert_text(builder: KernelBuilder, instruction: Instruction, inde
     if source.bits == target.bits:
         return code(value_text(target, bits_text(source)), builder.value(operand, index))
     if source.bits > target.bits:
-        lane = f"{bits_text(source)} >> ({target.bits} * ({{}}))"
-        if target.bits < 8:
-            lane = f"({lane}) & {(1 << target.bits) - 1}"
-        whole = builder.value(operand, index[:-1])
-        template = value_text(target, f"({_unsigned(max(8, target.bits))})({lane})")
-        return code(template, whole, builder.text(index[-1]))
-    parts = [builder.value(operand, (*index, constant(k))) for k in range(target.bits // source.bits)]
+        return split_bits(source, target, builder.value(operand, index[:-1]), builder.text(index[-1]))
+    count = target.bits // source.bits
+    return joined_bits(source, target, [builder.value(operand, (*index, constant(k))) for k in range(count)])
+
+
+def split_bits(source: ElementType, target: ElementType, whole: Code, number: Code) -> Code:
+    """The element of a narrower type that has part `number` of a value's bits; part 0 is the lowest."""
+    lane = f"{bits_text(source)} >> ({target.bits} * ({{}}))"
+    if target.bits < 8:
+        lane = f"({lane}) & {(1 << target.bits) - 1}"
+    return code(value_text(target, f"({_unsigned(max(8, target.bits))})({lane})"), whole, number)
+
+
+def joined_bits(source: ElementType, target: ElementType, parts: Sequence[Code]) -> Code:
+    """The element of a wider, or equally wide, type made of the bits of several; the first are the lowest."""
     wide = _unsigned(max(8, target.bits))
     moved = [f"(({wide}){bits_text(source)} << {source.bits * k})" for k in range(len(parts))]
     return code(value_text(target, " | ".join(moved)), *parts)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 
-from hlo_opt.diag import BackendError
 from hlo_opt.ir import IndexMap, Instruction, PaddingDimension, Shape, SliceDimension
 from hlo_opt.ir.index_map import Condition, Expression, add, constant, dimensions, divide, modulo, multiply, regroup
 from hlo_opt.ops import faces, omitted, strides
@@ -17,6 +16,7 @@ from hlo_opt.ops.elementwise.convert import bits_text, value_text
 from hlo_opt.ops.elementwise.declare import NUMBERS, check_kind
 from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.lowering import Index, KernelBuilder, compute_type, guard, never, zero
+from hlo_opt.ops.movement.memory import bits_at
 from hlo_opt.ops.shapes import declared, distinct, integer, need, operand, result, similar, wider
 from hlo_opt.ops.spec import EVERYTHING, Arity, OpKind, ShapeError, declare
 
@@ -247,11 +247,11 @@ def lower_moved(builder: KernelBuilder, instruction: Instruction, index: Index) 
 
 
 def lower_bitcast(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
-    """The element at the same place in memory, its bits reinterpreted. Both types must have the same width."""
+    """What lies at the same place in memory, its bits reinterpreted."""
     index_map = index_bitcast(instruction, 0)
     source, target = instruction.operands[0].shape.type, instruction.shape.type
-    if index_map is None or source.bits != target.bits:
-        raise BackendError(f"no CUDA lowering for a bitcast from {source} to {target}", code="HLO503")
+    if index_map is None or source.bits != target.bits or source.is_complex != target.is_complex:
+        return bits_at(builder, instruction, index)
     value = builder.value(instruction.operands[0], index_map.apply(index))
     return value if source == target else code(value_text(target, bits_text(source)), value)
 
