@@ -4,6 +4,7 @@ a module that is none; whoever tries it verifies."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from hlo_opt.analysis.graph.inlining import inline, is_plain_call, is_plain_fusion
@@ -12,8 +13,9 @@ from hlo_opt.cutting.parts import callers, is_givable, outputs_of, part_of, set_
 from hlo_opt.cutting.sharing import share, shared_memory
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, Shape, edit
 from hlo_opt.ir.walk import needed_first
+from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control.table import branches
-from hlo_opt.ops.sets import body_of, held, looped, taken_element
+from hlo_opt.ops.sets import RESHAPES, body_of, held, keeps_values, looped, taken_element
 from hlo_opt.ops.writer import Writer
 
 Cut = Callable[[Module], Module]
@@ -117,6 +119,8 @@ def _changes(i: Instruction, by: dict[Computation, list[Instruction]]) -> Iterat
         yield partial(_fill, value=1)
     if i.literal is not None and is_entry and i.shape.is_array:
         yield _give
+    if _reshaped(i) is not None:
+        yield _take_no_detour
     for operand in range(len(i.operands)) if len(i.operands) > 1 and held(i) is None else ():
         if any(o.shape.same_values(i.operands[operand].shape) for o in i.operands[:operand]):
             yield partial(_same_operand, operand=operand)
@@ -174,6 +178,32 @@ def _same_operand(i: Instruction, operand: int) -> None:
     if first is i.operands[operand]:
         raise ValueError("nothing changes")
     edit.replace_operand(i, operand, first)
+
+
+def _reshaped(i: Instruction) -> Shape | None:
+    """The shape of what an elementwise operation reads through reshapes, where all of it has the same dimensions."""
+    spec = find(i.opcode)
+    if spec is None or spec.kind is not OpKind.ELEMENTWISE or not i.operands or not i.shape.is_array:
+        return None
+    if not all(keeps_values(o, RESHAPES) for o in i.operands):
+        return None
+    sources = [o.operands[0].shape for o in i.operands]
+    return sources[0] if len({s.dimensions for s in sources}) == 1 else None
+
+
+def _take_no_detour(i: Instruction) -> None:
+    """The operation on what lies before the reshapes; what reshapes its result back reads it as it is."""
+    source = _reshaped(i)
+    assert source is not None
+    operands = [o.operands[0] for o in i.operands]
+    shape = replace(source, element_type=i.shape.element_type)
+    plain = edit.create(i.computation, i.name, i.opcode, shape, operands, i.attributes)
+    back = [u for u in i.users if keeps_values(u, RESHAPES) and u.shape.same_values(shape)]
+    for user in back:
+        edit.replace_all_uses(user, plain)
+    if i.is_root or any(u not in back for u in i.users):
+        edit.replace_all_uses(i, edit.create(i.computation, i.name, "reshape", i.shape, [plain]))
+    edit.sort(i.computation)
 
 
 def _fill(i: Instruction, value: int) -> None:

@@ -123,3 +123,24 @@ def test_a_tuple_of_one_is_dropped():
     assert opcodes(made(hlo_opt.parse(text), cuts.drop_tuple)) == ["parameter"]
     with pytest.raises(ValueError, match="no tuple"):
         cuts.drop_tuple(hlo_opt.parse(TEXT))
+
+
+def test_an_operation_between_reshapes_reads_what_lies_before_them():
+    text = """HloModule m
+ENTRY e {
+  p = f32[4]{0} parameter(0)
+  a = f32[4,1]{1,0} reshape(p)
+  b = pred[4,1]{1,0} is-finite(a)
+  c = pred[4]{0} reshape(b)
+  d = pred[2,2]{1,0} reshape(b)
+  ROOT t = (pred[4]{0}, pred[2,2]{1,0}) tuple(c, d)
+}
+"""
+    inputs = [np.array([0, np.inf, np.nan, -1], np.float32)]
+    want = hlo_opt.evaluate(hlo_opt.parse(text), inputs)
+    plain = [
+        m for m in all_made(text) if any(i.opcode == "is-finite" and i.shape.rank == 1 for i in m.entry.instructions)
+    ]
+    assert plain, "no cut takes the operation on what lies before"
+    for module in plain:
+        np.testing.assert_equal(hlo_opt.evaluate(module, inputs), want)
