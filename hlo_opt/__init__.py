@@ -1,5 +1,4 @@
-"""hlo-opt: reads a textual HLO dump, fuses it, explains every edge that it did not fuse, and writes and runs the
-kernels.
+"""hlo-opt: reads a module, fuses it, explains every edge that it did not fuse, and writes and runs the kernels.
 
 The names below are the public interface; each is loaded when it is first used, so that `import hlo_opt` is quick.
 """
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from hlo_opt.evaluate import evaluate, evaluate_devices
     from hlo_opt.passes import fuse
     from hlo_opt.report.diff.comparison import diff
+    from hlo_opt.report.figures import stats
     from hlo_opt.runtime.driver.emission import emit
     from hlo_opt.runtime.executable import compile
     from hlo_opt.text import parse, verify
@@ -28,6 +28,7 @@ _HOMES = {
     "hlo_opt.evaluate": ("evaluate", "evaluate_devices"),
     "hlo_opt.passes": ("fuse",),
     "hlo_opt.report.diff.comparison": ("diff",),
+    "hlo_opt.report.figures": ("stats",),
     "hlo_opt.runtime.driver.emission": ("emit",),
     "hlo_opt.runtime.executable": ("compile",),
     "hlo_opt.text": ("parse", "verify"),
@@ -49,6 +50,7 @@ __all__ = [
     "fuse",
     "parse",
     "report",
+    "stats",
     "verify",
 ]
 

@@ -7,6 +7,10 @@ python -m scripts.readme update [PAGE]    the same, and write what they print in
 
 A block's commands run in the repository's top folder, with outputs in a folder that is thrown away. What depends on the
 machine is left out of the comparison: lines that start with `check:`. A shown line `...` stands for lines left out.
+
+The commands of a recipe run in a copy of the package, after the page's changes to it: a block with `title="PATH"` is a
+file, `title="append to PATH"` goes to the end of one, and a `diff` block changes the one place of its file where all
+its lines but the added ones stand. A PATH without a folder is a file beside the commands.
 """
 
 from __future__ import annotations
@@ -14,15 +18,19 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
+TITLED = re.compile(r'^```(\w+) title="(append to )?([^"]+)"\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 INSTALL = re.compile(r"^pip install .*$", re.MULTILINE)
 
 
@@ -45,32 +53,91 @@ def shown(block: str) -> list[Shown]:
     return [Shown(*part.split("\n", 1)) for part in parts]
 
 
-def run(command: str, folder: Path) -> str:
-    """What `hlo-opt ...` prints on both streams, with this Python's hlo_opt. A pipe into `head -N` or `tail -N` keeps N
-    lines, as in a shell."""
-    import hlo_opt  # not needed, and not there yet, when `.ci/run` asks for the commands
+@dataclass(frozen=True)
+class Tree:
+    """Where the package is that a page's commands run, and the files beside these commands."""
 
-    command, _, rest = command.partition(" | ")
-    program, *arguments = shlex.split(command)
-    if program not in ("hlo-opt", "cat") or not re.fullmatch(r"((head|tail) -\d+)?", rest):
-        raise ValueError(f"a page shows a command that is not ours: {command}")
-    arguments = [str(ROOT / a) if a.startswith(("testdata/", "scripts")) else a for a in arguments]
-    start = [sys.executable, "-m", "hlo_opt"] if program == "hlo-opt" else ["cat"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(hlo_opt.__file__).parent.parent), "NO_COLOR": "1"}
-    done = subprocess.run(
-        [*start, *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=300,
-    )
-    text = (done.stderr + done.stdout).replace(f"{ROOT}/", "")
-    if rest:
-        lines, count = text.splitlines(keepends=True), int(rest.rpartition("-")[2])
-        text = "".join(lines[:count] if rest.startswith("head") else lines[-count:])
-    return text
+    root: Path = ROOT
+    files: dict[str, str] = field(default_factory=dict)
+
+    def run(self, command: str, folder: Path) -> str:
+        """What `hlo-opt ...` prints on both streams, with this tree's hlo_opt. A pipe into `head -N` or `tail -N` keeps
+        N lines, as in a shell."""
+        command, _, rest = command.partition(" | ")
+        program, *arguments = shlex.split(command)
+        if program not in ("hlo-opt", "cat") or not re.fullmatch(r"((head|tail) -\d+)?", rest):
+            raise ValueError(f"a page shows a command that is not ours: {command}")
+        ours = ("testdata/", "tests/", "scripts")
+        arguments = [str(self.root / a) if a.startswith(ours) else a for a in arguments]
+        start = [sys.executable, "-m", "hlo_opt"] if program == "hlo-opt" else ["cat"]
+        environment = {**os.environ, "PYTHONPATH": str(self.package), "NO_COLOR": "1"}
+        done = subprocess.run(
+            [*start, *arguments],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=300,
+        )
+        text = (done.stderr + done.stdout).replace(f"{self.root}/", "")
+        if rest:
+            lines, count = text.splitlines(keepends=True), int(rest.rpartition("-")[2])
+            text = "".join(lines[:count] if rest.startswith("head") else lines[-count:])
+        return text
+
+    @property
+    def package(self) -> Path:
+        """The folder that holds hlo_opt: for pages without changes, this Python's."""
+        import hlo_opt  # not needed, and not there yet, when `.ci/run` asks for the commands
+
+        return Path(hlo_opt.__file__).parent.parent if self.root == ROOT else self.root
+
+    def block(self, block: str) -> list[tuple[Shown, str]]:
+        """The commands of a console block, each with what it prints."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in self.files.items():
+                Path(folder, name).write_text(text, encoding="utf-8")
+            return [(example, self.run(example.command, Path(folder))) for example in shown(block)]
+
+
+@contextmanager
+def tree_of(text: str) -> Iterator[Tree]:
+    """The tree for a page: the repository, or a copy with the page's changes. Raises ValueError for a change that does
+    not fit."""
+    changes = TITLED.findall(text)
+    if not changes:
+        yield Tree()
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        root, files = Path(folder).resolve(), dict[str, str]()
+        for name in ("hlo_opt", "grammars"):
+            shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for language, is_end, name, body in changes:
+            if "/" not in name:
+                files[name] = body
+                continue
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.exists() and (ROOT / name).exists():
+                shutil.copy(ROOT / name, path)
+            if is_end:
+                body = path.read_text(encoding="utf-8") + body
+            elif language == "diff":
+                body = changed(path.read_text(encoding="utf-8"), body, name)
+            elif path.exists():
+                raise ValueError(f"{name} is there already")
+            path.write_text(body, encoding="utf-8")
+        yield Tree(root, files)
+
+
+def changed(text: str, difference: str, name: str) -> str:
+    """A text after a change. Raises ValueError unless the lines that are there before stand in exactly one place."""
+    rows = [(row[:1], row[1:]) for row in difference.splitlines(keepends=True)]
+    before, after = ("".join(line for mark, line in rows if mark in marks) for marks in (" -", " +"))
+    if text.count(before) != 1:
+        raise ValueError(f"the lines of the change stand {text.count(before)} times in {name}:\n{before}")
+    return text.replace(before, after)
 
 
 def same(expected: str, actual: str) -> bool:
@@ -83,26 +150,21 @@ def same(expected: str, actual: str) -> bool:
 
 def differences(text: str) -> list[str]:
     """The commands whose shown output is not the real one, with the real one."""
-    found = []
-    for block in BLOCK.findall(text):
-        with tempfile.TemporaryDirectory() as folder:
-            for example in shown(block):
-                actual = run(example.command, Path(folder))
-                if not same(example.output, actual):
-                    found.append(f"$ {example.command}\n{actual}")
-    return found
+    with tree_of(text) as tree:
+        ran = [one for block in BLOCK.findall(text) for one in tree.block(block)]
+    return [f"$ {e.command}\n{actual}" for e, actual in ran if not same(e.output, actual)]
 
 
 def updated(text: str) -> str:
     """The text with what the commands print now. Blocks with lines left out stay as they are."""
+    with tree_of(text) as tree:
 
-    def renew(match: re.Match[str]) -> str:
-        with tempfile.TemporaryDirectory() as folder:
-            parts = [(e, run(e.command, Path(folder))) for e in shown(match[1])]
-        rows = [f"$ {e.command}\n{e.output if same(e.output, actual) else actual}" for e, actual in parts]
-        return f"```console\n{''.join(rows)}```"
+        def renew(match: re.Match[str]) -> str:
+            parts = tree.block(match[1])
+            rows = [f"$ {e.command}\n{e.output if same(e.output, actual) else actual}" for e, actual in parts]
+            return f"```console\n{''.join(rows)}```"
 
-    return BLOCK.sub(renew, text)
+        return BLOCK.sub(renew, text)
 
 
 def main(arguments: list[str]) -> int:

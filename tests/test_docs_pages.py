@@ -11,7 +11,7 @@ from hlo_opt.cli.group import VERBS
 from scripts import readme
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGES = [page for page in sorted(DOCS.glob("*.md")) if readme.BLOCK.search(page.read_text(encoding="utf-8"))]
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if readme.BLOCK.search(page.read_text(encoding="utf-8"))]
 
 
 def test_explain_has_a_page() -> None:

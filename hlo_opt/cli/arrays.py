@@ -83,7 +83,7 @@ def inputs_bytes(name: str, module: Module) -> int:
 
 
 def _keys(name: str, given: Sequence[str], count: int, devices: int) -> list[list[str]]:
-    """For each device the key of each input. Raises UsageError for keys that are missing or that nobody takes."""
+    """For each device the key of each input. Raises UsageError for missing keys and for unknown ones."""
     known = set(given)
     extra = [key for key in given if not _is_taken(key, count, devices)]
     missing: list[str] = []
@@ -142,13 +142,13 @@ def _forms(module: Module, number: int, key: str) -> str:
 
 def named_outputs(results: Sequence[Sequence[Array]]) -> dict[str, Array]:
     """The outputs of all devices by their keys: `out0` where all have the same bits, else `out0.d0, out0.d1, ...`."""
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for number, first in enumerate(results[0]):
         if all(same_bits(own[number], first) for own in results[1:]):
-            found[f"out{number}"] = first
+            arrays[f"out{number}"] = first
         else:
-            found.update((f"out{number}.d{device}", own[number]) for device, own in enumerate(results))
-    return found
+            arrays.update((f"out{number}.d{device}", own[number]) for device, own in enumerate(results))
+    return arrays
 
 
 def save_outputs(name: str, outputs: dict[str, Array]) -> None:

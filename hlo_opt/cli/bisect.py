@@ -53,8 +53,8 @@ def bisect_command(
     as_json: bool,
     **options: Given,
 ) -> int:
-    """Find the first step at which something turns, by halving: other results, an error, a NaN, a figure past a number,
-    or what a command says.
+    """Find the first step after which something changes, by halving: the results, an error, a NaN, a figure, or the
+    exit status of a command.
 
     Of one FILE: the rewrites of `hlo-opt fuse FILE`, each of which is a step (`--stop-after-step`). Of a FOLDER: the
     modules that XLA dumped after its passes (XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_pass_re=.*'). Of several
@@ -62,7 +62,7 @@ def bisect_command(
 
     --watch compares: check with the first module's results; 'kernels > 3' (kernels, launches, bytes, est_us,
     instructions) counts the module as it is. --run: whether a command ends with status 0, whichever of both it does
-    first. Modules of which nothing can be told are left out. Exit status 1 when nothing turns.
+    first. Modules that cannot be compared are left out. Exit status 1 when nothing changes.
     """
     from hlo_opt.analysis.targets import target
     from hlo_opt.cli.fusing import Fusing
@@ -88,32 +88,32 @@ def bisect_command(
     progress = Progress()
     bisection = turns.Bisection(series, asks, jobs or os.cpu_count() or 1, progress)
     try:
-        found = bisection.find()
+        turn = bisection.find()
     finally:
         progress.end()
-    if isinstance(found, turns.Stays):
-        _say_stays(bisection, found, as_json)
+    if isinstance(turn, turns.Stays):
+        _say_stays(bisection, turn, as_json)
         return 1
-    step = turns.rewrite(series, found.after) if isinstance(series, turns.Rewrites) else turns.between(series, found)
+    step = turns.rewrite(series, turn.after) if isinstance(series, turns.Rewrites) else turns.between(series, turn)
     if as_json:
-        show_json(turn_json(bisection, found, step))
+        show_json(turn_json(bisection, turn, step))
     else:
-        show(turn_page(bisection, found, step))
+        show(turn_page(bisection, turn, step))
     return 0
 
 
-def _say_stays(bisection: Bisection, found: Stays, as_json: bool) -> None:
+def _say_stays(bisection: Bisection, turn: Stays, as_json: bool) -> None:
     """That nothing turns; where every module shows something, which instructions of the first one do by themselves."""
     from hlo_opt.cutting.alone import alone
     from hlo_opt.cutting.shows import NAN
     from hlo_opt.cutting.turns import CHECK, NO
     from hlo_opt.report.turns import stays_json, stays_lines
 
-    is_asked = found.answer != NO and bisection.asks.title in (CHECK, NAN) and bisection.first is not None
+    is_asked = turn.answer != NO and bisection.asks.title in (CHECK, NAN) and bisection.first is not None
     shown = alone(bisection) if is_asked else None
     if as_json:
-        show_json(stays_json(bisection, found, shown))
-    for line in stays_lines(bisection, found, shown):
+        show_json(stays_json(bisection, turn, shown))
+    for line in stays_lines(bisection, turn, shown):
         failure.say(line)
 
 

@@ -38,7 +38,7 @@ def build_command(
     check_bundle_folder(folder)
     module = read_module(file)
     fused = Fusing.of(options).run(module).outcome.module
-    made = build_bundle(fused, folder, name=name, precise=precise, elided=elided)
-    failure.say(f"{folder}: {', '.join(made.files)}")
-    for part, why in made.left_out.items():
+    built = build_bundle(fused, folder, name=name, precise=precise, elided=elided)
+    failure.say(f"{folder}: {', '.join(built.files)}")
+    for part, why in built.left_out.items():
         failure.say(f"  left out: {part}: {why}")

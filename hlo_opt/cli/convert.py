@@ -59,44 +59,44 @@ def convert_command(file: str, output: str, to: str | None, recorded: str | None
     if target == "hlo" or form is Form.TEXT:
         module = _module(hlo_text(data, form, shown), shown)
     if target == "hlo":
-        made = str(module).encode()
+        written = str(module).encode()
     else:
         if form is Form.TEXT:
             _check_text(module, target, shown)
-        made = converted(data, form, target.removeprefix("hlo."), shown)
+        written = converted(data, form, target.removeprefix("hlo."), shown)
     if target == "hlo.pb":
         from hlo_opt.forms.kinds import HELD
         from hlo_opt.forms.wire import of_bytes
 
-        made = of_bytes(HELD, made)
+        written = of_bytes(HELD, written)
     if target in ("hlo", "mlir") and output == files.STANDARD:
-        files.write_module(output, made.decode())
+        files.write_module(output, written.decode())
         return
     with files.whole_file(output) as stream:
-        stream.write(gzip.compress(made, mtime=0) if output.endswith(".gz") else made)
+        stream.write(gzip.compress(written, mtime=0) if output.endswith(".gz") else written)
 
 
 def _target(output: str, to: str | None) -> str:
-    """The form that is wanted. Raises UsageError where nothing says it, or what is said is none."""
+    """The form to write. Raises UsageError where no option and no ending says it, or the form is unknown."""
     if to is not None:
         if to not in TO:
             raise UsageError(
                 f"no form is called {to!r}", code=NO_FORM, hint=did_you_mean(to, TO) or f"--to takes {', '.join(TO)}"
             )
         return to
-    found = re.search(r"\.(hlo\.pb|pb|hlo|txt|mlirbc|mlir)(?:\.gz)?$", output)
-    if found is None:
+    ending = re.search(r"\.(hlo\.pb|pb|hlo|txt|mlirbc|mlir)(?:\.gz)?$", output)
+    if ending is None:
         raise UsageError(
             "its name does not say which form is wanted",
             code=NO_FORM,
             filename=output,
             hint=f"--to takes {', '.join(TO)}",
         )
-    return "hlo" if found[1] == "txt" else found[1]
+    return "hlo" if ending[1] == "txt" else ending[1]
 
 
 def _module(text: str, shown: str) -> Module:
-    """Raises ParseError and VerifyError as the other verbs do; operations that nobody knows are taken as they are."""
+    """Raises ParseError and VerifyError as the other verbs do; unknown operations are kept as they are."""
     from hlo_opt.text import parse, verify
 
     module = parse(text, filename=shown)

@@ -12,7 +12,7 @@ import click
 
 from hlo_opt import __version__
 from hlo_opt.cli import files
-from hlo_opt.cli.failure import told
+from hlo_opt.cli.failure import report_error
 from hlo_opt.cli.files import read_module, read_modules, show, show_json
 from hlo_opt.cli.mistaken import second_file
 from hlo_opt.cli.options import (
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     help="Write the figures before and after, refusals by code, seconds by pass.",
 )
 @click.option("--print-after", metavar="PASS|all", multiple=True, help="Print the module after a pass, on stderr.")
-@click.option("--time-passes", is_flag=True, help="Tell how long each pass took, and how often it ran.")
+@click.option("--time-passes", is_flag=True, help="Show how long each pass took, and how often it ran.")
 @split_option
 @read_options
 def fuse_command(
@@ -115,7 +115,7 @@ def fuse_command(
         files.write_text(stats_file, json.dumps(figures if split else figures[0], indent=2) + "\n")
     files.write_module(output, files.SEPARATOR.join(texts))
     exceeded = [error for report in reports for error in fusing.budget.exceeded(report)]
-    return max(map(told, exceeded), default=0)
+    return max(map(report_error, exceeded), default=0)
 
 
 def _check_places(output: str, stats_file: str | None, folder: str | None) -> None:
@@ -151,7 +151,7 @@ PLACES = ("line", "function", "op")
     "-v",
     "--verbose",
     is_flag=True,
-    help="Tell all reasons of an edge with their hints and both costs, and what stands behind many.",
+    help="Show all reasons of each edge, their hints, both costs, and causes that many edges share.",
 )
 @click.option("--all", "everything", is_flag=True, help="Show every refused edge, not only the dearest.")
 @rule_options
@@ -189,16 +189,16 @@ def explain_command(
     """Say for the edges of FILE that were not fused why: what that costs, the Python line, the cause that decides, and
     what you can change.
 
-    First the figures, then the ten dearest edges, or with --all every one; -v tells all reasons of each. With
-    INSTRUCTION names: only the edges that one of them is an end of, fused ones too; PRODUCER:CONSUMER asks for the edge
-    between two, FILE.py:LINE for those of a line of the program, a CODE after FILE for the edges that it refuses. With
-    a CODE such as FUS201 instead of a file: its page.
+    First the figures, then the ten dearest edges, or with --all every one; -v shows all reasons of each. INSTRUCTION
+    names select the edges at these instructions, fused ones too; PRODUCER:CONSUMER one edge, FILE.py:LINE those of a
+    line of the program, a CODE after FILE those that it refuses. With a CODE such as FUS201 instead of a file: its
+    page.
 
     --by adds up time, bytes, kernels and refusals by Python line, function or operation; with --source-root the
     program's text is listed with them. --measured takes times from a profile, joined by the names of instructions: feed
     the module that ran, after optimisations.
 
-    --what-if and --force fuse FILE twice, and say first what the changed rules change.
+    With --what-if or --force FILE is fused twice, and the difference is shown first.
 
     --format github and sarif annotate the Python lines that refused edges come from. --max-kernels, --max-bytes and
     --fail-on set a budget: exit status 1, with a line for each limit that is not kept, when the fused module is over
@@ -238,8 +238,8 @@ def explain_command(
     if measured is not None:
         from hlo_opt.report.measured.prices import MeasuredPrices
 
-        prices = found = MeasuredPrices.read(report, measured)
-        spent, more = found.joined.microseconds, {"measured": found.json()}
+        prices = measured_prices = MeasuredPrices.read(report, measured)
+        spent, more = measured_prices.joined.microseconds, {"measured": measured_prices.json()}
     if form == "json":
         if by is not None:
             more["totals"] = totals_json(totals(report, by, spent))
@@ -255,7 +255,7 @@ def explain_command(
         if form == "github":
             shown = dearest_first(prices, shown)[: None if everything or instruction else explain.EDGES_SHOWN]
         click.echo(_annotated(form, prices, shown, exceeded, source_root), nl=False)
-    return max(map(told, exceeded), default=0)
+    return max(map(report_error, exceeded), default=0)
 
 
 def _annotated(

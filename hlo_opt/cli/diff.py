@@ -82,14 +82,14 @@ def diff_command(
     allow_unknown: bool,
     **options: str | int | tuple[str, ...] | None,
 ) -> int:
-    """Say what changed from OLD to NEW: what was added, lost, moved or is another one now, which kernels split or
-    joined and why, and what that costs; worst first.
+    """Say what changed from OLD to NEW: what was added, removed, moved or changed, which kernels split or joined and
+    why, and what that costs; worst first.
 
     Names, metadata, ids and the order of the text do not count: modules are matched by what they compute. Two texts
     without fusions are both fused first, when they are not too large; with fusions in one of them, kernels are those of
-    the texts. --preset and --passes say how to fuse, and that both are.
+    the texts. --preset and --passes say how to fuse, and imply --fuse always.
 
-    --across FILE... compares a series, a line for each step.
+    --across FILE... compares a series, a line for each step. --format html is the page of `hlo-opt view OLD NEW`.
 
     Exit status 0, whatever differs; with --fail-on-regression 5% 1, when the estimated time grew by more.
     """
@@ -104,7 +104,7 @@ def diff_command(
     if across and form in ("github", "html"):
         raise UsageError(f"--across comes as text or json, not as {form}")
     files.check_writable(output)
-    from hlo_opt.cli.failure import told
+    from hlo_opt.cli.failure import report_error
     from hlo_opt.cli.fusing import Fusing
     from hlo_opt.passes.run import collector_paused
     from hlo_opt.report.diff.series import regressions, series_json, series_page
@@ -121,26 +121,29 @@ def diff_command(
             show_json(series_json(steps, failed))
         else:
             show(series_page(steps))
-        return max(map(told, failed), default=0)
-    (found,) = steps
+        return max(map(report_error, failed), default=0)
+    (comparison,) = steps
     if form == "text":
         from hlo_opt.report.diff.page import DIFFERENCES_SHOWN, as_page
 
-        show(as_page(found, None if everything else DIFFERENCES_SHOWN))
+        show(as_page(comparison, None if everything else DIFFERENCES_SHOWN))
     elif form == "json":
         from hlo_opt.report.diff.data import as_json
 
-        show_json(as_json(found, failed))
+        show_json(as_json(comparison, failed))
     elif form == "html":
-        from hlo_opt.report.diff.html import as_html
+        from hlo_opt.report.view.data import comparison_data
+        from hlo_opt.report.view.page import as_html
 
-        files.write_text(output, as_html(found))
+        files.write_text(output, as_html(comparison_data(comparison)))
     else:
         from hlo_opt.diag.annotation import github
         from hlo_opt.report.diff.annotations import difference_annotations
 
-        click.echo(github(difference_annotations(found, failed, os.path.abspath(source_root or os.curdir))), nl=False)
-    return max(map(told, failed), default=0)
+        click.echo(
+            github(difference_annotations(comparison, failed, os.path.abspath(source_root or os.curdir))), nl=False
+        )
+    return max(map(report_error, failed), default=0)
 
 
 def compare(request: Fusing, fuse: str, old: Module, new: Module) -> Comparison:

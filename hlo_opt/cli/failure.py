@@ -41,7 +41,7 @@ def say(message: str) -> None:
     print(f"hlo-opt: {printable(message)}", file=sys.stderr)
 
 
-def told(error: HloOptError) -> int:
+def report_error(error: HloOptError) -> int:
     """Print an error that is the input's or the user's fault; returns the exit status."""
     print(error, file=sys.stderr)
     return 1 if isinstance(error, CheckError) else 2

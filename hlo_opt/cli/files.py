@@ -28,7 +28,7 @@ STANDARD = "-"
 SEPARATOR = "\n// -----\n\n"
 """Between the modules of one file."""
 MIN_COLUMNS = 40
-"""Of a terminal that says it is narrower, so many are used."""
+"""The least width, also on a terminal that is narrower."""
 TEXTS_READ: list[tuple[str, str]] = []
 """Name and text of every module that this process has read, for a reproducer."""
 

@@ -12,7 +12,9 @@ from hlo_opt.cli.mistaken import SHOWN, beside_folder
 from hlo_opt.diag import UsageError
 
 _XLA = re.compile(
-    r"(?P<program>module_\d+\..+?)\.(?:(?P<before>before_optimizations)|(?P<after>(?:sm_[\d.]+_gpu_|\w*)after_optimizations)|(?P<number>\d{4,})\..+|(?P<snapshot>(?:execution_\d+\.hlo_unoptimized_)?snapshot(?:\.-?\d+)?(?=\.pb)))"
+    r"(?P<program>module_\d+\..+?)\."
+    r"(?:(?P<before>before_optimizations)|(?P<after>(?:sm_[\d.]+_gpu_|\w*)after_optimizations)|(?P<number>\d{4,})\..+"
+    r"|(?P<snapshot>(?:execution_\d+\.hlo_unoptimized_)?snapshot(?:\.-?\d+)?(?=\.pb)))"
     r"\.(?:txt|hlo|hlo\.pb|pb)(?:\.gz)?"
 )
 _OTHER = re.compile(r".+\.(?:hlo|mlir|mlirbc|hlo\.pb|jaxexport|jax_export)(?:\.gz)?")
@@ -41,7 +43,7 @@ class _Dumped:
 
 def chosen(folder: Path) -> Path:
     """The module in a folder to read: of the largest program the one before XLA's optimisations, where there is one.
-    What is taken, and what is left, is told on stderr.
+    Reports on stderr which file it took and which it left.
 
     Raises UsageError where there is none, or several whose names say nothing; OSError for a folder that cannot be read.
     """
@@ -61,10 +63,10 @@ def chosen(folder: Path) -> Path:
 
 
 def _dumped(path: Path) -> _Dumped | None:
-    found = _XLA.fullmatch(path.name)
-    if found is None:
+    match = _XLA.fullmatch(path.name)
+    if match is None:
         return None
-    return _Dumped(path, found["program"], next(stage for stage in _STAGES if found[stage]))
+    return _Dumped(path, match["program"], next(stage for stage in _STAGES if match[stage]))
 
 
 def _left(taken: _Dumped, modules: list[_Dumped], firsts: dict[str, _Dumped], others: int) -> list[str]:
@@ -83,14 +85,14 @@ def _left(taken: _Dumped, modules: list[_Dumped], firsts: dict[str, _Dumped], ot
 
 
 def _only(folder: Path, names: list[Path]) -> Path:
-    found = [p for p in names if _OTHER.fullmatch(p.name)]
-    if len(found) == 1:
-        return found[0]
-    if found:
+    candidates = [p for p in names if _OTHER.fullmatch(p.name)]
+    if len(candidates) == 1:
+        return candidates[0]
+    if candidates:
         raise UsageError(
-            f"is a folder with {len(found)} modules",
+            f"is a folder with {len(candidates)} modules",
             filename=str(folder),
-            hint=f"name one: {_names([p.name for p in found])}",
+            hint=f"name one: {_names([p.name for p in candidates])}",
         )
     raise UsageError("is a folder without a module", filename=str(folder), hint=beside_folder(folder))
 

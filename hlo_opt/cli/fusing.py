@@ -173,11 +173,11 @@ class _Reader:
         following = re.compile(r"^[ \t]*\[", re.MULTILINE).search(self.source.text, start)
         end = following.start() if following else end
         entry = re.compile(rf"(?:^|[{{,.])[ \t]*({name})[ \t]*(?:\.[^=\n]*)?=", re.MULTILINE)
-        found = entry.search(self.source.text, start, end) or header.search(self.source.text)
-        found = found or entry.search(self.source.text)
-        if found is None:
+        place = entry.search(self.source.text, start, end) or header.search(self.source.text)
+        place = place or entry.search(self.source.text)
+        if place is None:
             return Span(self.source, start, start)
-        return Span(self.source, *(found.span(1) if found.re is entry else found.span()))
+        return Span(self.source, *(place.span(1) if place.re is entry else place.span()))
 
     def _not_toml(self, error: Exception) -> UsageError:
         message = " ".join(str(error).split())
@@ -270,7 +270,7 @@ class Fusing:
         observer: Observer | None = None,
     ) -> ExplainReport:
         """Fuse a copy of the module and report on every edge. `unchanged` is the report without `--what-if` and
-        `--force`, where it is known; `observer` is told after each pass, in place of what `print_after` prints.
+        `--force`, where it is known; `observer` is called after each pass, in place of what `print_after` prints.
 
         Raises UsageError for names and edges that do not exist, ProofError.
         """
@@ -325,13 +325,13 @@ class Fusing:
 
 def trip_counts_of(texts: Sequence[str]) -> dict[str, int]:
     """Rounds by the names of loops, from `NAME=N`. Raises UsageError."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for text in texts:
         name, _, count = text.rpartition("=")
         if not name or not (count.isascii() and count.isdecimal()):
             raise UsageError(f"--trip-count takes NAME=N with a whole number from 0 on, not {text!r}")
-        found[name.lstrip("%")] = int(count)
-    return found
+        counts[name.lstrip("%")] = int(count)
+    return counts
 
 
 def _checked_edge(text: str) -> str:

@@ -128,7 +128,7 @@ class Verbs(click.Group):
     help="Show the versions of the program and of what it uses, and leave.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print results and errors only: no summaries, no progress.")
-@click.option("-v", "--verbose", is_flag=True, help="Tell at the end how long it took and how much memory.")
+@click.option("-v", "--verbose", is_flag=True, help="Show time and peak memory at the end.")
 @click.option(
     "--color",
     type=click.Choice(COLOURS),
@@ -163,7 +163,7 @@ def _interrupted() -> None:
 @contextlib.contextmanager
 def _whole_writes() -> Iterator[None]:
     """Put a buffer before a stdout that has none (`PYTHONUNBUFFERED`, `python -u`): the file below may take a part of
-    what it is given, and nobody would see that the rest is lost. Lines still go out one by one."""
+    what it is given, and the rest would be lost without a word. Lines still go out one by one."""
     plain = sys.stdout
     raw = getattr(plain, "buffer", None)
     if not isinstance(raw, io.RawIOBase):
@@ -180,7 +180,8 @@ def _whole_writes() -> Iterator[None]:
 
 
 def run(arguments: list[str]) -> int:
-    """Run a command line; returns the exit status. Every failure has been told on stderr by then, in one message."""
+    """Run a command line; returns the exit status. Every failure has been reported on stderr by then, in one
+    message."""
     if sys.stderr is None:
         return 2
     if sys.stdout is None:
@@ -227,7 +228,7 @@ def _status(arguments: list[str]) -> int:
         error.show()
         return 2
     except HloOptError as error:
-        return failure.told(error)
+        return failure.report_error(error)
     except (click.Abort, InterruptError, KeyboardInterrupt):
         _interrupted()
         return INTERRUPTED

@@ -22,7 +22,7 @@ class Habits:
 
     colour  `auto`: on a terminal, unless NO_COLOR is set or the terminal is a dumb one; `always`, `never`
     quiet   nothing but results and errors: no summaries on stderr, no progress
-    loud    what a command took is told at its end
+    loud    whether time and memory are shown at the end
     """
 
     colour: str = "auto"
@@ -71,10 +71,10 @@ def versions() -> str:
     import platform
     from importlib import metadata
 
-    found, missing = [f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"], []
+    lines, missing = [f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"], []
     for name in PACKAGES:
         try:
-            found.append(f"{name} {metadata.version(name)}")
+            lines.append(f"{name} {metadata.version(name)}")
         except metadata.PackageNotFoundError:
             missing.append(name)
-    return "\n".join([*found, *([f"not installed: {', '.join(missing)}"] if missing else [])])
+    return "\n".join([*lines, *([f"not installed: {', '.join(missing)}"] if missing else [])])

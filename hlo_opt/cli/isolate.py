@@ -20,7 +20,7 @@ from hlo_opt.cli.options import (
 @file_argument
 @click.argument("name", shell_complete=offered_instructions)
 @click.option("-o", "output", metavar="OUT", default=files.STANDARD, help="Write to OUT instead of stdout.")
-@click.option("--recorded", metavar="OUT.npz", help="Run FILE, and write the inputs that NAME had there: in0, in1, ...")
+@click.option("--recorded", metavar="OUT.npz", help="Run FILE, and write the operands that NAME had: in0, in1, ...")
 @inputs_option
 @seed_option
 @click.option(
@@ -29,7 +29,7 @@ from hlo_opt.cli.options import (
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="With --recorded: those of the N-th time that it ran.",
+    help="With --recorded: the operands of the N-th time that NAME ran.",
 )
 @elided_option
 @memory_option
@@ -44,12 +44,11 @@ def isolate_command(
     elided: str | None,
     memory_limit: int | None,
 ) -> None:
-    """Take NAME, an instruction of FILE (a fusion, a loop, any other) or a computation, out as a module that runs on
-    its own.
+    """Make a module that runs from one instruction (a fusion, a loop, any other) or computation of FILE.
 
-    What it is given are the parameters of the module's entry, in order; constants come along. With --recorded FILE is
-    run in NumPy, on --inputs or on what --seed draws, and the values that NAME was given there are written:
-    `hlo-opt run OUT --inputs OUT.npz` computes what it computed.
+    Its operands become the parameters of the entry, in order; constants are copied. With --recorded, FILE runs in
+    NumPy, on --inputs or on drawn inputs, and the operands that NAME had are written: `hlo-opt run OUT --inputs
+    OUT.npz` computes what it computed.
     """
     from hlo_opt.cutting.isolate import inputs_of, isolated
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "json", "github", "sarif")
 MOST_FILES = 200
-"""Modules of a folder that are looked at."""
+"""The most modules of a folder that are checked."""
 
 
 @click.command("lint")
@@ -60,9 +60,9 @@ def lint_command(
 ) -> int:
     """Say what costs time or memory in FILE, at the Python line, and what to write instead; the dearest first.
 
-    FILE is fused first: what fusing takes care of is not spoken of. Each finding has what it costs by the same estimate
-    that every verb shows. Of a FOLDER every module is looked at, and all of them together. With a CODE such as LNT101
-    instead of a file: the rule's page.
+    FILE is fused first, so what fusing removes is not reported. Costs are the estimates that every verb shows. In a
+    FOLDER every module is checked, and then all of them together. With a CODE such as LNT101 instead of a file: the
+    rule's page.
     """
     from hlo_opt.report.lint import page
     from hlo_opt.report.lint.base import rule_specs
@@ -83,45 +83,48 @@ def lint_command(
     codes = chosen(select, ignore)
     names = _modules_in(file) if os.path.isdir(file) else [file]
     modules = [read_module(name, max_errors=max_errors, allow_unknown=allow_unknown) for name in names]
-    found, total = _found(modules, codes, options)
+    findings, total = _findings(modules, codes, options)
     if form == "text":
-        show(page.as_page(found, total))
+        show(page.as_page(findings, total))
     elif form == "json":
-        show_json(page.as_json(found, total))
+        show_json(page.as_json(findings, total))
     else:
         from hlo_opt.diag.annotation import github, sarif
 
         files = {module.name: name for module, name in zip(modules, names, strict=True)}
-        told = page.as_annotations(found, {**files, "": names[0]}, os.path.abspath(source_root or os.curdir))
+        annotations = page.as_annotations(findings, {**files, "": names[0]}, os.path.abspath(source_root or os.curdir))
         specs = rule_specs().values()
         click.echo(
-            github(told) if form == "github" else json.dumps(sarif(told, specs, __version__), indent=2) + "\n", nl=False
+            github(annotations)
+            if form == "github"
+            else json.dumps(sarif(annotations, specs, __version__), indent=2) + "\n",
+            nl=False,
         )
-    return 1 if strict and found else 0
+    return 1 if strict and findings else 0
 
 
 def _modules_in(folder: str) -> list[str]:
     from hlo_opt.cli.mistaken import MODULE
 
-    found = sorted(str(p) for p in Path(folder).iterdir() if p.is_file() and MODULE.search(p.name))
-    if not found:
+    names = sorted(str(p) for p in Path(folder).iterdir() if p.is_file() and MODULE.search(p.name))
+    if not names:
         raise UsageError("no module is in the folder", filename=folder)
-    if len(found) > MOST_FILES:
-        raise UsageError(f"{len(found)} modules are in the folder, more than {MOST_FILES}", filename=folder)
-    return found
+    if len(names) > MOST_FILES:
+        raise UsageError(f"{len(names)} modules are in the folder, more than {MOST_FILES}", filename=folder)
+    return names
 
 
-def _found(
+def _findings(
     modules: list[Module], codes: Iterable[str], options: Mapping[str, Given]
 ) -> tuple[list[Finding], float | None]:
-    """What the rules find, and the microseconds of a module that is alone."""
+    """The findings, and, for a single module, its microseconds."""
     from hlo_opt.cli.fusing import Fusing
     from hlo_opt.report.lint.check import RULES, in_order, lint, lint_together
 
     request = Fusing.of(options)
     wanted = frozenset(codes)
     reports = [request.run(module) for module in modules] if wanted & RULES.keys() else []
-    found = [finding for report in reports for finding in lint(report, wanted)]
+    findings = [finding for report in reports for finding in lint(report, wanted)]
     if len(modules) > 1:
-        found += lint_together(modules, wanted)
-    return in_order(found), reports[0].after.est_us if len(reports) == 1 else None
+        findings += lint_together(modules, wanted)
+    return in_order(findings), reports[0].after.est_us if len(reports) == 1 else None

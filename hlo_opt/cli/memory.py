@@ -20,10 +20,9 @@ from hlo_opt.cli.options import Given, file_argument, fuse_options, read_options
 def memory_command(
     file: str, everything: bool, form: str, max_errors: int, allow_unknown: bool, **options: Given
 ) -> None:
-    """Say how much memory FILE holds at the most, before and after fusing; when that is, who holds it, and what would
-    lower it.
+    """Show the peak memory of FILE before and after fusing: when it is, which arrays hold it, and what would lower it.
 
-    Counted are inputs, constants, results and what kernels store for each other, as a device holds them. Each way to a
+    Counts inputs, constants, results and temporaries, as a device holds them. Each way to a
     lower peak was tried on a copy of the module: joining two kernels (--force), another order, inputs given away
     (donate_argnums).
     """
@@ -32,8 +31,8 @@ def memory_command(
 
     request = Fusing.of(options)
     module = read_module(file, max_errors=max_errors, allow_unknown=allow_unknown)
-    found = page.memory_report(request.run(module))
+    report = page.memory_report(request.run(module))
     if form == "json":
-        show_json(page.as_json(found))
+        show_json(page.as_json(report))
     else:
-        show(page.as_page(found, None if everything else page.HOLDERS_SHOWN))
+        show(page.as_page(report, None if everything else page.HOLDERS_SHOWN))

@@ -87,8 +87,8 @@ class Npz:
         if len(data) != count:
             raise self._fault(key, f"ends after {len(data)} of {count} bytes")
         flat: Array = np.frombuffer(bytearray(data), header.dtype)
-        found: Array = flat.reshape(header.sizes[::-1]).T if header.is_fortran else flat.reshape(header.sizes)
-        return found if found.dtype.isnative else found.astype(found.dtype.newbyteorder("="))
+        array: Array = flat.reshape(header.sizes[::-1]).T if header.is_fortran else flat.reshape(header.sizes)
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
     def _reading(self, key: str) -> IO[bytes]:
         try:
@@ -102,11 +102,11 @@ class Npz:
             length = int.from_bytes(stream.read(2 if start[6:7] == b"\x01" else 4), "little")
             if start[:6] != _MAGIC or length > _LONGEST_HEADER:
                 raise self._fault(key, "is no array")
-            found = ast.literal_eval(stream.read(length).decode("latin1"))
-            descr, sizes = found["descr"], found["shape"]
+            fields = ast.literal_eval(stream.read(length).decode("latin1"))
+            descr, sizes = fields["descr"], fields["shape"]
             if not isinstance(sizes, tuple) or not all(type(n) is int and n >= 0 for n in sizes):
                 raise self._fault(key, "is no array")
-            return _Header(self._dtype(key, descr), bool(found["fortran_order"]), sizes)
+            return _Header(self._dtype(key, descr), bool(fields["fortran_order"]), sizes)
         except _NO_HEADER:
             raise self._fault(key, "is no array") from None
         except zipfile.BadZipFile as error:
@@ -129,8 +129,8 @@ class Npz:
             raise self._fault(key, f"is of the type {descr!r}, which no input has") from None
         if dtype.kind not in "biufc" or dtype.subdtype is not None:
             raise self._fault(key, f"is of the type {dtype}, which no input has")
-        found: DType = dtype
-        return found
+        result: DType = dtype
+        return result
 
     def _fault(self, key: str, what: str) -> UsageError:
         return UsageError(f"{key} {what}", code="HLO401", filename=self.name)

@@ -120,23 +120,23 @@ backend_option = click.option(
     metavar="NAME",
     default="auto",
     show_default=True,
-    help="numpy, host (the CUDA text built with the C++ compiler), cupy (a GPU), or auto: the best that there is.",
+    help="numpy, host (the CUDA text built with the C++ compiler), cupy (a GPU), or auto: the best one available.",
 )
 inputs_option = click.option(
     "--inputs",
     shell_complete=offered_files,
     metavar="IN.npz",
-    help="Inputs as in0, in1, ...; without it they are drawn.",
+    help="Read the inputs in0, in1, ... from a file, instead of drawing them.",
 )
 seed_option = click.option(
-    "--seed", metavar="N", type=click.IntRange(min=0), default=0, show_default=True, help="Draw the inputs with it."
+    "--seed", metavar="N", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of drawn inputs."
 )
 
 
 elided_option = click.option(
     "--elided",
     metavar="zeros|random|FILE.npz",
-    help="What to take for constants that the text leaves out ({...}); a file has them under their names.",
+    help="Values of constants that the text leaves out ({...}); a file holds them by name.",
 )
 
 
@@ -151,7 +151,7 @@ memory_option = click.option(
     metavar="SIZE",
     type=Size(),
     callback=_or_share,
-    help="Refuse to run what would hold more at once: 4GiB, 500MB.  [default: 80 % of the machine's memory]",
+    help="Refuse to run a module that needs more memory: 4GiB, 500MB.  [default: 80 % of the machine's memory]",
 )
 sanitize_option = click.option(
     "--sanitize",
@@ -165,7 +165,7 @@ precise_option = click.option(
     help="On a GPU, divide and take square roots as IEEE 754 says, not within 2 ULP as XLA does.",
 )
 jobs_option = click.option(
-    "--jobs", metavar="N", type=click.IntRange(min=1), help="Try so many at once.  [default: one per processor]"
+    "--jobs", metavar="N", type=click.IntRange(min=1), help="Try N modules at once.  [default: one per processor]"
 )
 split_option = click.option(
     "--split-input-file", "split", is_flag=True, help="FILE holds several modules, divided by `// -----` lines."
@@ -176,13 +176,13 @@ target_option = click.option(
     metavar="NAME|FILE",
     default=DEFAULT_TARGET,
     show_default=True,
-    help="The device whose costs count; hlo-opt targets lists them.",
+    help="Estimate for this device; hlo-opt targets lists them.",
 )
 trip_count_option = click.option(
     "--trip-count",
     metavar="NAME=N",
     multiple=True,
-    help="Take loop NAME, whose count the text does not tell, to run N rounds; may be repeated.",
+    help="Assume that loop NAME, whose trip count is unknown, runs N iterations; may be repeated.",
 )
 run_options = _together(backend_option, inputs_option, seed_option, memory_option, elided_option, precise_option)
 """The options that say how modules are run: see `Running`."""
@@ -192,13 +192,13 @@ fuse_options = _together(
         "--preset",
         shell_complete=_presets,
         metavar="NAME",
-        help="The passes to run, by the name of a list of them.  [default: default]",
+        help="Run this list of passes; hlo-opt passes shows them.  [default: default]",
     ),
     click.option(
         "--passes",
         shell_complete=_passes,
         metavar="SPEC",
-        help="The passes to run: 'instruction-fusion{may-duplicate=false},dce'.",
+        help="Run these passes: 'instruction-fusion{may-duplicate=false},dce'.",
     ),
     click.option(
         "--config",
@@ -210,7 +210,7 @@ fuse_options = _together(
         "--target",
         shell_complete=_targets,
         metavar="NAME|FILE",
-        help="The device whose costs count; hlo-opt targets lists them.  [default: h100_sxm]",
+        help="Estimate for this device; hlo-opt targets lists them.  [default: h100_sxm]",
     ),
     click.option(
         "--simplify",
@@ -225,7 +225,7 @@ fuse_options = _together(
         "--choices",
         metavar="NAME",
         multiple=True,
-        help="Ask this rule of an installed plugin, too, before fusing an edge; may be repeated.",
+        help="Also apply this rule of an installed plugin; may be repeated.",
     ),
     trip_count_option,
 )
@@ -243,7 +243,7 @@ rule_options = _together(
         "--force",
         metavar="PRODUCER:CONSUMER",
         multiple=True,
-        help="Join these two kernels of the result, and decide nothing else again; may be repeated.",
+        help="Fuse these two kernels of the result and change nothing else; may be repeated.",
     ),
 )
 """The options that change what may fuse: the arguments `what_if` and `force`."""
@@ -279,10 +279,8 @@ read_options = _together(
         type=click.IntRange(min=1),
         default=1,
         show_default=True,
-        help="Go on at the next computation after a syntax error, and show up to N.",
+        help="Show up to N syntax errors, at most one in each computation.",
     ),
-    click.option(
-        "--allow-unknown", is_flag=True, help="Take opcodes and attributes that hlo-opt does not know as they are."
-    ),
+    click.option("--allow-unknown", is_flag=True, help="Keep opcodes and attributes that hlo-opt does not know."),
 )
 """The options that say how a text is read: the arguments `max_errors` and `allow_unknown`."""

@@ -1,4 +1,4 @@
-"""What is told on a terminal while something takes long."""
+"""Progress on a terminal while something takes long."""
 
 from __future__ import annotations
 

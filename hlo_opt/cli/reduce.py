@@ -35,8 +35,8 @@ def reduce_command(
 
     'fuse --check fails': fusing it ends in an error, or what that gives computes something else; 'fuse fails': fusing
     it ends in an error; 'run fails': running it as it is does; nan: a NaN is born; FUS201: an edge is refused under
-    this code; 'kernels > 3' (kernels, launches, bytes, est_us, instructions; <, <=, ==, !=, >=, >): so it is after
-    fusing. A failure counts only where it fails in the same way.
+    this code; 'kernels > 3' (kernels, launches, bytes, est_us, instructions; <, <=, ==, !=, >=, >): true after fusing.
+    A failure counts only where it fails in the same way.
 
     Anything else is a command with {} where the file's name goes, and exit status 0 says that the file still shows it,
     as for creduce (unlike `git bisect run`). No shell reads it: 'sh -c "... {} | ..."' for one. It may run several

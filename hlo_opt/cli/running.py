@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hlo_opt.cli import files
-from hlo_opt.cli.failure import told
+from hlo_opt.cli.failure import report_error
 from hlo_opt.cli.files import read_module, show, show_json
 from hlo_opt.cli.options import (
     backend_option,
@@ -139,7 +139,7 @@ class Running:
 @elided_option
 @precise_option
 def run_command(file: str, outputs: str | None, profile: str | None, **options: Any) -> None:
-    """Run FILE as it is (nothing is fused first) and print its outputs, or write them with --outputs.
+    """Run FILE without fusing it, and print its outputs, or write them with --outputs.
 
     A module with replica_count or num_partitions above 1 runs on as many simulated devices, which take turns. An output
     that is the same on all of them comes once, as out0, another one for each device, as out0.d0, out0.d1, ...
@@ -203,8 +203,8 @@ def _in_numpy(module: Module, why: str, how: Running) -> list[list[Any]]:
     names = [name for wish in how.trace for name in wish.split(",") if name]
     trace = Trace(module, names)
     devices = check_devices(module)
-    given = None if how.inputs is None else arrays.inputs_bytes(how.inputs, module)
-    check_memory(module, how.memory_limit, devices=devices, inputs=given, drawn=how.is_drawn)
+    inputs = None if how.inputs is None else arrays.inputs_bytes(how.inputs, module)
+    check_memory(module, how.memory_limit, devices=devices, inputs=inputs, drawn=how.is_drawn)
 
     def watch(event: Event) -> None:
         page = trace.page(event)
@@ -249,7 +249,7 @@ def _profiled(module: Module, backend: str, file: str, how: Running) -> list[lis
             "--profile and --sanitize do not go together: sanitizers make every launch slow", code="HLO343"
         )
     if backend == "numpy":
-        raise UsageError("--profile times kernels, and backend numpy has none", code="HLO342", hint="--backend host")
+        raise UsageError("--profile times kernels; backend numpy launches none", code="HLO342", hint="--backend host")
     import json
 
     from hlo_opt.report.runs import profile_page
@@ -259,8 +259,8 @@ def _profiled(module: Module, backend: str, file: str, how: Running) -> list[lis
 
     devices = how.devices(module)
     check_schedule(build_schedule(module), how.memory_limit, devices=devices)
-    given = how.given(module)
-    results, found = profile(module, backend, given, max_steps=how.max_steps, precise=how.precise)
+    inputs = how.given(module)
+    results, found = profile(module, backend, inputs, max_steps=how.max_steps, precise=how.precise)
     show(profile_page(found), err=True)
     files.write_text(file, json.dumps(found.trace()) + "\n")
     return results
@@ -277,7 +277,7 @@ def _profiled(module: Module, backend: str, file: str, how: Running) -> list[lis
 @sanitize_option
 @elided_option
 @precise_option
-@click.option("--strict", is_flag=True, help="Exit with 1, too, where agreement says little: the outputs called weak.")
+@click.option("--strict", is_flag=True, help="Also exit with 1 if an output is weak.")
 @click.option(
     "--expect-fused",
     metavar="A,B",
@@ -293,7 +293,7 @@ def check_command(file: str, other: str | None, strict: bool, expect_fused: tupl
     differs more. An output is called weak where agreement says little: its bound is above 5% of its value, or it is
     constant, NaN, or does not depend on the inputs.
 
-    --expect-fused is for goldens: that what belongs together stays one kernel.
+    --expect-fused runs nothing: it checks that instructions are in one kernel of the result.
     """
     from hlo_opt.cli.fusing import Fusing
 
@@ -319,7 +319,7 @@ def _expect(file: str, other: str | None, texts: tuple[str, ...], fusing: Fusing
     faults = [fault for group in groups if (fault := apart(report, group)) is not None]
     if not faults:
         show(together_page(groups))
-    return max(map(told, faults), default=0)
+    return max(map(report_error, faults), default=0)
 
 
 @click.command("bench")
@@ -342,7 +342,7 @@ def bench_command(file: str, rounds: int, as_json: bool, plot: str | None, **opt
 
     Each round runs each module twice: once after the last-level cache was emptied (cold), once straight after that
     (warm). On a GPU inputs and outputs stay there, and launches are queued before the clock starts. A module for
-    several devices runs on all of them, which take turns; the times are theirs together.
+    several devices runs on all of them, which take turns; the times are for all of them together.
     """
     from hlo_opt.cli.fusing import Fusing
 
@@ -358,14 +358,14 @@ def bench_command(file: str, rounds: int, as_json: bool, plot: str | None, **opt
     running = Running.of(options, file)
     module, fused = all_with_values([module, fused], running.elided)
     running.devices(module)
-    given = running.given(module)
+    inputs = running.given(module)
     both = {"unfused": module, "fused": fused}
-    found = bench(both, running.backend, given, rounds, memory_limit=running.memory_limit, precise=running.precise)
+    timing = bench(both, running.backend, inputs, rounds, memory_limit=running.memory_limit, precise=running.precise)
     if plot is not None:
-        drawn = runs.bench_svg(found).encode() if plot.endswith(".svg") else runs.bench_png(found)
+        drawn = runs.bench_svg(timing).encode() if plot.endswith(".svg") else runs.bench_png(timing)
         with files.whole_file(plot) as stream:
             stream.write(drawn)
     if as_json:
-        show_json(found.as_json())
+        show_json(timing.as_json())
     else:
-        show(runs.bench_page(found))
+        show(runs.bench_page(timing))

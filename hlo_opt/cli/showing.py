@@ -42,7 +42,7 @@ def print_command(file: str, output: str, style: str, split: bool, max_errors: i
     "--hash",
     "only_hash",
     is_flag=True,
-    help="Print one hash of what FILE says, names, metadata, ids and order left out, and nothing else.",
+    help="Print only a hash of FILE that names, metadata, ids and order do not change.",
 )
 @read_options
 def stats_command(
@@ -54,8 +54,7 @@ def stats_command(
     max_errors: int,
     allow_unknown: bool,
 ) -> None:
-    """Count the kernels, launches, bytes, estimated microseconds and opcodes of FILE, as it is (nothing is fused
-    first)."""
+    """Count the kernels, launches, bytes, estimated microseconds and opcodes of FILE, without fusing it."""
     if only_hash and not as_json:
         from hlo_opt.analysis.graph.digest import module_digest
 
@@ -69,13 +68,13 @@ def stats_command(
     from hlo_opt.cli.fusing import trip_counts_of
     from hlo_opt.report import summary
 
-    told = trip_counts_of(trip_count)
-    check_trip_counts(module, told)
-    found = summary.stats(module, device, told)
+    trip_counts = trip_counts_of(trip_count)
+    check_trip_counts(module, trip_counts)
+    statistics = summary.stats(module, device, trip_counts)
     if as_json:
-        show_json(summary.as_json(found))
+        show_json(summary.as_json(statistics))
     else:
-        show(summary.as_page(found))
+        show(summary.as_page(statistics))
 
 
 @click.command("passes")
@@ -102,13 +101,13 @@ def passes_command(rules: bool, as_json: bool) -> None:
 
 @click.command("ops")
 @click.argument("opcode", nargs=-1)
-@click.option("--types", is_flag=True, help="By element type, too; so it is when opcodes are named.")
+@click.option("--types", is_flag=True, help="Also by element type; implied by OPCODE.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def ops_command(opcode: tuple[str, ...], types: bool, as_json: bool) -> None:
     """Show which faces each opcode of the op table has: shape inference, NumPy meaning, index map, CUDA, ...
 
-    With --types, or with the opcodes named, for which element types they are there, and how many ULP results may be
-    off. Missing entries are reported as coded reasons when a dump needs them.
+    With --types, or for named opcodes: for which element types each face exists, and the ULP bound of results. A dump
+    that needs a missing entry gets a coded reason.
     """
     from hlo_opt.report import tables
 
@@ -124,7 +123,7 @@ def ops_command(opcode: tuple[str, ...], types: bool, as_json: bool) -> None:
 
 @click.command("targets")
 @click.argument("name", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="Everything that is known of each device, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="All fields of each device, as JSON.")
 def targets_command(name: tuple[str, ...], as_json: bool) -> None:
     """List the devices that costs are estimated for; --target takes such a name or a file: .toml with the same fields,
     or .txtpb as XLA writes its device specs."""

@@ -15,7 +15,7 @@ from hlo_opt.cli.options import file_argument, read_options, run_options, split_
 @click.option("--fast-math", is_flag=True, help="Also apply rules that are exact in real numbers only.")
 @click.option("--check", "checks", is_flag=True, help="Run the original and the simplified module and compare.")
 @click.option(
-    "--check-proof", "replays", is_flag=True, help="Do each rewrite again by its certificate (rule, place) and compare."
+    "--check-proof", "replays", is_flag=True, help="Repeat each rewrite from its certificate (rule, place) and compare."
 )
 @click.option("--certificate", metavar="FILE.json", help="Write the rule, the place and the result of each rewrite.")
 @run_options
@@ -33,11 +33,11 @@ def simplify_command(
     allow_unknown: bool,
     **options: str | int | bool | None,
 ) -> int:
-    """Apply the rules that `hlo-opt passes --rules` lists to FILE until none finds anything, and print the result; what
-    each did goes to stderr.
+    """Apply the rules of `hlo-opt passes --rules` to FILE until none applies, and print the result; stderr lists the
+    rewrites.
 
     `fuse` does the same first where a module is raw (it has no fusion and no bitcast), or with --simplify always. Rules
-    keep every bit that HLO defines, but for those of --fast-math.
+    keep every bit that HLO defines, except those of --fast-math.
     """
     from hlo_opt.cli.running import Running
 

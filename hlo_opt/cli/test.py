@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command("test")
 @click.argument("path", metavar="DIR|FILE...", nargs=-1, required=True)
-@click.option("--update", is_flag=True, help="Write goldens that differ anew. CHECK lines are yours to change.")
+@click.option("--update", is_flag=True, help="Rewrite goldens that differ. CHECK lines stay as they are.")
 @click.option(
     "--jobs",
     "-j",
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0),
     default=60.0,
     show_default=True,
-    help="Give one file no more time; 0 sets no limit.",
+    help="The limit for one file; 0 sets none.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Name the files that pass, too.")
 def test_command(path: tuple[str, ...], update: bool, jobs: int | None, timeout: float, verbose: bool) -> int:

@@ -53,8 +53,12 @@ namespace hlo {
 
 // the lane whose value a shuffle gives
 HLO_INLINE int lane_at(int self, int lane, int width) { return self / width * width + lane % width; }
-HLO_INLINE int lane_down(int self, int distance, int width) { return self % width + distance < width ? self + distance : self; }
+HLO_INLINE int lane_down(int self, int distance, int width) {
+  return self % width + distance < width ? self + distance : self;
+}
 HLO_INLINE int lane_up(int self, int distance, int width) { return self % width >= distance ? self - distance : self; }
-HLO_INLINE int lane_xor(int self, int mask, int width) { return (self ^ mask) / width <= self / width ? self ^ mask : self; }
+HLO_INLINE int lane_xor(int self, int mask, int width) {
+  return (self ^ mask) / width <= self / width ? self ^ mask : self;
+}
 
 }  // namespace hlo

@@ -1,5 +1,6 @@
-// What CUDA gives a kernel, for its plain form: the emitted text as it stands, a thread after another, and a fibre per thread where threads meet (host_fibres.h). As strict as
-// a GPU: functions have the types that CUDA declares, shared memory and outputs hold no earlier values, and blocks that meet come in an order of their own.
+// What CUDA gives a kernel, for its plain form: the emitted text as it stands, a thread after another, and a fibre per
+// thread where threads meet (host_fibres.h). As strict as a GPU: functions have the types that CUDA declares, shared
+// memory and outputs hold no earlier values, and blocks that meet come in an order of their own.
 #pragma once
 
 #define __CUDA_ARCH__ 900  // the text for the device is what is checked
@@ -26,7 +27,8 @@
 #define HLO_BOUNDS(kind, name, section) extern char name __asm("section$" kind "$__DATA$" section)
 #else
 #define HLO_SECTION(name) name
-#define HLO_BOUNDS(kind, name, section) extern char name __asm("__" kind "_" section) __attribute__((weak, visibility("hidden")))
+#define HLO_BOUNDS(kind, name, section) \
+  extern char name __asm("__" kind "_" section) __attribute__((weak, visibility("hidden")))
 #endif
 
 extern "C" {
@@ -66,10 +68,13 @@ struct Order {
     while (b) { const unsigned long long rest = a % b; a = b; b = rest; }
     return a;
   }
-  HLO_UNSEEN unsigned long long operator[](unsigned long long k) const { return (first + k % count * (step % count)) % count; }
+  HLO_UNSEEN unsigned long long operator[](unsigned long long k) const {
+    return (first + k % count * (step % count)) % count;
+  }
 };
 
-// an array of a launch. `bits` of an element in memory, `puts`: its elements share bytes, and each is written by one thread
+// an array of a launch. `bits` of an element in memory, `puts`: its elements share bytes, and each is written by one
+// thread
 struct Array {
   const char* name;
   long long count, bytes;
@@ -81,13 +86,15 @@ struct Array {
 struct Launch {
   void (*thread)(void** pointers);
   unsigned int grid, block;
-  bool meets, any_order, together;  // threads of a block wait for each other; blocks may come in any order; blocks wait for each other
+  bool meets, any_order,
+      together;  // threads of a block wait for each other; blocks may come in any order; blocks wait for each other
   char *shared, *shared_end;
   const Array* arrays;
   int inputs, outputs;
 };
 
-// in shared memory no block finds what another left: NaN and -1, or small numbers. Byte by byte where sanitizers keep memory of their own between arrays
+// in shared memory no block finds what another left: NaN and -1, or small numbers. Byte by byte where sanitizers keep
+// memory of their own between arrays
 __attribute__((no_sanitize("address"))) HLO_UNSEEN inline void fill_shared(const Launch& launch, unsigned char value) {
 #ifdef __SANITIZE_ADDRESS__
   for (volatile char* p = launch.shared; p < launch.shared_end; ++p) *p = (char)value;
@@ -98,11 +105,14 @@ __attribute__((no_sanitize("address"))) HLO_UNSEEN inline void fill_shared(const
 
 }  // namespace hlo
 
-// ---- PTX (Parallel Thread Execution ISA): the instructions that kernels name, with the operands' constraints as a GPU's compiler takes them
+// ---- PTX (Parallel Thread Execution ISA): the instructions that kernels name, with the operands' constraints as a
+// GPU's compiler takes them
 
 #define HLO_PTX_1(name, result, of_result, a, of_a) (result) = hlo::ptx(hlo::Ptx<hlo::hash(name of_result of_a)>(), a)
-#define HLO_PTX_2(name, result, of_result, a, b, of_both) (result) = hlo::ptx(hlo::Ptx<hlo::hash(name of_result of_both)>(), a, b)
-#define HLO_PTX_3(name, result, of_result, a, b, c, of_all) (result) = hlo::ptx(hlo::Ptx<hlo::hash(name of_result of_all)>(), a, b, c)
+#define HLO_PTX_2(name, result, of_result, a, b, of_both) \
+  (result) = hlo::ptx(hlo::Ptx<hlo::hash(name of_result of_both)>(), a, b)
+#define HLO_PTX_3(name, result, of_result, a, b, c, of_all) \
+  (result) = hlo::ptx(hlo::Ptx<hlo::hash(name of_result of_all)>(), a, b, c)
 
 #define HLO_PTX_JOIN(result, low, high) (result) = (unsigned int)(high) << 16 | (low)
 #define HLO_PTX_SPLIT(low, high, given) (low) = (unsigned short)(given), (high) = (unsigned short)((given) >> 16)
@@ -129,7 +139,12 @@ static inline unsigned int bf16(float x) {
   const unsigned int bits = bits_as<unsigned int>(x);
   return x != x ? 0x7fff : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
 }
-static inline unsigned int ptx(Ptx<hash("cvt.rn.bf16x2.f32" "r" "f")>, float high, float low) { return bf16(high) << 16 | bf16(low); }
+static inline unsigned int ptx(Ptx<hash("cvt.rn.bf16x2.f32"
+                                        "r"
+                                        "f")>,
+                               float high, float low) {
+  return bf16(high) << 16 | bf16(low);
+}
 // a double as a float whose last digit tells that others followed, so that the next rounding is the only one
 static inline float cut(double x) {
   const float near = (float)x;
@@ -144,7 +159,8 @@ static inline unsigned int fused_half(unsigned int a, unsigned int b, unsigned i
 static inline unsigned int ptx(Ptx<hash("fma.rn.bf16x2" "r" "r")>, unsigned int a, unsigned int b, unsigned int c) {
   return fused_half(a >> 16, b >> 16, c >> 16) << 16 | fused_half(a, b, c);
 }
-// by way of a double, in which a float and half a unit of any f16 are exact: 2^52 and more shifts the digits behind the last one out
+// by way of a double, in which a float and half a unit of any f16 are exact: 2^52 and more shifts the digits behind the
+// last one out
 static inline unsigned short ptx(Ptx<hash("cvt.rn.f16.f32" "h" "f")>, float x) {
   const unsigned short sign = bits_as<unsigned int>(x) >> 16 & 0x8000u;
   if (x != x) return 0x7fff;
@@ -153,14 +169,16 @@ static inline unsigned short ptx(Ptx<hash("cvt.rn.f16.f32" "h" "f")>, float x) {
   int exponent = (int)(bits_as<unsigned long long>(a) >> 52) - 1023;
   if (exponent < -14) exponent = -14;
   const double unit = bits_as<double>((unsigned long long)(exponent - 10 + 1023) << 52);
-  const unsigned int digits = (unsigned int)(a / unit + 4503599627370496.0 - 4503599627370496.0);  // 1024 and more for normal numbers
+  const unsigned int digits =
+      (unsigned int)(a / unit + 4503599627370496.0 - 4503599627370496.0);  // 1024 and more for normal numbers
   return (unsigned short)(sign | (((unsigned int)(exponent + 14) << 10) + digits));
 }
 static inline float ptx(Ptx<hash("cvt.f32.f16" "f" "h")>, unsigned short bits) {
   const int exponent = bits >> 10 & 31, digits = bits & 1023;
   const unsigned int sign = (unsigned int)(bits & 0x8000u) << 16;
   if (exponent == 31) return bits_as<float>(digits ? 0x7fffffffu : sign | 0x7f800000u);
-  const double a = exponent ? (digits + 1024) * bits_as<double>((unsigned long long)(exponent - 25 + 1023) << 52) : digits * 0x1p-24;
+  const double a =
+      exponent ? (digits + 1024) * bits_as<double>((unsigned long long)(exponent - 25 + 1023) << 52) : digits * 0x1p-24;
   return bits_as<float>(sign | bits_as<unsigned int>((float)a));
 }
 
@@ -183,7 +201,8 @@ static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x
 static inline int __clz(int x) { return x ? __builtin_clz((unsigned int)x) : 32; }
 static inline int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)x) : 64; }
 
-// ---- atomics, for the types that CUDA has them for (CUDA C++ Programming Guide, "Atomic Functions"). Threads take turns, so plain updates are whole.
+// ---- atomics, for the types that CUDA has them for (CUDA C++ Programming Guide, "Atomic Functions"). Threads take
+// turns, so plain updates are whole.
 
 namespace hlo {
 #ifdef HLO_RACES
@@ -192,7 +211,8 @@ template <typename T> static inline void updated(T* p, T old, T made, bool is_sw
 template <typename T> static inline void updated(T*, T, T, bool) {}
 #endif
 template <typename T> HLO_UNSEEN static inline T swapped(T* p, T old, T made, bool is_swap = false) {
-  if ((__UINTPTR_TYPE__)p % sizeof(T)) HLO_FOUND("an atomic operation on %d bytes at an address that is no multiple of them", (int)sizeof(T));
+  if ((__UINTPTR_TYPE__)p % sizeof(T))
+    HLO_FOUND("an atomic operation on %d bytes at an address that is no multiple of them", (int)sizeof(T));
   updated(p, old, made, is_swap);
   __builtin_memcpy(p, &made, sizeof(T));
   return old;

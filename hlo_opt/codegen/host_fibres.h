@@ -1,5 +1,6 @@
-// Fibres: one per thread of a block, for kernels whose threads meet. The lanes of a warp come to a shuffle or vote together, the threads of a block to a barrier: where one
-// waits that another does not come to, the launch ends with a finding.
+// Fibres: one per thread of a block, for kernels whose threads meet. The lanes of a warp come to a shuffle or vote
+// together, the threads of a block to a barrier: where one waits that another does not come to, the launch ends with a
+// finding.
 #pragma once
 
 namespace hlo {
@@ -10,7 +11,8 @@ extern "C" void hlo_switch(void** from, void* to) __attribute__((visibility("hid
 asm(".text\n.type hlo_switch,@function\nhlo_switch:\n"
     "pushq %rbp\npushq %rbx\npushq %r12\npushq %r13\npushq %r14\npushq %r15\n"
     "movq %rsp, (%rdi)\nmovq %rsi, %rsp\n"
-    "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\npopq %rcx\njmp *%rcx\n.size hlo_switch,.-hlo_switch\n");
+    "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\npopq %rcx\njmp *%rcx\n.size "
+    "hlo_switch,.-hlo_switch\n");
 #define HLO_OWN_SWITCH 1
 HLO_UNSEEN static void* prepare(char* top, void (*entry)()) {
   void** sp = (void**)((__UINTPTR_TYPE__)top & ~(__UINTPTR_TYPE__)15);
@@ -46,7 +48,13 @@ namespace hlo {
 
 // an odd number of cache lines, so that the tops of the stacks do not all fall into the same set of the cache
 const int most_threads = 1024, stack_bytes = 128 * 1024 + 5 * 64;
-enum State : int { running, at_barrier, at_warp, at_rest, finished };  // at rest: before it looks again for what other blocks do
+enum State : int {
+  running,
+  at_barrier,
+  at_warp,
+  at_rest,
+  finished
+};                                         // at rest: before it looks again for what other blocks do
 enum Kind : int { orders, shows, votes };  // __syncwarp, shuffles, votes
 
 struct Fibre {
@@ -145,7 +153,8 @@ HLO_UNSEEN inline void give(Fibre& to, int first, unsigned int group) {
   }
 }
 
-// lets go on the lanes of a warp that have met, when none of them runs; false where they wait for one that does not come
+// lets go on the lanes of a warp that have met, when none of them runs; false where they wait for one that does not
+// come
 HLO_UNSEEN inline bool meet_warp(int first, int last) {
   unsigned int left = 0, alive = 0, gone = 0;
   for (int i = first; i < last; ++i) {
@@ -205,14 +214,16 @@ HLO_UNSEEN inline bool run_warp(int first, int last) {
   }
 }
 
-// lets go on the threads of a block that have met; false when all are finished, or where some wait for others that do not come
+// lets go on the threads of a block that have met; false when all are finished, or where some wait for others that do
+// not come
 HLO_UNSEEN inline bool meet_block() {
   int one = -1;
   for (int i = 0; i < block->threads; ++i)
     if (block->fibres[i].state == at_barrier) one = i;
   if (one < 0) return false;
   for (int i = 0; i < block->threads; ++i) {
-    if (block->fibres[i].state == finished) continue;  // a barrier waits for those that have not left ("Independent Thread Scheduling")
+    if (block->fibres[i].state == finished)
+      continue;  // a barrier waits for those that have not left ("Independent Thread Scheduling")
     if (block->fibres[i].line != block->fibres[one].line) {
       HLO_FOUND("threads %d and %d of a block wait at different places (__syncthreads)", i, one);
       return false;
@@ -252,7 +263,8 @@ HLO_UNSEEN inline void prepare_block(void (*body)(void**), void** arguments, int
   }
 }
 
-// memory for so many threads of so many blocks; 0 where there is none. Anonymous memory is zero and takes no space before it is touched
+// memory for so many threads of so many blocks; 0 where there is none. Anonymous memory is zero and takes no space
+// before it is touched
 HLO_UNSEEN inline __SIZE_TYPE__ bytes_of(int threads) { return sizeof(Block) + (__SIZE_TYPE__)threads * stack_bytes; }
 HLO_UNSEEN inline char* mapped(__SIZE_TYPE__ bytes) {
   void* found = mmap(0, bytes, 3, map_private_anonymous | map_unreserved, -1, 0);
@@ -266,7 +278,8 @@ HLO_UNSEEN inline Block* block_in(char* memory) {
 
 enum Stop : int { ended, failed, resting };
 
-// runs the threads of a block until all have ended, or until the others wait for some that look for what other blocks do
+// runs the threads of a block until all have ended, or until the others wait for some that look for what other blocks
+// do
 HLO_UNSEEN inline Stop run_threads() {
   const int threads = block->threads;
   do {
@@ -285,7 +298,8 @@ HLO_UNSEEN inline Stop run_threads() {
   return finding[0] ? failed : ended;
 }
 
-// the threads of a block, each to its end; false without memory for them. Memory that holds a finding says what went wrong
+// the threads of a block, each to its end; false without memory for them. Memory that holds a finding says what went
+// wrong
 HLO_UNSEEN inline bool run_block(void (*body)(void**), void** arguments, int threads) {
   static Block* only;
   if (!only) {
@@ -300,7 +314,8 @@ HLO_UNSEEN inline bool run_block(void (*body)(void**), void** arguments, int thr
 }
 
 // what lies in shared memory, to and from where a block keeps it while others run
-__attribute__((no_sanitize("address"))) HLO_UNSEEN inline void move_shared(const Launch& launch, char* kept, bool back) {
+__attribute__((no_sanitize("address"))) HLO_UNSEEN inline void move_shared(const Launch& launch, char* kept,
+                                                                           bool back) {
   const long bytes = launch.shared_end - launch.shared;
   for (long k = 0; k < bytes; ++k) {
     volatile char* const here = launch.shared + k;
@@ -388,7 +403,8 @@ HLO_UNSEEN inline void wait(State state, int line) {
 #endif
 }
 
-HLO_UNSEEN inline unsigned long long meet(Kind kind, int line, unsigned int mask, unsigned long long shown, int source) {
+HLO_UNSEEN inline unsigned long long meet(Kind kind, int line, unsigned int mask, unsigned long long shown,
+                                          int source) {
   Fibre& self = block->fibres[block->current];
   self.kind = kind;
   self.mask = mask;
@@ -408,16 +424,32 @@ template <typename T> HLO_UNSEEN static inline T taken(int line, unsigned int ma
   return value;
 }
 
-#define HLO_SHUFFLES(T) \
-  HLO_UNSEEN static inline T shuffle(int line, unsigned int mask, T value, int of, int width = 32) { return taken(line, mask, value, lane_at(lane(), of, width)); } \
-  HLO_UNSEEN static inline T shuffle_down(int line, unsigned int mask, T value, unsigned int by, int width = 32) { return taken(line, mask, value, lane_down(lane(), (int)by, width)); } \
-  HLO_UNSEEN static inline T shuffle_up(int line, unsigned int mask, T value, unsigned int by, int width = 32) { return taken(line, mask, value, lane_up(lane(), (int)by, width)); } \
-  HLO_UNSEEN static inline T shuffle_xor(int line, unsigned int mask, T value, int by, int width = 32) { return taken(line, mask, value, lane_xor(lane(), by, width)); }
-HLO_SHUFFLES(int) HLO_SHUFFLES(unsigned int) HLO_SHUFFLES(long) HLO_SHUFFLES(unsigned long)
-HLO_SHUFFLES(long long) HLO_SHUFFLES(unsigned long long) HLO_SHUFFLES(float) HLO_SHUFFLES(double)
+#define HLO_SHUFFLES(T)                                                                                            \
+  HLO_UNSEEN static inline T shuffle(int line, unsigned int mask, T value, int of, int width = 32) {               \
+    return taken(line, mask, value, lane_at(lane(), of, width));                                                   \
+  }                                                                                                                \
+  HLO_UNSEEN static inline T shuffle_down(int line, unsigned int mask, T value, unsigned int by, int width = 32) { \
+    return taken(line, mask, value, lane_down(lane(), (int)by, width));                                            \
+  }                                                                                                                \
+  HLO_UNSEEN static inline T shuffle_up(int line, unsigned int mask, T value, unsigned int by, int width = 32) {   \
+    return taken(line, mask, value, lane_up(lane(), (int)by, width));                                              \
+  }                                                                                                                \
+  HLO_UNSEEN static inline T shuffle_xor(int line, unsigned int mask, T value, int by, int width = 32) {           \
+    return taken(line, mask, value, lane_xor(lane(), by, width));                                                  \
+  }
+HLO_SHUFFLES(int)
+HLO_SHUFFLES(unsigned int)
+HLO_SHUFFLES(long)
+HLO_SHUFFLES(unsigned long)
+HLO_SHUFFLES(long long)
+HLO_SHUFFLES(unsigned long long)
+HLO_SHUFFLES(float)
+HLO_SHUFFLES(double)
 #undef HLO_SHUFFLES
 
-HLO_UNSEEN inline unsigned int ballot(int line, unsigned int mask, int predicate) { return (unsigned int)meet(votes, line, mask, predicate != 0, 0); }
+HLO_UNSEEN inline unsigned int ballot(int line, unsigned int mask, int predicate) {
+  return (unsigned int)meet(votes, line, mask, predicate != 0, 0);
+}
 
 HLO_UNSEEN inline void sync_threads(int line) {
 #ifdef HLO_RACES
@@ -439,8 +471,10 @@ struct At {
 // read by the kernel itself, so that the watch sees it
 static inline unsigned short element_of(const unsigned short* at) { return *at; }
 
-// ldmatrix: matrix m, of 8 rows of 16 bytes, lies where lanes 8 m to 8 m + 7 say, a row each; lane l gets two elements of row l / 4 of each matrix, or, turned, of column l / 4
-template <int words, bool turned> HLO_UNSEEN static inline void load_matrix(int line, unsigned int* made, const unsigned short* at) {
+// ldmatrix: matrix m, of 8 rows of 16 bytes, lies where lanes 8 m to 8 m + 7 say, a row each; lane l gets two elements
+// of row l / 4 of each matrix, or, turned, of column l / 4
+template <int words, bool turned>
+HLO_UNSEEN static inline void load_matrix(int line, unsigned int* made, const unsigned short* at) {
   const unsigned long long mine = (unsigned long long)at;
   const int own = lane();
   if (own < 8 * words && mine % 16) HLO_FOUND("ldmatrix at a place that is no multiple of 16 bytes");
@@ -455,17 +489,22 @@ template <int words, bool turned> HLO_UNSEEN static inline void load_matrix(int 
   }
 }
 
-// mma.m16n8k16: lane l has sums of rows l / 4 and l / 4 + 8 by columns 2 (l % 4) and the next; of row r and contracted element k, lane r % 8 * 4 + k % 8 / 2 has the left side, in word
-// r / 8 + k / 8 * 2; of column c and k, lane 4 c + k % 8 / 2 the right side, in word k / 8 (PTX ISA, "Matrix Fragments for mma.m16n8k16")
-template <typename Load> HLO_UNSEEN static inline void multiply(int line, float* sums, const unsigned int* a, const unsigned int* b, Load load) {
+// mma.m16n8k16: lane l has sums of rows l / 4 and l / 4 + 8 by columns 2 (l % 4) and the next; of row r and contracted
+// element k, lane r % 8 * 4 + k % 8 / 2 has the left side, in word r / 8 + k / 8 * 2; of column c and k, lane
+// 4 c + k % 8 / 2 has the right side, in word k / 8 (PTX ISA, "Matrix Fragments for mma.m16n8k16")
+template <typename Load>
+HLO_UNSEEN static inline void multiply(int line, float* sums, const unsigned int* a, const unsigned int* b, Load load) {
   const int own = lane();
-  const unsigned long long near = (unsigned long long)a[1] << 32 | a[0], far = (unsigned long long)a[3] << 32 | a[2], right = (unsigned long long)b[1] << 32 | b[0];
+  const unsigned long long near = (unsigned long long)a[1] << 32 | a[0], far = (unsigned long long)a[3] << 32 | a[2],
+                           right = (unsigned long long)b[1] << 32 | b[0];
   float left[2][16], columns[2][16];
   for (int q = 0; q < 4; ++q) {
-    const unsigned long long rows[2] = {taken(line, 0xffffffffu, near, own / 4 * 4 + q), taken(line, 0xffffffffu, far, own / 4 * 4 + q)};
+    const unsigned long long rows[2] = {taken(line, 0xffffffffu, near, own / 4 * 4 + q),
+                                        taken(line, 0xffffffffu, far, own / 4 * 4 + q)};
     for (int k = 0; k < 16; ++k) {
       if (k % 8 / 2 != q) continue;
-      for (int high = 0; high < 2; ++high) left[high][k] = load((unsigned short)(rows[k / 8] >> (32 * high + 16 * (k % 2))));
+      for (int high = 0; high < 2; ++high)
+        left[high][k] = load((unsigned short)(rows[k / 8] >> (32 * high + 16 * (k % 2))));
     }
     for (int low = 0; low < 2; ++low) {
       const unsigned long long found = taken(line, 0xffffffffu, right, (own % 4 * 2 + low) * 4 + q);
@@ -476,7 +515,8 @@ template <typename Load> HLO_UNSEEN static inline void multiply(int line, float*
   }
   for (int high = 0; high < 2; ++high) {
     for (int low = 0; low < 2; ++low) {
-      for (int k = 0; k < 16; ++k) sums[2 * high + low] = __builtin_fmaf(left[high][k], columns[low][k], sums[2 * high + low]);
+      for (int k = 0; k < 16; ++k)
+        sums[2 * high + low] = __builtin_fmaf(left[high][k], columns[low][k], sums[2 * high + low]);
     }
   }
 }
@@ -485,12 +525,30 @@ static inline float f16_value(unsigned short bits) { return ptx(Ptx<hash("cvt.f3
 
 // the warp's instructions that kernels name
 #define HLO_OF_WARP(name) hlo::Ptx<hlo::hash(name)>()
-HLO_UNSEEN static inline void load(Ptx<hash("ldmatrix.sync.aligned.m8n8.x4.shared.b16")>, int line, unsigned int* made, const unsigned short* at) { load_matrix<4, false>(line, made, at); }
-HLO_UNSEEN static inline void load(Ptx<hash("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16")>, int line, unsigned int* made, const unsigned short* at) { load_matrix<4, true>(line, made, at); }
-HLO_UNSEEN static inline void load(Ptx<hash("ldmatrix.sync.aligned.m8n8.x2.shared.b16")>, int line, unsigned int* made, const unsigned short* at) { load_matrix<2, false>(line, made, at); }
-HLO_UNSEEN static inline void load(Ptx<hash("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16")>, int line, unsigned int* made, const unsigned short* at) { load_matrix<2, true>(line, made, at); }
-HLO_UNSEEN static inline void multiply(Ptx<hash("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32")>, int line, float* sums, const unsigned int* a, const unsigned int* b) { multiply(line, sums, a, b, bf16_value); }
-HLO_UNSEEN static inline void multiply(Ptx<hash("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")>, int line, float* sums, const unsigned int* a, const unsigned int* b) { multiply(line, sums, a, b, f16_value); }
+HLO_UNSEEN static inline void load(Ptx<hash("ldmatrix.sync.aligned.m8n8.x4.shared.b16")>, int line, unsigned int* made,
+                                   const unsigned short* at) {
+  load_matrix<4, false>(line, made, at);
+}
+HLO_UNSEEN static inline void load(Ptx<hash("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16")>, int line,
+                                   unsigned int* made, const unsigned short* at) {
+  load_matrix<4, true>(line, made, at);
+}
+HLO_UNSEEN static inline void load(Ptx<hash("ldmatrix.sync.aligned.m8n8.x2.shared.b16")>, int line, unsigned int* made,
+                                   const unsigned short* at) {
+  load_matrix<2, false>(line, made, at);
+}
+HLO_UNSEEN static inline void load(Ptx<hash("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16")>, int line,
+                                   unsigned int* made, const unsigned short* at) {
+  load_matrix<2, true>(line, made, at);
+}
+HLO_UNSEEN static inline void multiply(Ptx<hash("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32")>, int line,
+                                       float* sums, const unsigned int* a, const unsigned int* b) {
+  multiply(line, sums, a, b, bf16_value);
+}
+HLO_UNSEEN static inline void multiply(Ptx<hash("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")>, int line,
+                                       float* sums, const unsigned int* a, const unsigned int* b) {
+  multiply(line, sums, a, b, f16_value);
+}
 
 }  // namespace hlo
 

@@ -12,7 +12,9 @@ HLO_UNSEEN inline void fill(const Launch& launch, void** pointers) {
     char* const start = (char*)pointers[k];
     bool is_fresh = launch.arrays[k].is_fresh;
     for (int other = 0; other < count; ++other)
-      if (other != k && (char*)pointers[other] < start + launch.arrays[k].bytes && (char*)pointers[other] + launch.arrays[other].bytes > start) is_fresh = false;
+      if (other != k && (char*)pointers[other] < start + launch.arrays[k].bytes &&
+          (char*)pointers[other] + launch.arrays[other].bytes > start)
+        is_fresh = false;
     if (is_fresh) __builtin_memset(start, launch.arrays[k].fill, launch.arrays[k].bytes);
   }
 }

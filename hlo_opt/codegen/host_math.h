@@ -1,5 +1,7 @@
-// Functions of f32 that a compiler can turn into vector code: no branches (so no && and ||, whose results compilers select by one), no tables, no calls. Each is within 3 ULP of the exact value, below what the op
-// table allows, and keeps the NaNs, infinities and signed zeros of the C library. Polynomials are Chebyshev fits; most work in double, where cancellation is harmless.
+// Functions of f32 that a compiler can turn into vector code: no branches (so no && and ||, whose results compilers
+// select by one), no tables, no calls. Each is within 3 ULP of the exact value, below what the op table allows, and
+// keeps the NaNs, infinities and signed zeros of the C library. Polynomials are Chebyshev fits; most work in double,
+// where cancellation is harmless.
 #pragma once
 
 namespace hlo {
@@ -47,7 +49,8 @@ __forceinline__ float exp_f32(float x) {
   held = held < -104.0f ? -104.0f : held;
   const float n = counted(held, 1.44269504f), whole = whole_of(n);
   const float r = fused(whole, -1.42860677e-6f, fused(whole, -0.693145752f, held));
-  const float p = polynomial(r, 0.5f, 1.6666665459e-1f, 4.1665795894e-2f, 8.3334519073e-3f, 1.3981999507e-3f, 1.9875691500e-4f);
+  const float p =
+      polynomial(r, 0.5f, 1.6666665459e-1f, 4.1665795894e-2f, 8.3334519073e-3f, 1.3981999507e-3f, 1.9875691500e-4f);
   const float y = 1.0f + fused(r * r, p, r);
   // in two steps, so that denormal results are rounded once
   const int bits = bits_as<int>(n), half = bits >> 1;
@@ -59,8 +62,9 @@ struct Exponential { double rest, scale; };
 __forceinline__ Exponential exponential(double x) {
   const double n = nearest(x * 1.4426950408889634);
   const double r = fused(n, -1.9082149292705877e-10, fused(n, -6.9314718036912382e-1, x));
-  const double p = polynomial(r, 1.0, 0.5, 0.16666666666614033, 0.04166666666646685, 0.008333333367953806, 0.0013888888962454871,
-                              0.00019841189752277172, 2.4801473082376823e-05, 2.763304420620944e-06, 2.7637435047143327e-07);
+  const double p =
+      polynomial(r, 1.0, 0.5, 0.16666666666614033, 0.04166666666646685, 0.008333333367953806, 0.0013888888962454871,
+                 0.00019841189752277172, 2.4801473082376823e-05, 2.763304420620944e-06, 2.7637435047143327e-07);
   return {r * p, two_to(n)};
 }
 __forceinline__ double exp_wide(double x) {
@@ -78,10 +82,12 @@ __forceinline__ double log_wide(double x) {
   const long long exponent = shifted & ~0xfffffffffffffll;
   const double m = bits_as<double>(bits - exponent);
   // the exponent as a double, again by way of a mantissa: 2^52 + 2^51 + n
-  const double n = bits_as<double>((long long)((unsigned long long)(exponent + (1024ll << 52)) >> 52) | 0x4330000000000000ll) - (4503599627370496.0 + 1024.0);
+  const double n =
+      bits_as<double>((long long)((unsigned long long)(exponent + (1024ll << 52)) >> 52) | 0x4330000000000000ll) -
+      (4503599627370496.0 + 1024.0);
   const double f = m - 1.0, s = f / (f + 2.0), z = s * s;
-  const double p = polynomial(z, 2.0, 0.6666666666654041, 0.4000000006688252, 0.2857141519278604, 0.22223495233290358, 0.18119900205824582,
-                              0.1686299850738137);
+  const double p = polynomial(z, 2.0, 0.6666666666654041, 0.4000000006688252, 0.2857141519278604, 0.22223495233290358,
+                              0.18119900205824582, 0.1686299850738137);
   return fused(n, 0.6931471805599453, s * p);
 }
 // for x above -1
@@ -93,8 +99,9 @@ __forceinline__ double log1p_wide(double x) {
 // n log(2) + log(1 + f), for 1 + f between sqrt(1/2) and sqrt(2)
 __forceinline__ float log_near_one(float f, float n) {
   const float z = f * f;
-  const float p = polynomial(f, 3.3333331174e-1f, -2.4999993993e-1f, 2.0000714765e-1f, -1.6668057665e-1f, 1.4249322787e-1f, -1.2420140846e-1f,
-                             1.1676998740e-1f, -1.1514610310e-1f, 7.0376836292e-2f);
+  const float p =
+      polynomial(f, 3.3333331174e-1f, -2.4999993993e-1f, 2.0000714765e-1f, -1.6668057665e-1f, 1.4249322787e-1f,
+                 -1.2420140846e-1f, 1.1676998740e-1f, -1.1514610310e-1f, 7.0376836292e-2f);
   const float tail = fused(n, -2.12194440e-4f, f * z * p);
   return fused(n, 0.693359375f, f + fused(-0.5f, z, tail));
 }
@@ -112,7 +119,8 @@ __forceinline__ float expm1_f32(float x) {
   held = held < -20.0f ? -20.0f : held;
   const float n = nearest(held * 1.44269504f);
   const float r = fused(n, -1.42860677e-6f, fused(n, -0.693145752f, held));
-  const float p = polynomial(r, 0.5f, 1.6666665459e-1f, 4.1665795894e-2f, 8.3334519073e-3f, 1.3981999507e-3f, 1.9875691500e-4f);
+  const float p =
+      polynomial(r, 0.5f, 1.6666665459e-1f, 4.1665795894e-2f, 8.3334519073e-3f, 1.3981999507e-3f, 1.9875691500e-4f);
   // 2^n (1 + exp(r) - 1) - 1, scaled in two steps, since 2^128 is no float
   const int whole = (int)n, half = whole >> 1;
   const float y = fused(fused(r * r, p, r), two_to(half), two_to(half) - two_to(half - whole)) * two_to(whole - half);
@@ -129,8 +137,10 @@ __forceinline__ float log1p_f32(float x) {
   const float special = x == -1.0f ? -__builtin_inff() : (x < -1.0f ? __builtin_nanf("") : x);
   return inside & x != 0.0f ? y : special;
 }
-// x times a number and a fraction of polynomials in x^2, fitted to the least relative error up to where the function is 1 to a float's last digit. The number, a power of two, is about what is left of the
-// function over x there: so the fraction, in which most roundings are, counts little where the function's digits are finest. The last rounding may pass 1, so it is held.
+// x times a number and a fraction of polynomials in x^2, fitted to the least relative error up to where the function is
+// 1 to a float's last digit. The number, a power of two, is about what is left of the function over x there: so the
+// fraction, in which most roundings are, counts little where the function's digits are finest. The last rounding may
+// pass 1, so it is held.
 __forceinline__ float held_between(float x, float most) {
   const float y = x > most ? most : x;
   return y < -most ? -most : y;
@@ -180,9 +190,10 @@ __forceinline__ float cbrt_f32(float x) {
 // between 0 and 1
 __forceinline__ double atan_wide(double q) {
   const double z = q * q;
-  return q * polynomial(z, 0.9999999999997503, -0.3333333332178936, 0.19999999111055317, -0.14285687114466458, 0.11110673031018721,
-                        -0.09086614943187307, 0.07664478571689197, -0.06540753735617814, 0.05469215352750745, -0.04251230971326825,
-                        0.028635978078612356, -0.01541842821689594, 0.00603674840024144, -0.001498589233214204, 0.00017499456787335328);
+  return q * polynomial(z, 0.9999999999997503, -0.3333333332178936, 0.19999999111055317, -0.14285687114466458,
+                        0.11110673031018721, -0.09086614943187307, 0.07664478571689197, -0.06540753735617814,
+                        0.05469215352750745, -0.04251230971326825, 0.028635978078612356, -0.01541842821689594,
+                        0.00603674840024144, -0.001498589233214204, 0.00017499456787335328);
 }
 __forceinline__ float atan2_f32(float y, float x) {
   const double a = (double)magnitude_of(y), b = (double)magnitude_of(x);
@@ -196,8 +207,9 @@ __forceinline__ float atan_f32(float x) { return atan2_f32(x, 1.0f); }
 // asin of a number between 0 and 1/2
 __forceinline__ double asin_wide(double s) {
   const double z = s * s;
-  return s * polynomial(z, 1.0, 0.16666666666340896, 0.07500000051380545, 0.044642825614968934, 0.030382932785170326, 0.022354182872642073,
-                        0.017554969597646405, 0.01252237278626284, 0.01802056812632752, -0.007492196033458288, 0.03164882455479252);
+  return s * polynomial(z, 1.0, 0.16666666666340896, 0.07500000051380545, 0.044642825614968934, 0.030382932785170326,
+                        0.022354182872642073, 0.017554969597646405, 0.01252237278626284, 0.01802056812632752,
+                        -0.007492196033458288, 0.03164882455479252);
 }
 __forceinline__ float asin_f32(float x) {
   const float a = magnitude_of(x);
@@ -214,22 +226,33 @@ __forceinline__ float acos_f32(float x) {
 
 // An angle as whole quarter turns, modulo 4, and the rest in radians, between -pi/4 and pi/4.
 struct Angle { double rest; int quarters; };
-// Of any float. A large one is a whole multiple of a power of two, so 2/pi may be replaced by that power times 2/pi modulo 4. It has three parts; the products with the
-// first two are exact, as a factor has 24 bits and they have 29 (M. Payne and R. Hanek, "Radian reduction for trigonometric functions", 1983, with few steps instead of a
-// table, which masked vector code could not read).
+// Of any float. A large one is a whole multiple of a power of two, so 2/pi may be replaced by that power times 2/pi
+// modulo 4. It has three parts; the products with the first two are exact, as a factor has 24 bits and they have 29 (M.
+// Payne and R. Hanek, "Radian reduction for trigonometric functions", 1983, with few steps instead of a table, which
+// masked vector code could not read).
 __forceinline__ Angle angle_of(float x) {
   const double a = (double)magnitude_of(x);
   const bool level_1 = a >= 0x1p54, level_2 = a >= 0x1p85, level_3 = a >= 0x1p116;
   const double y = a * (level_3 ? 0x1p-93 : level_2 ? 0x1p-62 : level_1 ? 0x1p-31 : 1.0);
-  const double high = y * (level_3 ? 0x1.1f534ddp+1 : level_2 ? 0x1.3f84eafp+1 : level_1 ? 0x1.9391054p+1 : 0x1.45f306cp-1);
-  const double mid = y * (level_3 ? 0x1.81b6c52p-28 : level_2 ? 0x1.47d4d37p-28 : level_1 ? 0x1.4fe13abp-28 : 0x1.c9c882ap-29);
-  const double low = y * (level_3 ? 0x1.664f10e4107f9p-57 : level_2 ? 0x1.c0db6295993c4p-58 : level_1 ? 0x1.d1f534ddc0db6p-57 : 0x1.4fe13abe8fa9ap-59);
+  const double high = y * (level_3   ? 0x1.1f534ddp+1
+                           : level_2 ? 0x1.3f84eafp+1
+                           : level_1 ? 0x1.9391054p+1
+                                     : 0x1.45f306cp-1);
+  const double mid = y * (level_3   ? 0x1.81b6c52p-28
+                          : level_2 ? 0x1.47d4d37p-28
+                          : level_1 ? 0x1.4fe13abp-28
+                                    : 0x1.c9c882ap-29);
+  const double low = y * (level_3   ? 0x1.664f10e4107f9p-57
+                          : level_2 ? 0x1.c0db6295993c4p-58
+                          : level_1 ? 0x1.d1f534ddc0db6p-57
+                                    : 0x1.4fe13abe8fa9ap-59);
   const double p = high - 4.0 * __builtin_rint(0.25 * high), q = mid - 4.0 * __builtin_rint(0.25 * mid);
   const double m = nearest(p), n = nearest(q), near = ((p - m) + (q - n)) + low, more = nearest(near);
   return {(near - more) * 1.5707963267948966, (int)(m + n + more)};
 }
-// The short way, for magnitudes up to `most_near`: pi/2 in three parts (W. Cody and W. Waite, "Software Manual for the Elementary Functions", 1980), of which the first two have so few bits that
-// with fused arithmetic their products are taken away exactly. `turns` are the quarters, as a float's last bits. Of infinities and NaNs the rest is NaN.
+// The short way, for magnitudes up to `most_near`: pi/2 in three parts (W. Cody and W. Waite, "Software Manual for the
+// Elementary Functions", 1980), of which the first two have so few bits that with fused arithmetic their products are
+// taken away exactly. `turns` are the quarters, as a float's last bits. Of infinities and NaNs the rest is NaN.
 #ifdef HLO_FUSED
 const float most_near = 71476.0f;
 #else
@@ -246,7 +269,8 @@ __forceinline__ float sine_near_zero(float r) {
 }
 __forceinline__ float cosine_near_zero(float r) {
   const float z = r * r;
-  return fused(z * z, polynomial(z, 4.166664568298827e-2f, -1.388731625493765e-3f, 2.443315711809948e-5f), fused(-0.5f, z, 1.0f));
+  return fused(z * z, polynomial(z, 4.166664568298827e-2f, -1.388731625493765e-3f, 2.443315711809948e-5f),
+               fused(-0.5f, z, 1.0f));
 }
 // of an angle with the sign of x
 __forceinline__ float sine_at(float rest, unsigned int quarters, float x) {
@@ -280,7 +304,8 @@ __forceinline__ float tan_f32(float x) {
 
 // Those of n numbers that are asked for. Where all of a group are near, or not finite, it goes the short way.
 template <bool with_sine, bool with_cosine, bool with_tangent>
-__attribute__((noinline)) static void turn(const float* __restrict x, float* __restrict sine, float* __restrict cosine, float* __restrict tangent, long long n) {
+__attribute__((noinline)) static void turn(const float* __restrict x, float* __restrict sine, float* __restrict cosine,
+                                           float* __restrict tangent, long long n) {
   const long long group = 32;
   for (long long first = 0, last; first < n; first = last) {
     // as many groups as go the same way
@@ -289,7 +314,8 @@ __attribute__((noinline)) static void turn(const float* __restrict x, float* __r
       const long long end = n - last < group ? n : last + group;
       unsigned int found = 0;
 #pragma omp simd reduction(| : found)
-      for (long long i = last; i < end; ++i) found |= magnitude_of(x[i]) > most_near & magnitude_of(x[i]) < __builtin_inff();
+      for (long long i = last; i < end; ++i)
+        found |= magnitude_of(x[i]) > most_near & magnitude_of(x[i]) < __builtin_inff();
       if (last == first) far = found;
       if (far != (found != 0)) break;
       last = end;
@@ -325,7 +351,8 @@ __forceinline__ float pow_of_halves(float x, int halves) {
   return (float)(halves < 0 ? 1.0 / made : made);
 }
 __forceinline__ float pow_f32(float x, float y) {
-  if (__builtin_constant_p(y) && y + y == (float)(int)(y + y) && y >= -4.0f && y <= 4.0f) return pow_of_halves(x, (int)(y + y));
+  if (__builtin_constant_p(y) && y + y == (float)(int)(y + y) && y >= -4.0f && y <= 4.0f)
+    return pow_of_halves(x, (int)(y + y));
   const float a = magnitude_of(x), b = magnitude_of(y);
   const bool inside = a > 0.0f & a < __builtin_inff() & b < __builtin_inff();
   double power = (inside ? (double)y : 0.0) * log_wide(inside ? (double)a : 1.0);
@@ -333,9 +360,11 @@ __forceinline__ float pow_f32(float x, float y) {
   // exp_wide rounds to a double first; the float's own rounding then sees 29 bits more
   float made = (float)exp_wide(power);
   const bool grows = (a > 1.0f) == (y > 0.0f);
-  const float edge = a == 0.0f | a == __builtin_inff() ? (grows ? __builtin_inff() : 0.0f) : (a == 1.0f ? 1.0f : (grows ? __builtin_inff() : 0.0f));
+  const float edge = a == 0.0f | a == __builtin_inff() ? (grows ? __builtin_inff() : 0.0f)
+                                                       : (a == 1.0f ? 1.0f : (grows ? __builtin_inff() : 0.0f));
   made = inside ? made : edge;
-  // an even y forgets the sign of x, an odd one keeps it, any other has no real power of a negative number; floats from 2^24 on are even
+  // an even y forgets the sign of x, an odd one keeps it, any other has no real power of a negative number; floats from
+  // 2^24 on are even
   const float held = b < 16777216.0f ? b : 0.0f;
   const int whole = (int)held;
   const bool integral = (float)whole == held, odd = integral & (whole & 1);
@@ -348,12 +377,15 @@ __forceinline__ float pow_f32(float x, float y) {
 // as the hyperbolic tangent
 __forceinline__ float erf_f32(float x) {
   const float held = held_between(x, 3.95f), z = held * held;
-  const float p = polynomial(z, 8.7837914386e-1f, 6.5771106098e-2f, 2.4235164113e-2f, 4.4181382917e-5f, -7.9815096715e-6f, -7.4317980961e-6f);
-  const float q = polynomial(z, 1.0f, 5.0308200826e-1f, 1.1455588223e-1f, 1.5054260535e-2f, 1.1706127152e-3f, 3.7830739012e-5f);
+  const float p = polynomial(z, 8.7837914386e-1f, 6.5771106098e-2f, 2.4235164113e-2f, 4.4181382917e-5f,
+                             -7.9815096715e-6f, -7.4317980961e-6f);
+  const float q =
+      polynomial(z, 1.0f, 5.0308200826e-1f, 1.1455588223e-1f, 1.5054260535e-2f, 1.1706127152e-3f, 3.7830739012e-5f);
   return held_between(fused(held, p / q, 0.25f * held), 1.0f);
 }
 
-// NaN wins from either side, and 0 over -0. What a processor gives for two that are equal, or of which one is NaN, is the second: of both ways round it has both
+// NaN wins from either side, and 0 over -0. What a processor gives for two that are equal, or of which one is NaN, is
+// the second: of both ways round it has both
 template <typename T> __forceinline__ T maximum(T a, T b) { return a >= b | a != a ? a : b; }
 template <typename T> __forceinline__ T minimum(T a, T b) { return a <= b | a != a ? a : b; }
 template <> __forceinline__ float maximum<float>(float a, float b) {
@@ -377,20 +409,30 @@ template <> __forceinline__ double minimum<double>(double a, double b) {
   return a == b ? same : (a < b | a != a ? a : b);
 }
 
-// To the nearest bf16, ties to even, and still a float. In 32 bits throughout: numbers of 16 bits between two operations would be packed and unpacked each time.
-__forceinline__ unsigned int rounded_bf16(unsigned int bits) { return (bits + 0x7fffu + (bits >> 16 & 1u)) & 0xffff0000u; }
+// To the nearest bf16, ties to even, and still a float. In 32 bits throughout: numbers of 16 bits between two
+// operations would be packed and unpacked each time.
+__forceinline__ unsigned int rounded_bf16(unsigned int bits) {
+  return (bits + 0x7fffu + (bits >> 16 & 1u)) & 0xffff0000u;
+}
 __forceinline__ float round_bf16(float x) {
   const unsigned int bits = bits_as<unsigned int>(x), quiet = (bits & 0xffff0000u) | 0x400000u;
   return bits_as<float>(x == x ? rounded_bf16(bits) : quiet);
 }
-__forceinline__ unsigned short store_bf16(float x) { return (unsigned short)(bits_as<unsigned int>(round_bf16(x)) >> 16); }
+__forceinline__ unsigned short store_bf16(float x) {
+  return (unsigned short)(bits_as<unsigned int>(round_bf16(x)) >> 16);
+}
 // of bf16: a NaN that an operation makes or hands on has no digits that rounding would carry
 __forceinline__ float add_bf16(float a, float b) { return bits_as<float>(rounded_bf16(bits_as<unsigned int>(a + b))); }
-__forceinline__ float subtract_bf16(float a, float b) { return bits_as<float>(rounded_bf16(bits_as<unsigned int>(a - b))); }
-__forceinline__ float multiply_bf16(float a, float b) { return bits_as<float>(rounded_bf16(bits_as<unsigned int>(a * b))); }
+__forceinline__ float subtract_bf16(float a, float b) {
+  return bits_as<float>(rounded_bf16(bits_as<unsigned int>(a - b)));
+}
+__forceinline__ float multiply_bf16(float a, float b) {
+  return bits_as<float>(rounded_bf16(bits_as<unsigned int>(a * b)));
+}
 
-// To the nearest f16, ties to even, and still a float: what is added has its last digit where the f16 has it. From 65520 on all is infinite, whatever became of the sum; so the comparison, and the sign, which
-// a zero loses, wait for nothing.
+// To the nearest f16, ties to even, and still a float: what is added has its last digit where the f16 has it. From
+// 65520 on all is infinite, whatever became of the sum; so the comparison, and the sign, which a zero loses, wait for
+// nothing.
 __forceinline__ float round_f16(float x) {
   int power = bits_as<int>(x) & 0x7f800000;
   power = power < 0x38800000 ? 0x38800000 : power;  // 2^-14: below it digits stay where they are
@@ -402,7 +444,8 @@ __forceinline__ float round_f16(float x) {
 // f16 as memory has it, without branches
 __forceinline__ float load_f16(unsigned short half) {
   const int magnitude = half & 0x7fff;
-  const float scaled = bits_as<float>(magnitude << 13) * 5.192296858534828e+33f;  // 2^112: from the bias 15 to 127, also of denormal numbers
+  const float scaled = bits_as<float>(magnitude << 13) *
+                       5.192296858534828e+33f;  // 2^112: from the bias 15 to 127, also of denormal numbers
   const int beyond = magnitude << 13 | 0x7f800000, made = magnitude >= 0x7c00 ? beyond : bits_as<int>(scaled);
   return signed_as(bits_as<float>(made), (unsigned int)(half & 0x8000) << 16);
 }

@@ -1,6 +1,7 @@
-// Watched kernels: the compiler calls a function at each access to memory (-fsanitize=thread; the functions are these). Blocks and threads run in an order that a seed
-// decides, and two threads that touch the same element, at least one of them writing, with no barrier between them, are a finding. The threads of a warp are no exception: since
-// compute capability 7.0 only __syncwarp orders what they write (CUDA C++ Programming Guide, "Independent Thread Scheduling").
+// Watched kernels: the compiler calls a function at each access to memory (-fsanitize=thread; the functions are these).
+// Blocks and threads run in an order that a seed decides, and two threads that touch the same element, at least one of
+// them writing, with no barrier between them, are a finding. The threads of a warp are no exception: since compute
+// capability 7.0 only __syncwarp orders what they write (CUDA C++ Programming Guide, "Independent Thread Scheduling").
 #pragma once
 
 extern "C" {
@@ -10,14 +11,16 @@ void free(void*) noexcept;
 
 namespace hlo {
 
-// of the thread that runs now: the block's number among all that ran, how many barriers the thread has passed, and how often it has met all blocks
+// of the thread that runs now: the block's number among all that ran, how many barriers the thread has passed, and how
+// often it has met all blocks
 struct Place { unsigned int block, thread, barriers, warp_barriers, grids; };
 inline Place here;
 inline unsigned int blocks_run = 0, block_now = 0;  // of all launches; the number of the block that runs
 inline unsigned long long seed = 0, turns = 0;
 inline bool is_launched = false;
 
-// who touched an element: the last writer, the last atomic update, the last reader and one before it of another thread. Block 0: nobody
+// who touched an element: the last writer, the last atomic update, the last reader and one before it of another thread.
+// Block 0: nobody
 struct Touched { Place writer, update, reader, other; };
 
 // memory of a launch, in elements of so many bytes (of a part of one where elements share bytes)
@@ -41,9 +44,11 @@ HLO_UNSEEN inline bool is_concurrent(const Watched& of, const Place& before) {
   return before.thread / 32 != here.thread / 32 || before.warp_barriers == here.warp_barriers;
 }
 
-HLO_UNSEEN __attribute__((noinline)) inline void report(const char* what, const Watched& of, long long index, const Place& before) {
+HLO_UNSEEN __attribute__((noinline)) inline void report(const char* what, const Watched& of, long long index,
+                                                        const Place& before) {
   if (before.block == here.block)
-    HLO_FOUND("%s %s[%lld] by threads %u and %u of a block, with no barrier between them", what, of.name, index, before.thread, here.thread);
+    HLO_FOUND("%s %s[%lld] by threads %u and %u of a block, with no barrier between them", what, of.name, index,
+              before.thread, here.thread);
   else
     HLO_FOUND("%s %s[%lld] by two blocks", what, of.name, index);
 }
@@ -82,17 +87,20 @@ HLO_UNSEEN inline const Watched* find(const char* address) {
   return 0;
 }
 
-HLO_UNSEEN inline void watch(void* start, long long bytes, const char* name, long long size, int bits, bool puts, bool of_block, bool is_watched) {
+HLO_UNSEEN inline void watch(void* start, long long bytes, const char* name, long long size, int bits, bool puts,
+                             bool of_block, bool is_watched) {
   for (int k = 0; k < arrays; ++k) {
     if (watched[k].start != start) continue;  // arrays that begin at one address are one
     if (!is_watched || watched[k].size != size) watched[k].size = 0;
     return;
   }
-  if (arrays < most_arrays && bytes && start) watched[arrays++] = {(char*)start, (char*)start + bytes, name, is_watched ? size : 0, bits, puts, of_block, 0};
+  if (arrays < most_arrays && bytes && start)
+    watched[arrays++] = {(char*)start, (char*)start + bytes, name, is_watched ? size : 0, bits, puts, of_block, 0};
 }
 
-// what blocks leave for the one that comes last (codegen/parts.py): each element must be written and fenced by its thread, with a barrier before another thread of the
-// block counts the block, and is read by other blocks after that only. It lies in the kernel's own memory, which is volatile
+// what blocks leave for the one that comes last (codegen/parts.py): each element must be written and fenced by its
+// thread, with a barrier before another thread of the block counts the block, and is read by other blocks after that
+// only. It lies in the kernel's own memory, which is volatile
 struct Left { const void* address; Place writer; bool is_fenced, is_counted; };
 const int most_left = 1 << 15;
 inline Left left[most_left];
@@ -110,7 +118,8 @@ HLO_UNSEEN inline Left* left_at(const void* address) {
   }
 }
 
-// where the blocks of a launch that runs all of them at a time count themselves: a block has met the others once it has seen that all have come, and passed a fence after that
+// where the blocks of a launch that runs all of them at a time count themselves: a block has met the others once it has
+// seen that all have come, and passed a fence after that
 inline const void* meeting;
 inline unsigned int blocks_meet = 0;  // of the launch; 0 where they do not
 inline unsigned long long arrivals;
@@ -134,7 +143,8 @@ HLO_UNSEEN inline bool look(const void* at) {
 HLO_UNSEEN inline void publish() {
   if (blocks_meet) {
     fenced = here;
-    if (looked.block == here.block && looked.thread == here.thread && looked.grids > here.grids) here.grids = looked.grids;
+    if (looked.block == here.block && looked.thread == here.thread && looked.grids > here.grids)
+      here.grids = looked.grids;
   }
   for (Left& at : left)
     if (at.address && at.writer.block == here.block && at.writer.thread == here.thread) at.is_fenced = true;
@@ -208,7 +218,8 @@ HLO_UNSEEN inline void seen(const void* address, long long bytes, Access access)
       if (look(address)) return;
       const Left* at = left_at(address);
       if (at && !at->writer.block) HLO_FOUND("a part of a result is read before it is written");
-      else if (at && at->writer.block != here.block && !at->is_counted) HLO_FOUND("a part of a result is read by another block before its own is counted");
+      else if (at && at->writer.block != here.block && !at->is_counted)
+        HLO_FOUND("a part of a result is read by another block before its own is counted");
     }
     return;
   }
@@ -220,14 +231,16 @@ HLO_UNSEEN inline void seen(const void* address, long long bytes, Access access)
     for (long long k = 0; k < bytes * per_byte; ++k) note_write(of, ((const char*)address - of.start) * per_byte + k);
     return;
   }
-  for (long long k = 0; k < bytes && (const char*)address + k < of.end; k += of.of_block && bytes > 4 ? 4 : of.of_block ? bytes : of.size) {
+  const long long step = !of.of_block ? of.size : bytes > 4 ? 4 : bytes;
+  for (long long k = 0; k < bytes && (const char*)address + k < of.end; k += step) {
     const long long index = ((const char*)address + k - of.start) / of.size;
     if (access == reads) note_read(of, index);
     else note_write(of, index);
   }
 }
 
-// An atomic operation. One that swaps a word may change one element of several in it, and those are touched that change.
+// An atomic operation. One that swaps a word may change one element of several in it, and only those are
+// touched that change.
 template <typename T> HLO_UNSEEN static inline void updated(T* p, T old, T made, bool is_swap) {
   if (!is_launched) return;
   const Watched* found = find((const char*)p);
@@ -253,17 +266,28 @@ template <typename T> HLO_UNSEEN static inline void updated(T* p, T old, T made,
 
 static inline void __threadfence() { hlo::publish(); }
 
-#define HLO_SEEN(name, bytes, access) \
-  extern "C" HLO_UNSEEN __attribute__((weak, visibility("hidden"))) void __tsan_##name(void* address) { hlo::seen(address, bytes, hlo::access); }
-#define HLO_SEEN_OF(bytes) \
-  HLO_SEEN(read##bytes, bytes, reads) HLO_SEEN(write##bytes, bytes, writes) \
-  HLO_SEEN(unaligned_read##bytes, bytes, reads) HLO_SEEN(unaligned_write##bytes, bytes, writes) \
-  HLO_SEEN(volatile_read##bytes, bytes, reads_now) HLO_SEEN(volatile_write##bytes, bytes, writes_now) \
-  HLO_SEEN(unaligned_volatile_read##bytes, bytes, reads_now) HLO_SEEN(unaligned_volatile_write##bytes, bytes, writes_now)
-HLO_SEEN_OF(1) HLO_SEEN_OF(2) HLO_SEEN_OF(4) HLO_SEEN_OF(8) HLO_SEEN_OF(16)
+#define HLO_SEEN(name, bytes, access)                                                                   \
+  extern "C" HLO_UNSEEN __attribute__((weak, visibility("hidden"))) void __tsan_##name(void* address) { \
+    hlo::seen(address, bytes, hlo::access);                                                             \
+  }
+#define HLO_SEEN_OF(bytes)                                \
+  HLO_SEEN(read##bytes, bytes, reads) \
+  HLO_SEEN(write##bytes, bytes, writes) \
+  HLO_SEEN(unaligned_read##bytes, bytes, reads) \
+  HLO_SEEN(unaligned_write##bytes, bytes, writes) \
+  HLO_SEEN(volatile_read##bytes, bytes, reads_now) \
+  HLO_SEEN(volatile_write##bytes, bytes, writes_now) \
+  HLO_SEEN(unaligned_volatile_read##bytes, bytes, reads_now) \
+  HLO_SEEN(unaligned_volatile_write##bytes, bytes, writes_now)
+HLO_SEEN_OF(1)
+HLO_SEEN_OF(2)
+HLO_SEEN_OF(4)
+HLO_SEEN_OF(8)
+HLO_SEEN_OF(16)
 #undef HLO_SEEN_OF
 #undef HLO_SEEN
-#define HLO_CALLED(result, name, ...) extern "C" HLO_UNSEEN __attribute__((weak, visibility("hidden"))) result __tsan_##name(__VA_ARGS__)
+#define HLO_CALLED(result, name, ...) \
+  extern "C" HLO_UNSEEN __attribute__((weak, visibility("hidden"))) result __tsan_##name(__VA_ARGS__)
 HLO_CALLED(void, init, void) {}
 HLO_CALLED(void, func_entry, void*) {}
 HLO_CALLED(void, func_exit, void) {}

@@ -1,5 +1,6 @@
-// What CUDA gives a kernel, for its form as lanes. A launcher runs blocks one after another; the threads of a block run as a loop that the compiler may turn into vector
-// code. Kernels whose threads meet in a way that loops cannot follow have their plain form (host_cuda.h).
+// What CUDA gives a kernel, for its form as lanes. A launcher runs blocks one after another; the threads of a block run
+// as a loop that the compiler may turn into vector code. Kernels whose threads meet in a way that loops cannot follow
+// have their plain form (host_cuda.h).
 #pragma once
 
 #define __global__ inline __attribute__((always_inline))
@@ -25,7 +26,9 @@ template <typename T> __forceinline__ T near_element(T index, int number, int ve
 }
 
 // blocks that count themselves: on several processors, where a launch is spread over them
-static inline unsigned int arrive(unsigned int* count, unsigned int one) { return __atomic_fetch_add(count, one, __ATOMIC_ACQ_REL); }
+static inline unsigned int arrive(unsigned int* count, unsigned int one) {
+  return __atomic_fetch_add(count, one, __ATOMIC_ACQ_REL);
+}
 static inline void fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 }  // namespace hlo
@@ -33,11 +36,23 @@ static inline void fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 // ---- atomics: a kernel that has some runs its threads in turns, so plain updates are whole
 
 template <typename T> static inline T atomicAdd(T* p, T value) { const T old = *p; *p = old + value; return old; }
-template <typename T> static inline T atomicMax(T* p, T value) { const T old = *p; *p = old < value ? value : old; return old; }
-template <typename T> static inline T atomicMin(T* p, T value) { const T old = *p; *p = value < old ? value : old; return old; }
+template <typename T> static inline T atomicMax(T* p, T value) {
+  const T old = *p;
+  *p = old < value ? value : old;
+  return old;
+}
+template <typename T> static inline T atomicMin(T* p, T value) {
+  const T old = *p;
+  *p = value < old ? value : old;
+  return old;
+}
 template <typename T> static inline T atomicAnd(T* p, T value) { const T old = *p; *p = old & value; return old; }
 template <typename T> static inline T atomicOr(T* p, T value) { const T old = *p; *p = old | value; return old; }
 template <typename T> static inline T atomicXor(T* p, T value) { const T old = *p; *p = old ^ value; return old; }
 template <typename T> static inline T atomicExch(T* p, T value) { const T old = *p; *p = value; return old; }
-template <typename T> static inline T atomicCAS(T* p, T expected, T value) { const T old = *p; if (old == expected) *p = value; return old; }
+template <typename T> static inline T atomicCAS(T* p, T expected, T value) {
+  const T old = *p;
+  if (old == expected) *p = value;
+  return old;
+}
 static inline void __threadfence() {}

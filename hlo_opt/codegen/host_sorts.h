@@ -1,4 +1,5 @@
-// Sorts of lines on a CPU: the order that the network of a sort kernel gives, by merging. Merges take the next element without a branch, from both ends at once.
+// Sorts of lines on a CPU: the order that the network of a sort kernel gives, by merging. Merges take the next element
+// without a branch, from both ends at once.
 #pragma once
 
 namespace hlo {
@@ -14,10 +15,12 @@ inline int asked_for_failure() {
 
 // One of two without a branch: of `a ? b : c` a compiler makes two copies of what follows.
 template <class T> inline const T* chosen(bool is_one, const T* one, const T* other) {
-  return (const T*)((unsigned long long)other ^ (((unsigned long long)one ^ (unsigned long long)other) & -(unsigned long long)is_one));
+  return (const T*)((unsigned long long)other ^
+                    (((unsigned long long)one ^ (unsigned long long)other) & -(unsigned long long)is_one));
 }
 
-// `before(one, two)`: whether `two` comes before `one`, which stands in front of it. Only then they change places, so that equal elements stay in order.
+// `before(one, two)`: whether `two` comes before `one`, which stands in front of it. Only then they change places, so
+// that equal elements stay in order.
 
 template <class T, class Before> inline void merge_runs(const T* from, int size, T* to, const Before& before) {
   const int half = size / 2;

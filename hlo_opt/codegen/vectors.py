@@ -76,8 +76,8 @@ class _Read:
 
 
 @dataclass(frozen=True)
-class _Foreseen:
-    """The findings of a trial emission.
+class _Trial:
+    """The result of a trial emission.
 
     `position` is the trial's variable of the position. `is_plain`: NVRTC joins the accesses anyway. `has_likely`:
     `reads` includes everything that is read under `likely` conditions.
@@ -102,38 +102,38 @@ class _Foreseen:
 
 def each_element(builder: Builder, vector: int, place: Place, compute: Compute, guard: Code = NOTHING) -> None:
     """The statements for `vector` neighbouring elements. Nothing is stored unless `guard` holds."""
-    seen = _trial(builder, vector, place, compute)
+    trial = _trial(builder, vector, place, compute)
     counter = builder.numbered("s")
     number = variable(counter.text, vector)
     group = Neighbours(vector, counter)
     builder.add(group)
-    if seen.is_plain or seen.element_bytes * vector > MOST_BYTES:
+    if trial.is_plain or trial.element_bytes * vector > MOST_BYTES:
         with builder.inside(group.making):
             store_all(builder, compute(builder, place(builder, number), number), guard)
         return
     group.guard = guard
-    ahead = [builder.numbered("read") for _ in seen.reads]
-    results = [builder.numbered("bits" if fills else "made") for fills in seen.fills]
-    for name, store, fills in zip(results, seen.stores, seen.fills, strict=True):
+    ahead = [builder.numbered("read") for _ in trial.reads]
+    results = [builder.numbered("bits" if fills else "made") for fills in trial.fills]
+    for name, store, fills in zip(results, trial.stores, trial.fills, strict=True):
         (group.bits if fills else group.arrays).append(Array(memory_type(store.shape.type), name, vector))
     group.arrays[:0] = [
         Array(memory_type(read.parameter.shape.type), name, vector)
-        for name, read in zip(ahead, seen.reads, strict=True)
+        for name, read in zip(ahead, trial.reads, strict=True)
     ]
-    alone = [(name, store) for name, store, fills in zip(results, seen.stores, seen.fills, strict=True) if not fills]
+    alone = [(name, store) for name, store, fills in zip(results, trial.stores, trial.fills, strict=True) if not fills]
     if ahead:
         with builder.inside(group.reading):
             position = place(builder, number)
-            for name, read in zip(ahead, seen.reads, strict=True):
-                _read(builder, seen, vector, name, read, position, number)
+            for name, read in zip(ahead, trial.reads, strict=True):
+                _read(builder, trial, vector, name, read, position, number)
     with builder.inside(group.making):
         position = place(builder, number)
-        for name, read in zip(ahead, seen.reads, strict=True):
+        for name, read in zip(ahead, trial.reads, strict=True):
             parameter, element_type = read.parameter, read.parameter.shape.type
             builder.name_after(parameter)
             bound = builder.bind_exact(element_type, loaded(element_type, cell(name, counter)))
-            builder.provide(parameter, None, seen.at(read.index, position), bound)
-        with builder.having_likely() if seen.has_likely else nullcontext():
+            builder.provide(parameter, None, trial.at(read.index, position), bound)
+        with builder.having_likely() if trial.has_likely else nullcontext():
             stores = compute(builder, position, number)
         for name, store in zip(results, stores, strict=True):
             builder.assign(cell(name, counter), stored(store.shape.type, store.value))
@@ -141,19 +141,19 @@ def each_element(builder: Builder, vector: int, place: Place, compute: Compute, 
         with builder.inside(group.writing):
             position = place(builder, number)
             for name, store in alone:
-                builder.put(store.pointer, store.shape, seen.at(store.index, position), cell(name, counter))
-    if any(seen.fills):
+                builder.put(store.pointer, store.shape, trial.at(store.index, position), cell(name, counter))
+    if any(trial.fills):
         with builder.inside(group.filling):
             first = place(builder, constant(0))
-            for name, store, fills in zip(results, seen.stores, seen.fills, strict=True):
+            for name, store, fills in zip(results, trial.stores, trial.fills, strict=True):
                 if fills:
-                    address = builder.address(store.shape, seen.at(store.index, first))
+                    address = builder.address(store.shape, trial.at(store.index, first))
                     builder.do(call(f"hlo_fill<{store.shape.type.bits}>", store.pointer, address, name))
 
 
 def _read(
     builder: Builder,
-    seen: _Foreseen,
+    trial: _Trial,
     vector: int,
     name: Name,
     read: _Read,
@@ -161,7 +161,7 @@ def _read(
     number: Expression,
 ) -> None:
     """Read one element ahead."""
-    index = seen.at(read.index, position)
+    index = trial.at(read.index, position)
     if read.may_miss:
         assert isinstance(position, Variable)
         index = builder.nearest(read.parameter.shape, index, position, vector, number)
@@ -169,7 +169,7 @@ def _read(
     if first is None:
         where = builder.where(read.parameter, index)
     else:
-        where = builder.where(read.parameter, index, seen.at(read.index, first), builder.text(number))
+        where = builder.where(read.parameter, index, trial.at(read.index, first), builder.text(number))
     builder.assign(cell(name, builder.text(number)), where)
 
 
@@ -181,7 +181,7 @@ def store_all(builder: Builder, stores: Sequence[Store], guard: Code = NOTHING) 
                 store.emit(builder)
 
 
-def _trial(builder: Builder, vector: int, place: Place, compute: Compute) -> _Foreseen:
+def _trial(builder: Builder, vector: int, place: Place, compute: Compute) -> _Trial:
     trial = builder.trial()
     with trial.loop(vector) as number:
         position = place(trial, number)
@@ -213,7 +213,7 @@ def _trial(builder: Builder, vector: int, place: Place, compute: Compute) -> _Fo
     outer = all(is_outer(store.index) for store in stores)
     fills = [outer and fills_bytes(trial, store.shape, store.index, position, vector, True) for store in stores]
     is_plain = not outer or (called <= _PLAIN and not branches and not any(fills))
-    return _Foreseen(position, reads, stores, is_plain, has_likely, fills)
+    return _Trial(position, reads, stores, is_plain, has_likely, fills)
 
 
 def fills_bytes(
@@ -247,7 +247,8 @@ def fills_bytes(
 
 
 def _is_alike(expression: Expression, position: Variable, vector: int) -> bool:
-    """Whether an expression is surely the same for all elements of a vector, `position` being that of one of them."""
+    """Whether an expression certainly has one value for all elements of a vector. `position` is the variable of an
+    element."""
     match expression:
         case Quotient(left=Variable() as number, divisor=divisor) if number == position:
             return divisor % vector == 0

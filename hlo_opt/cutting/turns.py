@@ -73,7 +73,8 @@ class Files:
 
 
 _DUMPED = re.compile(
-    r"(?P<module>module_\d+\..+?)\.(?:(?P<number>\d{4,})\..+|(?P<first>before_optimizations)|(?:sm_\d+\.\d+_gpu_|\w*)after_optimizations)\.txt"
+    r"(?P<module>module_\d+\..+?)\."
+    r"(?:(?P<number>\d{4,})\..+|(?P<first>before_optimizations)|(?:sm_\d+\.\d+_gpu_|\w*)after_optimizations)\.txt"
 )
 _PASS = re.compile(r"\.\d{4,}\.(?P<pipeline>.+?)\.after_(?P<done>.+?)(?:\.before_(?P<next>.+))?\.txt$")
 

@@ -38,7 +38,7 @@ class Plugin:
         try:
             return metadata.EntryPoint(self.name, self.value, self.group).load()
         except Exception as error:
-            raise self.broken(f"cannot be loaded: {told(error)}") from error
+            raise self.broken(f"cannot be loaded: {error_text(error)}") from error
 
     def broken(self, why: str) -> UsageError:
         """The UsageError for this plugin; `why` completes the sentence."""
@@ -49,7 +49,7 @@ class Plugin:
         )
 
 
-def told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """A plugin's exception in one line, with the file and line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""

@@ -128,7 +128,7 @@ def held(message: bytes) -> bytes | None:
 def _is_module(data: bytes) -> bool:
     """Whether a message has computations, and the first of them instructions."""
     try:
-        computations = [f.told() for f in fields(data) if f.number == _COMPUTATIONS]
+        computations = [f.payload() for f in fields(data) if f.number == _COMPUTATIONS]
         return bool(computations) and any(f.number == _INSTRUCTIONS and f.is_bytes for f in fields(computations[0]))
     except ValueError:
         return False

@@ -71,7 +71,7 @@ def recorded_inputs(data: bytes, form: Form) -> list[list[Array]]:
     Raises ValueError for what is no literal, or one of a type that has no NumPy form.
     """
     if form is Form.SNAPSHOT:
-        found = [[array for f in fields(data) if f.number == _ARGUMENTS for array in arrays_of(f.told())]]
+        found = [[array for f in fields(data) if f.number == _ARGUMENTS for array in arrays_of(f.payload())]]
     elif form is Form.PARTITIONS:
         found = _partitions(data)
     else:
@@ -83,15 +83,15 @@ def _partitions(data: bytes) -> list[list[Array]]:
     """The arrays of an HloUnoptimizedSnapshot: inside its message, or described there and behind it."""
     message, rest = snapshot_parts(data)
     found, at = [], 0
-    for partition in [f.told() for f in fields(message) if f.number == PARTITIONS]:
+    for partition in [f.payload() for f in fields(message) if f.number == PARTITIONS]:
         if any(f.number not in _INPUTS for f in fields(partition)):
             continue  # not a snapshot's: a module with its configuration has the same fields
         found.append(list[Array]())
         for f in fields(partition):
             if f.number == _LITERAL:
-                found[-1] += arrays_of(f.told())
+                found[-1] += arrays_of(f.payload())
                 continue
-            size = sum(g.counted() for g in fields(f.told()) if g.number == _BYTES)
+            size = sum(g.counted() for g in fields(f.payload()) if g.number == _BYTES)
             if at + size > len(rest):
                 raise ValueError("an input is cut off")
             found[-1] += _serialized(rest[at : at + size])
@@ -130,11 +130,11 @@ def _leaves(shape: bytes) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...
         elif f.number == _DIMENSIONS:
             dimensions += numbers(f)
         elif f.number == _ELEMENTS:
-            yield from _leaves(f.told())
+            yield from _leaves(f.payload())
         elif f.number == _DYNAMIC and any(numbers(f)):
             raise ValueError("an input whose size is open")
         elif f.number == _LAYOUT:
-            order += [n for g in fields(f.told()) if g.number == _MINOR_TO_MAJOR for n in numbers(g)]
+            order += [n for g in fields(f.payload()) if g.number == _MINOR_TO_MAJOR for n in numbers(g)]
     if kind != _TUPLE:
         yield kind, tuple(dimensions), tuple(order or range(len(dimensions))[::-1])
 
@@ -145,9 +145,9 @@ def arrays_of(literal: bytes) -> list[Array]:
     for f in fields(literal):
         held.setdefault(f.number, []).append(f)
     if _TUPLE_LITERALS in held:
-        return [array for f in held[_TUPLE_LITERALS] for array in arrays_of(f.told())]
+        return [array for f in held[_TUPLE_LITERALS] for array in arrays_of(f.payload())]
     found = []
-    for kind, dimensions, order in _leaves(b"".join(f.told() for f in held.get(_SHAPE, []))):
+    for kind, dimensions, order in _leaves(b"".join(f.payload() for f in held.get(_SHAPE, []))):
         if kind not in _WITHOUT_VALUE:
             own = _type_of(kind)
             found.append(_array(_values(own, held.get(_TYPES[kind][1], [])), dimensions, order, own))
@@ -186,7 +186,7 @@ def _values(kind: ElementType, given: list[Field]) -> Array:
     if kind.name in _VARINTS:
         read = [n for f in given for n in numbers(f)]
         return np.array([n & (1 << 64) - 1 for n in read], np.uint64).astype(kind.dtype)
-    return _of_bytes(kind, np.frombuffer(b"".join(f.told() for f in given), np.uint8))
+    return _of_bytes(kind, np.frombuffer(b"".join(f.payload() for f in given), np.uint8))
 
 
 def _of_bytes(kind: ElementType, data: Array) -> Array:

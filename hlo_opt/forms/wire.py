@@ -21,7 +21,7 @@ class Field(NamedTuple):
         """Whether it holds a text, a message or packed numbers."""
         return self.raw[0] & 7 == 2
 
-    def told(self) -> bytes:
+    def payload(self) -> bytes:
         """The bytes of a text or a message. Raises ValueError for a number."""
         if not self.is_bytes:
             raise ValueError("a number where a message should be")

@@ -16,7 +16,7 @@ from hlo_opt.analysis.graph.loops import NO_TRIP_COUNTS, TripCounts
 from hlo_opt.analysis.targets import DEFAULT_TARGET, DeviceTarget
 from hlo_opt.analysis.targets import target as find_target
 from hlo_opt.diag import HloOptError, Reason, UsageError, did_you_mean, reason_spec
-from hlo_opt.diag.plugins import CHOICES, Plugin, plugins, told
+from hlo_opt.diag.plugins import CHOICES, Plugin, error_text, plugins
 from hlo_opt.fusion.decision import ByStructure
 from hlo_opt.fusion.legality import Edge
 from hlo_opt.fusion.state import FusionState
@@ -49,7 +49,7 @@ class Choice:
         except HloOptError:
             raise
         except Exception as error:
-            raise self.plugin.broken(f"failed: {told(error)}") from error
+            raise self.plugin.broken(f"failed: {error_text(error)}") from error
         if answer is not None and not isinstance(answer, Reason):
             raise self.plugin.broken(f"answered with {type(answer).__name__}, not with a Reason or None")
         return answer

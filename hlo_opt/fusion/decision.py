@@ -48,7 +48,7 @@ class Pricing:
 
     @cached_property
     def found(self) -> CostEstimate | Reason | None:
-        """May be set by who knows it better, for having joined both. None where nobody asks: for members of a kernel of
+        """May be set by a caller that has joined both. None where nothing asks: for members of a kernel of
         which one would not be launched."""
         return self.find()
 
@@ -86,7 +86,7 @@ class FusionDecision:
 
     @property
     def ends(self) -> str:
-        """Both ends, as people are told of them."""
+        """Both ends, as reports name them."""
         if self.relation == "sibling":
             return f"{self.producer} and {self.consumer}"
         return f"{self.producer} -> {self.consumer}"

@@ -90,7 +90,7 @@ class Engine:
         return self.against((choice.against for choice in self.context.options.choices), edge)
 
     def allows(self, edge: Edge, policy: Policy) -> bool:
-        """Whether `reasons` has none; asked once for edges that are alike."""
+        """Whether `reasons` is empty; computed once for edges that are alike."""
         if policy.rules_out(edge, self.disabled) and not self.is_forced(edge):
             return False
         key = self._likeness(edge, policy)

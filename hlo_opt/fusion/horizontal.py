@@ -77,7 +77,7 @@ def is_forced(engine: Engine, first: Instruction, second: Instruction) -> bool:
 class Joiner:
     """Makes one kernel of several in a computation.
 
-    While only kernels are joined that nobody but their consumer reads, none can need another. With that rule switched
+    While only kernels with a single reader are joined, none can need another. With that rule switched
     off the order of the computation is kept up, to see whether one does.
     """
 

@@ -117,7 +117,7 @@ def _same_start(one: Instruction, other: Instruction) -> bool:
 
 
 def _constant(start: Instruction) -> int | None:
-    """The value of a constant start, a scalar; None where it is none, or was left out of the text."""
+    """The value of a constant scalar start; None where the start is no constant, or is elided."""
     literal = start.literal
     if literal is None or literal.is_elided:
         return None

@@ -52,7 +52,7 @@ def impossible(edge: Edge) -> Reason | None:
 
 def union_of(engine: Engine, producer: Instruction, consumer: Instruction) -> Union | Reason:
     """Of a producer and a consumer that reads it, through elements of a tuple and bitcasts, too: as it costs less,
-    where others read the producer. Or why there is none."""
+    where others read the producer. Or the reason why there is none."""
     edge = engine.edge(producer, consumer)
     found = impossible(edge)
     if found is not None:
@@ -94,7 +94,7 @@ def _cost(
 
 
 def union_beside(engine: Engine, first: Instruction, second: Instruction) -> Union | Reason:
-    """Of two that do not read each other. Or why there is none."""
+    """Of two that do not read each other. Or the reason why there is none."""
     edge = engine.edge(first, second)
     found = impossible(edge)
     if found is not None:

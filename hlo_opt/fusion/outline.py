@@ -119,7 +119,7 @@ def _copy(
     moved: Moved,
 ) -> Instruction:
     """Returns the producer's value in the computation. What is removed anyway (`keep_names`) need not be copied; the
-    producer itself is, for its users still have to be told."""
+    producer itself is, whose users are still to be updated."""
     inner = fused(producer)
     if inner is None:
         made = moved[producer] = _copied(producer, arguments, body, origins, keep_names=keep_names)

@@ -1,7 +1,7 @@
-"""What priority fusion has against an edge: XLA's own rules, in its order, and what a generic Triton fusion (kind
-kCustom, backend config `__triton`) can take.
+"""Why priority fusion refuses an edge: XLA's rules, in its order, and the limits of a generic Triton fusion (kind
+kCustom, backend config `__triton`).
 
-Whether an edge pays is for the queue's cost to say. A kernel that computes tiles of its output knows fewer operations
+Whether an edge pays is decided by the queue's cost. A kernel that computes tiles of its output knows fewer operations
 than a loop kernel, and every value inside it must be a tile of the output's tile.
 Source: xla/backends/gpu/transforms/priority_fusion.cc (IsFusible, CanFuse, CanFuseConstant),
 xla/backends/gpu/codegen/triton/support.cc, xla/service/gpu/model/symbolic_tile_analysis.cc.
@@ -107,8 +107,8 @@ def is_fusible(instruction: Instruction) -> bool:
 
 def keeps_width(bitcast: Instruction) -> bool:
     """Whether a bitcast's elements are as wide as its operand's."""
-    given = bitcast.operands[0].shape
-    return given.is_array and bitcast.shape.is_array and given.type.bits == bitcast.shape.type.bits
+    source = bitcast.operands[0].shape
+    return source.is_array and bitcast.shape.is_array and source.type.bits == bitcast.shape.type.bits
 
 
 @dataclass(frozen=True)
@@ -165,11 +165,11 @@ class PriorityChoices:
 def opcode_not_fused(edge: Edge) -> Reason | None:
     for instruction in (edge.producer, edge.consumer):
         if not is_fusible(instruction):
-            return Reason.of("FUS122", instruction=instruction.name, opcode=_what_it_is(instruction))
+            return Reason.of("FUS122", instruction=instruction.name, opcode=_described(instruction))
     return None
 
 
-def _what_it_is(instruction: Instruction) -> str:
+def _described(instruction: Instruction) -> str:
     target = instruction.word("custom_call_target")
     if target:
         return f"{instruction.opcode} {target}"

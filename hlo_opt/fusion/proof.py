@@ -111,7 +111,7 @@ def _why_not(table: Table, left: Numbered, right: Numbered, matching: Matching) 
                 return f"{kind} differ: {what} {_name(table, occurrence)}"
     if matching.is_open:
         return "too many equal side effects to find out which is which"
-    return "equal side effects are shared or told apart in another way than in the original"
+    return "equal side effects are merged or kept apart in another way than in the original"
 
 
 def _nesting(value: Value) -> object:

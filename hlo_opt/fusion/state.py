@@ -239,7 +239,7 @@ class FusionState:
         return found
 
     def made(self, fusion: Instruction) -> str | Reason:
-        """The kinds of the plan of a fusion as it is, or why it has none."""
+        """The kinds of the plan of a fusion as it is, or the reason why it has no plan."""
         body = fusion.called_by("calls")
         digest = self._members.of_body(body)
         found = self.known.made.get(digest)
@@ -355,7 +355,7 @@ class Traits:
     significant_reduces  reduces of one array that fold at least `SIGNIFICANT` elements into one
     shared_memory  bytes that all would need as heroes (FusionFitsInBudget)
     windows        cumulative windows of more elements than XLA leaves in one
-    library        the opcode of a member that a library would compute; empty when there is none
+    library        the opcode of a member that a library would compute; empty without one
     """
 
     members: int = 0

@@ -110,7 +110,8 @@ def kernels_of(module: Module, target: DeviceTarget, known: ByStructure | None =
 def module_summary(
     module: Module, target: DeviceTarget, known: ByStructure | None = None, told: TripCounts = NO_TRIP_COUNTS
 ) -> ModuleSummary:
-    """Count and price a module, with what is known of the structures in it and the trip counts that the user `told`."""
+    """Count and price a module, with what is `known` of its structures and the trip counts that the user gave
+    (`told`)."""
     state = FusionState(module, target, known)
     is_opened = _Opened(state)
     times, unknown = executions(module, told, is_opened)

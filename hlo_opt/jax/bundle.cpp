@@ -1,4 +1,5 @@
-// A module's kernels behind one function of C, and behind a handler of XLA's typed FFI. What stands before this text says what the module is: see bundle.py.
+// A module's kernels behind one function of C, and behind a handler of XLA's typed FFI. What stands before this text
+// says what the module is: see bundle.py.
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,8 @@ static int processors() {
   return found > 0 ? (int)found : 1;
 }
 
-extern "C" __attribute__((visibility("default"))) int hlo_opt_entry(const void* const*, void* const*) __asm__(HLO_ENTRY);
+extern "C" __attribute__((visibility("default"))) int hlo_opt_entry(const void* const*,
+                                                                    void* const*) __asm__(HLO_ENTRY);
 
 extern "C" int hlo_opt_entry(const void* const* inputs, void* const* outputs) {
   size_t copies = 0;
@@ -105,11 +107,13 @@ static ffi::Error handle(ffi::RemainingArgs args, ffi::RemainingRets rets) {
     if (!given.has_value() || (Word)(*given)->size_bytes() != output_arrays[k].bytes) return wrong;
     outputs[k] = (*given)->untyped_data();
   }
-  if (hlo_opt_entry(inputs, outputs)) return ffi::Error(ffi::ErrorCode::kResourceExhausted, "hlo_opt: a kernel found no memory");
+  if (hlo_opt_entry(inputs, outputs))
+    return ffi::Error(ffi::ErrorCode::kResourceExhausted, "hlo_opt: a kernel found no memory");
   return ffi::Error::Success();
 }
 
 // the macro says nothing of who sees the symbol
-extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* hlo_opt_handler(XLA_FFI_CallFrame*) __asm__(HLO_HANDLER);
+extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* hlo_opt_handler(XLA_FFI_CallFrame*) __asm__(
+    HLO_HANDLER);
 XLA_FFI_DEFINE_HANDLER_SYMBOL(hlo_opt_handler, handle, ffi::Ffi::Bind().RemainingArgs().RemainingRets());
 #endif

@@ -1,5 +1,6 @@
-// Launches kernels of ours inside XLA's programs on an NVIDIA GPU, by the typed FFI. Built once for all regions with the headers that jaxlib ships; the driver is
-// loaded when it is first needed, so that no CUDA toolkit is. Everything goes onto XLA's stream, and nothing waits: a call can be captured into a command buffer.
+// Launches kernels of ours inside XLA's programs on an NVIDIA GPU, by the typed FFI. Built once for all regions with
+// the headers that jaxlib ships; the driver is loaded when it is first needed, so that no CUDA toolkit is. Everything
+// goes onto XLA's stream, and nothing waits: a call can be captured into a command buffer.
 #include <dlfcn.h>
 #include <stdlib.h>
 
@@ -38,8 +39,10 @@ struct Driver {
   CUresult (*upload)(CUdeviceptr, const void*, size_t);
   CUresult (*copy)(CUdeviceptr, CUdeviceptr, size_t, CUstream);
   CUresult (*clear)(CUdeviceptr, unsigned char, size_t, CUstream);
-  CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void**, void**);
-  CUresult (*launch_at_once)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void**);
+  CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void**,
+                     void**);
+  CUresult (*launch_at_once)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
+                             void**);
 };
 
 static std::string driver_fault;
@@ -76,7 +79,9 @@ static const Driver& driver() {
   return found;
 }
 
-static ffi::Error internal(const std::string& text) { return ffi::Error(ffi::ErrorCode::kInternal, "hlo_opt: " + text); }
+static ffi::Error internal(const std::string& text) {
+  return ffi::Error(ffi::ErrorCode::kInternal, "hlo_opt: " + text);
+}
 
 static ffi::Error failed(const char* what, CUresult status) {
   const char* text = nullptr;
@@ -115,7 +120,8 @@ typedef int (*Loader)(const char* key);
 
 static std::mutex lock;
 static std::unordered_map<std::string, Region>& regions() {
-  static auto* const found = new std::unordered_map<std::string, Region>;  // calls may outlive what a process cleans up at its end
+  static auto* const found =
+      new std::unordered_map<std::string, Region>;  // calls may outlive what a process cleans up at its end
   return *found;
 }
 static Loader loader = nullptr;
@@ -233,13 +239,15 @@ static ffi::Error execute(CUstream stream, CudaState* state, ffi::RemainingArgs 
   for (Word k = 0; k < r.input_count; ++k) {
     const auto given = args.get<ffi::AnyBuffer>((size_t)k);
     if (!given.has_value() || (Word)given->size_bytes() != r.input_bytes[k])
-      return ffi::Error(ffi::ErrorCode::kInvalidArgument, "hlo_opt: an array of another size than the kernels were made for");
+      return ffi::Error(ffi::ErrorCode::kInvalidArgument,
+                        "hlo_opt: an array of another size than the kernels were made for");
     bases.push_back((CUdeviceptr)given->untyped_data());
   }
   for (Word k = 0; k < r.output_count; ++k) {
     auto given = rets.get<ffi::AnyBuffer>((size_t)k);
     if (!given.has_value() || (Word)(*given)->size_bytes() != r.output_bytes[k])
-      return ffi::Error(ffi::ErrorCode::kInvalidArgument, "hlo_opt: a result of another size than the kernels were made for");
+      return ffi::Error(ffi::ErrorCode::kInvalidArgument,
+                        "hlo_opt: a result of another size than the kernels were made for");
     bases.push_back((CUdeviceptr)(*given)->untyped_data());
   }
   bases.push_back(on_device->constants);
@@ -263,10 +271,11 @@ static ffi::Error execute(CUstream stream, CudaState* state, ffi::RemainingArgs 
         const CUfunction function = on_device->functions[(size_t)number];
         if (kernel.cooperative) {
           HLO_TRY("cuLaunchCooperativeKernel",
-                  driver().launch_at_once(function, (unsigned)kernel.grid, 1, 1, (unsigned)kernel.block, 1, 1, 0, stream, addresses.data()));
+                  driver().launch_at_once(function, (unsigned)kernel.grid, 1, 1, (unsigned)kernel.block, 1, 1, 0,
+                                          stream, addresses.data()));
         } else {
-          HLO_TRY("cuLaunchKernel",
-                  driver().launch(function, (unsigned)kernel.grid, 1, 1, (unsigned)kernel.block, 1, 1, 0, stream, addresses.data(), nullptr));
+          HLO_TRY("cuLaunchKernel", driver().launch(function, (unsigned)kernel.grid, 1, 1, (unsigned)kernel.block, 1, 1,
+                                                    0, stream, addresses.data(), nullptr));
         }
         break;
       }
@@ -292,11 +301,13 @@ static ffi::Error execute(CUstream stream, CudaState* state, ffi::RemainingArgs 
 HLO_SEEN XLA_FFI_Error* HloOptCudaInstantiate(XLA_FFI_CallFrame*);
 HLO_SEEN XLA_FFI_Error* HloOptCudaInitialize(XLA_FFI_CallFrame*);
 HLO_SEEN XLA_FFI_Error* HloOptCudaExecute(XLA_FFI_CallFrame*);
-XLA_FFI_DEFINE_HANDLER_SYMBOL(HloOptCudaInstantiate, instantiate, ffi::Ffi::BindInstantiate().Attr<std::string_view>("key"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(HloOptCudaInstantiate, instantiate,
+                              ffi::Ffi::BindInstantiate().Attr<std::string_view>("key"));
 XLA_FFI_DEFINE_HANDLER_SYMBOL(HloOptCudaInitialize, initialize,
                               ffi::Ffi::Bind<ffi::ExecutionStage::kInitialize>()
                                   .Ctx<ffi::PlatformStream<CUstream>>()
                                   .Ctx<ffi::State<CudaState>>());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(HloOptCudaExecute, execute,
-                              ffi::Ffi::Bind().Ctx<ffi::PlatformStream<CUstream>>().Ctx<ffi::State<CudaState>>().RemainingArgs().RemainingRets(),
-                              {ffi::Traits::kCmdBufferCompatible});
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    HloOptCudaExecute, execute,
+    ffi::Ffi::Bind().Ctx<ffi::PlatformStream<CUstream>>().Ctx<ffi::State<CudaState>>().RemainingArgs().RemainingRets(),
+    {ffi::Traits::kCmdBufferCompatible});

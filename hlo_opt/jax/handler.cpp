@@ -1,4 +1,5 @@
-// Runs kernels of ours inside XLA's programs, by the typed FFI. Built once for all regions, with the headers that jaxlib ships; no Python runs in a call.
+// Runs kernels of ours inside XLA's programs, by the typed FFI. Built once for all regions, with the headers that
+// jaxlib ships; no Python runs in a call.
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,7 +53,8 @@ typedef int (*Loader)(const char* key);
 
 static std::mutex lock;
 static std::unordered_map<std::string, Region>& regions() {
-  static auto* const found = new std::unordered_map<std::string, Region>;  // calls may outlive what a process cleans up at its end
+  static auto* const found =
+      new std::unordered_map<std::string, Region>;  // calls may outlive what a process cleans up at its end
   return *found;
 }
 static Runner runner = nullptr;
@@ -126,7 +128,8 @@ static ffi::Error execute(State* state, ffi::RemainingArgs args, ffi::RemainingR
     const auto given = args.get<ffi::AnyBuffer>((size_t)k);
     const Word bytes = r.inputs[k].bytes;
     if (!given.has_value() || (Word)given->size_bytes() != bytes)
-      return ffi::Error(ffi::ErrorCode::kInvalidArgument, "hlo_opt: an array of another size than the kernels were made for");
+      return ffi::Error(ffi::ErrorCode::kInvalidArgument,
+                        "hlo_opt: an array of another size than the kernels were made for");
     void* data = given->untyped_data();
     if (bytes && !is_whole(data, bytes)) {
       memcpy(at, data, (size_t)bytes);
@@ -139,7 +142,8 @@ static ffi::Error execute(State* state, ffi::RemainingArgs args, ffi::RemainingR
     auto given = rets.get<ffi::AnyBuffer>((size_t)k);
     const Word bytes = r.outputs[k].bytes;
     if (!given.has_value() || (Word)(*given)->size_bytes() != bytes)
-      return ffi::Error(ffi::ErrorCode::kInvalidArgument, "hlo_opt: a result of another size than the kernels were made for");
+      return ffi::Error(ffi::ErrorCode::kInvalidArgument,
+                        "hlo_opt: a result of another size than the kernels were made for");
     void* data = (*given)->untyped_data();
     if (bytes && !is_whole(data, bytes)) {
       data = at;
@@ -167,5 +171,7 @@ static ffi::Error execute(State* state, ffi::RemainingArgs args, ffi::RemainingR
 // the macro says nothing of who sees the symbol
 HLO_SEEN XLA_FFI_Error* HloOptInstantiate(XLA_FFI_CallFrame*);
 HLO_SEEN XLA_FFI_Error* HloOptExecute(XLA_FFI_CallFrame*);
-XLA_FFI_DEFINE_HANDLER_SYMBOL(HloOptInstantiate, instantiate, ffi::Ffi::BindInstantiate().Attr<std::string_view>("key"));
-XLA_FFI_DEFINE_HANDLER_SYMBOL(HloOptExecute, execute, ffi::Ffi::Bind().Ctx<ffi::State<State>>().RemainingArgs().RemainingRets());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(HloOptInstantiate, instantiate,
+                              ffi::Ffi::BindInstantiate().Attr<std::string_view>("key"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(HloOptExecute, execute,
+                              ffi::Ffi::Bind().Ctx<ffi::State<State>>().RemainingArgs().RemainingRets());

@@ -1,4 +1,5 @@
-// Memory of a thread, kept from call to call unless it is large. Stands before handler.cpp and bundle.cpp: see native.py.
+// Memory of a thread, kept from call to call unless it is large. Stands before handler.cpp and bundle.cpp: see
+// native.py.
 #include <stdlib.h>
 
 static const size_t kept_bytes = size_t(64) << 20;

@@ -17,7 +17,7 @@ from hlo_opt.passes.base import Pass, PassContext
 
 @dataclass(frozen=True)
 class CommonSubexpressionElimination(Pass):
-    """Merge equal values. Elided constants are never merged (nobody knows whether they are equal), nor is anything with
+    """Merge equal values. Elided constants are never merged (their values are unknown), nor is anything with
     side effects: each occurrence is another value, but what it gives may be a value that there is already, or nothing
     at all."""
 

@@ -28,7 +28,7 @@ from hlo_opt.plans.cumulative import Lines, Prefixes, lines_of
 LONG = 16 * 1024
 """Elements of the shortest lines that are split."""
 ENOUGH = 4
-"""Lines are split where they make fewer blocks than one for so many multiprocessors."""
+"""Lines are split where they make fewer than one block per this number of multiprocessors."""
 
 
 @dataclass(frozen=True)

@@ -199,7 +199,7 @@ def _inside(
     fusion: Instruction, computation: Computation, context: PassContext, seen: set[tuple[str, str]], costs: MemberCosts
 ) -> Iterator[FusionDecision]:
     """The edges of the input that ended inside a fusion, and neighbours among its outputs that do not read each other:
-    siblings that became one. What was copied into several fusions is told once."""
+    siblings that became one. An instruction that was copied into several fusions is reported once."""
     module = computation.module
     assert module is not None
     body = fusion.called_by("calls")

@@ -55,7 +55,7 @@ class HorizontalInputFusion(FusionPass):
         return changed
 
     def _candidates(self, engine: Engine, consumer: Instruction) -> list[Instruction]:
-        """The reductions that nobody else reads, those that read arrays of the same sizes next to each other."""
+        """The reductions with a single reader, sorted so that those over arrays of equal sizes are neighbours."""
         return [k for k in self._reductions(engine, consumer) if next(_shared(engine, k, consumer), None) is None]
 
     def _reductions(self, engine: Engine, consumer: Instruction) -> list[Instruction]:

@@ -180,7 +180,7 @@ class HorizontalLoopFusion(FusionPass):
 
 
 def _is_generated(engine: Engine, kernel: Instruction) -> bool:
-    """Whether code is generated for the kernel: nobody expects a library call to share a launch."""
+    """Whether code is generated for the kernel: a library call cannot share a launch."""
     return engine.state.lowering(kernel) is None and not engine.state.traits(kernel).library
 
 

@@ -117,7 +117,7 @@ class Turns:
     turn, so that two with one turn in common do not need each other.
 
     first, last: the turns of each instruction. Kernels and calls take one; to wait until its last, an instruction needs
-    nobody else to wait.
+    nothing else to wait.
     """
 
     def __init__(self, computation: Computation) -> None:

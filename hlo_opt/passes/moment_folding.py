@@ -167,7 +167,7 @@ class _Group:
 
 
 def _divides(user: Instruction, total: Instruction, size: int) -> bool:
-    """Whether a value is a sum over so many elements, divided by their number."""
+    """Whether a value is a sum over `size` elements, divided by their number."""
     if user.opcode not in ("divide", "multiply") or len(user.operands) != 2 or user.operands[0] is not total:
         return False
     number = user.operands[1]

@@ -184,7 +184,7 @@ class MultiOutputFusion(FusionPass):
         seen: set[tuple[Instruction, Instruction]] = set()
         for parent in sorted(
             computation.instructions, key=is_boundary_fusion
-        ):  # a pair that another parent has is told of that one
+        ):  # a pair that another parent has is reported with that parent
             if parent.literal is not None or not _may_have_siblings(parent):
                 continue
             untried = is_boundary_fusion(parent) and "FUS137" not in engine.disabled

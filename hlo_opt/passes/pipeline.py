@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from hlo_opt.diag import HloOptError, Source, Span, UsageError, did_you_mean
-from hlo_opt.diag.plugins import told
+from hlo_opt.diag.plugins import error_text
 from hlo_opt.ir import Module
 from hlo_opt.passes.base import Pass, PassContext
 from hlo_opt.passes.table import option_kind, pass_class, plugin_of
@@ -78,7 +78,7 @@ class Pipeline:
         return Pipeline(tuple(itertools.takewhile(lambda step: not isinstance(step, Best), self.steps)))
 
     def alternatives(self) -> list[Pipeline]:
-        """The pipelines without choices that this one stands for: itself where it has none."""
+        """The pipelines without choices that this one stands for: itself, if it has no choices."""
         ways = [step.branches if isinstance(step, Best) else ((step,),) for step in self.steps]
         return [Pipeline(tuple(itertools.chain(*chosen))) for chosen in itertools.product(*ways)]
 
@@ -152,7 +152,7 @@ class Pipeline:
 
 
 def _run(step: Pass, module: Module, context: PassContext) -> bool:
-    """One pass. What goes wrong in a plugin's pass is told under the plugin's name."""
+    """One pass. Failures in a plugin's pass are reported under the plugin's name."""
     try:
         return step.run(module, context)
     except HloOptError:
@@ -161,7 +161,7 @@ def _run(step: Pass, module: Module, context: PassContext) -> bool:
         plugin = plugin_of(type(step))
         if plugin is None:
             raise
-        raise plugin.broken(f"failed: {told(error)}") from error
+        raise plugin.broken(f"failed: {error_text(error)}") from error
 
 
 Options = Mapping[str, Mapping[str, object]]

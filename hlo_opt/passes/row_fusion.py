@@ -379,7 +379,7 @@ def _columns_of(reduce: Instruction) -> Space | None:
 
 
 def _cut(reduce: Instruction, space: Space, stretch: int) -> Instruction:
-    """Let a sum of columns be one of parts, each of so many rows. Returns the parts."""
+    """Turn a sum of columns into one of parts with `stretch` rows each. Returns the parts."""
     value, init = reduce.operands
     sizes = (space.kept // stretch, *reduce.shape.dimensions)
     whole = _row_major(value.shape, (sizes[0], stretch, *sizes[1:]))

@@ -83,11 +83,11 @@ def run(
     what_if          codes of reasons that are switched off
     force            edges (producer, consumer) that are joined in the result, wherever there can be one kernel, by the
                      names that decisions give them or their kernels
-    decide_again     the passes are told of them instead, and everything is decided again around them
+    decide_again     the passes get them as rules instead, and decide everything again around them
     stop_after_step  rewrites that may happen
     choices          names of plugins' rules that may refuse edges, too
     trip_counts      rounds of loops, by their names, where the text does not tell them: they weigh what a round costs
-    observer         told after each pass
+    observer         called after each pass
     verify           called with the module after each pass that changed it
 
     A pipeline with choices is run once for each; the outcome is the one whose module is estimated to take least time,
@@ -173,7 +173,7 @@ def _run(
     unproved: dict[Module, Module] | None = None,
     begun: Outcome | None = None,
 ) -> Outcome:
-    """One pipeline without choices. With `unproved` the last proof is left to the caller, who is told which module the
+    """One pipeline without choices. With `unproved` the last proof is left to the caller, who gets the module that the
     result must equal. What has `begun` is the outcome of the pipeline's first steps, which are not run again; their
     time counts as this run's."""
     seconds: dict[str, float] = {} if begun is None else dict(begun.seconds)

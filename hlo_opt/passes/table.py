@@ -156,7 +156,8 @@ _PRESETS = {
     ),
     "xla-2023": (
         "fixpoint(instruction-fusion{may-duplicate=false,row-kernels=false},instruction-fusion{row-kernels=false},"
-        f"fusion-merger{{row-kernels=false,max-copies=10000}},multi-output-fusion{{xla-prices=true}},cse,dce),{_HORIZONTAL}"
+        "fusion-merger{row-kernels=false,max-copies=10000},multi-output-fusion{xla-prices=true},cse,dce),"
+        f"{_HORIZONTAL}"
     ),
     "xla-2026": f"{_XLA_2026},multi-output-fusion{{xla-prices=true}},cse,dce",
 }

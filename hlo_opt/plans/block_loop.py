@@ -114,7 +114,7 @@ def _copies(part: InBlock, block: int) -> Iterator[Walk]:
 
 
 def _over(shape: Shape, block: int, read: Sequence[Instruction], is_written: bool, times: int = 1) -> Walk:
-    """All elements of an array, so many times."""
+    """All elements of an array, `times` times."""
     size = shape.element_count
     rounds = -(-size // block)
     place = variable("place", size)

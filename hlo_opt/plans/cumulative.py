@@ -159,7 +159,8 @@ class Prefixes:
         return round_up(self.threads * self.lines_per_block(ROW_THREADS), WARP)
 
     def lines_per_block(self, block: int) -> int:
-        """Of rows so many that their threads are whole warps. A row that is taken in tiles has a block of its own."""
+        """The number of rows per block, such that their threads are whole warps. A row in tiles has a block by
+        itself."""
         if not self.in_rows or self.tiles > 1:
             return self.abreast
         return max(1, min(round_up(self.lines.count, max(1, WARP // self.threads)), block // self.threads))
@@ -210,8 +211,8 @@ def match(
 
 
 def walks(region: Region, segment: Segment[Prefixes], launch: Launch) -> list[Walk]:
-    """Each thread folds its elements and, when it has been told what lies before them, folds that in and writes; so
-    tile by tile."""
+    """Each thread folds its elements; once it has the result of the elements before them, it folds that in and writes;
+    so tile by tile."""
     part, lines = segment.part, segment.part.lines
     per_block = part.lines_per_block(launch.block)
     across = part.threads * per_block

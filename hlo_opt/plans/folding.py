@@ -166,7 +166,7 @@ def across(
     if not heroes:
         return None
     walk = _Walk(region, instructions, heroes, space)
-    walk.elsewhere = depending_on(instructions, sums)  # nobody waits for sums that other threads have parts of
+    walk.elsewhere = depending_on(instructions, sums)  # sums that other threads have parts of are not waited for
     if not walk.elsewhere.isdisjoint(o for r in sums for o in above(r.operands)):
         return None
     return walk.cover(roots, sums)

@@ -46,7 +46,7 @@ _ROUNDING = {"bf16": Work(1), "f16": Work(2, 1)}
 _ROUNDING_TO_BITS = Work(12, 1)
 """To f8 and narrower, by instructions on bits."""
 _WIDTH = {64: 2.0, 128: 8.0}
-"""How many instructions on 32 bits one on so many takes."""
+"""By width in bits, the number of 32-bit instructions that one instruction takes."""
 _RANDOM = Work(80)
 """Of a random number: ten rounds of Philox."""
 _DIVIDE, _RECIPROCAL = Work(8, 1), Work(5, 1)

@@ -44,12 +44,11 @@ from hlo_opt.plans.products import Space
 from hlo_opt.plans.walks import Walk, by_element
 
 Match = Callable[[Region, Sequence[int], DeviceTarget, int], tuple[Sequence[Part], list[int]]]
-"""Among outputs of a region, given by their positions: the parts of a kind that find room in so many bytes of shared
-memory, and the positions of the other outputs."""
+"""(region, positions of outputs, target, free bytes of shared memory) -> the parts of a kind that fit, and the
+positions of the other outputs."""
 
 Walks = Callable[..., list[Walk]]
-"""What the threads of a segment do, one walk after another: of the region, the segment (of the kind's own parts) and
-the launch."""
+"""(region, segment, launch) -> what the threads of the segment do, one walk after another."""
 
 
 @dataclass(frozen=True)

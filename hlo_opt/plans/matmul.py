@@ -100,7 +100,7 @@ def match(region: Region, space: Space, target: DeviceTarget) -> Products | None
 
 
 def tile_of(space: Space, cores: int) -> Tile:
-    """The tile with the least work, shared memory counted with arithmetic, for a device of so many cores."""
+    """The tile with the least work, accesses to shared memory included, for a device with `cores` multiprocessors."""
     _, _, columns, depth = space.sizes
     wide = sum_type(space.hero.shape.type).bytes > 4
     lanes = WARP if columns > WARP // 2 else WARP // 2 if columns > WARP // 4 else WARP // 4
@@ -163,7 +163,7 @@ class BlockTile(Protocol):
 
 
 def fills(space: Space, tile: BlockTile, blocks: int, held: int) -> list[Walk]:
-    """The walks in which so many blocks fill the tiles of both operands, whose elements have `held` bytes there."""
+    """The walks in which `blocks` blocks fill the tiles of both operands, whose elements have `held` bytes there."""
     batch, rows, columns, depth = space.sizes
     threads = blocks * BLOCK
     thread = variable(THREAD, threads)

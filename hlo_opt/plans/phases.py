@@ -30,7 +30,7 @@ MOST_PIECES = 4
 FEWEST_TERMS = 4
 """That each of several threads folds of an element."""
 TERMS_AHEAD = 8
-"""Terms whose loads are under way together: so many rounds of its loop are unrolled."""
+"""The factor by which a loop over terms is unrolled: the loads of these terms are in flight together."""
 SECTOR = 32
 """Bytes that caches hand over together."""
 
@@ -138,7 +138,7 @@ class Cell:
         return found if len(found) <= MOST_PIECES else [(0, self.terms)]
 
     def with_team(self, threads: int, block: int) -> Cell:
-        """The cell with a team for each element, where there are so many threads, and teams lie within blocks."""
+        """The cell with a team for each element, if there are enough threads and teams lie within blocks."""
         size = self.value.shape.element_count
         most = min(threads // max(1, size), self.terms // FEWEST_TERMS, block)
         is_ordered = bool(list(self.value.called())) and not may_be_reordered(self.value)

@@ -86,7 +86,7 @@ class Price:
     in_flight     bytes that the threads of a multiprocessor wait for at a time
     waves         of blocks over the multiprocessors
     resident      threads of a multiprocessor at a time
-    registers     of a thread, told or guessed
+    registers     of a thread, known or estimated
     loads, stores bits of the widest and the narrowest access to the largest arrays
     """
 
@@ -339,7 +339,7 @@ def _waiting(trace: Trace, latencies: Sequence[float], cycles: float) -> float:
 
 
 def _lost(size: float, target: DeviceTarget) -> float:
-    """How much of so many bytes is no longer in L2 when it is wanted again."""
+    """The fraction of `size` bytes that is no longer in L2 when it is read again."""
     return min(1.0, max(0.0, size / (L2_HELD * target.l2_cache_size) - 1))
 
 

@@ -255,7 +255,7 @@ class Lay:
     fetched  bytes of the sectors that hold these
     run      bytes that follow each other in what a block asks for at a time
     lines    cache lines that an instruction of a warp touches
-    advance  bytes between what a thread reads in one step of its loop and in the next; 0 where it has none
+    advance  bytes between the reads of a thread in one step of its loop and in the next; 0 without a loop
     """
 
     access: Access

@@ -42,7 +42,7 @@ def array_roots(root: Instruction) -> Iterator[Instruction]:
 
 
 def inlined(module: Module, computation: Computation) -> Computation:
-    """The computation with nested fusions, calls and expansions inlined; itself when it has none."""
+    """The computation with nested fusions, calls and expansions inlined; itself, if it has none of them."""
     rounds = 0
     while any(_callee(module, i) is not None for i in computation.instructions):
         computation = _inlined_once(module, computation)

@@ -47,7 +47,7 @@ class Runs:
 
     @property
     def whole(self) -> Shape | None:
-        """The shape of something that is gone through, or made on the way; None where there is none."""
+        """The shape of an array that a scan reads or writes step by step; None where there is none."""
         made = list(self.hero.shape.leaves())
         shapes = [*(o.shape for o in self.inputs), *made[: len(made) - self.carries]]
         return next(iter(shapes), None)

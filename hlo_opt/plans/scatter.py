@@ -5,7 +5,7 @@ may meet go through atomic operations. Where no atomic operation does what the c
 depend on each other, 16 bytes), the updates of an element come in turns, in one thread. Where neighbours in an update
 are neighbours in the output, and both begin at a multiple of what one operation takes, a thread brings several of them
 at a time: sums of f32, bf16 and f16 by one atomic operation as wide as the device has it (PTX ISA, "red": vectors since
-sm_90, pairs of f16 since sm_60), elements that nobody else changes by wide loads and stores. Source:
+sm_90, pairs of f16 since sm_60), elements that no other thread changes by wide loads and stores. Source:
 xla/backends/gpu/codegen/emitters/scatter.cc.
 """
 
@@ -301,7 +301,7 @@ def refusal(region: Region) -> Reason | None:
         form = Form(instruction)
         if form.in_turns and instruction not in region.roots:
             parts = {element_of(root) for root in region.roots if source_of(root) is instruction}
-            if len(parts) < form.results:  # the combiner needs the results that nobody wants
+            if len(parts) < form.results:  # the combiner also needs results that are not used
                 return Reason.of("FUS301", element_type="tuple", opcode="scatter")
     return None
 

@@ -1,5 +1,5 @@
-"""What the threads of a segment do, as its price sees it: which values they want at which indices, in how many rounds,
-and where they wait for each other. Each kind says it of its own parts, with the expressions that its emitter writes."""
+"""What the threads of a segment do, for its price: which values they compute at which indices, in how many rounds, and
+where they wait for each other. Each kind describes its own parts, with the expressions that its emitter writes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ THREAD, ROUND, ITEM = "thread", "round", "item"
 a time."""
 
 AHEAD = 4
-"""Rounds of a loop whose loads are under way together: by so many NVRTC unrolls a loop of unknown length."""
+"""Rounds of a loop whose loads are in flight together: NVRTC unrolls a loop of unknown length by this factor."""
 
 
 @dataclass(frozen=True)
 class Walk:
-    """What each of so many threads does for `items` neighbours at a time, `rounds` times one after another.
+    """What each of `threads` threads does for `items` neighbours at a time, `rounds` times one after another.
 
     wanted    values that are computed, each at an index
     written   arrays that are written, each at an index
@@ -31,7 +31,7 @@ class Walk:
               element takes
     filled    how much of what all rounds of all threads have room for there is: the last rounds may have nothing
     places    what the variables of the indices are, made of THREAD, ROUND and ITEM
-    known     values that nobody has to compute any more: folded before, or in shared memory
+    known     values that are computed already: folded before, or in shared memory
     body      what is computed for each item besides: reducers, comparators, products
     steps     of each round that need the results of the round before
     ahead     rounds whose loads are under way together
@@ -76,8 +76,7 @@ class Walk:
 
 
 def by_element(region: Region, segment: Segment[Part], launch: Launch) -> list[Walk]:
-    """Threads share the elements of outputs out among them, neighbours to each: what is taken for granted of a kind
-    that says nothing else."""
+    """The elements of the outputs are divided among the threads, neighbours to each: the default of a kind."""
     roots = [region.roots[n] for n in segment.roots]
     elements = max(next(root.shape.leaves()).element_count for root in roots)
     threads, place = max(1, elements // segment.vector), variable("place", elements)
@@ -87,7 +86,7 @@ def by_element(region: Region, segment: Segment[Part], launch: Launch) -> list[W
 
 
 def neighbours(threads: int, items: int) -> Expression:
-    """The position of an item where each thread takes so many neighbours."""
+    """The position of an item, if each thread takes `items` neighbours."""
     return add(multiply(variable(THREAD, threads), items), variable(ITEM, items))
 
 

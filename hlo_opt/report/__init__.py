@@ -1,4 +1,4 @@
-"""What is told of modules: explanations, comparisons, pages. The package can be called: `hlo_opt.report(module)` is a
+"""Reports on modules: explanations, comparisons, pages. The package can be called: `hlo_opt.report(module)` is a
 report that notebooks show."""
 
 from __future__ import annotations

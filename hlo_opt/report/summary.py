@@ -353,7 +353,7 @@ class Stats:
 
 
 def stats(module: Module, target: DeviceTarget, told: TripCounts = NO_TRIP_COUNTS) -> Stats:
-    """Count a module, with the trip counts that the user told."""
+    """Count a module, with the trip counts that the user gave."""
     opcodes = Counter(i.opcode for c in module.computations for i in c.instructions)
     return Stats(
         module.name,

@@ -30,7 +30,7 @@ def turn_page(bisection: Bisection, turn: Turn, step: Step) -> Page:
     if step.error:
         page.add(f"  {step.error.splitlines()[0]}")
     if turn.unknown:
-        page.add(f"  nothing can be told of {counted(len(turn.unknown), 'module')} between: it may have turned there")
+        page.add(f"  {counted(len(turn.unknown), 'module')} between could not be compared: it may have turned there")
     for title, about in zip(("producer", "consumer"), step.about, strict=False):
         page.add(f"  {title} {about}")
     for source in step.sources:

@@ -57,8 +57,13 @@ def test_the_forms(capfd, folder):
     assert json.loads(capfd.readouterr().out)["differences"][0]["changes"][0]["new"]["instruction"] == "c"
     assert run([*arguments, "--format", "github", "--fail-on-regression", "5%"]) == 1
     assert capfd.readouterr().out.startswith("::error file=new.hlo,title=HLO714::")
-    assert run([*arguments, "--format", "html", "-o", "out.html"]) == 0
-    assert (folder / "out.html").read_text().startswith("<!DOCTYPE html>") and capfd.readouterr().out == ""
+
+
+def test_the_page_is_the_one_of_view(capfd, folder):
+    assert run(["diff", "old.hlo", "new.hlo", "--format", "html", "-o", "diff.html"]) == 0
+    assert run(["view", "old.hlo", "new.hlo", "-o", "view.html"]) == 0
+    assert (folder / "diff.html").read_bytes() == (folder / "view.html").read_bytes() != b""
+    assert capfd.readouterr().out == ""
 
 
 def test_a_series(capfd):

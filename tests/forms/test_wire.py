@@ -41,9 +41,9 @@ def test_repeated_numbers_packed_or_not() -> None:
 
 def test_what_a_field_holds_is_asked_for_by_its_kind() -> None:
     number, text = fields(of_number(1, 5) + of_bytes(2, b"a"))
-    assert number.counted() == 5 and text.told() == b"a"
+    assert number.counted() == 5 and text.payload() == b"a"
     with pytest.raises(ValueError, match="a number where a message should be"):
-        number.told()
+        number.payload()
     with pytest.raises(ValueError, match="a message where a number should be"):
         text.counted()
 

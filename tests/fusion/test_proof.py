@@ -286,7 +286,7 @@ ROOT = "ROOT r = f32[4]{0} negate(p)"
         (
             lines(DRAW, "e = f32[4]{0} rng(z, z), distribution=rng_uniform", "ROOT r = f32[4]{0} subtract(d, e)"),
             lines(DRAW, "e = f32[4]{0} rng(z, z), distribution=rng_uniform", "ROOT r = f32[4]{0} subtract(d, d)"),
-            "equal side effects are shared or told apart in another way than in the original",
+            "equal side effects are merged or kept apart in another way than in the original",
         ),
     ],
 )

@@ -105,7 +105,7 @@ def spelt(path: Path) -> str:
 def run_lines(source: Source, path: Path, root: Path) -> list[RunLine]:
     """The RUN lines of a file at `path`, below the folder `root` that is under test. Raises UsageError (HLO340), with
     the line, for what is refused."""
-    found: list[RunLine] = []
+    lines: list[RunLine] = []
     pending = ""
     start: re.Match[str] | None = None
     for match in _LINE.finditer(source.text):
@@ -114,13 +114,13 @@ def run_lines(source: Source, path: Path, root: Path) -> list[RunLine]:
         if text.endswith("\\"):
             pending += text[:-1] + " "
             continue
-        found.append(_Reader(Span(source, start.start(1), match.end(1)), path, root).line(pending + text))
+        lines.append(_Reader(Span(source, start.start(1), match.end(1)), path, root).line(pending + text))
         pending, start = "", None
     if start is not None:
         raise UsageError(
             "this RUN line ends with a backslash", code=REFUSED, span=Span(source, start.start(1), start.end(1))
         )
-    return found
+    return lines
 
 
 class _Reader:
@@ -260,7 +260,7 @@ GOLDENS = (".golden.hlo", ".golden.txt", ".golden.json")
 class Case:
     """One file to test.
 
-    path      the module, or a golden that has none
+    path      the module, or a golden without one
     root      the folder under test; a RUN line reads nothing outside it
     golden    the text that it must give; None where RUN and CHECK lines say all
     is_named  whether the user named the file itself, so that `--update` may write its first golden
@@ -275,7 +275,7 @@ class Case:
 def find_cases(names: Sequence[str]) -> list[Case]:
     """The cases of files and folders, each folder's in the order of their paths. Raises UsageError for a path that does
     not exist, and when there is no case."""
-    found: dict[Path, Case] = {}
+    cases: dict[Path, Case] = {}
     for name in names:
         path = Path(name)
         try:
@@ -285,14 +285,14 @@ def find_cases(names: Sequence[str]) -> list[Case]:
         if not (is_folder or is_file):
             raise UsageError("no such file or folder", filename=name)
         for case in _in_folder(path) if is_folder else [named(path)]:
-            found.setdefault(case.path, case)
-    if not found:
+            cases.setdefault(case.path, case)
+    if not cases:
         raise UsageError(
             "there is no golden file",
             filename=names[0] if len(names) == 1 else None,
             hint="a golden file is NAME.hlo with a `// RUN:` line, or with a NAME.golden.hlo next to it",
         )
-    return list(found.values())
+    return list(cases.values())
 
 
 def named(path: Path) -> Case:

@@ -164,7 +164,7 @@ def _header(old: int, old_count: int, new: int, new_count: int) -> str:
 
 
 TIMEOUT = 60.0
-"""Seconds that one file may take, unless told otherwise."""
+"""The default limit for one file, in seconds."""
 
 MOST_SAID = 40
 """Lines of what a failed command says that are shown."""

@@ -91,31 +91,31 @@ def _from(text: str, position: int) -> list[str]:
 
 
 def _parse(arguments: tuple[str, ...]) -> _Options:
-    found = _Options()
+    options = _Options()
     rest = list(arguments)
     while rest:
         word = rest.pop(0)
         name, equals, value = word.lstrip("-").partition("=")
         if word.startswith("-D") and equals:
-            found.variables[name.removeprefix("D")] = value
+            options.variables[name.removeprefix("D")] = value
         elif not word.startswith("-"):
-            if found.file:
+            if options.file:
                 raise UsageError(f"FileCheck takes one file, not {word!r} as well", code=REFUSED)
-            found.file = word
+            options.file = word
         elif name in _VALUES:
             if not equals and not rest:
                 raise UsageError(f"FileCheck's {word} wants a value", code=REFUSED)
             prefixes = (value if equals else rest.pop(0)).split(",")
             if not all(re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", p) for p in prefixes):
                 raise UsageError(f"FileCheck's {word} wants words of letters, digits, - and _", code=REFUSED)
-            found.prefixes += prefixes
+            options.prefixes += prefixes
         elif name in _FLAGS and not equals:
-            found.flags.append(name.replace("-", "_"))
+            options.flags.append(name.replace("-", "_"))
         else:
             known = (*_VALUES, *_FLAGS)
             close = nearest(name, known)
             hint = f"did you mean --{close}?" if close else f"options: {', '.join(f'--{n}' for n in known)}"
             raise UsageError(f"FileCheck has no option {word!r} here", code=REFUSED, hint=hint)
-    if not found.file:
+    if not options.file:
         raise UsageError("FileCheck wants the file with the CHECK lines", code=REFUSED, hint="... | FileCheck %s")
-    return found
+    return options

@@ -16,7 +16,8 @@ __device__ __forceinline__ float hlo_rsqrt(float x) {
 // of what is rounded to bf16 or f16
 __device__ __forceinline__ float hlo_exp_narrow(float x) {
 #if defined(__CUDA_ARCH__) && !defined(HLO_PRECISE)
-  float r;  // of half of it, which is no denormal number where the square is one: without `ftz` each takes four instructions more
+  float r;  // of half of it, which is no denormal number where the square is one: without `ftz` each takes four
+            // instructions more
   HLO_PTX_1("ex2.approx.ftz.f32", r, "f", x * 0.72134752f, "f");
   return r * r;
 #else
@@ -25,7 +26,8 @@ __device__ __forceinline__ float hlo_exp_narrow(float x) {
 }
 
 // @hlo_divide_narrow
-// of what is rounded to bf16 or f16. Where the divisor or its reciprocal is no normal number, both are scaled; all but two products is of the divisor alone
+// of what is rounded to bf16 or f16. Where the divisor or its reciprocal is no normal number, both are scaled; all but
+// two products is of the divisor alone
 __device__ __forceinline__ float hlo_divide_narrow(float a, float b) {
 #if defined(__CUDA_ARCH__) && !defined(HLO_PRECISE)
   const float size = fabsf(b), scale = size > 8.50705917e+37f ? 0.25f : size < 1.17549435e-38f ? 16777216.0f : 1.0f;

@@ -40,7 +40,8 @@ template <typename T> __device__ __forceinline__ T hlo_taken(T* element, typenam
 
 // @hlo_swapped
 // writes the element if its word is as it was seen; else the word is seen anew
-template <typename T> __device__ __forceinline__ bool hlo_swapped(T* element, typename hlo_word<sizeof(T)>::type& seen, T value) {
+template <typename T>
+__device__ __forceinline__ bool hlo_swapped(T* element, typename hlo_word<sizeof(T)>::type& seen, T value) {
   typedef typename hlo_word<sizeof(T)>::type Word;
 #ifdef __CUDA_ARCH__
   const int shift = 8 * (int)((size_t)element & (sizeof(Word) - 1));
@@ -60,12 +61,18 @@ template <typename T> __device__ __forceinline__ bool hlo_swapped(T* element, ty
 // @HLO_RED
 // an atomic operation whose result nobody needs, on neighbours in global memory
 #ifdef __CUDACC__
-#define HLO_RED_1(name, element, of, a) \
-  asm volatile("{ .reg .u64 at; cvta.to.global.u64 at, %0; red.global.add." name " [at], %1; }" ::"l"(element), of(a) : "memory")
-#define HLO_RED_2(name, element, of, a, b) \
-  asm volatile("{ .reg .u64 at; cvta.to.global.u64 at, %0; red.global.add." name " [at], {%1, %2}; }" ::"l"(element), of(a), of(b) : "memory")
-#define HLO_RED_4(name, element, of, a, b, c, d) \
-  asm volatile("{ .reg .u64 at; cvta.to.global.u64 at, %0; red.global.add." name " [at], {%1, %2, %3, %4}; }" ::"l"(element), of(a), of(b), of(c), of(d) : "memory")
+#define HLO_RED_1(name, element, of, a)                                                                               \
+  asm volatile("{ .reg .u64 at; cvta.to.global.u64 at, %0; red.global.add." name " [at], %1; }" ::"l"(element), of(a) \
+               : "memory")
+#define HLO_RED_2(name, element, of, a, b)                                                                            \
+  asm volatile("{ .reg .u64 at; cvta.to.global.u64 at, %0; red.global.add." name " [at], {%1, %2}; }" ::"l"(element), \
+               of(a), of(b)                                                                                           \
+               : "memory")
+#define HLO_RED_4(name, element, of, a, b, c, d)                                 \
+  asm volatile("{ .reg .u64 at; cvta.to.global.u64 at, %0; red.global.add." name \
+               " [at], {%1, %2, %3, %4}; }" ::"l"(element),                      \
+               of(a), of(b), of(c), of(d)                                        \
+               : "memory")
 #endif
 
 // @hlo_atomic_add_f32
@@ -88,7 +95,9 @@ __device__ __forceinline__ void hlo_atomic_add_f32(float* element, float a, floa
 }
 
 // @hlo_pair
-__device__ __forceinline__ unsigned int hlo_pair(unsigned short low, unsigned short high) { return low | (unsigned int)high << 16; }
+__device__ __forceinline__ unsigned int hlo_pair(unsigned short low, unsigned short high) {
+  return low | (unsigned int)high << 16;
+}
 
 // @hlo_swap_pair
 // adds to both halves of a word, each rounded by itself
@@ -97,7 +106,8 @@ __device__ __forceinline__ void hlo_swap_pair(unsigned int* word, float a, float
   unsigned int seen = hlo_seen(word);
   for (;;) {
     const unsigned int now = hlo_taken(word, seen);
-    const unsigned int sum = hlo_pair(store(load((unsigned short)now) + a), store(load((unsigned short)(now >> 16)) + b));
+    const unsigned int sum =
+        hlo_pair(store(load((unsigned short)now) + a), store(load((unsigned short)(now >> 16)) + b));
     if (hlo_swapped(word, seen, sum)) break;
   }
 }

@@ -15,7 +15,8 @@ template <typename T> struct HLO_WHOLE(2 * sizeof(T)) hlo_complex {
   T re, im;
   hlo_complex() = default;
   __device__ __forceinline__ hlo_complex(T real, T imaginary = 0) : re(real), im(imaginary) {}
-  template <typename U> __device__ __forceinline__ explicit hlo_complex(const hlo_complex<U>& other) : re((T)other.re), im((T)other.im) {}
+  template <typename U>
+  __device__ __forceinline__ explicit hlo_complex(const hlo_complex<U>& other) : re((T)other.re), im((T)other.im) {}
 #ifndef __CUDA_ARCH__
   // part by part: of loops that copy a struct as a whole compilers of CPUs make no vectors
   __device__ __forceinline__ hlo_complex(const hlo_complex& other) : re(other.re), im(other.im) {}
@@ -27,7 +28,9 @@ template <typename T> struct HLO_WHOLE(2 * sizeof(T)) hlo_complex {
 #endif
 };
 #undef HLO_WHOLE
-template <typename T> __device__ __forceinline__ hlo_complex<T> operator-(hlo_complex<T> a) { return hlo_complex<T>(-a.re, -a.im); }
+template <typename T> __device__ __forceinline__ hlo_complex<T> operator-(hlo_complex<T> a) {
+  return hlo_complex<T>(-a.re, -a.im);
+}
 template <typename T> __device__ __forceinline__ hlo_complex<T> operator+(hlo_complex<T> a, hlo_complex<T> b) {
   return hlo_complex<T>(a.re + b.re, a.im + b.im);
 }
@@ -37,8 +40,12 @@ template <typename T> __device__ __forceinline__ hlo_complex<T> operator-(hlo_co
 template <typename T> __device__ __forceinline__ hlo_complex<T> operator*(hlo_complex<T> a, hlo_complex<T> b) {
   return hlo_complex<T>(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re);
 }
-template <typename T> __device__ __forceinline__ bool operator==(hlo_complex<T> a, hlo_complex<T> b) { return a.re == b.re && a.im == b.im; }
-template <typename T> __device__ __forceinline__ bool operator!=(hlo_complex<T> a, hlo_complex<T> b) { return !(a == b); }
+template <typename T> __device__ __forceinline__ bool operator==(hlo_complex<T> a, hlo_complex<T> b) {
+  return a.re == b.re && a.im == b.im;
+}
+template <typename T> __device__ __forceinline__ bool operator!=(hlo_complex<T> a, hlo_complex<T> b) {
+  return !(a == b);
+}
 // by the real part, then by the imaginary part
 template <typename T> __device__ __forceinline__ bool operator>=(hlo_complex<T> a, hlo_complex<T> b) {
   return (a.re > b.re && a.im == a.im && b.im == b.im) || (a.re == b.re && a.im >= b.im);
@@ -134,13 +141,16 @@ __device__ __forceinline__ hlo_complex<double> hlo_logarithm(hlo_complex<double>
   double x = fabs(z.re), y = fabs(z.im);
   const double angle = atan2(z.im, z.re);
   if (x < y) { const double other = x; x = y; y = other; }
-  if (x != x || y != y) return hlo_complex<double>(hlo_infinite(x) || hlo_infinite(y) ? hlo_infinity<double>() : x + y, angle);
+  if (x != x || y != y)
+    return hlo_complex<double>(hlo_infinite(x) || hlo_infinite(y) ? hlo_infinity<double>() : x + y, angle);
   if (x > 0.5 && x < 1.5 && y < 1.5) {  // near 1 the logarithm of the modulus would lose digits
     const double excess = (x - 1.0) * (x + 1.0) + y * y;
     if (fabs(excess) < 0.5) return hlo_complex<double>(0.5 * log1p(excess), angle);
   }
-  if (x > 8.0e307 && hlo_finite(x)) return hlo_complex<double>(log(hypot(x * 0.5, y * 0.5)) + 0.6931471805599453, angle);
-  if (x < 1.0e-290) return hlo_complex<double>(log(hypot(x * 18014398509481984.0, y * 18014398509481984.0)) - 37.42994775023705, angle);
+  if (x > 8.0e307 && hlo_finite(x))
+    return hlo_complex<double>(log(hypot(x * 0.5, y * 0.5)) + 0.6931471805599453, angle);
+  if (x < 1.0e-290)
+    return hlo_complex<double>(log(hypot(x * 18014398509481984.0, y * 18014398509481984.0)) - 37.42994775023705, angle);
   return hlo_complex<double>(log(hypot(x, y)), angle);
 }
 
@@ -277,7 +287,8 @@ __device__ __forceinline__ hlo_complex<double> hlo_complex_multiply(hlo_complex<
 }
 
 // @hlo_complex_power
-// whole exponents below 100 by squaring, others by way of the logarithm; 0 only has powers whose exponent is real and not negative
+// whole exponents below 100 by squaring, others by way of the logarithm; 0 only has powers whose exponent is real and
+// not negative
 __device__ __forceinline__ hlo_complex<double> hlo_complex_power(hlo_complex<double> a, hlo_complex<double> b) {
   const hlo_complex<double> one(1.0);
   if (b.re == 0 && b.im == 0) return one;

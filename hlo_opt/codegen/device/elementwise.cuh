@@ -6,8 +6,10 @@
 // one instruction of PTX, with the operands' constraints; the host has macros of its own
 #ifndef HLO_PTX_1
 #define HLO_PTX_1(name, result, of_result, a, of_a) asm(name " %0, %1;" : "=" of_result(result) : of_a(a))
-#define HLO_PTX_2(name, result, of_result, a, b, of_both) asm(name " %0, %1, %2;" : "=" of_result(result) : of_both(a), of_both(b))
-#define HLO_PTX_3(name, result, of_result, a, b, c, of_all) asm(name " %0, %1, %2, %3;" : "=" of_result(result) : of_all(a), of_all(b), of_all(c))
+#define HLO_PTX_2(name, result, of_result, a, b, of_both) \
+  asm(name " %0, %1, %2;" : "=" of_result(result) : of_both(a), of_both(b))
+#define HLO_PTX_3(name, result, of_result, a, b, c, of_all) \
+  asm(name " %0, %1, %2, %3;" : "=" of_result(result) : of_all(a), of_all(b), of_all(c))
 #define HLO_PTX_JOIN(result, low, high) asm("mov.b32 %0, {%1, %2};" : "=r"(result) : "h"(low), "h"(high))
 #define HLO_PTX_SPLIT(low, high, given) asm("mov.b32 {%0, %1}, %2;" : "=h"(low), "=h"(high) : "r"(given))
 #endif
@@ -95,15 +97,21 @@ template <> __device__ __forceinline__ unsigned int hlo_multiply_high<unsigned i
   return (unsigned int)(((unsigned long long)a * b) >> 32);
 }
 #ifdef __CUDA_ARCH__
-template <> __device__ __forceinline__ long long hlo_multiply_high<long long>(long long a, long long b) { return __mul64hi(a, b); }
-template <> __device__ __forceinline__ unsigned long long hlo_multiply_high<unsigned long long>(unsigned long long a, unsigned long long b) {
+template <> __device__ __forceinline__ long long hlo_multiply_high<long long>(long long a, long long b) {
+  return __mul64hi(a, b);
+}
+template <>
+__device__ __forceinline__ unsigned long long hlo_multiply_high<unsigned long long>(unsigned long long a,
+                                                                                    unsigned long long b) {
   return __umul64hi(a, b);
 }
 #else
 template <> __device__ __forceinline__ long long hlo_multiply_high<long long>(long long a, long long b) {
   return (long long)(((__int128)a * b) >> 64);
 }
-template <> __device__ __forceinline__ unsigned long long hlo_multiply_high<unsigned long long>(unsigned long long a, unsigned long long b) {
+template <>
+__device__ __forceinline__ unsigned long long hlo_multiply_high<unsigned long long>(unsigned long long a,
+                                                                                    unsigned long long b) {
   return (unsigned long long)(((unsigned __int128)a * b) >> 64);
 }
 #endif
@@ -138,7 +146,8 @@ template <typename T, int width = 8 * (int)sizeof(T)> __device__ __forceinline__
 
 // @hlo_shift_right_logical
 // zeros come in from the left
-template <typename T, int width = 8 * (int)sizeof(T)> __device__ __forceinline__ T hlo_shift_right_logical(T a, T amount) {
+template <typename T, int width = 8 * (int)sizeof(T)>
+__device__ __forceinline__ T hlo_shift_right_logical(T a, T amount) {
   typedef typename hlo_unsigned<T>::type U;
   const U all = (U)(~0ull >> (64 - width));
   return (U)amount < (U)width ? (T)((U)((U)a & all) >> (U)amount) : (T)0;
@@ -146,7 +155,8 @@ template <typename T, int width = 8 * (int)sizeof(T)> __device__ __forceinline__
 
 // @hlo_shift_right_arithmetic
 // copies of the top bit come in from the left
-template <typename T, int width = 8 * (int)sizeof(T)> __device__ __forceinline__ T hlo_shift_right_arithmetic(T a, T amount) {
+template <typename T, int width = 8 * (int)sizeof(T)>
+__device__ __forceinline__ T hlo_shift_right_arithmetic(T a, T amount) {
   typedef typename hlo_unsigned<T>::type U;
   const int count = (U)amount < (U)width ? (int)amount : width - 1;
   const U all = (U)(~0ull >> (64 - width)), bits = (U)((U)a & all);
@@ -155,7 +165,8 @@ template <typename T, int width = 8 * (int)sizeof(T)> __device__ __forceinline__
 }
 
 // @hlo_power
-// by squaring over the low six bits of the exponent; of exponents with the top bit set only powers of 1 and -1 are not 0
+// by squaring over the low six bits of the exponent; of exponents with the top bit set only powers of 1 and -1 are not
+// 0
 template <typename T> __device__ __forceinline__ T hlo_power(T a, T exponent) {
   typedef typename hlo_unsigned<T>::type U;
   if ((U)exponent >> (8 * sizeof(T) - 1)) {
@@ -172,7 +183,8 @@ template <typename T> __device__ __forceinline__ T hlo_power(T a, T exponent) {
 
 // @hlo_float_to_integer
 // cut towards zero, held at the limits, 0 for NaN
-template <typename T, int width = 8 * (int)sizeof(T), typename F> __device__ __forceinline__ T hlo_float_to_integer(F x) {
+template <typename T, int width = 8 * (int)sizeof(T), typename F>
+__device__ __forceinline__ T hlo_float_to_integer(F x) {
   const bool is_signed = (T)-1 < (T)0;
   const int digits = width - (is_signed ? 1 : 0);
   // two to the power of digits: the first value above the range
@@ -216,7 +228,8 @@ __device__ __forceinline__ U hlo_reduce_precision(U bits) {
 
 // @hlo_stochastic_convert
 // the magnitude cut, and one more where the random number is below the fraction
-template <typename T, int width, int random_width, typename F, typename U> __device__ __forceinline__ T hlo_stochastic_convert(F x, U random) {
+template <typename T, int width, int random_width, typename F, typename U>
+__device__ __forceinline__ T hlo_stochastic_convert(F x, U random) {
   const T high = (T)(~0ull >> (65 - width));
   if (!(x < (F)high && x > (F)(-high - 1))) return hlo_float_to_integer<T, width>(x);
   const double magnitude = x < 0 ? -(double)x : (double)x;
@@ -258,7 +271,8 @@ __device__ __forceinline__ unsigned short hlo_upper_bf16(float x) {
 }
 
 // @hlo_pair_bf16
-// a register of two with a number that is a bf16 in it; the slot, which a compiler knows, says in which half. The lower one comes first
+// a register of two with a number that is a bf16 in it; the slot, which a compiler knows, says in which half. The lower
+// one comes first
 __device__ __forceinline__ unsigned int hlo_pair_bf16(unsigned int pair, int slot, float x) {
   const unsigned int bits = hlo_bit_cast<unsigned int>(x);
 #ifdef __CUDA_ARCH__
@@ -292,7 +306,8 @@ __device__ __forceinline__ float hlo_round_bf16(float x) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 __device__ __forceinline__ float hlo_fused_bf16(float a, float b, float c) {
   unsigned int pair;
-  HLO_PTX_3("fma.rn.bf16x2", pair, "r", hlo_bit_cast<unsigned int>(a), hlo_bit_cast<unsigned int>(b), hlo_bit_cast<unsigned int>(c), "r");
+  HLO_PTX_3("fma.rn.bf16x2", pair, "r", hlo_bit_cast<unsigned int>(a), hlo_bit_cast<unsigned int>(b),
+            hlo_bit_cast<unsigned int>(c), "r");
   return hlo_bit_cast<float>(pair);
 }
 #endif
@@ -316,7 +331,8 @@ __device__ __forceinline__ float hlo_subtract_bf16(float a, float b) {
 }
 
 // @hlo_multiply_bf16
-// adding -0 changes no product, and in both halves costs no instruction; below the least normal number a GPU rounds once, f32 and bf16 twice
+// adding -0 changes no product, and in both halves costs no instruction; below the least normal number a GPU rounds
+// once, f32 and bf16 twice
 __device__ __forceinline__ float hlo_multiply_bf16(float a, float b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   return hlo_fused_bf16(a, b, hlo_bit_cast<float>(0x80008000u));
@@ -374,7 +390,9 @@ template <typename T> __device__ __forceinline__ T hlo_near_vector(T index, int 
 
 // @hlo_round_s2
 // the low 2 bits of an integer or of the byte that holds it
-__device__ __forceinline__ signed char hlo_round_s2(int x) { return (signed char)((signed char)((unsigned int)x << 6) >> 6); }
+__device__ __forceinline__ signed char hlo_round_s2(int x) {
+  return (signed char)((signed char)((unsigned int)x << 6) >> 6);
+}
 
 // @hlo_round_u2
 // the low 2 bits of an integer or of the byte that holds it
@@ -382,7 +400,9 @@ __device__ __forceinline__ unsigned char hlo_round_u2(int x) { return (unsigned 
 
 // @hlo_round_s4
 // the low 4 bits of an integer or of the byte that holds it
-__device__ __forceinline__ signed char hlo_round_s4(int x) { return (signed char)((signed char)((unsigned int)x << 4) >> 4); }
+__device__ __forceinline__ signed char hlo_round_s4(int x) {
+  return (signed char)((signed char)((unsigned int)x << 4) >> 4);
+}
 
 // @hlo_round_u4
 // the low 4 bits of an integer or of the byte that holds it

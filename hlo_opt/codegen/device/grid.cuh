@@ -3,8 +3,9 @@
 // which may use the helpers before it.
 
 // @hlo_meet_grid
-// All blocks of a launch wait for each other, and see what the others wrote before. The first block adds what the others leave over to 2^31: whoever comes last turns the highest bit, and
-// the count is ready for the next time. All blocks must run at the same time: the launch is a cooperative one.
+// All blocks of a launch wait for each other, and see what the others wrote before. The first block adds what the
+// others leave over to 2^31: whoever comes last turns the highest bit, and the count is ready for the next time. All
+// blocks must run at the same time: the launch is a cooperative one.
 __device__ __forceinline__ void hlo_meet_grid(unsigned int* arrived) {
 #ifdef __CUDA_ARCH__
   __syncthreads();

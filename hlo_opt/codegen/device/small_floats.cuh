@@ -7,7 +7,8 @@
 // @hlo_load_small
 // 2^(127 - bias) moves the exponent's bias, exactly, also for denormal numbers
 template <int exponent, int mantissa, int bias> __device__ __forceinline__ float hlo_load_small(unsigned int bits) {
-  const unsigned int magnitude = bits & ((1u << (exponent + mantissa)) - 1u), sign = (bits >> (exponent + mantissa) & 1u) << 31;
+  const unsigned int magnitude = bits & ((1u << (exponent + mantissa)) - 1u),
+                     sign = (bits >> (exponent + mantissa) & 1u) << 31;
   const float scale = hlo_bit_cast<float>((unsigned int)(254 - bias) << 23);
   const float found = hlo_bit_cast<float>(magnitude << (23 - mantissa)) * scale;
   return hlo_bit_cast<float>(sign | hlo_bit_cast<unsigned int>(found));
@@ -27,12 +28,14 @@ template <int exponent, int mantissa, int bias> __device__ __forceinline__ unsig
 }
 
 // @hlo_load_float
-// the largest codes: of `i` the exponent is that of infinities and NaN, as in IEEE 754; `n` has NaN as the largest code and no infinity; of `z` the code that would be -0 is NaN; of `f`
-// all codes are numbers
-template <int exponent, int mantissa, int bias, char codes> __device__ __forceinline__ float hlo_load_float(unsigned char bits) {
+// the largest codes: of `i` the exponent is that of infinities and NaN, as in IEEE 754; `n` has NaN as the largest code
+// and no infinity; of `z` the code that would be -0 is NaN; of `f` all codes are numbers
+template <int exponent, int mantissa, int bias, char codes>
+__device__ __forceinline__ float hlo_load_float(unsigned char bits) {
   const unsigned int negative = 1u << (exponent + mantissa), infinity = ((1u << exponent) - 1u) << mantissa;
   const unsigned int magnitude = bits & (negative - 1u), sign = (bits & negative) << (31 - exponent - mantissa);
-  if (codes == 'i' && magnitude >= infinity) return hlo_bit_cast<float>(sign | 0x7f800000u | (magnitude - infinity) << (23 - mantissa));
+  if (codes == 'i' && magnitude >= infinity)
+    return hlo_bit_cast<float>(sign | 0x7f800000u | (magnitude - infinity) << (23 - mantissa));
   if (codes == 'n' && magnitude == negative - 1u) return hlo_bit_cast<float>(sign | 0x7fc00000u);
   if (codes == 'z' && bits == negative) return hlo_bit_cast<float>(0xffc00000u);
   return hlo_load_small<exponent, mantissa, bias>(bits);
@@ -40,11 +43,14 @@ template <int exponent, int mantissa, int bias, char codes> __device__ __forcein
 
 // @hlo_store_float
 // a type without NaN has a zero for it, the negative one where there are but 4 bits
-template <int exponent, int mantissa, int bias, char codes> __device__ __forceinline__ unsigned char hlo_store_float(float x) {
+template <int exponent, int mantissa, int bias, char codes>
+__device__ __forceinline__ unsigned char hlo_store_float(float x) {
   const unsigned int negative = 1u << (exponent + mantissa), infinity = ((1u << exponent) - 1u) << mantissa;
   const unsigned int sign = (hlo_bit_cast<unsigned int>(x) >> 31) << (exponent + mantissa);
   const unsigned int most = codes == 'i' ? infinity : negative - 1u;
-  const unsigned int quiet = codes == 'i' ? sign | infinity | 1u << (mantissa - 1) : codes == 'n' ? sign | most : sign ^ negative;
+  const unsigned int quiet = codes == 'i'   ? sign | infinity | 1u << (mantissa - 1)
+                             : codes == 'n' ? sign | most
+                                            : sign ^ negative;
   const unsigned int code = hlo_store_small<exponent, mantissa, bias>(x);
   if (x != x) return (unsigned char)(codes == 'z' || exponent + mantissa == 3 ? negative : quiet);
   if (codes == 'z') return (unsigned char)(code > most ? negative : code == 0 ? 0u : sign | code);
@@ -88,7 +94,9 @@ __device__ __forceinline__ float hlo_load_f8e4m3fn(unsigned char bits) { return 
 __device__ __forceinline__ unsigned char hlo_store_f8e4m3fn(float x) { return hlo_store_float<4, 3, 7, 'n'>(x); }
 
 // @hlo_load_f8e4m3b11fnuz
-__device__ __forceinline__ float hlo_load_f8e4m3b11fnuz(unsigned char bits) { return hlo_load_float<4, 3, 11, 'z'>(bits); }
+__device__ __forceinline__ float hlo_load_f8e4m3b11fnuz(unsigned char bits) {
+  return hlo_load_float<4, 3, 11, 'z'>(bits);
+}
 
 // @hlo_store_f8e4m3b11fnuz
 __device__ __forceinline__ unsigned char hlo_store_f8e4m3b11fnuz(float x) { return hlo_store_float<4, 3, 11, 'z'>(x); }
@@ -147,7 +155,9 @@ __device__ __forceinline__ float hlo_round_f8e4m3(float x) { return hlo_load_f8e
 __device__ __forceinline__ float hlo_round_f8e4m3fn(float x) { return hlo_load_f8e4m3fn(hlo_store_f8e4m3fn(x)); }
 
 // @hlo_round_f8e4m3b11fnuz
-__device__ __forceinline__ float hlo_round_f8e4m3b11fnuz(float x) { return hlo_load_f8e4m3b11fnuz(hlo_store_f8e4m3b11fnuz(x)); }
+__device__ __forceinline__ float hlo_round_f8e4m3b11fnuz(float x) {
+  return hlo_load_f8e4m3b11fnuz(hlo_store_f8e4m3b11fnuz(x));
+}
 
 // @hlo_round_f8e4m3fnuz
 __device__ __forceinline__ float hlo_round_f8e4m3fnuz(float x) { return hlo_load_f8e4m3fnuz(hlo_store_f8e4m3fnuz(x)); }

@@ -6,9 +6,20 @@
 // @HLO_WARP
 // instructions of a whole warp; the host has macros of its own
 #ifndef HLO_WARP_LOAD
-#define HLO_WARP_LOAD_4(name, made, at) asm volatile(name " {%0, %1, %2, %3}, [%4];" : "=r"(made[0]), "=r"(made[1]), "=r"(made[2]), "=r"(made[3]) : "r"((unsigned int)__cvta_generic_to_shared(at)) : "memory")
-#define HLO_WARP_LOAD_2(name, made, at) asm volatile(name " {%0, %1}, [%2];" : "=r"(made[0]), "=r"(made[1]) : "r"((unsigned int)__cvta_generic_to_shared(at)) : "memory")
-#define HLO_WARP_MULTIPLY(name, sums, a, b) asm volatile(name " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+#define HLO_WARP_LOAD_4(name, made, at)                                     \
+  asm volatile(name " {%0, %1, %2, %3}, [%4];"                              \
+               : "=r"(made[0]), "=r"(made[1]), "=r"(made[2]), "=r"(made[3]) \
+               : "r"((unsigned int)__cvta_generic_to_shared(at))            \
+               : "memory")
+#define HLO_WARP_LOAD_2(name, made, at)                          \
+  asm volatile(name " {%0, %1}, [%2];"                           \
+               : "=r"(made[0]), "=r"(made[1])                    \
+               : "r"((unsigned int)__cvta_generic_to_shared(at)) \
+               : "memory")
+#define HLO_WARP_MULTIPLY(name, sums, a, b)                                            \
+  asm volatile(name " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])            \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
 #endif
 
 // @hlo_fragment_of
@@ -19,17 +30,21 @@ template <int words> struct hlo_fragment_of { unsigned int of[words]; };
 struct hlo_piece { float of[4]; };
 
 // @hlo_fragment
-// What a lane needs of 16 rows by 16 contracted elements (4 words), or of 16 by 8 columns (2), for `hlo_multiply`. `across`: lines of the tile go along rows (or columns), not along
-// contracted elements. All lanes of a warp come here together.
-template <int words, bool across, int line> __device__ __forceinline__ hlo_fragment_of<words> hlo_fragment(const unsigned short* from, int lane) {
+// What a lane needs of 16 rows by 16 contracted elements (4 words), or of 16 by 8 columns (2), for `hlo_multiply`.
+// `across`: lines of the tile go along rows (or columns), not along contracted elements. All lanes of a warp come here
+// together.
+template <int words, bool across, int line>
+__device__ __forceinline__ hlo_fragment_of<words> hlo_fragment(const unsigned short* from, int lane) {
   hlo_fragment_of<words> made = {};
 #ifdef __CUDA_ARCH__
   const int near = lane % 8, second = lane / 8 % 2, last = words == 4 ? lane / 16 : second;
   if constexpr (words == 4) {
     if constexpr (across) {
-      HLO_WARP_LOAD_4("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", made.of, from + (last * 8 + near) * line + second * 8);
+      HLO_WARP_LOAD_4("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", made.of,
+                      from + (last * 8 + near) * line + second * 8);
     } else {
-      HLO_WARP_LOAD_4("ldmatrix.sync.aligned.m8n8.x4.shared.b16", made.of, from + (second * 8 + near) * line + last * 8);
+      HLO_WARP_LOAD_4("ldmatrix.sync.aligned.m8n8.x4.shared.b16", made.of,
+                      from + (second * 8 + near) * line + last * 8);
     }
   } else if constexpr (across) {
     HLO_WARP_LOAD_2("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16", made.of, from + (last * 8 + near) * line);
@@ -44,7 +59,8 @@ template <int words, bool across, int line> __device__ __forceinline__ hlo_fragm
 #ifndef __CUDA_ARCH__
 typedef float hlo_floats __attribute__((vector_size(64)));
 // 16 contracted elements of a row (or a column)
-template <bool is_bf16, bool across, int line> static inline hlo_floats hlo_line_16(const unsigned short* from, int number) {
+template <bool is_bf16, bool across, int line>
+static inline hlo_floats hlo_line_16(const unsigned short* from, int number) {
   hlo_floats made;
   for (int k = 0; k < 16; ++k) {
     const unsigned short bits = across ? from[k * line + number] : from[number * line + k];
@@ -61,9 +77,12 @@ static inline float hlo_total(hlo_floats products) {
 #endif
 
 // @hlo_multiply
-// A piece of 16 by 8 sums, and the products of 16 rows by 16 with 16 by 8 columns, of which fragments and places in shared memory are given. All lanes of a warp come here together.
-template <bool is_bf16, bool rows_across, int rows_line, bool columns_across, int columns_line> __device__ __forceinline__ hlo_piece
-hlo_multiply(hlo_piece sums, const hlo_fragment_of<4>& a, const hlo_fragment_of<2>& b, const unsigned short* rows, const unsigned short* columns, int lane) {
+// A piece of 16 by 8 sums, and the products of 16 rows by 16 with 16 by 8 columns, of which fragments and places in
+// shared memory are given. All lanes of a warp come here together.
+template <bool is_bf16, bool rows_across, int rows_line, bool columns_across, int columns_line>
+__device__ __forceinline__ hlo_piece hlo_multiply(hlo_piece sums, const hlo_fragment_of<4>& a,
+                                                  const hlo_fragment_of<2>& b, const unsigned short* rows,
+                                                  const unsigned short* columns, int lane) {
 #ifdef __CUDA_ARCH__
   if constexpr (is_bf16) {
     HLO_WARP_MULTIPLY("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", sums.of, a.of, b.of);
@@ -74,7 +93,8 @@ hlo_multiply(hlo_piece sums, const hlo_fragment_of<4>& a, const hlo_fragment_of<
   for (int high = 0; high < 2; ++high) {
     const hlo_floats left = hlo_line_16<is_bf16, rows_across, rows_line>(rows, lane / 4 + 8 * high);
     for (int low = 0; low < 2; ++low) {
-      sums.of[2 * high + low] += hlo_total(left * hlo_line_16<is_bf16, columns_across, columns_line>(columns, lane % 4 * 2 + low));
+      sums.of[2 * high + low] +=
+          hlo_total(left * hlo_line_16<is_bf16, columns_across, columns_line>(columns, lane % 4 * 2 + low));
     }
   }
 #endif

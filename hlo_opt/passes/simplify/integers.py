@@ -1,4 +1,4 @@
-"""Integers and bits: what wraps around may be put together in any order."""
+"""Rules for integers and bits. Arithmetic that wraps around is associative and commutative."""
 
 from __future__ import annotations
 

@@ -20,15 +20,18 @@ MOST = 10
 """Differences that are annotated."""
 
 
-def difference_annotations(found: Comparison, failed: Sequence[CheckError], root: str) -> list[Annotation]:
+def difference_annotations(comparison: Comparison, failed: Sequence[CheckError], root: str) -> list[Annotation]:
     """One for each limit that is not kept, and one for each of the first differences; paths below `root` are given
     relative to it."""
-    return [*budget_annotations(failed, root), *(_annotation(d, found, root) for d in found.differences[:MOST])]
+    return [
+        *budget_annotations(failed, root),
+        *(_annotation(d, comparison, root) for d in comparison.differences[:MOST]),
+    ]
 
 
-def _annotation(difference: Difference, found: Comparison, root: str) -> Annotation:
+def _annotation(difference: Difference, comparison: Comparison, root: str) -> Annotation:
     place = place_of(difference.source)
-    file, line = place or _line_in_dump(difference, found)
+    file, line = place or _line_in_dump(difference, comparison)
     lines = str(difference_page(difference)).rstrip("\n").split("\n")[1:]
     return Annotation(
         CODE,
@@ -40,10 +43,10 @@ def _annotation(difference: Difference, found: Comparison, root: str) -> Annotat
     )
 
 
-def _line_in_dump(difference: Difference, found: Comparison) -> tuple[str, int]:
+def _line_in_dump(difference: Difference, comparison: Comparison) -> tuple[str, int]:
     for change in difference.changes:
-        for site, side in ((change.new, found.new), (change.old, found.old)):
+        for site, side in ((change.new, comparison.new), (change.old, comparison.old)):
             span = side.module.span(site.instruction) if site is not None else None
             if span is not None:
                 return os.path.abspath(span.source.filename), span.line
-    return os.path.abspath(found.new.name), 0
+    return os.path.abspath(comparison.new.name), 0

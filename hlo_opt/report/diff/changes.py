@@ -1,8 +1,8 @@
 """What differs between matched modules, instruction by instruction: what was added, lost, moved, and which attribute,
 shape, type, layout, constant or operand changed from what to what.
 
-A difference is told where it begins. An instruction that reads something that was added is not told again; a constant
-is told by who reads it.
+A difference is reported where it begins. An instruction that reads something that was added is not reported again; a
+constant is reported with its readers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hlo_opt.ops.sets import launches
 from hlo_opt.text.frames import source_location
 
 LONGEST = 60
-"""Characters of a constant, an attribute or an expression that are told."""
+"""The most characters that are shown of a constant, an attribute or an expression."""
 
 TYPE = "type"
 """What a detail about the element type is called."""
@@ -28,12 +28,12 @@ FORMS = frozenset({TYPE, "shape", "layout"})
 """Details about the value itself, which whoever reads it sees."""
 
 DEEPEST = 6
-"""Operations that are put into one another where a reducer or a comparator is told as an expression."""
+"""The deepest nesting of operations in a reducer or a comparator that is shown as an expression."""
 
 
 @dataclass(frozen=True)
 class Detail:
-    """One thing that is another one now: `layout`, `{1,0}`, `{0,1}`. An end is empty where there is none."""
+    """A property that changed: `layout`, `{1,0}`, `{0,1}`. A side without the property is empty."""
 
     what: str
     old: str
@@ -101,10 +101,10 @@ class _Finding:
 
 def changes(matched: Matched) -> tuple[list[Change], Counts]:
     """All changes, each after those that it may come from."""
-    found = _Finding()
+    rows = _Finding()
     said = _said(matched.old.module) & _said(matched.new.module)
     for detail in _header(matched.old.module, matched.new.module):
-        found.add(Change("module", details=(detail,)))
+        rows.add(Change("module", details=(detail,)))
     alike = changed = 0
     applied = {s for flat in (matched.old, matched.new) for s in flat.scopes.values() if is_small(s) and not is_run(s)}
     starts, span = _starts(matched.new)
@@ -130,31 +130,31 @@ def changes(matched: Matched) -> tuple[list[Change], Counts]:
                 continue
             changed += not moved
             order = starts[twin.scope] + twin.index
-            found.add(Change("moved" if moved else "changed", site, twin, details, order=order))
-    known = frozenset(s for c in found.seen.values() for s in (*c.sites, *c.repeated))
+            rows.add(Change("moved" if moved else "changed", site, twin, details, order=order))
+    known = frozenset(s for c in rows.seen.values() for s in (*c.sites, *c.repeated))
     for one, other in matched.scopes.items():
         for old, new, detail in _results(told, one, other, known) if one not in applied else ():
-            found.add(Change("changed", old, new, (detail,), order=starts[other] + len(other.sites)))
+            rows.add(Change("changed", old, new, (detail,), order=starts[other] + len(other.sites)))
     for site in lost:
-        found.add(Change("lost", site, holds=_holds(site), order=_stood(site, starts, span)))
+        rows.add(Change("lost", site, holds=_holds(site), order=_stood(site, starts, span)))
     for site in added:
-        found.add(Change("added", None, site, holds=_holds(site), order=starts[site.scope] + site.index))
-    for change in found.seen.values():
+        rows.add(Change("added", None, site, holds=_holds(site), order=starts[site.scope] + site.index))
+    for change in rows.seen.values():
         change.old_source, change.new_source = (
             "" if site is None else source_location(module, site.instruction)
             for site, module in ((change.old, matched.old.module), (change.new, matched.new.module))
         )
-    listed = sorted(found.seen.values(), key=lambda c: c.order)
+    listed = sorted(rows.seen.values(), key=lambda c: c.order)
     return listed, Counts(alike, changed, len(added), len(lost), len(matched.moved))
 
 
 def _starts(flat: Flat) -> tuple[dict[Scope, int], int]:
     """A place for each scope, so that those of a module follow one another; and the number of places."""
-    found, total = {}, 0
+    starts, total = {}, 0
     for scope in flat.scopes.values():
-        found[scope] = total
+        starts[scope] = total
         total += len(scope.sites) + 1
-    return found, total
+    return starts, total
 
 
 def _stood(site: Site, starts: dict[Scope, int], span: int) -> float:
@@ -169,7 +169,7 @@ def _stood(site: Site, starts: dict[Scope, int], span: int) -> float:
 
 
 def _renumbered(scope: Scope) -> set[Site]:
-    """Parameters that come in another order now; that another one was put before them is told with that one."""
+    """Parameters in another order; a parameter that was inserted before them is reported by itself."""
     pairs = [
         (site.instruction.parameter_number, site.partner.instruction.parameter_number, site)
         for site in scope.sites
@@ -181,13 +181,13 @@ def _renumbered(scope: Scope) -> set[Site]:
 
 
 def is_small(body: Scope) -> bool:
-    """Whether a computation is told as an expression, not instruction by instruction."""
+    """Whether a computation is shown as an expression, not instruction by instruction."""
     return len(body.sites) <= 4 * DEEPEST
 
 
 def _unmatched(flat: Flat, scopes: dict[Scope, None], matched: Matched, applied: set[Scope]) -> Iterator[Site]:
     """What one module alone has, but for values that the other has too, however often, and for constants, which are
-    told by who reads them."""
+    reported with their readers."""
     is_old = flat is matched.old
     twins = matched.scopes if is_old else {new: old for old, new in matched.scopes.items()}
     for scope in flat.scopes.values():
@@ -227,7 +227,8 @@ def _said(module: Module) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class _Told:
-    """What is known when pairs are looked at: what is told as added or lost, and what both texts say."""
+    """What comparing a pair needs to know: which instructions were added or lost, and which attributes both texts
+    have."""
 
     matched: Matched
     fresh: frozenset[Site]
@@ -236,19 +237,19 @@ class _Told:
 
 def _details(told: _Told, one: Site, other: Site) -> tuple[Detail, ...]:
     a, b = one.instruction, other.instruction
-    found: list[Detail] = []
+    details: list[Detail] = []
     if one.key != other.key:
-        found.extend(_own(a, b))
+        details.extend(_own(a, b))
     if a.shape is not b.shape:
-        found.extend(_layout(a.shape, b.shape))
+        details.extend(_layout(a.shape, b.shape))
     if one.bodies or other.bodies:
-        retyped = any(d.what == TYPE for d in found)  # a reducer of another type comes with that
-        found.extend(d for d in _bodies(told, one, other) if not (retyped and d.what.endswith(f": {TYPE}")))
-    found.extend(_inputs(told, one, other))
+        retyped = any(d.what == TYPE for d in details)  # a reducer of another type comes with that
+        details.extend(d for d in _bodies(told, one, other) if not (retyped and d.what.endswith(f": {TYPE}")))
+    details.extend(_inputs(told, one, other))
     for name, text in (("sharding", sharding), ("backend_config", config)):
         if name in told.said and (name in a.attributes or name in b.attributes):
-            found.extend(_text(name, text(a), text(b)))
-    return tuple(found)
+            details.extend(_text(name, text(a), text(b)))
+    return tuple(details)
 
 
 def _text(what: str, old: str, new: str) -> list[Detail]:
@@ -351,7 +352,7 @@ def _constant(instruction: Instruction) -> str:
 def _results(
     told: _Told, one: Scope, other: Scope, known: frozenset[Site]
 ) -> Iterator[tuple[Site | None, Site | None, Detail]]:
-    """Differences in which values a computation gives, with the operations that they are told of, where nothing `known`
+    """Differences in the results of a computation, with the operations they are reported with, where nothing `known`
     about these says it already."""
     if len(one.results) != len(other.results):
         fewer, more = _given_by_one(one.results, other.results), _given_by_one(other.results, one.results)
@@ -381,12 +382,12 @@ def _counted(results: Sequence[Leaf], only: Sequence[Leaf]) -> str:
 
 
 def _last(scope: Scope) -> Site | None:
-    """Who stands for the results of a computation in a list of changes; None for one that has none."""
+    """The operation that stands for the results of a computation in a list of changes; None without results."""
     return scope.results[0][0] if scope.results else None
 
 
 def _bodies(told: _Told, one: Site, other: Site) -> Iterator[Detail]:
-    """Computations that are called, and are told with what calls them."""
+    """Called computations, reported with their callers."""
     mine, theirs = dict(one.bodies), dict(other.bodies)
     for name in dict.fromkeys((*mine, *theirs)):
         x, y = mine.get(name), theirs.get(name)
@@ -404,13 +405,13 @@ def _inside(told: _Told, one: Scope, other: Scope) -> list[Detail]:
     """What differs between two small computations of the same operations; nothing where they are not of the same."""
     if told.matched.scopes.get(one) is not other or any(s.partner is None for s in (*one.sites, *other.sites)):
         return []
-    found = []
+    details = []
     for site in one.sites:
         twin = site.partner
         assert twin is not None
         names = " -> ".join(dict.fromkeys((site.instruction.name, twin.instruction.name)))
-        found += [Detail(f"{names} ({twin.opcode}): {d.what}", d.old, d.new) for d in _details(told, site, twin)]
-    return found
+        details += [Detail(f"{names} ({twin.opcode}): {d.what}", d.old, d.new) for d in _details(told, site, twin)]
+    return details
 
 
 def expression(scope: Scope) -> str:
@@ -441,4 +442,8 @@ def _apart(old: str, new: str) -> tuple[str, str]:
         return old, new
     first = next((n for n, (x, y) in enumerate(zip(old, new, strict=False)) if x != y), min(len(old), len(new)))
     start = max(0, first - LONGEST // 3)
-    return tuple(("... " if start else "") + _cut(text[start:]) if len(text) > LONGEST else text for text in (old, new))  # type: ignore[return-value]
+
+    def part(text: str) -> str:
+        return ("... " if start else "") + _cut(text[start:]) if len(text) > LONGEST else text
+
+    return part(old), part(new)

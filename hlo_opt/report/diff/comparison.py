@@ -34,7 +34,7 @@ MOST_FUSED = 600
 """Instructions of a module that `auto` fuses: larger ones may take longer than anybody waits for a comparison."""
 
 SEAMS_SHOWN = 4
-"""Edges of one group of kernels that are told."""
+"""The most edges that are shown for a group of kernels."""
 
 MOST_LOOKED_AT, LARGE = 64, 5_000
 """Kernels that became one other kernel whose edges are looked at: those whose price changed most; and the instructions
@@ -262,15 +262,15 @@ class _Joining:
         return thing
 
 
-def _differences(found: list[Change], changed: list[Group], *, is_one_graph: bool) -> list[Difference]:
+def _differences(comparison: list[Change], changed: list[Group], *, is_one_graph: bool) -> list[Difference]:
     """Changes that stand next to each other are one difference; so are the kernels that hold them, or read what they
     give."""
-    joining = _Joining((*found, *changed))
+    joining = _Joining((*comparison, *changed))
     homes: dict[Site, Change] = {}
-    for change in found:
+    for change in comparison:
         for site in (*change.sites, *change.repeated):
             homes.setdefault(site, change)
-    for change in found:
+    for change in comparison:
         for site in (*change.sites, *change.repeated):
             for near in (*(s for s, _ in site.inputs), *(_instead(site) if site.partner is None else ())):
                 if near in homes:
@@ -281,19 +281,19 @@ def _differences(found: list[Change], changed: list[Group], *, is_one_graph: boo
             for site in kernel.sites:
                 kernels[site if is_one_graph else site.instruction.name] = group
             kernels[kernel.instruction if is_one_graph else kernel.name] = group
-    for change in found:
+    for change in comparison:
         for group in _touched(change, kernels, is_one_graph):
             joining.join(change, group)
     for group in changed:
-        cause = _loop_change(group, found)
+        cause = _loop_change(group, comparison)
         if cause is not None:
             joining.join(cause, group)
-    causes = {joining.root(c) for c in found}
+    causes = {joining.root(c) for c in comparison}
     if len(causes) == 1 and not is_one_graph:  # all else is alike, and fusing has no other reason to end otherwise
         for group in changed:
-            joining.join(found[0], group)
+            joining.join(comparison[0], group)
     made: dict[Change | Group, Difference] = {}
-    for change in found:
+    for change in comparison:
         made.setdefault(joining.root(change), Difference()).changes.append(change)
     for group in changed:
         made.setdefault(joining.root(group), Difference()).groups.append(group)
@@ -369,14 +369,14 @@ def _touched(change: Change, kernels: Mapping[object, Group], is_one_graph: bool
     readers = [u for site in change.sites for u, _, _ in site.users[:NEIGHBOURS]]
     held = [*change.sites, *(readers if any(d.what in FORMS for d in change.details) else ())]
     for sites in (held, [*readers, *(i for site in change.sites for i, _ in site.inputs)]):
-        found = {
+        touched = {
             kernels[key]: None
             for site in sites
             for key in ((site, site.instruction) if is_one_graph else (site.instruction.name,))
             if key in kernels
         }
-        if found:
-            return found
+        if touched:
+            return touched
     return ()
 
 

@@ -15,18 +15,18 @@ from hlo_opt.report.diff.page import sentence, title
 from hlo_opt.report.summary import summary_json
 
 
-def as_json(found: Comparison, failed: Sequence[CheckError] = ()) -> dict[str, object]:
+def as_json(comparison: Comparison, failed: Sequence[CheckError] = ()) -> dict[str, object]:
     """The whole comparison."""
     return {
         "schema": 1,
-        "target": found.target.name,
-        "fused_by": found.fused_by or None,
-        "same": found.same,
-        "growth": None if found.growth == float("inf") else round(found.growth, 6),
-        "old": _side(found.old),
-        "new": _side(found.new),
-        "operations": asdict(found.counts),
-        "differences": [_difference(d) for d in found.differences],
+        "target": comparison.target.name,
+        "fused_by": comparison.fused_by or None,
+        "same": comparison.same,
+        "growth": None if comparison.growth == float("inf") else round(comparison.growth, 6),
+        "old": _side(comparison.old),
+        "new": _side(comparison.new),
+        "operations": asdict(comparison.counts),
+        "differences": [_difference(d) for d in comparison.differences],
         "failed": failures_json(failed),
     }
 

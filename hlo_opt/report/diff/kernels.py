@@ -104,20 +104,20 @@ def kernels_of(flat: Flat, summary: ModuleSummary, rounds: dict[Computation, int
     """The kernels of a module that is priced, with the operations in them."""
     module = flat.module
     named = {(i.name, c.name): i for c in module.computations for i in c.instructions}
-    found: dict[Instruction, Kernel] = {}
+    kernels: dict[Instruction, Kernel] = {}
     for one in summary.launched:
         instruction = named[one.instruction, one.computation]
         often = rounds.get(instruction.computation, 1)
-        found[instruction] = Kernel(module, instruction, one.est_us, one.bytes, often)
+        kernels[instruction] = Kernel(module, instruction, one.est_us, one.bytes, often)
     owners: dict[Scope, Kernel | None] = {}
     for scope in reversed(flat.scopes.values()):  # callers first
-        outside = None if scope.owner is None else _kernel(scope.owner, found, owners)
+        outside = None if scope.owner is None else _kernel(scope.owner, kernels, owners)
         owners[scope] = outside
         for site in scope.sites if is_run(scope) else ():  # a reducer is one of many kernels
-            kernel = _kernel(site, found, owners)
+            kernel = _kernel(site, kernels, owners)
             if kernel is not None:
                 kernel.sites.append(site)
-    return found
+    return kernels
 
 
 def _kernel(site: Site, kernels: dict[Instruction, Kernel], owners: dict[Scope, Kernel | None]) -> Kernel | None:
@@ -243,8 +243,8 @@ def _by_forward(scope: Scope, homes: dict[Site, Kernel]) -> dict[int, list[Kerne
 
 def _constant(scope: Scope) -> set[Site]:
     """The operations of a scope that depend on nothing: constants, and what is computed from them alone."""
-    found: set[Site] = set()
+    constants: set[Site] = set()
     for site in scope.sites:
-        if site.instruction.parameter_number is None and all(s in found for s, _ in site.inputs):
-            found.add(site)
-    return found
+        if site.instruction.parameter_number is None and all(s in constants for s, _ in site.inputs):
+            constants.add(site)
+    return constants

@@ -37,41 +37,41 @@ def signed(text: str, value: float) -> str:
     return f"+{text}" if value > 0 else text
 
 
-def as_page(found: Comparison, most: int | None = DIFFERENCES_SHOWN) -> Page:
+def as_page(comparison: Comparison, most: int | None = DIFFERENCES_SHOWN) -> Page:
     """The figures, then the differences, `most` of them where that is given."""
     page = Page()
-    page.add(Word(heading(found), "bold"))
+    page.add(Word(heading(comparison), "bold"))
     rows: list[list[str | Word]] = [["", "old", "new", ""]]
-    for name, old, new, more in figures(found):
+    for name, old, new, more in figures(comparison):
         rows.append([name, old, Word(new, "bold"), more])
     page.table(rows, right=frozenset({1, 2, 3}), indent=2)
-    for side in (found.old, found.new):
+    for side in (comparison.old, comparison.new):
         if side.summary.unknown_trips:
             page.add(unknown_loops(side.summary))
             break
-    if found.too_large:
+    if comparison.too_large:
         page.add("  kernels are the operations of the texts: fusing both first takes a while, --fuse always does it")
-    page.add(f"  {alike(found)}")
-    for difference in found.differences[:most]:
+    page.add(f"  {alike(comparison)}")
+    for difference in comparison.differences[:most]:
         page.add()
         page.extend(difference_page(difference))
-    if most is not None and len(found.differences) > most:
+    if most is not None and len(comparison.differences) > most:
         page.add()
-        page.add(f"{counted(len(found.differences) - most, 'more difference')}: --all shows them")
+        page.add(f"{counted(len(comparison.differences) - most, 'more difference')}: --all shows them")
     return page
 
 
-def heading(found: Comparison) -> str:
+def heading(comparison: Comparison) -> str:
     """What was compared, on what, and what the kernels are."""
-    names = [found.old.module.name, found.new.module.name]
+    names = [comparison.old.module.name, comparison.new.module.name]
     what = names[0] if names[0] == names[1] else f"{names[0]} -> {names[1]}"
-    how = f"both fused by {found.fused_by}" if found.fused_by else "kernels as they are in the texts"
-    return f"{what} on {found.target.name}, {how}"
+    how = f"both fused by {comparison.fused_by}" if comparison.fused_by else "kernels as they are in the texts"
+    return f"{what} on {comparison.target.name}, {how}"
 
 
-def figures(found: Comparison) -> list[tuple[str, str, str, str]]:
+def figures(comparison: Comparison) -> list[tuple[str, str, str, str]]:
     """The four numbers: name, old, new, and by how much it is more."""
-    old, new = found.old.summary, found.new.summary
+    old, new = comparison.old.summary, comparison.new.summary
     more = new.bytes / old.bytes - 1 if old.bytes else 0.0
     return [
         ("kernels", count(old.kernels), count(new.kernels), _more(new.kernels - old.kernels)),
@@ -81,7 +81,7 @@ def figures(found: Comparison) -> list[tuple[str, str, str, str]]:
             "estimated",
             microseconds(old.est_us),
             microseconds(new.est_us),
-            percent(found.growth) if abs(found.growth) > 1e-9 else "",
+            percent(comparison.growth) if abs(comparison.growth) > 1e-9 else "",
         ),
     ]
 
@@ -90,10 +90,10 @@ def _more(value: float) -> str:
     return signed(count(value), value) if value else ""
 
 
-def alike(found: Comparison) -> str:
+def alike(comparison: Comparison) -> str:
     """How much of both is alike."""
-    counts = found.counts
-    if found.same:
+    counts = comparison.counts
+    if comparison.same:
         return "no difference, but for names, metadata and order"
     parts = [
         f"{count(number)} {what}"
@@ -148,13 +148,13 @@ def _cost(us: float) -> str:
 def sentence(change: Change) -> str:
     """What a change is: names and opcodes, and what is another one now."""
     site = change.new or change.old
-    told = "; ".join(map(detail, change.details))
+    details = "; ".join(map(detail, change.details))
     if site is None:
-        return told
+        return details
     ends = dict.fromkeys(s.instruction.name for s in change.sites)
     text = f"{' -> '.join(ends)} ({site.opcode})"
-    if told:
-        text += f": {told}"
+    if details:
+        text += f": {details}"
     elif change.kind in ("added", "lost"):
         text = f"{site.instruction.name} = {short_shape(str(site.instruction.shape))} {site.opcode}"
         reads = ", ".join(dict.fromkeys(s.instruction.name for s, _ in site.inputs[:3]))

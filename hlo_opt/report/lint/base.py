@@ -94,11 +94,11 @@ class Program:
 
     def source(self, kernel: Launched, member: Instruction | None = None) -> str:
         """The Python line of what a kernel holds, else of the kernel, else the first that it has."""
-        found = source_location(self.fused, member) if member is not None else ""
-        return found or next(iter(source_lines(self.fused, kernel.instruction)), "")
+        place = source_location(self.fused, member) if member is not None else ""
+        return place or next(iter(source_lines(self.fused, kernel.instruction)), "")
 
     def copying(self, moved: float) -> float:
-        """Microseconds that a plain copy takes to move so many bytes."""
+        """Microseconds that a plain copy takes for `moved` bytes."""
         return moved / (COPY * self.target.memory_bandwidth / 1e6)
 
 

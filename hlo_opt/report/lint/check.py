@@ -39,21 +39,21 @@ def chosen(select: Iterable[str], ignore: Iterable[str]) -> frozenset[str]:
 
 def _named(name: str) -> list[str]:
     specs = rule_specs()
-    found = [code for code, spec in specs.items() if code.startswith(name.upper()) or spec.slug == name]
-    if not found or not name:
+    named = [code for code, spec in specs.items() if code.startswith(name.upper()) or spec.slug == name]
+    if not named or not name:
         known = [*specs, *(spec.slug for spec in specs.values())]
         raise UsageError(
             f"there is no rule {name!r}", hint=did_you_mean(name, known) or "hlo-opt lint --list shows all"
         )
-    return found
+    return named
 
 
 def lint(report: ExplainReport, codes: Iterable[str] | None = None) -> list[Finding]:
     """What the rules find in a module that was fused, the dearest first; then what costs memory, the largest first."""
     wanted = set(RULES if codes is None else codes)
     program = Program(report)
-    found = [finding for code, rule in RULES.items() if code in wanted for finding in rule(program)]
-    return in_order(found)
+    findings = [finding for code, rule in RULES.items() if code in wanted for finding in rule(program)]
+    return in_order(findings)
 
 
 def lint_together(modules: Sequence[Module], codes: Iterable[str]) -> list[Finding]:
@@ -62,6 +62,6 @@ def lint_together(modules: Sequence[Module], codes: Iterable[str]) -> list[Findi
     return [finding for code, rule in FOLDER_RULES.items() if code in wanted for finding in rule(modules)]
 
 
-def in_order(found: Iterable[Finding]) -> list[Finding]:
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
     """The dearest first."""
-    return sorted(found, key=lambda f: (-(f.us or 0.0), -f.bytes, f.code, f.source, f.name))
+    return sorted(findings, key=lambda f: (-(f.us or 0.0), -f.bytes, f.code, f.source, f.name))

@@ -30,18 +30,18 @@ def _work(kernel: Launched) -> list[Instruction]:
 
 def _readers(kernel: Launched) -> set[Instruction]:
     """The kernels and calls that read a result, elements of tuples and views looked through."""
-    found: set[Instruction] = set()
+    readers: set[Instruction] = set()
     todo = list(kernel.instruction.users)
     seen = set(todo)
     while todo:
         user = todo.pop()
         if launches(user):
-            found.add(user)
+            readers.add(user)
             continue
         fresh = [u for u in user.users if u not in seen]
         seen.update(fresh)
         todo += fresh
-    return found
+    return readers
 
 
 def concatenates(program: Program) -> Iterator[Finding]:
@@ -99,7 +99,7 @@ def reductions(program: Program) -> Iterator[Finding]:
 
 
 def scatters(program: Program) -> Iterator[Finding]:
-    """A scatter whose updates no atomic operation can do: each tries until nobody came between."""
+    """A scatter whose updates no atomic operation can do: each retries until no other thread came between."""
     for kernel in program.kernels:
         for hero in kernel.members:
             if not combines_updates(hero):

@@ -20,10 +20,10 @@ def price_of(finding: Finding) -> str:
     return size(finding.bytes) if finding.bytes else "compilation"
 
 
-def as_page(found: Sequence[Finding], total: float | None) -> Page:
+def as_page(findings: Sequence[Finding], total: float | None) -> Page:
     """Each finding in a few lines. `total`: microseconds of the module, where there is one."""
     page = Page()
-    for finding in found:
+    for finding in findings:
         share = f" ({100 * finding.us / total:.1f} %)" if total and finding.us is not None else ""
         where = finding.source or f"`{finding.name}`"
         page.add(
@@ -39,12 +39,14 @@ def as_page(found: Sequence[Finding], total: float | None) -> Page:
             page.add("    tried: ", finding.rewrite)
     of = f" in a module of {microseconds(total)}" if total else ""
     page.add(
-        Word(counted(len(found), "finding"), "bold"), of, "; hlo-opt lint CODE shows a rule's page" if found else ""
+        Word(counted(len(findings), "finding"), "bold"),
+        of,
+        "; hlo-opt lint CODE shows a rule's page" if findings else "",
     )
     return page
 
 
-def as_json(found: Sequence[Finding], total: float | None) -> dict[str, object]:
+def as_json(findings: Sequence[Finding], total: float | None) -> dict[str, object]:
     """The findings for programs. Fields are only added within a version."""
     return {
         "schema": SCHEMA,
@@ -61,23 +63,23 @@ def as_json(found: Sequence[Finding], total: float | None) -> dict[str, object]:
                 "hint": f.hint,
                 "rewrite": f.rewrite,
             }
-            for f in found
+            for f in findings
         ],
     }
 
 
-def as_annotations(found: Sequence[Finding], files: Mapping[str, str], root: str) -> list[Annotation]:
+def as_annotations(findings: Sequence[Finding], files: Mapping[str, str], root: str) -> list[Annotation]:
     """An annotation for each finding, at its Python line, else at the dump that `files` has for the code and name."""
-    made = []
-    for finding in found:
+    annotations = []
+    for finding in findings:
         file, line = place_of(finding.source) or (files.get(finding.name, files.get("", "")), 0)
         text = f"{price_of(finding)}: {finding.message}\nchange: {finding.hint}"
         if finding.rewrite:
             text += f"\ntried: {finding.rewrite}"
         parts = "\0".join((finding.code, finding.name)).encode("utf-8", "surrogatepass")
         key = hashlib.sha256(parts).hexdigest()[:32]
-        made.append(Annotation(finding.code, text, file=relative(file, root), line=line, key=key))
-    return made
+        annotations.append(Annotation(finding.code, text, file=relative(file, root), line=line, key=key))
+    return annotations
 
 
 def list_page() -> Page:

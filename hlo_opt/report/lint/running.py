@@ -85,10 +85,10 @@ def missed_donations(program: Program) -> Iterator[Finding]:
     missed = _copied(schedule)
     if not missed:
         return
-    given = edit.clone_module(program.fused)
-    _give_away(given, missed)
-    left = {(m.leaf, m.result) for m in _copied(build_schedule(given, program.target))}
-    bare = edit.clone_module(given)
+    donated = edit.clone_module(program.fused)
+    _give_away(donated, missed)
+    left = {(m.leaf, m.result) for m in _copied(build_schedule(donated, program.target))}
+    bare = edit.clone_module(donated)
     edit.take_header(bare, program.fused)
     prove_same_graph(program.fused, bare)
     entry = program.fused.entry
@@ -115,7 +115,7 @@ def _copied(schedule: Schedule) -> list[_Missed]:
     root = lifetimes(entry.ops, entry.shapes).root
     numbers = {root[b]: k for k, b in enumerate(entry.inputs)}
     results = {root[b]: r for r, b in enumerate(entry.results)}
-    found: list[_Missed] = []
+    missed: list[_Missed] = []
     for op in entry.ops:
         pairs: Iterable[tuple[int, int]] = ()
         if isinstance(op, Copy):
@@ -125,8 +125,8 @@ def _copied(schedule: Schedule) -> list[_Missed]:
         for source, made in pairs:
             leaf, result = numbers.get(root[source]), results.get(root[made])
             if leaf is not None and result is not None:
-                found.append(_Missed(leaf, result, op.instruction, buffer_bytes(entry.shapes[source])))
-    return found
+                missed.append(_Missed(leaf, result, op.instruction, buffer_bytes(entry.shapes[source])))
+    return missed
 
 
 def _give_away(module: Module, missed: Sequence[_Missed]) -> None:
@@ -139,11 +139,11 @@ def _give_away(module: Module, missed: Sequence[_Missed]) -> None:
         for n, _ in enumerate(p.shape.leaves())
     ]
     is_tuple = not module.entry.root.shape.is_array
-    told = [
+    entries = [
         f"{{{m.result if is_tuple else ''}}}: ({places[m.leaf][0]}, {{{places[m.leaf][1]}}}, may-alias)" for m in missed
     ]
     old = module.attributes[name].text.strip()[1:-1].strip() if name in module.attributes else ""
-    text = ", ".join([*([old] if old else []), *told])
+    text = ", ".join([*([old] if old else []), *entries])
     edit.set_header(module, name, Attribute(f"{{ {text} }}"))
 
 
@@ -157,8 +157,12 @@ def recompiled(modules: Sequence[Module]) -> Iterator[Finding]:
         if len(shapes) < 2:
             continue
         first = family[0]
-        told = [", ".join(shape) for shape in shapes]
-        numbers = {"name": first.name, "count": count(len(shapes)), "shapes": "; ".join(text[:80] for text in told[:3])}
+        signatures = [", ".join(shape) for shape in shapes]
+        numbers = {
+            "name": first.name,
+            "count": count(len(shapes)),
+            "shapes": "; ".join(text[:80] for text in signatures[:3]),
+        }
         source = next((line for i in first.entry.instructions if (line := source_location(first, i))), "")
         yield Finding("LNT110", numbers, source, first.name)
 

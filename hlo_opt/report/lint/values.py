@@ -1,4 +1,4 @@
-"""Rules about values: wide types that nobody asked for, constants that are data, random numbers in a loop."""
+"""Rules about values: f64 by accident, constants that are data, random numbers in a loop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _is_wide(instruction: Instruction) -> bool:
 
 
 def wide_types(program: Program) -> Iterator[Finding]:
-    """Values of f64 in a program that was given none. What they cost is told by the same program in f32."""
+    """f64 values in a program without f64 inputs. Their cost is the difference to the same program in f32."""
     module = program.original
     if any(_is_wide(parameter) for parameter in module.entry.parameters):
         return

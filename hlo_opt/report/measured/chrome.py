@@ -37,7 +37,7 @@ def unpacked(data: bytes) -> bytes:
 
 
 def read(data: bytes) -> Profile:
-    """The events of a trace. Raises ValueError for what is none."""
+    """The events of a trace. Raises ValueError for data that is no trace."""
     try:
         tables: Json = json.loads(data)
     except (ValueError, RecursionError) as error:

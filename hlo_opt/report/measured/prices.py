@@ -15,10 +15,10 @@ from hlo_opt.report.sentences import Prices, fit
 
 NOT_JOINED = "HLO731"
 NAMES_TOLD = 6
-"""Names that are told of those that do not join."""
+"""The most names that are shown of kernels without a counterpart."""
 
 FIRST = 3
-"""Refusals whose cost is told together."""
+"""Refusals whose cost is shown as one sum."""
 
 WHICH = (
     "feed the module that ran: `compiled.as_text()` of jax, or the `*after_optimizations.txt` that "

@@ -1,4 +1,4 @@
-"""Which form a profile has, told by what it begins with, and reading it."""
+"""Reads a profile; its form follows from its first bytes."""
 
 from __future__ import annotations
 

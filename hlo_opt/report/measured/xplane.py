@@ -26,7 +26,7 @@ time again."""
 def read(data: bytes) -> Profile:
     """The events that name an instruction. Raises ValueError for what is no such file."""
     found = Profile()
-    planes = [field.told() for field in fields(data) if field.number == _PLANE]
+    planes = [field.payload() for field in fields(data) if field.number == _PLANE]
     if not planes:
         raise ValueError("it holds no plane")
     for plane in planes:
@@ -40,9 +40,9 @@ def _read_plane(plane: bytes, found: Profile) -> None:
     lines: list[bytes] = []
     for field in fields(plane):
         if field.number == _PLANE_LINES:
-            lines.append(field.told())
+            lines.append(field.payload())
         elif field.number in (_EVENT_NAMES, _STAT_NAMES):
-            key, name = _entry(field.told())
+            key, name = _entry(field.payload())
             (names if field.number == _EVENT_NAMES else statistics)[key] = name
     if "hlo_op" not in statistics.values():
         return
@@ -52,7 +52,7 @@ def _read_plane(plane: bytes, found: Profile) -> None:
     for _, line in titled:
         for field in fields(line):
             if field.number == _LINE_EVENTS:
-                _read_event(field.told(), names, statistics, found)
+                _read_event(field.payload(), names, statistics, found)
 
 
 def _entry(data: bytes) -> tuple[int, str]:
@@ -62,14 +62,14 @@ def _entry(data: bytes) -> tuple[int, str]:
         if field.number == _KEY:
             key = field.counted()
         elif field.number == _VALUE:
-            name = _text(field.told(), _NAME)
+            name = _text(field.payload(), _NAME)
     return key, name
 
 
 def _text(data: bytes, wanted: int) -> str:
     for field in fields(data):
         if field.number == wanted:
-            return field.told().decode("utf-8", "replace")
+            return field.payload().decode("utf-8", "replace")
     return ""
 
 
@@ -84,7 +84,7 @@ def _read_event(event: bytes, names: dict[int, str], statistics: dict[int, str],
         elif field.number == _EVENT_COUNT:
             count = field.counted()
         elif field.number == _EVENT_STATS:
-            key, given = _statistic(field.told(), statistics)
+            key, given = _statistic(field.payload(), statistics)
             told[key] = given
     operation, run = told.get("hlo_op"), told.get("run_id")
     if operation is not None:
@@ -100,7 +100,7 @@ def _statistic(data: bytes, statistics: dict[int, str]) -> tuple[str, str | int]
         if field.number == _STAT_NAME:
             key = statistics.get(field.counted(), "")
         elif field.number == _STAT_TEXT:
-            given = field.told().decode("utf-8", "replace")
+            given = field.payload().decode("utf-8", "replace")
         elif field.number == _STAT_REFERENCE:
             given = statistics.get(field.counted(), "")
         elif field.number in (_STAT_UINT, _STAT_INT):

@@ -47,8 +47,8 @@ class Advice:
 
 def advice(report: ExplainReport, now: Moment) -> list[Advice]:
     """What lowers the peak of the fused module, the most first."""
-    found = [*_by_fusion(report, now), *_by_order(report, now), *_by_donation(report, now)]
-    return sorted(found, key=lambda a: (-a.saves, a.kind, a.what))
+    ways = [*_by_fusion(report, now), *_by_order(report, now), *_by_donation(report, now)]
+    return sorted(ways, key=lambda a: (-a.saves, a.kind, a.what))
 
 
 def _by_fusion(report: ExplainReport, now: Moment) -> Iterator[Advice]:
@@ -94,7 +94,7 @@ def least_first(computation: Computation) -> list[Instruction]:
                 after[needed].append(instruction)
     ready = {i: n for n, i in enumerate(computation.instructions) if not waits[i]}
     places = {i: n for n, i in enumerate(computation.instructions)}
-    found: list[Instruction] = []
+    order: list[Instruction] = []
 
     def grows(instruction: Instruction) -> int:
         freed = sum(sizes[o] for o in dict.fromkeys(instruction.operands) if left[o] == 1)
@@ -103,26 +103,26 @@ def least_first(computation: Computation) -> list[Instruction]:
     while ready:
         best = min(ready, key=lambda i: (grows(i), places[i]))
         del ready[best]
-        found.append(best)
+        order.append(best)
         for operand in dict.fromkeys(best.operands):
             left[operand] -= 1
         for user in after[best]:
             waits[user] -= 1
             if not waits[user]:
                 ready[user] = places[user]
-    return found
+    return order
 
 
 def _by_donation(report: ExplainReport, now: Moment) -> Iterator[Advice]:
     """Give away each input that is as large as a result which no input is given for."""
     module, target = report.outcome.module, report.outcome.target
-    given = aliased_leaves(module)
+    donated = aliased_leaves(module)
     inputs = [(p, n, leaf) for p in module.entry.parameters for n, leaf in enumerate(p.shape.leaves())]
     results = list(module.entry.root.shape.leaves())
-    free = [r for r in range(len(results)) if r not in given.values()]
+    free = [r for r in range(len(results)) if r not in donated.values()]
     for leaf, (parameter, place, shape) in enumerate(inputs):
         result = next((r for r in free if results[r] == shape), None)
-        if leaf in given or result is None:
+        if leaf in donated or result is None:
             continue
         saved = now.bytes - _given_away(module, target, parameter, place, result)
         if saved > 0:
@@ -140,24 +140,24 @@ def _by_memory_of_operands(module: Module, now: Moment, free: list[int]) -> Iter
     peak."""
     shapes = [leaf for p in module.entry.parameters for leaf in p.shape.leaves()]
     results = list(module.entry.root.shape.leaves())
-    made = [h for h in now.holders if h.kind == "results" and h.number in free]
+    results_in_memory = [h for h in now.holders if h.kind == "results" and h.number in free]
     for holder in now.holders:
         if holder.kind != "inputs" or holder.number in aliased_leaves(module):
             continue
-        for result in made:
+        for result in results_in_memory:
             if results[result.number] == shapes[holder.number] and {*holder.readers} <= {result.maker}:
-                made.remove(result)
+                results_in_memory.remove(result)
                 yield Advice("donation", _donating(holder.maker, result.number), holder.bytes, IN_XLA)
                 break
 
 
 def _given_away(module: Module, target: DeviceTarget, parameter: Instruction, place: int, result: int) -> int:
     """The peak where an input's memory may be that of a result."""
-    made = edit.clone_module(module)
+    copy = edit.clone_module(module)
     name = "input_output_alias"
-    old = made.attributes[name].text.strip()[1:-1].strip() if name in made.attributes else ""
+    old = copy.attributes[name].text.strip()[1:-1].strip() if name in copy.attributes else ""
     index = "" if parameter.shape.is_array else place
-    output = result if made.entry.root.shape.is_tuple else ""
-    told = f"{{{output}}}: ({parameter.parameter_number}, {{{index}}}, may-alias)"
-    edit.set_header(made, name, Attribute(f"{{ {old + ', ' if old else ''}{told} }}"))
-    return moment_of(build_schedule(made, target)).bytes
+    output = result if copy.entry.root.shape.is_tuple else ""
+    entry = f"{{{output}}}: ({parameter.parameter_number}, {{{index}}}, may-alias)"
+    edit.set_header(copy, name, Attribute(f"{{ {old + ', ' if old else ''}{entry} }}"))
+    return moment_of(build_schedule(copy, target)).bytes

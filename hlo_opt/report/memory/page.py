@@ -38,11 +38,11 @@ def memory_report(report: ExplainReport) -> MemoryReport:
     return MemoryReport(report, before, after, advice(report, after))
 
 
-def as_page(found: MemoryReport, most: int | None = HOLDERS_SHOWN) -> Page:
+def as_page(report: MemoryReport, most: int | None = HOLDERS_SHOWN) -> Page:
     """The figures, who holds the peak after fusing, and what would lower it."""
     page = Page()
-    outcome = found.report.outcome
-    before, after = found.before, found.after
+    outcome = report.report.outcome
+    before, after = report.before, report.after
     page.add(Word(outcome.module.name, "bold"), f" on {outcome.target.name}")
     rows: list[list[str | Word]] = [
         ["", "before", "after"],
@@ -56,8 +56,8 @@ def as_page(found: MemoryReport, most: int | None = HOLDERS_SHOWN) -> Page:
     left = after.holders[len(table) :]
     if left:
         page.add(f"  {size(sum(h.bytes for h in left))}  in {counted(len(left), 'more buffer')}")
-    page.add(Word("what lowers it", "bold"), "" if found.advice else ": nothing that was tried")
-    for one in found.advice:
+    page.add(Word("what lowers it", "bold"), "" if report.advice else ": nothing that was tried")
+    for one in report.advice:
         page.add(f"  by {size(one.saves)}  ", Word(one.kind, "yellow"), f"  {one.what}")
         if one.why:
             page.add(f"    now: {one.why}")
@@ -83,16 +83,16 @@ def _row(module: Module, holder: Holder) -> list[str | Word]:
     return [size(holder.bytes), Word(role, "yellow"), holder.maker.name, read, Word(line, "cyan")]
 
 
-def as_json(found: MemoryReport) -> dict[str, object]:
+def as_json(report: MemoryReport) -> dict[str, object]:
     """The same for programs. Fields are only added within a version."""
-    original, fused = found.report.outcome.original, found.report.outcome.module
+    original, fused = report.report.outcome.original, report.report.outcome.module
     return {
         "schema": 1,
         "module": fused.name,
-        "target": found.report.outcome.target.name,
-        "before": _moment_json(original, found.before),
-        "after": _moment_json(fused, found.after),
-        "advice": [asdict(one) for one in found.advice],
+        "target": report.report.outcome.target.name,
+        "before": _moment_json(original, report.before),
+        "after": _moment_json(fused, report.after),
+        "advice": [asdict(one) for one in report.advice],
     }
 
 

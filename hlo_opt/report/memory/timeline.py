@@ -51,10 +51,10 @@ class Moment:
 
 def moment_of(schedule: Schedule) -> Moment:
     """The peak of a schedule."""
-    found: dict[RoutineKey, Moment] = {}
+    peaks: dict[RoutineKey, Moment] = {}
     for key in callees_first(schedule.routines):
-        found[key] = _peak(schedule.routines[key], found, is_entry=schedule.routines[key] is schedule.entry)
-    peak = found[next(iter(schedule.routines))]
+        peaks[key] = _peak(schedule.routines[key], peaks, is_entry=schedule.routines[key] is schedule.entry)
+    peak = peaks[next(iter(schedule.routines))]
     constants = [
         Holder("constants", op.instruction, buffer_bytes(routine.shapes[b]), ())
         for routine in schedule.routines.values()
@@ -109,7 +109,7 @@ def _holders(routine: Routine, alive: dict[int, Op | None], position: int, root:
     parameters = [p for p in routine.computation.parameters for leaf in p.shape.leaves()]
     numbers = {b: n for n, b in enumerate(routine.inputs)}
     results = {root[b]: n for n, b in enumerate(routine.results)}
-    found = []
+    holders = []
     for buffer, op in alive.items():
         size = buffer_bytes(routine.shapes[buffer])
         if not size:
@@ -120,8 +120,8 @@ def _holders(routine: Routine, alive: dict[int, Op | None], position: int, root:
             if not isinstance(o, Free) and any(root[b] == buffer for b in o.inputs)
         )
         if op is None:
-            found.append(Holder("inputs", parameters[numbers[buffer]], size, tuple(readers), numbers[buffer]))
+            holders.append(Holder("inputs", parameters[numbers[buffer]], size, tuple(readers), numbers[buffer]))
             continue
         kind = "results" if buffer in results else "temporaries"
-        found.append(Holder(kind, op.instruction, size, tuple(readers), results.get(buffer, -1)))
-    return tuple(found)
+        holders.append(Holder(kind, op.instruction, size, tuple(readers), results.get(buffer, -1)))
+    return tuple(holders)

@@ -5,6 +5,8 @@ const LARGEST = 3;
 const READABLE = 0.42;
 const MOST_CURVES = 1500;
 
+const KEYS = "Arrow keys go to operands, readers and neighbours, Enter opens a box, plus and minus zoom, 0 shows all.";
+
 class GraphView {
   constructor(side, app) {
     this.side = side;
@@ -16,7 +18,7 @@ class GraphView {
       tabindex: "0",
       role: "application",
       "aria-roledescription": "graph",
-      "aria-label": `Graph ${title}. Arrow keys go to operands, readers and neighbours, Enter opens a box, plus and minus zoom, 0 shows all.`,
+      "aria-label": `Graph ${title}. ${KEYS}`,
     });
     this.scale = 1;
     this.left = 0;
@@ -53,7 +55,8 @@ class GraphView {
 
   fit() {
     const { clientWidth: width, clientHeight: height } = this.canvas;
-    const wanted = Math.min((width - 40) / Math.max(1, this.graph.width), (height - 40) / Math.max(1, this.graph.height), 1.25);
+    const wanted =
+      Math.min((width - 40) / Math.max(1, this.graph.width), (height - 40) / Math.max(1, this.graph.height), 1.25);
     this.scale = Math.max(SMALLEST, wanted);
     this.left = (this.graph.width - width / this.scale) / 2;
     this.top = (this.graph.height - height / this.scale) / 2;
@@ -95,7 +98,8 @@ class GraphView {
   isVisible(node) {
     const { x, y, w, h } = this.graph;
     return this.graph.isShown(node) && x[node] >= this.left && y[node] >= this.top
-      && x[node] + w[node] <= this.left + this.canvas.clientWidth / this.scale && y[node] + h[node] <= this.top + this.canvas.clientHeight / this.scale;
+      && x[node] + w[node] <= this.left + this.canvas.clientWidth / this.scale
+      && y[node] + h[node] <= this.top + this.canvas.clientHeight / this.scale;
   }
 
   place(event) {
@@ -206,7 +210,8 @@ class GraphView {
       bottom: this.top + this.canvas.clientHeight / this.scale,
     };
     const { x, y, w, h, shown } = this.graph;
-    const nodes = shown.filter((n) => x[n] <= seen.right && x[n] + w[n] >= seen.left && y[n] <= seen.bottom && y[n] + h[n] >= seen.top);
+    const nodes = shown.filter(
+      (n) => x[n] <= seen.right && x[n] + w[n] >= seen.left && y[n] <= seen.bottom && y[n] + h[n] >= seen.top);
     for (const node of nodes) if (this.graph.open.has(node)) this.paintFrame(context, node);
     this.paintEdges(context, seen);
     for (const node of nodes) if (!this.graph.open.has(node)) this.paintNode(context, node);
@@ -267,7 +272,8 @@ class GraphView {
     context.fillStyle = colours.muted;
     for (const scope of scopes) {
       const label = this.graph.labels.get(scope);
-      context.fillText(clipped(context, this.graph.scopes[scope].title, w[node] - 30), x[node] + 14, y[node] + label.at + 8);
+      context.fillText(
+        clipped(context, this.graph.scopes[scope].title, w[node] - 30), x[node] + 14, y[node] + label.at + 8);
     }
   }
 
@@ -281,7 +287,9 @@ class GraphView {
     const isSelected = this.isSelected(node);
     context.globalAlpha = this.isPale(node) ? 0.3 : 1;
     context.fillStyle = free[node] ? colours.plain : colours.fill(groups[node]);
-    context.strokeStyle = isSelected ? colours.accent : this.app.isMarked(this.side, node) ? colours.mark : colours.border(free[node] ? -1 : groups[node]);
+    context.strokeStyle = isSelected       ? colours.accent
+      : this.app.isMarked(this.side, node) ? colours.mark
+                                           : colours.border(free[node] ? -1 : groups[node]);
     context.lineWidth = isSelected ? 3 : this.app.isMarked(this.side, node) ? 2 : 1;
     if (this.scale < 0.12) {
       context.fillRect(x[node], y[node], w[node], h[node]);
@@ -299,7 +307,9 @@ class GraphView {
       if (!free[node]) {
         context.fillStyle = colours.muted;
         context.font = "11px system-ui, sans-serif";
-        const second = kernel && this.graph.inner.has(node) ? `${time(kernel.us * kernel.rounds)} ${this.graph.opcodes[node]}` : `${opcodes[node]} ${shapes[node]}`;
+        const second = kernel && this.graph.inner.has(node)
+          ? `${time(kernel.us * kernel.rounds)} ${this.graph.opcodes[node]}`
+          : `${opcodes[node]} ${shapes[node]}`;
         context.fillText(clipped(context, second, w[node] - 14), x[node] + 8, y[node] + 30);
         if (kernel) this.paintShare(context, node, kernel);
       }

@@ -59,31 +59,31 @@ def data_of(report: ExplainReport, log: PassLog, root: str | None = None) -> Jso
     }
 
 
-def comparison_data(found: Comparison) -> Json:
+def comparison_data(comparison: Comparison) -> Json:
     """What the page of two modules shows: their kernels as they are compared, and the differences."""
     sides, graphs = [], []
-    for title, side in (("old", found.old), ("new", found.new)):
+    for title, side in (("old", comparison.old), ("new", comparison.new)):
         module = side.outcome.module
         graph = graph_of(module)
-        kernels = launched(module, side.summary, found.target, side.outcome.context.memory.known)
+        kernels = launched(module, side.summary, comparison.target, side.outcome.context.memory.known)
         graphs.append((graph, kernels))
         sides.append(_side(title, module, side.summary, graph))
-    _group_by_match(found.old, found.new, *graphs)
-    for row, side, (graph, kernels) in zip(sides, (found.old, found.new), graphs, strict=True):
+    _group_by_match(comparison.old, comparison.new, *graphs)
+    for row, side, (graph, kernels) in zip(sides, (comparison.old, comparison.new), graphs, strict=True):
         rows = kernels_json(side.outcome.module, kernels, graph)
         row["graph"] = graph_json(side.outcome.module, graph)
-        row["cuda"] = add_plans(rows, side.outcome.module, found.target)
+        row["cuda"] = add_plans(rows, side.outcome.module, comparison.target)
         row["kernels"] = rows
         row["file"] = side.name
     return {
-        **_head(found.new.module, "comparison"),
-        "target": rates(found.target),
+        **_head(comparison.new.module, "comparison"),
+        "target": rates(comparison.target),
         "sides": sides,
         "edges": [],
         "fused": [],
         "sources": [],
         "passes": [],
-        "diff": as_json(found),
+        "diff": as_json(comparison),
     }
 
 
@@ -174,9 +174,9 @@ def _edges(report: ExplainReport) -> list[Json]:
 def _sources(report: ExplainReport, root: str | None) -> list[Json]:
     """The Python files with what their lines cost, and their texts where they are below the root. The dearest file
     comes first."""
-    found = totals(report, "line")
+    sources = totals(report, "line")
     files: dict[str, dict[int, Json]] = {}
-    for place, row in found.rows.items():
+    for place, row in sources.rows.items():
         file, _, number = place.rpartition(":")
         if file and number.isdecimal() and len(number) < 10:
             files.setdefault(file, {})[int(number)] = {

@@ -42,13 +42,17 @@ function link(text, act) {
 function bar(share, text) {
   const inner = element("span", { class: "fill" });
   inner.style.width = `${Math.max(0, Math.min(1, share)) * 100}%`;
-  return element("span", { class: "bar" }, element("span", { class: "track", "aria-hidden": "true" }, inner), element("span", { class: "value" }, text));
+  return element(
+    "span", { class: "bar" }, element("span", { class: "track", "aria-hidden": "true" }, inner),
+    element("span", { class: "value" }, text));
 }
 
 // A table with its rows a piece at a time: a long one is made as it is asked for.
 function table(caption, columns, rows, row, piece = 100) {
   const body = element("tbody");
-  const head = element("tr", {}, columns.map(([name, kind]) => (name === "" ? element("td") : element("th", { scope: "col", class: kind }, name))));
+  const head = element(
+    "tr", {},
+    columns.map(([name, kind]) => (name === "" ? element("td") : element("th", { scope: "col", class: kind }, name))));
   const more = element("button", { type: "button", class: "more" });
   let shown = 0;
   const extend = () => {

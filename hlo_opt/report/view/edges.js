@@ -4,7 +4,10 @@ function edgesTab(app) {
   const { edges, fused } = app.data;
   const columns = [["saving", "n"], ["edge", ""], ["code", ""], ["why, and what to change", ""], ["Python line", ""]];
   const kinds = columns.map(([, kind]) => kind);
-  const saving = (edge) => (edge.saved === null ? "no price" : edge.saved > 0 ? time(edge.saved) : `costs ${time(-edge.saved)}`);
+  const saving = (edge) =>
+    (edge.saved === null ? "no price"
+       : edge.saved > 0  ? time(edge.saved)
+                         : `costs ${time(-edge.saved)}`);
   const row = (edge) => element("tr", { class: app.edge === edge ? "marked" : null }, ...cells([
     saving(edge),
     link(edge.ends, () => app.selectEdge(edge)),
@@ -14,14 +17,25 @@ function edgesTab(app) {
   ], kinds));
   const parts = [table(`${plural(edges.length, "edge")} refused, the dearest first`, columns, edges, row)];
   if (fused.length) {
-    const one = ([producer, consumer, rule]) => element("tr", {}, ...cells([link(producer, () => app.selectName(producer)), link(consumer, () => app.selectName(consumer)), rule], ["", "", ""]));
-    parts.push(element("details", {}, element("summary", {}, `${plural(fused.length, "edge")} fused`), table("Edges fused", [["producer", ""], ["consumer", ""], ["by", ""]], fused, one)));
+    const one = ([producer, consumer, rule]) => element(
+      "tr", {},
+      ...cells(
+        [link(producer, () => app.selectName(producer)), link(consumer, () => app.selectName(consumer)), rule],
+        ["", "", ""]));
+    parts.push(element(
+      "details", {}, element("summary", {}, `${plural(fused.length, "edge")} fused`),
+      table("Edges fused", [["producer", ""], ["consumer", ""], ["by", ""]], fused, one)));
   }
   return parts;
 }
 
 function reasonsOf(edge) {
   const change = edge.change ? element("p", { class: "muted" }, `Change: ${edge.change}`) : null;
-  const every = edge.reasons.map((reason) => element("li", {}, code(`${reason.code} ${reason.slug}`), ` ${reason.message}. `, element("span", { class: "muted" }, reason.hint)));
-  return element("div", {}, element("p", {}, edge.sentence), change, element("details", {}, element("summary", {}, plural(every.length, "reason")), element("ul", {}, every)));
+  const every = edge.reasons.map(
+    (reason) => element(
+      "li", {}, code(`${reason.code} ${reason.slug}`), ` ${reason.message}. `,
+      element("span", { class: "muted" }, reason.hint)));
+  return element(
+    "div", {}, element("p", {}, edge.sentence), change,
+    element("details", {}, element("summary", {}, plural(every.length, "reason")), element("ul", {}, every)));
 }

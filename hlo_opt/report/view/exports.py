@@ -129,13 +129,13 @@ def _lengths(
     module: Module, rounds: Mapping[str, int], times: Mapping[tuple[str, str], float]
 ) -> dict[Computation, float]:
     """Microseconds of one run of each computation that is executed, callees first."""
-    found: dict[Computation, float] = {}
+    lengths: dict[Computation, float] = {}
     for computation in needed_first([module.entry], _callees):
-        found[computation] = sum(
-            _control(i, found, rounds) if i.opcode in CONTROL_FLOW else times.get((computation.name, i.name), 0.0)
+        lengths[computation] = sum(
+            _control(i, lengths, rounds) if i.opcode in CONTROL_FLOW else times.get((computation.name, i.name), 0.0)
             for i in computation.instructions
         )
-    return found
+    return lengths
 
 
 def _callees(computation: Computation) -> list[Computation]:

@@ -4,7 +4,10 @@ function kernelsTab(app) {
   const side = app.listed;
   const kernels = [...app.data.sides[side].kernels].sort((a, b) => b.us * b.rounds - a.us * a.rounds);
   const total = app.totals[side];
-  const columns = [["kernel", ""], ["plan", ""], ["time", "n"], ["share", ""], ["bytes", "n"], ["bandwidth", "n"], ["bound by", ""], ["Python line", ""]];
+  const columns = [
+    ["kernel", ""], ["plan", ""], ["time", "n"], ["share", ""], ["bytes", "n"], ["bandwidth", "n"], ["bound by", ""],
+    ["Python line", ""]
+  ];
   const kinds = columns.map(([, kind]) => kind);
   const row = (kernel) => {
     const us = kernel.us * kernel.rounds;
@@ -20,8 +23,22 @@ function kernelsTab(app) {
       place ? link(place, () => app.showLine(place)) : "",
     ], kinds));
   };
-  const buttons = app.data.sides.map((one, n) => element("button", { type: "button", class: "toggle", "aria-pressed": n === side ? "true" : "false", onclick: () => { app.listed = n; app.show("Kernels"); } }, one.title));
-  return [element("div", { class: "choices" }, buttons), roofline(app, side), table(`Kernels ${app.data.sides[side].title}, the dearest first`, columns, kernels, row)];
+  const buttons = app.data.sides.map(
+    (one, n) => element(
+      "button", {
+        type: "button",
+        class: "toggle",
+        "aria-pressed": n === side ? "true" : "false",
+        onclick: () => {
+          app.listed = n;
+          app.show("Kernels");
+        }
+      },
+      one.title));
+  return [
+    element("div", { class: "choices" }, buttons), roofline(app, side),
+    table(`Kernels ${app.data.sides[side].title}, the dearest first`, columns, kernels, row)
+  ];
 }
 
 function bound(kernel) {

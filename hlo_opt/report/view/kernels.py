@@ -45,11 +45,11 @@ def launched(module: Module, summary: ModuleSummary, target: DeviceTarget, known
     for kernel, member in held(module):
         members.setdefault(kernel, []).append(member)
     prices = FusionState(module, target, known).prices
-    found = []
+    kernels = []
     for one in summary.launched:
         kernel = named[one.computation, one.instruction]
-        found.append(Launched(kernel, prices.of(kernel), one.rounds, members.get(kernel, [kernel])))
-    return found
+        kernels.append(Launched(kernel, prices.of(kernel), one.rounds, members.get(kernel, [kernel])))
+    return kernels
 
 
 def rates(target: DeviceTarget) -> dict[str, object]:

@@ -1,4 +1,5 @@
-// Coordinates of the boxes of a graph. The rows come with the data; which boxes are open, and so how large each is, changes here.
+// Coordinates of the boxes of a graph. The rows come with the data; which boxes are open, and so how large each is,
+// changes here.
 
 const GAP = 14;
 const ROW = 30;
@@ -97,7 +98,8 @@ class Graph {
   measure(node) {
     const scopes = this.open.has(node) ? this.inner.get(node) : undefined;
     if (scopes === undefined) {
-      const letters = Math.max(this.names[node].length, this.free[node] ? 0 : this.opcodes[node].length + this.shapes[node].length + 1);
+      const letters = Math.max(
+        this.names[node].length, this.free[node] ? 0 : this.opcodes[node].length + this.shapes[node].length + 1);
       this.w[node] = Math.min(230, Math.max(64, 7 * letters + 18));
       this.h[node] = this.free[node] ? 24 : 40;
       return;
@@ -163,7 +165,9 @@ class Graph {
   at(x, y) {
     for (let n = this.shown.length - 1; n >= 0; n -= 1) {
       const node = this.shown[n];
-      if (x >= this.x[node] && x <= this.x[node] + this.w[node] && y >= this.y[node] && y <= this.y[node] + this.h[node]) return node;
+      if (
+        x >= this.x[node] && x <= this.x[node] + this.w[node] && y >= this.y[node] && y <= this.y[node] + this.h[node])
+        return node;
     }
     return -1;
   }

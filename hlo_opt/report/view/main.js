@@ -27,24 +27,56 @@ class App {
     const { data } = this;
     document.title = `${data.module}: hlo-opt view`;
     const [first, second] = data.sides;
-    const tile = (title, key, show) => element("div", { class: "tile" }, element("span", { class: "muted" }, title),
-      element("span", { class: "change" }, show(first.figures[key]), element("span", { "aria-label": "to" }, " → "), element("strong", {}, show(second.figures[key]))));
-    const tiles = element("div", { class: "tiles" }, tile("kernels", "kernels", count), tile("launches", "launches", count), tile("bytes", "bytes", bytes), tile("estimated", "est_us", time));
+    const tile = (title, key, show) => element(
+      "div", { class: "tile" }, element("span", { class: "muted" }, title),
+      element(
+        "span", { class: "change" }, show(first.figures[key]), element("span", { "aria-label": "to" }, " → "),
+        element("strong", {}, show(second.figures[key]))));
+    const tiles = element(
+      "div", { class: "tiles" }, tile("kernels", "kernels", count), tile("launches", "launches", count),
+      tile("bytes", "bytes", bytes), tile("estimated", "est_us", time));
     const theme = element("button", { type: "button", onclick: () => this.switchTheme() }, "Light or dark");
-    const title = element("div", { class: "title" }, element("h1", {}, data.module), element("p", { class: "muted" }, `${data.target.title} · ${data.file}`));
-    this.tabButtons = this.tabs.map((name) => element("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "content", onclick: () => this.show(name), onkeydown: (event) => this.tabKey(event) }, name));
+    const title = element(
+      "div", { class: "title" }, element("h1", {}, data.module),
+      element("p", { class: "muted" }, `${data.target.title} · ${data.file}`));
+    this.tabButtons = this.tabs.map(
+      (name) => element(
+        "button", {
+          type: "button",
+          role: "tab",
+          id: `tab-${name}`,
+          "aria-controls": "content",
+          onclick: () => this.show(name),
+          onkeydown: (event) => this.tabKey(event)
+        },
+        name));
     this.content = element("div", { id: "content", role: "tabpanel", class: "content" });
     this.panel = element("aside", { class: "panel", "aria-label": "Selection", tabindex: "0" });
-    const panes = this.views.map((view, side) => element("section", { class: "pane", "aria-label": data.sides[side].title },
-      element("div", { class: "bar-of-pane" }, heading(data.sides[side].title), element("span", { class: "muted grow" }, `${plural(data.sides[side].figures.kernels, "kernel")}, ${time(data.sides[side].figures.est_us)}`),
-        element("button", { type: "button", "aria-label": `Zoom in ${data.sides[side].title}`, onclick: () => view.zoom(1.25) }, "+"),
-        element("button", { type: "button", "aria-label": `Zoom out ${data.sides[side].title}`, onclick: () => view.zoom(0.8) }, "−"),
-        element("button", { type: "button", "aria-label": `Show all of ${data.sides[side].title}`, onclick: () => view.fit() }, "all")),
-      view.canvas));
+    const panes = this.views.map(
+      (view, side) => element(
+        "section", { class: "pane", "aria-label": data.sides[side].title },
+        element(
+          "div", { class: "bar-of-pane" }, heading(data.sides[side].title),
+          element(
+            "span", { class: "muted grow" },
+            `${plural(data.sides[side].figures.kernels, "kernel")}, ${time(data.sides[side].figures.est_us)}`),
+          element(
+            "button",
+            { type: "button", "aria-label": `Zoom in ${data.sides[side].title}`, onclick: () => view.zoom(1.25) }, "+"),
+          element(
+            "button",
+            { type: "button", "aria-label": `Zoom out ${data.sides[side].title}`, onclick: () => view.zoom(0.8) }, "−"),
+          element(
+            "button",
+            { type: "button", "aria-label": `Show all of ${data.sides[side].title}`, onclick: () => view.fit() },
+            "all")),
+        view.canvas));
     this.panes = element("div", { class: "panes" }, panes);
     document.body.append(
       element("header", {}, title, tiles, this.buildSearch(), theme),
-      element("nav", { "aria-label": "Views" }, element("div", { class: "tabs", role: "tablist", "aria-label": "Views" }, this.tabButtons)),
+      element(
+        "nav", { "aria-label": "Views" },
+        element("div", { class: "tabs", role: "tablist", "aria-label": "Views" }, this.tabButtons)),
       element("main", {}, this.content, this.panel), this.live);
     document.addEventListener("keydown", (event) => {
       if (event.key !== "/" || event.target.matches("input, select, textarea")) return;
@@ -56,8 +88,14 @@ class App {
   buildSearch() {
     this.results = element("ul", { class: "results", "aria-label": "Results" });
     this.results.hidden = true;
-    this.search = element("input", { type: "search", placeholder: "Search names, operations, lines  ( / )", "aria-label": "Search names, operations and Python lines", autocomplete: "off",
-      oninput: () => this.find(), onkeydown: (event) => this.searchKey(event) });
+    this.search = element("input", {
+      type: "search",
+      placeholder: "Search names, operations, lines  ( / )",
+      "aria-label": "Search names, operations and Python lines",
+      autocomplete: "off",
+      oninput: () => this.find(),
+      onkeydown: (event) => this.searchKey(event)
+    });
     return element("div", { class: "search" }, this.search, this.results);
   }
 
@@ -71,7 +109,13 @@ class App {
         if (text.includes(words)) found.push([side, node]);
       }
     }
-    this.results.replaceChildren(...found.map(([side, node]) => element("li", {}, link(`${this.views[side].graph.names[node]} · ${this.views[side].graph.opcodes[node]} · ${this.data.sides[side].title}`, () => this.take(side, node)))));
+    this.results.replaceChildren(...found.map(
+      ([side, node]) => element(
+        "li", {},
+        link(
+          `${this.views[side].graph.names[node]} · ${this.views[side].graph.opcodes[node]} · ${
+            this.data.sides[side].title}`,
+          () => this.take(side, node)))));
     this.results.hidden = found.length === 0;
     if (words) this.say(found.length === 0 ? "nothing found" : plural(found.length, "result"));
   }
@@ -108,7 +152,11 @@ class App {
       button.tabIndex = this.tabs[n] === name ? 0 : -1;
     });
     this.content.setAttribute("aria-labelledby", `tab-${name}`);
-    const made = { Kernels: kernelsTab, Edges: edgesTab, Source: sourceTab, Passes: passesTab, Differences: diffTab }[name];
+    const made = { Kernels: kernelsTab,
+                   Edges: edgesTab,
+                   Source: sourceTab,
+                   Passes: passesTab,
+                   Differences: diffTab }[name];
     this.content.classList.toggle("graphs", name === "Graph");
     this.content.replaceChildren(...(made ? made(this).filter((part) => part) : [this.panes]));
     this.content.scrollTop = 0;
@@ -146,7 +194,8 @@ class App {
   selectEdge(edge) {
     const { graph } = this.views[0];
     const ends = [edge.producer, edge.consumer].map((name) => graph.names.indexOf(name));
-    const kernels = edge.kernels.map((name) => this.data.sides[1].kernels.find((kernel) => kernel.name === name)?.node).filter((node) => node !== undefined);
+    const kernels = edge.kernels.map((name) => this.data.sides[1].kernels.find((kernel) => kernel.name === name)?.node)
+                      .filter((node) => node !== undefined);
     if (kernels.length) this.select(1, kernels[kernels.length - 1]);
     else if (ends[1] >= 0) this.select(0, ends[1]);
     this.mark([ends.filter((end) => end >= 0), kernels]);
@@ -165,7 +214,8 @@ class App {
 
   // Mark all that comes from a line of the program.
   showLine(place) {
-    this.mark(this.views.map(({ graph }) => graph.lines.flatMap((line, node) => (graph.places[line] === place ? [node] : []))));
+    this.mark(
+      this.views.map(({ graph }) => graph.lines.flatMap((line, node) => (graph.places[line] === place ? [node] : []))));
     this.line = place;
     const source = this.data.sources.find((one) => place.startsWith(`${one.file}:`));
     if (source && this.tabs.includes("Source")) {
@@ -249,7 +299,13 @@ function palette() {
   const hue = (group) => (group * 137.508 + 210) % 360;
   const of = (group, saturation, lightness) => (group < 0 ? null : `hsl(${hue(group)} ${saturation}% ${lightness}%)`);
   return {
-    canvas: named("canvas"), text: named("text"), muted: named("muted"), edge: named("line"), accent: named("accent"), mark: named("mark"), plain: named("plain"),
+    canvas: named("canvas"),
+    text: named("text"),
+    muted: named("muted"),
+    edge: named("line"),
+    accent: named("accent"),
+    mark: named("mark"),
+    plain: named("plain"),
     fill: (group) => of(group, isDark ? 34 : 62, isDark ? 25 : 90) ?? named("plain"),
     frame: (group) => of(group, isDark ? 24 : 48, isDark ? 17 : 96) ?? named("surface"),
     border: (group) => of(group, isDark ? 34 : 38, isDark ? 45 : 66) ?? named("line"),

@@ -1,9 +1,11 @@
-// Convolutions of f32 arrays that lie anyhow, for `host_runtime.cpp`: products whose left rows are windows of the image, copied for a tile of rows at a time. Every element is a sum of
-// products in the order of the window's places and, in each, of the features, in pieces of `depth`.
+// Convolutions of f32 arrays that lie anyhow, for `host_runtime.cpp`: products whose left rows are windows of the
+// image, copied for a tile of rows at a time. Every element is a sum of products in the order of the window's places
+// and, in each, of the features, in pieces of `depth`.
 #pragma once
 
-// of a dimension of the image: how many places the result has, window, stride, padding before the first element, dilation of the image and of the window, whether the window is turned
-// around, elements of the image, and how far apart neighbours are in image, weights and result
+// of a dimension of the image: how many places the result has, window, stride, padding before the first element,
+// dilation of the image and of the window, whether the window is turned around, elements of the image, and how far
+// apart neighbours are in image, weights and result
 struct Spatial {
   Word places, window, stride, low, spread, apart, turned, size, image, weights, result;
 };
@@ -20,7 +22,9 @@ struct Convolution {
   Word rows, terms, first_term, last_term;  // the piece at hand
 };
 
-static inline Word panel_columns(const Convolution* c) { return (c->columns + tile_columns - 1) / tile_columns * tile_columns; }
+static inline Word panel_columns(const Convolution* c) {
+  return (c->columns + tile_columns - 1) / tile_columns * tile_columns;
+}
 
 // the digits of a window's place
 static inline void digits_of(const Convolution* c, Word place, Word* to) {
@@ -36,7 +40,8 @@ static void copy_weights(const Convolution* c) {
     for (Word d = 0; d < c->count; ++d)
       from += (c->spatial[d].turned ? c->spatial[d].window - 1 - at[d] : at[d]) * c->spatial[d].weights;
     for (Word j = 0; j < panel_columns(c); ++j) {
-      float* const to = c->panels + j / tile_columns * tile_columns * count + (t - c->first_term) * tile_columns + j % tile_columns;
+      float* const to =
+          c->panels + j / tile_columns * tile_columns * count + (t - c->first_term) * tile_columns + j % tile_columns;
       *to = j < c->columns ? from[j * c->weights_column] : 0;
     }
   }

@@ -1,5 +1,6 @@
-// Products of f32 matrices that lie anyhow, for `host_runtime.cpp`: panels of both factors are copied so that the innermost loop reads vectors one after another.
-// Every element is a sum of products in the order of the contracted index, in pieces of `depth`.
+// Products of f32 matrices that lie anyhow, for `host_runtime.cpp`: panels of both factors are copied so that the
+// innermost loop reads vectors one after another. Every element is a sum of products in the order of the contracted
+// index, in pieces of `depth`.
 #pragma once
 
 // a tile's sums stay in registers: 32 of 64 bytes, or 16 of 32
@@ -22,7 +23,8 @@ struct Product {
   Word first_column, last_column, first_term, last_term;  // the piece at hand
 };
 
-// `count` lines of `size` elements each, of which `here` are there; the rest is zero. Lines and elements lie `line` and `element` apart.
+// `count` lines of `size` elements each, of which `here` are there; the rest is zero. Lines and elements lie `line` and
+// `element` apart.
 template <Word size>
 static inline void pack(float* to, const float* from, Word count, Word here, Word line, Word element) {
   if (here == size && element == 1) {
@@ -81,7 +83,8 @@ static int multiply_strips(void** argument, Word begin, Word end) {
   const Word last = end * strip * tile_rows < p->rows ? end * strip * tile_rows : p->rows;
   for (Word i = begin * strip * tile_rows; i < last; i += tile_rows) {
     const Word rows = p->rows - i < tile_rows ? p->rows - i : tile_rows;
-    pack<tile_rows>(left, p->left + i * p->left_row + p->first_term * p->left_term, count, rows, p->left_term, p->left_row);
+    pack<tile_rows>(left, p->left + i * p->left_row + p->first_term * p->left_term, count, rows, p->left_term,
+                    p->left_row);
     for (Word j = p->first_column; j < p->last_column; j += tile_columns) {
       multiply_tile(left, p->panels + (j - p->first_column) * count, count, tile);
       const Word columns = p->last_column - j < tile_columns ? p->last_column - j : tile_columns;
@@ -104,7 +107,8 @@ static int multiply_strips(void** argument, Word begin, Word end) {
   return 0;
 }
 
-// columns of a product with few rows, `few_columns` at a time from `begin` up to `end`: the right factor is read where it lies, for a copy would take longer than the product
+// columns of a product with few rows, `few_columns` at a time from `begin` up to `end`: the right factor is read where
+// it lies, for a copy would take longer than the product
 static const Word few_rows = 3, few_vectors = 8, few_columns = few_vectors * lanes;
 
 // so many vectors of sums, from column `j` on, added to what is there unless they are the `first`
@@ -152,7 +156,8 @@ static int multiply_few(void** argument, Word begin, Word end) {
   return 0;
 }
 
-// the same where terms are neighbours in both factors: columns from `begin` up to `end`, `few_sums` of them at a time; of each, every so many-th term is one lane's
+// the same where terms are neighbours in both factors: columns from `begin` up to `end`, `few_sums` of them at a time;
+// of each, every so many-th term is one lane's
 static const Word few_sums = 4, few_steps = 2;
 template <Word columns>
 static inline void multiply_along(const Product* p, Word i, Word j) {
@@ -165,7 +170,8 @@ static inline void multiply_along(const Product* p, Word i, Word j) {
     for (int k = 0; k < columns; ++k) {
 #pragma GCC unroll 2
       for (int s = 0; s < few_steps; ++s)
-        held[k][s] += *(const Lanes*)(left + t + s * lanes) * *(const Lanes*)(right + k * p->right_column + t + s * lanes);
+        held[k][s] +=
+            *(const Lanes*)(left + t + s * lanes) * *(const Lanes*)(right + k * p->right_column + t + s * lanes);
     }
   }
   for (int k = 0; k < columns; ++k) {

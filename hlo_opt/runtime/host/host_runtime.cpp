@@ -1,7 +1,9 @@
-// Runs a schedule: stretches of kernels, loops and conditionals over buffers whose places are known. Built once for all modules.
+// Runs a schedule: stretches of kernels, loops and conditionals over buffers whose places are known. Built once for all
+// modules.
 //
-// A routine is a list of 64-bit words (hlo_opt/runtime/host/words.py writes them). A frame is a table of pointers, one per buffer, and a base address at which
-// the routine's own buffers lie. Control flow is an explicit stack, so that no input decides how deep the processor's stack grows.
+// A routine is a list of 64-bit words (hlo_opt/runtime/host/words.py writes them). A frame is a table of pointers, one
+// per buffer, and a base address at which the routine's own buffers lie. Control flow is an explicit stack, so that no
+// input decides how deep the processor's stack grows.
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -12,7 +14,9 @@
 typedef long long Word;
 typedef int (*Launcher)(void**, Word, Word);
 
-enum Operation : Word { op_kernel, op_view, op_copy, op_library, op_while, op_branch, op_return, op_product, op_convolution };
+enum Operation : Word {
+  op_kernel, op_view, op_copy, op_library, op_while, op_branch, op_return, op_product, op_convolution
+};
 enum Mode : Word { mode_swap, mode_same, mode_in_place };
 // after `call` and `pause` the caller goes on by calling again
 enum Status : int { status_fine, status_call, status_fibres, status_steps, status_memory, status_pause };
@@ -55,7 +59,8 @@ static inline void set_float_mode(Word mode) {
 namespace {
 
 const int most_workers = 64;
-const Word spin_ns = 30000;  // how long a worker looks for the next kernel before it sleeps: longer than the gap between two kernels of a loop
+const Word spin_ns = 30000;  // how long a worker looks for the next kernel before it sleeps: longer than the gap
+                             // between two kernels of a loop
 
 struct Pool {
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, sleep_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -236,7 +241,8 @@ static inline void move(void* to, const void* from, Word bytes) {
 }
 
 // while: words after the operation are
-// condition, body, predicate slot, offset of the callee's base, instruction, count, then for each leaf: input, output, spare and current slots, mode, bytes
+// condition, body, predicate slot, offset of the callee's base, instruction, count, then for each leaf: input, output,
+// spare and current slots, mode, bytes
 enum { w_condition, w_body, w_predicate, w_base, w_instruction, w_count, w_leaves };
 enum { l_input, l_output, l_spare, l_current, l_mode, l_bytes, l_words };
 
@@ -334,15 +340,18 @@ extern "C" __attribute__((visibility("default"))) int hlo_run(
         top->at = w + 1;
         return status_call;
       case op_product: {
-        // slots of the factors and the result, rows, columns, terms, strides in elements as in Product, products, and how far apart their parts are
-        const Product p = {(const float*)top->slots[w[0]], (const float*)top->slots[w[1]], (float*)top->slots[w[2]], 0, w[3], w[4], w[5],
-                           w[6], w[7], w[8], w[9], w[10], w[11], 0, 0, 0, 0};
+        // slots of the factors and the result, rows, columns, terms, strides in elements as in Product, products, and
+        // how far apart their parts are
+        const float *left = (const float*)top->slots[w[0]], *right = (const float*)top->slots[w[1]];
+        const Product p = {left, right, (float*)top->slots[w[2]], 0, w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10],
+                           w[11], 0, 0, 0, 0};
         if (!multiply_all({p, w[12], w[13], w[14], w[15]}, program->processors)) return status_memory;
         top->at = w + 16;
         break;
       }
       case op_convolution: {
-        // slots of image, weights and result, then what Convolution has from `batch` on: numbers, and for each spatial dimension its own
+        // slots of image, weights and result, then what Convolution has from `batch` on: numbers, and for each spatial
+        // dimension its own
         Convolution c = {(const float*)top->slots[w[0]], (const float*)top->slots[w[1]], (float*)top->slots[w[2]], 0,
                          w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12]};
         memcpy(c.spatial, w + 13, (size_t)c.count * sizeof(Spatial));
@@ -363,8 +372,8 @@ extern "C" __attribute__((visibility("default"))) int hlo_run(
         break;
       }
       case op_branch: {
-        // selector slot (negative: none), its width (0: pred), is signed, offset of the callee's base, length, outputs, slots of outputs,
-        // branches, then for each: routine, arguments, their slots
+        // selector slot (negative: none), its width (0: pred), is signed, offset of the callee's base, length, outputs,
+        // slots of outputs, branches, then for each: routine, arguments, their slots
         const Word* b = w + 6 + w[5];
         const Word branches = *b++;
         Word chosen = 0;
