@@ -24,23 +24,29 @@ TYPES = {
 @dataclass(frozen=True)
 class Example:
     """Texts on which a rule fires, and texts on which it does not; `rounds` where values may be rounded in another
-    order, or once more: in their own type, or in the one that it names."""
+    order, or once more: in their own type, or in the one that it names. `devices` run it as replicas."""
 
     kinds: str
     fires: tuple[str, ...]
     misses: tuple[str, ...]
     rounds: bool | str = False
+    devices: int = 1
 
 
 EXAMPLES: dict[str, Example] = {}
 
 
 def example(
-    rule: str, kinds: str, fires: str | tuple[str, ...], misses: str | tuple[str, ...], rounds: bool | str = False
+    rule: str,
+    kinds: str,
+    fires: str | tuple[str, ...],
+    misses: str | tuple[str, ...],
+    rounds: bool | str = False,
+    devices: int = 1,
 ) -> None:
     as_tuple = lambda texts: (texts,) if isinstance(texts, str) else texts  # noqa: E731
     assert rule not in EXAMPLES, rule
-    EXAMPLES[rule] = Example(kinds, as_tuple(fires), as_tuple(misses), rounds)
+    EXAMPLES[rule] = Example(kinds, as_tuple(fires), as_tuple(misses), rounds, devices)
 
 
 X, XY, M = "x: T[12]", "x: T[12]; y: T[12]", "x: T[4,3]"

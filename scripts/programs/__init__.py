@@ -1,18 +1,26 @@
-"""Programs whose dumps are in `testdata/dumps`: each module declares its cases in `CASES`."""
+"""Programs whose dumps are in `testdata/dumps`, and those that are measured against XLA:GPU: each module declares its
+cases in `CASES`."""
 
 from __future__ import annotations
 
 from scripts.programs import (
     adam,
     cartpole,
+    clustering,
     control,
+    decoding,
     elementwise,
+    filters,
     indexing,
     mlp,
     monte_carlo,
+    norm_gradients,
     normalization,
+    particles,
     sharded,
     softmax,
+    stencils,
+    training,
     transformer,
 )
 from scripts.programs.case import Case
@@ -30,6 +38,14 @@ MODULES = (
     softmax,
     transformer,
 )
+
+MEASURED = (particles, stencils, norm_gradients, decoding, clustering, filters, training)
+"""Five programs of each kind that was once worse than XLA:GPU; no dumps of them are kept."""
+
+
+def measured_cases() -> dict[str, Case]:
+    """The cases that are measured against XLA:GPU, by name."""
+    return {case.name: case for module in MEASURED for case in module.CASES}
 
 
 def all_cases() -> dict[str, Case]:

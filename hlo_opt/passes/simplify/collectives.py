@@ -1,8 +1,17 @@
-"""Collectives among one device."""
+"""Collectives among one device, and of what is the same on all."""
 
 from __future__ import annotations
 
-from hlo_opt.ir import Instruction
+import numpy as np
+
+from hlo_opt.evaluate import Interpreter
+from hlo_opt.evaluate.program import face
+from hlo_opt.ir import Attribute, Instruction, array, edit
+from hlo_opt.ops import OpKind, find
+from hlo_opt.ops.collective.module_devices import groups
+from hlo_opt.ops.reduction.reducers import monoid
+from hlo_opt.ops.sets import IDEMPOTENT
+from hlo_opt.passes.simplify.reading import Array, is_a, is_integer, known, uniform
 from hlo_opt.passes.simplify.rule import rule
 from hlo_opt.passes.simplify.site import Site
 
@@ -23,9 +32,9 @@ def _is_alone(i: Instruction) -> bool:
     groups = i.attributes.get("replica_groups")
     text = "" if groups is None else groups.text.replace(" ", "")
     single = text.startswith("{{") and "," not in text.replace("},{", "")
-    if _devices(i) == 1:
-        return text in ("", "{}", "{{0}}")
-    return single and text.count("{") - 1 == _devices(i)
+    if _devices(i) == 1 and text in ("", "{}"):
+        return True
+    return single and text.count("{") - 1 >= _devices(i)
 
 
 @rule(
@@ -38,3 +47,193 @@ def collective_of_one(i: Instruction, site: Site) -> Instruction | None:
     if len(i.operands) != 1 or not _is_alone(i) or not i.operands[0].shape.same_values(i.shape):
         return None
     return i.operands[0]
+
+
+def _named(i: Instruction) -> list[list[int]]:
+    """The groups of a collective that names devices in one way, whether they exist or not; none for others."""
+    written = i.attributes.get("replica_groups")
+    if written is None or ("channel_id" in i.attributes and not _is_global(i)):
+        return []
+    try:
+        return groups(written.text)
+    except ValueError:
+        return []
+
+
+def _together(i: Instruction) -> int | None:
+    """How many devices a collective goes over, where all its groups are of one size: of those that exist."""
+    count = _devices(i)
+    sizes = {n for n in (sum(device < count for device in group) for group in _named(i)) if n}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _is_global(i: Instruction) -> bool:
+    return str(i.value("use_global_device_ids", False)) in ("True", "true")
+
+
+@rule(
+    "all-reduce-of-same",
+    "all-reduce reduce-scatter",
+    "all-reduce or reduce-scatter of one known number everywhere = what comes out, everywhere",
+    "each device brings the same; it is computed as the interpreter folds it, and HLO leaves the order open",
+)
+def all_reduce_of_same(i: Instruction, site: Site) -> Instruction | None:
+    number, count, opcode = uniform(i.operands[0]), _together(i), monoid(i.called_by("to_apply"))
+    if number is None or count is None or opcode is None or not i.shape.is_array or not i.shape.element_count:
+        return None
+    found = number
+    reducer = i.called_by("to_apply")
+    for _ in range(count - 1):
+        found = np.asarray(Interpreter().call(reducer, [found, number]))
+    return site.full(i.shape, found)
+
+
+@rule(
+    "all-gather-of-same",
+    "all-gather",
+    "all-gather of one known number everywhere = more of it",
+    "each device brings the same",
+)
+def all_gather_of_same(i: Instruction, site: Site) -> Instruction | None:
+    number = uniform(i.operands[0])
+    if number is None or len(i.operands) != 1 or not i.shape.is_array or not i.shape.element_count:
+        return None
+    return site.full(i.shape, number)
+
+
+@rule(
+    "all-reduce-of-replicated",
+    "all-reduce",
+    "all-reduce by max, min, and, or of a parameter that is the same on all devices = the parameter",
+    "how often a value comes in does not count",
+)
+def all_reduce_of_replicated(i: Instruction, site: Site) -> Instruction | None:
+    value = i.operands[0]
+    if len(i.operands) != 1 or not _is_replicated(value):
+        return None
+    return value if monoid(i.called_by("to_apply")) in IDEMPOTENT else None
+
+
+def _is_replicated(value: Instruction) -> bool:
+    """Whether it is a parameter of which the text says that it is the same on all devices."""
+    written = value.attributes.get("parameter_replication")
+    return written is not None and written.text.replace(" ", "") == "{true}"
+
+
+@rule(
+    "sum-of-replicated",
+    "all-reduce",
+    "all-reduce by add of a parameter that is the same on 2^k devices = a product",
+    "doubling rounds nothing, and HLO leaves open in which order devices are added up",
+)
+def sum_of_replicated(i: Instruction, site: Site) -> Instruction | None:
+    value, count = i.operands[0], _together(i)
+    if len(i.operands) != 1 or not _is_replicated(value) or monoid(i.called_by("to_apply")) != "add" or count is None:
+        return None
+    if count & (count - 1) or not (i.shape.type.is_integer or i.shape.type.is_float) or count > 64:
+        return None
+    return site.elementwise("multiply", value, site.full(value.shape, count))
+
+
+@rule(
+    "own-part-of-all-gather",
+    "dynamic-slice",
+    "dynamic-slice of an all-gather where each device takes what it brought = its operand",
+    "it gets its own part back",
+)
+def own_part_of_all_gather(i: Instruction, site: Site) -> Instruction | None:
+    inner, *starts = i.operands
+    gather = inner.operands[0] if is_a(inner, "reshape") else inner
+    if not is_a(gather, "all-gather") or len(gather.operands) != 1 or not gather.shape.is_array:
+        return None
+    (along,), part = gather.ints("dimensions"), gather.operands[0]
+    if gather is not inner and (along or inner.shape.dimensions[0] != gather.shape.dimensions[0]):
+        return None
+    wanted = (*inner.shape.dimensions[:along], part.shape.dimensions[along], *inner.shape.dimensions[along + 1 :])
+    if i.shape.dimensions != wanted or not _is_own_place(gather, starts, along, part.shape.dimensions[along], wanted):
+        return None
+    return site.reshape(part, i.shape.dimensions)
+
+
+@rule(
+    "own-part-of-all-reduce",
+    "dynamic-slice",
+    "dynamic-slice of an all-reduce that nobody else reads, where devices take one part each = reduce-scatter",
+    "each device gets the same sums; HLO leaves the order of devices open",
+)
+def own_part_of_all_reduce(i: Instruction, site: Site) -> Instruction | None:
+    inner, *starts = i.operands
+    if not is_a(inner, "all-reduce") or len(inner.operands) != 1 or len(inner.users) > 1 or not inner.shape.is_array:
+        return None
+    differing = [
+        d for d, (n, whole) in enumerate(zip(i.shape.dimensions, inner.shape.dimensions, strict=True)) if n != whole
+    ]
+    sizes = {len(group) for group in _named(inner)}
+    if len(differing) != 1 or len(sizes) != 1 or monoid(inner.called_by("to_apply")) is None:
+        return None
+    along = differing[0]
+    if i.shape.dimensions[along] * sizes.pop() != inner.shape.dimensions[along]:
+        return None
+    if not _is_own_place(inner, starts, along, i.shape.dimensions[along], i.shape.dimensions):
+        return None
+    made = edit.create(
+        i.computation,
+        "reduce-scatter",
+        "reduce-scatter",
+        array(i.shape.type, *i.shape.dimensions),
+        inner.operands,
+        {**inner.attributes, "dimensions": Attribute.of((along,))},
+    )
+    site.made.append(made)
+    return made
+
+
+def _is_own_place(
+    collective: Instruction, starts: list[Instruction], along: int, size: int, sizes: tuple[int, ...]
+) -> bool:
+    """Whether each device of a collective takes the part of the result whose number is its own in its group."""
+    if len(starts) != len(sizes) or not _named(collective):
+        return False
+    if any(not is_integer(s, 0) for d, s in enumerate(starts) if d != along):
+        return False
+    for group in _named(collective):
+        for number, device in enumerate(group):
+            found = _on_device(starts[along], device, _DEEPEST)
+            if found is None or int(found.reshape(-1)[0]) != number * size:
+                return False
+    return True
+
+
+_DEEPEST = 8
+"""Operations between a device's number and a place."""
+
+
+def _on_device(value: Instruction, device: int, deepest: int) -> Array | None:
+    """What a scalar, or a few numbers, are on a device, where nothing else decides them. Of modules with replicas and
+    partitions nothing is known: a number of a device is both."""
+    found = known(value)
+    if found is not None:
+        return found if found.size <= _MOST_NUMBERS else None
+    if is_a(value, "partition-id", "replica-id"):
+        return np.asarray(device, value.shape.type.dtype) if _has_one_kind(value) else None
+    spec = find(value.opcode)
+    folded = spec is not None and spec.kind in (OpKind.ELEMENTWISE, OpKind.MOVEMENT) and not spec.side_effects
+    plain = (folded or is_a(value, "dynamic-slice")) and not list(value.called()) and bool(value.operands)
+    if not plain or not deepest or not value.shape.is_array or value.shape.element_count > _MOST_NUMBERS:
+        return None
+    operands = [_on_device(o, device, deepest - 1) for o in value.operands]
+    numbers = [o for o in operands if o is not None]
+    if len(numbers) < len(operands):
+        return None
+    return np.asarray(face(value)(Interpreter(), value, [*numbers]))
+
+
+_MOST_NUMBERS = 4096
+"""Of a table of places."""
+
+
+def _has_one_kind(i: Instruction) -> bool:
+    """Whether devices are numbered in one way: there are replicas, or partitions, not both."""
+    module = i.computation.module
+    counts = [] if module is None else [module.attributes.get(n) for n in ("replica_count", "num_partitions")]
+    return sum(c is not None and c.text != "1" for c in counts) < 2

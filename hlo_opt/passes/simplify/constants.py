@@ -11,15 +11,16 @@ from hlo_opt.evaluate import Interpreter
 from hlo_opt.evaluate.program import face
 from hlo_opt.ir import Instruction
 from hlo_opt.ops import OpKind, find
-from hlo_opt.passes.simplify.reading import known, uniform
+from hlo_opt.ops.reduction.reducers import monoid
+from hlo_opt.passes.simplify.reading import Array, is_a, known, uniform
 from hlo_opt.passes.simplify.rule import ANY, rule
 from hlo_opt.passes.simplify.site import Site
 
 LARGEST = 1024
 """Elements of a value that is computed beforehand: constants are text."""
 
-_FOLDED = (OpKind.ELEMENTWISE, OpKind.MOVEMENT)
-_NEVER = frozenset({"broadcast", "iota", "constant", "rng", "reduce-precision", "stochastic-convert"})
+_FOLDED = (OpKind.ELEMENTWISE, OpKind.MOVEMENT, OpKind.REDUCTION)
+_NEVER = frozenset({"iota", "constant", "rng", "reduce-precision", "stochastic-convert"})
 
 
 @rule("value-of-nothing", ANY, "an array without elements = a constant", "it has no values")
@@ -42,19 +43,22 @@ def constant_of_same(i: Instruction, site: Site) -> Instruction | None:
 @rule(
     "operation-on-constants",
     ANY,
-    "an elementwise operation, or one that moves elements, of constants = a constant",
-    "it is computed as the interpreter computes it; of transcendental functions HLO leaves the last places open",
+    "an elementwise operation, one that moves elements, or a fold, of constants = a constant",
+    "it is computed as the interpreter computes it; of transcendental functions HLO leaves the last places open, of "
+    "folds the order",
 )
 def operation_on_constants(i: Instruction, site: Site) -> Instruction | None:
     if not i.operands or not i.shape.is_array or i.shape.element_count > LARGEST or i.opcode in _NEVER:
         return None
-    values = [v for v in map(known, i.operands) if v is not None]
-    if len(values) < len(i.operands):
+    if is_a(i, "broadcast") and i.shape.element_count > i.operands[0].shape.element_count:
         return None
     spec = find(i.opcode)
-    if spec is None or spec.kind not in _FOLDED or spec.side_effects or list(i.called()):
+    if spec is None or spec.kind not in _FOLDED or spec.side_effects or not _is_plain(i):
         return None
-    if any(v.size > LARGEST for v in values):
+    if any(o.shape.element_count > LARGEST for o in i.operands) or all(known(o) is None for o in i.operands):
+        return None
+    values = [v for v in map(_elements, i.operands) if v is not None]
+    if len(values) < len(i.operands):
         return None
     try:
         with np.errstate(all="ignore"):
@@ -62,3 +66,16 @@ def operation_on_constants(i: Instruction, site: Site) -> Instruction | None:
     except HloOptError:
         return None
     return site.literal(i.shape, np.asarray(made))
+
+
+def _is_plain(i: Instruction) -> bool:
+    """Whether it calls nothing but one operation of the elements."""
+    return all(monoid(called) is not None for called in i.called())
+
+
+def _elements(value: Instruction) -> Array | None:
+    """The elements of a constant, or of a known number in other dimensions."""
+    found, number = known(value), uniform(value)
+    if found is not None or number is None:
+        return found
+    return np.full(value.shape.dimensions, number, number.dtype)

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from hlo_opt.ir import Attribute, Instruction, Raw, Window, edit
 from hlo_opt.ops.contraction.table import ConvolutionDimensions, convolution_dimensions
-from hlo_opt.passes.simplify.reading import is_a
+from hlo_opt.ops.movement.table import padding_dimensions
+from hlo_opt.passes.simplify.reading import is_a, is_number
 from hlo_opt.passes.simplify.rule import rule
 from hlo_opt.passes.simplify.site import Site
 
@@ -114,6 +115,29 @@ def convolution_of_points(i: Instruction, site: Site) -> Instruction | None:
     for name, attribute in kept.items():
         edit.set_attribute(made, name, attribute)
     return made
+
+
+@rule(
+    "convolution-of-pad",
+    "convolution",
+    "convolution of an array with zeros around it, or between its elements = convolution that does so itself",
+    "what a window reads outside of the array is 0",
+)
+def convolution_of_pad(i: Instruction, site: Site) -> Instruction | None:
+    value, kernel = i.operands
+    if not is_a(value, "pad") or not is_number(value.operands[1], 0) or not value.operands[0].shape.element_count:
+        return None
+    c, edges = convolution_dimensions(i), padding_dimensions(value)
+    space = {d: k for k, d in enumerate(c.lhs[2])}
+    if any((e.low or e.high or e.interior) and d not in space for d, e in enumerate(edges)):
+        return None
+    if any(e.low < 0 or e.high < 0 for e in edges) or any(w.lhs_dilate > 1 for w in c.window):
+        return None
+    wider = list(c.window)
+    for d, k in space.items():
+        w, e = wider[k], edges[d]
+        wider[k] = replace(w, pad_low=w.pad_low + e.low, pad_high=w.pad_high + e.high, lhs_dilate=e.interior + 1)
+    return site.again(i, [value.operands[0], kernel], window=Window(tuple(wider)))
 
 
 def _is_pointwise(c: ConvolutionDimensions) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from hlo_opt.ir import Instruction
+import math
+from dataclasses import dataclass
+
+from hlo_opt.ir import Attribute, Instruction, array, edit
 from hlo_opt.ops.contraction.table import DotDimensions
-from hlo_opt.passes.simplify.reading import is_a
+from hlo_opt.passes.simplify.reading import is_a, known
 from hlo_opt.passes.simplify.rule import rule
-from hlo_opt.passes.simplify.shapes import is_rising
+from hlo_opt.passes.simplify.shapes import groups, is_rising
 from hlo_opt.passes.simplify.site import Site
 
 _OPEN = "the same products are added up; HLO leaves their order open"
@@ -74,12 +77,7 @@ def transpose_of_dot(i: Instruction, site: Site) -> Instruction | None:
     wanted = (*range(batches), *range(batches + lefts, ranks), *range(batches, batches + lefts))
     if i.ints("dimensions") != wanted or left.shape.type != right.shape.type:
         return None
-    if (
-        "operand_precision" in dot.attributes
-        and len(set(dot.attributes["operand_precision"].text.strip("{}").split(","))) > 1
-    ):
-        return None
-    return site.again(
+    made = site.again(
         dot,
         [right, left],
         i.shape,
@@ -88,6 +86,11 @@ def transpose_of_dot(i: Instruction, site: Site) -> Instruction | None:
         lhs_contracting_dims=found.rhs_contracting,
         rhs_contracting_dims=found.lhs_contracting,
     )
+    written = dot.attributes.get("operand_precision")
+    if isinstance(written, Attribute):
+        first, *rest = written.text.strip("{} ").split(",")
+        edit.set_attribute(made, "operand_precision", Attribute("{" + ",".join([*rest, first]) + "}"))
+    return made
 
 
 @rule("dot-of-nothing", "dot", "dot over no elements = 0 everywhere", "a sum of nothing is 0")
@@ -129,3 +132,117 @@ def dot_of_one(i: Instruction, site: Site) -> Instruction | None:
         whole = spread == list(range(i.shape.rank))
         sides.append(small if whole else site.broadcast(small, i.shape.dimensions, spread))
     return site.emit("multiply", i.shape, *sides)
+
+
+@rule(
+    "dot-of-reordered",
+    "dot",
+    "dot of a reshape of a transpose within the dimension that is added up, with a constant = dot with a reordered one",
+    _OPEN,
+)
+def dot_of_reordered(i: Instruction, site: Site) -> Instruction | None:
+    if len(i.operands) != 2:
+        return None
+    found = DotDimensions.of(i)
+    pairs = ((found.lhs_contracting, found.rhs_contracting), (found.rhs_contracting, found.lhs_contracting))
+    for number, (ours, theirs) in enumerate(pairs):
+        side, other = i.operands[number], i.operands[1 - number]
+        numbers = known(other)
+        if len(ours) != 1 or not is_a(side, "reshape") or not is_a(side.operands[0], "transpose") or numbers is None:
+            continue
+        if not numbers.size or numbers.size > _MOST_REORDERED:
+            continue
+        transpose = side.operands[0]
+        run = next((t for t, r in groups(transpose.shape.dimensions, side.shape.dimensions) if ours[0] in r), range(0))
+        if math.prod(transpose.shape.dimensions[d] for d in run) != side.shape.dimensions[ours[0]]:
+            continue
+        order = transpose.ints("dimensions")
+        moved = [order[d] for d in run]
+        straight = [*order[: run.start], *sorted(moved), *order[run.stop :]]
+        large = [d for d in straight if transpose.operands[0].shape.dimensions[d] != 1]
+        if not is_rising(large) or is_rising(order):
+            continue
+        sizes, along = [transpose.shape.dimensions[d] for d in run], theirs[0]
+        outer, inner = numbers.shape[:along], numbers.shape[along + 1 :]
+        places = [len(outer) + moved.index(d) for d in sorted(moved)]
+        axes = [*range(len(outer)), *places, *range(len(outer) + len(run), len(outer) + len(run) + len(inner))]
+        values = numbers.reshape(*outer, *sizes, *inner).transpose(axes).reshape(numbers.shape)
+        operands = [site.reshape(transpose.operands[0], side.shape.dimensions)]
+        operands.insert(1 - number, site.literal(array(other.shape.type, *numbers.shape), values))
+        return site.again(i, operands)
+    return None
+
+
+_MOST_REORDERED = 1 << 16
+"""Elements of a constant that is written anew."""
+
+
+@rule(
+    "dot-of-repeated",
+    "dot",
+    "dot of an array that is repeated along a batch dimension = dot of the array, with more rows on the other side",
+    "the same products are added up: rows that shared a copy share the original",
+)
+def dot_of_repeated(i: Instruction, site: Site) -> Instruction | None:
+    if not _is_plain(i) or not i.shape.element_count:
+        return None
+    found = DotDimensions.of(i)
+    for number, batch, beside in ((0, found.lhs_batch, found.rhs_batch), (1, found.rhs_batch, found.lhs_batch)):
+        repeated = _repeated(i.operands[number])
+        if repeated is None or repeated.at not in batch:
+            continue
+        other, place = i.operands[1 - number], beside[batch.index(repeated.at)]
+        sizes = list(other.shape.dimensions)
+        sizes[place : place + 1] = [repeated.count, repeated.times]
+        # Dimensions of the other side behind the one that is split move by one; its second part is a row.
+        contracting = (found.rhs_contracting, found.lhs_contracting)[number]
+        moved = tuple(d + (d > place) for d in contracting)
+        spread = tuple(d + (d > place) for d in beside)
+        rows = [d for d in range(len(sizes)) if d not in moved and d not in spread]
+        inner = batch.index(repeated.at) == len(batch) - 1
+        between = () if number else found.free(i.operands[0].shape.rank, right=False)
+        if not inner or rows[0] != place + 1 or between:
+            continue  # what was one dimension would lie apart in the result
+        if not (i.shape.is_row_major and other.shape.is_row_major):
+            continue
+        split = site.view(other, sizes)
+        kept = (found.lhs_contracting, found.rhs_contracting)[number]
+        names = ("lhs", "rhs")
+        dims = {
+            f"{names[number]}_batch_dims": batch,
+            f"{names[number]}_contracting_dims": kept,
+            f"{names[1 - number]}_batch_dims": spread,
+            f"{names[1 - number]}_contracting_dims": moved,
+        }
+        operands = [split, split]
+        operands[number] = repeated.source
+        places = len(batch)
+        shape = (*i.shape.dimensions[: places - 1], repeated.count, repeated.times, *i.shape.dimensions[places:])
+        return site.view(site.again(i, operands, array(i.shape.type, *shape), **dims), i.shape.dimensions)
+    return None
+
+
+@dataclass(frozen=True)
+class _Repeated:
+    """An array of which `count` rows along dimension `at` come `times` times each, one behind the other."""
+
+    source: Instruction
+    at: int
+    count: int
+    times: int
+
+
+def _repeated(value: Instruction) -> _Repeated | None:
+    """What a reshape of a broadcast repeats, where it changes nothing else."""
+    inner = value.operands[0] if is_a(value, "reshape") else value
+    if not is_a(inner, "broadcast") or inner is value or inner.shape.rank != value.shape.rank + 1:
+        return None
+    mapped = inner.ints("dimensions")
+    added = [d for d in range(inner.shape.rank) if d not in mapped]
+    if len(added) != 1 or not is_rising(mapped) or added[0] == 0:
+        return None
+    at, sizes = added[0] - 1, inner.shape.dimensions
+    joined = (*sizes[:at], sizes[at] * sizes[at + 1], *sizes[at + 2 :])
+    if joined != value.shape.dimensions or sizes[at + 1] < 2:
+        return None
+    return _Repeated(inner.operands[0], at, sizes[at], sizes[at + 1])

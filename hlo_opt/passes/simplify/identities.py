@@ -77,6 +77,27 @@ def multiply_minus_one(i: Instruction, site: Site) -> Instruction | None:
     return None if found is None else site.elementwise("negate", found)
 
 
+@rule(
+    "factors-together",
+    "multiply",
+    "(x * a) * b = x * (a * b) for known a = 2^k, k > 0, and |b| >= 1",
+    "x * 2^k rounds nothing, and what overflows there does so later, too",
+)
+def factors_together(i: Instruction, site: Site) -> Instruction | None:
+    for inner, outer in (i.operands, i.operands[::-1]):
+        last = uniform(outer)
+        if last is None or i.shape.type.name not in _LARGEST or not is_a(inner, "multiply"):
+            continue
+        for value, factor in (inner.operands, inner.operands[::-1]):
+            k = exponent(factor)
+            if k is None or k <= 0 or uniform(value) is not None:
+                continue
+            both = float(last.astype(np.float64)) * 2.0**k
+            if abs(both) >= 2.0**k and np.frexp(abs(both))[1] <= _LARGEST[i.shape.type.name]:
+                return site.elementwise("multiply", value, site.full(i.shape, both))
+    return None
+
+
 @rule("divide-one", "divide", "x / 1 = x", _IEEE)
 def divide_one(i: Instruction, site: Site) -> Instruction | None:
     return i.operands[0] if _is_real(i) and is_number(i.operands[1], 1) else None
@@ -258,6 +279,18 @@ def power_half(i: Instruction, site: Site) -> Instruction | None:
 
 
 @rule(
+    "power-half-of-size",
+    "power",
+    "x^0.5 = sqrt x where x is an absolute value or such",
+    "HLO leaves the last places of both open, and no x is -0 or below",
+)
+def power_half_of_size(i: Instruction, site: Site) -> Instruction | None:
+    if not i.shape.type.is_float or not is_number(i.operands[1], 0.5) or not never_negative(i.operands[0]):
+        return None
+    return site.elementwise("sqrt", i.operands[0])
+
+
+@rule(
     "part-of-complex", "real imag", "real (complex x, y) = x, imag (complex x, y) = y", "the parts are kept as they are"
 )
 def part_of_complex(i: Instruction, site: Site) -> Instruction | None:
@@ -350,3 +383,19 @@ def clamp_all(i: Instruction, site: Site) -> Instruction | None:
 def sign_of_sign(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]
     return inner if inner.opcode == i.opcode and i.shape.type.kind in ("signed", "float") else None
+
+
+@rule(
+    "extreme-of-rising",
+    "maximum minimum",
+    "max(f(x), f(y)) = f(max(x, y)) for tanh, cbrt, exp, erf and such, where nobody else reads them",
+    "f grows with its operand and gives NaN for NaN only; HLO leaves its last places open",
+)
+def extreme_of_rising(i: Instruction, site: Site) -> Instruction | None:
+    left, right = i.operands
+    rising = is_a(left, "tanh", "cbrt", "exponential", "exponential-minus-one", "erf", "logistic", "floor", "ceil")
+    if not rising or left.opcode != right.opcode or left is right or not i.shape.type.is_float:
+        return None
+    if len(left.users) > 1 or len(right.users) > 1:
+        return None
+    return site.again(left, [site.elementwise(i.opcode, left.operands[0], right.operands[0])])

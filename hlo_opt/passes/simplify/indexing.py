@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
 
-from hlo_opt.ir import Instruction, PaddingDimension, Shape, SliceDimension, array
-from hlo_opt.passes.simplify.reading import is_a, uniform
+from hlo_opt.ir import Instruction, PaddingDimension, Raw, Shape, SliceDimension, array
+from hlo_opt.ir.element_type import PRED
+from hlo_opt.ops.indexing.gather_dimensions import scatter_dimensions
+from hlo_opt.ops.reduction.reducers import monoid, picks
+from hlo_opt.passes.simplify.reading import bounds, is_a, uniform
 from hlo_opt.passes.simplify.rule import rule
 from hlo_opt.passes.simplify.site import Site
 
@@ -161,6 +165,55 @@ def scatter_nothing(i: Instruction, site: Site) -> Instruction | None:
     if len(i.operands) != 3 or i.operands[2].shape.element_count:
         return None
     return i.operands[0]
+
+
+@rule(
+    "scatter-of-one",
+    "scatter",
+    "scatter of one window = dynamic-update-slice, of what stands there where the window reaches out",
+    "a window that reaches out is left out, and otherwise none is moved",
+)
+def scatter_of_one(i: Instruction, site: Site) -> Instruction | None:
+    if len(i.operands) != 3 or not i.shape.element_count:
+        return None
+    value, indices, update = i.operands
+    found, reducer = scatter_dimensions(i), i.called_by("to_apply")
+    opcode = monoid(reducer)
+    plain = picks(reducer) == 1 or opcode is not None
+    if not plain or found.batching.operand_dims or list(found.offset_dims) != sorted(found.offset_dims):
+        return None
+    if math.prod(found.batch_sizes(indices.shape)) != 1 or not update.shape.element_count:
+        return None
+    sizes = iter([update.shape.dimensions[d] for d in found.offset_dims])
+    window = [1 if d in found.collapsed else next(sizes) for d in range(value.shape.rank)]
+    flat = site.reshape(indices, (len(found.start_index_map),))
+    starts = [site.scalar(indices.shape.type, 0)] * value.shape.rank
+    inside: list[Instruction] = []
+    for number, d in enumerate(found.start_index_map):
+        start = flat if flat.shape.element_count == 1 else site.slice(flat, [SliceDimension(number, number + 1)])
+        starts[d] = site.reshape(start, ())
+        inside += _inside(starts[d], value.shape.dimensions[d] - window[d], site)
+    old = site.emit(
+        "dynamic-slice", array(value.shape.type, *window), value, *starts, dynamic_slice_sizes=tuple(window)
+    )
+    new = site.reshape(update, window)
+    if opcode is not None:
+        new = site.elementwise(opcode, old, new)
+    if inside:
+        where = functools.reduce(lambda a, b: site.elementwise("and", a, b), inside)
+        new = site.emit("select", array(value.shape.type, *window), site.spread(where, window), new, old)
+    return site.emit("dynamic-update-slice", array(value.shape.type, *value.shape.dimensions), value, new, *starts)
+
+
+def _inside(start: Instruction, last: int, site: Site) -> list[Instruction]:
+    """Whether a start lies between 0 and the last place, where that is not known: two truth values, one, or none."""
+    least, most = bounds(start) or start.shape.type.limits
+    truth, made = array(PRED), []
+    if least < 0:
+        made.append(site.emit("compare", truth, start, site.scalar(start.shape.type, 0), direction=Raw("GE")))
+    if most > last:
+        made.append(site.emit("compare", truth, start, site.scalar(start.shape.type, last), direction=Raw("LE")))
+    return made
 
 
 @rule("sort-one", "sort", "sort along a dimension of at most one element = its operands", "there is one order")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hlo_opt.ir import Instruction
-from hlo_opt.passes.simplify.reading import all_ones, exponent, is_a, is_integer, no_ones, uniform
+from hlo_opt.passes.simplify.reading import all_ones, bounds, exponent, is_a, is_integer, no_ones, uniform
 from hlo_opt.passes.simplify.rule import rule
 from hlo_opt.passes.simplify.site import Site
 
@@ -174,3 +174,35 @@ def common_factor(i: Instruction, site: Site) -> Instruction | None:
             if z is other:
                 return site.elementwise("multiply", site.elementwise(i.opcode, a, b), z)
     return None
+
+
+@rule("remainder-within", "remainder", "x % n = x where 0 <= x < n is known", "the quotient is 0")
+def remainder_within(i: Instruction, site: Site) -> Instruction | None:
+    left, number = bounds(i.operands[0]), uniform(i.operands[1])
+    if left is None or number is None or not i.shape.type.is_integer:
+        return None
+    return i.operands[0] if left[0] >= 0 and left[1] < int(number) else None
+
+
+@rule(
+    "remainder-of-more",
+    "remainder",
+    "(x + n) % n = x % n where x >= 0 and x + n does not overflow",
+    "the quotient is one more",
+)
+def remainder_of_more(i: Instruction, site: Site) -> Instruction | None:
+    inner, number = i.operands[0], uniform(i.operands[1])
+    if not is_a(inner, "add") or number is None or not i.shape.type.is_integer or bounds(inner) is None:
+        return None
+    for value, more in (inner.operands, inner.operands[::-1]):
+        least, by = bounds(value), uniform(more)
+        if least is not None and by is not None and least[0] >= 0 and int(by) > 0 and int(by) == int(number):
+            return site.again(i, [value, i.operands[1]])
+    return None
+
+
+@rule("remainder-of-remainder", "remainder", "(x % y) % y = x % y", "it is nearer to 0 than y is")
+def remainder_of_remainder(i: Instruction, site: Site) -> Instruction | None:
+    inner = i.operands[0]
+    same = is_a(inner, "remainder") and inner.operands[1] is i.operands[1]
+    return inner if same and i.shape.type.is_integer else None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from hlo_opt.ir import Instruction
 from hlo_opt.passes.simplify.reading import is_a, uniform
 from hlo_opt.passes.simplify.rule import rule
-from hlo_opt.passes.simplify.shapes import is_rising, without_ones
+from hlo_opt.passes.simplify.shapes import groups, is_rising, only_ones_differ, without_ones
 from hlo_opt.passes.simplify.site import Site
 
 _ORDER = "elements keep their row-major order"
@@ -129,3 +131,51 @@ def transpose_of_iota(i: Instruction, site: Site) -> Instruction | None:
     if not is_a(inner, "iota"):
         return None
     return site.emit("iota", i.shape, iota_dimension=i.ints("dimensions").index(inner.attribute("iota_dimension", int)))
+
+
+@rule(
+    "transpose-past-ones",
+    "transpose",
+    "transpose of a transpose with dimensions of size 1 added or dropped between = one transpose",
+    "permutations are composed, and dimensions of size 1 hold no order",
+)
+def transpose_past_ones(i: Instruction, site: Site) -> Instruction | None:
+    between = i.operands[0]
+    if not is_a(between, "reshape") or not is_a(between.operands[0], "transpose"):
+        return None
+    first = between.operands[0]
+    source, sizes = first.operands[0], between.shape.dimensions
+    if not only_ones_differ(first.shape.dimensions, sizes) or not i.shape.element_count:
+        return None
+    inner = [first.ints("dimensions")[d] for d in without_ones(first.shape.dimensions)]
+    large = without_ones(sizes)
+    order = [inner[large.index(d)] for d in i.ints("dimensions") if d in large]
+    ranks = sorted(order)
+    small = site.reshape(source, [source.shape.dimensions[d] for d in ranks])
+    return site.reshape(site.transpose(small, [ranks.index(d) for d in order]), i.shape.dimensions)
+
+
+@rule(
+    "reshape-of-transpose",
+    "reshape",
+    "reshape of a transpose of a reshape, which joins what stays together = a transpose of fewer dimensions",
+    "elements keep their order within what stays together",
+)
+def reshape_of_transpose(i: Instruction, site: Site) -> Instruction | None:
+    inner = i.operands[0]
+    if not is_a(inner, "transpose") or not is_a(inner.operands[0], "reshape") or not i.shape.element_count:
+        return None
+    if len(inner.users) > 1 or len(inner.operands[0].users) > 1:
+        return None
+    order, value = inner.ints("dimensions"), inner.operands[0]
+    parts: list[list[int]] = []
+    for ours, theirs in groups(inner.shape.dimensions, i.shape.dimensions):
+        moved = [order[d] for d in ours]
+        if len(theirs) != 1 or not moved or moved != list(range(moved[0], moved[0] + len(moved))):
+            return None
+        parts.append(moved)
+    if len(parts) == inner.shape.rank:
+        return None
+    lying = sorted(parts)
+    joined = site.reshape(value, [math.prod(value.shape.dimensions[d] for d in part) for part in lying])
+    return site.transpose(joined, [lying.index(part) for part in parts])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlo_opt.ir import Instruction, PaddingDimension, SliceDimension
+from hlo_opt.ir import Instruction, PaddingDimension, SliceDimension, array
 from hlo_opt.ops.movement.table import padding_dimensions
 from hlo_opt.passes.simplify.reading import is_a, uniform
 from hlo_opt.passes.simplify.rule import rule
@@ -59,3 +59,22 @@ def pad_of_pad(i: Instruction, site: Site) -> Instruction | None:
         return None
     parts = tuple(PaddingDimension(p.low + e.low, p.high + e.high, e.interior) for p, e in pairs)
     return site.again(i, inner.operands, padding=parts)
+
+
+@rule(
+    "pad-of-broadcast",
+    "pad",
+    "pad of a broadcast, in dimensions that the operand has = broadcast of a pad",
+    "the same elements, once for each place",
+)
+def pad_of_broadcast(i: Instruction, site: Site) -> Instruction | None:
+    inner = i.operands[0]
+    if not is_a(inner, "broadcast") or not inner.operands[0].shape.rank:
+        return None
+    edges, mapped = padding_dimensions(i), inner.ints("dimensions")
+    if any((e.low or e.high or e.interior) and d not in mapped for d, e in enumerate(edges)):
+        return None
+    source = inner.operands[0]
+    small = array(i.shape.type, *(i.shape.dimensions[d] for d in mapped))
+    padded = site.emit("pad", small, source, i.operands[1], padding=tuple(edges[d] for d in mapped))
+    return site.broadcast(padded, i.shape.dimensions, mapped)

@@ -157,7 +157,7 @@ def _is_plain(value: Instruction) -> bool:
     return uniform(value) is not None or is_a(value, "abs", "exponential", "logistic", "iota")
 
 
-def never_negative(value: Instruction) -> bool:
+def never_negative(value: Instruction, deepest: int = 2) -> bool:
     """Whether no element is below zero, or -0; it may be NaN."""
     for _ in range(_DEEPEST):
         if not keeps_values(value, _MOVES):
@@ -169,4 +169,67 @@ def never_negative(value: Instruction) -> bool:
         return False
     if is_a(value, "abs", "exponential", "logistic"):
         return True
+    found = uniform(value)
+    if found is not None:
+        return not bool(np.signbit(found.astype(np.float64)))
+    if is_a(value, "select"):
+        return deepest > 0 and all(never_negative(o, deepest - 1) for o in value.operands[1:])
     return is_a(value, "multiply") and value.operands[0] is value.operands[1]
+
+
+def loses_sign(fold: Instruction) -> bool:
+    """Whether a fold of single elements may change the sign of a zero: 0 + -0 is 0."""
+    value, start = fold.operands[0], uniform(fold.operands[-1])
+    if monoid(fold.called_by("to_apply")) != "add" or not value.shape.type.is_float:
+        return False
+    starts_negative = start is not None and bool(np.signbit(start.astype(np.float64)))
+    return not starts_negative and not never_negative_zero(value)
+
+
+def bounds(value: Instruction, deepest: int = 4) -> tuple[int, int] | None:
+    """The least and the greatest number that integers can be, where that is less than their type allows."""
+    while is_a(value, *_MOVES):
+        value = value.operands[0]
+    kind, found = value.shape.type, known(value)
+    if not kind.is_integer or not deepest:
+        return None
+    if found is not None:
+        return (int(found.min()), int(found.max())) if 0 < found.size <= _MOST_READ else None
+    if is_a(value, "iota"):
+        last = value.shape.dimensions[value.attribute("iota_dimension", int)] - 1
+        return (0, last) if 0 <= last <= kind.limits[1] else None
+    if is_a(value, "remainder", "and"):
+        return _bounds_of_rest(value, deepest)
+    if is_a(value, "add", "multiply", "maximum", "minimum", "clamp"):
+        sides = [bounds(o, deepest - 1) for o in value.operands]
+        if is_a(value, "clamp"):
+            low, _, high = sides
+            return (low[0], high[1]) if low is not None and high is not None and low[1] <= high[0] else None
+        if sides[0] is None or sides[1] is None:
+            return None
+        (a, b), (c, d) = sides[0], sides[1]
+        ends = {
+            "add": (a + c, b + d),
+            "multiply": (min(a * c, a * d, b * c, b * d), max(a * c, a * d, b * c, b * d)),
+            "maximum": (max(a, c), max(b, d)),
+            "minimum": (min(a, c), min(b, d)),
+        }[value.opcode]
+        least, most = kind.limits
+        return ends if least <= ends[0] and ends[1] <= most else None
+    return None
+
+
+_MOST_READ = 1 << 16
+"""Elements of a constant that are looked at."""
+
+
+def _bounds_of_rest(value: Instruction, deepest: int) -> tuple[int, int] | None:
+    """Of x % n and x & n for a known n > 0; a remainder has the sign of x."""
+    number = uniform(value.operands[1])
+    if number is None or int(number) <= 0:
+        return None
+    most = int(number) - is_a(value, "remainder")
+    if is_a(value, "and") or value.shape.type.kind == "unsigned":
+        return 0, most
+    inner = bounds(value.operands[0], deepest - 1)
+    return (0 if inner is not None and inner[0] >= 0 else -most, most)

@@ -6,11 +6,13 @@ import math
 
 import numpy as np
 
+from hlo_opt.evaluate import Interpreter
+from hlo_opt.evaluate.program import face
 from hlo_opt.ir import Attribute, Instruction, Window, array, edit
 from hlo_opt.ops.movement.table import padding_dimensions
 from hlo_opt.ops.reduction.reducers import is_wide, monoid, starts_with_identity
 from hlo_opt.ops.sets import IDEMPOTENT
-from hlo_opt.passes.simplify.reading import Array, is_a, never_negative_zero, uniform
+from hlo_opt.passes.simplify.reading import is_a, loses_sign, uniform
 from hlo_opt.passes.simplify.rule import rule
 from hlo_opt.passes.simplify.shapes import groups, is_rising
 from hlo_opt.passes.simplify.site import Site
@@ -44,15 +46,7 @@ def reduce_over_nothing(i: Instruction, site: Site) -> Instruction | None:
         return None
     if not starts_with_identity(i):
         return None
-    start = uniform(i.operands[1])
-    loses_sign = opcode == "add" and i.shape.type.is_float and start is not None and not _is_negative(start)
-    if loses_sign and not never_negative_zero(source):  # 0 + -0 is 0
-        return None
-    return site.reshape(source, i.shape.dimensions)
-
-
-def _is_negative(number: Array) -> bool:
-    return bool(np.signbit(number.astype(np.float64)))
+    return None if loses_sign(i) else site.reshape(source, i.shape.dimensions)
 
 
 @rule("reduce-of-transpose", "reduce", "reduce of a transpose that leaves what is kept in order = reduce", _OPEN)
@@ -211,3 +205,56 @@ def reduce_window_of_all(i: Instruction, site: Site) -> Instruction | None:
     )
     site.made.append(made)
     return site.reshape(made, i.shape.dimensions)
+
+
+@rule(
+    "reduce-of-same",
+    "reduce",
+    "reduce of one known number everywhere = what comes out, everywhere",
+    "it is computed as the interpreter computes it; HLO leaves the order of a fold open",
+)
+def reduce_of_same(i: Instruction, site: Site) -> Instruction | None:
+    if _monoid(i) is None or not i.shape.element_count:
+        return None
+    number, start = map(uniform, i.operands)
+    count = math.prod(i.operands[0].shape.dimensions[d] for d in i.ints("dimensions"))
+    if number is None or start is None or not 0 < count <= _MOST_FOLDED:
+        return None
+    row = site.full(array(i.operands[0].shape.type, count), number)
+    fold = site.again(i, [row, i.operands[1]], array(i.shape.type), dimensions=(0,))
+    found = face(fold)(Interpreter(), fold, [np.full(count, number, number.dtype), start])
+    return site.full(i.shape, np.asarray(found))
+
+
+_MOST_FOLDED = 1 << 16
+"""Elements that are folded beforehand."""
+
+
+@rule(
+    "sum-of-same",
+    "reduce",
+    "sum of n times the same integer = a product, xor of it: itself or 0",
+    "modulo 2^n; an even number of times undoes itself",
+)
+def sum_of_same(i: Instruction, site: Site) -> Instruction | None:
+    inner, opcode = i.operands[0], _monoid(i)
+    if not is_a(inner, "broadcast") or opcode not in ("add", "xor") or not i.shape.type.is_integer:
+        return None
+    source, mapped, folded = inner.operands[0], inner.ints("dimensions"), i.ints("dimensions")
+    spread = [d for d in folded if d not in mapped]
+    count = math.prod(inner.shape.dimensions[d] for d in spread)
+    if not spread or len(spread) < len(folded) or not is_rising(mapped) or not count:
+        return None
+    least, most = i.shape.type.limits
+    if opcode == "add":
+        times = (count - least) % (most - least + 1) + least
+        value = site.elementwise("multiply", source, site.full(source.shape, times))
+    else:
+        value = source if count % 2 else site.full(source.shape, 0)
+    value = site.elementwise(opcode, value, site.spread(i.operands[1], source.shape.dimensions))
+    kept = [d for d in range(inner.shape.rank) if d not in folded]
+    return (
+        value
+        if len(mapped) == len(kept)
+        else site.broadcast(value, i.shape.dimensions, [kept.index(d) for d in mapped])
+    )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+
 from hlo_opt.ir import Instruction
-from hlo_opt.passes.simplify.reading import is_a, is_integer, is_number, is_truth, uniform
+from hlo_opt.passes.simplify.reading import Array, is_a, is_integer, is_number, is_truth, uniform
 from hlo_opt.passes.simplify.rule import rule
 from hlo_opt.passes.simplify.site import Site
 
@@ -189,3 +192,58 @@ def compare_iota(i: Instruction, site: Site) -> Instruction | None:
         if answer is not None:
             return site.full(i.shape, answer)
     return None
+
+
+@rule(
+    "compare-of-extreme",
+    "compare",
+    "max(x, y) > x = y > x, min(x, y) < x = y < x",
+    "max(x, y) lies above x only where it is y; NaN compares false in both",
+)
+def compare_of_extreme(i: Instruction, site: Site) -> Instruction | None:
+    left, right = i.operands
+    for inner, x, direction in ((left, right, i.word("direction")), (right, left, _SWAPPED[i.word("direction")])):
+        wanted = {"GT": "maximum", "LT": "minimum"}.get(direction)
+        if inner.opcode != wanted or x not in inner.operands or not _is_ordered(i):
+            continue
+        y = inner.operands[1] if inner.operands[0] is x else inner.operands[0]
+        return site.again(i, [y, x] if inner is left else [x, y])
+    return None
+
+
+def _is_ordered(i: Instruction) -> bool:
+    """Whether a comparison is that of numbers: not the total order, in which -0 lies below 0."""
+    return "type" not in i.attributes or i.word("type") != "TOTALORDER"
+
+
+@rule(
+    "compare-of-choice",
+    "compare",
+    "compare(select(p, a, b), c) = p, not p, true or false for known a, b and c",
+    "one of both comparisons is its value",
+)
+def compare_of_choice(i: Instruction, site: Site) -> Instruction | None:
+    left, right = i.operands
+    for inner, other, direction in ((left, right, i.word("direction")), (right, left, _SWAPPED[i.word("direction")])):
+        if not is_a(inner, "select") or inner.operands[0].shape.dimensions != i.shape.dimensions or not _is_ordered(i):
+            continue
+        yes, no, number = uniform(inner.operands[1]), uniform(inner.operands[2]), uniform(other)
+        if yes is None or no is None or number is None or inner.shape.type.is_complex:
+            continue
+        holds = _COMPARED[direction]
+        first, second = bool(holds(yes, number)), bool(holds(no, number))
+        if first == second:
+            return site.full(i.shape, first)
+        where = inner.operands[0]
+        return where if first else site.elementwise("not", where)
+    return None
+
+
+_COMPARED: dict[str, Callable[[Array, Array], object]] = {
+    "LT": operator.lt,
+    "LE": operator.le,
+    "GT": operator.gt,
+    "GE": operator.ge,
+    "EQ": operator.eq,
+    "NE": operator.ne,
+}

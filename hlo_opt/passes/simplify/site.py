@@ -79,6 +79,10 @@ class Site:
             return value
         return self.emit("reshape", array(value.shape.type, *dimensions), value)
 
+    def view(self, value: Instruction, dimensions: Sequence[int]) -> Instruction:
+        """The same bytes in other dimensions, of what lies row by row beside a library call: no kernel takes it in."""
+        return self.emit("bitcast", array(value.shape.type, *dimensions), value)
+
     def transpose(self, value: Instruction, order: Sequence[int]) -> Instruction:
         """Dimension d of the result is dimension order[d] of the value; the value itself where nothing moves."""
         if tuple(order) == tuple(range(len(order))):

@@ -206,3 +206,33 @@ def concatenate_of_same(i: Instruction, site: Site) -> Instruction | None:
         if other.operands[0] is not scalar and (same is None or number is None or same.tobytes() != number.tobytes()):
             return None
     return site.spread(scalar, i.shape.dimensions)
+
+
+@rule(
+    "slice-between-parts",
+    "slice",
+    "slice of a concatenate that nobody else reads, from edge to edge of operands = concatenate of those",
+    _SAME,
+)
+def slice_between_parts(i: Instruction, site: Site) -> Instruction | None:
+    inner = i.operands[0]
+    if not is_a(inner, "concatenate") or len(inner.users) > 1:
+        return None
+    (along,) = inner.ints("dimensions")
+    parts = slice_dimensions(i)
+    if any(
+        p != SliceDimension(0, n)
+        for d, (p, n) in enumerate(zip(parts, inner.shape.dimensions, strict=True))
+        if d != along
+    ):
+        return None
+    part, offset, kept = parts[along], 0, []
+    edges = {0}
+    for operand in inner.operands:
+        if part.start <= offset and offset + operand.shape.dimensions[along] <= part.limit:
+            kept.append(operand)
+        offset += operand.shape.dimensions[along]
+        edges.add(offset)
+    if part.stride != 1 or part.start not in edges or part.limit not in edges or len(kept) < 2:
+        return None
+    return None if len(kept) == len(inner.operands) else site.again(inner, kept, i.shape)

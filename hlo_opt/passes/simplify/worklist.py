@@ -108,7 +108,8 @@ class Worklist:
         self.last_made = list(site.made)
         users = list(instruction.users)
         edit.redirect_users(instruction, value)
-        self._sweep([instruction, *reversed(site.made)])
+        self._drop(instruction)
+        self._sweep(list(reversed(site.made)))
         for new in site.made:
             if new.parent is not None:
                 self._push(new)
@@ -136,12 +137,21 @@ class Worklist:
                 continue
             if not self.effects.isdisjoint(dead.called()):
                 continue
-            operands = list(dict.fromkeys(dead.operands))
-            edit.remove(dead)
-            for operand in operands:
-                if not operand.users:
-                    todo.append(operand)
-                elif len(operand.users) == 1:
-                    self._push(operand)
-                    for user in operand.users:
-                        self._push(user)
+            todo += self._remove(dead)
+
+    def _drop(self, replaced: Instruction) -> None:
+        """Remove what a rule has put a value in the place of: if it had an effect, the value has it, or nobody misses
+        it, as the meeting of a collective's devices."""
+        if not replaced.users and not replaced.is_root:
+            self._sweep(self._remove(replaced))
+
+    def _remove(self, dead: Instruction) -> list[Instruction]:
+        """Remove an instruction. Returns operands that nobody needs any more."""
+        operands = list(dict.fromkeys(dead.operands))
+        edit.remove(dead)
+        for operand in operands:
+            if len(operand.users) == 1:
+                self._push(operand)
+                for user in operand.users:
+                    self._push(user)
+        return [operand for operand in operands if not operand.users]

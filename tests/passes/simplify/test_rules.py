@@ -3,78 +3,21 @@ types of the example, on odd and on random numbers."""
 
 from __future__ import annotations
 
-import re
 import zlib
 
 import ml_dtypes
 import numpy as np
 import pytest
-from simplifier_array_examples import EXAMPLES
 from simplifier_examples import TYPES
+from simplifier_modules import applied, module_of
+from simplifier_wide_examples import EXAMPLES
 
 import hlo_opt
-from hlo_opt.analysis.properties import effectful_computations
-from hlo_opt.ir import ELEMENT_TYPES, Module, edit
-from hlo_opt.passes.simplify import worklist
+from hlo_opt.ir import ELEMENT_TYPES, Module
 from hlo_opt.passes.simplify.rule import Rule, rules
 
-REDUCERS = {"add": "add", "max": "maximum", "min": "minimum"}
 DRAWS = 4
 ODD = (0.0, -0.0, 1.0, -1.0, 1.5, float("inf"), float("-inf"), float("nan"), 1e-30, -1e30, 3e38, -7.0)
-
-HELP = {
-    "less": "less { a = T[] parameter(0) b = T[] parameter(1) ROOT r = pred[] compare(a, b), direction=LT }",
-    "up": "up { a = T[12] parameter(0) ROOT r = T[12] add(a, a) }",
-    "down": "down { a = T[12] parameter(0) ROOT r = T[12] negate(a) }",
-    "twice": "twice { a = T[] parameter(0) b = T[] parameter(1) c = T[] constant(2) d = T[] multiply(a, c) ROOT r = "
-    "T[] add(d, b) }",
-    "summed": "summed { a = T[] parameter(0) b = T[1] reshape(a) z = T[] constant(0) ROOT r = T[] reduce(b, z), "
-    "dimensions={0}, to_apply=add }",
-}
-
-
-def module_of(line: str, kind: str) -> Module:
-    """The module that an example's line describes."""
-    element = ELEMENT_TYPES[kind]
-    least, most = (
-        ("-inf", "inf") if element.is_float else tuple(map(str, element.limits)) if element.is_integer else ("", "")
-    )
-    ones = "-1" if element.kind == "signed" else most
-    line = line.replace("LEAST", least).replace("MOST", most).replace("ONES", ones)
-    line = re.sub(r"\bC\[", "c128[" if kind == "f64" else "c64[", re.sub(r"\bT\[", f"{kind}[", line))
-    body, number = [], 0
-    *parts, root = line.split("; ")
-    for part in parts:
-        if ": " in part and " = " not in part:
-            name, shape = part.split(": ")
-            body.append(f"  {name} = {shape} parameter({number})")
-            number += 1
-        else:
-            body.append(f"  {part}")
-    body.append(f"  ROOT root = {root}")
-    used = [n for n in HELP if re.search(rf"\b{n}\b", line)]
-    named = [n for n in REDUCERS if re.search(rf"to_apply={n}\b", line) or "summed" in used]
-    helpers = [
-        f"{n} {{ a = {kind}[] parameter(0) b = {kind}[] parameter(1) ROOT r = {kind}[] {REDUCERS[n]}(a, b) }}"
-        for n in named
-    ]
-    helpers += [re.sub(r"\bT\[", f"{kind}[", HELP[n]) for n in used]
-    text = "HloModule m\n\n" + "\n\n".join([*helpers, "ENTRY e {\n" + "\n".join(body) + "\n}"]) + "\n"
-    module = hlo_opt.parse(text)
-    hlo_opt.verify(module)
-    return module
-
-
-def applied(module: Module, rule: Rule, monkeypatch: pytest.MonkeyPatch) -> tuple[Module, int]:
-    """A copy rewritten by one rule alone, and how often."""
-    made = edit.clone_module(module)
-    monkeypatch.setattr(worklist, "rules_by_opcode", lambda fast_math: dict.fromkeys(rule.opcodes, (rule,)))
-    effects = effectful_computations(list(made.computations))
-    work = worklist.Worklist(made.entry, effects)
-    count = work.run()
-    edit.sort(made.entry)
-    hlo_opt.verify(made)
-    return made, count
 
 
 def drawn(module: Module, generator: np.random.Generator, tame: bool) -> list[np.ndarray]:
@@ -98,6 +41,16 @@ def drawn(module: Module, generator: np.random.Generator, tame: bool) -> list[np
                 with np.errstate(all="ignore"):
                     found.append(np.asarray(odd).astype(kind.dtype))
     return found
+
+
+def outputs(module: Module, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    """What all devices give. What is not said to be the same on all of them differs between them."""
+    count = int(module.attributes["replica_count"].text)
+    if count == 1:
+        return [np.asarray(v) for v in hlo_opt.evaluate(module, inputs)]
+    same = [p.attributes.get("parameter_replication") is not None for p in module.entry.parameters]
+    own = [[x if s else np.roll(x, d) for x, s in zip(inputs, same, strict=True)] for d in range(count)]
+    return [np.asarray(v) for device in hlo_opt.evaluate_devices(module, own) for v in device]
 
 
 def assert_same(got: np.ndarray, want: np.ndarray, rounds: bool | str) -> None:
@@ -126,16 +79,15 @@ def test_a_rule_keeps_values(name: str, kind: str, monkeypatch: pytest.MonkeyPat
     example, rule = EXAMPLES[name], rules()[name]
     generator = np.random.default_rng(zlib.crc32(f"{name} {kind}".encode()))
     for line in example.fires:
-        module = module_of(line, kind)
+        module = module_of(line, kind, example.devices)
         made, count = applied(module, rule, monkeypatch)
         assert count >= 1, f"{name} does not fire on\n{module}"
         for _ in range(DRAWS):
             inputs = drawn(module, generator, tame=bool(example.rounds))
-            wanted, found = hlo_opt.evaluate(module, inputs), hlo_opt.evaluate(made, inputs)
-            for got, want in zip(found, wanted, strict=True):
+            for got, want in zip(outputs(made, inputs), outputs(module, inputs), strict=True):
                 assert_same(np.asarray(got), np.asarray(want), example.rounds)
     for line in example.misses:
-        _, count = applied(module_of(line, kind), rule, monkeypatch)
+        _, count = applied(module_of(line, kind, example.devices), rule, monkeypatch)
         assert count == 0, f"{name} fires on {line}"
 
 
