@@ -7,9 +7,10 @@ It holds for one device and one set of rules that are switched off.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import overload
 
 from hlo_opt.analysis.graph.structure import Structures
 from hlo_opt.analysis.xla.tiled_model import TileSizes
@@ -116,6 +117,38 @@ class FusionDecision:
         """Why there can be no one kernel; None where there can be."""
         found = self.pricing.found
         return found if isinstance(found, Reason) else None
+
+
+class Decisions(Sequence[FusionDecision]):
+    """The decisions on a run, found out when they are first looked at: who wants the module alone does not wait for
+    them. The module must then be as the run left it."""
+
+    def __init__(self, find: Callable[[], list[FusionDecision]]) -> None:
+        self._find = find
+
+    @cached_property
+    def _found(self) -> list[FusionDecision]:
+        found = self._find()
+        del self._find  # and what it knows
+        return found
+
+    @overload
+    def __getitem__(self, index: int) -> FusionDecision: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[FusionDecision]: ...
+    def __getitem__(self, index: int | slice) -> FusionDecision | list[FusionDecision]:
+        return self._found[index]
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, (Decisions, list)) and self._found == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._found)
 
 
 @dataclass(eq=False)

@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 from jax.typing import ArrayLike
 from jaxlib import _hlo
 
-from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.fusion.decision import Decisions
 from hlo_opt.ir import Module
 from hlo_opt.passes import ExplainReport, report_on, run
 from hlo_opt.passes import fuse as fuse_module
@@ -35,7 +35,7 @@ def lower(jitted: Jitted, *args: Tree) -> Module:
     return parse(jitted.lower(*args).compiler_ir("hlo").get_hlo_module().to_string(options))
 
 
-def fuse(jitted: Jitted, *args: Tree, preset: str = "default") -> tuple[Module, list[FusionDecision]]:
+def fuse(jitted: Jitted, *args: Tree, preset: str = "default") -> tuple[Module, Decisions]:
     """What `hlo_opt.fuse` makes of the module, and its decisions. Raises what `lower` and `hlo_opt.fuse` raise."""
     return fuse_module(lower(jitted, *args), preset)
 

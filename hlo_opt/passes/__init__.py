@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import hlo_opt.ops  # noqa: F401 - fills the op table
 from hlo_opt.analysis.graph.loops import NO_TRIP_COUNTS, TripCounts
 from hlo_opt.analysis.targets import DEFAULT_TARGET
-from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.fusion.decision import Decisions
 from hlo_opt.ir import Module
 from hlo_opt.passes.pipeline import Pipeline, parse_pipeline
 from hlo_opt.passes.run import ExplainReport, Outcome, collector_paused, report_on, run
@@ -44,9 +44,10 @@ def fuse(
     stop_after_step: int | None = None,
     choices: Iterable[str] = (),
     trip_counts: TripCounts = NO_TRIP_COUNTS,
-) -> tuple[Module, list[FusionDecision]]:
+) -> tuple[Module, Decisions]:
     """Fuse a copy of the module, or the module that a text describes, and prove that it computes the same. Returns it
-    with a decision for every edge between kernels.
+    with a decision for every edge between kernels; these are found out when they are first looked at, so look at them
+    before you change the module.
 
     `passes` (as `--passes` spells them) replace the preset. The options are those of `hlo_opt.passes.run.run`.
     Raises UsageError for unknown names and wrong options; ParseError and VerifyError for a text.
@@ -68,4 +69,4 @@ def fuse(
             choices=choices,
             trip_counts=trip_counts,
         )
-        return outcome.module, outcome.decide()
+    return outcome.module, Decisions(outcome.decide)

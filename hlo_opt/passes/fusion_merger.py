@@ -22,6 +22,10 @@ from hlo_opt.ir.walk import post_order
 from hlo_opt.ops.sets import launches
 from hlo_opt.passes.base import FusionPass
 
+KEPT_SHARE = 0.97
+"""Of the time of a fusion that its first user writes for the others, what is set against merging it into each of them:
+prices do not tell times apart that are nearer, and of two that are equal the one that computes less is better."""
+
 
 class _MergerChoices(InstructionFusionChoices):
     """The per-edge rules of instruction fusion that hold for fusions too; duplication is what the cost decides."""
@@ -132,7 +136,7 @@ class FusionMerger(FusionPass):
         if self.weigh_kept and len(takers) > 1 and not alone.is_small:
             kept = prices.kept(producer, takers[0])
             if not isinstance(kept, Reason):
-                unfused = min(unfused, kept.us + sum(users[1:]))
+                unfused = min(unfused, KEPT_SHARE * (kept.us + sum(users[1:])))
         return unfused, sum(f.us for f in fused if not isinstance(f, Reason))
 
     def looks_at(self, edge: Edge) -> bool:

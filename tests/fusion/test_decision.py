@@ -9,9 +9,9 @@ import hlo_opt
 import hlo_opt.fusion.state as state
 from hlo_opt.analysis.targets import target
 from hlo_opt.fusion.context import FuseOptions, Memory, PassContext
-from hlo_opt.fusion.decision import ByStructure
+from hlo_opt.fusion.decision import ByStructure, FusionDecision
 from hlo_opt.passes.cse import CommonSubexpressionElimination
-from hlo_opt.passes.run import run
+from hlo_opt.passes.run import Outcome, run
 
 DUMPS = Path(__file__).resolve().parents[2] / "testdata" / "dumps"
 H100 = target("h100_sxm")
@@ -97,6 +97,27 @@ def test_what_is_known_changes_no_answer(text: str, preset: str, monkeypatch: py
 
     monkeypatch.setattr(Memory, "__init__", nothing_kept)
     assert answers() == with_it
+
+
+def test_decisions_are_found_when_they_are_looked_at(monkeypatch: pytest.MonkeyPatch):
+    asked: list[Outcome] = []
+    decide = Outcome.decide
+
+    def counted(outcome: Outcome) -> list[FusionDecision]:
+        asked.append(outcome)
+        return decide(outcome)
+
+    monkeypatch.setattr(Outcome, "decide", counted)
+    module = hlo_opt.parse(softmax_layers(2))
+    _, decisions = hlo_opt.fuse(module)
+    assert not asked
+    found = run(module).decide()
+    asked.clear()
+    assert (
+        decisions == found and decisions[0] == found[0] and decisions[1:] == found[1:] and len(decisions) == len(found)
+    )
+    assert decisions != found[1:] and found[-1] in decisions and repr(decisions) == repr(found)
+    assert len(asked) == 1
 
 
 DUPLICATES = """\

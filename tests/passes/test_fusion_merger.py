@@ -11,7 +11,7 @@ from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.prices import Prices
 from hlo_opt.ir import Instruction, Module
-from hlo_opt.passes.fusion_merger import FusionMerger
+from hlo_opt.passes.fusion_merger import KEPT_SHARE, FusionMerger
 from hlo_opt.plans.price import FREE, Price
 
 FIRST = "instruction-fusion{may-duplicate=false}"
@@ -187,7 +187,7 @@ def test_times_are_estimated_once_for_kernels_alike(row_kernels: bool, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("weigh", "launch", "can", "unfused"), [(True, 1.0, True, 7.0), (False, 1.0, True, 9.0), (True, 2.0, True, 9.0), (True, 1.0, False, 9.0)]
+    ("weigh", "launch", "can", "unfused"), [(True, 1.0, True, KEPT_SHARE * 7.0), (False, 1.0, True, 9.0), (True, 2.0, True, 9.0), (True, 1.0, False, 9.0)]
 )  # fmt: skip
 def test_one_user_may_write_a_fusion_for_the_others(
     weigh: bool, launch: float, can: bool, unfused: float, monkeypatch: pytest.MonkeyPatch

@@ -302,10 +302,10 @@ class TiledCluster:
     compounds: list[Index] = field(default_factory=list)
     fixed_strides: list[tuple[int, ...] | None] = field(default_factory=list)
     """Per entry of `indices`: the strides, where all tilings share them."""
-    repeated: frozenset[int] = frozenset()
-    """Positions of nodes that several paths reach, and of their readers."""
-    flops: list[int] = field(default_factory=list)
-    """Operations per element, by position in `nodes`; set by the model."""
+    repeated: tuple[int, ...] = ()
+    """Positions of nodes that several paths reach, in order."""
+    sums: object = None
+    """What the model adds up once for all tilings."""
 
     @property
     def root(self) -> Node:
@@ -404,11 +404,11 @@ def _operands_of(node: Node, indices: Indices) -> list[tuple[Node, Indices]] | N
     return found
 
 
-def _repeated(nodes: list[TiledNode]) -> frozenset[int]:
+def _repeated(nodes: list[TiledNode]) -> tuple[int, ...]:
     times: dict[Node, int] = {}
     for tiled in nodes:
         times[tiled.node] = times.get(tiled.node, 0) + 1
-    return frozenset(n for n, tiled in enumerate(nodes) if times[tiled.node] > 1)
+    return tuple([n for n, tiled in enumerate(nodes) if times[tiled.node] > 1])
 
 
 def padded(sizes: tuple[int, ...]) -> int:
@@ -465,19 +465,21 @@ class Tiles:
         return True
 
     def distinct(self) -> Iterator[int]:
-        """The positions of nodes; once for several paths to the same tile of a node."""
-        nodes, repeated = self.cluster.nodes, self.cluster.repeated
-        if not repeated:
-            yield from range(len(nodes))
-            return
+        """The positions of the nodes that several paths reach; once for several paths to the same tile of a node."""
+        nodes = self.cluster.nodes
         seen: dict[tuple[object, ...], int] = {}
-        same = list(range(len(nodes)))
-        for number, tiled in enumerate(nodes):
-            if number in repeated:
-                index = tiled.index
-                above = tuple([same[o] for o in tiled.operands])
-                begin = () if above else tuple([i.origin(self.sizes) for i in self.cluster.indices[index]])
-                key = (tiled.node, self.extents[index], self.strides(index), above, begin)
-                same[number] = seen.setdefault(key, number)
-            if same[number] == number:
+        same: dict[int, int] = {}
+        origins: dict[int, tuple[object, ...]] = {}
+        for number in self.cluster.repeated:
+            tiled = nodes[number]
+            index = tiled.index
+            above = tuple([same.get(o, o) for o in tiled.operands])
+            begin: tuple[object, ...] = ()
+            if not above:
+                if index not in origins:
+                    origins[index] = tuple([i.origin(self.sizes) for i in self.cluster.indices[index]])
+                begin = origins[index]
+            key = (tiled.node, self.extents[index], self.strides(index), above, begin)
+            first = same[number] = seen.setdefault(key, number)
+            if first == number:
                 yield number

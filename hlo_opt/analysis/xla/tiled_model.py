@@ -15,8 +15,8 @@ from hlo_opt.analysis.graph.cluster import Cluster
 from hlo_opt.analysis.memory.traffic import per_element, reducer_flops
 from hlo_opt.analysis.properties import GENERIC_TRITON, fusion_backend_kind
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.analysis.xla.tiled_cluster import TiledCluster, Tiles, padded, tile_cluster
-from hlo_opt.analysis.xla.timing import KernelEstimate, compute_ns, overlapped, read_ns, write_ns
+from hlo_opt.analysis.xla.tiled_cluster import TiledCluster, TiledNode, Tiles, padded, tile_cluster
+from hlo_opt.analysis.xla.timing import RESOLUTION, KernelEstimate, compute_ns, overlapped, read_ns, write_ns
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops import OpKind, find
@@ -119,17 +119,24 @@ def _search(cluster: Cluster, target: DeviceTarget) -> Best:
     if math.prod(len(c) for c in choices) > MAX_TILINGS:
         return best
     room = REGISTER_SHARE * target.registers_per_block_limit
-    for sizes in itertools.product(*choices):
+    for sizes in itertools.product(*[reversed(c) for c in choices]):  # good ones early; of equal ones the smallest
         if padded(sizes) > room:
             continue
         tiles = Tiles(tiled, sizes)
-        if not tiles.is_valid():
+        if _write_ns(tiled, tiles, target) - RESOLUTION > 1000 * best[1].us or not tiles.is_valid():
             continue
         warps = next((warps for limit, warps in _WARPS if tiles.largest <= limit), MOST_WARPS)
         price = _price(tiled, tiles, target, warps)
-        if price is not None and price.us < best[1].us:
+        if price is not None and price.us <= best[1].us:
             best = (TileSizes(sizes, warps), price)
     return best
+
+
+def _write_ns(tiled: TiledCluster, tiles: Tiles, target: DeviceTarget) -> float:
+    """The time to write the result, which a kernel takes at the least."""
+    root = tiled.root.shape
+    used = _transaction_use(root, tiles.sizes, tiles.strides(tiled.nodes[-1].index), target)
+    return write_ns(root.byte_size, target, used)
 
 
 def _tile_choices(extent: int) -> list[int]:
@@ -154,61 +161,89 @@ def flops_per_tile_element(instruction: Instruction, capability: int) -> float:
     return 0.0
 
 
-def _price(tiled: TiledCluster, tiles: Tiles, target: DeviceTarget, warps: int) -> KernelEstimate | None:
-    """The time of all blocks; None where a tile that must stay in registers does not fit."""
-    blocks = tiles.blocks
-    room = REGISTER_SHARE * target.registers_per_block_limit
-    if padded(tiles.sizes) > room:
-        return None
-    each = tiled.flops
-    if not each:
-        each.extend(_member_flops(tiled, target.compute_capability))
-    elements = 0
-    reads: dict[Instruction, tuple[int, float]] = {}
-    for number in tiles.distinct():
-        flops_each = each[number]
-        tiled_node = tiled.nodes[number]
-        index = tiled_node.index
-        if flops_each >= 0:
-            elements += tiles.padded[index] * flops_each
-            continue
-        if tiles.padded[index] > room:
-            return None
-        node = tiled_node.node
-        if not node.is_input:
-            continue
-        shape = node.shape
-        sizes = tiles.extents[index]
-        taken = blocks * math.prod(map(min, sizes, shape.dimensions)) * shape.type.bytes
-        used = _transaction_use(shape, sizes, tiles.strides(index), target)
-        earlier, worst = reads.get(node.instruction, (0, 1.0))
-        reads[node.instruction] = (earlier + taken, min(worst, used))
-    flops = blocks * elements
-    time_read = 0.0
-    total = 0
-    for operand, (taken, used) in reads.items():
-        time_read += read_ns(min(operand.shape.byte_size, taken), taken, used, blocks, target)
-        total += taken
-    root = tiled.root.shape
-    written = root.byte_size
-    used = _transaction_use(root, tiles.sizes, tiles.strides(tiled.nodes[-1].index), target)
-    memory = time_read + write_ns(written, target, used)
-    compute = compute_ns(flops, blocks, warps * target.threads_per_warp, target)
-    return KernelEstimate(overlapped(compute, memory) / 1000, float(total), float(written), float(flops))
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """What is asked of the nodes of a kernel, whatever its tiles are.
+
+    each    operations per element of each node's tile, or KEPT
+    flops   the same by index, together, of the nodes that one path reaches
+    kept    indices of those of them whose tiles are loaded or generated and stay in registers
+    inputs  those of them that are read
+    """
+
+    each: list[int]
+    flops: dict[int, int]
+    kept: set[int]
+    inputs: list[TiledNode]
+
+    @classmethod
+    def of(cls, tiled: TiledCluster, capability: int) -> _Sums:
+        each = [
+            KEPT
+            if node.is_input or not (node.operands or node.instruction.literal)
+            else int(flops_per_tile_element(node.instruction, capability))
+            for node in [tiled_node.node for tiled_node in tiled.nodes]
+        ]
+        found = cls(each, {}, set(), [])
+        repeated = set(tiled.repeated)
+        for number, tiled_node in enumerate(tiled.nodes):
+            if number in repeated:
+                continue
+            index = tiled_node.index
+            if each[number] >= 0:
+                found.flops[index] = found.flops.get(index, 0) + each[number]
+                continue
+            found.kept.add(index)
+            if tiled_node.node.is_input:
+                found.inputs.append(tiled_node)
+        return found
 
 
 KEPT = -1
 """Marks, in place of an operation count, a tile that is loaded or generated and stays in registers."""
 
 
-def _member_flops(tiled: TiledCluster, capability: int) -> list[int]:
-    """Operations per element of each node's tile, or KEPT."""
-    return [
-        KEPT
-        if node.is_input or not (node.operands or node.instruction.literal)
-        else int(flops_per_tile_element(node.instruction, capability))
-        for node in [tiled_node.node for tiled_node in tiled.nodes]
-    ]
+def _price(tiled: TiledCluster, tiles: Tiles, target: DeviceTarget, warps: int) -> KernelEstimate | None:
+    """The time of all blocks; None where a tile that must stay in registers does not fit."""
+    blocks = tiles.blocks
+    room = REGISTER_SHARE * target.registers_per_block_limit
+    if padded(tiles.sizes) > room:
+        return None
+    sums = tiled.sums
+    if not isinstance(sums, _Sums):
+        sums = tiled.sums = _Sums.of(tiled, target.compute_capability)
+    sizes_of = tiles.padded
+    if any(sizes_of[index] > room for index in sums.kept):
+        return None
+    elements = sum([sizes_of[index] * each for index, each in sums.flops.items()])
+    inputs = list(sums.inputs)
+    for number in tiles.distinct():
+        flops_each, tiled_node = sums.each[number], tiled.nodes[number]
+        if flops_each >= 0:
+            elements += sizes_of[tiled_node.index] * flops_each
+            continue
+        if sizes_of[tiled_node.index] > room:
+            return None
+        if tiled_node.node.is_input:
+            inputs.append(tiled_node)
+    reads: dict[Instruction, tuple[int, float]] = {}
+    for tiled_node in inputs:
+        index, shape = tiled_node.index, tiled_node.node.shape
+        sizes = tiles.extents[index]
+        taken = blocks * math.prod(map(min, sizes, shape.dimensions)) * shape.type.bytes
+        used = _transaction_use(shape, sizes, tiles.strides(index), target)
+        earlier, worst = reads.get(tiled_node.node.instruction, (0, 1.0))
+        reads[tiled_node.node.instruction] = (earlier + taken, min(worst, used))
+    flops = blocks * elements
+    time_read = 0.0  # in quarters of a nanosecond: exact, in any order
+    total = 0
+    for operand, (taken, used) in reads.items():
+        time_read += read_ns(min(operand.shape.byte_size, taken), taken, used, blocks, target)
+        total += taken
+    written = tiled.root.shape.byte_size
+    memory = time_read + _write_ns(tiled, tiles, target)
+    compute = compute_ns(flops, blocks, warps * target.threads_per_warp, target)
+    return KernelEstimate(overlapped(compute, memory) / 1000, float(total), float(written), float(flops))
 
 
 def _transaction_use(shape: Shape, sizes: tuple[int, ...], strides: tuple[int, ...], target: DeviceTarget) -> float:

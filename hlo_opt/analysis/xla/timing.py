@@ -30,8 +30,12 @@ class KernelEstimate:
         return self.bytes_read + self.bytes_written
 
 
+RESOLUTION = 0.25
+"""Nanoseconds that absl::Duration tells apart."""
+
+
 def nanoseconds(value: float) -> float:
-    """Rounded to a quarter of a nanosecond, the resolution of absl::Duration."""
+    """Rounded to the resolution of absl::Duration."""
     return round(value * 4) / 4
 
 
