@@ -15,7 +15,7 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from hlo_opt.codegen.lanes import shim
+from hlo_opt.codegen.lanes import SHIMS, shim
 from hlo_opt.ir import ELEMENT_TYPES
 from hlo_opt.ops import find
 from hlo_opt.runtime.host.library import load
@@ -82,7 +82,7 @@ def main() -> int:
     chosen = {n: w for n, w in ways().items() if not given.opcodes or w[0] in given.opcodes}
     numbered = {name: number for number, name in enumerate(chosen)}
     texts = [WAY % {"c": FUNCTIONS[o], "name": numbered[n], "computed": c} for n, (o, c) in chosen.items()]
-    unit = "".join(map(shim, ("host_c.h", "host_shim.h", "host_math.h"))) + FRAME % (BLOCK, "".join(texts))
+    unit = "".join(map(shim, SHIMS)) + FRAME % (BLOCK, "".join(texts))
     library = load([unit], ("-lmvec", "-lm"))
     blocks, parts = (1 << 32) // BLOCK, 4 * (os.cpu_count() or 1)
     failed = False

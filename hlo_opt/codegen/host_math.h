@@ -1,7 +1,7 @@
-// Functions of f32 that a compiler can turn into vector code: no branches (so no && and ||, whose results compilers
-// select by one), no tables, no calls. Each is within 3 ULP of the exact value, below what the op table allows, and
-// keeps the NaNs, infinities and signed zeros of the C library. Polynomials are Chebyshev fits; most work in double,
-// where cancellation is harmless.
+// Functions of f32, and some of f64, that a compiler can turn into vector code: no branches (so no && and ||, whose
+// results compilers select by one), no tables, no calls. Each is within 3 ULP of the exact value, below what the op
+// table allows, and keeps the NaNs, infinities and signed zeros of the C library. Polynomials are Chebyshev fits; most
+// work in double, where cancellation is harmless.
 #pragma once
 
 namespace hlo {
@@ -94,6 +94,63 @@ __forceinline__ double log_wide(double x) {
 __forceinline__ double log1p_wide(double x) {
   const double u = 1.0 + x, lost = x - (u - 1.0);
   return log_wide(u) + (x > 1e15 ? 0.0 : lost / u);
+}
+
+// Of f64: within 2 ULP. The polynomials are Taylor's, whose rest is below a rounding between -log(2)/2 and log(2)/2;
+// the logarithm is that of FreeBSD's msun (e_log.c).
+struct Power { double rest, turns; };
+// exp(x) = 2^turns (1 + rest), for x between -746 and 746
+__forceinline__ Power power_f64(double x) {
+  const double n = nearest(x * 1.4426950408889634);
+  const double r = fused(n, -1.9082149292705877e-10, fused(n, -6.9314718036912382e-1, x));
+  const double p = polynomial(r, 0.5, 0.16666666666666666, 0.041666666666666664, 0.0083333333333333332,
+                              0.0013888888888888889, 0.00019841269841269841, 2.4801587301587302e-05,
+                              2.7557319223985893e-06, 2.7557319223985888e-07, 2.505210838544172e-08,
+                              2.08767569878681e-09, 1.6059043836821613e-10);
+  return {fused(r * r, p, r), n};
+}
+__forceinline__ double exp_f64(double x) {
+  double held = x > 746.0 ? 746.0 : x;
+  held = held < -746.0 ? -746.0 : held;
+  const Power power = power_f64(held);
+  // in two steps, so that denormal results are rounded once
+  const double half = nearest(power.turns * 0.5);
+  return (1.0 + power.rest) * two_to(half) * two_to(power.turns - half);
+}
+__forceinline__ double expm1_f64(double x) {
+  double held = x > 710.0 ? 710.0 : x;
+  held = held < -50.0 ? -50.0 : held;
+  const Power power = power_f64(held);
+  const double half = nearest(power.turns * 0.5), rest = power.turns - half;
+  // 2^turns (1 + rest) - 1, scaled in two steps, since 2^1024 is no number
+  const double y = fused(power.rest, two_to(half), two_to(half) - two_to(-rest)) * two_to(rest);
+  return x == x & x != 0.0 ? y : x;
+}
+__forceinline__ double log_f64(double x) {
+  const bool tiny = x < 2.2250738585072014e-308;
+  const double scaled = tiny ? x * 18014398509481984.0 : x;
+  const long long bits = bits_as<long long>(scaled), shifted = bits - 0x3fe6a09e667f3bcdll;
+  const long long exponent = shifted & ~0xfffffffffffffll;
+  const double f = bits_as<double>(bits - exponent) - 1.0, s = f / (2.0 + f), z = s * s, square = 0.5 * f * f;
+  const double p = z * polynomial(z, 6.666666666666735130e-01, 3.999999999940941908e-01, 2.857142874366239149e-01,
+                                  2.222219843214978396e-01, 1.818357216161805012e-01, 1.531383769920937332e-01,
+                                  1.479819860511658591e-01);
+  // the exponent as a double, by way of a mantissa: 2^52 + 2^51 + n
+  const long long biased = (long long)((unsigned long long)(exponent + (1024ll << 52)) >> 52);
+  double n = bits_as<double>(biased | 0x4330000000000000ll) - (4503599627370496.0 + 1024.0);
+  n = tiny ? n - 54.0 : n;
+  const double low = n * 1.90821492927058770002e-10;
+  const double y = n * 6.93147180369123816490e-01 - ((square - (s * (square + p) + low)) - f);
+  const double special = x == 0.0 ? -__builtin_inf() : (x < 0.0 ? __builtin_nan("") : x);
+  return x > 0.0 & x < __builtin_inf() ? y : special;
+}
+__forceinline__ double log1p_f64(double x) {
+  const double u = 1.0 + x, y = log_f64(u) + (x - (u - 1.0)) / u;
+  return x > -1.0 & x < __builtin_inf() & x != 0.0 ? y : (x == 0.0 ? x : log_f64(u));
+}
+__forceinline__ double tanh_f64(double x) {
+  const double a = magnitude_of(x), e = expm1_f64(2.0 * (a > 22.0 ? 22.0 : a)), y = e / (e + 2.0);
+  return x == 0.0 ? x : (x < 0.0 ? -y : y);
 }
 
 // n log(2) + log(1 + f), for 1 + f between sqrt(1/2) and sqrt(2)
@@ -374,6 +431,45 @@ __forceinline__ float pow_f32(float x, float y) {
   return x == 1.0f | y == 0.0f ? 1.0f : made;
 }
 
+// Exact, for any two: multiples of y times 2^252, 2^224, ... are taken away, the nearest each time. A multiple has 29
+// bits and y 24, so products and differences are exact in double.
+__forceinline__ float fmod_f32(float x, float y) {
+  const double b = (double)magnitude_of(y), inverse = 1.0 / b;
+  double rest = (double)magnitude_of(x);
+#pragma GCC unroll 16
+  for (int k = 252; k >= 0; k -= 28) {
+    const double scale = two_to((double)k), n = nearest(rest * (inverse * two_to((double)-k)));
+    rest = fused(-n, b * scale, rest);
+  }
+  const float made = signed_as((float)(rest < 0.0 ? rest + b : rest), sign_of(x));
+  const bool is_finite = magnitude_of(x) < __builtin_inff();
+  const float known = is_finite & y == y & y != 0.0f ? made : __builtin_nanf("");
+  return is_finite & magnitude_of(y) == __builtin_inff() ? x : known;
+}
+
+// z / w as `hlo_complex_divide` has it, without branches
+template <typename C> __forceinline__ C complex_divide(C z, C w) {
+  using T = decltype(z.re);
+  const T a = z.re, b = z.im, c = w.re, d = w.im, x = c < 0 ? -c : c, y = d < 0 ? -d : d;
+  const bool first = x >= y, by_zero = c == 0 & d == 0;
+  const T ratio = (first ? d : c) / (first ? c : d), scale = (T)1 / ((first ? c : d) + (first ? d : c) * ratio);
+  const T m = first ? a : b, n = first ? b : a, difference = n - m * ratio, other = m * ratio - n;
+  T re = by_zero ? a / (T)0 : (m + n * ratio) * scale, im = by_zero ? b / (T)0 : (first ? difference : other) * scale;
+  const bool a_finite = a - a == 0, b_finite = b - b == 0, c_finite = c - c == 0, d_finite = d - d == 0;
+  const bool known = (re == re | im == im) & (!by_zero | (re - re == 0 & im - im == 0));
+  const bool of_zero = by_zero & (a == a | b == b);
+  const bool of_infinity = ((a == a & !a_finite) | (b == b & !b_finite)) & c_finite & d_finite;
+  const bool by_infinity = ((c == c & !c_finite) | (d == d & !d_finite)) & a_finite & b_finite;
+  const T infinity = (T)__builtin_inf(), signed_infinity = __builtin_signbit(c) ? -infinity : infinity;
+  const T e = __builtin_copysign((T)(a == a & !a_finite), a), f = __builtin_copysign((T)(b == b & !b_finite), b);
+  const T g = __builtin_copysign((T)(c == c & !c_finite), c), h = __builtin_copysign((T)(d == d & !d_finite), d);
+  const T zero_re = (T)0 * (a * g + b * h), zero_im = (T)0 * (b * g - a * h);
+  const T large_re = infinity * (e * c + f * d), large_im = infinity * (f * c - e * d);
+  const T special_re = of_zero ? signed_infinity * a : (of_infinity ? large_re : (by_infinity ? zero_re : re));
+  const T special_im = of_zero ? signed_infinity * b : (of_infinity ? large_im : (by_infinity ? zero_im : im));
+  return C(known ? re : special_re, known ? im : special_im);
+}
+
 // as the hyperbolic tangent
 __forceinline__ float erf_f32(float x) {
   const float held = held_between(x, 3.95f), z = held * held;
@@ -401,62 +497,13 @@ template <> __forceinline__ float minimum<float>(float a, float b) {
   return bits_as<float>(bits_as<int>(one) | bits_as<int>(two));
 }
 template <> __forceinline__ double maximum<double>(double a, double b) {
-  const double same = bits_as<double>(bits_as<long long>(a) & bits_as<long long>(b));
-  return a == b ? same : (a > b | a != a ? a : b);
+  const double one = a > b ? a : b, two = b > a ? b : a;
+  const double same = bits_as<double>(bits_as<long long>(one) & bits_as<long long>(two));
+  return __builtin_isunordered(a, b) ? __builtin_nan("") : same;
 }
 template <> __forceinline__ double minimum<double>(double a, double b) {
-  const double same = bits_as<double>(bits_as<long long>(a) | bits_as<long long>(b));
-  return a == b ? same : (a < b | a != a ? a : b);
-}
-
-// To the nearest bf16, ties to even, and still a float. In 32 bits throughout: numbers of 16 bits between two
-// operations would be packed and unpacked each time.
-__forceinline__ unsigned int rounded_bf16(unsigned int bits) {
-  return (bits + 0x7fffu + (bits >> 16 & 1u)) & 0xffff0000u;
-}
-__forceinline__ float round_bf16(float x) {
-  const unsigned int bits = bits_as<unsigned int>(x), quiet = (bits & 0xffff0000u) | 0x400000u;
-  return bits_as<float>(x == x ? rounded_bf16(bits) : quiet);
-}
-__forceinline__ unsigned short store_bf16(float x) {
-  return (unsigned short)(bits_as<unsigned int>(round_bf16(x)) >> 16);
-}
-// of bf16: a NaN that an operation makes or hands on has no digits that rounding would carry
-__forceinline__ float add_bf16(float a, float b) { return bits_as<float>(rounded_bf16(bits_as<unsigned int>(a + b))); }
-__forceinline__ float subtract_bf16(float a, float b) {
-  return bits_as<float>(rounded_bf16(bits_as<unsigned int>(a - b)));
-}
-__forceinline__ float multiply_bf16(float a, float b) {
-  return bits_as<float>(rounded_bf16(bits_as<unsigned int>(a * b)));
-}
-
-// To the nearest f16, ties to even, and still a float: what is added has its last digit where the f16 has it. From
-// 65520 on all is infinite, whatever became of the sum; so the comparison, and the sign, which a zero loses, wait for
-// nothing.
-__forceinline__ float round_f16(float x) {
-  int power = bits_as<int>(x) & 0x7f800000;
-  power = power < 0x38800000 ? 0x38800000 : power;  // 2^-14: below it digits stay where they are
-  const float shift = bits_as<float>(power + 0x06c00000);  // 1.5 * 2^13 times as much
-  const float y = (x + shift) - shift;
-  return signed_as(magnitude_of(x) >= 65520.0f ? __builtin_inff() : y, sign_of(x));
-}
-
-// f16 as memory has it, without branches
-__forceinline__ float load_f16(unsigned short half) {
-  const int magnitude = half & 0x7fff;
-  const float scaled = bits_as<float>(magnitude << 13) *
-                       5.192296858534828e+33f;  // 2^112: from the bias 15 to 127, also of denormal numbers
-  const int beyond = magnitude << 13 | 0x7f800000, made = magnitude >= 0x7c00 ? beyond : bits_as<int>(scaled);
-  return signed_as(bits_as<float>(made), (unsigned int)(half & 0x8000) << 16);
-}
-__forceinline__ unsigned short store_f16(float x) {
-  const int a = bits_as<int>(magnitude_of(x));
-  const int tiny = bits_as<int>(magnitude_of(x) + 0.5f) - 0x3f000000;  // the sum's last digit is the least f16
-  const int near = (a + 0xfff + (a >> 13 & 1) - 0x38000000) >> 13, quiet = 0x7e00 | (a >> 13 & 0x3ff);
-  int made = a < 0x38800000 ? tiny : near;
-  made = a >= 0x477ff000 ? 0x7c00 : made;
-  made = a > 0x7f800000 ? quiet : made;
-  return (unsigned short)(made | (int)(sign_of(x) >> 16));
+  const double one = a < b ? a : b, two = b < a ? b : a;
+  return bits_as<double>(bits_as<long long>(one) | bits_as<long long>(two));
 }
 
 // halves away from zero
@@ -478,13 +525,19 @@ __forceinline__ float round_f32(float x) {
 #define cosf(x) hlo::cos_f32(x)
 #define coshf(x) hlo::cosh_f32(x)
 #define erff(x) hlo::erf_f32(x)
+#define exp(x) hlo::exp_f64(x)
 #define expf(x) hlo::exp_f32(x)
+#define expm1(x) hlo::expm1_f64(x)
 #define expm1f(x) hlo::expm1_f32(x)
+#define fmodf(x, y) hlo::fmod_f32(x, y)
+#define log(x) hlo::log_f64(x)
 #define logf(x) hlo::log_f32(x)
+#define log1p(x) hlo::log1p_f64(x)
 #define log1pf(x) hlo::log1p_f32(x)
 #define powf(x, y) hlo::pow_f32(x, y)
 #define roundf(x) hlo::round_f32(x)
 #define sinf(x) hlo::sin_f32(x)
 #define sinhf(x) hlo::sinh_f32(x)
 #define tanf(x) hlo::tan_f32(x)
+#define tanh(x) hlo::tanh_f64(x)
 #define tanhf(x) hlo::tanh_f32(x)

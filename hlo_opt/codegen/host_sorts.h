@@ -97,4 +97,26 @@ template <class T, class Before> void merge_sort(T* held, T* spare, int size, bo
   merge_runs(to_spare ? held : spare, size, to_spare ? spare : held, before);
 }
 
+// The first `kept` of `held` in order, and in its place; `spare` has room for twice as many. What comes after the last
+// one found so far is passed over, the rest is merged in, `kept` at a time.
+template <class T, class Before> void sort_first(T* held, T* spare, int size, int kept, const Before& before) {
+  merge_sort(held, spare, kept, false, before);
+  T* const waiting = spare + kept;
+  int count = 0;
+  for (int i = kept; i < size || count; ++i) {
+    if (i < size && before(held[kept - 1], held[i])) waiting[count++] = held[i];
+    if (count < kept && i + 1 < size) continue;
+    merge_sort(waiting, spare, count, false, before);
+    int left = 0, right = 0;
+    for (int n = 0; n < kept; ++n) {
+      const bool is_right = right < count && before(held[left], waiting[right]);
+      spare[n] = is_right ? waiting[right] : held[left];
+      right += is_right;
+      left += !is_right;
+    }
+    for (int n = 0; n < kept; ++n) held[n] = spare[n];
+    count = 0;
+  }
+}
+
 }  // namespace hlo

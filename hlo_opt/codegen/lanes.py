@@ -55,10 +55,14 @@ def shim(name: str) -> str:
     return text.replace("#pragma once\n", "")
 
 
+SHIMS = ("host_c.h", "host_shim.h", "host_math.h", "host_rounding.h")
+"""What every unit begins with."""
+
+
 def lanes_unit(kernels: Sequence[Kernel]) -> str:
     """One translation unit with the given kernels, which have a form as lanes. Each lies in a namespace of its own,
     since each brings its helpers."""
-    parts = [shim("host_c.h"), shim("host_shim.h"), shim("host_math.h")]
+    parts = [shim(name) for name in SHIMS]
     if any(map(_merges, kernels)):
         parts.append(shim("host_sorts.h"))
     for number, kernel in enumerate(kernels):
@@ -107,6 +111,7 @@ def as_loops(kernel: Kernel) -> str | None:
         chosen="\n".join(chosen),
         grid=grid,
         handed={p.name.text for p in kernel.tree.parameters if not p.alone},
+        constants={p.name.text for p in kernel.tree.parameters if p.constant},
     )
 
 

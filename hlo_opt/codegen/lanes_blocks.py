@@ -9,7 +9,9 @@ neighbouring threads then read neighbouring elements in one vector.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence, Set
+from dataclasses import replace
 from typing import TypeGuard
 
 from hlo_opt.codegen.lanes_merges import merges
@@ -65,13 +67,17 @@ def block_function(
     chosen: str = "",
     grid: int = 0,
     handed: Set[str] = frozenset(),
+    constants: Set[str] = frozenset(),
 ) -> str | None:
     """The function `signature` with the body of a kernel for all threads of a block of that size; None where loops
     cannot follow it. `chosen` are its first lines. With `simd`, threads that do not meet go side by side; with
     `counts`, blocks count themselves on several processors. `grid`: blocks that wait for each other, of which the
-    function runs all; else it runs one. `handed`: pointers to what such blocks hand to each other."""
+    function runs all; else it runs one. `handed`: pointers to what such blocks hand to each other; `constants`: to what
+    nobody writes."""
+    writer = _Writer(block, simd, counts, grid)
+    writer.constants = constants
     try:
-        return _Writer(block, simd, counts, grid).function(signature, body, chosen, handed)
+        return writer.function(signature, body, chosen, handed)
     except UnknownError:
         return None
 
@@ -102,6 +108,7 @@ class _Writer(StretchText):
             self.uniform |= handed
         nodes = self.together(body) if self.grid else self.sequence(body)
         self.spill(nodes)
+        self.show(nodes)
         lines = [f"{signature} {{", *([chosen] if chosen else [])]
         lines += [f"{a.kind} {a.name.text}[{a.size}];" for a in self.shared]
         lines += self.handed
@@ -114,6 +121,20 @@ class _Writer(StretchText):
         lines += [f"unsigned char hlo_left[{self.block}] = {{}};"] * self.keeps_leaves
         lines += [*self.written(nodes), "}"]
         return "\n".join(lines) + "\n"
+
+    def show(self, nodes: Sequence[Node]) -> None:
+        """Read what other threads have from where they keep it where nobody changes it meanwhile, not from copies."""
+        found = list(stretches(nodes))
+        for before, after in itertools.pairwise(found):
+            changed = {s.target.name for s in walk(after.items) if isinstance(s, Assign)}
+            for item in after.items:
+                store = self.shown.get(id(item), "")
+                copies = [s for s in before.items if isinstance(s, Assign) and s.target.name == Name(store)]
+                register = copies[0].value.name if len(copies) == 1 else None
+                if register is not None and register not in changed and register.text in self.arrays_of:
+                    before.items = [s for s in before.items if s is not copies[0]]
+                    self.shown[id(item)] = register.text
+                    self.arrays_of.pop(store)
 
     def together(self, items: Sequence[Statement]) -> list[Node]:
         """Statements of a kernel whose blocks wait for each other: a loop over the blocks for each stretch between two
@@ -151,11 +172,35 @@ class _Writer(StretchText):
     def sequence(self, items: Sequence[Statement]) -> list[Node]:
         nodes: list[Node] = []
         outer, self.current = self.current, Stretch(self.alive)
+        done = False  # whether the statements at hand combine what has been combined already
         for item in self.unpeeled(items):
-            self.item(item, nodes)
+            is_tree = isinstance(item, For) and item.tree is not None
+            if done and not isinstance(item, Let | Array):
+                done = not is_tree
+            elif isinstance(item, For) and self.has_team(item):
+                self.fold_team(item, nodes)
+                done = True
+            else:
+                self.item(item, nodes)
         self.flush(nodes)
         self.current = outer
         return nodes
+
+    def has_team(self, item: For) -> bool:
+        """Whether a fold of the lanes of warps may be one of all threads that these belong to."""
+        return self.simd and 0 < item.team == item.team & -item.team and self.alive % item.team == 0
+
+    def fold_team(self, item: For, nodes: list[Node]) -> None:
+        """A fold of a team's threads, whose values lie in one array. Each warp's first lane then has the result."""
+        self.fold(replace(item, tree=(item.team, item.team // 2, 1)), nodes)
+        folded = {s.target.name.text: s.target.name for s in walk(item.body) if isinstance(s, Assign) and s.target.name}
+        for name in folded:
+            self.arrays_of[name] = self.types[name]
+            nodes.append(
+                f"for (int hlo_team = 0; hlo_team < {self.alive}; hlo_team += {item.team})\n"
+                f"  for (int hlo_warp = {WARP}; hlo_warp < {item.team}; hlo_warp += {WARP})\n"
+                f"    {name}_of[hlo_team + hlo_warp] = {name}_of[hlo_team];"
+            )
 
     def flush(self, nodes: list[Node]) -> None:
         if self.current.items:
@@ -370,7 +415,8 @@ class _Writer(StretchText):
                 inside.insert(1, f"const {WIDE} hlo_live = {self.alive if is_whole == _WHOLE else live};")
             if item.counter is not None:
                 inside.insert(0, f"const int {item.counter.text} = {base} / {item.stride};")
-            return Around(f"for ({WIDE} {base} = {low}; {base} < {high}; {base} += {item.stride})", inside)
+            head = f"for ({WIDE} {base} = {low}; {base} < {high}; {base} += {item.stride})"
+            return Around(head, inside, is_whole == _WHOLE)
 
         parts: list[Node] = [part(0, whole, _WHOLE)] if whole else []
         if whole < item.end:

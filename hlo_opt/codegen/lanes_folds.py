@@ -34,10 +34,10 @@ def sums_along(loop: For, values: Mapping[str, Expression], lane: str, lanes: in
                 return []
     places = [p.index.place for code in codes for p in code.parts() if isinstance(p, Cell)]
     known = [substitute(place, values) for place in places if place is not None]
-    along = [_stride(place, loop.name.text) for place in known]
-    if len(known) < len(places) or not all(s in (0, 1) for s in along) or _terms(known, loop.name.text) < LEAST:
+    along = [stride(place, loop.name.text) for place in known]
+    if len(known) < len(places) or not all(s in (0, 1) for s in along) or terms(known, loop.name.text) < LEAST:
         return []
-    apart = [s == 1 and _stride(place, lane) not in (0, 1) for s, place in zip(along, known, strict=True)]
+    apart = [s == 1 and stride(place, lane) not in (0, 1) for s, place in zip(along, known, strict=True)]
     return [total for total in sums if total is not None] if any(apart) or lanes == 1 else []
 
 
@@ -51,12 +51,12 @@ def _adds(value: Code, total: Name) -> bool:
     return False
 
 
-def _terms(places: Sequence[Expression], term: str) -> int:
+def terms(places: Sequence[Expression], term: str) -> int:
     """How many terms there are."""
     return max((v.high - v.low + 1 for place in places for v in variables_in(place) if v.name == term), default=0)
 
 
-def _stride(place: Expression, name: str) -> int | None:
+def stride(place: Expression, name: str) -> int | None:
     """How far the place moves with a variable; None where it has digits."""
     if digits_in(place):
         return None
@@ -64,3 +64,9 @@ def _stride(place: Expression, name: str) -> int | None:
     zero, one = substitute(place, at), substitute(place, {**at, name: constant(1)})
     assert isinstance(zero, Constant) and isinstance(one, Constant)  # a sum of products
     return one.value - zero.value
+
+
+def place_of(element: Cell, known: Mapping[str, Expression]) -> Expression | None:
+    """The place of an element as an expression, where it is known; `known` are those of index variables."""
+    index = element.index
+    return index.place if index.name is None or index.place is not None else known.get(index.name.text)

@@ -30,11 +30,17 @@ def merges(writer: ThreadText, merge: Merge) -> Iterator[str]:
     yield from (f"hlo_held[{place}].{table.text} = {table.text}[{at}];" for _, table in merge.tables)
     yield "}"
     items = f"const hlo_item& {merge.one.text}, const hlo_item& {merge.two.text}"
-    yield f"hlo::merge_sort(hlo_held, hlo_spare, {length}, false, [&]({items}) -> bool {{"
+    few = 2 * merge.kept <= length
+    function = (
+        f"sort_first(hlo_held, hlo_spare, {length}, {merge.kept}"
+        if few
+        else f"merge_sort(hlo_held, hlo_spare, {length}, false"
+    )
+    yield f"hlo::{function}, [&]({items}) -> bool {{"
     yield from writer.lines(merge.comparing)
     yield f"return {writer.text(merge.less)};"
     yield "});"
-    yield every
+    yield f"for (int {place} = 0; {place} < {merge.kept if few else length}; ++{place}) {{"
     yield from writer.lines(merge.placing)
     yield from (f"{table.text}[{at}] = hlo_held[{place}].{table.text};" for _, table in merge.tables)
     yield "}"

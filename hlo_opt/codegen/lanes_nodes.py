@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hlo_opt.codegen.lanes_cuts import parts_by_weight, parts_of
+from hlo_opt.codegen.lanes_halves import Halves
 from hlo_opt.codegen.lanes_turns import Turns
 from hlo_opt.codegen.tree import Assign, Let, Statement, walk
 from hlo_opt.ops.code import Name
@@ -28,7 +29,7 @@ class Around:
     is_loop: bool = False
 
 
-Node = Stretch | Around | Turns | str
+Node = Stretch | Around | Turns | Halves | str
 """A string is a declaration that is the same for all lanes."""
 
 

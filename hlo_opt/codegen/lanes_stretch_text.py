@@ -3,9 +3,10 @@ suits what they do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TypeGuard
 
+from hlo_opt.codegen.lanes_halves import halved
 from hlo_opt.codegen.lanes_stretches import Around, Node, Rows, Step, Stretch
 from hlo_opt.codegen.lanes_text import (
     WIDER,
@@ -37,7 +38,10 @@ from hlo_opt.ops.code import Code, FirstRound, Name, Part, Shuffle
 
 WARP = 32
 WIDE = "long long"
-_GROUP, _LANE, _TEAM = "hlo_group", "hlo_lane", "hlo_team"
+_GROUP, _LANE, _TEAM, _RUN = "hlo_group", "hlo_lane", "hlo_team", "hlo_run"
+_APART = 'asm volatile("");'
+"""Keeps rounds of a loop around threads apart. Joined, GCC takes where the second one's elements lie for what differs
+from thread to thread, and gathers them."""
 _QUARTERS = frozenset({"double", "hlo_complex<float>"})
 """Types of which 4 fill a vector of 32 bytes."""
 
@@ -71,6 +75,10 @@ class StretchText(ThreadText):
         self.step: Step | None = None
         self.held: set[str] = set()
         """What the threads side by side have in arrays of their own."""
+        self.is_whole = False
+        """Whether all threads have an element in the round at hand."""
+        self.constants: Set[str] = frozenset()
+        """Pointers to arrays into which nobody writes meanwhile."""
         self.in_tree = False
         """Whether threads at hand take what another has from where it lies."""
 
@@ -95,14 +103,16 @@ class StretchText(ThreadText):
             if isinstance(node, str):
                 yield node
             elif isinstance(node, Around):
+                outer, self.is_whole = self.is_whole, node.is_whole or self.is_whole
                 yield f"{node.header} {{"
                 yield from self.written(node.inside)
                 yield "}"
+                self.is_whole = outer
             elif isinstance(node, Rows):
                 yield from self.rows(node)
             elif node.tree is not None:
                 yield from self.tree(node, node.tree)
-            else:
+            elif node.items:
                 yield from self.stretch(node)
 
     def tree(self, node: Stretch, loop: For) -> Iterator[str]:
@@ -170,7 +180,7 @@ class StretchText(ThreadText):
         thread = add(multiply(Variable(0, groups - 1, _GROUP), self.lanes), lane)
         self.values = {THREAD.text: thread}
         if node.step is not None:  # a digit of an element's place is one of what its place is here
-            self.values.update((p.name.text, variable_of(p)) for p in node.step.places)
+            self.values.update((p.name.text, self.place_of(p, node.step, lane)) for p in node.step.places)
         bounded, by_rows = node.step is not None and node.step.is_bounded, node.step is not None and node.step.by_rows
         end = "hlo_live" if bounded else str(node.threads)
         last, rest = str(self.lanes), f"{end} - hlo_first"
@@ -202,12 +212,29 @@ class StretchText(ThreadText):
             held = [] if node.threads % self.lanes else [name for name in self.folded(node) if name not in self.held]
             yield from self.taken(held, "hlo_first", self.lanes)
             yield f"for (int {number} = 0; {number} < {vector.size}; ++{number}) {{"
+            if node.step is not None and self.has_runs(node.step):
+                ahead = f"({node.step.base} + hlo_piece) / {self.lanes} * {vector.size}"
+                yield f"const {WIDE} {_RUN} = {ahead} + {number};"
+                if any(isinstance(s, Let) and s.expression is not None and digits_in(s.expression) for s in node.items):
+                    yield _APART
         yield from self.by_round(node, pure, last)
         if vector is not None:
             yield "}"
             yield from self.given(held, "hlo_first", self.lanes)
         yield "}"
         self.step, self.values = None, {}
+
+    def has_runs(self, step: Step) -> bool:
+        """Whether threads side by side have elements that begin at a multiple of their number."""
+        return self.is_whole and step.vector is not None and step.piece == self.lanes
+
+    def place_of(self, place: Let, step: Step, lane: Variable) -> Expression:
+        """The place of a vector's element: where it is known that threads side by side begin at a multiple of their
+        number, their digits beyond it are the same."""
+        variable = variable_of(place)
+        if not self.has_runs(step) or (variable.high + 1) % self.lanes:
+            return variable
+        return add(multiply(Variable(0, variable.high // self.lanes, _RUN), self.lanes), lane)
 
     def by_round(self, node: Stretch, pure: Sequence[Let], last: str) -> Iterator[str]:
         """The loop over threads side by side. A condition that is the same for them all stands around it, once for each
@@ -232,30 +259,75 @@ class StretchText(ThreadText):
         """Whether a condition asks for the round only."""
         if not isinstance(item, Block) or not item.condition or self.step is None or not self.step.is_always_first:
             return False
-        number = None if self.step.vector is None else self.step.vector.number
+        known = {self.step.walk.name} | ({self.step.vector.number} if self.step.vector is not None else set())
         parts = list(item.condition.parts())
         rounds = [part for part in parts if isinstance(part, FirstRound)]
-        others = [part for part in parts if not isinstance(part, str | FirstRound) and part != number]
+        others = [part for part in parts if not isinstance(part, str | FirstRound) and part not in known]
         return bool(rounds) and not others and all(part.step == self.step.walk.name for part in rounds)
 
     def side_by_side(self, node: Stretch, items: Sequence[Statement], pure: Sequence[Let], last: str) -> Iterator[str]:
         """The loop over threads side by side, which do all of `items`."""
+        items, before, behind = self.halved(node, items, pure, last)
+        yield from before
         if self.simd and not self.is_apart(node):
             yield "#pragma omp simd"
         yield f"for (long long {_LANE} = 0; {_LANE} < {last}; ++{_LANE}) {{"
-        yield "const long long hlo_thread = hlo_first + hlo_lane;"
-        if self.left:
-            yield "if (hlo_left[hlo_thread]) continue;"
+        yield from self.found(node, pure)
         self.left |= any(isinstance(item, Leave) for item in items)
-        for item in pure:
-            yield f"const {WIDE} {item.name.text} = {self.value(item)};"
-        if node.step is not None:
-            yield from self.element(node.step)
         self.here = {} if self.left else self.changing(node)
         yield from self.lines(items)
         here, self.here = self.here, {}
         yield from (f"{self.name(name)} = {name}_here;" for name in here)
         yield "}"
+        yield from behind
+
+    def found(self, node: Stretch, pure: Sequence[Let]) -> Iterator[str]:
+        """What a thread begins with: its number, what is known of it, and its element."""
+        yield "const long long hlo_thread = hlo_first + hlo_lane;"
+        if self.left:
+            yield "if (hlo_left[hlo_thread]) continue;"
+        for item in pure:
+            yield f"const {WIDE} {item.name.text} = {self.value(item)};"
+        if node.step is not None:
+            yield from self.element(node.step)
+
+    def halved(
+        self, node: Stretch, items: Sequence[Statement], pure: Sequence[Let], last: str
+    ) -> tuple[Sequence[Statement], Sequence[str], Sequence[str]]:
+        """The statements of threads side by side with f16 of memory made f32 before them and back behind them, and the
+        lines that do this."""
+        step = node.step
+        is_chosen = step is not None and not (step.is_bounded or step.by_rows or self.start_of_group(step))
+        if not self.simd or self.is_apart(node) or self.left or is_chosen or self.lanes < WARP:
+            return items, [], []
+        places = self.places_beside(node)
+        made, reads, writes = halved(items, self.scalars, self.constants, places, _LANE)
+        if not reads and not writes:
+            return items, [], []
+        arrays = [f"float {name.text}[{self.lanes}];" for name, _ in (*reads, *writes)]
+        indices = [s for s in items if isinstance(s, Let) and s.is_index and s.constant]
+
+        def first(calls: Sequence[str]) -> list[str]:
+            """Calls with what the first of the threads finds."""
+            head = ["{", f"const {WIDE} {_LANE} = 0;", *self.found(node, pure), *self.lines(indices)]
+            return [*head, *calls, "}"] if calls else []
+
+        widened = [f"hlo::widen_f16(&{self.piece(cell)}, {name.text}, {last});" for name, cell in reads]
+        narrowed = [f"hlo::narrow_f16({name.text}, &{self.piece(cell)}, {last});" for name, cell in writes]
+        return made, [*arrays, *first(widened)], first(narrowed)
+
+    def places_beside(self, node: Stretch) -> dict[str, Expression]:
+        """Index variables as expressions of the lane, and of what is the same for all threads side by side."""
+        lane, step = Variable(0, self.lanes - 1, _LANE), node.step
+        places = {name: substitute(value, self.values) for name, value in self.full.items()}
+        places.update(self.values)
+        if step is not None:
+            start = substitute(substitute(step.walk.start, self.full), self.values)
+            places[step.walk.name.text] = add(Variable(0, step.walk.end, step.base), start)
+            for place in step.places:
+                assert place.expression is not None
+                places[place.name.text] = add(Variable(0, place.expression.high, f"hlo_first_{place.name.text}"), lane)
+        return places
 
     def changing(self, node: Stretch) -> dict[str, str]:
         """What a stretch begins and changes in loops, and others read: it is kept in a register until its end. Memory
@@ -295,11 +367,19 @@ class StretchText(ThreadText):
         declared = [*pure, *(s for s in walk(node.items) if isinstance(s, Let))]
         found = {d for item in declared if item.expression is not None for d in divisors(item.expression)}
         folds = bool(kinds) or any(isinstance(item, For) for item in node.items)
+        if not folds and not found and self.is_of_columns(node):
+            return node.threads
         least = 4 if folds or any(item.kind in _QUARTERS for item in declared) else 8
         return min(
             (d for d in found if d in (4, 8, 16) and d >= least),
             default=node.step.piece if node.step is not None and node.step.piece else WARP,
         )
+
+    def is_of_columns(self, node: Stretch) -> bool:
+        """Whether all threads walk the same rows, each its own column: then all may go side by side."""
+        if node.step is None or node.step.vector is not None or node.threads % WARP:
+            return False
+        return THREAD.text not in variables_of(substitute(node.step.walk.start, self.full))
 
     def is_apart(self, node: Stretch) -> bool:
         """Whether a thread does something without others beside it: what other blocks see."""
@@ -355,12 +435,19 @@ class StretchText(ThreadText):
         if name in self.arrays_of:
             kind = f"{self.here[name]} " if name in self.here else ""
             return f"{kind}{self.name(name)} = {self.value(let)};"
-        if let.is_index and let.kind == "int" and let.expression is not None and not digits_in(let.expression):
+        if let.is_index and let.kind == "int" and let.expression is not None and not self.differs(let.expression):
             # a sum that were cut to 32 bits could wrap: then neighbouring threads would have no neighbouring elements
             return f"const {WIDE} {name} = {self.value(let)};"
         return super().let(let)
 
     shuffled = ""
+
+    def differs(self, expression: Expression) -> bool:
+        """Whether an index has digits that may differ from thread to thread."""
+        digits = digits_in(substitute(expression, self.values) if self.is_whole else expression)
+        return any(
+            not self.is_whole or _LANE in variables_of(digit) or THREAD.text in variables_of(digit) for digit in digits
+        )
 
     def value(self, let: Let) -> str:
         """What a variable is declared as. The thread's number is taken apart for its digits only."""

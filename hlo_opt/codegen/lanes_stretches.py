@@ -45,10 +45,12 @@ class Step:
 
 @dataclass(eq=False)
 class Around:
-    """A loop or a condition that is the same for all threads, around stretches."""
+    """A loop or a condition that is the same for all threads, around stretches. `is_whole`: in its rounds all threads
+    have an element."""
 
     header: str
     inside: list[Node]
+    is_whole: bool = False
 
 
 @dataclass(eq=False)

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from hlo_opt.codegen.lanes_chunks import LANE, ROW, UnknownError, Writer
+from hlo_opt.codegen.lanes_chunk_text import LANE, ROW, UnknownError, Writer
 from hlo_opt.codegen.lanes_text import digits_in
 from hlo_opt.codegen.statements import THREAD
 from hlo_opt.codegen.tree import Assign, Block, For, Let, Note, Statement, Walk, codes_of, names_in, walk

@@ -114,6 +114,7 @@ def _merge(builder: Builder, frame: _Frame) -> Merge:
         less = _is_after(builder, frame, first, second)
     return Merge(
         lines.length,
+        lines.kept,
         1,
         line,
         NOTHING,

@@ -377,8 +377,8 @@ def _close(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
 def _fold_block(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
     """Combine the results of a block's threads in the first lane of each warp. All folds share one barrier."""
     segment, lane = frame.segment, frame.lane
-    _fold_lanes(builder, folds, min(WARP, segment.part.threads), None)
     warps, threads = segment.part.threads // WARP, segment.part.threads * frame.per_block
+    _fold_lanes(builder, folds, min(WARP, segment.part.threads), None, segment.part.threads if warps > 1 else 0)
     if warps < 2:
         return
     parts = [(t, name) for fold in folds for t, name in zip(fold.types, fold.accumulators, strict=True)]
@@ -402,8 +402,8 @@ def _fold_block(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
     _fold_lanes(builder, folds, warps, within)
 
 
-def _fold_lanes(builder: Builder, folds: Sequence[Fold], lanes: int, within: Variable | None) -> None:
-    """Fold the first `lanes` lanes into lane 0.
+def _fold_lanes(builder: Builder, folds: Sequence[Fold], lanes: int, within: Variable | None, team: int = 0) -> None:
+    """Fold the first `lanes` lanes into lane 0; `team` threads where what follows combines their warps.
 
     `within` is a thread's lane. Without it, the lanes behind belong to other rows or to none; what the last lanes of a
     row take from them never reaches lane 0.
@@ -415,7 +415,7 @@ def _fold_lanes(builder: Builder, folds: Sequence[Fold], lanes: int, within: Var
     builder.advise("unroll")
     test, step = code("{} > 0", distance), code("{} /= 2", distance)
     tree = lanes if within is None else WARP, start, 1
-    with builder.loop_while("int", distance, code(str(start)), test, step, tree=tree):
+    with builder.loop_while("int", distance, code(str(start)), test, step, tree=tree, team=team):
         others = []
         for fold in folds:
             builder.name_after(fold.reduce)

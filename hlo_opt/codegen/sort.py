@@ -281,6 +281,7 @@ def _merge(builder: Builder, tables: _Tables) -> Merge:
     number = of(line) if lines.per_block > 1 else NOTHING
     return Merge(
         lines.length,
+        lines.kept,
         lines.per_block,
         line,
         _is_live(lines, number or code("0")),

@@ -200,10 +200,11 @@ class Statements:
         *,
         carries: bool = False,
         tree: tuple[int, int, int] | None = None,
+        team: int = 0,
     ) -> Iterator[None]:
-        """A loop; endless without a name. Values computed inside are forgotten afterwards. `carries` and `tree` as in
-        `For`."""
-        loop, self._advice = For(kind, name, first, test, step, self._advice, carries=carries, tree=tree), ""
+        """A loop; endless without a name. Values computed inside are forgotten afterwards. `carries`, `tree` and `team`
+        as in `For`."""
+        loop, self._advice = For(kind, name, first, test, step, self._advice, carries=carries, tree=tree, team=team), ""
         self.add(loop)
         with self.inside(loop.body):
             yield

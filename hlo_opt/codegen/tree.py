@@ -117,6 +117,8 @@ class For:
     `advice` is a pragma for the compiler. `carries`: the iterations hand on variables of the thread, and the loop is
     the bulk of the thread's work. `tree` is `(lanes, first, last)`: the loop folds that many lanes, in its first
     iteration those `first` lanes apart and in its last those `last` apart; nothing reads the other lanes afterwards.
+    `team`: what follows, up to the next such loop and with it, combines in the same way what the warps of so many
+    threads have, in the first lane of each warp.
     """
 
     kind: str
@@ -128,6 +130,7 @@ class For:
     body: list[Statement] = field(default_factory=list)
     carries: bool = False
     tree: tuple[int, int, int] | None = None
+    team: int = 0
 
 
 @dataclass(slots=True)
@@ -190,10 +193,11 @@ class Merge:
     There are `lines` lines of `length` elements; `line` is the variable of their number, and `live` the condition that
     a line exists. An element is what `tables` hold at `cell`, which `placing` computes from `place`. Element `two`
     comes before `one` where `less` holds after `comparing`; elements are structs with a member per table. `in_shared`:
-    the tables are the block's shared memory.
+    the tables are the block's shared memory. Only the first `kept` elements of a line are read afterwards.
     """
 
     length: int
+    kept: int
     lines: int
     line: Name
     live: Code

@@ -161,6 +161,11 @@ def max_pool(x: Array) -> Array:
     return lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
 
 
+def max_pool_first(x: Array) -> Array:
+    """3 by 3, every second, channels first."""
+    return lax.reduce_window(x, -jnp.inf, lax.max, (1, 1, 3, 3), (1, 1, 2, 2), "SAME")
+
+
 def rms_norm(x: Array, scale: Array) -> Array:
     """As in Llama."""
     wide = x.astype(jnp.float32)
@@ -173,6 +178,26 @@ def rope(x: Array, angle: Array) -> Array:
     return jnp.concatenate(
         [one * jnp.cos(angle) - two * jnp.sin(angle), two * jnp.cos(angle) + one * jnp.sin(angle)], -1
     )
+
+
+def quantize(x: Array) -> Array:
+    """To 8 bits."""
+    return jnp.clip(jnp.round(x * 10), -128, 127).astype(jnp.int8)
+
+
+def f16(*shape: int) -> Arg:
+    """An array of f16."""
+    return of("float16", *shape)
+
+
+def f64(*shape: int) -> Arg:
+    """An array of f64."""
+    return of("float64", *shape)
+
+
+def c64(*shape: int) -> Arg:
+    """An array of complex numbers."""
+    return of("complex64", *shape)
 
 
 PROGRAMS = [
@@ -214,4 +239,28 @@ PROGRAMS = [
     Case("rope", rope, (f32(16, 512, 128), f32(512, 64))),
     Case("matrix_product", lambda x, w, b: jax.nn.relu(x @ w + b), (f32(256, 512), f32(512, 512), f32(512))),
     Case("matrix_product_small", lambda x, w, b: jax.nn.relu(x @ w + b), (f32(16, 64), f32(64, 64), f32(64))),
+    Case("axpy_f16", lambda x, y: 2 * x + y, (f16(1 << 20), f16(1 << 20))),
+    Case("gelu_f16", jax.nn.gelu, (f16(1 << 20),)),
+    Case("layer_norm_f16", layer_norm, (f16(2048, 1024), f32(1024), f32(1024))),
+    Case("softmax_f64", lambda x: jax.nn.softmax(x, -1), (f64(1024, 1024),), x64=True),
+    Case("exp_f64_small", jnp.exp, (f64(1 << 12),), x64=True),
+    Case("softmax_columns", lambda x: jax.nn.softmax(x, 0), (f32(1024, 1024),)),
+    Case("softmax_long", softmax, (f32(64, 50_000),)),
+    Case("row_max", lambda x: x.max(1), (f32(4096, 2048),)),
+    Case("row_max_bf16_small", lambda x: x.max(1), (bf16(64, 256),)),
+    Case("column_max", lambda x: x.max(0), (f32(4096, 1024),)),
+    Case("column_sum_s8", lambda x: x.sum(0, dtype=jnp.int8), (of("int8", 4096, 2048, low=-100, high=100),)),
+    Case("channel_means", lambda x: x.mean((0, 2, 3)), (f32(16, 64, 32, 32),)),
+    Case("quantize", quantize, (f32(1 << 20),)),
+    Case("remainder", lambda x, y: jnp.remainder(x, y + 2), (f32(1 << 18), f32(1 << 18))),
+    Case("complex_quotient", lambda x, y: x / y, (c64(1 << 18), c64(1 << 18))),
+    Case("complex_product_small", lambda x, y: x * y + x, (c64(1 << 12), c64(1 << 12))),
+    Case("integer_quotient", lambda x, y: x // (y * y + 1), (s32(1 << 18, high=1000), s32(1 << 18, high=50))),
+    Case("associative_scan", lambda x: lax.associative_scan(jnp.add, x, axis=1), (f32(64, 1024),)),
+    Case("top_k", lambda x: lax.top_k(x, 8), (f32(256, 1024),)),
+    Case("segment_sum", lambda x, i: jax.ops.segment_sum(x, i, 64), (f32(1 << 15, 32), s32(1 << 15, high=64))),
+    Case("zeros_between", lambda x: lax.pad(x, 0.0, ((0, 0, 0), (0, 0, 1))), (f32(1024, 1024),)),
+    Case("channels_last", lambda x: x.transpose(0, 2, 3, 1), (f32(8, 64, 32, 32),)),
+    Case("channels_last_small", lambda x: x.transpose(0, 2, 3, 1), (f32(1, 16, 16, 16),)),
+    Case("max_pool_channels_first", max_pool_first, (f32(4, 32, 112, 112),)),
 ]

@@ -5,9 +5,9 @@ Without FILE: programs that people would compare (`host_programs.py`), the CartP
 the MLP's training step. Each is fused with preset `default` and compiled by both before anything is timed. Then both
 run in turns, in pairs, so that whatever else the machine does hits both alike; the ratio of a pair is XLA's time over
 ours (above 1: `host` is quicker). Times are of whole calls: arguments in NumPy arrays or XLA buffers to finished
-outputs. Both get new copies of their arguments before the clock starts: XLA, in buffers, may overwrite them, and what
-was just written is in the cache for both. Prints the median time of both, the median ratio with its quartiles, and
-seconds to compile.
+outputs. Each gets new copies of its arguments right before its clock starts: XLA, in buffers, may overwrite them, and
+what was just written is in the cache for both alike (the copies of one would push those of the other out of it).
+Prints the median time of both, the median ratio with its quartiles, and seconds to compile.
 """
 
 from __future__ import annotations
@@ -99,6 +99,14 @@ def measure(work: Work, rounds: int, seconds: float) -> Result:
     def xla(buffers: Sequence[jax.Array]) -> None:
         jax.block_until_ready(program.executable.execute(buffers))
 
+    def timed_host() -> float:
+        arrays = [array.copy() for array in inputs]
+        return timed(lambda: executable(*arrays))
+
+    def timed_xla() -> float:
+        buffers = put()
+        return timed(lambda: xla(buffers))
+
     for _ in range(5):
         executable(*inputs)
         xla(put())
@@ -106,13 +114,12 @@ def measure(work: Work, rounds: int, seconds: float) -> Result:
     theirs: list[float] = []
     end = time.perf_counter() + seconds
     while len(ours) < rounds and (len(ours) < 5 or time.perf_counter() < end):
-        arrays, buffers = [array.copy() for array in inputs], put()
         if len(ours) % 2:
-            ours.append(timed(lambda arrays=arrays: executable(*arrays)))  # type: ignore[misc]
-            theirs.append(timed(lambda buffers=buffers: xla(buffers)))  # type: ignore[misc]
+            ours.append(timed_host())
+            theirs.append(timed_xla())
         else:
-            theirs.append(timed(lambda buffers=buffers: xla(buffers)))  # type: ignore[misc]
-            ours.append(timed(lambda arrays=arrays: executable(*arrays)))  # type: ignore[misc]
+            theirs.append(timed_xla())
+            ours.append(timed_host())
     ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
     lower, middle, upper = statistics.quantiles(ratios, n=4)
     medians = statistics.median(ours) * 1e6, statistics.median(theirs) * 1e6

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
+import hlo_opt
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.tree import Assign, Let
@@ -29,7 +30,7 @@ UNARY = {
     "cbrt": np.cbrt, "cos": np.cos, "cosh": np.cosh, "erf": np.vectorize(math.erf), "exp": np.exp, "expm1": np.expm1, "log": np.log,
     "log1p": np.log1p, "sin": np.sin, "sinh": np.sinh, "tan": np.tan, "tanh": np.tanh,
 }  # fmt: skip
-BINARY = {"atan2": np.arctan2, "pow": np.power}
+BINARY = {"atan2": np.arctan2, "fmod": np.fmod, "pow": np.power}
 SPECIAL = np.array(
     [0.0, -0.0, 1, -1, 0.5, -0.5, 2, -2, 3, -3, 2.5, 16777216, 16777217, -16777215, 88.7, 89, -103, -104, 1e-45, -1e-45,
      1e-38, 3.4e38, -3.4e38, np.inf, -np.inf, np.nan, 1e10, 1e30, -1e36],
@@ -80,6 +81,60 @@ def compared(got: Any, exact: Any, most: float) -> None:
     assert distance[worst] <= most, (worst, got[worst], want[worst])
     zeros = (want == 0) & (got == 0)
     np.testing.assert_array_equal(np.signbit(got[zeros]), np.signbit(want[zeros]))
+
+
+WIDE = {"exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "tanh": np.tanh}
+
+
+@pytest.fixture(scope="module")
+def wide() -> tuple[HostLibrary, dict[str, Kernel]]:
+    shape = array(ELEMENT_TYPES["f64"], N)
+    made = {
+        name: of_tree(
+            f"{name}_of",
+            [HERE, Assign(cell(Name("out0"), AT), call(name, cell(Name("in0"), AT)))],
+            Launch(N // 128, 128),
+            [shape],
+            [shape],
+        )
+        for name in WIDE
+    }
+    return HostLibrary(list(made.values())), made
+
+
+@pytest.mark.parametrize("name", list(WIDE))
+def test_f64(wide: Any, name: str) -> None:
+    """Against more digits than a double has."""
+    made, kernels = wide
+    generator = np.random.default_rng(2)
+    special = [
+        *SPECIAL,
+        709.7,
+        709.79,
+        710,
+        -708,
+        -745.1,
+        -745.2,
+        -746,
+        5e-324,
+        2.2250738585072014e-308,
+        1.7e308,
+        -1 + 2**-53,
+    ]
+    any_bits = generator.integers(0, 2**64, N // 4, np.uint64).view(np.float64)
+    near = 1 + generator.standard_normal(N // 4) * 0.1
+    small = generator.standard_normal(N // 4) * 10.0 ** generator.integers(-20, 0, N // 4)
+    x = np.concatenate([special, any_bits, near, small, generator.standard_normal(N) * 100])[:N]
+    out = np.empty(N, np.float64)
+    made.launch(kernels[name], [x], [out])
+    with np.errstate(all="ignore"):
+        exact = WIDE[name](x.astype(np.longdouble))
+        want = exact.astype(np.float64)
+    distance = ulp_distance(out, want)
+    worst = int(np.argmax(distance))
+    assert distance[worst] <= 2, (x[worst], out[worst], want[worst])
+    zeros = (want == 0) & (out == 0)
+    np.testing.assert_array_equal(np.signbit(out[zeros]), np.signbit(want[zeros]))
 
 
 @pytest.mark.parametrize("name", list(UNARY))
@@ -199,3 +254,24 @@ def test_extremes(library: Any, name: str) -> None:
     combined = np.signbit(x) & np.signbit(y) if name == "maximum" else np.signbit(x) | np.signbit(y)
     want[zeros] = np.where(combined[zeros], np.float32(-0.0), np.float32(0.0))
     same(out, want)
+
+
+@pytest.mark.parametrize("name", ["c64", "c128"])
+def test_complex_quotients(name: str) -> None:
+    """To the bit as the evaluator has them, which follows C99, annex G."""
+    special = np.array([0.0, -0.0, 1, -1, 3, 1e-30, 1e30, np.inf, -np.inf, np.nan])
+    parts = np.array(np.meshgrid(special, special, special, special)).reshape(4, -1)
+    parts = np.concatenate([parts, np.random.default_rng(4).standard_normal((4, 2000))], axis=1)
+    dtype = ELEMENT_TYPES[name].dtype
+    z, w = (parts[0] + 0j).astype(dtype), (parts[2] + 0j).astype(dtype)
+    z.real, z.imag, w.real, w.imag = parts
+    size = parts.shape[1]
+    body = f"  p = {name}[{size}] parameter(0)\n  q = {name}[{size}] parameter(1)\n  ROOT r = {name}[{size}] divide(p, q)\n"
+    module = hlo_opt.fuse(hlo_opt.parse(f"HloModule m\n\nENTRY e {{\n{body}}}\n"))[0]
+    (found,) = hlo_opt.compile(module, backend="host")(z, w)
+    (wanted,) = hlo_opt.compile(module, backend="numpy")(z, w)
+    for part in ("real", "imag"):
+        one, two = getattr(found, part), getattr(wanted, part)
+        np.testing.assert_array_equal(one, two)
+        zeros = one == 0
+        np.testing.assert_array_equal(np.signbit(one[zeros]), np.signbit(two[zeros]))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hlo_opt
 from hlo_opt.ops import ShapeError, spec_of
 
 CASES = [
@@ -161,3 +162,18 @@ def test_nothing_is_sorted(stable: str) -> None:
     text = LEXICOGRAPHIC.replace("2,3000", "0,3").replace(", is_stable=true", stable)
     got = hlo_opt.evaluate(hlo_opt.parse(text), [np.zeros((0, 3), np.int32), np.zeros((0, 3), np.float32)])
     assert [x.shape for x in got] == [(0, 3)] * 3
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16, np.int32, np.uint32, np.float16, np.float32])
+@pytest.mark.parametrize("few", [False, True])
+def test_the_first_of_many_are_those_of_a_stable_sort(kind: Any, few: bool) -> None:
+    """A partition finds them: also among many that are equal."""
+    bits = np.random.default_rng(0).integers(0, 4 if few else 1 << 32, (5, 400), np.uint32)
+    name = {"f": "f", "i": "s", "u": "u"}[np.dtype(kind).kind] + str(8 * np.dtype(kind).itemsize)
+    x = bits.astype(f"u{np.dtype(kind).itemsize}").view(kind)
+    text = f"ENTRY e {{\n  p = {name}[5,400] parameter(0)\n  ROOT t = ({name}[5,K], s32[5,K]) topk(p), k=K, largest=true\n}}\n"
+
+    def positions(count: int) -> Any:
+        return hlo_opt.evaluate(hlo_opt.parse("HloModule m\n\n" + text.replace("K", str(count))), [x])[1]
+
+    np.testing.assert_array_equal(positions(7), positions(400)[:, :7])

@@ -1,0 +1,481 @@
+"""What a chunk's lanes do, as text: a loop over lanes for each stretch of statements, and around these what is the same
+for all lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from hlo_opt.codegen.cuda import walked
+from hlo_opt.codegen.index_text import digit_text, render
+from hlo_opt.codegen.lanes_folds import place_of, stride, sums_along, terms
+from hlo_opt.codegen.lanes_halves import Halves, first_of, read_of, rounded_of
+from hlo_opt.codegen.lanes_nodes import Around, Node, Stretch, changes, cut, has_condition
+from hlo_opt.codegen.lanes_text import WIDER, ThreadText
+from hlo_opt.codegen.lanes_turns import FUNCTIONS, Turns
+from hlo_opt.codegen.statements import BLOCK
+from hlo_opt.codegen.tree import (
+    Aligned,
+    Array,
+    Assign,
+    Block,
+    Break,
+    Do,
+    For,
+    Let,
+    Neighbours,
+    Note,
+    Statement,
+    Walk,
+    codes_of,
+    names_in,
+    walk,
+)
+from hlo_opt.ir.index_map import Condition, Expression, substitute, variables_of
+from hlo_opt.ops.code import Cell, Code, Function, Name, code, of, with_calls
+
+WIDE = "long long"
+CHUNK, LANE = "hlo_chunk", "hlo_lane"
+ROW, FROM, INSIDE = "hlo_row", "hlo_from", "hlo_inside"
+"""Of a chunk that is a part of a row: the row, the chunk's first place in it, and a lane's."""
+LANES = frozenset({LANE, INSIDE})
+"""What differs from lane to lane."""
+LEAST = 8
+"""Lanes of the shortest chunk that is worth what is done once in it."""
+_LONG = 64
+"""Lanes of a chunk whose statements are worth to be cut."""
+_APART = 32
+"""More elements of arrays of lanes: elements of a lane that lie a power of two apart get in each other's way in the
+first cache."""
+_ROUNDS = 16
+"""Rounds of a loop over rows that is worth a loop over lanes in each."""
+_NARROW = 1 << 31
+_ADDED = frozenset({"float", "double", "int", "unsigned int", "long long", "unsigned long long"})
+"""Types whose sums compilers take in any order."""
+
+
+class UnknownError(Exception):
+    """The kernel has something that chunks cannot follow."""
+
+
+class Writer(ThreadText):
+    """Writes statements of lanes from the number `first` up to `end`, or as many as are alive. `values` are what index
+    variables stand for, `constants` arrays into which nobody writes meanwhile."""
+
+    def __init__(
+        self, values: dict[str, Expression], lanes: int, constants: set[str], first: int = 0, end: int | None = None
+    ):
+        super().__init__()
+        self.lanes, self.constants = lanes, constants
+        self.first, self.end = first, "hlo_live" if end is None else str(end)
+        self.by_rows = any(INSIDE in variables_of(value) for value in values.values())
+        self.full = values
+        """Index variables as expressions of the block, the chunk, the lane and loop counters."""
+        self.wide: set[str] = set(values) - {BLOCK.text}
+        """Index variables that differ from lane to lane."""
+        self.uniform: set[str] = {BLOCK.text, CHUNK, ROW}
+        self.alike: set[str] = set()
+        """Variables that are the same for all lanes, and change."""
+        self.types: dict[str, str] = {}
+        self.homes: dict[str, Stretch] = {}
+        self.kept: dict[str, str] = {}
+        """Types of what several stretches mention, by name: it has an element per lane."""
+        self.in_index = False
+        self.turns = 0
+        self.reads: dict[str, Cell] = {}
+        """What lanes have of memory into which nobody writes, as it was read."""
+
+    def lines_of(self, items: Sequence[Statement]) -> list[str]:
+        nodes = self.sequence(items)
+        if self.lanes >= _LONG:
+            self.homes.update(cut(nodes))
+        self.spill(nodes)
+        size = self.lanes + (_APART if self.lanes >= _LONG else 0)
+        arrays = [f"{WIDER.get(kind, kind)} {name}_of[{size}];" for name, kind in self.kept.items()]
+        return [*arrays, *self.written(nodes)]
+
+    # ---- into stretches
+
+    def sequence(self, items: Sequence[Statement]) -> list[Node]:
+        nodes: list[Node] = [Stretch()]
+        for item in items:
+            self.item(item, nodes)
+        return nodes
+
+    def same(self, nodes: list[Node], line: str) -> None:
+        """Put a declaration that is the same for all lanes in front of the stretch at hand."""
+        nodes.insert(len(nodes) - isinstance(nodes[-1], Stretch), line)
+
+    def stretch_of(self, nodes: list[Node]) -> Stretch:
+        last = nodes[-1]
+        if not isinstance(last, Stretch) or last.sums:
+            last = Stretch()
+            nodes.append(last)
+        return last
+
+    def item(self, item: Statement, nodes: list[Node]) -> None:
+        match item:
+            case Let():
+                self.let_item(item, nodes)
+            case Block(None | Code(pieces=()), body, _):
+                for inner in body:
+                    self.item(inner, nodes)
+            case Block(condition, body, otherwise) if (known := self.known(condition)) is not None:
+                for inner in body if known else otherwise:
+                    self.item(inner, nodes)
+            case Block(condition, body, otherwise) if self.is_same(condition):
+                nodes.append(Around(f"if ({self.text(condition)})", self.sequence(body), True))
+                if otherwise:
+                    nodes.append(Around("else", self.sequence(otherwise)))
+            case Walk():
+                self.item(walked(item), nodes)
+            case For(name=None, carries=True):
+                nodes.append(Around("for (;;)", self.sequence(item.body), is_loop=True))
+            case Break(condition) if self.is_same(condition):
+                nodes.append(f"if ({self.text(condition)}) break;")
+            case Assign(Code(pieces=(Name(text=text),)), value) if text in self.alike:
+                self.assign_alike(text, value, nodes)
+            case For(kind, Name() as name, first):
+                if not self.around(item, f"for ({kind} {name.text} = {self.text(first)}; ", nodes):
+                    sums = sums_along(item, self.full, LANE, self.lanes)
+                    if sums and all(t.text in self.homes and self.types[t.text] in _ADDED for t in sums):
+                        nodes.append(Stretch([item], sums))
+                    else:
+                        self.stretch_of(nodes).items.append(item)
+            case Neighbours():
+                for inner in self.merged(item) if item.number.text in self.full else ():
+                    self.item(inner, nodes)
+                if item.number.text not in self.full:
+                    self.stretch_of(nodes).items.append(item)
+            case Note() | Aligned():
+                pass
+            case Array(kind, name):
+                stretch = self.stretch_of(nodes)
+                self.homes[name.text] = stretch
+                self.types[name.text] = ""
+                stretch.items.append(item)
+            case Assign(Code(pieces=(Cell(array, _),)), value) if array in self.scalars:
+                self.let_item(Let(self.scalars[array], array, value), nodes)
+            case Assign(Code(pieces=(Cell() as target,)), value) if self.narrowed(target, value, nodes):
+                pass
+            case Assign() | Do() | Block() | For():
+                self.stretch_of(nodes).items.append(item)
+            case _:
+                raise UnknownError(type(item).__name__)
+
+    def known(self, condition: Code) -> bool | None:
+        """Whether a condition on indices holds for all lanes (or for none); None where that is open."""
+        found = [Condition(substitute(c.expression, self.full), c.low, c.high) for c in condition.says]
+        if any(c.never for c in found):
+            return False
+        return True if found and all(c.always for c in found) else None
+
+    def assign_alike(self, name: str, value: Code, nodes: list[Node]) -> None:
+        """A variable that is the same for all lanes takes a new value, once what stands before has read the old one."""
+        if not self.is_same(value):
+            raise UnknownError("a variable of all lanes that gets the value of one")
+        nodes.append(f"{name} = {self.text(value)};")
+
+    def let_item(self, item: Let, nodes: list[Node]) -> None:
+        name = item.name.text
+        if item.alike and self.is_same(item.value):
+            nodes.append(f"{item.kind} {name} = {self.text(item.value)};")
+            self.uniform.add(name)
+            self.alike.add(name)
+            return
+        if self.is_place(item):
+            self.full[name] = full = self.full_of(item)
+            if not LANES.isdisjoint(variables_of(full)):
+                self.wide.add(name)
+            else:
+                self.same(nodes, f"const {WIDE} {name} = {self.index_text(full)};")
+                self.uniform.add(name)
+            return
+        if item.constant and self.is_same(item.value):
+            self.same(nodes, f"const {item.kind} {name} = {self.text(item.value)};")
+            self.uniform.add(name)
+            return
+        if self.lanes >= LEAST:
+            item = replace(item, value=with_calls(item.value, FUNCTIONS, lambda f, angle: self.turned(f, angle, nodes)))
+        stretch = self.stretch_of(nodes)
+        if self.widened(item, nodes):
+            return
+        self.types[name], self.homes[name] = item.kind, stretch
+        stretch.items.append(item)
+
+    # ---- f16
+
+    def widened(self, item: Let, nodes: list[Node]) -> bool:
+        """Whether a number is an f16 of memory that lies beside those of other lanes: then all are read before the
+        stretch at hand."""
+        match item.value.pieces:
+            case (Cell() as read,) if read.array.text in self.constants:
+                self.reads[item.name.text] = read
+        given = read_of(item.value)
+        if isinstance(given, Cell):
+            known = self.reads.get(given.array.text) if given.array in self.scalars else given
+        else:
+            known = None if given is None else self.reads.get(given.text)
+        place = self.beside(known.index) if known is not None and known.array.text in self.constants else None
+        if known is None or place is None:
+            return False
+        nodes.insert(len(nodes) - 1, Halves(item.name, f"{known.array.text} + ({place})", widens=True))
+        self.types[item.name.text], self.homes[item.name.text] = item.kind, Stretch()
+        return True
+
+    def narrowed(self, target: Cell, value: Code, nodes: list[Node]) -> bool:
+        """Whether lanes write f16 beside each other: then all are written behind the stretch at hand."""
+        last = nodes[-1]
+        if not isinstance(last, Stretch) or last.sums:
+            return False
+        source = next((p for p in value.pieces if isinstance(p, Cell) and p.array in self.scalars), None)
+        name = source.array if source is not None and len(value.pieces) == 1 else value.name
+        made = next((s.value for s in last.items if isinstance(s, Let) and s.name == name and s.constant), value)
+        rounded = rounded_of(made, last.items)
+        place = None if rounded is None else self.beside(target.index)
+        if rounded is None or place is None:
+            return False
+        wide = Name(f"hlo_wide{self.turns}")
+        self.turns += 1
+        self.types[wide.text], self.homes[wide.text] = "float", last
+        last.items.append(Let("float", wide, rounded))
+        nodes += [Halves(wide, f"{target.array.text} + ({place})", widens=False), Stretch()]
+        return True
+
+    def beside(self, index: Code) -> str | None:
+        """The place of the first lane, where the others have those that follow it."""
+        place = self.full.get(index.name.text) if index.name is not None else index.place
+        if place is None or self.lanes < LEAST:
+            return None
+        found = first_of(substitute(place, self.full), LANES)
+        if found is None or not variables_of(found[0]) <= self.uniform:
+            return None
+        first, lane = found
+        rest = self.index_text(first)
+        return f"{rest} + {FROM}" if lane == INSIDE else f"{rest} + {self.first}"
+
+    def turned(self, function: str, angle: Name, nodes: list[Node]) -> Code | None:
+        """A function of a lane's angle, found for all lanes before the stretch at hand, or behind what makes the angle.
+        None where the angle is no variable of lanes."""
+        if self.types.get(angle.text) != "float":
+            return None
+        turns = self.known_turns(angle, nodes)
+        if turns is None:
+            turns, last = Turns(angle.text), nodes[-1]
+            is_later = isinstance(last, Stretch) and (self.homes[angle.text] is last or changes(last, angle))
+            nodes.insert(len(nodes) - (isinstance(last, Stretch) and not is_later), turns)
+        if function not in turns.made:
+            turns.made[function] = Name(f"hlo_turn{self.turns}")
+            self.turns += 1
+        return of(turns.made[function])
+
+    def known_turns(self, angle: Name, nodes: Sequence[Node]) -> Turns | None:
+        """What was found of an angle that has not changed since."""
+        for node in reversed(nodes):
+            if isinstance(node, Turns) and node.angle == angle.text:
+                return node
+            if changes(node, angle):
+                break
+        return None
+
+    def is_place(self, item: Let) -> bool:
+        """Whether it is an index whose expression is known."""
+        if not (item.is_index and item.constant and item.expression is not None):
+            return False
+        known = self.full.keys() | self.uniform
+        return variables_of(item.expression) <= known
+
+    def full_of(self, item: Let) -> Expression:
+        assert item.expression is not None
+        return substitute(item.expression, self.full)
+
+    def is_same(self, value: Code) -> bool:
+        """Whether an expression is the same for all lanes and reads nothing that the kernel may write."""
+        for piece in value.pieces:
+            if isinstance(piece, Cell):
+                is_scalar = piece.array in self.scalars and piece.array.text in self.uniform
+                if not is_scalar and not (piece.array.text in self.constants and self.is_same(piece.index)):
+                    return False
+            elif isinstance(piece, Name):
+                if piece.text not in self.uniform:
+                    return False
+            elif not isinstance(piece, str | Function):
+                return False
+        return True
+
+    def around(self, loop: For, head: str, nodes: list[Node]) -> bool:
+        """Put a loop around loops over lanes where it is the same for all, and holds conditions that are, or hands on
+        what lanes have: then it keeps that in arrays, for compilers make no vectors of loops in loops over lanes that
+        read and write memory. Or where all it does is to fill arrays: each lane by itself would go through all of
+        memory, as it would where each round reads another row."""
+        assert loop.name is not None
+        apart = _only_fills(loop) or self.is_stream(loop)
+        if not (loop.carries or apart) and not any(isinstance(s, Block) and s.condition for s in walk(loop.body)):
+            return False
+        name = loop.name.text
+        if not (
+            self.is_same(loop.first)
+            and {n.text for h in (loop.test, loop.step) for n in h.names()} <= self.uniform | {name}
+        ):
+            return False
+        saved = [dict(self.full), set(self.wide), set(self.uniform), dict(self.types), dict(self.homes)]
+        self.uniform.add(name)
+        inside = self.sequence(loop.body)
+        if loop.carries or apart or has_condition(inside):
+            head = f"{head}{self.text(loop.test)}; {self.text(loop.step)})"
+            nodes.append(Around(head, inside, is_loop=loop.carries or apart))
+            return True
+        self.full, self.wide, self.uniform, self.types, self.homes = saved  # type: ignore[assignment]  # as they were
+        return False
+
+    def is_stream(self, loop: For) -> bool:
+        """Whether each round reads elements that lanes have beside each other, and the next one those of another
+        row."""
+        assert loop.name is not None
+        if not all(isinstance(s, Let | Assign | Note) for s in loop.body):
+            return False
+        known = dict(self.full)
+        for item in loop.body:
+            if isinstance(item, Let) and item.is_index and item.constant and item.expression is not None:
+                known[item.name.text] = substitute(item.expression, known)
+        cells = (p for s in loop.body for c in codes_of(s) for p in c.parts() if isinstance(p, Cell))
+        return any(
+            rows_of(substitute(place, known), loop.name.text, self.lanes)
+            for place in (place_of(cell, known) for cell in cells)
+            if place is not None
+        )
+
+    def spill(self, nodes: Sequence[Node]) -> None:
+        """Give an array to each variable that another stretch than its own mentions."""
+        for node in nodes:
+            if isinstance(node, Around):
+                self.spill(node.inside)
+            elif isinstance(node, Halves):
+                self.kept[node.name.text] = "float"
+            elif isinstance(node, Turns):
+                self.kept.update(dict.fromkeys([node.angle, *(name.text for name in node.made.values())], "float"))
+            elif isinstance(node, Stretch):
+                for name in sorted(n.text for n in names_in(node.items)):
+                    home = self.homes.get(name)
+                    if home is not None and home is not node:
+                        if not self.types[name]:
+                            raise UnknownError("an array that several stretches mention")
+                        self.kept[name] = self.types[name]
+
+    # ---- text
+
+    def written(self, nodes: Sequence[Node]) -> Iterator[str]:
+        for node in nodes:
+            if isinstance(node, str):
+                yield node
+            elif isinstance(node, Around):
+                yield f"{node.header} {{"
+                yield from self.written(node.inside)
+                yield "}"
+            elif isinstance(node, Turns | Halves):
+                yield node.line(lambda name: f"{name}_of + {self.first}", f"{self.end} - {self.first}")
+            elif node.items:
+                if not node.sums:
+                    yield "#pragma omp simd"
+                yield f"for (int {LANE} = {self.first}; {LANE} < {self.end}; ++{LANE}) {{"
+                if self.by_rows:
+                    yield f"const {WIDE} {INSIDE} = {FROM} + {LANE};"
+                for name in sorted({n.text for n in names_in(node.items)} & self.wide):
+                    yield from self.declared(name, self.full[name])
+                yield from self.summed(node) if node.sums else self.lines(node.items)
+                yield "}"
+
+    def summed(self, node: Stretch) -> Iterator[str]:
+        """Sums of a lane by vectors of terms."""
+        homes = {total.text: self.name(total.text) for total in node.sums}
+        kinds = {name: self.kept.pop(name) for name in homes}
+        yield from (f"{kinds[name]} {name} = {home};" for name, home in homes.items())
+        yield f"#pragma omp simd reduction(+ : {', '.join(homes)})"
+        yield from self.lines(node.items)
+        yield from (f"{home} = {name};" for name, home in homes.items())
+        self.kept.update(kinds)
+
+    def declared(self, name: str, full: Expression) -> Iterator[str]:
+        """An index, as wide as addresses are, and where it is a value as narrow as may be."""
+        clean = _clean(name)
+        yield f"const {WIDE} {clean} = {self.index_text(full)};"
+        narrow = _is_narrow(full)
+        yield f"const {'int' if narrow else WIDE} {clean}_value = {'(int)' if narrow else ''}({clean});"
+
+    def index_text(self, full: Expression) -> str:
+        """An index. Digits that differ from lane to lane are found in 32 bits, which vector units divide."""
+        whole = "int" if _is_narrow(full) else WIDE
+
+        def digit(found: Expression) -> Code:
+            left: Expression = found.left  # type: ignore[attr-defined]  # a quotient or a remainder
+            inner = render(left, digit)
+            narrow = not LANES.isdisjoint(variables_of(left)) and left.low >= 0 and left.high < _NARROW
+            if narrow:
+                return code(f"({whole})({{}})", digit_text(found, code("(unsigned int)({})", inner)))
+            return code("({})", digit_text(found, code("({})", inner)))
+
+        return self.text_plain(render(full, digit))
+
+    def text_plain(self, expression: Code) -> str:
+        saved, self.in_index = self.in_index, True
+        made = self.text(expression)
+        self.in_index = saved
+        return made
+
+    def name(self, text: str) -> str:
+        if text in self.kept:
+            return f"{text}_of[{LANE}]"
+        if text in self.wide:
+            return _clean(text) if self.in_index else f"{_clean(text)}_value"
+        return text
+
+    def cell(self, array: Name, index: Code) -> str:
+        if array in self.scalars:
+            return self.name(array.text)
+        return f"{self.name(array.text)}[{self.text_plain(index)}]"
+
+    def statement(self, statement: Statement) -> Iterator[str]:
+        """One statement. Index variables of loops in a lane's body are like those of the lane."""
+        if (
+            isinstance(statement, Let)
+            and statement.is_index
+            and statement.constant
+            and statement.expression is not None
+            and statement.name.text not in self.homes
+        ):
+            name = statement.name.text
+            self.full[name] = self.full_of(statement)
+            self.wide.add(name)
+            yield from self.declared(name, self.full[name])
+            return
+        yield from super().statement(statement)
+
+    def let(self, let: Let) -> str:
+        name = let.name.text
+        if name in self.kept:
+            return f"{self.name(name)} = {self.text(let.value)};"
+        if let.is_index and let.kind == "int":
+            return f"const {WIDE} {name} = {self.text_plain(let.value)};" if let.constant else super().let(let)
+        return f"{'const ' * let.constant}{let.kind} {self.name(name)} = {self.text(let.value)};"
+
+
+def rows_of(place: Expression, round_: str, lanes: int) -> bool:
+    """Whether a place moves by one from lane to lane, and from round to round by all lanes at least; many rounds."""
+    beside = any(stride(place, lane) == 1 for lane in LANES)
+    along = stride(place, round_)
+    return beside and along is not None and along >= lanes and terms([place], round_) >= _ROUNDS
+
+
+def _only_fills(loop: For) -> bool:
+    """Whether rounds of a loop only write elements, and keep nothing."""
+    inside = list(walk(loop.body))
+    kept = any(not isinstance(s, Let | Assign | Note) or (isinstance(s, Let) and not s.constant) for s in inside)
+    return not kept and all(s.target.name is None for s in inside if isinstance(s, Assign))
+
+
+def _is_narrow(value: Expression) -> bool:
+    return value.low >= -_NARROW and value.high < _NARROW
+
+
+def _clean(name: str) -> str:
+    return name.replace(".", "_")

@@ -1,0 +1,84 @@
+"""What threads side by side have in common stands around the loop over them."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from hlo_opt.runtime.host.library import has_compiler
+from tests.host_text import run_on_host
+
+pytestmark = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
+
+REDUCER = "fold {{\n  a = {t}[] parameter(0)\n  b = {t}[] parameter(1)\n  ROOT r = {t}[] {op}(a, b)\n}}\n\n"
+
+
+def reduced(t: str, op: str, init: str, shape: str, dimensions: str, result: str) -> str:
+    body = f"ENTRY e {{\n  p = {t}[{shape}] parameter(0)\n  z = {t}[] constant({init})\n"
+    body += f"  ROOT r = {t}[{result}] reduce(p, z), dimensions={{{dimensions}}}, to_apply=fold\n}}\n"
+    return REDUCER.format(t=t, op=op) + body
+
+
+def test_the_threads_of_a_row_fold_in_one_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel has one for the lanes of warps and one for the warps of a row."""
+    x = np.random.default_rng(0).standard_normal((16, 2048)).astype(np.float32)
+    found, text = run_on_host(reduced("f32", "maximum", "-inf", "16,2048", "1", "16"), x, monkeypatch=monkeypatch)
+    np.testing.assert_array_equal(found, x.max(1))
+    assert re.findall(r"const int distance\w* = (\d+);", text) == ["64", "32", "16", "8", "4", "2", "1"]
+    assert "hlo_shown" not in text
+
+
+def test_rows_that_are_cut_are_read_in_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Digits of an element's place are those of a run of threads."""
+    x = np.random.default_rng(0).standard_normal((16, 24, 256)).astype(np.float32)
+    found, text = run_on_host(reduced("f32", "add", "0", "16,24,256", "0,2", "24"), x, monkeypatch=monkeypatch)
+    np.testing.assert_allclose(found, x.sum((0, 2)), rtol=1e-4, atol=1e-4)
+    assert "(hlo_run) / 4" in text
+    assert "(hlo_run) % 4) * 64 + hlo_lane" in text
+
+
+@pytest.mark.parametrize("kind", ["s8", "f16"])
+def test_columns_go_side_by_side(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All threads of a block that walk the same rows."""
+    dtype = {"s8": np.int8, "f16": np.float16}[kind]
+    x = np.random.default_rng(0).integers(-2, 3, (2048, 1024)).astype(dtype)
+    found, text = run_on_host(reduced(kind, "maximum", "-3", "2048,1024", "0", "1024"), x, monkeypatch=monkeypatch)
+    np.testing.assert_array_equal(found, x.max(0))
+    assert any(int(lanes) > 64 for lanes in re.findall(r"hlo_lane < (\d+); \+\+hlo_lane", text))
+
+
+def test_the_first_round_of_a_vector_stands_around_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fold that does not start with its identity takes its first element as it is."""
+    x = np.random.default_rng(0).integers(-99, 99, (8, 4096)).astype(np.int32)
+    pairs = """fold {
+  a = s32[] parameter(0)
+  i = s32[] parameter(1)
+  b = s32[] parameter(2)
+  j = s32[] parameter(3)
+  l = pred[] compare(a, b), direction=GT
+  e = pred[] compare(a, b), direction=EQ
+  f = pred[] compare(i, j), direction=LT
+  q = pred[] and(e, f)
+  k = pred[] or(l, q)
+  v = s32[] select(k, a, b)
+  n = s32[] select(k, i, j)
+  ROOT t = (s32[], s32[]) tuple(v, n)
+}
+
+ENTRY e {
+  p = s32[8,4096] parameter(0)
+  c = s32[8,4096] iota(), iota_dimension=1
+  y = s32[] constant(-5)
+  z = s32[] constant(0)
+  m = (s32[8], s32[8]) reduce(p, c, y, z), dimensions={1}, to_apply=fold
+  ROOT r = s32[8] get-tuple-element(m), index=1
+}
+"""
+    found, text = run_on_host(pairs, x, monkeypatch=monkeypatch)
+    np.testing.assert_array_equal(found, x.argmax(1))
+    lines = text.splitlines()
+    first = [n for n, line in enumerate(lines) if re.match(r"if \(hlo_base\d+ == 0 && s\d+ == 0\) \{", line)]
+    assert first
+    assert all(lines[n + 1] == "#pragma omp simd" for n in first)
