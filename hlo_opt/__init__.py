@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hlo_opt.analysis.xla.performance import estimate
     from hlo_opt.diag import EvaluationError, HloOptError, ParseError, ProofError, UsageError, VerifyError
     from hlo_opt.evaluate import evaluate, evaluate_devices
+    from hlo_opt.jax.conversion import read
     from hlo_opt.passes import fuse
     from hlo_opt.report.diff.comparison import diff
     from hlo_opt.report.figures import stats
@@ -26,6 +27,7 @@ _HOMES = {
     "hlo_opt.analysis.xla.performance": ("estimate",),
     "hlo_opt.diag": ("EvaluationError", "HloOptError", "ParseError", "ProofError", "UsageError", "VerifyError"),
     "hlo_opt.evaluate": ("evaluate", "evaluate_devices"),
+    "hlo_opt.jax.conversion": ("read",),
     "hlo_opt.passes": ("fuse",),
     "hlo_opt.report.diff.comparison": ("diff",),
     "hlo_opt.report.figures": ("stats",),
@@ -49,6 +51,7 @@ __all__ = [
     "evaluate_devices",
     "fuse",
     "parse",
+    "read",
     "report",
     "stats",
     "verify",

@@ -245,21 +245,23 @@ def outcome(data: bytes) -> str:
     return "module"
 
 
-def _child(batch: list[bytes], out: int) -> None:
+def _child(batch: list[bytes], out: int, judge: Callable[[bytes], str], seconds: int) -> None:
     """Read a batch; one line per text: seconds and outcome."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     with os.fdopen(out, "w") as stream:
         for data in batch:
-            signal.alarm(SECONDS)
+            signal.alarm(seconds)
             start = time.perf_counter()
-            result = outcome(data).replace("\n", " ")
+            result = judge(data).replace("\n", " ")
             signal.alarm(0)
             stream.write(f"{time.perf_counter() - start:.3f} {result}\n")
             stream.flush()
 
 
-def run_batch(batch: list[bytes]) -> list[tuple[float, str]]:
+def run_batch(
+    batch: list[bytes], judge: Callable[[bytes], str] = outcome, seconds: int = SECONDS
+) -> list[tuple[float, str]]:
     """Seconds and outcome of each text; one that ends its process is followed by a new process for the rest."""
     done: list[tuple[float, str]] = []
     while len(done) < len(batch):
@@ -268,18 +270,18 @@ def run_batch(batch: list[bytes]) -> list[tuple[float, str]]:
         if child == 0:
             os.close(reading)
             try:
-                _child(batch[len(done) :], writing)
+                _child(batch[len(done) :], writing, judge, seconds)
             finally:
                 os._exit(0)
         os.close(writing)
         with os.fdopen(reading) as stream:
             for line in stream:
-                seconds, _, result = line.rstrip("\n").partition(" ")
-                done.append((float(seconds), result))
+                took, _, result = line.rstrip("\n").partition(" ")
+                done.append((float(took), result))
         _, status = os.waitpid(child, 0)
         if len(done) < len(batch):
             number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-            done.append((float(SECONDS), "timed out" if number == signal.SIGALRM else f"ended by signal {number}"))
+            done.append((float(seconds), "timed out" if number == signal.SIGALRM else f"ended by signal {number}"))
     return done
 
 

@@ -15,17 +15,24 @@ from hlo_opt.cli.options import Given, elided_option, file_argument, fuse_option
     "-o", "folder", metavar="DIR", required=True, help="The folder: new, empty, or a bundle, which is replaced."
 )
 @click.option("--name", metavar="NAME", help="What the function is called in C and Python.  [default: as the module]")
+@click.option(
+    "--march",
+    metavar="CPU",
+    help="The processor, as the C++ compiler calls it; native is this one.  "
+    "[default: x86-64-v3, elsewhere what all have]",
+)
 @fuse_options
 @elided_option
 @precise_option
 def build_command(
-    file: str, folder: str, name: str | None, elided: str | None, precise: bool, **options: Given
+    file: str, folder: str, name: str | None, march: str | None, elided: str | None, precise: bool, **options: Given
 ) -> None:
     """Fuse FILE and build what other programs can call: DIR gets a shared library with a C header, a Python module for
     JAX, the CUDA texts, and a manifest.
 
     libNAME.so has one function, `int NAME(const void* const* inputs, void* const* outputs)`, which runs the whole
-    module on the CPU; NAME.h says what its arrays are. It is built for this machine's processor.
+    module on the CPU; NAME.h says what its arrays are. It runs on processors of Intel and AMD since about 2015
+    (x86-64-v3); --march native takes all that this one can do.
 
     NAME.py registers the same function with JAX (typed FFI); `hlo_opt.jax.call(DIR, *arrays)` calls it, also in jitted
     functions. It needs jaxlib when it is built.
@@ -38,7 +45,7 @@ def build_command(
     check_bundle_folder(folder)
     module = read_module(file)
     fused = Fusing.of(options).run(module).outcome.module
-    built = build_bundle(fused, folder, name=name, precise=precise, elided=elided)
+    built = build_bundle(fused, folder, name=name, precise=precise, elided=elided, march=march)
     failure.say(f"{folder}: {', '.join(built.files)}")
     for part, why in built.left_out.items():
         failure.say(f"  left out: {part}: {why}")

@@ -72,22 +72,23 @@ class Files:
         return self.files[number].name
 
 
+_ENDING = r"\.(?P<ending>txt|hlo|hlo\.pb|pb)(?:\.gz)?"
 _DUMPED = re.compile(
     r"(?P<module>module_\d+\..+?)\."
-    r"(?:(?P<number>\d{4,})\..+|(?P<first>before_optimizations)|(?:sm_\d+\.\d+_gpu_|\w*)after_optimizations)\.txt"
+    r"(?:(?P<number>\d{4,})\..+?|(?P<first>before_optimizations)|(?:sm_\d+\.\d+_gpu_|\w*)after_optimizations)" + _ENDING
 )
-_PASS = re.compile(r"\.\d{4,}\.(?P<pipeline>.+?)\.after_(?P<done>.+?)(?:\.before_(?P<next>.+))?\.txt$")
+_PASS = re.compile(r"\.\d{4,}\.(?P<pipeline>.+?)\.after_(?P<done>.+?)(?:\.before_(?P<next>.+?))?" + _ENDING + "$")
 
 
 def dumped(folder: Path, wanted: str = "") -> Files:
-    """The modules that XLA dumped into a folder for one program, in the order of the passes. Raises UsageError where
+    """The modules that XLA dumped into a folder for one program, in the order of the passes; of one that is there as a
+    text and as a protobuf, the text. Raises UsageError where
     there are none, or several programs of which none is `wanted`."""
-    found: dict[str, list[tuple[float, Path]]] = {}
-    for path in sorted(folder.iterdir()):
-        match = _DUMPED.fullmatch(path.name)
-        if match is not None:
-            number = float(match["number"] or ("-inf" if match["first"] else "inf"))
-            found.setdefault(match["module"], []).append((number, path))
+    found: dict[str, dict[tuple[float, str], Path]] = {}
+    matches = [(match, path) for path in sorted(folder.iterdir()) if (match := _DUMPED.fullmatch(path.name))]
+    for match, path in sorted(matches, key=lambda pair: "pb" in pair[0]["ending"]):
+        number = float(match["number"] or ("-inf" if match["first"] else "inf"))
+        found.setdefault(match["module"], {}).setdefault((number, path.name[: match.start("ending")]), path)
     if not found:
         hint = "XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_pass_re=.*' makes one"
         raise UsageError("no modules dumped after passes are in the folder", filename=str(folder), hint=hint)
@@ -97,7 +98,7 @@ def dumped(folder: Path, wanted: str = "") -> Files:
         near = did_you_mean(wanted, found) if wanted else None
         what = f"there is no one program {wanted!r}" if wanted else f"{len(found)} programs are in the folder"
         raise UsageError(what, filename=str(folder), hint=near or f"--module takes one of {names}")
-    return Files(tuple(path for _, path in sorted(found[chosen[0]])))
+    return Files(tuple(path for _, path in sorted(found[chosen[0]].items())))
 
 
 def pass_of(name: str) -> str:

@@ -62,6 +62,8 @@ bytes."""
 _INPUTS = frozenset({_LITERAL, _DESCRIPTOR})
 MOST = 1 << 31
 """Elements of an array that a snapshot may name."""
+DEEPEST = 100
+"""Messages in each other, as protobuf's own readers have it."""
 
 
 def recorded_inputs(data: bytes, form: Form) -> list[list[Array]]:
@@ -120,9 +122,10 @@ def _serialized(data: bytes) -> list[Array]:
     return found
 
 
-def _leaves(shape: bytes) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+def _leaves(shape: bytes, depth: int = 0) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
     """Type, dimensions and minor-to-major order of each array of a ShapeProto. Without a layout an array lies row by
     row."""
+    _check_depth(depth)
     kind, dimensions, order = 0, list[int](), list[int]()
     for f in fields(shape):
         if f.number == _ELEMENT_TYPE:
@@ -130,7 +133,7 @@ def _leaves(shape: bytes) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...
         elif f.number == _DIMENSIONS:
             dimensions += numbers(f)
         elif f.number == _ELEMENTS:
-            yield from _leaves(f.payload())
+            yield from _leaves(f.payload(), depth + 1)
         elif f.number == _DYNAMIC and any(numbers(f)):
             raise ValueError("an input whose size is open")
         elif f.number == _LAYOUT:
@@ -139,13 +142,20 @@ def _leaves(shape: bytes) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...
         yield kind, tuple(dimensions), tuple(order or range(len(dimensions))[::-1])
 
 
-def arrays_of(literal: bytes) -> list[Array]:
-    """The arrays of a LiteralProto, in the order of its tuples; tokens have none. Raises as `recorded_inputs`."""
+def _check_depth(depth: int) -> None:
+    if depth > DEEPEST:
+        raise ValueError(f"messages more than {DEEPEST} deep in each other")
+
+
+def arrays_of(literal: bytes, depth: int = 0) -> list[Array]:
+    """The arrays of a LiteralProto, in the order of its tuples; tokens have none. `depth` tells how many literals it is
+    in. Raises as `recorded_inputs`."""
+    _check_depth(depth)
     held: dict[int, list[Field]] = {}
     for f in fields(literal):
         held.setdefault(f.number, []).append(f)
     if _TUPLE_LITERALS in held:
-        return [array for f in held[_TUPLE_LITERALS] for array in arrays_of(f.payload())]
+        return [array for f in held[_TUPLE_LITERALS] for array in arrays_of(f.payload(), depth + 1)]
     found = []
     for kind, dimensions, order in _leaves(b"".join(f.payload() for f in held.get(_SHAPE, []))):
         if kind not in _WITHOUT_VALUE:

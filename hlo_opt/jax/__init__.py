@@ -35,7 +35,7 @@ def __getattr__(name: str) -> Callable[..., object]:
         if name in names:
             try:
                 room = importlib.import_module(f"hlo_opt.jax.{home}")
-            except ImportError as fault:
+            except (ImportError, AttributeError) as fault:  # another JAX lacks names, or whole modules
                 raise ImportError(
                     f"hlo_opt.jax needs JAX 0.10.2 or later, the extra jax of hlo-opt: {fault}"
                 ) from fault

@@ -21,9 +21,6 @@ struct Program {
 extern "C" int hlo_run(Program*, Word, void**, char*, void*, void**);
 enum { status_fine = 0, status_memory = 4, status_pause = 5 };
 
-// an array's last word must be whole for kernels, and its first on a multiple of 16
-static inline bool is_whole(const void* data, Word bytes) { return bytes % 4 == 0 && (size_t)data % 16 == 0; }
-
 // $HLO_OPT_THREADS, else as many as this process may use
 static int processors() {
   const char* const wish = getenv("HLO_OPT_THREADS");
@@ -42,8 +39,8 @@ extern "C" __attribute__((visibility("default"))) int hlo_opt_entry(const void* 
 
 extern "C" int hlo_opt_entry(const void* const* inputs, void* const* outputs) {
   size_t copies = 0;
-  for (Word k = 0; k < input_count; ++k) copies += rounded(input_arrays[k].bytes + 4);
-  for (Word k = 0; k < output_count; ++k) copies += rounded(output_arrays[k].bytes + 4);
+  for (Word k = 0; k < input_count; ++k) copies += copy_bytes(inputs[k], input_arrays[k].bytes);
+  for (Word k = 0; k < output_count; ++k) copies += copy_bytes(outputs[k], output_arrays[k].bytes);
   const size_t tables = rounded(slot_count * 8) + rounded(frame_words * 8) + rounded(pointer_count * 8);
   static thread_local Memory memory;
   char* at = memory.of(tables + copies + rounded(memory_bytes) + 64);
@@ -58,19 +55,19 @@ extern "C" int hlo_opt_entry(const void* const* inputs, void* const* outputs) {
   for (Word k = 0; k < input_count; ++k) {
     const Word bytes = input_arrays[k].bytes;
     const void* data = inputs[k];
-    if (bytes && !is_whole(data, bytes)) {
+    if (const size_t copy = copy_bytes(data, bytes)) {
       memcpy(at, data, (size_t)bytes);
       data = at;
-      at += rounded(bytes + 4);
+      at += copy;
     }
     slots[input_arrays[k].slot] = (void*)data;
   }
   for (Word k = 0; k < output_count; ++k) {
     const Word bytes = output_arrays[k].bytes;
     void* data = outputs[k];
-    if (bytes && !is_whole(data, bytes)) {
+    if (const size_t copy = copy_bytes(data, bytes)) {
       data = at;
-      at += rounded(bytes + 4);
+      at += copy;
     }
     slots[output_arrays[k].slot] = data;
   }

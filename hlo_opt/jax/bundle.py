@@ -27,7 +27,7 @@ from hlo_opt.runtime.driver.emission import check_folder, described, emit, put_i
 from hlo_opt.runtime.executable import entry_shapes
 from hlo_opt.runtime.host.frozen import frozen
 from hlo_opt.runtime.host.lanes_schedule import lanes_schedule
-from hlo_opt.runtime.host.library import build, find_compiler, flags_of, processor, units_of
+from hlo_opt.runtime.host.library import build, find_compiler, flags_of, portable, processor_called, units_of
 from hlo_opt.runtime.host.program import RUNTIME_FLAGS, runtime_text
 from hlo_opt.runtime.host.words import words_of
 from hlo_opt.runtime.schedule import build_schedule
@@ -55,13 +55,17 @@ def build_bundle(
     name: str | None = None,
     precise: bool = False,
     elided: Elided = None,
+    march: str | None = None,
 ) -> Bundle:
     """Write the bundle of a fused module into a folder that is new, empty or a bundle (it is replaced). `target`,
-    `precise` and `elided` as for `compile`; `name` is what its function is called.
+    `precise` and `elided` as for `compile`; `name` is what its function is called; `march` is the processor that the
+    library is for, as the C++ compiler calls it (`native`: the one at hand), None for `x86-64-v3` or, elsewhere, what
+    all of the architecture are.
 
     Raises UsageError for a folder that cannot be used, a module for several devices or a name that C does not take;
-    BackendError without a C++ compiler, for a module that needs NumPy on its way (HLO528) or whose sizes are open
-    (HLO514); EvaluationError for constants without values. Then nothing is left behind.
+    BackendError without a C++ compiler, for a processor that it does not know (HLO511), for a module that needs NumPy
+    on its way (HLO528) or whose sizes are open (HLO514); EvaluationError for constants without values. Then nothing is
+    left behind.
     """
     folder = check_bundle_folder(directory)
     chosen = texts.identifier(name or module.name)
@@ -69,6 +73,7 @@ def build_bundle(
         raise UsageError(f"a function of C cannot be called {name!r}", code="HLO333", hint=f"--name {chosen}")
     if counts(module) != (1, 1):
         raise UsageError("a bundle runs on one device, and the module is for several", code="HLO334")
+    march = portable(find_compiler()) if march is None else march
     module = _prepared(with_values(module, elided))
     if elided_constants(module):
         raise UsageError("the text leaves out values of constants", code="HLO407")
@@ -81,7 +86,7 @@ def build_bundle(
     except OSError as error:
         raise unusable(folder, error) from None
     try:
-        symbols = _host(made, module, partial, inputs, outputs, target)
+        symbols = _host(made, module, partial, inputs, outputs, target, march)
         _cuda(made, module, partial, target, precise)
         made.files.append(MANIFEST)
         manifest = {
@@ -90,7 +95,7 @@ def build_bundle(
             "inputs": [described(shape) for shape in inputs],
             "outputs": [described(shape) for shape in outputs],
             "kernels": symbols,
-            "processor": list(processor(find_compiler()).flags),
+            "processor": list(processor_called(find_compiler(), march).flags),
             "target": target_of(module, target).name,
             "left_out": made.left_out,
         }
@@ -134,6 +139,7 @@ def _host(
     inputs: list[Shape],
     outputs: list[Shape],
     target: str | DeviceTarget | None,
+    march: str,
 ) -> list[str]:
     """The library, its header and the Python module. Returns the kernels' symbols."""
     schedule = lanes_schedule(module, target)
@@ -152,7 +158,7 @@ def _host(
         ([text], ("-pthread", *([f"-I{include}"] if include else []))),
     ]
     library = f"lib{made.name}.so"
-    build(parts, folder / library, ("-pthread", f"-Wl,--version-script={folder / _EXPORTS}"))
+    build(parts, folder / library, ("-pthread", f"-Wl,--version-script={folder / _EXPORTS}"), march)
     (folder / DATA).unlink()
     (folder / _EXPORTS).unlink()
     (folder / f"{made.name}.h").write_text(texts.header(made.name, inputs, outputs), encoding="utf-8")

@@ -3,6 +3,7 @@ JAX."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -10,8 +11,9 @@ from pathlib import Path
 
 from hlo_opt.diag import ParseError, UsageError
 from hlo_opt.forms.kinds import PROTOS, STABLEHLO, Form, artifact_module, fault_of, form_of, module_message, unzipped
+from hlo_opt.ir import Module
 from hlo_opt.jax.converter import MISSING, REFUSED
-from hlo_opt.text import decode
+from hlo_opt.text import decode, parse
 
 DAMAGED, NO_JAXLIB, NOT_CONVERTED = "HLO305", "HLO306", "HLO307"
 
@@ -60,6 +62,19 @@ def text_of(data: bytes, filename: str) -> str:
     """The HLO text of what a file holds. Raises as `unpacked` and `hlo_text`."""
     found, form = unpacked(data, filename)
     return hlo_text(found, form, filename)
+
+
+def read(source: str | os.PathLike[str] | bytes, filename: str = "<bytes>") -> Module:
+    """The module of a file, or of what a file holds, in any form: HLO text, a protobuf, a snapshot, StableHLO, an
+    artifact of `jax.export`, gzip of each. `filename` is the name of bytes in messages.
+
+    Raises OSError for a file that cannot be read, UsageError where jaxlib is needed and missing (HLO306), for damaged
+    files (HLO305) and what jaxlib refuses (HLO307), and ParseError for what is no module.
+    """
+    if not isinstance(source, bytes):
+        filename = os.fspath(source)
+        source = Path(source).read_bytes()
+    return parse(text_of(source, filename), filename=filename)
 
 
 def converted(data: bytes, form: Form, target: str, filename: str) -> bytes:

@@ -103,16 +103,25 @@ static ffi::ErrorOr<std::unique_ptr<State>> instantiate(std::string_view given) 
   return made;
 }
 
-// an array's last word must be whole for kernels; what XLA gives may end before
-static inline bool is_whole(const void* data, Word bytes) { return bytes % 4 == 0 && (size_t)data % 16 == 0; }
-
 static ffi::Error execute(State* state, ffi::RemainingArgs args, ffi::RemainingRets rets) {
   const Region& r = state->region;
   if ((Word)args.size() != r.input_count || (Word)rets.size() != r.output_count)
     return ffi::Error(ffi::ErrorCode::kInvalidArgument, "hlo_opt: other arrays than the kernels were made for");
   size_t copies = 0;
-  for (Word k = 0; k < r.input_count; ++k) copies += rounded(r.inputs[k].bytes + 4);
-  for (Word k = 0; k < r.output_count; ++k) copies += rounded(r.outputs[k].bytes + 4);
+  for (Word k = 0; k < r.input_count; ++k) {
+    const auto given = args.get<ffi::AnyBuffer>((size_t)k);
+    if (!given.has_value() || (Word)given->size_bytes() != r.inputs[k].bytes)
+      return ffi::Error(ffi::ErrorCode::kInvalidArgument,
+                        "hlo_opt: an array of another size than the kernels were made for");
+    copies += copy_bytes(given->untyped_data(), r.inputs[k].bytes);
+  }
+  for (Word k = 0; k < r.output_count; ++k) {
+    auto given = rets.get<ffi::AnyBuffer>((size_t)k);
+    if (!given.has_value() || (Word)(*given)->size_bytes() != r.outputs[k].bytes)
+      return ffi::Error(ffi::ErrorCode::kInvalidArgument,
+                        "hlo_opt: a result of another size than the kernels were made for");
+    copies += copy_bytes((*given)->untyped_data(), r.outputs[k].bytes);
+  }
   const size_t tables = rounded(r.slots * 8) + rounded(r.frame_words * 8) + rounded(r.pointers * 8);
   static thread_local Memory memory;
   char* at = memory.of(tables + copies + rounded(r.memory) + 64);
@@ -125,29 +134,20 @@ static ffi::Error execute(State* state, ffi::RemainingArgs args, ffi::RemainingR
   void** const pointers = (void**)at;
   at += rounded(r.pointers * 8);
   for (Word k = 0; k < r.input_count; ++k) {
-    const auto given = args.get<ffi::AnyBuffer>((size_t)k);
     const Word bytes = r.inputs[k].bytes;
-    if (!given.has_value() || (Word)given->size_bytes() != bytes)
-      return ffi::Error(ffi::ErrorCode::kInvalidArgument,
-                        "hlo_opt: an array of another size than the kernels were made for");
-    void* data = given->untyped_data();
-    if (bytes && !is_whole(data, bytes)) {
+    void* data = args.get<ffi::AnyBuffer>((size_t)k)->untyped_data();
+    if (const size_t copy = copy_bytes(data, bytes)) {
       memcpy(at, data, (size_t)bytes);
       data = at;
-      at += rounded(bytes + 4);
+      at += copy;
     }
     slots[r.inputs[k].slot] = data;
   }
   for (Word k = 0; k < r.output_count; ++k) {
-    auto given = rets.get<ffi::AnyBuffer>((size_t)k);
-    const Word bytes = r.outputs[k].bytes;
-    if (!given.has_value() || (Word)(*given)->size_bytes() != bytes)
-      return ffi::Error(ffi::ErrorCode::kInvalidArgument,
-                        "hlo_opt: a result of another size than the kernels were made for");
-    void* data = (*given)->untyped_data();
-    if (bytes && !is_whole(data, bytes)) {
+    void* data = (*rets.get<ffi::AnyBuffer>((size_t)k))->untyped_data();
+    if (const size_t copy = copy_bytes(data, r.outputs[k].bytes)) {
       data = at;
-      at += rounded(bytes + 4);
+      at += copy;
     }
     slots[r.outputs[k].slot] = data;
   }

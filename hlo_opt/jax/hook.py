@@ -240,9 +240,18 @@ def _made(
     return Hook(Wish(preset, min_saving_us), wait, Report(report), backend != "cuda", on_gpu)
 
 
-def _add(hook: Hook) -> None:
-    from jax._src import cache_key
+def _set_persistent_key(key: Callable[[], str]) -> None:
+    """A private place of JAX's: where another JAX has none, what its cache holds is used as it is, and an executable
+    whose kernels are missing is compiled again."""
+    try:
+        from jax._src import cache_key
+    except ImportError:
+        return
+    if hasattr(cache_key, "custom_hook"):
+        cache_key.custom_hook = key
 
+
+def _add(hook: Hook) -> None:
     if hook.on_host:
         handler()
     if hook.on_gpu:
@@ -251,7 +260,7 @@ def _add(hook: Hook) -> None:
         if not _installed:
             stage = PipelineStage.PRE_SCHEDULER
             register_hlo_module_transformation(_callback, name="hlo_opt", stage=stage, platforms=_HOST)
-            cache_key.custom_hook = _persistent_key
+            _set_persistent_key(_persistent_key)
         if hook.on_gpu and not any(other.on_gpu for other in _installed):
             stage = PipelineStage.PRE_SCHEDULER
             register_hlo_module_transformation(_callback_of_gpu, name="hlo_opt", stage=stage, platforms=_CUDA)
@@ -259,15 +268,13 @@ def _add(hook: Hook) -> None:
 
 
 def _remove(hook: Hook) -> None:
-    from jax._src import cache_key
-
     with _lock:
         hook.is_on = False
         if hook in _installed:
             _installed.remove(hook)
         if not _installed:
             clear_hlo_module_transformation("hlo_opt", stage=PipelineStage.PRE_SCHEDULER, platforms=_HOST)
-            cache_key.custom_hook = lambda: ""
+            _set_persistent_key(lambda: "")
         if hook.on_gpu and not any(other.on_gpu for other in _installed):
             clear_hlo_module_transformation("hlo_opt", stage=PipelineStage.PRE_SCHEDULER, platforms=_CUDA)
 

@@ -47,6 +47,19 @@ def test_a_series_and_a_folder(file, tmp_path, capfd):
     assert "before_q.txt: p2 in all\n" in capfd.readouterr().out
 
 
+def test_a_folder_of_protobufs(tmp_path, capfd):
+    pytest.importorskip("jaxlib", reason="the extra jax is not installed")
+    from hlo_opt.forms.kinds import Form
+    from hlo_opt.jax.conversion import converted
+
+    for number, opcode in enumerate(["sine", "sine", "cosine"]):
+        text = TEXT.replace(" sine(", f" {opcode}(")
+        name = f"module_0001.jit_f.{number:04}.all.after_p{number}.before_q.hlo.pb"
+        (tmp_path / name).write_bytes(converted(text.encode(), Form.TEXT, "pb", name))
+    assert run(["bisect", str(tmp_path), "--backend", "numpy"]) == 0
+    assert "before_q.hlo.pb: p2 in all\n" in capfd.readouterr().out
+
+
 def test_nothing_turns_is_exit_status_1(file, capfd):
     assert run(["bisect", file, "--watch", "kernels > 1000"]) == 1
     done = capfd.readouterr()

@@ -150,6 +150,20 @@ def test_dumps_are_sorted_by_the_number_of_the_pass(tmp_path):
         turns.dumped(tmp_path, "jit_h")
 
 
+@pytest.mark.parametrize("ending", [".hlo.pb", ".hlo.pb.gz", ".hlo", ".pb", ".txt.gz"])
+def test_dumps_in_other_forms(tmp_path, ending):
+    """XLA writes protobufs where it is told to, and both where it is told both: then the text is read."""
+    for name in NAMES[:4]:
+        (tmp_path / name.replace(".txt", ending)).write_text(SMALL.format("sine"))
+    series = turns.dumped(tmp_path)
+    names = [series.name(n) for n in range(series.last + 1)]
+    assert names == [NAMES[n].replace(".txt", ending) for n in (2, 1, 0, 3)]
+    assert turns.pass_of(names[1]) == "algsimp in simplification"
+    (tmp_path / NAMES[1]).write_text(SMALL.format("sine"))
+    series = turns.dumped(tmp_path)
+    assert series.last == 3 and series.name(1) == (NAMES[1] if ending != ".hlo" else NAMES[1].replace(".txt", ending))
+
+
 def test_a_folder_without_dumps_is_told(tmp_path):
     with pytest.raises(UsageError, match="no modules"):
         turns.dumped(tmp_path)

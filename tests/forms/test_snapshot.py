@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,16 @@ def test_tuples_are_flattened() -> None:
 def test_what_is_no_literal(data: bytes) -> None:
     with pytest.raises(ValueError):
         arrays_of(data)
+
+
+@pytest.mark.parametrize("wrap", [lambda inner: of_bytes(10, inner), lambda inner: of_bytes(4, inner)])
+def test_messages_in_messages_are_bounded(wrap: Callable[[bytes], bytes]) -> None:
+    """Tuples of literals, and shapes of tuples."""
+    data = b""
+    for _ in range(5000):
+        data = wrap(data)
+    with pytest.raises(ValueError, match="100 deep"):
+        arrays_of(data if wrap(b"")[0] >> 3 == 10 else of_bytes(1, data))
 
 
 def test_arrays_behind_a_snapshot_that_are_cut_off() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import shutil
 import subprocess
 from pathlib import Path
@@ -180,6 +181,35 @@ def test_the_manifest_says_what_there_is(bundle: Path) -> None:
         assert text.exists() and (
             "cubin" in manifest["left_out"] or text.with_suffix(".cubin").read_bytes().startswith(b"\x7fELF")
         )
+
+
+def flags(folder: Path) -> list[str]:
+    found: list[str] = json.loads((folder / "manifest.json").read_text())["processor"]
+    return [flag for flag in found if flag.startswith("-march")]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other architectures have other names")
+def test_a_bundle_is_for_other_machines_unless_it_is_to_be_for_this_one(bundle: Path, tmp_path: Path) -> None:
+    """Machine code of the portable one has no vectors of 64 bytes."""
+    assert flags(bundle) == ["-march=x86-64-v3"]
+    (tmp_path / "m.hlo").write_text(text())
+    given = module_inputs(parse(text()), 3)
+    for name in ("native", "x86-64-v2"):
+        folder = tmp_path / name
+        assert run(["build", str(tmp_path / "m.hlo"), "-o", str(folder), "--march", name]) == 0
+        assert flags(folder) == [f"-march={name}"]
+        for ours, portable in zip(hlo_opt.jax.call(folder, *given), hlo_opt.jax.call(bundle, *given), strict=True):
+            np.testing.assert_allclose(np.asarray(ours), np.asarray(portable), rtol=1e-5, atol=1e-6)
+    objdump = shutil.which("objdump")
+    if objdump is not None:
+        shown = subprocess.run([objdump, "-d", str(bundle / "libjit_f.so")], capture_output=True, text=True, check=True)
+        assert "ymm" in shown.stdout and "zmm" not in shown.stdout
+
+
+def test_a_processor_that_the_compiler_does_not_know(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "m.hlo").write_text(text())
+    assert run(["build", str(tmp_path / "m.hlo"), "-o", str(tmp_path / "b"), "--march", "z80 -O0"]) == 2
+    assert "HLO511" in capsys.readouterr().err and not (tmp_path / "b").exists()
 
 
 def test_one_array_is_no_tuple_and_a_bundle_is_replaced(tmp_path: Path) -> None:

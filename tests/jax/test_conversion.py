@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from form_samples import TEXT, forms, module
 
+import hlo_opt
 from hlo_opt.analysis.graph.digest import module_digest
 from hlo_opt.diag import ParseError, UsageError
 from hlo_opt.forms.kinds import STABLEHLO, Form
@@ -27,6 +28,18 @@ def test_protobufs_hold_the_module_that_the_text_is(form: Form) -> None:
 def test_stablehlo_computes_the_same(form: Form) -> None:
     text = text_of(gzip.compress(FORMS[form]), "m")
     assert [i.opcode for i in parse(text).entry.instructions].count("add") == 1 and "nan" in text
+
+
+@pytest.mark.parametrize("form", [Form.TEXT, Form.MODULE, Form.SNAPSHOT, Form.BYTECODE])
+def test_python_reads_every_form(form: Form, tmp_path: Path) -> None:
+    (tmp_path / "m").write_bytes(gzip.compress(FORMS[form]))
+    for found in (hlo_opt.read(tmp_path / "m"), hlo_opt.read(str(tmp_path / "m")), hlo_opt.read(FORMS[form])):
+        assert "add" in [i.opcode for i in found.entry.instructions]
+    with pytest.raises(hlo_opt.HloOptError, match="m: "):
+        (tmp_path / "m").write_bytes(b"\x0a\xff\xff\xff\x0f" + FORMS[Form.MODULE][:9])
+        hlo_opt.read(tmp_path / "m")
+    with pytest.raises(FileNotFoundError):
+        hlo_opt.read(tmp_path / "n")
 
 
 def test_operations_of_a_text_without_places_have_none() -> None:

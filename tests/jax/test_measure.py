@@ -57,6 +57,19 @@ def test_a_series_ends_in_time() -> None:
     assert clock.order.count("theirs") == 1 + measure.LEAST and clock.order.count("ours") == 1 + measure.LEAST
 
 
+@pytest.mark.parametrize(
+    ("times", "seconds"),
+    [([5e4, 4e4, 4.1e4] * 40, measure.SECONDS), ([1e5 * 0.9**n for n in range(120)], measure.BUSY_SECONDS)],
+)
+def test_a_quickest_run_that_stands_alone_is_not_the_last(times: list[float], seconds: float) -> None:
+    """The second kind of run finds the machine a little less busy each time."""
+    clock = Clock()
+    given = iter(times)
+    series(clock.run("ours", itertools.repeat(10.0)), clock.run("theirs", given), clock)
+    begun = times[0] * 1e-6
+    assert seconds <= clock.now - begun <= seconds + 0.06
+
+
 def several(clock: Clock, *pairs: tuple[float, float]) -> Callable[[], tuple[Run, Run]]:
     """Series in which runs take what a pair says."""
     left = iter(pairs)

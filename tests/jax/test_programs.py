@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,11 @@ import pytest
 from jax import lax
 
 import hlo_opt.jax
+from scripts.bench.jax_hook import apart
+from scripts.bench.other_programs import OTHERS
 from scripts.programs import cartpole
+from scripts.programs.case import Arg, Case
+from scripts.xla_cpu import Leaf, sample_inputs
 
 KEY = np.array([1, 2], np.uint32)
 
@@ -105,6 +110,82 @@ def test_results_are_equal(name: str) -> None:
         wide = np.complex128 if np.iscomplexobj(theirs) else np.float64
         coarse = 2e-2 if theirs.dtype == jnp.bfloat16 else 3e-3 if theirs.dtype == jnp.float16 else 2e-5
         np.testing.assert_allclose(np.asarray(ours).astype(wide), np.asarray(theirs).astype(wide), coarse, coarse)
+
+
+def drawn(case: Case) -> tuple[Any, ...]:
+    """The arguments of a program, drawn."""
+    leaves, structure = jax.tree.flatten(case.args, is_leaf=lambda x: isinstance(x, Arg))
+    given = [Leaf(a.shape, np.dtype(jnp.dtype(a.dtype)), a.low, a.high) for a in leaves]
+    return tuple(jax.tree.unflatten(structure, sample_inputs(given, seed=0)))
+
+
+@pytest.mark.usefixtures("winning")
+@pytest.mark.parametrize("case", OTHERS, ids=lambda case: case.name)
+def test_other_programs_give_the_same(case: Case) -> None:
+    arguments = drawn(case)
+    expected = jax.jit(case.function)(*arguments)
+    with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
+        found = jax.jit(case.function)(*arguments)
+    assert report.replaced and report.count("JAX303") == 0, str(report)
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    same = [
+        (a.shape, a.dtype) == (b.shape, b.dtype) for a, b in zip(*map(jax.tree.leaves, (found, expected)), strict=True)
+    ]
+    assert all(same)
+    assert apart(found, expected) <= 2e-5
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        # cut by the compiler, with a gradient through a sum over devices
+        """
+        placed = jax.sharding.NamedSharding(mesh, P("d"))
+        call = jax.jit(jax.grad(lambda x: jnp.log(jnp.square(f(x)).sum())), in_shardings=placed, out_shardings=placed)
+        """,
+        """
+        call = jax.jit(jax.shard_map(lambda x: f(x) - jax.lax.pmean(f(x), "d"), mesh=mesh, in_specs=P("d"), out_specs=P("d")))
+        """,
+        """
+        own = lambda x: f(jax.lax.ppermute(f(x), "d", [(n, (n + 1) % count) for n in range(count)])) * 2
+        call = jax.jit(jax.shard_map(own, mesh=mesh, in_specs=P("d"), out_specs=P("d")))
+        """,
+        """
+        call = lambda x: jax.pmap(lambda x: f(x) / jax.lax.psum(jnp.abs(x).sum() + 1, "d"), "d")(x.reshape(count, -1))
+        """,
+    ],
+    ids=["jit", "shard_map", "permuted", "pmap"],
+)
+@pytest.mark.parametrize("count", [1, 4])
+def test_each_device_runs_its_module(body: str, count: int) -> None:
+    """In a process of its own: the number of devices is fixed when JAX starts."""
+    from snippets import HEAD, run
+
+    head = HEAD + (
+        f"count = {count}\n"
+        "P = jax.sharding.PartitionSpec\n"
+        'mesh = jax.sharding.Mesh(np.array(jax.devices()), ("d",))\n'
+        "f = lambda x: jax.lax.scan(lambda c, _: (jnp.sin(c) * 1.01 + 0.1, None), x, None, length=20)[0]\n"
+    )
+    done = run(
+        textwrap.dedent(body)
+        + textwrap.dedent(
+            """
+            x = np.arange(4096, dtype=np.float32) / 4096
+            assert len(jax.devices()) == count
+            expected = np.asarray(call(x))
+            with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
+                found = np.asarray(call(x))
+            from hlo_opt.jax.handler import handler
+            assert report.replaced and not report.count("JAX303"), report
+            assert handler().calls >= count, handler().calls
+            assert np.allclose(found, expected, 1e-5, 1e-5), np.abs(found - expected).max()
+            """
+        ),
+        head,
+        XLA_FLAGS=f"--xla_force_host_platform_device_count={count}",
+    )
+    assert done == ""
 
 
 @pytest.mark.usefixtures("winning")

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -354,6 +356,36 @@ def test_t14_a_module_taken_apart_and_put_together_is_the_same(function: Any) ->
     np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
 
 
+@pytest.mark.parametrize("folder", ["TMPDIR", "HOME", "HLO_OPT_CACHE"])
+def test_folders_that_are_not_there(folder: str, tmp_path: Path) -> None:
+    """Kernels are made all the same, for this process alone."""
+    (tmp_path / "file").touch()
+    missing = {"XDG_CACHE_HOME": "", "HLO_OPT_CACHE": str(tmp_path)} | {folder: str(tmp_path / "file" / "x")}
+    if folder == "HOME":
+        missing["HLO_OPT_CACHE"] = ""
+    code = """
+        x = np.ones((64, 128), np.float32)
+        with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
+            jax.jit(lambda x: jnp.sin(x) * 2 + 1)(x).block_until_ready()
+        assert report.replaced, report
+        """
+    assert run(code, **missing) == ""
+
+
+def test_without_a_compiler_it_is_one_error_and_jax_goes_on(tmp_path: Path) -> None:
+    code = """
+        from hlo_opt.diag import BackendError
+        try:
+            hlo_opt.jax.install()
+        except BackendError as fault:
+            assert "compiler" in str(fault), fault
+        else:
+            raise AssertionError
+        assert float(jax.jit(lambda x: jnp.sin(x) * 2 + 1)(np.zeros((64, 128), np.float32)).sum()) == 64 * 128
+        """
+    assert run(code, PATH=str(tmp_path), CXX="", HLO_OPT_CACHE=str(tmp_path)) == ""
+
+
 def test_t15_importing_starts_nothing() -> None:
     head = (
         "import sys\nimport hlo_opt\nassert 'jax' not in sys.modules\nimport hlo_opt.jax\nassert 'jax' not in "
@@ -366,6 +398,30 @@ def test_t15_importing_starts_nothing() -> None:
         assert hlo_opt.jax.explain and "jax" in sys.modules
         """
     assert run(code, head) == ""
+
+
+@pytest.mark.usefixtures("winning")
+def test_another_jax_without_a_place_for_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name is private and may move."""
+    monkeypatch.setitem(sys.modules, "jax._src.cache_key", SimpleNamespace())
+    monkeypatch.setattr("jax._src.cache_key", SimpleNamespace())
+    with hlo_opt.jax.fusing(**FUSING) as report:
+        close(jax.jit(wave)(X), WAVE)
+    assert report.replaced
+
+
+def test_a_jax_without_the_names_says_which_one_is_needed() -> None:
+    code = """
+        import jax
+        del jax.make_user_context
+        try:
+            hlo_opt.jax.install()
+        except ImportError as fault:
+            assert "0.10.2 or later" in str(fault)
+        else:
+            raise AssertionError
+        """
+    assert run(code, "import hlo_opt.jax\n") == ""
 
 
 @pytest.mark.parametrize("missing", ["jax", "jax.extend.xla"])

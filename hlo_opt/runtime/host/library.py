@@ -95,6 +95,28 @@ class Processor:
     macros: str
 
 
+NATIVE, PORTABLE = "native", "x86-64-v3"
+"""The processor at hand, and what those of Intel and AMD since about 2015 are: for what is carried elsewhere."""
+
+
+def portable(command: tuple[str, ...]) -> str:
+    """`PORTABLE` where the compiler makes code for it, else nothing: the least that its architecture has."""
+    return PORTABLE if asked(command, f"-march={PORTABLE}", "-x", "c++", "-E", "-").returncode == 0 else ""
+
+
+@cache
+def processor_called(command: tuple[str, ...], name: str) -> Processor:
+    """What the compiler makes of `-march=NAME`; of an empty name the least that its architecture has. Raises
+    BackendError (HLO511) for a name that it does not know."""
+    if name == NATIVE:
+        return processor(command)
+    flags = (f"-march={name}",) if name else ()
+    done = asked(command, *flags, "-x", "c++", "-dM", "-E", "-")
+    if done.returncode:
+        raise BackendError(f"the C++ compiler knows no processor called {name!r}", code="HLO511")
+    return Processor((*flags, *(() if "__clang__" in done.stdout else GCC_FLAGS)), done.stdout)
+
+
 @cache
 def processor(command: tuple[str, ...]) -> Processor:
     """What the compiler makes of `-march=native`; where it does not take it, kernels use the least that the
@@ -165,11 +187,14 @@ def built(units: Sequence[str], more: Sequence[str] = ()) -> Path:
     return folder / name
 
 
-def build(parts: Sequence[tuple[Sequence[str], Sequence[str]]], path: Path, more: Sequence[str] = ()) -> None:
+def build(
+    parts: Sequence[tuple[Sequence[str], Sequence[str]]], path: Path, more: Sequence[str] = (), march: str = NATIVE
+) -> None:
     """Put one shared library of translation units at a path, whole or not at all. Each part is units and the flags that
-    they need; `more` is for the linker. Raises BackendError as `built`, and OSError."""
+    they need; `more` is for the linker, `march` says for which processor, as `processor_called` has it. Raises
+    BackendError as `built` and `processor_called`, and OSError."""
     command = find_compiler()
-    base = (*command, *FLAGS, *processor(command).flags)
+    base = (*command, *FLAGS, *processor_called(command, march).flags)
     with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as name:
         folder, runs, objects = Path(name), list[subprocess.Popen[str]](), list[str]()
         for units, flags in parts:
