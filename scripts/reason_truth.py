@@ -160,6 +160,9 @@ def _members(kernel: Instruction) -> Iterator[Instruction]:
 def verdict(edge: FusionDecision, off: frozenset[str], after: Fused) -> tuple[str, str]:
     """What became of a refused edge with some codes switched off, and the codes that refuse it now."""
     left = after.refusals(edge)
+    above, below = after.homes.get(edge.producer, set()), after.homes.get(edge.consumer, set())
+    if edge.relation == "operand" and above & below and all(d.relation == "sibling" for d in left):
+        return "fused", ""  # what stays for other readers is beside it
     if left:
         codes = {r.code for d in left for r in d.reasons}
         told = " ".join(sorted(codes))
@@ -170,7 +173,6 @@ def verdict(edge: FusionDecision, off: frozenset[str], after: Fused) -> tuple[st
         if codes == {"FUS504"} and not all(map(after.fuses_now, left)):
             return "untrue", f"{told}, but run again it does not fuse"
         return "another reason", told
-    above, below = after.homes.get(edge.producer, set()), after.homes.get(edge.consumer, set())
     if above & below:
         return "fused", ""
     if edge.relation == "sibling" and above and below and not _still_beside(edge, after):

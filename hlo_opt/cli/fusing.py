@@ -16,6 +16,7 @@ from typing import Any
 from hlo_opt.analysis.targets import DEFAULT_TARGET
 from hlo_opt.diag import Source, Span, UsageError, did_you_mean
 from hlo_opt.diag.errors import printable
+from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.ir import Module
 from hlo_opt.passes import ExplainReport, Pipeline, parse_pipeline, pass_class, preset, run
 from hlo_opt.passes.base import Pass
@@ -276,6 +277,9 @@ class Fusing:
         """
         pipeline = self.pipeline()
         forced = self._forced(unchanged or self.unchanged().run(module)) if self.force else []
+        names = [(d.producer, d.consumer) for d in forced]
+        # Where rules are switched off, kernels of the result may have other names.
+        joined = names if self.what_if else [d.edge for d in forced]
         run_with = partial(
             run,
             module,
@@ -284,14 +288,14 @@ class Fusing:
             simplify=self.simplify,
             own_passes=self.passes is not None,
             what_if=[code.upper() for code in self.what_if],
-            force=forced,
             stop_after_step=self.stop_after_step,
             choices=self.choices,
             trip_counts=trip_counts_of(self.trip_count),
         )
         observing = observer or _printer(print_after, Pipeline((*self.first(module).steps, *pipeline.steps)))
-        outcome = run_with(observer=observing)
-        return report_on(outcome, run_with(decide_again=True).module if forced else None)
+        outcome = run_with(force=joined, observer=observing)
+        again = run_with(force=names, decide_again=True).module if forced else None
+        return report_on(outcome, again)
 
     def outcome(
         self,
@@ -315,12 +319,17 @@ class Fusing:
             observer=observer,
         )
 
-    def _forced(self, report: ExplainReport) -> list[tuple[str, str]]:
-        """The edges to force, each by the names of its instructions: it may be given by those of its kernels, too, as
-        `explain` prints both."""
+    def _forced(self, report: ExplainReport) -> list[FusionDecision]:
+        """The edges to force, one for each text. Raises UsageError for names and edges that do not exist."""
+        from hlo_opt.passes.forcing import chosen
         from hlo_opt.report.explain import select
 
-        return [(d.producer, d.consumer) for d in select(report, [_checked_edge(text) for text in self.force])]
+        found = []
+        for text in self.force:
+            producer, _, consumer = _checked_edge(text).partition(":")
+            there = select(report, [text])
+            found.append(chosen(there, (producer.lstrip("%"), consumer.lstrip("%"))) or there[0])
+        return found
 
 
 def trip_counts_of(texts: Sequence[str]) -> dict[str, int]:

@@ -16,6 +16,9 @@ from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops.sets import held
 from hlo_opt.ops.values import Value
 
+OFFERED = 6
+"""Names that a hint offers at most."""
+
 
 def named(module: Module, name: str) -> Instruction | Computation:
     """What has this name: an instruction (`COMPUTATION/NAME` where several are called so), or else a computation.
@@ -27,14 +30,28 @@ def named(module: Module, name: str) -> Instruction | Computation:
     ]
     if len(found) > 1:
         places = " or ".join(f"{i.computation.name}/{name}" for i in found)
-        raise UsageError(f"{len(found)} instructions are called {name!r}", hint=f"ask for {places}")
+        raise _refused(module, f"{len(found)} instructions are called {name!r}", f"ask for {places}")
     if found:
         return found[0]
     for computation in module.computations:
         if computation.name == name:
             return computation
     names = [i.name for c in module.computations for i in c.instructions] + [c.name for c in module.computations]
-    raise UsageError(f"there is no instruction or computation {name!r}", hint=did_you_mean(name, names))
+    raise _refused(
+        module, f"there is no instruction or computation {name!r}", did_you_mean(name, names) or _some(module)
+    )
+
+
+def _refused(module: Module, message: str, hint: str | None = None) -> UsageError:
+    return UsageError(message, hint=hint, filename=None if module.source is None else module.source.filename)
+
+
+def _some(module: Module) -> str:
+    """What may be taken out of a module: fusions and loops first, then whatever computes something."""
+    parts = [i for c in reversed(list(module.computations)) for i in c.instructions if i.operands]
+    parts.sort(key=lambda i: not i.called())
+    more = f" and {len(parts) - OFFERED} more" if len(parts) > OFFERED else ""
+    return f"it has {', '.join(i.name for i in parts[:OFFERED])}{more}" if parts else "nothing in it is computed"
 
 
 def isolated(module: Module, name: str) -> Part:
@@ -46,11 +63,11 @@ def isolated(module: Module, name: str) -> Part:
         effects = [i for i in target.instructions if i.control_predecessors or not i.users]
         kept = {i for i in (*needed, *effects) if i.parameter_number is None}
         if not kept:
-            raise UsageError(f"{target.name} hands its parameter on, and computes nothing")
+            raise _refused(module, f"{target.name} hands its parameter on, and computes nothing")
         root = target.root
         return part_of(target, kept, held(root) or [root])
     if target.parameter_number is not None:
-        raise UsageError(f"{target.name} is a parameter, and computes nothing")
+        raise _refused(module, f"{target.name} is a parameter, and computes nothing")
     # What is put together for it alone, such as the state of a loop, is put together in the part.
     together = [o for o in target.operands if held(o) is not None]
     return part_of(target.computation, {target, *together}, [target])
@@ -94,5 +111,6 @@ def inputs_of(
     if len(found) < len(inputs):
         ran = min(times.values())
         often = "never runs by itself" if not ran else f"runs {ran} time{'s' * (ran > 1)}, not {call},"
-        raise UsageError(f"{name} {often} on these inputs", hint="without --recorded the module is made all the same")
+        hint = "without --recorded the module is made all the same"
+        raise _refused(module, f"{name} {often} on these inputs", hint)
     return [found[device] for device in sorted(found)]

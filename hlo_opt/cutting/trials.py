@@ -13,9 +13,10 @@ import pickle
 import select
 import signal
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -73,8 +74,7 @@ class Trials:
                 for other in [t for t in running.values() if t.number > best]:
                     self._end(running.pop(other.pipe))
                 while len(running) < self.jobs and (number := next(waiting, len(tasks))) < best:
-                    started = self._start(number, tasks[number])
-                    running[started.pipe] = started
+                    self._start(number, tasks[number], running)
                 if not running:
                     return (best, answers[best]) if answers else None
                 self._listen(running, answers)
@@ -97,8 +97,7 @@ class Trials:
                 continue
             try:
                 for number in batch:
-                    started = self._start(number, tasks[number])
-                    running[started.pipe] = started
+                    self._start(number, tasks[number], running)
                 while running:
                     self._listen(running, answers)
             finally:
@@ -118,16 +117,17 @@ class Trials:
                     return number, answer
         return None
 
-    def _start(self, number: int, task: Callable[[], T | None]) -> _Try[T]:
+    def _start(self, number: int, task: Callable[[], T | None], running: dict[int, _Try[T]]) -> None:
         self.tried += 1
-        pipe, theirs = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
-        child = os.fork()
-        if child == 0:
-            _answer(task, theirs)
-        os.close(theirs)
-        return _Try(number, child, pipe, time.monotonic() + self.seconds)
+        with _undisturbed():
+            pipe, theirs = os.pipe()
+            child = os.fork()
+            if child == 0:
+                _answer(task, theirs)
+            os.close(theirs)
+            running[pipe] = _Try(number, child, pipe, time.monotonic() + self.seconds)
 
     def _listen(self, running: dict[int, _Try[T]], answers: dict[int, T]) -> None:
         """Take in what tries have to say, and end those whose time is over."""
@@ -153,6 +153,23 @@ class Trials:
             os.kill(ended.child, signal.SIGKILL)
         os.waitpid(ended.child, 0)
         os.close(ended.pipe)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C has its effect when this is left. Around a fork it would be lost, as what Python runs there may raise
+    nothing, or end what the child is a copy of."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
+        yield
+        return
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed and callable(before):
+        before(signal.SIGINT, None)
 
 
 def _answer(task: Callable[[], T | None], pipe: int) -> None:

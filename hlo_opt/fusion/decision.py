@@ -63,7 +63,8 @@ class FusionDecision:
     of them has against the edge. `relation` is `operand` where the consumer reads the producer, `sibling` where neither
     reads the other and both could be one kernel, `across` where what the consumer reads comes through a loop, a branch
     or a call. Names are those of the input; `producer_kernel` and `consumer_kernel` are the instructions of the result
-    that launch them. The source lines are `file:line` of the Python code, empty when the dump does not say.
+    that launch them. `by_kernels` says that these are needed to mean the edge: others have ends of the same names. The
+    source lines are `file:line` of the Python code, empty when the dump does not say.
     """
 
     producer: str
@@ -80,6 +81,7 @@ class FusionDecision:
     consumer_kernel: str = ""
     relation: str = "operand"
     by_pass: tuple[tuple[Reason, ...], ...] = field(default=(), repr=False, compare=False)
+    by_kernels: bool = False
 
     @property
     def fused(self) -> bool:
@@ -88,9 +90,21 @@ class FusionDecision:
     @property
     def ends(self) -> str:
         """Both ends, as reports name them."""
-        if self.relation == "sibling":
-            return f"{self.producer} and {self.consumer}"
-        return f"{self.producer} -> {self.consumer}"
+        link = "and" if self.relation == "sibling" else "->"
+        ends = f"{self.producer} {link} {self.consumer}"
+        return f"{ends} ({self.producer_kernel} {link} {self.consumer_kernel})" if self.by_kernels else ends
+
+    @property
+    def edge(self) -> tuple[str, str]:
+        """The names of both ends that mean no other edge."""
+        if self.by_kernels:
+            return self.producer_kernel, self.consumer_kernel
+        return self.producer, self.consumer
+
+    @property
+    def force(self) -> str:
+        """What `--force` takes to join both ends."""
+        return ":".join(self.edge)
 
     @property
     def cause(self) -> tuple[Reason, ...]:

@@ -72,13 +72,13 @@ def _cost(
 
 def decisive(reasons: list[Reason], pricing: Pricing, engine: Engine) -> list[Reason]:
     """The reason that decides first: where both can be no one kernel, why not; then it does not matter whether that
-    would be worth it (FUS4xx)."""
+    would be worth it (FUS4xx), or was tried (FUS504)."""
     found = pricing.found
     if not isinstance(found, Reason):
         return reasons
     (first,) = engine.legal([found])
     told = [r for r in reasons if r.code == first.code] or [first]  # by the pass, with its own names
-    return [*told, *(r for r in reasons if r.code != first.code and not r.code.startswith("FUS4"))]
+    return [*told, *(r for r in reasons if r.code not in (first.code, "FUS504") and not r.code.startswith("FUS4"))]
 
 
 def edges_across(consumer: Instruction, crossings: Crossings, engine: Engine) -> Iterator[FusionDecision]:
@@ -318,7 +318,7 @@ def _reasons(
     responsible = [f for f in fusers if f.looks_at(through)]
     # Of each kind of pass the last that takes edges like this one has the last word; those before it would have fused
     # on its terms.
-    by_pass, rules = [], []
+    by_pass, rules, willing = [], [], []
     for kind in dict.fromkeys(f.kind for f in responsible):
         for fuser in reversed([f for f in responsible if f.kind == kind]):
             reasons = _unique(fuser.refusals(engine, through))
@@ -326,15 +326,22 @@ def _reasons(
                 by_pass.append(reasons)
                 rules.append(fuser.name)
                 break
+        else:
+            willing += [f.name for f in responsible if f.kind == kind]
+    ends = {"producer": edge.producer_name, "consumer": edge.consumer_name}
+    if willing:
+        by_pass.append([_was_done(willing, ends, context)])
+        rules.append("stop-after-step" if context.exhausted else "pipeline")
     if by_pass:
         return by_pass, ", ".join(rules)
-    if context.exhausted and responsible:
-        return [[Reason.of("FUS502", limit=context.options.stop_after_step or 0)]], "stop-after-step"
-    if responsible:
-        names = ", ".join(dict.fromkeys(f.name for f in responsible))
-        ends = {"producer": edge.producer_name, "consumer": edge.consumer_name}
-        return [[Reason.of("FUS504", passes=names, **ends)]], "pipeline"
-    return [[Reason.of("FUS503", producer=edge.producer_name, consumer=edge.consumer_name)]], "pipeline"
+    return [[Reason.of("FUS503", **ends)]], "pipeline"
+
+
+def _was_done(passes: list[str], ends: dict[str, str], context: PassContext) -> Reason:
+    """Why passes that have nothing against an edge left it."""
+    if context.exhausted:
+        return Reason.of("FUS502", limit=context.options.stop_after_step or 0)
+    return Reason.of("FUS504", passes=", ".join(dict.fromkeys(passes)), **ends)
 
 
 def _unique(reasons: Iterable[Reason]) -> list[Reason]:

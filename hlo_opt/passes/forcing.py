@@ -3,7 +3,10 @@ user forces, and the dearest, to say what they are worth."""
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from hlo_opt.diag import ProofError, Reason
 from hlo_opt.fusion.context import Memory, PassContext
@@ -18,12 +21,37 @@ RULE = "force"
 
 
 def chosen(decisions: Iterable[FusionDecision], edge: tuple[str, str]) -> FusionDecision | None:
-    """The refused edge that two names mean, those of instructions or of kernels: of several one within a computation,
-    and one in which the consumer reads the producer, first."""
+    """The refused edge that two names mean, those of instructions or of kernels: of several one between kernels of
+    these names, one within a computation, and one in which the consumer reads the producer, first."""
     found = [
         d for d in decisions if not d.fused and (_is(d, *edge) or (d.relation == "sibling" and _is(d, *edge[::-1])))
     ]
-    return min(found, key=lambda d: (d.relation == "across", d.relation == "sibling", not _is(d, *edge)), default=None)
+
+    def rank(d: FusionDecision) -> tuple[bool, bool, bool, bool]:
+        are_kernels = {d.producer_kernel, d.consumer_kernel} == set(edge)
+        return not are_kernels, d.relation == "across", d.relation == "sibling", not _is(d, *edge)
+
+    return min(found, key=rank, default=None)
+
+
+def told_apart(decisions: Iterable[FusionDecision]) -> list[FusionDecision]:
+    """The same, where `force` of each means it: it joins its two kernels, no others that have parts of these names."""
+    every = list(decisions)
+    named: dict[tuple[str, str], list[FusionDecision]] = defaultdict(list)
+    for d in every:
+        if not d.fused:
+            ends = set(itertools.product((d.producer, d.producer_kernel), (d.consumer, d.consumer_kernel)))
+            if d.relation == "sibling":
+                ends |= {(second, first) for first, second in ends}
+            for edge in ends:
+                named[edge].append(d)
+    return [d if d.fused else replace(d, by_kernels=_means_others(d, named[d.producer, d.consumer])) for d in every]
+
+
+def _means_others(decision: FusionDecision, alike: list[FusionDecision]) -> bool:
+    meant = alike[0] if len(alike) == 1 else chosen(alike, (decision.producer, decision.consumer))
+    assert meant is not None
+    return {meant.producer_kernel, meant.consumer_kernel} != {decision.producer_kernel, decision.consumer_kernel}
 
 
 def _is(decision: FusionDecision, producer: str, consumer: str) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -21,7 +21,7 @@ from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.fusion.summary import ModuleSummary, executions, module_summary
 from hlo_opt.ir import Module, edit
 from hlo_opt.passes.decisions import decisions
-from hlo_opt.passes.forcing import chosen, join_edge, price_by_joining
+from hlo_opt.passes.forcing import chosen, join_edge, price_by_joining, told_apart
 from hlo_opt.passes.pipeline import Observer, Pipeline, parse_pipeline
 from hlo_opt.passes.stages import first_stage
 from hlo_opt.passes.table import preset
@@ -45,7 +45,7 @@ class Outcome:
         without `siblings` for none between kernels that do not read each other."""
         started = time.perf_counter()
         with collector_paused():
-            found = decisions(self.module, self.pipeline, self.context, kernels, siblings=siblings)
+            found = told_apart(decisions(self.module, self.pipeline, self.context, kernels, siblings=siblings))
         self.seconds["decisions"] = time.perf_counter() - started
         return found
 
@@ -110,15 +110,19 @@ def run(
     check_trip_counts(module, options.trip_counts)
     outcome = _best_of(module, pipeline, options, observer, verify)
     _check_names(outcome, edges)
-    if not decide_again:
-        for edge in edges:
-            _force(outcome, edge)
+    if edges and not decide_again:
+        found = outcome.decide()
+        for number, meant in enumerate([chosen(found, edge) for edge in edges]):
+            if meant is not None:
+                _force(outcome, meant, found if not number else outcome.decide())
     return outcome
 
 
-def _force(outcome: Outcome, edge: tuple[str, str]) -> None:
-    """Join a refused edge in the result; nothing happens where it is fused, or there can be no one kernel."""
-    decision = chosen(outcome.decide(), edge)
+def _force(outcome: Outcome, meant: FusionDecision, found: Sequence[FusionDecision]) -> None:
+    """Join a refused edge in the result, as it is decided on now; nothing happens where it is fused, or there can be no
+    one kernel."""
+    by_kernels = chosen(found, (meant.producer_kernel, meant.consumer_kernel))
+    decision = by_kernels or chosen(found, (meant.producer, meant.consumer))
     with collector_paused():
         if decision is None:
             return
@@ -313,14 +317,15 @@ class ExplainReport:
 
 
 def first_by_kernels(decisions: Iterable[FusionDecision]) -> list[FusionDecision]:
-    """Of the first `DEAREST` pairs of kernels the edge that least is against, in the order given."""
+    """Of the first `DEAREST` pairs of kernels the edge that its names mean, and that least is against, in the order
+    given."""
     found: dict[frozenset[str], FusionDecision] = {}
     for decision in decisions:
         kernels = frozenset({decision.producer_kernel, decision.consumer_kernel})
         if kernels not in found and len(found) == DEAREST:
             break
         known = found.setdefault(kernels, decision)
-        if len(decision.cause) < len(known.cause):
+        if (decision.by_kernels, len(decision.cause)) < (known.by_kernels, len(known.cause)):
             found[kernels] = decision
     return list(found.values())
 

@@ -15,6 +15,7 @@ from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir import index_map as maps
 from hlo_opt.ir.index_map import Expression, linearize, variable, variables_of
 from hlo_opt.ops.lowering import Elementwise, Index
+from hlo_opt.ops.sets import taken_element
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.instructions import divides
 from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Walk
@@ -192,6 +193,8 @@ def traced(walk: Walk, before: set[Key]) -> Trace:
 
 def _below(found: Trace, instruction: Instruction, number: int, index: Index) -> tuple[Index, float, bool]:
     """Where an operand is read, in how much of all cases, and whether only under a condition."""
+    if taken_element(instruction) is not None:  # all results of an operation are computed together
+        return index, 1.0, False
     spec, sizes = find(instruction.opcode), next(instruction.operands[number].shape.leaves()).dimensions
     if spec is not None and isinstance(spec.cuda, Elementwise):
         return (index if sizes else ()), 1.0, False

@@ -24,7 +24,7 @@ from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.sets import joins_arrays
 from hlo_opt.passes import ExplainReport
 from hlo_opt.report import summary
-from hlo_opt.report.page import Page, Word, count, counted, microseconds, most_first, size
+from hlo_opt.report.page import LEAST, Page, Word, count, counted, microseconds, most_first, size
 from hlo_opt.report.sentences import SOURCE_HINT, Prices, advice, sentence
 from hlo_opt.report.summary import decided_again_json, label, prices_json, summary_json, summary_page
 from hlo_opt.text.frames import has_source_lines, source_location
@@ -229,13 +229,19 @@ def select(report: ExplainReport, names: Sequence[str]) -> list[FusionDecision]:
         ends = [end.lstrip("%") for end in ((producer, consumer) if colon else (name,))]
         for end in ends:
             if end not in known:
-                raise UsageError(f"there is no instruction {end!r}", hint=did_you_mean(end, known))
+                source = report.outcome.original.source
+                filename = None if source is None else source.filename
+                raise UsageError(
+                    f"there is no instruction {end!r}", hint=did_you_mean(end, known) or ASKED_FOR, filename=filename
+                )
         if colon:
             shown.update(_between(report, *ends))
         else:
             wanted.update(ends)
     return [d for n, d in enumerate(report.decisions) if n in shown or (wanted and not wanted.isdisjoint(names_of(d)))]
 
+
+ASKED_FOR = "name an instruction or a kernel, PRODUCER:CONSUMER, a code such as FUS105, or FILE.py:LINE"
 
 _LINE = re.compile(r"\.py:[0-9]+$")
 
@@ -327,7 +333,12 @@ def as_page(
 
 def _dearest(report: ExplainReport) -> list[tuple[FusionDecision, CostEstimate]]:
     """The dearest refused edges whose fusion alone would save time."""
-    return [(d, d.cost) for d in report.dearest if d.cost is not None and d.cost.us_saved > 0]
+    rounds = report.rounds
+    return [
+        (d, d.cost)
+        for d in report.dearest
+        if d.cost is not None and d.cost.us_saved * rounds.get(d.computation, 1) >= LEAST
+    ]
 
 
 def edge_page(decision: FusionDecision, rounds: int = 1) -> Page:
@@ -376,9 +387,10 @@ def cost_line(cost: CostEstimate) -> str:
     """Time and bytes both ways."""
     apart = f"{microseconds(cost.us_unfused)}, {size(cost.bytes_unfused)}"
     together = f"{microseconds(cost.us_fused)}, {size(cost.bytes_fused)}"
-    more = "save" if cost.us_saved >= 0 else "cost"
+    saved = "save" if cost.us_saved > 0 else "cost"
+    gives = "save nothing" if abs(cost.us_saved) < LEAST else f"{saved} {microseconds(abs(cost.us_saved))}"
     form = "as one kernel, the producer also alone for others," if cost.kept else "as one kernel"
-    return f"apart {apart}; {form} {together}: fusing alone would {more} {microseconds(abs(cost.us_saved))}"
+    return f"apart {apart}; {form} {together}: fusing alone would {gives}"
 
 
 def as_json(
@@ -405,6 +417,7 @@ def as_json(
             {
                 "producer": d.producer,
                 "consumer": d.consumer,
+                "force": d.force,
                 "us_saved": round(cost.us_saved, 3),
                 "rounds": report.rounds.get(d.computation, 1),
                 "relation": d.relation,
@@ -431,6 +444,7 @@ def edge_json(decision: FusionDecision, rounds: int = 1) -> dict[str, Any]:
         "producer_source": decision.producer_source,
         "consumer_source": decision.consumer_source,
         "relation": decision.relation,
+        "force": decision.force,
         "rule": decision.rule,
         "fused": decision.fused,
         "reasons": [

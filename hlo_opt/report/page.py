@@ -118,6 +118,10 @@ def size(value: float) -> str:
     return f"{value:.0f} B" if unit == 0 else f"{value:.3g} {names[unit]}"
 
 
+LEAST = 1e-3
+"""Microseconds that are as good as nothing."""
+
+
 def microseconds(value: float) -> str:
     """A time given in microseconds, three figures, in the unit that suits: `8.12 us`, `1.2 ms`."""
     for limit, factor, unit in ((999.5, 1.0, "us"), (999.5e3, 1e3, "ms")):

@@ -13,7 +13,7 @@ from hlo_opt.diag.errors import printable
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.passes import ExplainReport
 from hlo_opt.report import summary
-from hlo_opt.report.page import Page, Word, count, counted, microseconds, most_first
+from hlo_opt.report.page import LEAST, Page, Word, count, counted, microseconds, most_first
 from hlo_opt.text.frames import has_source_lines
 
 COLUMNS = 100
@@ -53,9 +53,9 @@ def advice(decision: FusionDecision, room: int = COLUMNS * 2) -> str:
     if decision.fused:
         return ""
     change, cost = decision.cause[0].change, decision.cost
-    if cost is None or cost.us_saved <= 0:
+    if cost is None or cost.us_saved < LEAST:
         return change
-    force = f"--force {decision.producer}:{decision.consumer}"
+    force = f"--force {decision.force}"
     told = force if change.startswith("nothing") else f"{change}; or {force}"
     return told if len(told) <= room else change
 
@@ -162,7 +162,9 @@ def price_words(decision: FusionDecision, prices: Prices) -> str:
         return "fused" if saved is None or saved <= 0 else f"saved {microseconds(saved)}"
     if saved is None:
         return "no price"
-    if saved <= 0:
+    if abs(saved) < LEAST:
+        return "saves nothing"
+    if saved < 0:
         return f"costs {microseconds(-saved)}"
     return f"{microseconds(saved)} ({100 * saved / prices.total:.1f} %)" if prices.total else microseconds(saved)
 

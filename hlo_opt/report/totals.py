@@ -167,9 +167,15 @@ def totals_page(found: Totals) -> Page:
     times = "measured" if found.measured else "estimated"
     moved = f"{size(found.bytes)} moved, {counted(found.kernels, 'kernel')}"
     page.add(Word(f"by {title}", "bold"), f": {times} {microseconds(found.us)}, {moved}")
-    rows: list[list[str | Word]] = [["time", "share", "bytes", "kernels", "refused", "saving", title]]
-    for key, row in list(found.rows.items())[:ROWS_SHOWN]:
-        rows.append([*_cells(row, found), _short(key, found.by)])
+    rows: list[list[str | Word]] = [["time", "share", "bytes", "kernels", "refused", "saving"]]
+    shown = list(found.rows.items())[:ROWS_SHOWN]
+    rows += [_cells(row, found) for _, row in shown]
+    widths = [
+        max(len(cell if isinstance(cell, str) else cell.text) for cell in column) for column in zip(*rows, strict=True)
+    ]
+    room = COLUMNS - 2 - sum(width + 2 for width in widths)
+    for row, end in zip(rows, [title, *(_short(key, found.by, room) for key, _ in shown)], strict=True):
+        row.append(end)
     page.table(rows, right=frozenset(range(6)), indent=2)
     if len(found.rows) > ROWS_SHOWN:
         page.add(f"  and {count(len(found.rows) - ROWS_SHOWN)} more; --format json has them all")
@@ -177,12 +183,16 @@ def totals_page(found: Totals) -> Page:
     return page
 
 
-def _short(key: str, by: By) -> str:
-    """A key that leaves room for the figures."""
+FILE_ROOM = 22
+"""Columns of the file that a function is in."""
+
+
+def _short(key: str, by: By, room: int) -> str:
+    """A key in the room that the figures leave."""
     function, bracket, file = key.partition(" (")
     if by == "function" and bracket:
-        return f"{fit(function, 30)} ({short_path(file.removesuffix(')'), 22)})"
-    return fit(short_path(key, 44) if by == "line" else key, 48)
+        return f"{fit(function, room - FILE_ROOM - 3)} ({short_path(file.removesuffix(')'), FILE_ROOM)})"
+    return fit(short_path(key, room) if by == "line" else key, room)
 
 
 def _cells(row: Total, found: Totals) -> list[str | Word]:

@@ -39,5 +39,6 @@ def test_what_goes_wrong_is_told_and_nothing_is_written(file, capfd):
     assert run(["isolate", file, "sum", "--recorded", "a.npz", "-o", "part.hlo"]) == 2
     assert run(["isolate", file, "nothing"]) == 2
     done = capfd.readouterr()
-    assert "never runs by itself" in done.err and "there is no instruction or computation 'nothing'" in done.err
+    assert "m.hlo: HLO300 sum never runs by itself" in done.err
+    assert "m.hlo: HLO300 there is no instruction or computation 'nothing'\n  hint: it has " in done.err
     assert not Path("a.npz").exists() and not Path("part.hlo").exists() and done.out == ""

@@ -62,3 +62,20 @@ def test_a_try_changes_nothing_here():
 def test_where_there_is_no_fork_tries_run_one_after_the_other(monkeypatch):
     monkeypatch.delattr(os, "fork")
     assert Trials(4, 30).first([lambda: None, lambda: 1 / 0, lambda: "a", lambda: "b"]) == (2, "a")
+
+
+ARMED: list[bool] = []
+"""Whether Ctrl-C is pressed while a process is forked off."""
+os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGINT) if ARMED else None)
+
+
+def test_ctrl_c_while_a_try_is_begun_is_not_lost_and_leaves_none():
+    ARMED.append(True)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Trials(2, 30).first([lambda: time.sleep(60)])
+    finally:
+        ARMED.clear()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

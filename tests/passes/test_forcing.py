@@ -74,3 +74,33 @@ def test_dearest_edges_are_priced_by_joining_them() -> None:
     for edge in dearest:
         assert edge.cost is not None and edge.cost.us_saved > 0
     assert str(report.outcome.module) == before
+
+
+COPIED = (
+    P,
+    "z = f32[] constant(0)",
+    "w = f32[] reduce(p, z), dimensions={0}, to_apply=sum",
+    f"b = {V} broadcast(w), dimensions={{}}",
+    f"a = {V} add(p, b)",
+    f"t = {V} tanh(a)",
+    "s = f32[] reduce(a, z), dimensions={0}, to_apply=sum",
+    f"r = ({V}, f32[]) tuple(t, s)",
+)
+"""What reads `w` is copied into two kernels: two edges have the same ends."""
+
+
+def test_each_of_two_edges_of_the_same_names_is_meant_by_what_it_says() -> None:
+    passes = "instruction-fusion{may-duplicate=true}"
+    left = report_on(run(hlo_opt.parse(text_of(*COPIED)), passes=passes, simplify="never"))
+    edges = [d for d in left.refused if (d.producer, d.consumer) == ("w", "b")]
+    assert len({d.consumer_kernel for d in edges}) == 2 and sorted(d.by_kernels for d in edges) == [False, True]
+    for edge in edges:
+        assert edge.cost is not None
+        assert chosen(left.decisions, edge.edge) == edge
+        assert (edge.consumer_kernel in edge.force) == (edge.consumer_kernel in edge.ends) == edge.by_kernels
+        outcome = run(hlo_opt.parse(text_of(*COPIED)), passes=passes, simplify="never", force=[edge.edge])
+        kernels = {i.name for i in outcome.module.entry.instructions}
+        assert edge.consumer_kernel not in kernels
+        assert {d.consumer_kernel for d in edges if d is not edge} <= kernels
+        forced = report_on(outcome)
+        assert left.after.est_us - forced.after.est_us == pytest.approx(edge.cost.us_saved, rel=1e-6, abs=1e-6)

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+import hlo_opt
 from hlo_opt.analysis.targets import DeviceTarget, target
+from hlo_opt.fusion.state import FusionState
 from hlo_opt.plans import Launch, Plan
 from hlo_opt.plans.price import COPY, Price, price, resident_blocks
 from tests.plans.price_modules import NAMES, planned
@@ -210,3 +212,44 @@ def test_a_product_of_no_terms_reads_nothing_and_has_a_price() -> None:
     )
     made = price(planned(entry), H100)
     assert made.read == 0 and made.us > made.launch
+
+
+ARGMAX_OF_WINDOWS = """HloModule m
+
+larger {{
+  a = f32[] parameter(0)
+  i = s32[] parameter(1)
+  b = f32[] parameter(2)
+  j = s32[] parameter(3)
+  g = pred[] compare(a, b), direction=GE
+  x = f32[] select(g, a, b)
+  y = s32[] select(g, i, j)
+  ROOT t = (f32[], s32[]) tuple(x, y)
+}}
+
+f {{
+  p = f32[512,2048]{{1,0}} parameter(0)
+  n = s32[512,2048]{{1,0}} iota(), iota_dimension=1
+  z = f32[] constant(-inf)
+  k = s32[] constant(0)
+  {root}
+}}
+
+ENTRY e {{
+  p = f32[512,2048]{{1,0}} parameter(0)
+  ROOT r = (f32[256,1024]{{1,0}}, s32[256,1024]{{1,0}}) fusion(p), kind=kLoop, calls=f
+}}
+"""
+WINDOWS = "w = (f32[256,1024], s32[256,1024]) reduce-window(p, n, z, k), window={size=2x2 stride=2x2}, to_apply=larger"
+ONE_BY_ONE = f"""{WINDOWS}
+  v = f32[256,1024]{{1,0}} get-tuple-element(w), index=0
+  l = s32[256,1024]{{1,0}} get-tuple-element(w), index=1
+  ROOT t = (f32[256,1024], s32[256,1024]) tuple(v, l)"""
+
+
+def test_results_that_are_handed_on_one_by_one_are_computed_once() -> None:
+    prices = []
+    for root in (f"ROOT {WINDOWS}", ONE_BY_ONE):
+        module = hlo_opt.parse(ARGMAX_OF_WINDOWS.format(root=root))
+        prices.append(FusionState(module, H100).prices.of(module.entry.root))
+    assert prices[0] == prices[1]

@@ -90,7 +90,7 @@ def test_instructions_and_edges_on_demand():
         ("a:dd", "there is no instruction 'dd'", "did you mean d?"),
         ("a:o", "no kernel `o` reads a kernel `a`", "`a` is read by t, d"),
         ("d:t", "no kernel `t` reads a kernel `d`", None),
-        ("a:", "there is no instruction ''", None),
+        ("a:", "there is no instruction ''", explain.ASKED_FOR),
     ],
 )
 def test_what_is_no_edge_names_what_is_near(name, message, hint):

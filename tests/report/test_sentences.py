@@ -187,13 +187,12 @@ def test_names_as_long_as_they_like_leave_the_line_as_long_as_it_is() -> None:
 @pytest.mark.parametrize("name", ["adam_one", "k_means"])
 def test_sentences_are_true(name: str, dump) -> None:
     """Without the codes of its sentence an edge fuses, or something refuses it that did not before."""
-    from pathlib import Path
 
     from scripts.explain_truth import judge, told_in
     from scripts.reason_truth import NO_RULES, Fused
 
     module = dump(name)
-    for one in told_in(Path(name), module, "default")[:3]:
+    for one in told_in(module, "default")[:3]:
         off = one.codes - NO_RULES
         after = Fused.of(module, "default", "auto", sorted(off))
-        assert judge(one, off, after)[0] != "still refused", one
+        assert judge(one.edge, off, after)[0] != "still refused", one

@@ -3,13 +3,14 @@ its folder."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import hlo_opt
 from hlo_opt.passes.run import report_on, run
-from hlo_opt.report.totals import By, listing_page, source_text, totals, totals_json, totals_page
+from hlo_opt.report.totals import By, Total, Totals, listing_page, source_text, totals, totals_json, totals_page
 
 TEXT = """HloModule m
 
@@ -77,6 +78,13 @@ def test_the_page_and_the_json_have_the_rows(report) -> None:
     data = totals_json(found)
     assert data["by"] == "op" and not data["measured"]
     assert [row["place"] for row in data["rows"]] == list(found.rows)
+
+
+@pytest.mark.parametrize("by", ["line", "function", "op"])
+def test_long_places_fit_a_line(by: By) -> None:
+    row = Total(us=123.4, bytes=5e9, kernels=1234, edges=1234, saving=55.5, refused=Counter({"FUS302": 7, "FUS105": 1}))
+    found = Totals(by, {"jit(step)/" + "transpose(" * 20 + f" (/a/{'b/' * 40}model.py:7)": row}, 123.4, 5e9, 1234)
+    assert max(map(len, str(totals_page(found)).splitlines())) <= 100
 
 
 def test_the_program_is_listed_with_its_figures(report, tmp_path: Path) -> None:
