@@ -26,14 +26,14 @@ else:
     SizeType = click.ParamType  # older versions of click do not know what a parameter becomes
 
 
-def _offering(names: Callable[[], Iterable[str]]) -> Callable[[object, object, str], list[str]]:
-    def complete(context: object, parameter: object, typed: str) -> list[str]:
+def _offering(names: Callable[[], Iterable[str]]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    def complete(context: click.Context, parameter: click.Parameter, typed: str) -> list[str]:
         return [name for name in names() if name.startswith(typed)]
 
     return complete
 
 
-def _listed(module: str, function: str) -> Callable[[object, object, str], list[str]]:
+def _listed(module: str, function: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
     """The names that a function of a module gives; the module is loaded when somebody asks."""
     return _offering(lambda: getattr(importlib.import_module(module), function)())
 
@@ -62,7 +62,7 @@ def _rule_names() -> Iterable[str]:
 offered_rules = _offering(_rule_names)
 
 
-def offered_files(context: object, parameter: object, typed: str) -> list[CompletionItem]:
+def offered_files(context: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:
     """Let the shell offer files."""
     from click.shell_completion import CompletionItem
 

@@ -26,12 +26,12 @@ class Terms(Writer):
 
     def product(self, dot: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
         """A dot as a sum of products of slices."""
-        left, right = operands
+        left = operands[0]
         kind = dot.shape.type
         gone = dot.ints("lhs_contracting_dims"), dot.ints("rhs_contracting_dims")
         shared = dot.ints("lhs_batch_dims"), dot.ints("rhs_batch_dims")
         terms = math.prod(left.shape.dimensions[d] for d in gone[0])
-        if not 0 < terms <= MOST_TERMS or not kind.is_float or left.shape.type != kind or right.shape.type != kind:
+        if not 0 < terms <= MOST_TERMS or not all(_is_kept(o.shape.type, kind) for o in operands):
             return None
         kept = [
             [d for d in range(o.shape.rank) if d not in gone[n] and d not in shared[n]] for n, o in enumerate(operands)
@@ -84,3 +84,12 @@ class Terms(Writer):
         if list(places) == list(range(shape.rank)):
             return value
         return self.emit("broadcast", array(value.shape.type, *shape.dimensions), value, dimensions=tuple(places))
+
+
+def _is_kept(given: ElementType, kind: ElementType) -> bool:
+    """Whether a product takes the numbers of an operand as they are: it has their type, or a wider one of the same
+    kind."""
+    if kind.is_integer:
+        return kind.bits >= 8 and given.kind == kind.kind and given.bits <= kind.bits
+    is_wider = given.is_float and kind.is_float and given.bits < kind.bits
+    return given == kind if kind.is_complex else kind.is_float and (given == kind or is_wider)

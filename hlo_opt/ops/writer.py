@@ -10,11 +10,11 @@ from hlo_opt.ir.element_type import PRED, U32, U64
 
 
 class Writer:
-    """Appends operations to a new computation outside any module. Operands of an operation have equal dimensions;
-    scalars are broadcast."""
+    """Appends operations to a computation: to a new one outside any module, where none is given. Operands of an
+    operation have equal dimensions; scalars are broadcast."""
 
-    def __init__(self, name: str) -> None:
-        self.computation = Computation(name)
+    def __init__(self, name: str, computation: Computation | None = None) -> None:
+        self.computation = Computation(name) if computation is None else computation
         self._count = 0
         self._spread: dict[tuple[Instruction, tuple[int, ...]], Instruction] = {}
         self._constants: dict[tuple[ElementType, int], Instruction] = {}

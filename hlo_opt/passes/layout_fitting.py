@@ -1,5 +1,5 @@
 """Layouts of what loops and branches hand on, made to fit: frameworks write a loop whose body gives an array in another
-layout than the loop takes it in.
+layout than the loop takes it in, and loops that are given an array in another layout than their rounds work on.
 
 XLA decides on layouts itself (xla/service/layout_assignment.cc), so that a raw dump may say there what it likes;
 whoever takes layouts at their word needs a copy.
@@ -16,12 +16,14 @@ from hlo_opt.ir import Computation, Instruction, Module, Shape, edit
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.sets import held, keeps_bytes, taken_element
 from hlo_opt.passes.base import PassContext, RewritingPass
+from hlo_opt.plans.lane_search import obstacle
 
 
 @dataclass(frozen=True)
 class LayoutFitting(RewritingPass):
-    """Let a loop take what no round changes as it lies, and copy what else goes into a loop, or comes out of a round or
-    a branch, into the layout that the loop or the conditional says."""
+    """Let a loop take what no round changes as it lies, and hand on what rounds work on in the layout in which they do;
+    copy what else goes into a loop, or comes out of a round or a branch, into the layout that the loop or the
+    conditional says."""
 
     name: ClassVar[str] = "layout-fitting"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
@@ -36,6 +38,9 @@ class LayoutFitting(RewritingPass):
                 ends = [i.called_by("body")]
                 if _takable(i):
                     yield partial(_take_layouts, i)
+                # rounds by lanes keep what they hand on in registers, where it lies nowhere
+                if _handed_on_otherwise(i) and not obstacle(_module(i), i).has_plan:
+                    yield partial(_hand_on_as_rounds_do, i)
                 if _differs(i.operands[0].shape, i.shape):
                     yield partial(_fit_operand, i)
             elif i.opcode == "conditional":
@@ -117,6 +122,51 @@ def _take_layouts(loop: Instruction) -> None:
     assert ends is not None
     edit.set_shape(body.root, Shape.tuple_of(*(e.shape for e in ends)))
     edit.set_shape(loop, shape)
+
+
+def _handed_on_otherwise(loop: Instruction) -> list[int]:
+    """The elements that rounds take and give in one layout, and the loop in another: each round would begin and end
+    with a copy. Nobody reads the loop but by its elements, and its condition reads them by their index."""
+    body, condition = loop.called_by("body"), loop.called_by("condition")
+    ends = body.root.shape.elements
+    if loop.is_root or any(taken_element(u) is None for u in loop.users) or ends is None or body is condition:
+        return []
+    if sum(c.called.count(body) + c.called.count(condition) for c in _module(loop).computations) != 2:
+        return []
+    if any(taken_element(u) is None for u in condition.parameters[0].users):
+        return []
+    found = []
+    own, asked = body.parameters[0].shape.elements or (), condition.parameters[0].shape.elements or ()
+    for n, (taken, given, here, there) in enumerate(zip(own, ends, loop.shape.elements or (), asked, strict=True)):
+        if not taken.is_array or not _differs(here, taken) or not taken.same_bytes(given):
+            continue
+        readers = [(t, u) for t in condition.parameters[0].users if taken_element(t) == n for u in t.users]
+        if taken.same_bytes(there) or all(_reads_by_index(user, value) for value, user in readers):
+            found.append(n)
+    return found
+
+
+def _hand_on_as_rounds_do(loop: Instruction) -> None:
+    """Let the loop hand these elements on as its rounds do; who reads them after it gets a copy as before."""
+    numbers = _handed_on_otherwise(loop)
+    taken = loop.called_by("body").parameters[0].shape.elements or ()
+    before, wanted = loop.shape.elements or (), list(loop.shape.elements or ())
+    for n in numbers:
+        wanted[n] = taken[n]
+    state = loop.called_by("condition").parameters[0]
+    asked = [wanted[n] if n in numbers else shape for n, shape in enumerate(state.shape.elements or ())]
+    edit.set_shape(state, Shape.tuple_of(*asked))
+    for element in state.users:
+        edit.set_shape(element, asked[taken_element(element) or 0])
+    edit.set_shape(loop, Shape.tuple_of(*wanted))
+    for element in [u for u in loop.users if taken_element(u) in numbers]:
+        number = taken_element(element) or 0
+        edit.set_shape(element, wanted[number])
+        users = list(element.users)
+        if element.is_root or not all(_reads_by_index(user, element) for user in users):
+            copy = edit.create(element.computation, "copy", "copy", before[number], [element])
+            edit.replace_all_uses(element, copy)
+            edit.replace_operand(copy, 0, element)
 
 
 def _fit_operand(loop: Instruction) -> None:

@@ -26,6 +26,7 @@ _TABLE: dict[str, str] = {
     "cse": "hlo_opt.passes.cse:CommonSubexpressionElimination",
     "cumulative-splitter": "hlo_opt.passes.cumulative_splitter:CumulativeSplitter",
     "dce": "hlo_opt.passes.dce:DeadCodeElimination",
+    "dot-strength-reduction": "hlo_opt.passes.dot_strength_reduction:DotStrengthReduction",
     "fusion-merger": "hlo_opt.passes.fusion_merger:FusionMerger",
     "horizontal-input-fusion": "hlo_opt.passes.horizontal_input_fusion:HorizontalInputFusion",
     "horizontal-loop-fusion": "hlo_opt.passes.horizontal_loop_fusion:HorizontalLoopFusion",
@@ -148,7 +149,7 @@ _OUTPUTS = (
 _PRESETS = {
     "default": (
         "while-loop-simplifier,while-loop-unroller,cse,dce,while-reroll,while-flatten,reduction-simplifier,"
-        "sum-factoring,cse,moment-folding,dce,cumulative-splitter,"
+        "sum-factoring,dot-strength-reduction,cse,moment-folding,dce,cumulative-splitter,"
         f"best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
         " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},"
         f"instruction-fusion{{may-duplicate=true}},fusion-merger,cse,dce),{_OUTPUTS}),"
@@ -162,10 +163,11 @@ _PRESETS = {
     "xla-2026": f"{_XLA_2026},multi-output-fusion{{xla-prices=true}},cse,dce",
 }
 """default: loops without what they do not need, short elementwise ones without the loop, loops that were written out as
-loops again, reduces of single elements as reshapes, long cumulative windows in parts, then what xla-2026 does and then
-horizontal fusion, or, where that is estimated to take less time, instruction fusion with our row-reduction kernels,
-which keep a softmax in one kernel; then loops whose lanes do not need each other as one kernel; last, kernels that are
-ready at the same time in one launch. xla-2023: the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""
+loops again, reduces of single elements as reshapes, products of small matrices as sums, long cumulative windows in
+parts, then what xla-2026 does and then horizontal fusion, or, where that is estimated to take less time, instruction
+fusion with our row-reduction kernels, which keep a softmax in one kernel; then loops whose lanes do not need each other
+as one kernel; last, kernels that are ready at the same time in one launch. xla-2023: the paper's order. xla-2026:
+xla/service/gpu/fusion_pipeline.cc."""
 
 
 def preset_names() -> list[str]:

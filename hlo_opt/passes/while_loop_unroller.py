@@ -28,6 +28,8 @@ MOST_ROUNDS = 64
 """As XLA's threshold."""
 MOST_OPERATIONS = 1024
 """Of all rounds: what one kernel may hold and still be compiled in a second or two."""
+COMPLEX = 8
+"""Operations on numbers that one on complex numbers counts as."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,13 @@ def rounds_of(loop: Instruction) -> int | None:
     rounds = derived_trip_count(loop)
     if rounds is None or not 0 < rounds <= MOST_ROUNDS:
         return None
-    operations = sum(i.parameter_number is None and _kind(i) is OpKind.ELEMENTWISE for i in body.instructions)
+    elementwise = [i for i in body.instructions if i.parameter_number is None and _kind(i) is OpKind.ELEMENTWISE]
+    operations = sum(COMPLEX if _is_complex(i) else 1 for i in elementwise)
     return rounds if rounds * operations <= MOST_OPERATIONS else None
+
+
+def _is_complex(i: Instruction) -> bool:
+    return any(value.shape.is_array and value.shape.type.is_complex for value in (i, *i.operands))
 
 
 def _test(loop: Instruction) -> Computation:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hlo_opt.analysis.memory.forms import round_up
-from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.analysis.targets import DeviceTarget, InLanes
 from hlo_opt.diag import Reason
 from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ops.calls.call import call_of
@@ -62,7 +62,17 @@ def plan(
     if product is not None:
         products = (k.product(region, product, target) for k in kinds if k.product is not None)
         alone = next((part for part in products if part is not None), None)
-    return _arrange(region, target, kinds) if alone is None else _launch(region, [alone])
+    return _least(region, target, kinds) if alone is None else _launch(region, [alone])
+
+
+def _least(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Plan:
+    """The arrangement of kinds that takes the least time, with those that have rivals or without them. A processor that
+    plays threads as lanes reads and writes what lies apart as quickly as what does not."""
+    made = _arrange(region, target, kinds)
+    if isinstance(target, InLanes) or not any(kind_of(segment.part).has_rivals for segment in made.segments):
+        return made
+    others = _arrange(region, target, [kind for kind in kinds if kind.whole is not None or not kind.has_rivals])
+    return min(made, others, key=lambda found: price(found, target).us)
 
 
 def separate_plans(region: Region, target: DeviceTarget) -> list[Plan] | Reason:

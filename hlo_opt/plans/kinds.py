@@ -14,6 +14,7 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops.sets import LOOPS
 from hlo_opt.plans import (
+    batch,
     block_loop,
     block_search,
     column_reduction,
@@ -199,6 +200,13 @@ KINDS: list[Kind] = [
         walks=concatenate.walks,
     ),
     Kind("gather", frozenset({"gather"}), 5, lambda region, roots, target, room: gather.match(region, roots, target)),
+    Kind(
+        "batch",
+        order=3,
+        match=lambda region, roots, target, room: batch.match(region, roots),
+        has_rivals=True,
+        walks=batch.walks,
+    ),
     Kind("loop", order=3, match=lambda region, roots, target, room: (loop.match(region, roots, target), [])),
 ]
 """In the order in which they are asked. The last takes what no other does."""

@@ -11,8 +11,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from hlo_opt.analysis.graph.numbering import attribute_key, literal_key
+from hlo_opt.analysis.properties import has_side_effect
 from hlo_opt.ops.logic import implied, is_zero, known, passed_on, truth_of
-from hlo_opt.ops.sets import is_elementwise
+from hlo_opt.ops.sets import is_elementwise, reorders
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.plans.element_reads import Element, is_elsewhere, read_at
 
@@ -78,6 +79,9 @@ class Quiet:
         while True:
             value, index = element
             spec = find(value.opcode)
+            if is_elementwise(value) and reorders(value):  # a copy into another layout
+                element = value.operands[0], index
+                continue
             if spec is None or spec.kind is not OpKind.MOVEMENT:
                 return element
             sources = [
@@ -92,8 +96,10 @@ class Quiet:
         if element not in self._keys:
             value, index = self.moved(element)
             found: Hashable = (value, index)
-            if value.literal is not None and not value.shape.rank:
-                found = (value.shape, literal_key(value.literal))
+            if value.literal is not None:
+                found = (value.shape, literal_key(value.literal), index)
+            elif not value.operands and value.parameter_number is None and not has_side_effect(value):
+                found = (value.opcode, value.shape, attribute_key(value), index)
             elif is_elementwise(value) and value.operands and next(iter(value.called()), None) is None:
                 operands = tuple(self.key(o) for o in self.operands((value, index)))
                 found = (value.opcode, value.shape.type, attribute_key(value), operands)

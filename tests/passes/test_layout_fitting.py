@@ -47,3 +47,54 @@ def test_a_round_gives_what_it_takes(layout: str, copies: int) -> None:
     fused, _ = hlo_opt.fuse(module)
     for made in (found, fused):
         assert np.array_equal(hlo_opt.evaluate(made, [given])[0], given.T * 8)
+
+
+COUPLED = """HloModule m
+
+body {
+  s = (s32[], f32[100,3,3]{2,1,0}, f32[100,3,3]{2,1,0}) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[100,3,3]{2,1,0} get-tuple-element(s), index=1
+  y = f32[100,3,3]{2,1,0} get-tuple-element(s), index=2
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  back = f32[100,3,3]{2,1,0} reverse(x), dimensions={0}
+  n = f32[100,3,3]{2,1,0} add(back, y)
+  ROOT r = (s32[], f32[100,3,3]{2,1,0}, f32[100,3,3]{2,1,0}) tuple(next, n, y)
+}
+
+condition {
+  s = (s32[], f32[100,3,3]{2,1,0}, f32[100,3,3]{2,1,0}) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  three = s32[] constant(3)
+  ROOT c = pred[] compare(i, three), direction=LT
+}
+
+ENTRY e {
+  x = f32[100,3,3]{2,1,0} parameter(0)
+  t = f32[100,3,3]{1,2,0} transpose(x), dimensions={0,2,1}
+  zero = s32[] constant(0)
+  start = (s32[], f32[100,3,3]{1,2,0}, f32[100,3,3]{2,1,0}) tuple(zero, t, x)
+  loop = (s32[], f32[100,3,3]{1,2,0}, f32[100,3,3]{2,1,0}) while(start), condition=condition, body=body
+  ROOT r = f32[100,3,3]{1,2,0} get-tuple-element(loop), index=1
+}
+"""
+
+
+@pytest.mark.parametrize(("text", "inside"), [(COUPLED, 0), (COUPLED.replace("reverse(x)", "copy(x)").replace(
+    ", dimensions={0}\n  n", "\n  n"), 1)])  # fmt: skip
+def test_a_loop_hands_on_what_rounds_work_on(text: str, inside: int) -> None:
+    """A layout that only the loop's operand has is copied once, before the loop, not in each round; where rounds keep
+    the array in registers nothing lies anywhere."""
+    module = hlo_opt.parse(text)
+    found, _ = hlo_opt.fuse(module, passes="layout-fitting", simplify="never")
+    hlo_opt.verify(found)
+    (loop,) = [i for i in found.entry.instructions if i.opcode == "while"]
+    assert loop.shape.same_bytes(loop.called_by("body").parameters[0].shape) == (not inside)
+    assert sum(i.opcode == "copy" and i.name != "back" for i in loop.called_by("body").instructions) == inside
+    given = np.arange(100 * 9, dtype=np.float32).reshape(100, 3, 3)
+    (wanted,) = hlo_opt.evaluate(module, [given])
+    fused, _ = hlo_opt.fuse(module)
+    for made in (found, fused):
+        assert np.array_equal(hlo_opt.evaluate(made, [given])[0], wanted)
+    assert np.array_equal(hlo_opt.compile(fused, backend="host")(given)[0], wanted)

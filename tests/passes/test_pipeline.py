@@ -253,9 +253,10 @@ def test_what_presets_run() -> None:
         "while-flatten",
         "reduction-simplifier",
         "sum-factoring",
+        "dot-strength-reduction",
         "cse",
         "moment-folding",
         "dce",
         "cumulative-splitter",
     ]
-    assert ran["default"][:17] == [*before, *ran["xla-2026"][:5]]
+    assert ran["default"][:18] == [*before, *ran["xla-2026"][:5]]

@@ -56,3 +56,74 @@ def test_halves_of_a_number_are_not_taken_for_one() -> None:
     quiet = Quiet((found["p"], (lane,)))
     low, high = ((found["h"], (lane, constant(n))) for n in (0, 1))
     assert quiet.keeps(low, low) and not quiet.keeps(low, high)
+
+
+BEHIND = """HloModule m
+
+any {
+  a = pred[] parameter(0)
+  b = pred[] parameter(1)
+  ROOT c = pred[] or(a, b)
+}
+
+body {
+  s = (f32[64,2]{0,1}) parameter(0)
+  x = f32[64,2]{0,1} get-tuple-element(s), index=0
+  table = f32[2] constant({1, 0.5})
+  tables = f32[64,2]{1,0} broadcast(table), dimensions={1}
+  y = f32[64,2]{1,0} multiply(x, tables)
+  e = f32[64,1]{1,0} slice(y), slice={[0:64], [0:1]}
+  f = f32[64] reshape(e)
+  l = f32[] constant(0.25)
+  ls = f32[64] broadcast(l), dimensions={}
+  g = pred[64] compare(f, ls), direction=GT
+  gs = pred[64,2]{1,0} broadcast(g), dimensions={0}
+  h = f32[] constant(0.5)
+  hs = f32[64,2]{1,0} broadcast(h), dimensions={}
+  z = f32[64,2]{1,0} multiply(x, hs)
+  w = f32[64,2]{1,0} select(gs, z, x)
+  n = f32[64,2]{0,1} copy(w)
+  ROOT r = (f32[64,2]{0,1}) tuple(n)
+}
+
+condition {
+  s = (f32[64,2]{0,1}) parameter(0)
+  x = f32[64,2]{0,1} get-tuple-element(s), index=0
+  table = f32[2] constant({1, 0.5})
+  tables = f32[64,2]{1,0} broadcast(table), dimensions={1}
+  y = f32[64,2]{1,0} multiply(x, tables)
+  e = f32[64,1]{1,0} slice(y), slice={[0:64], [0:1]}
+  f = f32[64] reshape(e)
+  l = f32[] constant(0.25)
+  ls = f32[64] broadcast(l), dimensions={}
+  g = pred[64] compare(f, ls), direction=GT
+  no = pred[] constant(false)
+  ROOT c = pred[] reduce(g, no), dimensions={0}, to_apply=any
+}
+
+ENTRY e {
+  p = f32[64,2]{0,1} parameter(0)
+  t = (f32[64,2]{0,1}) tuple(p)
+  w = (f32[64,2]{0,1}) while(t), condition=condition, body=body
+  ROOT o = f32[64,2]{0,1} get-tuple-element(w), index=0
+}
+"""
+
+
+COUNTED = BEHIND.replace("constant({1, 0.5})", "iota(), iota_dimension=0")
+
+
+@pytest.mark.parametrize(
+    ("text", "has_plan"),
+    [
+        (BEHIND, True),
+        (BEHIND.replace("{1, 0.5}", "{2, 0.5}", 1), False),
+        (COUNTED, True),
+        (COUNTED.replace("iota(), iota_dimension=0", "constant({1, 0.5})", 1), False),
+    ],
+)
+def test_tables_of_constants_and_copies_are_looked_through(text: str, has_plan: bool) -> None:
+    """A round asks with a table of its own: equal numbers are the same question, others are not."""
+    module = hlo_opt.parse(text)
+    found = obstacle(module, next(i for i in module.entry.instructions if i.opcode == "while"))
+    assert found.has_plan == has_plan

@@ -13,12 +13,16 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from hlo_opt.analysis.graph.cluster import Cluster, Node
 from hlo_opt.ir import Shape
 from hlo_opt.ir.index_map import Constant, Expression, Product, Sum, Variable
 from hlo_opt.ops import find
 from hlo_opt.ops.sets import RESHAPES, is_elementwise
+
+if TYPE_CHECKING:
+    from hlo_opt.analysis.xla.tiled_model import Sums
 
 RANGE = -1
 """The source of a digit over a reduced dimension."""
@@ -304,7 +308,7 @@ class TiledCluster:
     """Per entry of `indices`: the strides, where all tilings share them."""
     repeated: tuple[int, ...] = ()
     """Positions of nodes that several paths reach, in order."""
-    sums: object = None
+    sums: Sums | None = None
     """What the model adds up once for all tilings."""
 
     @property

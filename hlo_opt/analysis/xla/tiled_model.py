@@ -162,7 +162,7 @@ def flops_per_tile_element(instruction: Instruction, capability: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sums:
+class Sums:
     """What is asked of the nodes of a kernel, whatever its tiles are.
 
     each    operations per element of each node's tile, or KEPT
@@ -177,7 +177,7 @@ class _Sums:
     inputs: list[TiledNode]
 
     @classmethod
-    def of(cls, tiled: TiledCluster, capability: int) -> _Sums:
+    def of(cls, tiled: TiledCluster, capability: int) -> Sums:
         each = [
             KEPT
             if node.is_input or not (node.operands or node.instruction.literal)
@@ -210,8 +210,8 @@ def _price(tiled: TiledCluster, tiles: Tiles, target: DeviceTarget, warps: int) 
     if padded(tiles.sizes) > room:
         return None
     sums = tiled.sums
-    if not isinstance(sums, _Sums):
-        sums = tiled.sums = _Sums.of(tiled, target.compute_capability)
+    if sums is None:
+        sums = tiled.sums = Sums.of(tiled, target.compute_capability)
     sizes_of = tiles.padded
     if any(sizes_of[index] > room for index in sums.kept):
         return None

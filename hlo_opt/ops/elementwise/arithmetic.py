@@ -304,7 +304,7 @@ elementwise(
     spread=faces.any_type("select", keeps=True),
     infer=_infer_select,
     precision="own",
-    cuda=every("{0} ? {1} : {2}", "pred", "float", "complex", *INTEGERS),
+    cuda={**every("{0} ? {1} : {2}", "pred", "float", *INTEGERS), "complex": "hlo_select({0}, {1}, {2})"},
 )
 
 

@@ -1,0 +1,159 @@
+"""The plan of outputs that are small arrays for each element of a batch, such as products of small matrices: a thread
+computes all elements of one, and each value of which several need once.
+
+A loop (`hlo_opt.plans.loop`) computes a value again for each element that needs it: in a chain of products of matrices
+of 4 x 4 four times as often with each of them. The same idea in a kernel with rounds is a loop by lanes
+(`hlo_opt.plans.lane_loop`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hlo_opt.ir import Instruction
+from hlo_opt.ir.index_map import Expression, delinearize, variable
+from hlo_opt.ops.lowering import Index
+from hlo_opt.plans.element_reads import Element, is_elsewhere, read_at
+from hlo_opt.plans.instructions import NOTHING, of_value
+from hlo_opt.plans.lane_loop import LANE, along, places_of
+from hlo_opt.plans.loop import BLOCK
+from hlo_opt.plans.plan import Launch, Region, Segment
+from hlo_opt.plans.walks import THREAD, Walk
+
+MOST_WRITTEN = 64
+"""Elements that a thread writes: each is a register until then."""
+MOST_VALUES = 4_000
+"""Values that a thread computes: the code has a statement for each."""
+GAIN = 1.5
+"""How many times fewer instructions than a thread for each element would issue."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Outputs (`roots` are positions) of which each thread writes its part.
+
+    hero        the output that decides what the batch is
+    dimensions  the sizes of the batch's dimensions
+    along       for each output, where it has them
+    """
+
+    kind: ClassVar[str] = "batch"
+    hero: Instruction
+    roots: tuple[int, ...]
+    dimensions: tuple[int, ...]
+    along: tuple[tuple[int, ...], ...]
+
+    @property
+    def lanes(self) -> int:
+        """Elements of the batch, each a thread's."""
+        return math.prod(self.dimensions)
+
+    @property
+    def block(self) -> int:
+        """Threads per block when nothing else asks for more."""
+        return max(1, min(BLOCK, self.lanes))
+
+    def segment(self, block: int) -> Segment[Batch]:
+        """The segment in a launch of blocks of that size."""
+        return Segment(self, -(-self.lanes // block))
+
+    def shared_bytes(self, block: int) -> int:
+        """None."""
+        return 0
+
+    def written(self, region: Region, lane: Expression) -> Iterator[tuple[int, Index]]:
+        """What the thread of a lane writes: positions of outputs, and where."""
+        at = delinearize(lane, self.dimensions)
+        for number, lanes in zip(self.roots, self.along, strict=True):
+            for index in places_of(region.roots[number].shape, lanes, at):
+                yield number, index
+
+
+def match(region: Region, roots: Sequence[int]) -> tuple[list[Batch], list[int]]:
+    """The outputs that threads compute together with far less work, and the positions of the others."""
+    arrays = [n for n in roots if region.roots[n].shape.is_array and region.roots[n].shape.type.per_byte == 1]
+    hero = max(arrays, key=lambda n: region.roots[n].shape.element_count, default=None)
+    if hero is None or not any(map(_is_read_elsewhere, region.computation.instructions)):
+        return [], list(roots)
+    for dimensions in _candidates(region.roots[hero].shape.dimensions):
+        part = _by(region, arrays, hero, dimensions)
+        if part is not None:
+            return [part], [n for n in roots if n not in part.roots]
+    return [], list(roots)
+
+
+def _candidates(sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Dimensions in front, or behind, that leave a thread few elements."""
+    for sides in ([sizes[:k] for k in range(len(sizes))], [sizes[k:] for k in range(len(sizes), 0, -1)]):
+        few = (side for side in sides if 1 < math.prod(sizes) <= MOST_WRITTEN * math.prod(side))
+        found = next(few, None)
+        if found is not None:
+            yield found
+
+
+def _by(region: Region, arrays: Sequence[int], hero: int, dimensions: tuple[int, ...]) -> Batch | None:
+    """The part with a batch of these dimensions, where it pays."""
+    lanes, room = math.prod(dimensions), MOST_WRITTEN
+    found: dict[int, tuple[int, ...]] = {}
+    for number in (hero, *(n for n in arrays if n != hero)):
+        shape = region.roots[number].shape
+        at, own = along(shape, dimensions), shape.element_count // lanes
+        if at is not None and own <= room and shape.element_count:
+            found[number], room = at, room - own
+    if hero not in found or room > MOST_WRITTEN - 2:
+        return None
+    numbers = sorted(found)
+    part = Batch(region.roots[hero], tuple(numbers), dimensions, tuple(found[n] for n in numbers))
+    whole = _work([(region.roots[n], index) for n, index in part.written(region, variable(LANE, lanes))])
+    apart = 0.0
+    for n in numbers:
+        shape = region.roots[n].shape
+        one = _work([(region.roots[n], tuple(variable(f"d{k}", size) for k, size in enumerate(shape.dimensions)))])
+        if one is None:
+            return None
+        apart += one * shape.element_count / lanes
+    return part if whole is not None and GAIN * whole <= apart else None
+
+
+def _is_read_elsewhere(i: Instruction) -> bool:
+    """Whether an operation takes elements of something that is computed from other places than its own."""
+    return any(
+        o.operands and o.shape.rank and read_at(i, n, _origin(i)) != _origin(i) and of_value(o) != NOTHING
+        for n, o in enumerate(i.operands)
+    )
+
+
+def _origin(i: Instruction) -> Index:
+    return tuple(variable(f"d{k}", size) for k, size in enumerate(i.shape.dimensions)) if i.shape.is_array else ()
+
+
+def _work(starts: Sequence[Element]) -> float | None:
+    """Instructions that compute elements and all that these need, each value once; None where that is too much, or an
+    operation folds, or data say what is read."""
+    seen, stack, total = set(starts), list(starts), 0.0
+    while stack:
+        instruction, index = stack.pop()
+        total += of_value(instruction).slots
+        for number, operand in enumerate(instruction.operands):
+            if is_elsewhere(instruction, number, index):
+                continue
+            there = index if operand.shape.is_tuple else read_at(instruction, number, index)
+            if there is None:
+                return None
+            if (operand, there) not in seen:
+                seen.add((operand, there))
+                stack.append((operand, there))
+        if len(seen) > MOST_VALUES:
+            return None
+    return total
+
+
+def walks(region: Region, segment: Segment[Batch], launch: Launch) -> list[Walk]:
+    """What a thread computes and writes."""
+    part = segment.part
+    wanted = [(region.roots[n], index) for n, index in part.written(region, variable(LANE, part.lanes))]
+    written = [(value.shape, index) for value, index in wanted]
+    return [Walk(part.lanes, wanted, written, places={LANE: variable(THREAD, part.lanes)})]
