@@ -290,6 +290,8 @@ example(
         f"x: T[4,3]; i: s32[1,1]; u: T[1,3]; T[4,3] scatter(x, i, u), {ROW}, to_apply=last",
         f"x: T[4,3]; i: s8[1,1]; u: T[1,3]; T[4,3] scatter(x, i, u), {ROW}, to_apply=add",
         f"x: T[4,3]; i = s32[1,1] constant({{{{2}}}}); u: T[1,3]; T[4,3] scatter(x, i, u), {ROW}, to_apply=last",
+        f"x: T[4,3]; j: s32[1,1]; k = s32[1,1] constant({{{{3}}}}); r = s32[1,1] remainder(j, k); i = u32[1,1] bitcast(r); "
+        f"u: T[1,3]; T[4,3] scatter(x, i, u), {ROW}, to_apply=last",
         "x: T[4,3]; i: s32[2]; u: T[2,2]; T[4,3] scatter(x, i, u), update_window_dims={0,1}, inserted_window_dims={}, "
         "scatter_dims_to_operand_dims={1,0}, index_vector_dim=0, to_apply=last",
     ),

@@ -188,7 +188,7 @@ def loses_sign(fold: Instruction) -> bool:
 
 def bounds(value: Instruction, deepest: int = 4) -> tuple[int, int] | None:
     """The least and the greatest number that integers can be, where that is less than their type allows."""
-    while is_a(value, *_MOVES):
+    while keeps_values(value, _MOVES):
         value = value.operands[0]
     kind, found = value.shape.type, known(value)
     if not kind.is_integer or not deepest:
