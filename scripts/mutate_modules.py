@@ -140,6 +140,8 @@ class AnyWay:
 def _value(generator: random.Random, kind: str) -> str:
     if kind == "bool":
         return generator.choice(["true", "false"])
+    if "str" in kind:  # a number from 2 on, or a word
+        return generator.choice(["auto", "2", "3", "15"])
     return str(generator.choice([0, 1, 2, 3, 15, 1000, 10**6]))
 
 

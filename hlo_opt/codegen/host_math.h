@@ -447,6 +447,29 @@ __forceinline__ float fmod_f32(float x, float y) {
   return is_finite & magnitude_of(y) == __builtin_inff() ? x : known;
 }
 
+// z / w as `hlo_complex_divide` has it, without branches
+template <typename C> __forceinline__ C complex_divide(C z, C w) {
+  using T = decltype(z.re);
+  const T a = z.re, b = z.im, c = w.re, d = w.im, x = c < 0 ? -c : c, y = d < 0 ? -d : d;
+  const bool first = x >= y, by_zero = c == 0 & d == 0;
+  const T ratio = (first ? d : c) / (first ? c : d), scale = (T)1 / ((first ? c : d) + (first ? d : c) * ratio);
+  const T m = first ? a : b, n = first ? b : a, difference = n - m * ratio, other = m * ratio - n;
+  T re = by_zero ? a / (T)0 : (m + n * ratio) * scale, im = by_zero ? b / (T)0 : (first ? difference : other) * scale;
+  const bool a_finite = a - a == 0, b_finite = b - b == 0, c_finite = c - c == 0, d_finite = d - d == 0;
+  const bool known = (re == re | im == im) & (!by_zero | (re - re == 0 & im - im == 0));
+  const bool of_zero = by_zero & (a == a | b == b);
+  const bool of_infinity = ((a == a & !a_finite) | (b == b & !b_finite)) & c_finite & d_finite;
+  const bool by_infinity = ((c == c & !c_finite) | (d == d & !d_finite)) & a_finite & b_finite;
+  const T infinity = (T)__builtin_inf(), signed_infinity = __builtin_signbit(c) ? -infinity : infinity;
+  const T e = __builtin_copysign((T)(a == a & !a_finite), a), f = __builtin_copysign((T)(b == b & !b_finite), b);
+  const T g = __builtin_copysign((T)(c == c & !c_finite), c), h = __builtin_copysign((T)(d == d & !d_finite), d);
+  const T zero_re = (T)0 * (a * g + b * h), zero_im = (T)0 * (b * g - a * h);
+  const T large_re = infinity * (e * c + f * d), large_im = infinity * (f * c - e * d);
+  const T special_re = of_zero ? signed_infinity * a : (of_infinity ? large_re : (by_infinity ? zero_re : re));
+  const T special_im = of_zero ? signed_infinity * b : (of_infinity ? large_im : (by_infinity ? zero_im : im));
+  return C(known ? re : special_re, known ? im : special_im);
+}
+
 // as the hyperbolic tangent
 __forceinline__ float erf_f32(float x) {
   const float held = held_between(x, 3.95f), z = held * held;

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from scripts.fuzz_forms import FINE, SECONDS, files, outcome
-from scripts.fuzz_text import run_batch
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_damaged_files_are_one_coded_error_each() -> None:
-    found = [result for _, result in run_batch(list(files(7, 60)), outcome, SECONDS)]
-    assert [result for result in found if result not in FINE] == []
-    assert len(found) == 60 and found.count("UsageError") > 20
+    """In a process of its own: the script's limit of memory counts what a test worker holds already."""
+    command = [sys.executable, "-m", "scripts.fuzz_forms", "--count", "60", "--seed", "7"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
+    assert run.returncode == 0 and "60 of 60 files" in run.stdout, run.stdout[-2000:] + run.stderr[-2000:]

@@ -69,6 +69,8 @@ step { a = f32[{columns}] parameter(0)
 """
 
 _ENTRIES = {
+    "batch": "x = f32[{rows},4] parameter(0)\n n = f32[{rows},4] tan(x)\n b = f32[{rows},4,4] broadcast(n), "
+    "dimensions={0,1}\n c = f32[{rows},4,4] broadcast(n), dimensions={0,2}\n ROOT r = f32[{rows},4,4] multiply(b, c)",
     "loop": "x = {t}[{rows},{columns}] parameter(0)\n ROOT r = {t}[{rows},{columns}] negate(x)",
     "row-reduction": "x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n"
     " s = f32[{rows}] reduce(x, z), dimensions={1}, to_apply=sum\n b = f32[{rows},{columns}] broadcast(s), "
