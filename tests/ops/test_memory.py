@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hlo_opt.ir import ELEMENT_TYPES, Layout, Shape
@@ -12,6 +12,7 @@ from hlo_opt.ir.index_map import constant
 from hlo_opt.ops.movement.memory import physical_index, position_in_memory
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # a machine may be busy
 @given(
     st.lists(st.integers(1, 5), min_size=1, max_size=4).flatmap(
         lambda d: st.tuples(st.just(d), st.permutations(range(len(d))))
