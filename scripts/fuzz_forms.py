@@ -11,14 +11,10 @@ converts, it converts in a child of this process (`forked_converter`). Exit code
 
 from __future__ import annotations
 
-import argparse
-import collections
 import functools
 import gzip
-import itertools
 import random
 import sys
-import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -28,7 +24,7 @@ from jaxlib import _hlo, _jax
 from hlo_opt.forms.kinds import HELD
 from hlo_opt.forms.wire import of_bytes, of_number, written
 from scripts.forked_converter import forked_converter
-from scripts.fuzz_text import DUMPS, run_batch
+from scripts.fuzz_text import DUMPS, options_of, tell
 
 ROOT = Path(__file__).resolve().parent.parent
 ARTIFACT = ROOT / "testdata" / "forms" / "program.jaxexport"
@@ -192,29 +188,13 @@ def outcome(data: bytes) -> str:
 
 def main() -> int:
     """Returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--keep", type=Path, help="save files that end in another way in this folder")
-    options = parser.parse_args()
+    options = options_of(__doc__, 2000)
     outcome(seeds()[1])  # what is loaded on first use is loaded here, once for all children
-    counts: collections.Counter[str] = collections.Counter()
-    slowest, number, begun = (0.0, -1), 0, time.monotonic()
-    stream = files(options.seed, options.count)
-    while batch := list(itertools.islice(stream, BATCH)):
-        for data, (seconds, result) in zip(batch, run_batch(batch, outcome, SECONDS), strict=True):
-            counts[result] += 1
-            slowest = max(slowest, (seconds, number))
-            if result not in FINE:
-                print(f"file {number}: {result}", flush=True)
-                if options.keep is not None:
-                    options.keep.mkdir(parents=True, exist_ok=True)
-                    (options.keep / f"{options.seed}-{number}.pb").write_bytes(data)
-            number += 1
-    fine = sum(counts[kind] for kind in FINE)
-    print(", ".join(f"{counts[kind]} {kind}" for kind in FINE) + f"; slowest {slowest[0]:.2f} s (file {slowest[1]})")
-    print(f"{fine} of {number} files ended well, in {time.monotonic() - begun:.0f} s")
-    return 0 if fine == number else 1
+
+    def kept_as(number: int) -> Path | None:
+        return None if options.keep is None else options.keep / f"{options.seed}-{number}.pb"
+
+    return tell(files(options.seed, options.count), outcome, FINE, kept_as, SECONDS)
 
 
 if __name__ == "__main__":

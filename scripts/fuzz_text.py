@@ -19,7 +19,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 DUMPS = Path(__file__).resolve().parent.parent / "testdata" / "dumps"
@@ -288,32 +288,49 @@ def run_batch(
 FINE = ("module", "ParseError", "VerifyError")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Reads mutated texts and says how they ended.")
-    parser.add_argument("--count", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--keep", type=Path, help="save texts that end in another way in this folder")
-    options = parser.parse_args()
-
-    outcome(FORMS)  # what is loaded on first use is loaded here, once for all children
+def tell(
+    stream: Iterator[bytes],
+    one: Callable[[bytes], str],
+    fine: Sequence[str],
+    kept_as: Callable[[int], Path | None],
+    seconds: int = SECONDS,
+) -> int:
+    """Read all of a stream, say how each ended that did not end well, keep it, and sum up. Returns the exit status."""
     counts: collections.Counter[str] = collections.Counter()
-    slowest = (0.0, -1)
-    number = 0
-    stream = texts(options.seed, options.count)
+    slowest, number, begun = (0.0, -1), 0, time.monotonic()
     while batch := list(itertools.islice(stream, BATCH)):
-        for text, (seconds, result) in zip(batch, run_batch(batch), strict=True):
+        for data, (took, result) in zip(batch, run_batch(batch, one, seconds), strict=True):
             counts[result] += 1
-            slowest = max(slowest, (seconds, number))
-            if result not in FINE:
-                print(f"text {number}: {result}", flush=True)
-                if options.keep is not None:
-                    options.keep.mkdir(parents=True, exist_ok=True)
-                    (options.keep / f"{options.seed}-{number}.hlo").write_bytes(text)
+            slowest = max(slowest, (took, number))
+            if result not in fine:
+                print(f"file {number}: {result}", flush=True)
+                if (kept := kept_as(number)) is not None:
+                    kept.parent.mkdir(parents=True, exist_ok=True)
+                    kept.write_bytes(data)
             number += 1
-    fine = sum(counts[kind] for kind in FINE)
-    print(", ".join(f"{counts[kind]} {kind}" for kind in FINE) + f"; slowest {slowest[0]:.2f} s (text {slowest[1]})")
-    print(f"{fine} of {number} texts ended well")
-    return 0 if fine == number else 1
+    well = sum(counts[kind] for kind in fine)
+    print(", ".join(f"{counts[kind]} {kind}" for kind in fine) + f"; slowest {slowest[0]:.2f} s (file {slowest[1]})")
+    print(f"{well} of {number} files ended well, in {time.monotonic() - begun:.0f} s")
+    return 0 if well == number else 1
+
+
+def options_of(description: str | None, count: int) -> argparse.Namespace:
+    """What a fuzzer is asked for: how many, drawn by which seed, and where to keep what ends in another way."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=count)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path, help="save files that end in another way in this folder")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = options_of("Reads mutated texts and says how they ended.", 20_000)
+    outcome(FORMS)  # what is loaded on first use is loaded here, once for all children
+
+    def kept_as(number: int) -> Path | None:
+        return None if options.keep is None else options.keep / f"{options.seed}-{number}.hlo"
+
+    return tell(texts(options.seed, options.count), outcome, FINE, kept_as)
 
 
 if __name__ == "__main__":
