@@ -18,8 +18,7 @@ from hlo_opt.ir.index_map import Expression, delinearize, variable
 from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.element_reads import Element, is_elsewhere, read_at
 from hlo_opt.plans.instructions import NOTHING, of_value
-from hlo_opt.plans.lane_loop import LANE, along, places_of
-from hlo_opt.plans.loop import BLOCK
+from hlo_opt.plans.lane_loop import LANE, ByLanes, along, places_of
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.walks import THREAD, Walk
 
@@ -32,7 +31,7 @@ GAIN = 1.5
 
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(ByLanes):
     """Outputs (`roots` are positions) of which each thread writes its part.
 
     hero        the output that decides what the batch is
@@ -46,23 +45,9 @@ class Batch:
     dimensions: tuple[int, ...]
     along: tuple[tuple[int, ...], ...]
 
-    @property
-    def lanes(self) -> int:
-        """Elements of the batch, each a thread's."""
-        return math.prod(self.dimensions)
-
-    @property
-    def block(self) -> int:
-        """Threads per block when nothing else asks for more."""
-        return max(1, min(BLOCK, self.lanes))
-
     def segment(self, block: int) -> Segment[Batch]:
         """The segment in a launch of blocks of that size."""
         return Segment(self, -(-self.lanes // block))
-
-    def shared_bytes(self, block: int) -> int:
-        """None."""
-        return 0
 
     def written(self, region: Region, lane: Expression) -> Iterator[tuple[int, Index]]:
         """What the thread of a lane writes: positions of outputs, and where."""

@@ -110,8 +110,28 @@ def _each_place(shape: Shape, lanes: Sequence[int], lane: Index) -> Iterator[Ind
         yield tuple(place.get(d, constant(n)) for d, n in enumerate(at))
 
 
+class ByLanes:
+    """What parts share of which each thread has one lane. `dimensions` are the sizes of the lanes' dimensions."""
+
+    dimensions: tuple[int, ...]
+
+    @property
+    def lanes(self) -> int:
+        """How many there are, each a thread's."""
+        return math.prod(self.dimensions)
+
+    @property
+    def block(self) -> int:
+        """Threads per block when nothing else asks for more."""
+        return max(1, min(BLOCK, self.lanes))
+
+    def shared_bytes(self, block: int) -> int:
+        """None."""
+        return 0
+
+
 @dataclass(frozen=True)
-class Lanes:
+class Lanes(ByLanes):
     """A loop by lanes.
 
     roots      positions of outputs, all of them the loop's
@@ -145,23 +165,9 @@ class Lanes:
     serial: int
     aliases: tuple[tuple[int, int], ...]
 
-    @property
-    def lanes(self) -> int:
-        """How many there are."""
-        return math.prod(self.dimensions)
-
-    @property
-    def block(self) -> int:
-        """Threads per block."""
-        return max(1, min(BLOCK, self.lanes))
-
     def segment(self, block: int) -> Segment[Lanes]:
         """The segment, alone in its launch."""
         return Segment(self, -(-self.lanes // block), aliases=self.aliases, own=tuple(n for n, _ in self.aliases))
-
-    def shared_bytes(self, block: int) -> int:
-        """None."""
-        return 0
 
     def lane_at(self, position: Expression) -> Index:
         """The lane with a number, neighbours in memory being neighbours."""

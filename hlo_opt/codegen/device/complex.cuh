@@ -65,7 +65,7 @@ template <typename T> __device__ __forceinline__ T hlo_infinity() { return (T)hl
 template <typename T> __device__ __forceinline__ bool hlo_finite(T x) { return x - x == 0; }
 
 // @hlo_infinite
-template <typename T> __device__ __forceinline__ bool hlo_infinite(T x) { return (x == x) & !hlo_finite(x); }
+template <typename T> __device__ __forceinline__ bool hlo_infinite(T x) { return x == x && !hlo_finite(x); }
 
 // @hlo_signed
 // the magnitude with the sign of the other number
@@ -97,37 +97,36 @@ __device__ __forceinline__ hlo_complex<T> hlo_select(bool chosen, hlo_complex<T>
 }
 
 // @hlo_quotient
-// by the larger part of the divisor, so that no square overflows (Smith); without branches, so that lanes stay together
+// by the larger part of the divisor, so that no square overflows (Smith)
 template <typename T> __device__ __forceinline__ hlo_complex<T> hlo_quotient(hlo_complex<T> a, hlo_complex<T> b) {
   const T x = b.re < 0 ? -b.re : b.re, y = b.im < 0 ? -b.im : b.im;
-  const bool by_real = x >= y, by_zero = by_real & (x == 0);
-  const T large = by_real ? b.re : b.im, small = by_real ? b.im : b.re;
-  const T ratio = small / large, scale = (T)1 / (large + small * ratio);
-  const T real = by_real ? a.re + a.im * ratio : a.re * ratio + a.im;
-  const T imaginary = by_real ? a.im - a.re * ratio : a.im * ratio - a.re;
-  return hlo_complex<T>(by_zero ? a.re / (x + 0) : real * scale, by_zero ? a.im / (x + 0) : imaginary * scale);
+  if (x >= y) {
+    if (x == 0) return hlo_complex<T>(a.re / (x + 0), a.im / (x + 0));
+    const T ratio = b.im / b.re, scale = (T)1 / (b.re + b.im * ratio);
+    return hlo_complex<T>((a.re + a.im * ratio) * scale, (a.im - a.re * ratio) * scale);
+  }
+  const T ratio = b.re / b.im, scale = (T)1 / (b.im + b.re * ratio);
+  return hlo_complex<T>((a.re * ratio + a.im) * scale, (a.im * ratio - a.re) * scale);
 }
 
 // @hlo_complex_divide
 // where zero and infinite parts would give NaN: what C99, annex G.5.1 says
 template <typename T> __device__ __forceinline__ hlo_complex<T> hlo_complex_divide(hlo_complex<T> z, hlo_complex<T> w) {
   const hlo_complex<T> exact = hlo_quotient(z, w);
-  const bool by_zero = (w.re == 0) & (w.im == 0);
-  const bool known = (exact.re == exact.re) | (exact.im == exact.im);
-  const bool as_it_is = known & (!by_zero | (hlo_finite(exact.re) & hlo_finite(exact.im)));
-#ifdef __CUDA_ARCH__
-  if (as_it_is) return exact;
-#endif
+  const bool by_zero = w.re == 0 && w.im == 0;
+  if (exact.re == exact.re || exact.im == exact.im)
+    if (!by_zero || (hlo_finite(exact.re) && hlo_finite(exact.im))) return exact;
   const T a = z.re, b = z.im, c = w.re, d = w.im, infinity = hlo_infinity<T>();
-  const bool is_pole = by_zero & ((a == a) | (b == b));
-  const bool is_large = (hlo_infinite(a) | hlo_infinite(b)) & hlo_finite(c) & hlo_finite(d);
-  const bool is_small = (hlo_infinite(c) | hlo_infinite(d)) & hlo_finite(a) & hlo_finite(b);
-  const T x = hlo_signed(hlo_infinite(a) ? (T)1 : (T)0, a), y = hlo_signed(hlo_infinite(b) ? (T)1 : (T)0, b);
-  const T u = hlo_signed(hlo_infinite(c) ? (T)1 : (T)0, c), v = hlo_signed(hlo_infinite(d) ? (T)1 : (T)0, d);
-  hlo_complex<T> found = hlo_select(is_small, hlo_complex<T>((T)0 * (a * u + b * v), (T)0 * (b * u - a * v)), exact);
-  found = hlo_select(is_large, hlo_complex<T>(infinity * (x * c + y * d), infinity * (y * c - x * d)), found);
-  found = hlo_select(is_pole, hlo_complex<T>(hlo_signed(infinity, c) * a, hlo_signed(infinity, c) * b), found);
-  return hlo_select(as_it_is, exact, found);
+  if (by_zero && (a == a || b == b)) return hlo_complex<T>(hlo_signed(infinity, c) * a, hlo_signed(infinity, c) * b);
+  if ((hlo_infinite(a) || hlo_infinite(b)) && hlo_finite(c) && hlo_finite(d)) {
+    const T x = hlo_signed((T)hlo_infinite(a), a), y = hlo_signed((T)hlo_infinite(b), b);
+    return hlo_complex<T>(infinity * (x * c + y * d), infinity * (y * c - x * d));
+  }
+  if ((hlo_infinite(c) || hlo_infinite(d)) && hlo_finite(a) && hlo_finite(b)) {
+    const T x = hlo_signed((T)hlo_infinite(c), c), y = hlo_signed((T)hlo_infinite(d), d);
+    return hlo_complex<T>((T)0 * (a * x + b * y), (T)0 * (b * x - a * y));
+  }
+  return exact;
 }
 
 // @hlo_exponential
