@@ -48,12 +48,12 @@ def test_wider_types_have_the_functions_themselves() -> None:
 
 @pytest.mark.parametrize(("opcode", "element_type"), FUNCTIONS)
 @pytest.mark.parametrize("precise", [False, True])
-def test_what_nvrtc_makes_of_them(opcode: str, element_type: str, precise: bool, tool: Any) -> None:
+def test_what_nvrtc_makes_of_them(opcode: str, element_type: str, precise: bool, planner: Any) -> None:
     pytest.importorskip("cupy")
     from cupy.cuda import nvrtc
 
     shape = f"{element_type}[512]{{0}}"
-    made = tool.kernel(f"HloModule m\nENTRY e {{\n  x = {shape} parameter(0)\n  ROOT r = {shape} {opcode}(x)\n}}\n")
+    made = planner.kernel(f"HloModule m\nENTRY e {{\n  x = {shape} parameter(0)\n  ROOT r = {shape} {opcode}(x)\n}}\n")
     program = nvrtc.createProgram(made.source, "k.cu", (), ())
     nvrtc.compileProgram(program, ("-arch=compute_90", *compile_options(precise=precise)))
     text = nvrtc.getPTX(program)
@@ -81,13 +81,15 @@ def test_a_helper_stands_alone() -> None:
 
 
 @pytest.mark.parametrize("opcode", ["maximum", "minimum", "negate", "abs", "select", "clamp", "copy"])
-def test_one_of_the_operands_is_not_rounded_again(opcode: str, tool: Any) -> None:
+def test_one_of_the_operands_is_not_rounded_again(opcode: str, planner: Any) -> None:
     operands = {"select": "p, x, y", "clamp": "x, y, x", "maximum": "x, y", "minimum": "x, y"}.get(opcode, "x")
 
     def source(kind: str) -> str:
         shape = f"{kind}[512]{{0}}"
         body = f"  p = pred[512]{{0}} parameter(0)\n  x = {shape} parameter(1)\n  y = {shape} parameter(2)\n"
-        return str(tool.kernel(f"HloModule m\nENTRY e {{\n{body}  ROOT r = {shape} {opcode}({operands})\n}}\n").source)
+        return str(
+            planner.kernel(f"HloModule m\nENTRY e {{\n{body}  ROOT r = {shape} {opcode}({operands})\n}}\n").source
+        )
 
     assert "hlo_round_" not in source("bf16") and "hlo_round_" not in source("f16")
     assert "hlo_round_f8e4m3fnuz" in source("f8e4m3fnuz")  # which has no -0

@@ -18,6 +18,6 @@ def test_they_agree(tool: Any, shape: str, layout: str) -> None:
     tool.agrees(text)
 
 
-def test_what_several_elements_need_is_computed_once(tool: Any) -> None:
-    source = tool.kernel(chain("1000,3,3", steps=2)).source
+def test_what_several_elements_need_is_computed_once(planner: Any) -> None:
+    source = planner.kernel(chain("1000,3,3", steps=2)).source
     assert len(re.findall(r"= \w+ - \w+;", source)) == 9 * 2

@@ -96,7 +96,7 @@ ENTRY e {
 
 
 @pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
-def test_a_scatter_into_memory_of_another_type(tool: Any) -> None:
+def test_a_scatter_into_memory_of_another_type(planner: Any) -> None:
     scattered = hlo_opt.parse(SCATTERED)
     inputs = [
         np.arange(40, dtype=np.float32).view(np.int32),

@@ -63,9 +63,9 @@ def test_sizes_around_the_edges_of_tiles(tool: Any) -> None:
     tool.all_agree(texts)
 
 
-def test_how_columns_are_divided(tool: Any) -> None:
+def test_how_columns_are_divided(planner: Any) -> None:
     def tile(*sizes: int) -> tuple[int, int, int, int]:
-        (segment,) = tool.plan(columns(sizes)).segments
+        (segment,) = planner.plan(columns(sizes)).segments
         return segment.vector, segment.part.tile.lanes, segment.part.tile.ways, segment.blocks
 
     assert tile(1, 4096, 20_000) == (4, 32, 32, 157)
@@ -258,7 +258,7 @@ def test_shared_memory_is_never_more_than_a_block_has(tool: Any) -> None:
 
 
 @pytest.mark.parametrize("dimensions", ["0,2", "1"])
-def test_space(tool: Any, dimensions: str) -> None:
+def test_space(planner: Any, dimensions: str) -> None:
     """Reduced dimensions that lie apart, with a kept one fastest, are no columns."""
     kept = {"0,2": "30,20", "1": "50,40,20"}[dimensions]
     order = ",".join(str(d) for d in reversed(range(kept.count(",") + 1)))
@@ -269,7 +269,7 @@ def test_space(tool: Any, dimensions: str) -> None:
   ROOT r = f32[{kept}]{{{order}}} reduce(p, z), dimensions={{{dimensions}}}, to_apply=add
 """.replace("[50,30,40,20]", "[50,64,40,20]").replace("[30,20]", "[64,20]"),
     )
-    (root,) = tool.region(text).roots
+    (root,) = planner.region(text).roots
     space = space_of(root)
     assert (None if space is None else (space.kept, space.reduced, space.minor)) == (
         None if dimensions == "0,2" else (50 * 800, 64, 800)

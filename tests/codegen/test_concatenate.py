@@ -40,16 +40,16 @@ def segments(tool: Any, text: str) -> list[Segment]:
         ([5, 0], None),
     ],
 )
-def test_pieces(tool: Any, sizes: list[int], pieces: list[Any] | None) -> None:
-    found = segments(tool, joined(sizes))
+def test_pieces(planner: Any, sizes: list[int], pieces: list[Any] | None) -> None:
+    found = segments(planner, joined(sizes))
     assert [s.kind for s in found] == (["loop"] if pieces is None else ["concatenate"] * len(pieces))
     if pieces is not None:
         assert [s.part.pieces for s in found] == pieces
 
 
-def test_no_thread_asks_where_it_is(tool: Any) -> None:
-    assert "if (" not in tool.kernel(joined([4, 4, 4], major=1, minor=1)).source.split(") {\n", 1)[1]
-    assert " % 8" in tool.kernel(joined([1] * 20)).source or "== 0" in tool.kernel(joined([1] * 20)).source
+def test_no_thread_asks_where_it_is(planner: Any) -> None:
+    assert "if (" not in planner.kernel(joined([4, 4, 4], major=1, minor=1)).source.split(") {\n", 1)[1]
+    assert " % 8" in planner.kernel(joined([1] * 20)).source or "== 0" in planner.kernel(joined([1] * 20)).source
 
 
 SIZES = [[1, 1], [0, 3], [1, 2, 3], [127, 129], [64, 64], [5, 5, 5, 5, 5], [1] * 7, [13, 1], [2, 2, 2]]
@@ -127,23 +127,23 @@ def test_others_are_not(tool: Any, body: str) -> None:
     tool.agrees(text, whole=True)
 
 
-def test_large_pieces_move_several_elements_together(tool: Any) -> None:
-    (segment,) = segments(tool, joined([512, 512], major=16, minor=128))
+def test_large_pieces_move_several_elements_together(planner: Any) -> None:
+    (segment,) = segments(planner, joined([512, 512], major=16, minor=128))
     assert segment.vector == 4 and segment.blocks == 16 * 512 * 128 // 4 // 128
-    assert [s.vector for s in segments(tool, joined([511, 512], major=16, minor=127))] == [1, 1]
+    assert [s.vector for s in segments(planner, joined([511, 512], major=16, minor=127))] == [1, 1]
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_100"])
-def test_nvrtc_reads_the_texts(tool: Any, architecture: str) -> None:
+def test_nvrtc_reads_the_texts(planner: Any, architecture: str) -> None:
     nvrtc = pytest.importorskip("cupy.cuda").nvrtc
     large = joined([512, 512], major=16, minor=128, kind="bf16")
     for text in (STACK, large, joined([1, 7]), joined([4, 4], kind="f16")):
-        program = nvrtc.createProgram(tool.kernel(text).source, "k.cu", (), ())
+        program = nvrtc.createProgram(planner.kernel(text).source, "k.cu", (), ())
         nvrtc.compileProgram(program, (f"-arch={architecture}", "-fmad=false"))
 
 
-def test_the_text_of_a_small_one(tool: Any) -> None:
-    source = tool.kernel(joined([2, 2], major=1, minor=1)).source
+def test_the_text_of_a_small_one(planner: Any) -> None:
+    source = planner.kernel(joined([2, 2], major=1, minor=1)).source
     assert source[source.index(" {\n") :] == TEXT
 
 

@@ -214,16 +214,16 @@ ENTRY e {
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
-def test_nvrtc_reads_the_texts(tool: Any, architecture: str) -> None:
+def test_nvrtc_reads_the_texts(planner: Any, architecture: str) -> None:
     nvrtc = pytest.importorskip("cupy.cuda").nvrtc
     for kind, opcode in (("f32", "add"), ("bf16", "add"), ("s8", "multiply"), ("pred", "or"), ("u64", "maximum")):
         init = "false" if kind == "pred" else "1"
         for shape, axis in (((300, 16), 1), ((300, 4096), 1), ((300, 100), 0)):
-            source = tool.kernel(cumulative(shape, axis, kind, opcode, init)).source
+            source = planner.kernel(cumulative(shape, axis, kind, opcode, init)).source
             program = nvrtc.createProgram(source, "k.cu", (), ())
             nvrtc.compileProgram(program, (f"-arch={architecture}", "-fmad=false"))
 
 
-def test_blocks_run_on_several_processors(tool: Any) -> None:
+def test_blocks_run_on_several_processors(planner: Any) -> None:
     for shape, axis in (((300, 4096), 1), ((300, 100), 0), ((300, 16), 1)):
-        assert may_spread(tool.kernel(cumulative(shape, axis)))
+        assert may_spread(planner.kernel(cumulative(shape, axis)))

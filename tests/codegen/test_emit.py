@@ -40,24 +40,24 @@ ENTRY {e} {{
 """
 
 
-def test_names_and_metadata_do_not_matter(tool: Any) -> None:
-    one = tool.kernel(BIAS.format(e="e", a="a", b="b", c="c", d="d", m="x"))
-    other = tool.kernel(BIAS.format(e="main.1", a="int", b="while", c="in0", d="x.9-_", m="*/ #error\\\\"))
+def test_names_and_metadata_do_not_matter(planner: Any) -> None:
+    one = planner.kernel(BIAS.format(e="e", a="a", b="b", c="c", d="d", m="x"))
+    other = planner.kernel(BIAS.format(e="main.1", a="int", b="while", c="in0", d="x.9-_", m="*/ #error\\\\"))
     assert one == other
     assert re.fullmatch(r"loop_add_[0-9a-f]{16}", one.symbol)
 
 
-def test_other_structure_is_another_kernel(tool: Any) -> None:
+def test_other_structure_is_another_kernel(planner: Any) -> None:
     text = BIAS.format(e="e", a="a", b="b", c="c", d="d", m="x")
     symbols = {
-        tool.kernel(text.replace(*change)).symbol
+        planner.kernel(text.replace(*change)).symbol
         for change in (("", ""), ("add", "subtract"), ("6,8", "7,8"), ("{1,0}", "{0,1}"), ("add(a, c)", "add(c, a)"))
     }
     assert len(symbols) == 5
 
 
-def test_hostile_names_stay_out(tool: Any) -> None:
-    region = tool.region(chain(["negate({})"]))
+def test_hostile_names_stay_out(planner: Any) -> None:
+    region = planner.region(chain(["negate({})"]))
     (root,) = region.roots
     root.name = '*/ system("x"); /* \n#error \\'
     root.operands[0].name = "x;}\n"
@@ -66,11 +66,11 @@ def test_hostile_names_stay_out(tool: Any) -> None:
     assert source.isascii()
 
 
-def test_hostile_attributes_stay_in_comments(tool: Any) -> None:
+def test_hostile_attributes_stay_in_comments(planner: Any) -> None:
     spec = OpSpec("odd-op", OpKind.ELEMENTWISE, Arity(1, 1), {"note": False}, cuda=Elementwise({"float": "{0} + 1"}))
     register(spec)
     try:
-        region = tool.region(chain(["negate({})"]))
+        region = planner.region(chain(["negate({})"]))
         (root,) = region.roots
         root.opcode = "odd-op"
         edit.set_attribute(root, "note", Attribute.of(Raw("a\n#error \\\nint é;")))
@@ -106,20 +106,20 @@ def test_deepest_nesting_of_conditions_and_loops(tool: Any) -> None:
     assert tool.kernel(wide).source.count("for (") == DEEPEST
 
 
-def test_shared_values_are_computed_once(tool: Any) -> None:
-    source = tool.kernel(chain(["exponential({0})", *["add({0}, {0})"] * 20])).source
+def test_shared_values_are_computed_once(planner: Any) -> None:
+    source = planner.kernel(chain(["exponential({0})", *["add({0}, {0})"] * 20])).source
     assert source.count("expf(") == 1
 
 
-def test_wide_arrays_use_64_bit_indices_only_where_needed(tool: Any) -> None:
-    big = tool.kernel(chain(["negate({})"], "s8[70000,70000]{1,0}"))
+def test_wide_arrays_use_64_bit_indices_only_where_needed(planner: Any) -> None:
+    big = planner.kernel(chain(["negate({})"], "s8[70000,70000]{1,0}"))
     assert "const long long linear = (long long)thread * 16 + s0;" in big.source
     assert big.launch.grid * big.launch.block * 16 >= 70000**2
-    assert "long long" not in tool.kernel(chain(["negate({})"], "s8[7000,7000]{1,0}")).source
+    assert "long long" not in planner.kernel(chain(["negate({})"], "s8[7000,7000]{1,0}")).source
 
 
-def test_indices_of_one_position_join_again(tool: Any) -> None:
-    source = tool.kernel(chain(["negate({})"], "f32[3,5,7]{0,2,1}")).source
+def test_indices_of_one_position_join_again(planner: Any) -> None:
+    source = planner.kernel(chain(["negate({})"], "f32[3,5,7]{0,2,1}")).source
     assert "in0[linear]" in source and "out0[linear]" in source and "%" not in source.split("{", 1)[1]
 
 
@@ -167,7 +167,7 @@ def test_constants_keep_their_bits(tool: Any, constant: str) -> None:
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
-def test_nvrtc_reads_the_texts(tool: Any, architecture: str, dumps: Path) -> None:
+def test_nvrtc_reads_the_texts(planner: Any, architecture: str, dumps: Path) -> None:
     """Every distinct kernel of single operations and of whole small dumps."""
     nvrtc = pytest.importorskip("cupy.cuda").nvrtc
     kernels: dict[str, Kernel] = {}
@@ -203,22 +203,24 @@ ENTRY e {
     tool.agrees(text)
 
 
-def test_nvrtc_joins_the_loads_of_a_thread(tool: Any) -> None:
+def test_nvrtc_joins_the_loads_of_a_thread(planner: Any) -> None:
     """Up to 16 bytes at a time, because the kernel promises how its buffers are aligned."""
     nvrtc = pytest.importorskip("cupy.cuda").nvrtc
     for element_type, width in (("f32", "v4.f32"), ("s8", "v4.u16"), ("f64", "v2.f64")):
         shape = f"{element_type}[1048576]{{0}}"
-        kernel = tool.kernel(chain(["negate({0})"], shape))
+        kernel = planner.kernel(chain(["negate({0})"], shape))
         program = nvrtc.createProgram(kernel.source, "k.cu", (), ())
         nvrtc.compileProgram(program, ("-arch=compute_90",))
         text = nvrtc.getPTX(program).decode()
         assert f"ld.global.{width}" in text and f"st.global.{width}" in text, text
-    assert "assume_aligned" not in tool.kernel(chain(["negate({0})"], "f32[64]{0}")).source
+    assert "assume_aligned" not in planner.kernel(chain(["negate({0})"], "f32[64]{0}")).source
 
 
 @pytest.mark.parametrize(("elements", "bounds"), [(108 * 128, "128, 1"), (109 * 128, "128")])
-def test_a_block_that_has_a_multiprocessor_for_itself_gets_its_registers(elements: int, bounds: str, tool: Any) -> None:
+def test_a_block_that_has_a_multiprocessor_for_itself_gets_its_registers(
+    elements: int, bounds: str, planner: Any
+) -> None:
     text = f"HloModule m\n\nENTRY e {{\n  x = f32[{elements}] parameter(0)\n  ROOT r = f32[{elements}] negate(x)\n}}\n"
-    kernel = tool.kernel(text)
+    kernel = planner.kernel(text)
     assert kernel.launch.block == 128
     assert f" __launch_bounds__({bounds}) {kernel.symbol}(" in kernel.source

@@ -39,16 +39,16 @@ ODD = "  t = f32[256,2000]{1,0} transpose(g), dimensions={1,0}\n  ROOT r = f32[2
         (rows(2000, 256, whole=300), "gather", 4),
     ],
 )
-def test_which_look_up_a_slice_once(tool: Any, text: str, kind: str, vector: int) -> None:
-    (segment,) = tool.plan(text).segments
+def test_which_look_up_a_slice_once(planner: Any, text: str, kind: str, vector: int) -> None:
+    (segment,) = planner.plan(text).segments
     assert (segment.kind, segment.vector) == (kind, vector)
-    source = tool.kernel(text).source
+    source = planner.kernel(text).source
     assert kind == "loop" or len(re.findall(r"= in1\[", source)) == 1
     assert kind == "loop" or source.index("= in1[") < source.index("for (")
 
 
-def test_a_gather_at_another_place_is_no_such_plan(tool: Any) -> None:
-    assert "gather" not in tool.plan(rows(2000, 256, more=ODD)).kind
+def test_a_gather_at_another_place_is_no_such_plan(planner: Any) -> None:
+    assert "gather" not in planner.plan(rows(2000, 256, more=ODD)).kind
 
 
 @pytest.mark.parametrize("kind", ["f32", "bf16", "s8", "f64"])
@@ -86,10 +86,10 @@ ENTRY e {{
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_100"])
-def test_slices_move_sixteen_bytes_at_a_time(tool: Any, architecture: str) -> None:
+def test_slices_move_sixteen_bytes_at_a_time(planner: Any, architecture: str) -> None:
     nvrtc = pytest.importorskip("cupy.cuda").nvrtc
     for text in (rows(2000, 256), rows(9000, 256, kind="bf16")):
-        program = nvrtc.createProgram(tool.kernel(text).source, "k.cu", (), ())
+        program = nvrtc.createProgram(planner.kernel(text).source, "k.cu", (), ())
         nvrtc.compileProgram(program, (f"-arch={architecture.replace('sm', 'compute')}", "-fmad=false"))
         made = nvrtc.getPTX(program)
         machine = made if isinstance(made, str) else made.decode()
@@ -98,8 +98,8 @@ def test_slices_move_sixteen_bytes_at_a_time(tool: Any, architecture: str) -> No
         )
 
 
-def test_the_text_of_a_small_one(tool: Any) -> None:
-    source = tool.kernel(rows(2000, 256)).source
+def test_the_text_of_a_small_one(planner: Any) -> None:
+    source = planner.kernel(rows(2000, 256)).source
     assert source[source.index("  const int thread") :] == TEXT
 
 

@@ -77,9 +77,9 @@ def test_check_sees_what_only_a_gpu_would_compute(
 
 
 @pytest.mark.parametrize("unit", [plain_unit, watched_unit])
-def test_the_text_is_unchanged(unit: Any, tool: Any) -> None:
+def test_the_text_is_unchanged(unit: Any, planner: Any) -> None:
     for text in (SORTED, PADDED):
-        kernel = tool.kernel(text)
+        kernel = planner.kernel(text)
         assert kernel.source in unit([kernel])
 
 

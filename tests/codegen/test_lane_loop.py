@@ -18,8 +18,8 @@ def test_they_agree(tool: Any) -> None:
     tool.all_agree([text for text, _ in LANES.values()])
 
 
-def test_state_is_in_variables(tool: Any) -> None:
-    text = tool.kernel(LANES["joined state"][0]).source
+def test_state_is_in_variables(planner: Any) -> None:
+    text = planner.kernel(LANES["joined state"][0]).source
     body = text[text.index('extern "C"') :]
     rounds = body[body.index("for (") : body.rindex("}", 0, body.rindex("out0["))]
     assert "in0[" not in rounds and "out0[" not in rounds and "pragma unroll 1" in body
@@ -32,8 +32,8 @@ def test_sizes_and_rounds(sizes: tuple[int, ...], rounds: int, tool: Any) -> Non
     tool.all_agree([loop([shape], [f"y = {shape} add(x1, x1)"], ["y"], rounds=rounds)])
 
 
-def test_what_is_the_same_for_all_lanes_is_written_once(tool: Any) -> None:
-    text = tool.kernel(LANES["a key for all"][0]).source
+def test_what_is_the_same_for_all_lanes_is_written_once(planner: Any) -> None:
+    text = planner.kernel(LANES["a key for all"][0]).source
     assert text.count("if (linear == 0)") == 1
 
 

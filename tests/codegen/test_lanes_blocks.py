@@ -440,8 +440,8 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_every_network_becomes_merges(name: str, tool: Any) -> None:
-    kernel = tool.kernel(TEXTS[name])
+def test_every_network_becomes_merges(name: str, planner: Any) -> None:
+    kernel = planner.kernel(TEXTS[name])
     text = as_loops(kernel)
     assert " ^ mask" in kernel.source
     assert (
@@ -450,10 +450,10 @@ def test_every_network_becomes_merges(name: str, tool: Any) -> None:
     assert "position_low <" not in text and "position_high <" not in text  # merges keep equal elements in order
 
 
-def test_the_header_comes_where_it_is_needed(tool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "void merge_runs(" in lanes_unit([tool.kernel(TEXTS["one"])])
+def test_the_header_comes_where_it_is_needed(planner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "void merge_runs(" in lanes_unit([planner.kernel(TEXTS["one"])])
     monkeypatch.setattr("hlo_opt.codegen.sort.Network", OnlySteps)
-    unit = lanes_unit([tool.kernel(TEXTS["one"])])
+    unit = lanes_unit([planner.kernel(TEXTS["one"])])
     assert "merge" not in unit and " ^ mask" in unit
 
 

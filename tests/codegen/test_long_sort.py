@@ -59,9 +59,9 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_form_gives_what_the_interpreter_gives(name: str, tool: Any, way: None) -> None:
+def test_every_form_gives_what_the_interpreter_gives(name: str, planner: Any, way: None) -> None:
     text = CASES[name]
-    made = long_plan(tool, text)
+    made = long_plan(planner, text)
     assert made.kind == "long-sort" and made.launch.shared_bytes == 0
     kernel = emit_kernel(made)
     assert as_loops(kernel) is not None
@@ -72,14 +72,14 @@ def test_every_form_gives_what_the_interpreter_gives(name: str, tool: Any, way: 
         np.testing.assert_array_equal(got, want)
 
 
-def test_a_comparator_that_is_no_order_still_permutes(tool: Any, way: None) -> None:
+def test_a_comparator_that_is_no_order_still_permutes(planner: Any, way: None) -> None:
     values = np.arange(4500, dtype=np.int32)
     for compare in ("compare(a0, b0), direction=LE", "compare(a0, b0), direction=NE", "constant(true)"):
-        (found,) = run(emit_kernel(long_plan(tool, sort("4500", compare=compare))), [values])
+        (found,) = run(emit_kernel(long_plan(planner, sort("4500", compare=compare))), [values])
         assert sorted(found) == list(values)
 
 
-def test_backends_take_it_where_no_library_knows_the_comparator(tool: Any, tmp_path: Path) -> None:
+def test_backends_take_it_where_no_library_knows_the_comparator(planner: Any, tmp_path: Path) -> None:
     module = hlo_opt.parse(CASES["lines"])
     assert call_of(module.entry.root) is None
     schedule = build_schedule(module)
@@ -96,36 +96,36 @@ def test_backends_take_it_where_no_library_knows_the_comparator(tool: Any, tmp_p
     assert driver.count("cupy.empty(") == 4 and "del" in driver
 
 
-def test_libraries_keep_what_they_know(tool: Any) -> None:
+def test_libraries_keep_what_they_know(planner: Any) -> None:
     schedule = build_schedule(hlo_opt.parse(sort("2,5000", along=1)))
     assert schedule.library_calls("library") == {"sort": 1} and not schedule.kernels
-    assert isinstance(plan(tool.region(CASES["one_line"]), H100), Plan)  # no library knows the comparator
-    assert not isinstance(plan(tool.region(sort("2,5000", along=1)), H100), Plan)
+    assert isinstance(plan(planner.region(CASES["one_line"]), H100), Plan)  # no library knows the comparator
+    assert not isinstance(plan(planner.region(sort("2,5000", along=1)), H100), Plan)
     computed = (
         sort("5000", compare=DIFFERENCE)
         .replace("sort(p0)", "sort(n)")
         .replace("  ROOT s", "  n = s32[5000] negate(p0)\n  ROOT s")
     )
-    assert not isinstance(plan(tool.region(computed), H100, long_sorts=True), Plan)
+    assert not isinstance(plan(planner.region(computed), H100, long_sorts=True), Plan)
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
-def test_nvrtc_reads_the_texts(tool: Any, architecture: str) -> None:
+def test_nvrtc_reads_the_texts(planner: Any, architecture: str) -> None:
     nvrtc = pytest.importorskip("cupy.cuda").nvrtc
     texts = [*CASES.values(), sort("9,400000000", ("s32", "f64"), along=1, compare=DIFFERENCE)]
     for text in texts:
-        program = nvrtc.createProgram(emit_kernel(long_plan(tool, text)).source, "k.cu", (), ())
+        program = nvrtc.createProgram(emit_kernel(long_plan(planner, text)).source, "k.cu", (), ())
         nvrtc.compileProgram(program, (f"-arch={architecture}", "-fmad=false"))
 
 
-def test_addresses_that_need_64_bits_have_them(tool: Any) -> None:
-    source = emit_kernel(long_plan(tool, sort("9,400000000", ("s32",), along=1, compare=DIFFERENCE))).source
+def test_addresses_that_need_64_bits_have_them(planner: Any) -> None:
+    source = emit_kernel(long_plan(planner, sort("9,400000000", ("s32",), along=1, compare=DIFFERENCE))).source
     assert "const long long low = (long long)line * 400000000 + first;" in source
-    assert not isinstance(plan(tool.region(sort("536870913", compare=DIFFERENCE)), H100, long_sorts=True), Plan)
+    assert not isinstance(plan(planner.region(sort("536870913", compare=DIFFERENCE)), H100, long_sorts=True), Plan)
 
 
-def test_the_text_of_one(tool: Any) -> None:
-    source = emit_kernel(long_plan(tool, sort("2,5000", along=1, compare=DIFFERENCE))).source
+def test_the_text_of_one(planner: Any) -> None:
+    source = emit_kernel(long_plan(planner, sort("2,5000", along=1, compare=DIFFERENCE))).source
     assert source[source.index(" {\n") :] == TEXT
 
 

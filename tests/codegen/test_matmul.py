@@ -71,9 +71,9 @@ def test_types(tool: Any, kind: str, out: str) -> None:
     tool.all_agree(texts)
 
 
-def test_types_that_stay_loops(tool: Any) -> None:
-    assert tool.plan(plain(64, 64, 64, kind="c64", out="c64")).kind == "loop"
-    assert tool.plan(plain(64, 64, 64, kind="s4", out="s4")).kind == "loop"
+def test_types_that_stay_loops(planner: Any) -> None:
+    assert planner.plan(plain(64, 64, 64, kind="c64", out="c64")).kind == "loop"
+    assert planner.plan(plain(64, 64, 64, kind="s4", out="s4")).kind == "loop"
 
 
 def test_layouts_and_contracted_dimensions(tool: Any) -> None:
@@ -152,15 +152,15 @@ def test_sums_are_those_of_the_loop(tool: Any, monkeypatch: pytest.MonkeyPatch) 
         np.testing.assert_array_equal(tiled, looped)
 
 
-def test_the_host_runs_it_as_loops(tool: Any) -> None:
+def test_the_host_runs_it_as_loops(planner: Any) -> None:
     for text in (plain(64, 64, 64), plain(70, 50, 77), plain(100, 12, 40)):
-        assert as_loops(tool.kernel(text)) is not None
+        assert as_loops(planner.kernel(text)) is not None
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
-def test_threads_move_16_bytes_and_spill_nothing(tool: Any, architecture: str) -> None:
+def test_threads_move_16_bytes_and_spill_nothing(planner: Any, architecture: str) -> None:
     nvrtc = pytest.importorskip("cupy.cuda").nvrtc
-    source = tool.kernel(plain(2048, 2048, 2048)).source
+    source = planner.kernel(plain(2048, 2048, 2048)).source
     program = nvrtc.createProgram(source, "k.cu", (), ())
     nvrtc.compileProgram(program, (f"-arch={architecture}", "--ptxas-options=-v"))
     log = nvrtc.getProgramLog(program)
@@ -174,7 +174,7 @@ def test_threads_move_16_bytes_and_spill_nothing(tool: Any, architecture: str) -
     assert not re.search(r"ld\.global(\.nc)?\.[fb]32", text)
 
 
-def test_tiles_keep_their_registers(tool: Any) -> None:
+def test_tiles_keep_their_registers(planner: Any) -> None:
     """Two blocks at a time are enough; the compiler would spill registers to have more."""
-    assert "__launch_bounds__(256, 2)" in tool.kernel(plain(2048, 2048, 64)).source
-    assert "__launch_bounds__(256, 1)" in tool.kernel(plain(64, 64, 64)).source
+    assert "__launch_bounds__(256, 2)" in planner.kernel(plain(2048, 2048, 64)).source
+    assert "__launch_bounds__(256, 1)" in planner.kernel(plain(64, 64, 64)).source

@@ -83,15 +83,15 @@ def test_other_dimensions_follow(tool: Any, size: tuple[int, int]) -> None:
     all_agree(tool, [product("rows", *size, 1 << 15, last=last) for last in lasts])
 
 
-def test_the_host_runs_it_as_loops(tool: Any) -> None:
+def test_the_host_runs_it_as_loops(planner: Any) -> None:
     for form in DOTS:
-        assert as_loops(tool.kernel(product(form, 3, 75, 500))) is not None
+        assert as_loops(planner.kernel(product(form, 3, 75, 500))) is not None
 
 
 @pytest.mark.parametrize("kind", ["f32", "bf16"])
-def test_a_warp_along_a_column_reads_16_bytes_a_thread(tool: Any, kind: str) -> None:
+def test_a_warp_along_a_column_reads_16_bytes_a_thread(planner: Any, kind: str) -> None:
     nvrtc = pytest.importorskip("cupy.cuda").nvrtc
-    source = tool.kernel(product("columns", 1, 4096, 4096, kind=kind, out=kind)).source
+    source = planner.kernel(product("columns", 1, 4096, 4096, kind=kind, out=kind)).source
     program = nvrtc.createProgram(source, "k.cu", (), ())
     nvrtc.compileProgram(program, ("-arch=sm_90", "--ptxas-options=-v"))
     assert "0 bytes spill stores, 0 bytes spill loads" in nvrtc.getProgramLog(program)

@@ -80,13 +80,13 @@ def test_scatters_agree_with_evaluation(name: str) -> None:
     assert not executable.report()["fallbacks"]
 
 
-def test_nvrtc_compiles_them(tool: Any) -> None:
+def test_nvrtc_compiles_them(planner: Any) -> None:
     pytest.importorskip("cupy")
     from cupy.cuda import nvrtc
 
     bodies = (ARITHMETIC, CONSTANTS, ROWS, *SHARED, SCATTERED)
     for text in [*(module(b, t) for t in ("s4", "f8e5m2") for b in bodies), *(module(b, "s4") for b in BITS)]:
-        program = nvrtc.createProgram(tool.kernel(text).source, "kernel.cu", (), ())
+        program = nvrtc.createProgram(planner.kernel(text).source, "kernel.cu", (), ())
         try:
             nvrtc.compileProgram(program, ("-arch=sm_90",))
         except nvrtc.NVRTCError:

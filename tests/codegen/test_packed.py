@@ -207,14 +207,14 @@ def test_large_arrays_agree_with_evaluation(tool: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["s4", "u2", "f4e2m1fn"])
-def test_a_thread_writes_whole_bytes_where_it_can(tool: Any, name: str) -> None:
+def test_a_thread_writes_whole_bytes_where_it_can(planner: Any, name: str) -> None:
     bits = {"s4": 4, "u2": 2, "f4e2m1fn": 4}[name]
     for body in (loop(8), loop(1 << 19), SEVERAL, rows(2, 1024)):
-        assert f"hlo_fill<{bits}>(" in tool.kernel(module(body, name)).source
+        assert f"hlo_fill<{bits}>(" in planner.kernel(module(body, name)).source
     for body in (loop(8), loop(1 << 19)):
-        assert "atomicCAS" not in tool.kernel(module(body, name)).source
+        assert "atomicCAS" not in planner.kernel(module(body, name)).source
     for body in (loop(7), transposed(33, 35)):
-        assert f"hlo_put<{bits}>(" in tool.kernel(module(body, name)).source
+        assert f"hlo_put<{bits}>(" in planner.kernel(module(body, name)).source
 
 
 STARTS = (np.int32(2), np.int32(3)), (np.int32(9), np.int32(-4))
@@ -249,14 +249,14 @@ def test_updates_change_what_they_name_and_nothing_else(name: str) -> None:
             assert not executable.report()["fallbacks"]
 
 
-def test_nvrtc_compiles_them(tool: Any) -> None:
+def test_nvrtc_compiles_them(planner: Any) -> None:
     pytest.importorskip("cupy")
     from cupy.cuda import nvrtc
 
     scattered = [SCATTERED.replace("REDUCER", r).replace("UNIQUE", "false") for r in ("most", "second", "least")]
     texts = [module(b, "s4") for b in (*BODIES, *LARGE, UPDATED, EVEN_UPDATE, *scattered)]
     texts += [module(b, "u2") for b in (loop(1 << 19), transposed(4096, 2048), UPDATED, *scattered)]
-    for source in dict.fromkeys(tool.kernel(text).source for text in texts):
+    for source in dict.fromkeys(planner.kernel(text).source for text in texts):
         program = nvrtc.createProgram(source, "kernel.cu", (), ())
         try:
             nvrtc.compileProgram(program, ("-arch=compute_90", "--std=c++17"))

@@ -54,8 +54,8 @@ def accesses(source: str) -> tuple[set[str], int]:
         pad("1100,512", "-5_-71x0_0", "1024,512", "bf16", before="negate"),
     ],
 )
-def test_outer_pads_move_vectors_without_branches(tool: Any, text: str) -> None:
-    found, branches = accesses(tool.kernel(text).source)
+def test_outer_pads_move_vectors_without_branches(planner: Any, text: str) -> None:
+    found, branches = accesses(planner.kernel(text).source)
     assert found and all(re.search(r"\.v4\.", access) for access in found), found
     assert branches == 0
 
@@ -72,8 +72,8 @@ ALIGNED = [
 
 
 @pytest.mark.parametrize("text", ALIGNED)
-def test_rows_that_are_padded_by_whole_vectors_move_vectors_too(tool: Any, text: str) -> None:
-    source = tool.kernel(text).source
+def test_rows_that_are_padded_by_whole_vectors_move_vectors_too(planner: Any, text: str) -> None:
+    source = planner.kernel(text).source
     found, branches = accesses(source)
     assert found and all(re.search(r"\.v4\.", access) for access in found), found
     # one where a thread may have nothing to do
@@ -84,16 +84,16 @@ def test_padded_rows_agree(tool: Any) -> None:
     tool.all_agree(ALIGNED)
 
 
-def test_what_is_mostly_padding_is_read_where_it_is(tool: Any) -> None:
-    assert "read0" not in tool.kernel(pad("500,512", "5_519x0_0", "1024,512")).source
-    assert "read0" in tool.kernel(pad("512,512", "5_507x0_0", "1024,512")).source
+def test_what_is_mostly_padding_is_read_where_it_is(planner: Any) -> None:
+    assert "read0" not in planner.kernel(pad("500,512", "5_519x0_0", "1024,512")).source
+    assert "read0" in planner.kernel(pad("512,512", "5_507x0_0", "1024,512")).source
 
 
 @pytest.mark.parametrize(
     ("given_", "padding"), [("1024,500", "0_0x3_9"), ("1024,502", "0_0x0_10"), ("1024,502", "0_0x4_6")]
 )
-def test_rows_that_are_padded_by_parts_of_vectors_branch(tool: Any, given_: str, padding: str) -> None:
-    source = tool.kernel(pad(given_, padding, "1024,512")).source
+def test_rows_that_are_padded_by_parts_of_vectors_branch(planner: Any, given_: str, padding: str) -> None:
+    source = planner.kernel(pad(given_, padding, "1024,512")).source
     assert "read0" not in source and "if (" in source
 
 

@@ -101,13 +101,13 @@ def planned(tool: Any, module: str) -> Plan:
         ((140, 64, 66), "column-reduction", 1),
     ],
 )
-def test_which_are_shared(tool: Any, sizes: tuple[int, int, int], kind: str, parts: int) -> None:
-    found = planned(tool, text(ARGMAX if kind == "" else SUM, *sizes))
+def test_which_are_shared(planner: Any, sizes: tuple[int, int, int], kind: str, parts: int) -> None:
+    found = planned(planner, text(ARGMAX if kind == "" else SUM, *sizes))
     (segment,) = found.segments
     assert (segment.kind, segment.part.parts, found.launch.grid % parts) == (kind, parts, 0)
 
 
-def test_results_that_all_threads_need_are_not(tool: Any) -> None:
+def test_results_that_all_threads_need_are_not(planner: Any) -> None:
     body = """ENTRY e {
   p = KIND[A,R,C] parameter(0)
   z = KIND[] constant(INIT)
@@ -116,11 +116,11 @@ def test_results_that_all_threads_need_are_not(tool: Any) -> None:
   ROOT d = KIND[A,R,C] subtract(p, b)
 }
 """
-    (segment,) = planned(tool, text(body, 1, 1 << 20, 1)).segments
+    (segment,) = planned(planner, text(body, 1, 1 << 20, 1)).segments
     assert segment.part.parts == 1
     last = "  ROOT t = KIND[A,C] reduce(d, z), dimensions={1}, to_apply=add\n"
     two = body.replace("ROOT d", "d").replace("\n}\n", f"\n{last}}}\n")
-    (segment,) = planned(tool, text(two, 1, 1 << 20, 1)).segments
+    (segment,) = planned(planner, text(two, 1, 1 << 20, 1)).segments
     assert (segment.part.parts, len(segment.part.levels)) == (1, 2)
 
 
@@ -148,7 +148,7 @@ def test_they_agree(tool: Any) -> None:
 
 
 @pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
-def test_every_launch_begins_at_zero(tool: Any) -> None:
+def test_every_launch_begins_at_zero(planner: Any) -> None:
     module = hlo_opt.parse(text(SUM, 2, 70000, 1))
     executable = hlo_opt.compile(module, backend="host")
     for seed in range(3):
@@ -158,11 +158,11 @@ def test_every_launch_begins_at_zero(tool: Any) -> None:
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_100"])
-def test_nvrtc_reads_the_texts(tool: Any, architecture: str) -> None:
+def test_nvrtc_reads_the_texts(planner: Any, architecture: str) -> None:
     nvrtc = pytest.importorskip("cupy.cuda").nvrtc
     for body, kind in ((SUM, "f32"), (SUM, "s8"), (ARGMAX, "bf16"), (SUM, "f64"), (ADD, "c64"), (ADD, "c128")):
         for sizes in ((1, 1 << 20, 1), (2, 8192, 512)):
-            found = planned(tool, text(body, *sizes, kind=kind))
+            found = planned(planner, text(body, *sizes, kind=kind))
             program = nvrtc.createProgram(emit_kernel(found).source, "k.cu", (), ())
             nvrtc.compileProgram(program, (f"-arch={architecture}", "-fmad=false"))
 
@@ -184,11 +184,11 @@ ENTRY e {
 
 
 @pytest.mark.parametrize(("size", "left"), [("1000003", ""), ("20000,40", "40")])
-def test_blocks_may_run_on_several_processors_in_any_order(size: str, left: str, tool: Any) -> None:
+def test_blocks_may_run_on_several_processors_in_any_order(size: str, left: str, planner: Any) -> None:
     """Each launch of pieces uses the memory that all processors see; a whole launch, its thread's own."""
     if not has_compiler():
         pytest.skip("no C++ compiler")
-    kernel = tool.kernel(TOTALS.replace("SIZE", size).replace("LEFT", left))
+    kernel = planner.kernel(TOTALS.replace("SIZE", size).replace("LEFT", left))
     grid = kernel.launch.grid
     assert is_ordered(kernel) and may_spread(kernel) and grid > 8 and len(kernel.inputs) == 1
     given = np.random.default_rng(3).normal(size=kernel.inputs[0].dimensions).astype(np.float32)
@@ -212,7 +212,7 @@ def test_blocks_may_run_on_several_processors_in_any_order(size: str, left: str,
     assert launched([(0, grid)]).tobytes() == whole.tobytes()
 
 
-def test_sums_that_meet_in_the_output_stay_in_order(tool: Any) -> None:
+def test_sums_that_meet_in_the_output_stay_in_order(planner: Any) -> None:
     text = """HloModule m
 add { x = f32[] parameter(0) y = f32[] parameter(1) ROOT z = f32[] add(x, y) }
 ENTRY e {
@@ -222,5 +222,5 @@ ENTRY e {
   ROOT s = f32[10] scatter(p, i, u), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add
 }
 """
-    kernel = tool.kernel(text)
+    kernel = planner.kernel(text)
     assert is_ordered(kernel) and not may_spread(kernel)

@@ -28,10 +28,10 @@ def test_sums_of_rows_of_all_lengths(tool: Any, element_type: str) -> None:
     )
 
 
-def test_which_rows_are_peeled(tool: Any) -> None:
-    assert [vectors(tool, row_sum(5, n, "bf16")) for n in (255, 256, 262, 263, 265, 50257)] == [0, 0, 0, 8, 8, 8]
-    assert vectors(tool, row_sum(5, 1001, "f32")) == 4
-    assert vectors(tool, row_sum(5, 1001, "f64")) == 2
+def test_which_rows_are_peeled(planner: Any) -> None:
+    assert [vectors(planner, row_sum(5, n, "bf16")) for n in (255, 256, 262, 263, 265, 50257)] == [0, 0, 0, 8, 8, 8]
+    assert vectors(planner, row_sum(5, 1001, "f32")) == 4
+    assert vectors(planner, row_sum(5, 1001, "f64")) == 2
 
 
 def test_every_beginning_of_a_row(tool: Any) -> None:
@@ -140,14 +140,14 @@ def test_arrays_beside_a_row(tool: Any) -> None:
     tool.agrees(text, whole=True)
 
 
-def test_the_accesses_are_wide(tool: Any) -> None:
+def test_the_accesses_are_wide(planner: Any) -> None:
     """A compiler sees that vectors are aligned, of which the address of a row and a column says nothing."""
     pytest.importorskip("cupy")
     from cupy.cuda import nvrtc
 
     from hlo_opt.codegen.options import compile_options
 
-    program = nvrtc.createProgram(tool.kernel(softmax(3, 50257, "bf16")).source, "k.cu", (), ())
+    program = nvrtc.createProgram(planner.kernel(softmax(3, 50257, "bf16")).source, "k.cu", (), ())
     nvrtc.compileProgram(program, ("-arch=compute_90", *compile_options()))
     text = nvrtc.getPTX(program)
     text = text.decode() if isinstance(text, bytes) else text

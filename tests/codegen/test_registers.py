@@ -44,8 +44,8 @@ def count(source: str, pattern: str) -> int:
 
 
 @pytest.mark.parametrize("columns", [33, 100, 127, 128, 1000, 1001, 4096, 16384])
-def test_a_softmax_reads_its_row_once_and_takes_each_exponential_once(tool: Any, columns: int) -> None:
-    kernel = tool.kernel(softmax(3, columns))
+def test_a_softmax_reads_its_row_once_and_takes_each_exponential_once(planner: Any, columns: int) -> None:
+    kernel = planner.kernel(softmax(3, columns))
     times = 1 + (columns == 1001)  # for vectors, and for the ends of what is peeled
     assert count(kernel.source, r"in0\[") == times
     assert count(kernel.source, r"\bexpf\(") == times
@@ -53,8 +53,10 @@ def test_a_softmax_reads_its_row_once_and_takes_each_exponential_once(tool: Any,
 
 
 @pytest.mark.parametrize(("rows", "columns", "element_type"), [(5, 40_000, "f32"), (2, 24_000, "f64")])
-def test_a_row_that_registers_do_not_hold_is_read_again(tool: Any, rows: int, columns: int, element_type: str) -> None:
-    kernel = tool.kernel(softmax(rows, columns, element_type))
+def test_a_row_that_registers_do_not_hold_is_read_again(
+    planner: Any, rows: int, columns: int, element_type: str
+) -> None:
+    kernel = planner.kernel(softmax(rows, columns, element_type))
     assert count(kernel.source, r"in0\[") == 3
     assert "kept_" not in kernel.source
 
@@ -93,14 +95,14 @@ def test_a_register_keeps_two_narrow_numbers_where_it_must(tool: Any, columns: i
     tool.agrees(softmax(2, columns, "bf16"), relative=0.02)
 
 
-def test_shorter_rows_keep_one_in_a_register(tool: Any) -> None:
-    assert "hlo_half_bf16" not in tool.kernel(softmax(2, 4096, "bf16")).source
+def test_shorter_rows_keep_one_in_a_register(planner: Any) -> None:
+    assert "hlo_half_bf16" not in planner.kernel(softmax(2, 4096, "bf16")).source
 
 
-def test_two_in_a_register_spill_nothing(tool: Any) -> None:
+def test_two_in_a_register_spill_nothing(planner: Any) -> None:
     """512 threads of two blocks have 64 registers each, which half of the row fills halfway."""
     pytest.importorskip("cupy")
     from scripts.compile_kernels import compiled
 
-    found = compiled(tool.kernel(softmax(1024, 32_768, "bf16")), "", "sm_90")
+    found = compiled(planner.kernel(softmax(1024, 32_768, "bf16")), "", "sm_90")
     assert found.registers <= 64 and not found.spills

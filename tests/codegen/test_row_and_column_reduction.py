@@ -70,11 +70,11 @@ def test_types(tool: Any, kind: str) -> None:
     tool.agrees(norm(132, 2, 2048, kind), whole=True)
 
 
-def test_the_next_row_is_asked_for(tool: Any) -> None:
+def test_the_next_row_is_asked_for(planner: Any) -> None:
     """Of both arrays that lie as rows do, and not of the one that all rows share; not where a team has one row."""
-    assert "hlo_prefetch(in0, next" in (source := tool.kernel(norm(132, 6, 2048)).source)
+    assert "hlo_prefetch(in0, next" in (source := planner.kernel(norm(132, 6, 2048)).source)
     assert "hlo_prefetch(in1, next" in source and "hlo_prefetch(in2" not in source
-    assert "hlo_prefetch" not in tool.kernel(norm(132, 2, 2048)).source
+    assert "hlo_prefetch" not in planner.kernel(norm(132, 2, 2048)).source
 
 
 def test_other_folds(tool: Any) -> None:
@@ -126,8 +126,8 @@ def test_what_is_left_to_other_kinds(tool: Any, changed: str, to: str) -> None:
 
 
 @pytest.mark.parametrize(("teams", "columns"), [(2, 4096), (132, 16), (132, 65536)])
-def test_too_few_blocks_short_rows_and_too_many_registers(tool: Any, teams: int, columns: int) -> None:
-    assert tool.plan(norm(teams, 2, columns)).kind != "row-and-column-reduction"
+def test_too_few_blocks_short_rows_and_too_many_registers(planner: Any, teams: int, columns: int) -> None:
+    assert planner.plan(norm(teams, 2, columns)).kind != "row-and-column-reduction"
 
 
 def test_a_sum_that_needs_another_sum_of_columns_is_none_beside(tool: Any) -> None:

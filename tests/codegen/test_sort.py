@@ -79,12 +79,12 @@ def test_dimensions_and_layouts(tool: Any, way: None) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 3])
-def test_nothing_to_sort(tool: Any, count: int) -> None:
+def test_nothing_to_sort(planner: Any, count: int) -> None:
     for shape in (f"{count},0", f"0,{count}"):
-        found = tool.plan(sort(shape, ("s32", "f32"), along=1))
+        found = planner.plan(sort(shape, ("s32", "f32"), along=1))
         assert found.kind == "sort" and found.launch.grid == 0
         assert hlo_opt.parse(sort(shape))
-        tool.kernel(sort(shape, ("s32", "f32"), along=1))
+        planner.kernel(sort(shape, ("s32", "f32"), along=1))
 
 
 TYPES = (
@@ -195,24 +195,24 @@ def test_the_first_of_each_line(tool: Any, way: None) -> None:
     assert isinstance(plan(tool.region(top("9,4097", 2)), H100), Reason)
 
 
-def test_what_has_no_such_plan(tool: Any) -> None:
+def test_what_has_no_such_plan(planner: Any) -> None:
     for text in (
         sort("4097"),
         sort("4096", ("c128", "c128"), compare="compare(a0, b0), direction=NE"),  # 64 KiB
         sort("9", root="n = s32[9] negate(s)"),
     ):
-        found = plan(tool.region(text), H100, long_sorts=False)
+        found = plan(planner.region(text), H100, long_sorts=False)
         assert isinstance(found, Reason) and found.code == "FUS302"
 
 
-def test_short_lines_share_blocks_and_warps_do_not_wait_for_others(tool: Any) -> None:
-    pairs = tool.plan(sort("4096,2", ("bf16", "s32"), along=1))
+def test_short_lines_share_blocks_and_warps_do_not_wait_for_others(planner: Any) -> None:
+    pairs = planner.plan(sort("4096,2", ("bf16", "s32"), along=1))
     assert (pairs.launch.grid, pairs.launch.block, pairs.launch.shared_bytes) == (32, 128, 128 * 2 * 4)
-    assert "for (int size" not in tool.kernel(sort("4096,2", along=1)).source
-    assert "__syncwarp();" in tool.kernel(sort("99,64", along=1)).source
-    assert "__syncwarp();" not in tool.kernel(sort("99,65", along=1)).source
-    assert "__syncwarp();" not in tool.kernel(sort("64,99")).source
-    assert "positions" not in tool.kernel(sort("99,64", along=1)).source
+    assert "for (int size" not in planner.kernel(sort("4096,2", along=1)).source
+    assert "__syncwarp();" in planner.kernel(sort("99,64", along=1)).source
+    assert "__syncwarp();" not in planner.kernel(sort("99,65", along=1)).source
+    assert "__syncwarp();" not in planner.kernel(sort("64,99")).source
+    assert "positions" not in planner.kernel(sort("99,64", along=1)).source
 
 
 def test_sorts_are_stable_also_where_they_need_not_be() -> None:
@@ -229,9 +229,9 @@ def test_sorts_are_stable_also_where_they_need_not_be() -> None:
         assert not executable.report()["library"] and len(executable.report()["kernels"]) == 1
 
 
-def test_the_host_needs_no_fibres(tool: Any) -> None:
+def test_the_host_needs_no_fibres(planner: Any) -> None:
     for shape, along in (("4096,2", 1), ("7,100", 1), ("2,3000", 1), ("100,7", 0), ("1000,70", 0)):
-        assert as_loops(tool.kernel(sort(shape, ("s8", "s32"), along=along)))
+        assert as_loops(planner.kernel(sort(shape, ("s8", "s32"), along=along)))
 
 
 @settings(
@@ -256,7 +256,7 @@ def test_random_sorts(tool: Any, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_100"])
-def test_nvrtc_reads_the_texts(tool: Any, architecture: str) -> None:
+def test_nvrtc_reads_the_texts(planner: Any, architecture: str) -> None:
     nvrtc = pytest.importorskip("cupy.cuda").nvrtc
     texts = [sort("3,50", (t, "s32"), along=1) for t in TYPES] + [sort("4096,2", along=1), sort("5,3000", along=1)]
     texts += [
@@ -264,12 +264,12 @@ def test_nvrtc_reads_the_texts(tool: Any, architecture: str) -> None:
         sort("5,70", ("s8",) * 3, compare=CHAIN),
     ]
     for text in texts:
-        program = nvrtc.createProgram(tool.kernel(text).source, "k.cu", (), ())
+        program = nvrtc.createProgram(planner.kernel(text).source, "k.cu", (), ())
         nvrtc.compileProgram(program, (f"-arch={architecture}", "-fmad=false"))
 
 
-def test_the_text_of_a_small_one(tool: Any) -> None:
-    source = tool.kernel(sort("2,6", ("s32", "f32"), along=1)).source
+def test_the_text_of_a_small_one(planner: Any) -> None:
+    source = planner.kernel(sort("2,6", ("s32", "f32"), along=1)).source
     assert source[source.index(" {\n") :] == TEXT
 
 

@@ -76,23 +76,23 @@ def test_what_is_no_number_stays_in_its_row_and_column(tool: Any, form: str) -> 
     assert (np.delete(np.delete(made, 3, 0), 11, 1) == 32).all()
 
 
-def test_what_tensor_cores_do_not_multiply(tool: Any) -> None:
+def test_what_tensor_cores_do_not_multiply(planner: Any) -> None:
     """Wider types, two types, fewer contracted elements than a step; and devices that have no such instruction."""
-    assert tool.plan(plain(64, 64, 64)).kind == "matmul"
-    assert tool.plan(module("bf16[64,64]{1,0}", "f16[64,64]{1,0}", f"f32[64,64]{{1,0}} {PLAIN}")).kind == "matmul"
-    assert tool.plan(plain(64, 64, 8, kind="bf16")).kind == "matmul"
+    assert planner.plan(plain(64, 64, 64)).kind == "matmul"
+    assert planner.plan(module("bf16[64,64]{1,0}", "f16[64,64]{1,0}", f"f32[64,64]{{1,0}} {PLAIN}")).kind == "matmul"
+    assert planner.plan(plain(64, 64, 8, kind="bf16")).kind == "matmul"
     older = plan(region_of_text(plain(64, 64, 64, kind="bf16")), replace(H100, compute_capability=75))
     assert isinstance(older, Plan) and older.kind == "matmul"
 
 
-def test_the_host_runs_it_as_loops(tool: Any) -> None:
-    assert as_loops(tool.kernel(plain(70, 50, 77, kind="bf16"))) is not None
+def test_the_host_runs_it_as_loops(planner: Any) -> None:
+    assert as_loops(planner.kernel(plain(70, 50, 77, kind="bf16"))) is not None
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
-def test_sums_stay_in_registers(tool: Any, architecture: str) -> None:
+def test_sums_stay_in_registers(planner: Any, architecture: str) -> None:
     nvrtc = pytest.importorskip("cupy.cuda").nvrtc
-    source = tool.kernel(plain(2048, 2048, 2048, kind="bf16")).source
+    source = planner.kernel(plain(2048, 2048, 2048, kind="bf16")).source
     program = nvrtc.createProgram(source, "k.cu", (), ())
     nvrtc.compileProgram(program, (f"-arch={architecture}", "--std=c++17", "--ptxas-options=-v"))
     log = nvrtc.getProgramLog(program)

@@ -276,8 +276,8 @@ def narrow(kind: str, rows: int, columns: int, more: str = "") -> str:
         ("f32", 2048, 2048, 1),
     ],
 )
-def test_narrow_elements_move_together(tool: Any, kind: str, rows: int, columns: int, vector: int) -> None:
-    found = tool.plan(narrow(kind, rows, columns))
+def test_narrow_elements_move_together(planner: Any, kind: str, rows: int, columns: int, vector: int) -> None:
+    found = planner.plan(narrow(kind, rows, columns))
     (segment,) = found.segments
     side = 32 * vector
     assert (segment.kind, segment.vector) == ("tiled-transpose", vector)
@@ -311,10 +311,10 @@ def test_narrow_elements_land_where_they_belong(tool: Any) -> None:
     tool.all_agree(texts)
 
 
-def test_narrow_elements_are_one_access(tool: Any) -> None:
+def test_narrow_elements_are_one_access(planner: Any) -> None:
     nvrtc = pytest.importorskip("cupy.cuda").nvrtc
     for kind, access in (("bf16", "v2.u16"), ("s8", "v4.u8")):
-        program = nvrtc.createProgram(tool.kernel(narrow(kind, 2048, 2048)).source, "k.cu", (), ())
+        program = nvrtc.createProgram(planner.kernel(narrow(kind, 2048, 2048)).source, "k.cu", (), ())
         nvrtc.compileProgram(program, ("-arch=compute_90", "-fmad=false"))
         made = nvrtc.getPTX(program)
         machine = made if isinstance(made, str) else made.decode()

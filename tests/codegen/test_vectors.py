@@ -34,19 +34,19 @@ LARGER = "  p = {t} parameter(0)\n  q = {t} parameter(1)\n  ROOT m = {t} maximum
 
 @pytest.mark.parametrize("body", [ROUNDED, BRANCHES, LARGER])
 @pytest.mark.parametrize("element_type", ["f32", "bf16", "f16"])
-def test_loads_and_stores_are_joined(tool: Any, element_type: str, body: str) -> None:
-    found = accesses(tool.kernel(module(element_type, body)).source)
+def test_loads_and_stores_are_joined(planner: Any, element_type: str, body: str) -> None:
+    found = accesses(planner.kernel(module(element_type, body)).source)
     assert found and all(re.search(r"\.v\d\.", access) for access in found), found
 
 
 @pytest.mark.parametrize("element_type", ["s4", "u2", "f4e2m1fn"])
-def test_elements_that_share_bytes_move_in_vectors(tool: Any, element_type: str) -> None:
-    found = accesses(tool.kernel(module(element_type, LARGER, 8 * LARGE)).source)
+def test_elements_that_share_bytes_move_in_vectors(planner: Any, element_type: str) -> None:
+    found = accesses(planner.kernel(module(element_type, LARGER, 8 * LARGE)).source)
     width = "u16" if element_type == "u2" else "u32"  # 32 elements of a thread
     assert found == {f"ld.global.v4.{width}", f"st.global.v4.{width}"}
 
 
-def test_a_row_is_read_in_vectors(tool: Any) -> None:
+def test_a_row_is_read_in_vectors(planner: Any) -> None:
     text = """HloModule m
 max {
   a = f32[] parameter(0)
@@ -61,14 +61,14 @@ ENTRY e {
   ROOT d = f32[8,4096]{1,0} subtract(p, mb)
 }
 """
-    assert accesses(tool.kernel(text).source) == {"ld.global.v4.f32", "st.global.v4.f32"}
+    assert accesses(planner.kernel(text).source) == {"ld.global.v4.f32", "st.global.v4.f32"}
 
 
-def test_a_kernel_that_reads_more_than_registers_hold_reads_one_by_one(tool: Any) -> None:
+def test_a_kernel_that_reads_more_than_registers_hold_reads_one_by_one(planner: Any) -> None:
     many = "".join(f"  p{n} = {{t}} parameter({n})\n" for n in range(20)) + "  y0 = {t} cosine(p0)\n"
     many += "".join(f"  y{n} = {{t}} add(y{n - 1}, p{n})\n" for n in range(1, 20)) + "  ROOT r = {t} sine(y19)\n"
-    assert "read0" not in tool.kernel(module("f32", many)).source
-    assert "read0" in tool.kernel(module("f16", many)).source
+    assert "read0" not in planner.kernel(module("f32", many)).source
+    assert "read0" in planner.kernel(module("f16", many)).source
 
 
 @pytest.mark.parametrize("element_type", ["f32", "bf16", "f16", "s8", "pred"])
@@ -87,24 +87,24 @@ def test_vectors_with_branches_agree(tool: Any, element_type: str) -> None:
 @pytest.mark.parametrize(
     ("element_type", "vector"), [("f64", 4), ("f32", 4), ("bf16", 8), ("f16", 8), ("s8", 16), ("pred", 16)]
 )
-def test_a_thread_takes_16_bytes(tool: Any, element_type: str, vector: int) -> None:
+def test_a_thread_takes_16_bytes(planner: Any, element_type: str, vector: int) -> None:
     body = (
         "  p = {t} parameter(0)\n  ROOT m = {t} not(p)\n"
         if element_type in ("s8", "pred")
         else "  p = {t} parameter(0)\n  ROOT m = {t} negate(p)\n"
     )
     large = 1 << 21
-    assert tool.plan(module(element_type, body, large)).segments[0].vector == vector
-    assert tool.plan(module(element_type, body, large + 4)).segments[0].vector == 4
-    assert tool.plan(module(element_type, body, large + 1)).segments[0].vector == 1
-    assert tool.plan(module(element_type, body, 1000)).segments[0].vector == 1
+    assert planner.plan(module(element_type, body, large)).segments[0].vector == vector
+    assert planner.plan(module(element_type, body, large + 4)).segments[0].vector == 4
+    assert planner.plan(module(element_type, body, large + 1)).segments[0].vector == 1
+    assert planner.plan(module(element_type, body, 1000)).segments[0].vector == 1
 
 
-def test_a_wide_operand_keeps_threads_at_four(tool: Any) -> None:
+def test_a_wide_operand_keeps_threads_at_four(planner: Any) -> None:
     body = (
         "  p = {t} parameter(0)\n  q = f32[2097152]{{0}} parameter(1)\n  c = {t} convert(q)\n  ROOT m = {t} add(p, c)\n"
     )
-    assert tool.plan(module("bf16", body, 1 << 21)).segments[0].vector == 4
+    assert planner.plan(module("bf16", body, 1 << 21)).segments[0].vector == 4
 
 
 BROADCASTS = """HloModule m
@@ -151,10 +151,10 @@ ENTRY e {{
     )
 
 
-def test_a_long_loop_in_a_thread_spills_nothing(tool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_loop_in_a_thread_spills_nothing(planner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     nvrtc = pytest.importorskip("cupy.cuda").nvrtc
     monkeypatch.setattr(products, "LEAST", 1 << 60)  # products as loops
-    source = tool.kernel(
+    source = planner.kernel(
         """HloModule m
 ENTRY e {
   p = f32[32,768]{1,0} parameter(0)

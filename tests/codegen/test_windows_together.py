@@ -52,22 +52,22 @@ def test_the_values_are_those_of_the_table(
     tool.agrees(pool(kind, opcode, init, sizes, window), whole=True)
 
 
-def test_a_large_window_is_a_loop(tool: Any) -> None:
+def test_a_large_window_is_a_loop(planner: Any) -> None:
     small, large = (pool("f32", "add", "0", "4,60", f"size=1x{n}") for n in (MOST_UNROLLED, MOST_UNROLLED + 1))
-    assert "for (int s" not in tool.kernel(small).source and "for (int s" in tool.kernel(large).source
+    assert "for (int s" not in planner.kernel(small).source and "for (int s" in planner.kernel(large).source
 
 
 @pytest.mark.parametrize("kind", ["f32", "bf16"])
-def test_channels_are_read_together(kind: str, tool: Any) -> None:
+def test_channels_are_read_together(kind: str, planner: Any) -> None:
     pytest.importorskip("cupy")
     from cupy.cuda import nvrtc
 
     text = pool(kind, "maximum", "-inf", "64,28,28,64", LARGE)
-    program = nvrtc.createProgram(tool.kernel(text).source, "k.cu", (), ())
+    program = nvrtc.createProgram(planner.kernel(text).source, "k.cu", (), ())
     nvrtc.compileProgram(program, ("-arch=compute_90", *compile_options()))
     found = nvrtc.getPTX(program)
     found = found.decode() if isinstance(found, bytes) else found
     wide = sum(found.count(f"ld.global{nc}.v4.{t}") for nc in ("", ".nc") for t in ("f32", "u32", "b32"))
     assert wide >= 8
-    lay = price(tool.plan(text), H100).loads
+    lay = price(planner.plan(text), H100).loads
     assert lay == (128, 128)

@@ -101,9 +101,9 @@ def test_the_values_stay(kind: str, tolerance: float) -> None:
     x[4, 40] = np.nan
     x[5, -1] = 60
     x[6] = np.linspace(-90, 90, columns).astype(dtype)
-    (want,) = hlo_opt.evaluate(module, [x])
+    (want,) = hlo_opt.evaluate(hlo_opt.parse(softmax(FEW, kind=kind)), [x[:FEW]])
     (got,) = hlo_opt.compile(made, backend="host")(x)
-    want, got = want.astype(np.float64), got.astype(np.float64)
+    want, got = want.astype(np.float64), got[:FEW].astype(np.float64)
     np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
     assert np.isnan(want[2:5]).all() and not np.isnan(want[[0, 1, 5, 6]]).any()
     np.testing.assert_allclose(got, want, rtol=tolerance, atol=1e-30)

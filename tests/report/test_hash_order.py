@@ -9,9 +9,9 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_an_explanation_is_the_same_for_every_hash_seed(form, dumps):
-    arguments = ["explain", str(dumps / "cartpole_generator_default.hlo"), "--all", "--format", form]
+@pytest.mark.parametrize(("form", "name"), [("text", "adam_one"), ("json", "cartpole_random")])
+def test_an_explanation_is_the_same_for_every_hash_seed(form, name, dumps):
+    arguments = ["explain", str(dumps / f"{name}.hlo"), "--all", "--format", form]
     outputs = {
         subprocess.run(
             [sys.executable, "-m", "hlo_opt", *arguments],
@@ -19,7 +19,7 @@ def test_an_explanation_is_the_same_for_every_hash_seed(form, dumps):
             check=True,
             env={**os.environ, "PYTHONHASHSEED": seed},
         ).stdout
-        for seed in ("1", "2", "3")
+        for seed in ("1", "2")
     }
     assert len(outputs) == 1
 
@@ -40,6 +40,6 @@ def test_a_comparison_is_the_same_for_every_hash_seed(dumps):
             check=True,
             env={**os.environ, "PYTHONHASHSEED": seed},
         ).stdout
-        for seed in ("1", "2", "3")
+        for seed in ("1", "2")
     }
     assert len(outputs) == 1

@@ -48,7 +48,7 @@ def identity_of(ufunc: np.ufunc, dtype: DType) -> Any:
     return dtype.type(ufunc in (np.multiply, np.logical_and))
 
 
-SEQUENTIAL = 32768
+SEQUENTIAL = 256
 """Longer folds with a user-defined reducer combine neighbours pairwise; XLA assumes that reducers are associative."""
 
 
