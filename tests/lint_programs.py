@@ -97,6 +97,18 @@ def noise_in_loop(key: jax.Array, x: jax.Array) -> jax.Array:
     return lax.fori_loop(0, 20, step, x)
 
 
+def layers(x: jax.Array) -> jax.Array:
+    return lax.fori_loop(0, 10, lambda _, y: jnp.tanh(y @ y), x)
+
+
+def norms_of_few_rows(x: jax.Array) -> jax.Array:
+    return jnp.sum(x * x, axis=1)
+
+
+def sorted_rows(x: jax.Array) -> jax.Array:
+    return jnp.sort(x, axis=1)
+
+
 def tiny(x: jax.Array) -> jax.Array:
     return jnp.tanh(x)
 
@@ -123,3 +135,10 @@ PROGRAMS: dict[str, tuple[Program, Program]] = {
 }
 """For each rule the program that it speaks of, and the twin that it does not: function, arguments, options of
 `jax.jit`."""
+
+SILENT: dict[str, tuple[str, Program]] = {
+    "rows that lie side by side": ("LNT103", (norms_of_few_rows, (f32(64, 4096),), {})),
+    "a sort is no reduction": ("LNT103", (sorted_rows, (f32(64, 4096),), {})),
+    "a loop of long kernels": ("LNT105", (layers, (f32(4096, 4096),), {})),
+}
+"""Programs that look as if a rule should speak of them, and that nothing can be done about: the rule, and the program."""

@@ -42,14 +42,14 @@ def load_device_inputs(name: str, module: Module) -> list[list[Array]]:
         _check_sizes(name, stored, keys, module)
         arrays = {key: stored[key] for key in dict.fromkeys(key for row in keys for key in row)}
     shared = {n: cut(module, n, arrays[f"in{n}"]) for n in range(len(shapes)) if devices > 1 and f"in{n}" in arrays}
-    found = []
+    rows = []
     for device, row in enumerate(keys):
         own = [shared[n][device] if n in shared and key == f"in{n}" else arrays[key] for n, key in enumerate(row)]
         try:
-            found.append(entry_inputs(module, own))
+            rows.append(entry_inputs(module, own))
         except EvaluationError as error:
             raise UsageError(error.message, code=error.code, filename=name, hint=error.hint) from None
-    return found
+    return rows
 
 
 def snapshot_inputs(name: str, module: Module, recorded: Sequence[Sequence[Array]]) -> list[list[Array]]:
@@ -107,10 +107,10 @@ def _keys(name: str, given: Sequence[str], count: int, devices: int) -> list[lis
 
 
 def _is_taken(key: str, count: int, devices: int) -> bool:
-    found = _KEY.fullmatch(key)
-    if found is None or str(int(found[1])) != found[1] or int(found[1]) >= count:
+    match = _KEY.fullmatch(key)
+    if match is None or str(int(match[1])) != match[1] or int(match[1]) >= count:
         return False
-    return found[2] is None or (str(int(found[2])) == found[2] and int(found[2]) < devices)
+    return match[2] is None or (str(int(match[2])) == match[2] and int(match[2]) < devices)
 
 
 def _check_sizes(name: str, stored: Npz, keys: Sequence[Sequence[str]], module: Module) -> None:

@@ -61,8 +61,8 @@ def bisect_command(
     FILEs: these, in the order given.
 
     --watch compares: check with the first module's results; 'kernels > 3' (kernels, launches, bytes, est_us,
-    instructions) counts the module as it is. --run: whether a command ends with status 0, whichever of both it does
-    first. Modules that cannot be compared are left out. Exit status 1 when nothing changes.
+    instructions) counts the module as it is. --run: whether a command ends with status 0 or not. Modules that cannot
+    be compared are left out. Exit status 1 when nothing changes.
     """
     from hlo_opt.analysis.targets import target
     from hlo_opt.cli.fusing import Fusing

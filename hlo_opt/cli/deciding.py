@@ -153,7 +153,7 @@ PLACES = ("line", "function", "op")
     is_flag=True,
     help="Show all reasons of each edge, their hints, both costs, and causes that many edges share.",
 )
-@click.option("--all", "everything", is_flag=True, help="Show every refused edge, not only the dearest.")
+@click.option("--all", "everything", is_flag=True, help="Show every refused edge, not only the costliest.")
 @rule_options
 @budget_options
 @click.option(
@@ -189,7 +189,7 @@ def explain_command(
     """Say for the edges of FILE that were not fused why: what that costs, the Python line, the cause that decides, and
     what you can change.
 
-    First the figures, then the ten dearest edges, or with --all every one; -v shows all reasons of each. INSTRUCTION
+    First the figures, then the ten costliest edges, or with --all every one; -v shows all reasons of each. INSTRUCTION
     names select the edges at these instructions, fused ones too; PRODUCER:CONSUMER one edge, FILE.py:LINE those of a
     line of the program, a CODE after FILE those that it refuses. With a CODE such as FUS201 instead of a file: its
     page.

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING
 
 from hlo_opt.cli.habits import ASKED, wants_colour
 from hlo_opt.cli.progress import stop_waiting
-from hlo_opt.diag import ParseError, Source, Span, UsageError
+from hlo_opt.diag import ParseError, Source, UsageError
 from hlo_opt.diag.errors import printable
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def read_text(name: str) -> Source:
     """The HLO text of a file, or of stdin for `-`, whatever form the module has there; of a folder, that of the module
     that `folders.chosen` takes.
 
-    Raises UsageError (with the path) for what cannot be opened or converted, and ParseError for what is no module:
-    empty, binary, not UTF-8.
+    Raises UsageError (with the path) for what cannot be opened or converted, and ParseError for what is no text:
+    binary, not UTF-8.
     """
     data, shown = read_bytes(name)
     from hlo_opt.forms.kinds import Form
@@ -51,8 +51,6 @@ def read_text(name: str) -> Source:
     data, form = unpacked(data, shown)
     text = hlo_text(data, form, shown)
     source = Source(text, shown)
-    if not text.strip():
-        raise ParseError("the file is empty", span=Span(source, 0, 0))
     TEXTS_READ.append((name, text))
     if form in (Form.SNAPSHOT, Form.PARTITIONS):
         RECORDED[name] = recorded(data, form, shown)

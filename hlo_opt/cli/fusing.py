@@ -102,7 +102,7 @@ class _Reader:
         return values
 
     def _options(self, tables: object) -> dict[str, Mapping[str, object]]:
-        found: dict[str, Mapping[str, object]] = {}
+        values: dict[str, Mapping[str, object]] = {}
         if not isinstance(tables, dict):
             raise UsageError("options is a table of passes: [options.instruction-fusion]", span=self._span(OPTIONS, ()))
         for name, table in tables.items():
@@ -124,8 +124,8 @@ class _Reader:
                 if known[spelt].name in given:
                     raise UsageError(f"option {key!r} is given twice", span=self._span(key, (OPTIONS, name)))
                 given[known[spelt].name] = self._value(key, value, option_kind(known[spelt]), (OPTIONS, name))
-            found[name] = given
-        return found
+            values[name] = given
+        return values
 
     def _value(self, key: str, value: Any, kind: str, table: tuple[str, ...]) -> object:
         is_texts = isinstance(value, list) and all(isinstance(v, str) for v in value)
@@ -324,12 +324,12 @@ class Fusing:
         from hlo_opt.passes.forcing import chosen
         from hlo_opt.report.explain import select
 
-        found = []
+        pairs = []
         for text in self.force:
             producer, _, consumer = _checked_edge(text).partition(":")
             there = select(report, [text])
-            found.append(chosen(there, (producer.lstrip("%"), consumer.lstrip("%"))) or there[0])
-        return found
+            pairs.append(chosen(there, (producer.lstrip("%"), consumer.lstrip("%"))) or there[0])
+        return pairs
 
 
 def trip_counts_of(texts: Sequence[str]) -> dict[str, int]:

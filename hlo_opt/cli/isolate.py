@@ -65,8 +65,8 @@ def isolate_command(
         whole = with_values(module, elided)
         how.devices(whole)
         part = isolated(whole, name)
-        found = inputs_of(whole, name, part, how.given(whole), call)
-        several = len(found) > 1
-        named = {f"in{n}" + f".d{d}" * several: array for d, own in enumerate(found) for n, array in enumerate(own)}
+        arrays = inputs_of(whole, name, part, how.given(whole), call)
+        several = len(arrays) > 1
+        named = {f"in{n}" + f".d{d}" * several: array for d, own in enumerate(arrays) for n, array in enumerate(own)}
         save_outputs(recorded, named)
     files.write_module(output, str(part.module))

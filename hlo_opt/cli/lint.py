@@ -36,6 +36,7 @@ MOST_FILES = 200
 @click.option(
     "--ignore", shell_complete=offered_rules, metavar="RULE", multiple=True, help="Not this rule; may be repeated."
 )
+@click.option("--all", "everything", is_flag=True, help="Also what costs less than 0.1 % of the module's time.")
 @click.option("--list", "lists", is_flag=True, help="List the rules, and leave.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="What to print.")
 @click.option("--strict", is_flag=True, help="Exit with 1 when something is found.")
@@ -50,6 +51,7 @@ def lint_command(
     file: str | None,
     select: tuple[str, ...],
     ignore: tuple[str, ...],
+    everything: bool,
     lists: bool,
     form: str,
     strict: bool,
@@ -58,7 +60,7 @@ def lint_command(
     allow_unknown: bool,
     **options: Given,
 ) -> int:
-    """Say what costs time or memory in FILE, at the Python line, and what to write instead; the dearest first.
+    """Say what costs time or memory in FILE, at the Python line, and what to write instead; the costliest first.
 
     FILE is fused first, so what fusing removes is not reported. Costs are the estimates that every verb shows. In a
     FOLDER every module is checked, and then all of them together. With a CODE such as LNT101 instead of a file: the
@@ -83,9 +85,9 @@ def lint_command(
     codes = chosen(select, ignore)
     names = _modules_in(file) if os.path.isdir(file) else [file]
     modules = [read_module(name, max_errors=max_errors, allow_unknown=allow_unknown) for name in names]
-    findings, total = _findings(modules, codes, options)
+    findings, total, left = _findings(modules, codes, options, everything)
     if form == "text":
-        show(page.as_page(findings, total))
+        show(page.as_page(findings, total, left))
     elif form == "json":
         show_json(page.as_json(findings, total))
     else:
@@ -108,23 +110,28 @@ def _modules_in(folder: str) -> list[str]:
 
     names = sorted(str(p) for p in Path(folder).iterdir() if p.is_file() and MODULE.search(p.name))
     if not names:
-        raise UsageError("no module is in the folder", filename=folder)
+        from hlo_opt.cli.mistaken import beside_folder
+
+        raise UsageError("is a folder without a module", filename=folder, hint=beside_folder(Path(folder)))
     if len(names) > MOST_FILES:
-        raise UsageError(f"{len(names)} modules are in the folder, more than {MOST_FILES}", filename=folder)
+        raise UsageError(f"is a folder with {len(names)} modules, more than {MOST_FILES}", filename=folder)
     return names
 
 
 def _findings(
-    modules: list[Module], codes: Iterable[str], options: Mapping[str, Given]
-) -> tuple[list[Finding], float | None]:
-    """The findings, and, for a single module, its microseconds."""
+    modules: list[Module], codes: Iterable[str], options: Mapping[str, Given], everything: bool
+) -> tuple[list[Finding], float | None, int]:
+    """The findings; for a single module, its microseconds; and how many findings are left out because they cost next
+    to nothing, unless `everything` is wanted."""
     from hlo_opt.cli.fusing import Fusing
-    from hlo_opt.report.lint.check import RULES, in_order, lint, lint_together
+    from hlo_opt.report.lint.check import RULES, in_order, lint, lint_together, matters
 
     request = Fusing.of(options)
     wanted = frozenset(codes)
     reports = [request.run(module) for module in modules] if wanted & RULES.keys() else []
-    findings = [finding for report in reports for finding in lint(report, wanted)]
+    every = [(finding, report.after.est_us) for report in reports for finding in lint(report, wanted)]
+    findings = [finding for finding, total in every if everything or matters(finding, total)]
+    left = len(every) - len(findings)
     if len(modules) > 1:
         findings += lint_together(modules, wanted)
-    return in_order(findings), reports[0].after.est_us if len(reports) == 1 else None
+    return in_order(findings), reports[0].after.est_us if len(reports) == 1 else None, left

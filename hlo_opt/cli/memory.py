@@ -22,9 +22,9 @@ def memory_command(
 ) -> None:
     """Show the peak memory of FILE before and after fusing: when it is, which arrays hold it, and what would lower it.
 
-    Counts inputs, constants, results and temporaries, as a device holds them. Each way to a
-    lower peak was tried on a copy of the module: joining two kernels (--force), another order, inputs given away
-    (donate_argnums).
+    Counts inputs, constants, results and temporaries, as a device holds them. Each way to a lower peak was tried on a
+    copy of the module: joining two kernels (--force), another order, inputs given away (donate_argnums). Of inputs
+    that are given away already it says whether a result is made in their memory.
     """
     from hlo_opt.cli.fusing import Fusing
     from hlo_opt.report.memory import page

@@ -260,9 +260,9 @@ def _profiled(module: Module, backend: str, file: str, how: Running) -> list[lis
     devices = how.devices(module)
     check_schedule(build_schedule(module), how.memory_limit, devices=devices)
     inputs = how.given(module)
-    results, found = profile(module, backend, inputs, max_steps=how.max_steps, precise=how.precise)
-    show(profile_page(found), err=True)
-    files.write_text(file, json.dumps(found.trace()) + "\n")
+    results, timings = profile(module, backend, inputs, max_steps=how.max_steps, precise=how.precise)
+    show(profile_page(timings), err=True)
+    files.write_text(file, json.dumps(timings.trace()) + "\n")
     return results
 
 

@@ -1,7 +1,7 @@
 """Errors that a user may see. Each is one sentence with a code and, where known, a position and a hint.
 
 Every class keeps these parts as attributes, can be pickled (results cross process pools), and prints as
-`file:line:column: CODE message`, the source line, carets and the hint.
+`file:line:column: CODE message`, the source line (unless it is blank), carets and the hint.
 """
 
 from __future__ import annotations
@@ -85,11 +85,9 @@ class HloOptError(Exception):
         shown = printable(text[first : first + _CONTEXT])
         indent = len(printable(text[first : column - 1]))
         width = max(1, min(self.span.end - self.span.start, len(text) - column + 1, _CONTEXT - indent))
-        rows = [
-            f"{printable(self.span.source.filename)}:{line}:{column}: {message}",
-            f"  {shown}",
-            f"  {' ' * indent}{'^' * width}",
-        ]
+        rows = [f"{printable(self.span.source.filename)}:{line}:{column}: {message}"]
+        if shown.strip():
+            rows += [f"  {shown}", f"  {' ' * indent}{'^' * width}"]
         if self.hint is not None:
             rows.append(f"  hint: {printable(self.hint)}")
         return "\n".join(rows)

@@ -192,21 +192,21 @@ def of(hole: Hole) -> Code:
 @lru_cache(maxsize=4096)
 def _pieces(template: str) -> tuple[Piece | int, ...]:
     """The text, functions and hole numbers of a template."""
-    found: list[Piece | int] = []
+    pieces: list[Piece | int] = []
     automatic = 0
     for literal, field, _, _ in Formatter().parse(template):
         end = 0
         for match in _FUNCTION.finditer(literal):
             if match.start() > end:
-                found.append(literal[end : match.start()])
-            found.append(Function(match[0]))
+                pieces.append(literal[end : match.start()])
+            pieces.append(Function(match[0]))
             end = match.end()
         if end < len(literal):
-            found.append(literal[end:])
+            pieces.append(literal[end:])
         if field is not None:
-            found.append(int(field) if field else automatic)
+            pieces.append(int(field) if field else automatic)
             automatic += not field
-    return tuple(found)
+    return tuple(pieces)
 
 
 def code(template: str, *holes: Hole) -> Code:

@@ -65,7 +65,7 @@ TRUE, FALSE, TIE = "is never true", "is never false", "never compares equal valu
 FIRST, SECOND = "never takes its first choice", "never takes its second choice"
 BELOW, INSIDE, ABOVE = "never cuts off below", "never lets a value through", "never cuts off above"
 IN, OUT = "has no index in range", "has no index out of range"
-RUNS = "never runs a round"
+RUNS = "never runs an iteration"
 INFINITE, NAN = "never meets an infinity", "never meets NaN"
 SPECIAL = frozenset({INFINITE, NAN})
 """Ways that need infinities or NaN, which ordinary inputs do not contain."""

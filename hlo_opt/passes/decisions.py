@@ -123,8 +123,8 @@ def _reason(crossing: Crossing, producer: str, consumer: str, engine: Engine) ->
     if looped(control) is None:
         return Reason.of("FUS112", **ends, control=control.name, opcode=control.opcode, bytes=size)
     count = trip_count(control, engine.context.options.trip_counts)
-    rounds = "a number of rounds known at run time only" if count is None else f"{count} rounds"
-    key = ("what keeps its rounds from being one kernel", control)
+    rounds = "a number of iterations known at run time only" if count is None else f"{count} iterations"
+    key = ("what keeps its iterations from being one kernel", control)
     if key not in engine.notes:
         module, target = engine.module, engine.context.options.target
         fits = block_search.fits(module, control) or grid_search.fits(module, control, target)
@@ -134,12 +134,12 @@ def _reason(crossing: Crossing, producer: str, consumer: str, engine: Engine) ->
 
 
 def _kept_by(found: Obstacle) -> str:
-    """What keeps the rounds of a loop from being one kernel, as part of a sentence."""
+    """What keeps the iterations of a loop from being one kernel, as part of a sentence."""
     if found.instruction is not None:
-        return f"`{found.instruction.name}` ({found.instruction.opcode}) keeps its rounds from being one kernel"
+        return f"`{found.instruction.name}` ({found.instruction.opcode}) keeps its iterations from being one kernel"
     if found.has_plan:
-        return "`while-fusion` makes one kernel of all rounds, where that pays"
-    return "the loop is not written so that one kernel can take all rounds"
+        return "`while-fusion` makes one kernel of all iterations, where that pays"
+    return "the loop is not written so that one kernel can take all iterations"
 
 
 def _crossed(crossing: Crossing) -> Instruction:

@@ -11,6 +11,7 @@ from hlo_opt.diag import Reason
 from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ops.calls.call import call_of
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts
+from hlo_opt.ops.custom_calls.targets import find_custom_call
 from hlo_opt.ops.lowering import Elementwise, compute_type
 from hlo_opt.ops.sets import body_of, looped
 from hlo_opt.ops.spec import find
@@ -186,7 +187,7 @@ def _own_reason(instruction: Instruction, is_planned: bool) -> Reason | None:
             if spec is not None and spec.is_library:
                 return Reason.of("FUS302", opcode=instruction.opcode, runs_as=spec.runs_as)
             if instruction.opcode == "custom-call":
-                return Reason.of("FUS308", target=instruction.word("custom_call_target") or "(no target)")
+                return _call_reason(instruction)
             return _no_lowering(instruction, instruction.shape)
         if instruction.opcode in WHICH_DEVICE and _is_for_several_devices(instruction):
             return _no_lowering(instruction, instruction.shape)
@@ -205,6 +206,16 @@ def _own_reason(instruction: Instruction, is_planned: bool) -> Reason | None:
     if _is_tuple_given(instruction):
         return _no_lowering(instruction, instruction.shape)
     return _constant_reason(instruction) if instruction.opcode == "constant" else None
+
+
+def _call_reason(instruction: Instruction) -> Reason:
+    """Why no kernel can hold a custom call: its code is compiled, or its declaration has no HLO for it."""
+    target = instruction.word("custom_call_target")
+    if find_custom_call(target) is None:
+        why = "it runs compiled code that the dump does not show"
+    else:
+        why = "what it computes is known, but its declaration does not write it as HLO"
+    return Reason.of("FUS308", target=target or "(no target)", why=why)
 
 
 def _is_tuple_given(instruction: Instruction) -> bool:

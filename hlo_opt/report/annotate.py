@@ -51,7 +51,7 @@ def dearest_annotations(module: Module, prices: Prices, shown: Sequence[FusionDe
     """One annotation for each edge, in its order: what joining both ends would save, the cause that decides, and what
     the user can change. Then one with the figures of the module."""
     named = {i.name: i for c in reversed(list(module.computations)) for i in c.instructions}
-    found = []
+    annotations = []
     for decision in shown:
         file, line = (
             place_of(decision.consumer_source)
@@ -61,8 +61,8 @@ def dearest_annotations(module: Module, prices: Prices, shown: Sequence[FusionDe
         price = price_words(decision, prices)
         text = f"{price}: {decision.ends} are two kernels: {sentence(decision)}\nchange: {advice(decision)}"
         key = _key(decision.cause[0].code, decision.computation, decision.producer, decision.consumer)
-        found.append(Annotation(decision.cause[0].code, text, file=relative(file, root), line=line, key=key))
-    return [*found, _figures(prices.report, len(shown))]
+        annotations.append(Annotation(decision.cause[0].code, text, file=relative(file, root), line=line, key=key))
+    return [*annotations, _figures(prices.report, len(shown))]
 
 
 def _figures(report: ExplainReport, shown: int) -> Annotation:

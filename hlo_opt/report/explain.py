@@ -95,7 +95,7 @@ def findings(report: ExplainReport) -> list[Finding]:
     )
     loops = Finding(
         "loop boundary",
-        "each round launches its kernels again; unrolling puts several rounds within reach of one kernel",
+        "each iteration launches its kernels again; unrolling puts several iterations within reach of one kernel",
     )
     parts, module = _parts(report), report.outcome.module
     for decision in report.refused:
@@ -371,7 +371,7 @@ def edge_page(decision: FusionDecision, rounds: int = 1) -> Page:
         for hint in dict.fromkeys(r.hint for r in alike):
             page.add("    hint: ", hint)
     if decision.cost is not None:
-        page.add("  " + cost_line(decision.cost), f" in each of {count(rounds)} rounds" if rounds > 1 else "")
+        page.add("  " + cost_line(decision.cost), f" in each of {count(rounds)} iterations" if rounds > 1 else "")
     elif decision.unpriced is not None:
         page.add("  " + no_price(decision))
     return page

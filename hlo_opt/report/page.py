@@ -103,9 +103,9 @@ def most_first(counts: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def counted(value: int, noun: str) -> str:
-    """A number of things: `1 edge`, `2 edges`."""
-    return f"{count(value)} {noun}{'' if value == 1 else 's'}"
+def counted(value: int, noun: str, several: str = "") -> str:
+    """A number of things: `1 edge`, `2 edges`; `several` is the plural where it is not the noun with an `s`."""
+    return f"{count(value)} {noun if value == 1 else several or noun + 's'}"
 
 
 def size(value: float) -> str:
@@ -136,9 +136,9 @@ _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(?:([kmgtp])(i?))?b?", re.
 def parse_size(text: str) -> int:
     """Bytes from what people write: `4096`, `12MB` (12,000,000), `12 MiB` (12 x 1,048,576), `1.5G`. Raises
     ValueError."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
         raise ValueError(f"{text!r} is not a size such as 12MB or 512 KiB")
-    number, unit, binary = found.groups()
+    number, unit, binary = match.groups()
     power = " KMGTP".index(unit.upper()) if unit else 0
     return int(Decimal(number) * (1024 if binary else 1000) ** power)

@@ -211,26 +211,28 @@ class Trace:
 
 def _leaves(value: object) -> list[tuple[str, object]]:
     """The arrays of a value, each with its place in the tuple: `{1,0}`, as HLO writes it."""
-    found: list[tuple[str, object]] = []
+    leaves: list[tuple[str, object]] = []
     todo: list[tuple[tuple[int, ...], object]] = [((), value)]
     while todo:
         place, top = todo.pop()
         if isinstance(top, tuple):
             todo.extend(((*place, k), top[k]) for k in reversed(range(len(top))))
         else:
-            found.append((f"{{{','.join(map(str, place))}}}" if place else "", top))
-    return found
+            leaves.append((f"{{{','.join(map(str, place))}}}" if place else "", top))
+    return leaves
 
 
 MOST_ROWS = 30
 
 
-def profile_page(found: Profile) -> Page:
+def profile_page(profile: Profile) -> Page:
     """Time, bytes and bandwidth of each kernel, and its share of what a plain copy reaches on the device."""
     page = Page()
-    rows = found.rows()
-    copied = f"a copy reaches {size(found.copy_bandwidth)}/s"
-    page.add(f"{counted(len(found.events), 'event')} in {microseconds(found.microseconds)} on {found.device}; {copied}")
+    rows = profile.rows()
+    copied = f"a copy reaches {size(profile.copy_bandwidth)}/s"
+    page.add(
+        f"{counted(len(profile.events), 'event')} in {microseconds(profile.microseconds)} on {profile.device}; {copied}"
+    )
     cells = [("instruction", "kernel", "times", "time", "bytes", "bandwidth", "of copy", "")]
     for row in rows[:MOST_ROWS]:
         name = re.sub(r"_[0-9a-f]{8,}$", "", row.name) if row.kind == "kernel" else f"{row.name} (library)"
@@ -244,43 +246,43 @@ def profile_page(found: Profile) -> Page:
                 microseconds(row.microseconds),
                 size(row.count),
                 speed,
-                f"{100 * found.share(row):.0f} %",
+                f"{100 * profile.share(row):.0f} %",
                 row.source,
             )
         )
     page.table(cells, right=frozenset({2, 3, 4, 5, 6}), indent=2)
     if len(rows) > MOST_ROWS:
         page.add(f"  and {len(rows) - MOST_ROWS} more, which the file lists")
-    if found.left_out:
-        page.add(f"  {counted(found.left_out, 'later launch')} not timed")
+    if profile.left_out:
+        page.add(f"  {counted(profile.left_out, 'later launch')} not timed")
     return page
 
 
-def bench_page(found: Bench) -> Page:
+def bench_page(timing: Bench) -> Page:
     """The table of `bench`."""
     page = Page()
-    page.add(f"{found.module} on {found.backend} ({found.why}), {found.device}")
-    page.add(f"{counted(found.rounds, 'round')}, the variants in turn; median, and the quartiles around it")
-    page.add(f"cold: {found.cold}; warm: straight after another run")
-    if found.devices > 1:
-        page.add(f"{found.devices} simulated devices take turns: launches, bytes and times are those of all together")
+    page.add(f"{timing.module} on {timing.backend} ({timing.why}), {timing.device}")
+    page.add(f"{counted(timing.rounds, 'round')}, the variants in turn; median, and the quartiles around it")
+    page.add(f"cold: {timing.cold}; warm: straight after another run")
+    if timing.devices > 1:
+        page.add(f"{timing.devices} simulated devices take turns: launches, bytes and times are those of all together")
     cells = [("", "kernels", "launches", "library", "bytes", "cold", "", "warm", "", "of copy")]
-    for v in found.variants:
+    for v in timing.variants:
         counts = (v.name, str(v.kernels), str(v.launches), str(v.library), size(v.count))
         times = (microseconds(v.cold.median), _spread(v.cold), microseconds(v.warm.median), _spread(v.warm))
-        cells.append((*counts, *times, f"{100 * found.share(v):.0f} %"))
+        cells.append((*counts, *times, f"{100 * timing.share(v):.0f} %"))
     page.table(cells, right=frozenset({1, 2, 3, 4, 5, 7, 9}), indent=2)
-    page.add(f"a plain copy reads and writes {size(found.copy_bandwidth)}/s")
-    if not found.speaks_for_target:
+    page.add(f"a plain copy reads and writes {size(timing.copy_bandwidth)}/s")
+    if not timing.speaks_for_target:
         page.add(
-            f"  these are times of this CPU and do not speak for {found.target or 'a GPU'}; `hlo-opt stats` estimates "
+            f"  these are times of this CPU and do not speak for {timing.target or 'a GPU'}; `hlo-opt stats` estimates "
             f"those"
         )
-    if len(found.variants) > 1:
-        first, last = found.variants[0].name, found.variants[-1].name
-        gains = (f"{found.gain(state):.2f} x {state}" for state in ("cold", "warm"))
+    if len(timing.variants) > 1:
+        first, last = timing.variants[0].name, timing.variants[-1].name
+        gains = (f"{timing.gain(state):.2f} x {state}" for state in ("cold", "warm"))
         page.add(f"{last} against {first}: {', '.join(gains)}")
-        noisy = [state for state in ("cold", "warm") if not found.is_clear(state)]
+        noisy = [state for state in ("cold", "warm") if not timing.is_clear(state)]
         if noisy:
             page.add(
                 f"  warning: {' and '.join(noisy)}: the quartiles overlap, so the difference may be noise; run it "
@@ -293,19 +295,19 @@ def _spread(timing: Timing) -> str:
     return f"({microseconds(timing.low)} .. {microseconds(timing.high)})"
 
 
-def bench_svg(found: Bench) -> str:
+def bench_svg(bench: Bench) -> str:
     """A bar chart: per variant the median with its quartiles, cold and warm, and the time that a copy of as many bytes
     takes."""
     width, left, row, top = 760, 150, 26, 64
-    bars = _bars(found)
+    bars = _bars(bench)
     scale = (width - left - 150) / (max(high for *_, high in bars) or 1.0)
     height = top + len(bars) * row + 40
-    below = f"{found.backend}, {found.device}; median and quartiles of {found.rounds} rounds"
+    below = f"{bench.backend}, {bench.device}; median and quartiles of {bench.rounds} rounds"
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
         f'font-size="13">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
-        f'<text x="12" y="24" font-size="16">{_text(found.module)}</text>',
+        f'<text x="12" y="24" font-size="16">{_text(bench.module)}</text>',
         f'<text x="12" y="44" fill="#555">{_text(below)}</text>',
     ]
     for number, (label, colour, middle, low, high) in enumerate(bars):
@@ -321,14 +323,14 @@ def bench_svg(found: Bench) -> str:
     return "\n".join(out)
 
 
-def _bars(found: Bench) -> list[tuple[str, str, float, float, float]]:
+def _bars(bench: Bench) -> list[tuple[str, str, float, float, float]]:
     """Label, colour, median, lower and upper end of each bar."""
     bars = []
-    for variant in found.variants:
+    for variant in bench.variants:
         for state, colour in (("cold", "#1f77b4"), ("warm", "#ff7f0e")):
             timing: Timing = getattr(variant, state)
             bars.append((f"{variant.name}, {state}", colour, timing.median, timing.low, timing.high))
-        time = found.at_copy_speed(variant)
+        time = bench.at_copy_speed(variant)
         bars.append(("copy of its bytes", "#7f7f7f", time, time, time))
     return bars
 
@@ -339,7 +341,7 @@ def _text(text: str) -> str:
     return escape(shown)
 
 
-def bench_png(found: Bench) -> bytes:
+def bench_png(bench: Bench) -> bytes:
     """The same chart by matplotlib. Raises UsageError where that is not installed."""
     try:
         import matplotlib
@@ -354,14 +356,14 @@ def bench_png(found: Bench) -> bytes:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(8, 1.5 + 0.7 * len(found.variants)))
-    bars = _bars(found)
+    figure, axes = pyplot.subplots(figsize=(8, 1.5 + 0.7 * len(bench.variants)))
+    bars = _bars(bench)
     for number, (_, colour, middle, low, high) in enumerate(bars):
         axes.barh(-number, middle, color=colour, xerr=[[middle - low], [high - middle]], capsize=3)
     # a dollar sign would start a formula
     axes.set_yticks([-n for n in range(len(bars))], [label.replace("$", r"\$") for label, *_ in bars])
     axes.set_xlabel("microseconds")
-    axes.set_title(f"{found.module[:80]} on {found.device}".replace("$", r"\$"))
+    axes.set_title(f"{bench.module[:80]} on {bench.device}".replace("$", r"\$"))
     figure.tight_layout()
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=120, metadata={"Software": None})

@@ -69,8 +69,8 @@ class Prices:
         self.weights = {one.instruction: one.est_us for one in report.after.launched}
 
     def saved(self, decision: FusionDecision) -> float | None:
-        """Microseconds in all rounds of the loops around an edge, below 0 where it would cost; None where there is no
-        price."""
+        """Microseconds in all iterations of the loops around an edge, below 0 where it would cost; None where there is
+        no price."""
         cost = decision.cost
         return None if cost is None else cost.us_saved * self.report.rounds.get(decision.computation, 1)
 
@@ -91,7 +91,7 @@ def first_page(
     most: int | None = None,
     prices: Prices | None = None,
 ) -> Page:
-    """The figures, what the changed rules change, then the edges asked for, the dearest first; `most` of them where
+    """The figures, what the changed rules change, then the edges asked for, the costliest first; `most` of them where
     that is given."""
     prices = Prices(report) if prices is None else prices
     page = figures_page(report)
@@ -105,7 +105,7 @@ def first_page(
     asked = asked[:most]
     if not asked:
         return page
-    title = f"the {count(len(asked))} dearest of {count(len(asked) + left)} refused edges" if left else "edges"
+    title = f"the {count(len(asked))} costliest of {count(len(asked) + left)} refused edges" if left else "edges"
     every = "--all: every one, " if left else ""
     page.add(Word(title, "bold"), f" ({every}-v: every reason): saving, cause, change")
     for decision in asked:
@@ -156,7 +156,7 @@ def edge_page(decision: FusionDecision, prices: Prices) -> Page:
 
 
 def price_words(decision: FusionDecision, prices: Prices) -> str:
-    """What joining both ends would save in all rounds, and its share of the module's time."""
+    """What joining both ends would save in all iterations, and its share of the module's time."""
     saved = prices.saved(decision)
     if decision.fused:
         return "fused" if saved is None or saved <= 0 else f"saved {microseconds(saved)}"
@@ -175,7 +175,7 @@ def _ends(decision: FusionDecision, prices: Prices) -> list[str | Word]:
     edge = printable(decision.ends)
     rounds = prices.report.rounds.get(decision.computation, 1)
     if rounds > 1:
-        edge += f", {count(rounds)} rounds"
+        edge += f", {count(rounds)} iterations"
     room = COLUMNS - len(price) - 4
     source = decision.consumer_source or decision.producer_source
     source = short_path(printable(source), max(room - len(edge), 24))

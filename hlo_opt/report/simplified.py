@@ -14,8 +14,8 @@ from hlo_opt.report.page import Page, Word, counted
 
 def counts(outcome: Outcome) -> dict[str, int]:
     """How often each rule was applied, the most frequent first."""
-    found = Counter(step.rule for steps in outcome.context.simplified for step in steps)
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+    by_rule = Counter(step.rule for steps in outcome.context.simplified for step in steps)
+    return dict(sorted(by_rule.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _size(module: Module) -> int:

@@ -35,7 +35,7 @@ def summary_page(report: ExplainReport, *, codes: bool = True) -> Page:
     if not codes:
         return page
     if before.launches > before.kernels or after.launches > after.kernels:
-        page.add("  launches and times count each round of a loop, kernels and bytes count its body once")
+        page.add("  launches and times count each iteration of a loop, kernels and bytes count its body once")
     counts = report.refusals_by_code
     fused, left = len(report.fused), len(report.refused)
     page.add(f"  {counted(fused, 'edge')} fused, {count(left)} refused" + (":" if counts else ""))
@@ -54,7 +54,7 @@ xla/service/cpu/backend_config.proto)."""
 def made_for_cpu(module: Module) -> bool:
     """Whether XLA's compiler for CPUs has optimised a module, where that is certain."""
     return any(
-        isinstance(found := i.attributes.get(name), Attribute) and sign in found.text
+        isinstance(value := i.attributes.get(name), Attribute) and sign in value.text
         for c in module.computations
         for i in c.instructions
         for name, sign in _OF_CPU.items()
@@ -62,11 +62,11 @@ def made_for_cpu(module: Module) -> bool:
 
 
 def unknown_loops(summary: ModuleSummary) -> str:
-    """How many loops are counted as one round, and what says how many it is."""
+    """How many loops are counted as one iteration, and the option that gives their trip counts."""
     loops = counted(summary.unknown_trips, "loop")
     return (
-        f"  {loops} of an unknown trip count, counted as one round: --trip-count {summary.unknown_loops[0]}=N says how "
-        f"many"
+        f"  {loops} of an unknown trip count, counted as one iteration: --trip-count {summary.unknown_loops[0]}=N says "
+        f"how many"
     )
 
 
@@ -274,22 +274,22 @@ def _codes(decision: FusionDecision) -> list[str]:
     return sorted({r.code for r in decision.reasons})
 
 
-def changes_page(found: Changes) -> Page:
+def changes_page(changes: Changes) -> Page:
     """The comparison for people."""
     page = Page()
-    asked = [f"without {code}" for code in found.codes] + [f"with {edge} forced" for edge in found.forced]
+    asked = [f"without {code}" for code in changes.codes] + [f"with {edge} forced" for edge in changes.forced]
     page.add(Word("what if: " + ", ".join(asked), "bold"))
-    add_figures(page, ("as it is", found.before.after), ("what if", found.after.after))
+    add_figures(page, ("as it is", changes.before.after), ("what if", changes.after.after))
     kinds: tuple[tuple[str, str, Sequence[FusionDecision]], ...] = (
-        ("would fuse", "green", found.fused),
-        ("would be refused for other reasons", "yellow", found.moved),
-        ("would be refused that fuse now", "yellow", found.refused),
-        ("would be gone: an end fuses with others", "", found.gone),
+        ("would fuse", "green", changes.fused),
+        ("would be refused for other reasons", "yellow", changes.moved),
+        ("would be refused that fuse now", "yellow", changes.refused),
+        ("would be gone: an end fuses with others", "", changes.gone),
     )
     for title, style, edges in kinds:
         if edges:
             page.add("  ", Word(f"{counted(len(edges), 'edge')} {title}", style))
-            page.table([_row(d, told=edges is not found.gone) for d in edges[:MOST_SHOWN]], indent=4)
+            page.table([_row(d, told=edges is not changes.gone) for d in edges[:MOST_SHOWN]], indent=4)
         if len(edges) > MOST_SHOWN:
             page.add(f"    and {count(len(edges) - MOST_SHOWN)} more")
     if not any(edges for _, _, edges in kinds):
@@ -302,21 +302,21 @@ def _row(decision: FusionDecision, *, told: bool) -> list[str | Word]:
     return [f"{decision.producer} -> {decision.consumer}", Word(codes, "yellow")]
 
 
-def changes_json(found: Changes) -> dict[str, Any]:
+def changes_json(changes: Changes) -> dict[str, Any]:
     """The comparison for programs."""
 
     def edges(decisions: Iterable[FusionDecision]) -> list[dict[str, Any]]:
         return [{"producer": d.producer, "consumer": d.consumer, "codes": _codes(d)} for d in decisions]
 
     return {
-        "codes": list(found.codes),
-        "forced": list(found.forced),
-        "as_it_is": summary_json(found.before.after),
-        "what_if": summary_json(found.after.after),
-        "fused": edges(found.fused),
-        "other_reasons": edges(found.moved),
-        "refused": edges(found.refused),
-        "gone": edges(found.gone),
+        "codes": list(changes.codes),
+        "forced": list(changes.forced),
+        "as_it_is": summary_json(changes.before.after),
+        "what_if": summary_json(changes.after.after),
+        "fused": edges(changes.fused),
+        "other_reasons": edges(changes.moved),
+        "refused": edges(changes.refused),
+        "gone": edges(changes.gone),
     }
 
 
@@ -385,48 +385,48 @@ def label(instruction: Instruction) -> str:
     return " ".join(word for word in words if word)
 
 
-def as_page(found: Stats) -> Page:
+def as_page(statistics: Stats) -> Page:
     """The figures for people."""
     page = Page()
-    page.add(Word(found.module, "bold"), f" on {found.target}")
-    summary = found.summary
+    page.add(Word(statistics.module, "bold"), f" on {statistics.target}")
+    summary = statistics.summary
     rows = [
         ["kernels", count(summary.kernels)],
         ["launches", count(summary.launches)],
         ["bytes", size(summary.bytes)],
         ["estimated", microseconds(summary.est_us)],
-        ["computations", count(len(found.computations))],
-        ["parameters", count(found.parameters)],
-        ["instructions", count(sum(found.opcodes.values()))],
+        ["computations", count(len(statistics.computations))],
+        ["parameters", count(statistics.parameters)],
+        ["instructions", count(sum(statistics.opcodes.values()))],
     ]
     page.table(rows, right=frozenset({1}), indent=2)
     if summary.unknown_trips:
         page.add(unknown_loops(summary))
-    for title, counts in (("launched", found.launched), ("instructions", found.opcodes)):
+    for title, counts in (("launched", statistics.launched), ("instructions", statistics.opcodes)):
         page.add()
         page.add(Word(title, "bold"))
         page.table([[count(number), name] for name, number in counts.items()], right=frozenset({0}), indent=2)
     page.add()
     page.add(Word("computations", "bold"))
     rows = [["", "instructions", "parameters", "flops", "bytes"]]
-    for c in found.computations:
+    for c in statistics.computations:
         rows.append([c.name, count(c.instructions), count(c.parameters), count(int(c.flops)), size(c.bytes)])
     page.table(rows, right=frozenset({1, 2, 3, 4}), indent=2)
     return page
 
 
-def as_json(found: Stats) -> dict[str, Any]:
+def as_json(statistics: Stats) -> dict[str, Any]:
     """The figures for programs."""
     return {
         "schema": 1,
-        "module": found.module,
-        "target": found.target,
-        "hash": found.digest,
-        **summary_json(found.summary),
-        "prices": prices_json(found.summary),
-        "unknown_trips": found.summary.unknown_trips,
-        "computations": [asdict(c) for c in found.computations],
-        "parameters": found.parameters,
-        "opcodes": found.opcodes,
-        "launched": found.launched,
+        "module": statistics.module,
+        "target": statistics.target,
+        "hash": statistics.digest,
+        **summary_json(statistics.summary),
+        "prices": prices_json(statistics.summary),
+        "unknown_trips": statistics.summary.unknown_trips,
+        "computations": [asdict(c) for c in statistics.computations],
+        "parameters": statistics.parameters,
+        "opcodes": statistics.opcodes,
+        "launched": statistics.launched,
     }

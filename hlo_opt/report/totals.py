@@ -31,6 +31,9 @@ ROWS_SHOWN = 30
 LARGEST_SOURCE = 4_000_000
 """Bytes of a Python file that is listed."""
 
+NEAR = 0.005
+"""Share of the bytes of a module up to which two counts of them look the same when they are printed."""
+
 AROUND = 2
 """Lines of the program that are listed before and after one that has figures."""
 
@@ -39,10 +42,10 @@ AROUND = 2
 class Total:
     """What one line, function or operation costs.
 
-    us, bytes  its part of the kernels that hold its instructions, in all rounds; bytes count loop bodies once
+    us, bytes  its part of the kernels that hold its instructions, in all iterations; bytes count loop bodies once
     kernels    how many hold an instruction of it
     refused    edges that are refused where the consumer (else the producer) is of it, by the code that decides
-    saving     what the dearest of these would save
+    saving     what the costliest of these would save
     """
 
     us: float = 0.0
@@ -55,7 +58,7 @@ class Total:
 
 @dataclass(frozen=True)
 class Totals:
-    """All rows, the dearest first, and what they add up to. `measured`: the times are measured, not estimated."""
+    """All rows, the costliest first, and what they add up to. `measured`: the times are measured, not estimated."""
 
     by: By
     rows: Mapping[str, Total]
@@ -72,13 +75,13 @@ def totals(report: ExplainReport, by: By, measured: Mapping[str, float] | None =
     figures: ModuleSummary = report.after if measured is None else report.before
     place = _PLACES[by]
     rows: dict[str, Total] = {}
-    found = {(c.name, i.name): i for c in module.computations for i in c.instructions}
+    instructions = {(c.name, i.name): i for c in module.computations for i in c.instructions}
     all_us = all_bytes = 0.0
     for one in figures.launched:
         us = one.est_us * one.rounds if measured is None else measured.get(one.instruction, 0.0)
         all_us += us
         all_bytes += one.bytes
-        for key, share in _shares(module, found[one.computation, one.instruction], place, UNKNOWN[by]).items():
+        for key, share in _shares(module, instructions[one.computation, one.instruction], place, UNKNOWN[by]).items():
             row = rows.setdefault(key, Total())
             row.us += share * us
             row.bytes += share * one.bytes
@@ -149,37 +152,40 @@ def _place_of(decision: FusionDecision, by: By, named: Mapping[str, tuple[Module
     return next((place for place in (source_function(*end) for end in ends) if place), "")
 
 
-def by_page(report: ExplainReport, found: Totals, prices: Prices | None, root: str | None) -> Page:
+def by_page(report: ExplainReport, sums: Totals, prices: Prices | None, root: str | None) -> Page:
     """The figures of the module, the rows, and by lines, where a folder is named, the program's text."""
     page = figures_page(report)
     if prices is not None:
         page.extend(prices.page())
-    page.extend(totals_page(found))
-    if root is not None and found.by == "line":
-        page.extend(listing_page(found, root))
+    page.extend(totals_page(sums))
+    counted_as_xla = (report.before if sums.measured else report.after).bytes
+    if abs(sums.bytes - counted_as_xla) > NEAR * counted_as_xla:
+        page.add("  bytes: here to and from memory; in the figures above of whole operands and results, as XLA counts")
+    if root is not None and sums.by == "line":
+        page.extend(listing_page(sums, root))
     return page
 
 
-def totals_page(found: Totals) -> Page:
+def totals_page(sums: Totals) -> Page:
     """The rows for people."""
     page = Page()
-    title = {"line": "Python line", "function": "function", "op": "operation"}[found.by]
-    times = "measured" if found.measured else "estimated"
-    moved = f"{size(found.bytes)} moved, {counted(found.kernels, 'kernel')}"
-    page.add(Word(f"by {title}", "bold"), f": {times} {microseconds(found.us)}, {moved}")
+    title = {"line": "Python line", "function": "function", "op": "operation"}[sums.by]
+    times = "measured" if sums.measured else "estimated"
+    moved = f"{size(sums.bytes)} moved, {counted(sums.kernels, 'kernel')}"
+    page.add(Word(f"by {title}", "bold"), f": {times} {microseconds(sums.us)}, {moved}")
     rows: list[list[str | Word]] = [["time", "share", "bytes", "kernels", "refused", "saving"]]
-    shown = list(found.rows.items())[:ROWS_SHOWN]
-    rows += [_cells(row, found) for _, row in shown]
+    shown = list(sums.rows.items())[:ROWS_SHOWN]
+    rows += [_cells(row, sums) for _, row in shown]
     widths = [
         max(len(cell if isinstance(cell, str) else cell.text) for cell in column) for column in zip(*rows, strict=True)
     ]
     room = COLUMNS - 2 - sum(width + 2 for width in widths)
-    for row, end in zip(rows, [title, *(_short(key, found.by, room) for key, _ in shown)], strict=True):
+    for row, end in zip(rows, [title, *(_short(key, sums.by, room) for key, _ in shown)], strict=True):
         row.append(end)
     page.table(rows, right=frozenset(range(6)), indent=2)
-    if len(found.rows) > ROWS_SHOWN:
-        page.add(f"  and {count(len(found.rows) - ROWS_SHOWN)} more; --format json has them all")
-    page.add("  refused: edges that end there; saving: what joining the dearest of them alone would save")
+    if len(sums.rows) > ROWS_SHOWN:
+        page.add(f"  and {count(len(sums.rows) - ROWS_SHOWN)} more; --format json has them all")
+    page.add("  refused: edges that end there; saving: what joining the costliest of them alone would save")
     return page
 
 
@@ -195,8 +201,8 @@ def _short(key: str, by: By, room: int) -> str:
     return fit(short_path(key, room) if by == "line" else key, room)
 
 
-def _cells(row: Total, found: Totals) -> list[str | Word]:
-    share = f"{100 * row.us / found.us:.1f} %" if found.us else ""
+def _cells(row: Total, sums: Totals) -> list[str | Word]:
+    share = f"{100 * row.us / sums.us:.1f} %" if sums.us else ""
     codes = most_first(row.refused)
     first = next(iter(codes), "")
     refused = f"{count(row.edges)} {first}{'+' if len(codes) > 1 else ''}" if row.edges else ""
@@ -204,14 +210,14 @@ def _cells(row: Total, found: Totals) -> list[str | Word]:
     return [microseconds(row.us), share, size(row.bytes), count(row.kernels), Word(refused, "yellow"), saving]
 
 
-def totals_json(found: Totals) -> dict[str, object]:
+def totals_json(sums: Totals) -> dict[str, object]:
     """The rows for programs."""
     return {
-        "by": found.by,
-        "measured": found.measured,
-        "us": round(found.us, 3),
-        "bytes": round(found.bytes),
-        "kernels": found.kernels,
+        "by": sums.by,
+        "measured": sums.measured,
+        "us": round(sums.us, 3),
+        "bytes": round(sums.bytes),
+        "kernels": sums.kernels,
         "rows": [
             {
                 "place": key,
@@ -222,17 +228,17 @@ def totals_json(found: Totals) -> dict[str, object]:
                 "refused": dict(sorted(row.refused.items())),
                 "us_saved": round(row.saving, 3),
             }
-            for key, row in found.rows.items()
+            for key, row in sums.rows.items()
         ],
     }
 
 
-def listing_page(found: Totals, root: str) -> Page:
+def listing_page(sums: Totals, root: str) -> Page:
     """The program's text, where its files are below a folder, with the figures of each line before it. Files that are
     not there are named."""
     page = Page()
     lines: dict[str, dict[int, Total]] = {}
-    for key, row in found.rows.items():
+    for key, row in sums.rows.items():
         file, _, number = key.rpartition(":")
         if file and number.isdecimal() and len(number) < 10:
             lines.setdefault(file, {})[int(number)] = row
@@ -243,11 +249,11 @@ def listing_page(found: Totals, root: str) -> Page:
             page.add(Word(file, "bold"), f": not found below {root}")
             continue
         page.add(Word(file, "bold"))
-        page.extend(_listed(text, rows, found))
+        page.extend(_listed(text, rows, sums))
     return page
 
 
-def _listed(text: list[str], rows: Mapping[int, Total], found: Totals) -> Page:
+def _listed(text: list[str], rows: Mapping[int, Total], sums: Totals) -> Page:
     page = Page()
     wanted = sorted(
         {n for at in rows if at <= len(text) for n in range(at - AROUND, at + AROUND + 1) if 0 < n <= len(text)}
@@ -259,7 +265,7 @@ def _listed(text: list[str], rows: Mapping[int, Total], found: Totals) -> Page:
             cells.append([*[""] * 6, "...", ""])
         last = number
         row = rows.get(number)
-        figures: list[str | Word] = [""] * 6 if row is None else _cells(row, found)
+        figures: list[str | Word] = [""] * 6 if row is None else _cells(row, sums)
         cells.append([*figures, str(number), "| " + text[number - 1].rstrip()[:COLUMNS]])
     page.table(cells, right=frozenset(range(7)), indent=2)
     for number in sorted(n for n in rows if n > len(text)):

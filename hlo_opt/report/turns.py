@@ -44,10 +44,10 @@ def turn_page(bisection: Bisection, turn: Turn, step: Step) -> Page:
 
 
 def stays_lines(bisection: Bisection, stays: Stays, shown: Sequence[Alone] | None) -> list[str]:
-    """That nothing turns, and which instructions of the first module show it by themselves, where that was asked."""
+    """That nothing changes, and which instructions of the first module show it by themselves, where that was asked."""
     series, title = bisection.series, bisection.asks.title
     end = "" if series.last is None else f" to {series.name(series.last)}"
-    lines = [f"nothing turns: {title} is {stays.answer!r} from {series.name(0)}{end}"]
+    lines = [f"nothing changes: {title} is {stays.answer!r} from {series.name(0)}{end}"]
     if stays.answer == NO:
         return lines
     lines.append(f"  it is so before the first {'rewrite' if series.is_ours else 'change'}, so none is the cause")

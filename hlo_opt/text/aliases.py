@@ -74,11 +74,11 @@ def aliased_leaves(module: Module) -> dict[int, int]:
     Indices that do not exist are skipped.
     """
     inputs_shape = Shape.tuple_of(*(parameter.shape for parameter in module.entry.parameters))
-    result, found = module.entry.root.shape, dict[int, int]()
+    result, pairs = module.entry.root.shape, dict[int, int]()
     for alias in aliases_of(module):
         inputs, outputs = _leaves(inputs_shape, (alias.parameter, *alias.index)), _leaves(result, alias.output)
-        found.update(zip(inputs, outputs, strict=False))
-    return found
+        pairs.update(zip(inputs, outputs, strict=False))
+    return pairs
 
 
 def _leaves(shape: Shape, index: Index) -> range:

@@ -40,7 +40,7 @@ def decode(data: bytes, filename: str = "<bytes>") -> str:
     raise ParseError(
         f"not text: byte 0x{data[strange]:02x} at offset {strange}",
         span=Span(before, len(before.text), len(before.text) + 1),
-        hint="hlo-opt reads textual HLO; XLA writes it with --xla_dump_hlo_as_text",
+        hint="it is no protobuf and no StableHLO either; `hlo-opt help forms` says what a FILE may be",
     )
 
 
@@ -75,14 +75,16 @@ def parse_file_parts(text: str, filename: str = "<string>", max_errors: int = 1)
             if len(errors) >= max_errors:
                 break
     if errors:
-        for found in errors:
-            found.others = ()
+        for fault in errors:
+            fault.others = ()
         errors[0].others = tuple(errors[1:])
         raise errors[0]
     return modules or [_read(Source(text, filename), max_errors)]
 
 
 def _read(source: Source, max_errors: int) -> Module:
+    if not source.text.strip():
+        raise ParseError("the text is empty", span=Span(source, 0, 0))
     with _no_collection():
         try:
             return _reader(source, max_errors, USUAL_DEPTH).module()

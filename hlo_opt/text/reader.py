@@ -134,10 +134,10 @@ class Reader:
             self.result.name = f"module_{self.result.entry.name}"
         return self.result
 
-    def header(self, found: re.Match[str]) -> int:
+    def header(self, match: re.Match[str]) -> int:
         """Read the rest of the header after the module's name. Returns the position after it."""
-        self.result.name = found["NAME"].removeprefix("%")
-        position = self.attributes(found.end(), len(self.text), self.result.attributes, None)[0]
+        self.result.name = match["NAME"].removeprefix("%")
+        position = self.attributes(match.end(), len(self.text), self.result.attributes, None)[0]
         tables = self.patterns.tables.match(self.text, position)
         if tables is not None:
             self.result.tables = tables[0].rstrip()
@@ -245,12 +245,12 @@ class Reader:
         text, names, computation = self.text, scope.names, scope.computation
         match = self.patterns.instruction.match
         shapes, held = self.shapes, computation._instructions
-        while (found := match(text, position, end)) is not None:
-            root, written, shape_text, opcode, inner = found.groups()
-            start = found.start()
+        while (item := match(text, position, end)) is not None:
+            root, written, shape_text, opcode, inner = item.groups()
+            start = item.start()
             name = written[1:] if written[0] == "%" else written
             if name in names or name in ELEMENT_TYPES:
-                self.fail_name(name, found.start(2), found.end(2), name in names)
+                self.fail_name(name, item.start(2), item.end(2), name in names)
             literal: Literal | None = None
             number: int | None = None
             operands: list[Instruction] = []
@@ -260,22 +260,22 @@ class Reader:
                 try:
                     shape = shapes[shape_text]
                 except ParseError:
-                    self.shape(shape_text, found.start(3))
+                    self.shape(shape_text, item.start(3))
                     raise
             if inner[-1] != ")":
-                self.fail(f"expected ')' or ',', found {inner[-1]!r}", found.end(5) - 1)
+                self.fail(f"expected ')' or ',', found {inner[-1]!r}", item.end(5) - 1)
             if opcode == "constant":
                 literal = lazy_literal(shape, inner[1:-1].strip(), name)
             elif opcode == "parameter":
-                number = self.parameter_number(inner, found.start(5))
+                number = self.parameter_number(inner, item.start(5))
             elif inner != "()":
                 try:
                     operands = [names[piece] for piece in inner[1:-1].split(", ")]
                 except KeyError:
-                    operands = self.operands(scope, found.start(5), found.end(5))
+                    operands = self.operands(scope, item.start(5), item.end(5))
             attributes: dict[str, Attribute | Called] = {}
-            position = found.end()
-            finish = found.end(5)
+            position = item.end()
+            finish = item.end(5)
             instruction = Instruction(
                 name,
                 opcode,
@@ -290,13 +290,13 @@ class Reader:
                 position, finish = self.attributes(position, end, attributes, scope, instruction)
             instruction.end = finish
             if shape_text is None or opcode in self.given:
-                instruction.shape = self.implied_shape(instruction, shape_text, found.start(4), found.end(4))
+                instruction.shape = self.implied_shape(instruction, shape_text, item.start(4), item.end(4))
             names[written] = names[name] = instruction
             instruction.parent = computation
             held[instruction] = None
             if root is not None:
                 if scope.root is not None:
-                    self.fail(f"computation {computation.name} has two ROOTs", start, found.end(2))
+                    self.fail(f"computation {computation.name} has two ROOTs", start, item.end(2))
                 scope.root = instruction
             if once:
                 break
@@ -347,27 +347,27 @@ class Reader:
         position, last = self.skip(start + 1), end - 1
         while position < last:
             begin = position
-            found = patterns.named_operand.match(text, position, last)
-            if found is not None and (found.end() == last or text[found.end()] == ","):
-                shape_text, written = found.groups()
+            item = patterns.named_operand.match(text, position, last)
+            if item is not None and (item.end() == last or text[item.end()] == ","):
+                shape_text, written = item.groups()
                 name = written[1:] if written[0] == "%" else written
                 operand = names.get(name)
                 if operand is None:
-                    operand = self.missing_operand(scope, name, found)
+                    operand = self.missing_operand(scope, name, item)
                 if shape_text is not None:
-                    declared = self.shape(shape_text, found.start(1))
+                    declared = self.shape(shape_text, item.start(1))
                     known = operand.shape
                     if declared is not known and known is not _NO_SHAPE and not compatible(declared, known):
-                        self.fail(f"{name} is {operand.shape}, not {declared}", found.start(1), found.end(2))
+                        self.fail(f"{name} is {operand.shape}, not {declared}", item.start(1), item.end(2))
                 result.append(operand)
-                position = found.end()
-            elif (found := patterns.nested.match(text, position, last)) is not None:
-                self.before_nested(scope, found)
-                result.append(self.nested(scope, found))
-                position = found.end()
-            elif (found := patterns.shape.match(text, position, last)) is not None:
-                result.extend(self.nameless_operand(scope, self.shape(found[0], position), position))
-                position = self.skip(found.end())
+                position = item.end()
+            elif (item := patterns.nested.match(text, position, last)) is not None:
+                self.before_nested(scope, item)
+                result.append(self.nested(scope, item))
+                position = item.end()
+            elif (item := patterns.shape.match(text, position, last)) is not None:
+                result.extend(self.nameless_operand(scope, self.shape(item[0], position), position))
+                position = self.skip(item.end())
             if position < last:
                 if text[position] != ",":
                     self.fail_operands(begin, end)
@@ -384,16 +384,16 @@ class Reader:
             raise
         self.fail("expected ')' or ','", start, end)
 
-    def missing_operand(self, scope: Scope, name: str, found: re.Match[str]) -> Instruction:
+    def missing_operand(self, scope: Scope, name: str, match: re.Match[str]) -> Instruction:
         """The operand for an undefined name; `found` matches the name and its type. Raises ParseError (except in
         subclasses)."""
-        self.fail_operand(scope, name, found.start(2), found.end(2))
+        self.fail_operand(scope, name, match.start(2), match.end(2))
 
     def nameless_operand(self, scope: Scope, shape: Shape, position: int) -> Iterable[Instruction]:
         """The operands that a type without a name gives: none, as in XLA."""
         return ()
 
-    def before_nested(self, scope: Scope, found: re.Match[str]) -> None:
+    def before_nested(self, scope: Scope, match: re.Match[str]) -> None:
         """Hook: called before an instruction in operand position is read."""
 
     def fail_operand(self, scope: Scope, name: str, start: int, end: int) -> NoReturn:
@@ -405,17 +405,17 @@ class Reader:
             f"did you mean {close}?" if close else None,
         )
 
-    def nested(self, scope: Scope, found: re.Match[str], wish: str = "") -> Instruction:
+    def nested(self, scope: Scope, match: re.Match[str], wish: str = "") -> Instruction:
         """Read an instruction in operand position. As in XLA, it is named after its opcode unless it has a name."""
-        shape_text, opcode, inner = found.groups()
+        shape_text, opcode, inner = match.groups()
         if inner[-1] != ")":
-            self.fail(f"expected ')' or ',', found {inner[-1]!r}", found.end(3) - 1)
-        shape = _NO_SHAPE if shape_text is None else self.shape(shape_text, found.start(1))
+            self.fail(f"expected ')' or ',', found {inner[-1]!r}", match.end(3) - 1)
+        shape = _NO_SHAPE if shape_text is None else self.shape(shape_text, match.start(1))
         literal = lazy_literal(shape, inner[1:-1].strip()) if opcode == "constant" else None
-        number = self.parameter_number(inner, found.start(3)) if opcode == "parameter" else None
+        number = self.parameter_number(inner, match.start(3)) if opcode == "parameter" else None
         operands = []
         if literal is None and number is None:
-            operands = self.operands(scope, found.start(3), found.end(3))
+            operands = self.operands(scope, match.start(3), match.end(3))
         wish = name = wish or f"{opcode}.anon"
         while name in scope.names:
             self.anonymous[wish] = self.anonymous.get(wish, 0) + 1
@@ -429,10 +429,10 @@ class Reader:
             operands,
             literal=literal,
             parameter_number=number,
-            offset=found.start(),
-            end=found.end(3),
+            offset=match.start(),
+            end=match.end(3),
         )
-        instruction.shape = self.implied_shape(instruction, shape_text, found.start(2), found.end(2))
+        instruction.shape = self.implied_shape(instruction, shape_text, match.start(2), match.end(2))
         scope.names[name] = instruction
         return edit.append(scope.computation, instruction)
 
@@ -449,39 +449,39 @@ class Reader:
         """Read all `, name=value` pairs. Returns the position after them and the end of the last value."""
         text, match, pieces = self.text, self.patterns.attribute.match, self.pieces
         finish = position
-        while (found := match(text, position, end)) is not None:
-            entry = pieces.get(found[1])
+        while (item := match(text, position, end)) is not None:
+            entry = pieces.get(item[1])
             if entry is None:
-                entry = self.attribute(found, scope, owner)
-            position, finish = found.end(), found.end(1)
+                entry = self.attribute(item, scope, owner)
+            position, finish = item.end(), item.end(1)
             if entry is not None:
                 name = entry[0]
                 if name == "device_ids" and isinstance(groups := into.get("replica_groups"), Attribute):
                     # a mesh's device order, not an attribute of its own: mesh['x'=2,'y'=2], device_ids=([2,2]T(1,0))
                     # {'x'}
-                    into["replica_groups"] = Attribute(f"{groups.text}, {found[1]}", decoder("replica_groups"))
+                    into["replica_groups"] = Attribute(f"{groups.text}, {item[1]}", decoder("replica_groups"))
                     continue
                 if name in into:
-                    self.fail(f"attribute {name} is given twice", found.start(1), found.start(1) + len(name))
+                    self.fail(f"attribute {name} is given twice", item.start(1), item.start(1) + len(name))
                 into[name] = entry[1]
         return position, finish
 
     def attribute(
-        self, found: re.Match[str], scope: Scope | None, owner: Instruction | None
+        self, match: re.Match[str], scope: Scope | None, owner: Instruction | None
     ) -> tuple[str, Attribute | Called] | None:
         """Read an attribute whose spelling is new. None for control predecessors, which are not an attribute."""
-        piece = found[1]
+        piece = match[1]
         name, _, value = piece.partition("=")
-        begin = self.skip(found.start(1) + len(name) + 1)
-        value = self.text[begin : found.end(1)]
+        begin = self.skip(match.start(1) + len(name) + 1)
+        value = self.text[begin : match.end(1)]
         if scope is not None and owner is not None:
             if name == "control-predecessors":
                 if owner.control_predecessors:
-                    self.fail(f"attribute {name} is given twice", found.start(1), found.start(1) + len(name))
+                    self.fail(f"attribute {name} is given twice", match.start(1), match.start(1) + len(name))
                 owner.control_predecessors = self.predecessors(scope, value, begin)
                 return None
             if self.patterns.called.fullmatch(name + "="):
-                called = Called(self.called(value, begin, found.end(1)))
+                called = Called(self.called(value, begin, match.end(1)))
                 if value[0] == "{":
                     return name, called
                 self.pieces[piece] = (name, called)
@@ -537,14 +537,14 @@ class Reader:
     def listed_names(self, value: str, position: int) -> list[tuple[str, int]]:
         """The names (or computations in braces) of a list such as `{%f, %g}`, each with its position."""
         if self.patterns.names.fullmatch(value) is not None:
-            return [(found[0], position + found.start()) for found in self.patterns.name.finditer(value)]
+            return [(item[0], position + item.start()) for item in self.patterns.name.finditer(value)]
         if len(value) > EXPLAINED and "{" not in value[1:]:
             self.fail("expected names in braces, with commas between them", position, position + len(value))
-        found = []
+        names = []
         for name in grammar(self.depth).parse("names", value, self.source, position).children:
             token = name.children[0]  # type: ignore[union-attr]
-            found.append((str(token), position + (token.start_pos or 0)))  # type: ignore[union-attr]
-        return found
+            names.append((str(token), position + (token.start_pos or 0)))  # type: ignore[union-attr]
+        return names
 
 
 _OPENING = re.compile(r"[(\[{]")

@@ -63,14 +63,14 @@ def _span(source: Source | None, offset: int, length: int) -> Span | None:
     return None if source is None else Span(source, offset, offset + length)
 
 
-def _array(found: re.Match[str], source: Source | None, offset: int) -> Shape:
-    name, dimensions_text, layout_text = found.groups()
+def _array(match: re.Match[str], source: Source | None, offset: int) -> Shape:
+    name, dimensions_text, layout_text = match.groups()
     element_type = ELEMENT_TYPES.get(name)
     if element_type is None:
         close = nearest(name, ELEMENT_TYPES)
         raise ParseError(
             f"unknown element type {name[:40]!r}",
-            span=_span(source, offset + found.start(1), len(name)),
+            span=_span(source, offset + match.start(1), len(name)),
             hint=f"did you mean {close}?" if close else None,
         )
     dimensions: tuple[int, ...] = ()
@@ -84,7 +84,7 @@ def _array(found: re.Match[str], source: Source | None, offset: int) -> Shape:
         else:
             dimensions = tuple(map(int, sizes))
         if max(dimensions) > _LARGEST:
-            span = _span(source, offset + found.start(2), len(dimensions_text))
+            span = _span(source, offset + match.start(2), len(dimensions_text))
             raise ParseError(f"dimension size {max(dimensions)} is too large", span=span)
     layout = None
     if layout_text is not None:
@@ -92,7 +92,7 @@ def _array(found: re.Match[str], source: Source | None, offset: int) -> Shape:
         if len(layout.minor_to_major or ()) != len(dimensions):
             raise ParseError(
                 f"layout {layout} does not list each of {len(dimensions)} dimensions once",
-                span=_span(source, offset + found.start(3), len(layout_text)),
+                span=_span(source, offset + match.start(3), len(layout_text)),
             )
     return Shape(element_type, dimensions, layout, dynamic)
 
@@ -157,5 +157,5 @@ def _tuple(text: str, source: Source | None, offset: int) -> Shape | None:
 
 
 def _skip(space: re.Pattern[str], text: str, position: int) -> int:
-    found = space.match(text, position)
-    return position if found is None else found.end()
+    match = space.match(text, position)
+    return position if match is None else match.end()

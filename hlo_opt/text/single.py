@@ -29,9 +29,9 @@ class SingleReader(Reader):
         self.created = 0
         if self.patterns.instruction.match(self.text, position) is not None:
             position = self.instructions(self.scope, position, end, once=True)
-        elif (found := self.patterns.unnamed.match(self.text, position)) is not None:
-            made = self.nested(self.scope, found, "_")
-            position, made.end = self.attributes(found.end(), end, made.attributes, self.scope, made)
+        elif (match := self.patterns.unnamed.match(self.text, position)) is not None:
+            made = self.nested(self.scope, match, "_")
+            position, made.end = self.attributes(match.end(), end, made.attributes, self.scope, made)
         if not computation.instructions:
             self.unexpected("single", position)
         if position < end:
@@ -49,20 +49,20 @@ class SingleReader(Reader):
         self.result._entry = computation
         return self.result
 
-    def missing_operand(self, scope: Scope, name: str, found: re.Match[str]) -> Instruction:
+    def missing_operand(self, scope: Scope, name: str, match: re.Match[str]) -> Instruction:
         """A new parameter, where the operand has a type."""
-        if found[1] is None or scope is not self.scope:
-            return super().missing_operand(scope, name, found)
-        return self._parameter(self.shape(found[1], found.start(1)), found.start(), name)
+        if match[1] is None or scope is not self.scope:
+            return super().missing_operand(scope, name, match)
+        return self._parameter(self.shape(match[1], match.start(1)), match.start(), name)
 
     def nameless_operand(self, scope: Scope, shape: Shape, position: int) -> Iterable[Instruction]:
         """A new parameter for a type without a name."""
         return (self._parameter(shape, position, f"_{self.created}"),) if scope is self.scope else ()
 
-    def before_nested(self, scope: Scope, found: re.Match[str]) -> None:
+    def before_nested(self, scope: Scope, match: re.Match[str]) -> None:
         """XLA first reads the opcode as a named operand, and keeps the parameter that it makes for it."""
-        if scope is self.scope and found[1] is not None and found[2] not in scope.names:
-            self._parameter(self.shape(found[1], found.start(1)), found.start(), found[2])
+        if scope is self.scope and match[1] is not None and match[2] not in scope.names:
+            self._parameter(self.shape(match[1], match.start(1)), match.start(), match[2])
 
     def _parameter(self, shape: Shape, offset: int, name: str) -> Instruction:
         parameter = Instruction(name, "parameter", shape, parameter_number=self.created, offset=offset)

@@ -48,6 +48,16 @@ def test_strict_makes_findings_a_failure(file: str, capfd: pytest.CaptureFixture
     said(capfd, file, "--strict", "--ignore", "LNT", status=0)
 
 
+def test_what_costs_next_to_nothing_is_left_out_and_counted(
+    file: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hlo_opt.report.lint.check.LEAST_SHARE", 2.0)  # no finding about time alone costs that much
+    assert "LNT111" not in (text := said(capfd, file)) and "; 1 below 0.1 % of the time left out (--all)" in text
+    assert "LNT108" in text, "what costs memory is shown all the same"
+    text = said(capfd, file, "--all")
+    assert "LNT111" in text and "left out" not in text
+
+
 def test_annotations(file: str, capfd: pytest.CaptureFixture[str]) -> None:
     text = said(capfd, file, "--format", "github")
     assert "title=LNT108" in text and "m.hlo" in text

@@ -574,7 +574,7 @@ def test_a_trip_count_that_is_told_weighs_the_loop(tmp_path, capfd):
         return json.loads(capfd.readouterr().out)["launches"]
 
     assert run(["fuse", str(file)]) == 0
-    assert "counted as one round: --trip-count w.1=N says how many" in capfd.readouterr().err
+    assert "counted as one iteration: --trip-count w.1=N says how many" in capfd.readouterr().err
     assert launches("--trip-count", "w.1=50") == 50 * launches()
     for verb in ("fuse", "explain", "stats"):
         for wrong in ("w.1", "=4", "w.1=-1", "w.1=x", "v=3"):

@@ -54,6 +54,6 @@ def test_only_pages_that_somebody_asks_for_are_read(monkeypatch: pytest.MonkeyPa
     whole = Path.read_text
     monkeypatch.setattr(Path, "read_text", lambda self, *a, **k: (read.append(self.name), whole(self, *a, **k))[1])
     forget_reasons()
-    reason = Reason.of("FUS308", target="generate")
+    reason = Reason.of("FUS308", target="generate", why="it is compiled")
     assert str(reason).startswith("FUS308 opaque-call: ") and "`generate`" in reason.hint
     assert read == ["FUS308.md"]

@@ -47,7 +47,7 @@ def test_every_edge_of_a_loop_has_its_way_rounds_and_bytes():
     (reason,) = found["n", "h"].reasons
     assert (reason.numbers["way"], reason.numbers["rounds"], reason.numbers["bytes"]) == (
         "into the first iteration",
-        "100 rounds",
+        "100 iterations",
         256,
     )
     assert (found["n", "h"].producer_source, found["n", "h"].consumer_source) == ("model.py:5", "model.py:7")
@@ -65,7 +65,7 @@ def test_a_loop_without_a_known_count_says_so():
     )
     report = report_on(run(hlo_opt.parse(text), "xla-2026"))
     rounds = {r.numbers["rounds"] for d in report.refused for r in d.reasons if r.code == "FUS111"}
-    assert rounds == {"a number of rounds known at run time only"}
+    assert rounds == {"a number of iterations known at run time only"}
 
 
 def test_two_results_of_one_kernel_are_one_edge():

@@ -42,6 +42,18 @@ def test_library_call() -> None:
     assert found is not None and found.code == "FUS302"
 
 
+@pytest.mark.parametrize(
+    ("target", "why"), [("mine", "compiled code that the dump does not show"), ("TopK", "what it computes is known")]
+)
+def test_a_custom_call_says_whether_its_meaning_is_known(target: str, why: str) -> None:
+    module = parse(
+        f"HloModule m\nENTRY e {{\n  p = f32[8]{{0}} parameter(0)\n"
+        f'  ROOT r = (f32[2]{{0}}, s32[2]{{0}}) custom-call(p), custom_call_target="{target}"\n}}\n'
+    )
+    found = lowering_reason(module.entry.root)
+    assert found is not None and found.code == "FUS308" and why in found.message
+
+
 def test_unknown_opcode() -> None:
     module = parse("HloModule m\nENTRY e {\n  p = f32[8]{0} parameter(0)\n  ROOT r = f32[8]{0} negate(p)\n}\n")
     module.entry.root.opcode = "mystery"

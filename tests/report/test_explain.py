@@ -340,7 +340,7 @@ def test_what_a_loop_repeats_costs_in_every_round():
     assert first.cost is not None and second.cost is not None and first.cost.us_saved < second.cost.us_saved
     page = str(explain.as_page(found, found.refused))
     once = explain.microseconds(first.cost.us_saved)
-    assert f"100 x {once}  n -> c" in page and f"would save {once} in each of 100 rounds\n" in page
+    assert f"100 x {once}  n -> c" in page and f"would save {once} in each of 100 iterations\n" in page
     data = explain.as_json(found, found.refused)
     assert [d["rounds"] for d in data["dearest"]] == [100, 1]
     assert {e["producer"]: e["rounds"] for e in data["edges"] if e["producer"] in "nm"} == {"n": 100, "m": 1}

@@ -10,7 +10,17 @@ import pytest
 
 import hlo_opt
 from hlo_opt.passes.run import report_on, run
-from hlo_opt.report.totals import By, Total, Totals, listing_page, source_text, totals, totals_json, totals_page
+from hlo_opt.report.totals import (
+    By,
+    Total,
+    Totals,
+    by_page,
+    listing_page,
+    source_text,
+    totals,
+    totals_json,
+    totals_page,
+)
 
 TEXT = """HloModule m
 
@@ -78,6 +88,18 @@ def test_the_page_and_the_json_have_the_rows(report) -> None:
     data = totals_json(found)
     assert data["by"] == "op" and not data["measured"]
     assert [row["place"] for row in data["rows"]] == list(found.rows)
+
+
+def test_two_counts_of_bytes_are_told_apart() -> None:
+    """A kernel reads an array once that is both operands of an operation, and XLA counts it twice."""
+    note = "bytes: here to and from memory"
+    for right, differs in (("p", True), ("q", False)):
+        operands = "p = f32[4096,1024] parameter(0)\n  q = f32[4096,1024] parameter(1)\n"
+        text = f"HloModule m\n\nENTRY e {{\n  {operands}  ROOT a = f32[4096,1024] add(p, {right})\n}}\n"
+        report = report_on(run(hlo_opt.parse(text), passes="dce", simplify="never"))
+        found = totals(report, "op")
+        page = str(by_page(report, found, None, None))
+        assert (note in page) == differs and max(map(len, page.splitlines())) <= 100
 
 
 @pytest.mark.parametrize("by", ["line", "function", "op"])

@@ -39,7 +39,7 @@ def test_what_every_module_shows_is_no_step_s_fault():
     shown = [Alone(f"x{n}", "sine", "model.py:3" * (n == 0), "differs") for n in range(ALONE_SHOWN + 2)]
     lines = stays_lines(ours, Stays("differs"), shown)
     assert lines[:3] == [
-        "nothing turns: check is 'differs' from step 0 to step 4",
+        "nothing changes: check is 'differs' from step 0 to step 4",
         "  it is so before the first rewrite, so none is the cause",
         "  x0 (sine) alone: differs  model.py:3",
     ]

@@ -133,3 +133,10 @@ def test_the_collector_is_on_again_after_reading():
     assert gc.isenabled()
     errors("")
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize("text", ["", " \n\n"])
+def test_an_empty_text_is_called_so(text):
+    found = errors(text)
+    assert (found.message, found.line, found.column) == ("the text is empty", 1, 1)
+    assert "^" not in str(found), "there is no line to point into"

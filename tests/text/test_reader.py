@@ -215,8 +215,8 @@ HEAD = "HloModule m\n\nENTRY e {\n  p = f32[2]{0} parameter(0)\n"
 @pytest.mark.parametrize(
     "text, line, column, message",
     [
-        ("", 1, 1, "expected ENTRY, HloModule or a name, found the end of the text"),
-        ("  \n", 2, 1, "the end of the text"),
+        ("", 1, 1, "the text is empty"),
+        ("  \n", 1, 1, "the text is empty"),
         ("HloModule", 1, 10, "expected a name"),
         ("HloModule m\n", 2, 1, "expected ENTRY or a name"),
         ("HloModule m, foo\nENTRY", 1, 17, "expected '=' right after foo"),

@@ -56,9 +56,9 @@ def _size(value: Array) -> int:
     return max(abs(int(value.max())), abs(int(value.min())))
 
 
-def matrices(found: DotDimensions, lhs: Array, rhs: Array) -> tuple[Array, Array, tuple[int, ...]]:
+def matrices(dims: DotDimensions, lhs: Array, rhs: Array) -> tuple[Array, Array, tuple[int, ...]]:
     """The operands as [batch, m, k] and [batch, k, n], and the dimensions of the result."""
-    batch, contracting = (found.lhs_batch, found.rhs_batch), (found.lhs_contracting, found.rhs_contracting)
+    batch, contracting = (dims.lhs_batch, dims.rhs_batch), (dims.lhs_contracting, dims.rhs_contracting)
     left, right, sizes = products.matrices(lhs, rhs, batch, contracting)
     return left, right, tuple(sizes)
 

@@ -157,12 +157,12 @@ class DotDimensions:
 
 def infer_dot(instruction: Instruction) -> Shape:
     lhs, rhs = operand(instruction, 0), operand(instruction, 1)
-    found = DotDimensions.of(instruction)
-    distinct(found.lhs_batch + found.lhs_contracting, lhs.rank, "dimensions of the left side")
-    distinct(found.rhs_batch + found.rhs_contracting, rhs.rank, "dimensions of the right side")
+    dims = DotDimensions.of(instruction)
+    distinct(dims.lhs_batch + dims.lhs_contracting, lhs.rank, "dimensions of the left side")
+    distinct(dims.rhs_batch + dims.rhs_contracting, rhs.rank, "dimensions of the right side")
     for what, left, right in (
-        ("batch", found.lhs_batch, found.rhs_batch),
-        ("contracting", found.lhs_contracting, found.rhs_contracting),
+        ("batch", dims.lhs_batch, dims.rhs_batch),
+        ("contracting", dims.lhs_contracting, dims.rhs_contracting),
     ):
         need(len(left) == len(right), f"{len(left)} and {len(right)} {what} dimensions")
         for a, b in zip(left, right, strict=True):
@@ -170,23 +170,23 @@ def infer_dot(instruction: Instruction) -> Shape:
                 lhs.dimensions[a] == rhs.dimensions[b],
                 f"{what} dimensions differ: {lhs.dimensions[a]} on the left, {rhs.dimensions[b]} on the right",
             )
-    sizes = [lhs.dimensions[d] for d in found.lhs_batch]
-    sizes += [lhs.dimensions[d] for d in found.free(lhs.rank, right=False)]
-    sizes += [rhs.dimensions[d] for d in found.free(rhs.rank, right=True)]
+    sizes = [lhs.dimensions[d] for d in dims.lhs_batch]
+    sizes += [lhs.dimensions[d] for d in dims.free(lhs.rank, right=False)]
+    sizes += [rhs.dimensions[d] for d in dims.free(rhs.rank, right=True)]
     return result(instruction, product_type(instruction), sizes)
 
 
 def index_dot(instruction: Instruction, number: int) -> IndexMap | None:
     if number > 1:
         return None
-    found = DotDimensions.of(instruction)
+    dims = DotDimensions.of(instruction)
     lhs, rhs = (o.shape for o in instruction.operands[:2])
     out = dimensions(instruction.shape.dimensions)
     side, right = (rhs, True) if number else (lhs, False)
-    batch, contracting = (found.rhs_batch, found.rhs_contracting) if right else (found.lhs_batch, found.lhs_contracting)
-    start = len(batch) + (len(found.free(lhs.rank, right=False)) if right else 0)
+    batch, contracting = (dims.rhs_batch, dims.rhs_contracting) if right else (dims.lhs_batch, dims.lhs_contracting)
+    start = len(batch) + (len(dims.free(lhs.rank, right=False)) if right else 0)
     at: dict[int, Expression] = {d: out[k] for k, d in enumerate(batch)}
-    at.update((d, out[start + k]) for k, d in enumerate(found.free(side.rank, right=right)))
+    at.update((d, out[start + k]) for k, d in enumerate(dims.free(side.rank, right=right)))
     at.update((d, variable(f"s{k}", side.dimensions[d])) for k, d in enumerate(contracting))
     return IndexMap(tuple(at[d] for d in range(side.rank)), tuple(side.dimensions[d] for d in contracting))
 

@@ -83,8 +83,8 @@ def infer_while(instruction: Instruction) -> Shape:
 
 def branches(instruction: Instruction) -> list[Called]:
     """The attributes of a conditional that name its branches, by branch index."""
-    found = [instruction.attributes.get(n) for n in ("branch_computations", "true_computation", "false_computation")]
-    return [value for value in found if isinstance(value, Called)]
+    called = [instruction.attributes.get(n) for n in ("branch_computations", "true_computation", "false_computation")]
+    return [value for value in called if isinstance(value, Called)]
 
 
 def infer_conditional(instruction: Instruction) -> Shape:

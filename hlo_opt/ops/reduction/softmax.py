@@ -35,7 +35,7 @@ def folds(reduce: Instruction, opcode: str) -> bool:
 def sums_of(instructions: Iterable[Instruction]) -> list[Exponentials]:
     """All such sums among the instructions, in order."""
     totals = (i for i in instructions if i.opcode == "reduce" and folds(i, "add"))
-    return [found for total in totals if (found := _sum(total)) is not None]
+    return [folded for total in totals if (folded := _sum(total)) is not None]
 
 
 def _sum(total: Instruction) -> Exponentials | None:

@@ -1,5 +1,5 @@
 """Which kernel of one module became which of another, by the operations that they hold: one that split, several that
-joined, one that is cheaper or dearer than it was."""
+joined, one that is cheaper or costlier than it was."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def rule_specs() -> Mapping[str, ReasonSpec]:
 class Finding:
     """One place that a rule speaks of.
 
-    us       microseconds that it costs, in all rounds of loops; None where it costs memory or time of compilation
+    us       microseconds that it costs, in all iterations of loops; None where it costs memory or time of compilation
     bytes    of memory that it costs, where that is what it costs
     source   `file:line` of the Python program; empty where the dump does not say
     name     the instruction; the module's name for what is about all of it

@@ -30,6 +30,10 @@ FOLDER_RULES: Mapping[str, Callable[[Sequence[Module]], Iterator[Finding]]] = {"
 """Those about several."""
 
 
+LEAST_SHARE = 0.001
+"""Share of a module's time below which a finding is not worth a change, and is left out unless all are wanted."""
+
+
 def chosen(select: Iterable[str], ignore: Iterable[str]) -> frozenset[str]:
     """The codes of the rules that are wanted: those of `select`, else all, without those of `ignore`. A name is a code,
     the beginning of one, or a slug. Raises UsageError."""
@@ -49,11 +53,17 @@ def _named(name: str) -> list[str]:
 
 
 def lint(report: ExplainReport, codes: Iterable[str] | None = None) -> list[Finding]:
-    """What the rules find in a module that was fused, the dearest first; then what costs memory, the largest first."""
+    """What the rules find in a module that was fused, the costliest first; then what costs memory, the largest
+    first."""
     wanted = set(RULES if codes is None else codes)
     program = Program(report)
     findings = [finding for code, rule in RULES.items() if code in wanted for finding in rule(program)]
     return in_order(findings)
+
+
+def matters(finding: Finding, total: float) -> bool:
+    """Whether what a finding costs is worth a change, in a module that takes `total` microseconds."""
+    return finding.us is None or finding.bytes > 0 or finding.us >= LEAST_SHARE * total
 
 
 def lint_together(modules: Sequence[Module], codes: Iterable[str]) -> list[Finding]:
@@ -63,5 +73,5 @@ def lint_together(modules: Sequence[Module], codes: Iterable[str]) -> list[Findi
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """The dearest first."""
+    """The costliest first."""
     return sorted(findings, key=lambda f: (-(f.us or 0.0), -f.bytes, f.code, f.source, f.name))

@@ -9,6 +9,7 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.sets import combines_updates, is_free, joins_arrays, launches, reorders
 from hlo_opt.plans.choose import is_left_to_library
+from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.scatter import Form, Update
 from hlo_opt.report.lint.base import Finding, Program
 from hlo_opt.report.page import count, counted, microseconds, size
@@ -76,14 +77,27 @@ def copies(program: Program) -> Iterator[Finding]:
         yield Finding("LNT102", numbers, program.source(kernel, moved), moved.name, kernel.price.us * kernel.rounds)
 
 
+def _folds(instruction: Instruction) -> bool:
+    """Whether an operation folds elements by a reducer, in a kernel of ours: a sort has an order of its own."""
+    spec = find(instruction.opcode)
+    return spec is not None and spec.kind is OpKind.REDUCTION and not spec.is_library
+
+
+def _reads_rows(reduce: Instruction, kernel: Launched) -> bool:
+    """Whether a reduction folds at least a warp's worth of the elements that lie side by side, and nothing in its
+    kernel changes their order: no other order of dimensions reads better. What it waits for is too few rows."""
+    shape = reduce.operands[0].shape
+    fastest = next((d for d in shape.minor_to_major if shape.dimensions[d] > 1), -1)
+    is_row = fastest in reduce.ints("dimensions") and shape.dimensions[fastest] >= WARP
+    return is_row and not any(reorders(m) for m in kernel.members)
+
+
 def reductions(program: Program) -> Iterator[Finding]:
-    """A reduction that takes longer than its bytes and its arithmetic do."""
+    """A reduction that takes longer than its bytes and its arithmetic do, for the order in which it reads."""
     for kernel in program.kernels:
-        reduce = next(
-            (m for m in _work(kernel) if (s := find(m.opcode)) is not None and s.kind is OpKind.REDUCTION), None
-        )
+        reduce = next((m for m in _work(kernel) if _folds(m)), None)
         price = kernel.price
-        if reduce is None or price.least < LEAST:
+        if reduce is None or price.least < LEAST or _reads_rows(reduce, kernel):
             continue
         least = max(program.copying(price.least), price.instructions, price.slow)
         us = price.us - price.launch - least

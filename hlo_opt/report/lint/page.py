@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from hlo_opt.diag.annotation import Annotation
 from hlo_opt.report.annotate import place_of, relative
 from hlo_opt.report.lint.base import Finding, rule_specs
-from hlo_opt.report.page import Page, Word, counted, microseconds, size
+from hlo_opt.report.page import Page, Word, count, counted, microseconds, size
 
 SCHEMA = 1
 
@@ -20,8 +20,9 @@ def price_of(finding: Finding) -> str:
     return size(finding.bytes) if finding.bytes else "compilation"
 
 
-def as_page(findings: Sequence[Finding], total: float | None) -> Page:
-    """Each finding in a few lines. `total`: microseconds of the module, where there is one."""
+def as_page(findings: Sequence[Finding], total: float | None, left: int = 0) -> Page:
+    """Each finding in a few lines. `total`: microseconds of the module, where there is one; `left`: the number of
+    findings that are left out because they cost next to nothing."""
     page = Page()
     for finding in findings:
         share = f" ({100 * finding.us / total:.1f} %)" if total and finding.us is not None else ""
@@ -41,6 +42,7 @@ def as_page(findings: Sequence[Finding], total: float | None) -> Page:
     page.add(
         Word(counted(len(findings), "finding"), "bold"),
         of,
+        f"; {count(left)} below 0.1 % of the time left out (--all)" if left else "",
         "; hlo-opt lint CODE shows a rule's page" if findings else "",
     )
     return page

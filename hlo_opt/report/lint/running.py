@@ -11,8 +11,10 @@ from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.ir import Attribute, Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.sets import calls_outside, looped
+from hlo_opt.plans.choose import is_left_to_library
 from hlo_opt.report.lint.base import Finding, Program
 from hlo_opt.report.page import count, counted, microseconds, size
+from hlo_opt.report.view.kernels import Launched
 from hlo_opt.runtime.schedule import Schedule, build_schedule
 from hlo_opt.runtime.schedule.lifetimes import buffer_bytes, lifetimes
 from hlo_opt.runtime.schedule.ops import Copy, Loop
@@ -21,30 +23,41 @@ from hlo_opt.text.frames import source_location
 SMALL = 0.5
 """Share of launching in the time of a program from which on it is too small for the device."""
 
+LAUNCHING = 0.1
+"""Share of launching in the time of a loop below which its kernels are long enough for launches not to matter."""
+
 
 def loop_launches(program: Program) -> Iterator[Finding]:
-    """A loop that is not one kernel: each round launches its kernels again, and what waits for the host waits in
-    each."""
-    by_computation: defaultdict[Computation, list[float]] = defaultdict(list)
+    """A loop that is not one kernel: each iteration launches its kernels again, and what waits for the host waits in
+    each. A loop whose kernels take long beside their launches is left alone, unless it waits for the host."""
+    by_computation: defaultdict[Computation, list[Launched]] = defaultdict(list)
     for kernel in program.kernels:
-        by_computation[kernel.instruction.computation].append(kernel.price.launch * kernel.rounds)
+        by_computation[kernel.instruction.computation].append(kernel)
     for computation in executed_computations(program.fused):
         for loop in computation.instructions:
             body = looped(loop)
             if body is None:
                 continue
-            own = [us for part in loop.called() for us in by_computation.get(part, ())]
+            kernels = [kernel for part in loop.called() for kernel in by_computation.get(part, ())]
             outside = [i.name for part in loop.called() for i in part.instructions if calls_outside(i)]
-            rounds = program.report.rounds.get(body.name, 1) // max(1, program.report.rounds.get(computation.name, 1))
-            if not own or (rounds == 1 and loop.name not in program.summary.unknown_loops):
+            is_counted = loop.name not in program.summary.unknown_loops
+            times = program.report.rounds.get(body.name, 1) // max(1, program.report.rounds.get(computation.name, 1))
+            if not kernels or (times == 1 and is_counted):
                 continue
+            launching = sum(kernel.price.launch * kernel.rounds for kernel in kernels)
+            if is_counted and not outside and launching < LAUNCHING * sum(k.price.us * k.rounds for k in kernels):
+                continue
+            calls = sum(is_left_to_library(kernel.instruction) for kernel in kernels)
             numbers = {
                 "name": loop.name,
-                "rounds": count(rounds) if loop.name not in program.summary.unknown_loops else "an unknown number of",
-                "kernels": counted(len(own), "kernel"),
+                "iterations": count(times) if is_counted else "an unknown number of",
+                "kernels": counted(len(kernels), "kernel"),
                 "host": f"; `{outside[0]}` waits for the host in each" if outside else "",
+                "more": f"; {counted(calls, 'library call')} among them cannot be joined with anything"
+                if calls
+                else "; with `jax.lax.scan(..., unroll=N)` the kernels of N iterations can be joined",
             }
-            yield Finding("LNT105", numbers, _line_of_loop(program.fused, loop), loop.name, sum(own))
+            yield Finding("LNT105", numbers, _line_of_loop(program.fused, loop), loop.name, launching)
 
 
 def _line_of_loop(module: Module, loop: Instruction) -> str:
@@ -62,7 +75,7 @@ def too_small(program: Program) -> Iterator[Finding]:
     numbers = {
         "share": f"{100 * launching / total:.0f} %",
         "total": microseconds(total),
-        "launches": counted(program.summary.launches, "launch").replace("launchs", "launches"),
+        "launches": counted(program.summary.launches, "launch", "launches"),
     }
     dearest = max(program.kernels, key=lambda k: k.price.us * k.rounds)
     yield Finding("LNT111", numbers, program.source(dearest), program.original.name, launching)
@@ -122,8 +135,8 @@ def _copied(schedule: Schedule) -> list[_Missed]:
             pairs = zip(op.inputs, op.outputs, strict=True)
         elif isinstance(op, Loop):
             pairs = ((op.inputs[k], op.outputs[k]) for k in op.copied)
-        for source, made in pairs:
-            leaf, result = numbers.get(root[source]), results.get(root[made])
+        for source, copy in pairs:
+            leaf, result = numbers.get(root[source]), results.get(root[copy])
             if leaf is not None and result is not None:
                 missed.append(_Missed(leaf, result, op.instruction, buffer_bytes(entry.shapes[source])))
     return missed

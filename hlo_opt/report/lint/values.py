@@ -22,7 +22,7 @@ LARGE = 1 << 20
 _WIDE = {"f64": "f32", "c128": "c64"}
 
 MIXING = 40
-"""Operations that mix bits from which on a kernel draws random numbers: 20 rounds of threefry take 80."""
+"""Operations that mix bits from which on a kernel draws random numbers: the 20 rounds of threefry take 80."""
 
 
 def _is_wide(instruction: Instruction) -> bool:
@@ -78,8 +78,8 @@ def _elements(instruction: Instruction) -> int:
 
 
 def random_in_loops(program: Program) -> Iterator[Finding]:
-    """Random numbers that each round of a loop computes by mixing bits, as threefry does: some 140 operations for each
-    number."""
+    """Random numbers that each iteration of a loop computes by mixing bits, as threefry does: some 140 operations for
+    each number."""
     looped = {c.name for c in executed_computations(program.fused)} - {program.fused.entry.name}
     for kernel in program.kernels:
         in_loop = kernel.instruction.computation.name in looped

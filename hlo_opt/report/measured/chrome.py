@@ -28,12 +28,12 @@ def unpacked(data: bytes) -> bytes:
     """What gzip packed. Raises ValueError."""
     try:
         with gzip.open(io.BytesIO(data)) as stream:
-            found = stream.read(LARGEST + 1)
+            content = stream.read(LARGEST + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"it is not packed by gzip: {error}") from None
-    if len(found) > LARGEST:
+    if len(content) > LARGEST:
         raise ValueError(f"unpacked it is larger than {LARGEST} bytes")
-    return found
+    return content
 
 
 def read(data: bytes) -> Profile:
@@ -50,8 +50,8 @@ def read(data: bytes) -> Profile:
 
 
 def _arguments(event: dict[str, Json]) -> dict[str, Json]:
-    found = event.get("args")
-    return found if isinstance(found, dict) else {}
+    arguments = event.get("args")
+    return arguments if isinstance(arguments, dict) else {}
 
 
 def _is_number(value: Json) -> bool:
@@ -59,15 +59,15 @@ def _is_number(value: Json) -> bool:
 
 
 def _of(events: Iterable[dict[str, Json]]) -> Profile:
-    found = Profile()
+    profile = Profile()
     for event in events:
         arguments = _arguments(event)
         name, run = arguments.get("hlo_op", event.get("name")), arguments.get("run_id")
         is_run = isinstance(run, str) and run.removeprefix("-").isdecimal()
-        found.add(
+        profile.add(
             str(name),
             float(str(event["dur"])),
             module=str(arguments.get("hlo_module", "")),
             run=int(str(run)) if is_run or isinstance(run, int) else None,
         )
-    return found
+    return profile

@@ -60,20 +60,20 @@ def join(module: Module, figures: ModuleSummary, profile: Profile) -> Joined:
     known = set(kernels)
     others = {i.name for c in module.computations for i in c.instructions} - known
     by_symbol = _once(kernels)
-    found: dict[str, Runs] = {}
+    by_name: dict[str, Runs] = {}
     strange: dict[str, Runs] = {}
     for name, runs in events.items():
         kernel = name if name in known else by_symbol.get(symbol(name.removeprefix("%")))
         if kernel is not None:
-            found.setdefault(kernel, Runs()).add(runs.us, runs.count)
+            by_name.setdefault(kernel, Runs()).add(runs.us, runs.count)
         elif name not in others:
             strange.setdefault(name, Runs()).add(runs.us, runs.count)
-    executions = executions or _usual(runs.count for runs in found.values())
-    spent = {name: found[name].us / executions for name in kernels if name in found}
+    executions = executions or _usual(runs.count for runs in by_name.values())
+    spent = {name: by_name[name].us / executions for name in kernels if name in by_name}
     left = sorted(strange.items(), key=lambda item: (-item[1].us, item[0]))
     return Joined(
         spent,
-        [name for name in kernels if name not in found],
+        [name for name in kernels if name not in by_name],
         {name: runs.us / executions for name, runs in left},
         executions,
         sorted(profile.modules),

@@ -24,7 +24,7 @@ def read(text: str) -> Profile:
     """The kernels of a table; copies between memories are left out. Raises ValueError where the text has no row of
     titles with a time and a name."""
     rows = csv.reader(io.StringIO(text))
-    found = Profile()
+    profile = Profile()
     for titles in rows:
         columns = _columns(titles)
         if columns is None:
@@ -36,8 +36,8 @@ def read(text: str) -> Profile:
             microseconds = _number(row[time])
             times = 1.0 if count is None or count >= len(row) else _number(row[count])
             if microseconds is not None and row[name] and times:
-                found.add(row[name], microseconds * factor, count=int(times))
-        return found
+                profile.add(row[name], microseconds * factor, count=int(times))
+        return profile
     raise ValueError("it has no row of titles with a time (`Total Time (ns)` or `Duration (ns)`) and a `Name`")
 
 

@@ -54,6 +54,6 @@ def _read(data: bytes) -> Profile:
 
 def _inside(folder: Path) -> str:
     """What to name instead of a folder: the newest profile in it."""
-    found = [p for pattern in ("*.xplane.pb", "*.trace.json.gz") for p in folder.glob(f"**/{pattern}")]
-    newest = max(found, key=lambda p: (p.stat().st_mtime, p.name.endswith(".pb")), default=None)
+    files = [p for pattern in ("*.xplane.pb", "*.trace.json.gz") for p in folder.glob(f"**/{pattern}")]
+    newest = max(files, key=lambda p: (p.stat().st_mtime, p.name.endswith(".pb")), default=None)
     return f"name a profile in it: {newest}" if newest is not None else f"name a file: {FORMS}"

@@ -25,16 +25,16 @@ time again."""
 
 def read(data: bytes) -> Profile:
     """The events that name an instruction. Raises ValueError for what is no such file."""
-    found = Profile()
+    profile = Profile()
     planes = [field.payload() for field in fields(data) if field.number == _PLANE]
     if not planes:
         raise ValueError("it holds no plane")
     for plane in planes:
-        _read_plane(plane, found)
-    return found
+        _read_plane(plane, profile)
+    return profile
 
 
-def _read_plane(plane: bytes, found: Profile) -> None:
+def _read_plane(plane: bytes, profile: Profile) -> None:
     names: dict[int, str] = {}
     statistics: dict[int, str] = {}
     lines: list[bytes] = []
@@ -52,7 +52,7 @@ def _read_plane(plane: bytes, found: Profile) -> None:
     for _, line in titled:
         for field in fields(line):
             if field.number == _LINE_EVENTS:
-                _read_event(field.payload(), names, statistics, found)
+                _read_event(field.payload(), names, statistics, profile)
 
 
 def _entry(data: bytes) -> tuple[int, str]:
@@ -73,7 +73,7 @@ def _text(data: bytes, wanted: int) -> str:
     return ""
 
 
-def _read_event(event: bytes, names: dict[int, str], statistics: dict[int, str], found: Profile) -> None:
+def _read_event(event: bytes, names: dict[int, str], statistics: dict[int, str], profile: Profile) -> None:
     name, picoseconds, count = "", 0, 1
     told: dict[str, str | int] = {}
     for field in fields(event):
@@ -90,7 +90,7 @@ def _read_event(event: bytes, names: dict[int, str], statistics: dict[int, str],
     if operation is not None:
         module = str(told.get("hlo_module", ""))
         run_number = run if isinstance(run, int) else None
-        found.add(str(operation) or name, picoseconds / 1e6, module=module, run=run_number, count=count)
+        profile.add(str(operation) or name, picoseconds / 1e6, module=module, run=run_number, count=count)
 
 
 def _statistic(data: bytes, statistics: dict[int, str]) -> tuple[str, str | int]:

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 
 from hlo_opt.ir import Module
 from hlo_opt.passes import ExplainReport
-from hlo_opt.report.memory.advice import Advice, advice
+from hlo_opt.report.memory.advice import IN_XLA, Advice, advice
+from hlo_opt.report.memory.donations import Donation, donations
 from hlo_opt.report.memory.timeline import Holder, Moment, moment_of
 from hlo_opt.report.page import Page, Word, count, counted, size
 from hlo_opt.runtime.driver.emission import source_lines
@@ -19,23 +20,27 @@ ONE_OF = {"inputs": "input", "constants": "fixed", "results": "result", "tempora
 
 HOLDERS_SHOWN = 12
 READERS_SHOWN = 3
+DONATIONS_SHOWN = 4
 
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """The peaks before and after fusing, and what would lower that after."""
+    """The peaks before and after fusing, what would lower the one after, and what becomes of inputs that are given
+    away."""
 
     report: ExplainReport
     before: Moment
     after: Moment
     advice: Sequence[Advice]
+    donations: Sequence[Donation] = ()
 
 
 def memory_report(report: ExplainReport) -> MemoryReport:
     """The memory of a run's module. Raises EvaluationError where the module has no program."""
     outcome = report.outcome
-    before, after = (moment_of(build_schedule(m, outcome.target)) for m in (outcome.original, outcome.module))
-    return MemoryReport(report, before, after, advice(report, after))
+    fused = build_schedule(outcome.module, outcome.target)
+    before, after = moment_of(build_schedule(outcome.original, outcome.target)), moment_of(fused)
+    return MemoryReport(report, before, after, advice(report, after), donations(outcome.module, fused))
 
 
 def as_page(report: MemoryReport, most: int | None = HOLDERS_SHOWN) -> Page:
@@ -61,6 +66,26 @@ def as_page(report: MemoryReport, most: int | None = HOLDERS_SHOWN) -> Page:
         page.add(f"  by {size(one.saves)}  ", Word(one.kind, "yellow"), f"  {one.what}")
         if one.why:
             page.add(f"    now: {one.why}")
+    if report.donations:
+        page.extend(_donations_page(report.donations, None if most is None else DONATIONS_SHOWN))
+    return page
+
+
+def _donations_page(given: Sequence[Donation], most: int | None) -> Page:
+    """Which inputs that are given away hold a result, and which do not; those that do not come first."""
+    page = Page()
+    honoured = sum(one.is_honoured for one in given)
+    page.add(Word("donated", "bold"), f": {counted(len(given), 'input')}, {count(honoured)} honoured by our kernels")
+    shown = sorted(given, key=lambda one: (one.is_honoured, -one.bytes))[:most]
+    rows: list[list[str | Word]] = []
+    for one in shown:
+        becomes = f"holds result {one.result}" if one.is_honoured else f"does not hold result {one.result}"
+        rows.append([size(one.bytes), f"`{one.parameter.name}` {becomes}"])
+    page.table(rows, right=frozenset({0}), indent=2)
+    if len(given) > len(shown):
+        page.add(f"  and {count(len(given) - len(shown))} more (--all)")
+    if honoured < len(given):
+        page.add(f"  not honoured: {IN_XLA}")
     return page
 
 
@@ -93,6 +118,15 @@ def as_json(report: MemoryReport) -> dict[str, object]:
         "before": _moment_json(original, report.before),
         "after": _moment_json(fused, report.after),
         "advice": [asdict(one) for one in report.advice],
+        "donations": [
+            {
+                "parameter": one.parameter.name,
+                "result": one.result,
+                "bytes": one.bytes,
+                "honoured": one.is_honoured,
+            }
+            for one in report.donations
+        ],
     }
 
 

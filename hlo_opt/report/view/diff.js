@@ -26,7 +26,7 @@ function endLink(app, side, end) {
 
 function groupOf(app, group) {
   const rows = [...group.old.map((kernel) => [0, kernel]), ...group.new.map((kernel) => [1, kernel])];
-  const columns = [["", ""], ["time", "n"], ["rounds", "n"], ["bytes", "n"], ["kernel", ""], ["line", ""]];
+  const columns = [["", ""], ["time", "n"], ["iterations", "n"], ["bytes", "n"], ["kernel", ""], ["line", ""]];
   const row = ([side, kernel]) => element(
     "tr", {},
     ...cells(

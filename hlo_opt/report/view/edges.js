@@ -15,7 +15,7 @@ function edgesTab(app) {
     reasonsOf(edge),
     edge.line ? link(edge.line, () => app.showLine(edge.line)) : "",
   ], kinds));
-  const parts = [table(`${plural(edges.length, "edge")} refused, the dearest first`, columns, edges, row)];
+  const parts = [table(`${plural(edges.length, "edge")} refused, the costliest first`, columns, edges, row)];
   if (fused.length) {
     const one = ([producer, consumer, rule]) => element(
       "tr", {},

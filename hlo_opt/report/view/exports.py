@@ -63,7 +63,7 @@ def _quoted(text: str) -> str:
 
 def perfetto(report: ExplainReport) -> str:
     """The estimated times as a trace in Chrome's JSON format, which Perfetto reads: kernels one after another, loops
-    with their first round, and how many there are."""
+    with their first iteration, and how many there are."""
     module, target = report.outcome.module, report.outcome.target
     prices = {(one.computation, one.instruction): (one.est_us, one.bytes) for one in report.after.launched}
     events: list[dict[str, object]] = [
@@ -79,7 +79,7 @@ def perfetto(report: ExplainReport) -> str:
             if instruction.opcode in CONTROL_FLOW:
                 length = _control(instruction, lasts, report.rounds)
                 rounds = _rounds(instruction, report.rounds)
-                events.append(_slice(module, instruction, now, length, {"rounds": rounds}))
+                events.append(_slice(module, instruction, now, length, {"iterations": rounds}))
                 todo.append((instructions, now + length))
                 todo.append((iter(_shown(instruction, lasts).instructions), now))
                 break
@@ -106,7 +106,7 @@ def _slice(
 
 
 def _rounds(instruction: Instruction, rounds: Mapping[str, int]) -> int:
-    """How often a loop goes round, each time that it is run; 1 for other control flow."""
+    """How many iterations a loop makes each time that it runs; 1 for other control flow."""
     body = looped(instruction)
     outside = max(1, rounds.get(instruction.computation.name, 1))
     return 1 if body is None else rounds.get(body.name, outside) // outside

@@ -1,4 +1,4 @@
-// The kernels of one side, the dearest first, over the roofline.
+// The kernels of one side, the costliest first, over the roofline.
 
 function kernelsTab(app) {
   const side = app.listed;
@@ -15,7 +15,7 @@ function kernelsTab(app) {
     return element("tr", { class: app.kernelMark(side, kernel) ? "marked" : null }, ...cells([
       link(kernel.name, () => app.select(side, kernel.node)),
       kernel.plan ? kernel.plan.kind : kernel.label,
-      `${time(us)}${kernel.rounds > 1 ? ` in ${count(kernel.rounds)} rounds` : ""}`,
+      `${time(us)}${kernel.rounds > 1 ? ` in ${count(kernel.rounds)} iterations` : ""}`,
       bar(us / Math.max(total, 1e-12), percent(us, total)),
       bytes(kernel.read + kernel.written),
       percent(kernel.read + kernel.written, kernel.us * app.data.target.bytes_per_us),
@@ -37,7 +37,7 @@ function kernelsTab(app) {
       one.title));
   return [
     element("div", { class: "choices" }, buttons), roofline(app, side),
-    table(`Kernels ${app.data.sides[side].title}, the dearest first`, columns, kernels, row)
+    table(`Kernels ${app.data.sides[side].title}, the costliest first`, columns, kernels, row)
   ];
 }
 

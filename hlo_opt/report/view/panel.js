@@ -37,7 +37,7 @@ function kernelParts(app, side, kernel) {
   const total = app.totals[side];
   const us = kernel.us * kernel.rounds;
   const parts = [heading(`Kernel ${kernel.name}`, 3)];
-  const rounds = kernel.rounds > 1 ? ` (${count(kernel.rounds)} rounds of ${time(kernel.us)})` : "";
+  const rounds = kernel.rounds > 1 ? ` (${count(kernel.rounds)} iterations of ${time(kernel.us)})` : "";
   parts.push(element(
     "p", {}, element("strong", {}, time(us)), `${rounds}, ${percent(us, total)} of the module; ${kernel.label}`));
   parts.push(facts(planFacts(kernel)));
@@ -133,7 +133,7 @@ function summaryPanel(app) {
       ...cells([show(first.figures[key]), show(second.figures[key])], ["n", "n"]))));
   const kernels = [...second.kernels].sort((a, b) => b.us * b.rounds - a.us * a.rounds).slice(0, 5);
   if (kernels.length) {
-    parts.push(heading(`Dearest kernels ${second.title}`, 3));
+    parts.push(heading(`Costliest kernels ${second.title}`, 3));
     parts.push(element(
       "ol", { class: "top" },
       kernels.map(
@@ -145,7 +145,7 @@ function summaryPanel(app) {
   }
   const edges = data.edges.filter((edge) => edge.saved > 0).slice(0, 5);
   if (edges.length) {
-    parts.push(heading("Dearest edges that are not fused", 3));
+    parts.push(heading("Costliest edges that are not fused", 3));
     parts.push(element(
       "ul", { class: "edges" },
       edges.map((edge) => element("li", {}, link(edge.ends, () => app.selectEdge(edge)), edgeWords(edge)))));

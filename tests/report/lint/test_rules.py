@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import pytest
-from lint_programs import PROGRAMS, f32, powers, text_of, tiny
+from lint_programs import PROGRAMS, SILENT, f32, powers, text_of, tiny
 
 from hlo_opt import fuse, parse
 from hlo_opt.diag.reason import ReasonSpec
@@ -45,6 +45,17 @@ def test_a_rule_speaks_of_one_program_and_not_of_its_twin(code: str) -> None:
     assert (one.us or one.bytes) > 0 and one.message and one.hint
     if code in SAVES:
         assert twin_us < us
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_a_rule_is_silent_where_no_change_would_help(name: str) -> None:
+    code, program = SILENT[name]
+    assert found_in(code, program)[0] == []
+
+
+def test_the_hint_about_a_loop_fits_what_it_launches() -> None:
+    calls = found_in("LNT105", PROGRAMS["LNT105"][0])[0][0].hint
+    assert "1 library call among them" in calls and "unroll" not in calls
 
 
 @pytest.mark.parametrize("code", RULES)

@@ -148,6 +148,56 @@ def test_hostile_names_stay_text(window: Browser, tmp_path: Path) -> None:
     assert window.errors() == []
 
 
+def nested(depth: int) -> str:
+    """A module of loops within loops."""
+    state = "(s32[], f32[8])"
+    parts = [
+        f"until {{\n  s = {state} parameter(0)\n  i = s32[] get-tuple-element(s), index=0\n  n = s32[] constant(3)\n"
+        "  ROOT c = pred[] compare(i, n), direction=LT\n}\n"
+    ]
+    for level in reversed(range(depth)):
+        inner = f"while(u), condition=until, body=body{level + 1}" if level + 1 < depth else "tuple(z, y)"
+        parts.append(
+            f"body{level} {{\n  s = {state} parameter(0)\n  i = s32[] get-tuple-element(s), index=0\n"
+            "  x = f32[8] get-tuple-element(s), index=1\n  one = s32[] constant(1)\n  z = s32[] constant(0)\n"
+            f"  j = s32[] add(i, one)\n  y = f32[8] tanh(x)\n  u = {state} tuple(z, y)\n  w = {state} {inner}\n"
+            f"  v = f32[8] get-tuple-element(w), index=1\n  ROOT t = {state} tuple(j, v)\n}}\n"
+        )
+    return (
+        "HloModule nested\n\n"
+        + "\n".join(parts)
+        + (
+            f"\nENTRY e {{\n  p = f32[8] parameter(0)\n  z = s32[] constant(0)\n  t = {state} tuple(z, p)\n"
+            f"  ROOT w = {state} while(t), condition=until, body=body0\n}}\n"
+        )
+    )
+
+
+ODD = {
+    "one instruction": "HloModule m\n\nENTRY e {\n  ROOT p = f32[8] parameter(0)\n}\n",
+    "one constant": "HloModule m\n\nENTRY e {\n  ROOT c = f32[] constant(1)\n}\n",
+    "no result": "HloModule m\n\nENTRY e {\n  ROOT t = () tuple()\n}\n",
+    "no edges": "HloModule m\n\nENTRY e {\n  p = f32[8] parameter(0)\n  q = f32[8] parameter(1)\n"
+    "  ROOT t = (f32[8], f32[8]) tuple(p, q)\n}\n",
+    "no elements": "HloModule m\n\nENTRY e {\n  p = f32[0,4] parameter(0)\n  ROOT n = f32[0,4] negate(p)\n}\n",
+    "loops within loops": nested(5),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_modules_have_a_page(window: Browser, tmp_path: Path, name: str) -> None:
+    made = tmp_path / "odd.html"
+    made.write_text(as_html(data(ODD[name])), encoding="utf-8")
+    window.open(made)
+    for tab in TABS:
+        window.click(f"#tab-{tab}")
+        assert "NaN" not in window.run("return document.body.innerText"), tab
+    window.click("#tab-Graph")
+    window.type("input[type=search]", parse(ODD[name]).entry.root.name)
+    window.press("Enter")
+    assert window.errors() == []
+
+
 def large(size: int) -> dict[str, Any]:
     """A page with graphs of so many instructions."""
     lines = ["  v0 = f32[8]{0} parameter(0)", "  v1 = f32[8]{0} tanh(v0)"]

@@ -54,6 +54,6 @@ def test_a_trace_lasts_as_long_as_the_module(name: str, passes: str | None) -> N
 
 def test_what_a_loop_does_lies_inside_it() -> None:
     events = [e for e in json.loads(perfetto(report("nested", "dce")))["traceEvents"] if e["ph"] == "X"]
-    loop = next(e for e in events if "rounds" in e["args"])
+    loop = next(e for e in events if "iterations" in e["args"])
     inside = [e for e in events if e is not loop and loop["ts"] <= e["ts"] < loop["ts"] + loop["dur"]]
-    assert inside and loop["dur"] >= sum(e["dur"] for e in inside if "rounds" not in e["args"])
+    assert inside and loop["dur"] >= sum(e["dur"] for e in inside if "iterations" not in e["args"])
