@@ -16,10 +16,10 @@ from hlo_opt.codegen.indices import block_of, named, only_first, thread_of
 from hlo_opt.codegen.parts import last_only, leave, meeting, part_at, reset
 from hlo_opt.codegen.scalars import register_type
 from hlo_opt.codegen.statements import THREAD
-from hlo_opt.codegen.tree import Barrier
+from hlo_opt.codegen.tree import Barrier, Leave
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import Instruction
-from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply
+from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, divide, modulo, multiply
 from hlo_opt.ops.code import NOTHING, Code, FirstRound, Name, both, cell, code, of
 from hlo_opt.plans.column_reduction import Columns
 from hlo_opt.plans.folding import Space, operand_index, root_index
@@ -104,8 +104,13 @@ def _place(builder: Builder, plan: Plan, segment: Segment[Columns], first_block:
         tile = builder.declare("tile", own_block)
     start, live = add(multiply(modulo(tile, tiles), lanes), lane), NOTHING
     most = minor // vector - 1
-    if start.high > most:  # surplus threads repeat the last columns, so that all reach the barriers
+    if start.high > most:
         own = builder.declare("own_columns", start)
+    if start.high > most and ways == segment.part.parts == 1 and tiles == segment.blocks:  # nobody waits for them
+        beyond = Condition(own, most + 1, start.high)
+        builder.add(Leave(Code(code("{} >= {}", own, most + 1).pieces, says=(beyond,))))
+        start = Variable(0, most, own.name)
+    elif start.high > most:  # surplus threads repeat the last columns, so that all reach the barriers
         live = code("{} <= {}", own, most)
         start = builder.clamped("columns", live, own, most)
     major_part = multiply(named(builder, divide(tile, tiles)), minor)

@@ -7,6 +7,7 @@ selections by one condition, and turn conditions on edges into gathers.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -110,11 +111,9 @@ def _elements(kernel: Kernel, segment: Segment, body: Sequence[Statement]) -> _E
         return None
     count, block = 0, kernel.launch.block
     if leaving:
-        first = items[0]
-        if not isinstance(first, Let) or body[1] is not leaving[0]:
-            return None
         beyond = leaving[0].condition.says
-        if len(beyond) != 1 or variables_of(beyond[0].expression) != {first.name.text}:
+        known = _declared(body)
+        if len(beyond) != 1 or substitute(beyond[0].expression, known) != _number(kernel, segment):
             return None
         count = beyond[0].low
     *before, group = items
@@ -124,6 +123,23 @@ def _elements(kernel: Kernel, segment: Segment, body: Sequence[Statement]) -> _E
         values = {THREAD.text: divide(own, group.size), group.number.text: modulo(own, group.size)}
         return _Elements(block * group.size, count * group.size, values, items)
     return _Elements(block, count, {THREAD.text: Variable(0, block - 1, _POSITION)}, items)
+
+
+def _declared(body: Sequence[Statement]) -> _Values:
+    """What the index variables stand for that are declared before anybody leaves."""
+    known: _Values = {}
+    for let in itertools.takewhile(lambda s: not isinstance(s, Leave), body):
+        if isinstance(let, Let) and let.expression is not None:
+            known[let.name.text] = substitute(let.expression, known)
+    return known
+
+
+def _number(kernel: Kernel, segment: Segment) -> Expression:
+    """The number of a thread among those of all blocks of a segment."""
+    before = multiply(
+        add(Variable(segment.first, segment.last - 1, BLOCK.text), constant(-segment.first)), kernel.launch.block
+    )
+    return add(before, Variable(0, kernel.launch.block - 1, THREAD.text))
 
 
 @dataclass(frozen=True)
@@ -214,11 +230,7 @@ def _by_rows(found: _Elements, segment: Segment, row: int) -> _Values:
 
 def _is_flat(kernel: Kernel, segment: Segment, items: Sequence[Statement]) -> bool:
     """Whether blocks and threads are mentioned only as the number of a thread among those of all blocks."""
-    first, block = segment.first, kernel.launch.block
-    own = add(
-        multiply(add(Variable(first, segment.last - 1, BLOCK.text), constant(-first)), block),
-        Variable(0, block - 1, THREAD.text),
-    )
+    own = _number(kernel, segment)
     for statement in walk(items):
         is_number = isinstance(statement, Let) and statement.is_index and statement.expression is not None
         if is_number and isinstance(statement, Let) and statement.expression is not None:

@@ -1,12 +1,13 @@
 """Backend `host` against XLA:CPU on the same programs: python -m scripts.bench.host_vs_xla_cpu [FILE...] [--only WORD]
 [--rounds N] [--seconds S] [--json OUT]
 
-Without FILE: programs that people would compare (`host_programs.py`), the CartPole dumps with 2,048 environments and
-the MLP's training step. Each is fused with preset `default` and compiled by both before anything is timed. Then both
-run in turns, in pairs, so that whatever else the machine does hits both alike; the ratio of a pair is XLA's time over
-ours (above 1: `host` is quicker). Times are of whole calls: arguments in NumPy arrays or XLA buffers to finished
-outputs. Each gets new copies of its arguments right before its clock starts: XLA, in buffers, may overwrite them, and
-what was just written is in the cache for both alike (the copies of one would push those of the other out of it).
+Without FILE: programs that people would compare (`host_programs.py`, `host_further.py`), the CartPole dumps with 2,048
+environments and the MLP's training step. Each is fused with preset `default` and compiled by both before anything is
+timed. Then both run in turns, in pairs, so that whatever else the machine does hits both alike; the ratio of a pair is
+XLA's time over ours (above 1: `host` is quicker). Times are of whole calls: arguments in NumPy arrays or XLA buffers to
+finished outputs. Each gets new copies of its arguments right before its clock starts: XLA, in buffers, may overwrite
+them, and what was just written is in the cache for both alike (the copies of one would push those of the other out of
+it).
 Prints the median time of both, the median ratio with its quartiles, and seconds to compile.
 """
 
@@ -30,6 +31,7 @@ from scripts.xla_cpu import Leaf, Program, sample_inputs  # isort: skip  # sets 
 import jax
 import numpy as np
 
+from scripts.bench.host_further import FURTHER
 from scripts.bench.host_programs import PROGRAMS
 from scripts.dump import lower, render
 from scripts.programs.case import Arg, Case
@@ -137,7 +139,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="OUT")
     arguments = parser.parse_args()
     works = [of_file(path) for path in arguments.files or [DUMPS / f"{name}.hlo" for name in USUAL]]
-    works += [] if arguments.files else [of_case(case) for case in PROGRAMS]
+    works += [] if arguments.files else [of_case(case) for case in (*PROGRAMS, *FURTHER)]
     works = [work for work in works if arguments.only in work.name]
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     print(f"{os.cpu_count()} processors, load {load:.1f} before the start")

@@ -11,8 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import hlo_opt
 from hlo_opt.analysis.targets import InLanes
+from hlo_opt.codegen.lanes import lanes_unit
 from hlo_opt.plans.column_reduction import space_of
+from hlo_opt.runtime.host.library import has_compiler
 from tests.codegen.conftest import Tool
 from tests.small_modules import H100
 
@@ -359,3 +362,27 @@ def test_columns_as_lanes_that_are_read_again() -> None:
     (segment,) = IN_LANES.plan(text).segments
     assert segment.kind == "column-reduction" and segment.blocks > 1 and len(segment.part.levels) == 2
     IN_LANES.agrees(text, whole=True)
+
+
+@pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
+def test_lanes_read_odd_columns_as_they_lie() -> None:
+    """Threads beyond the last column leave where nobody waits for them: columns cut at the last one would be gathers in
+    vector code."""
+    text = module(
+        "f32",
+        """  p = f32[40,777]{1,0} parameter(0)
+  z = f32[] constant(0)
+  m = f32[777]{0} reduce(p, z), dimensions={0}, to_apply=max
+  w = f32[40,777]{1,0} broadcast(m), dimensions={1}
+  d = f32[40,777]{1,0} subtract(p, w)
+  ROOT r = f32[777]{0} reduce(d, z), dimensions={0}, to_apply=add
+""",
+    )
+    fused, _ = hlo_opt.fuse(hlo_opt.parse(text))
+    executable = hlo_opt.compile(fused, "host")
+    (kernel,) = executable.schedule.kernels
+    body = lanes_unit([kernel]).split("_thread_0(")[1].split('extern "C"')[0]
+    assert "hlo_live" in body and "? own_columns" not in body
+    x = np.random.default_rng(0).normal(size=(40, 777)).astype(np.float32)
+    for got, want in zip(executable(x), hlo_opt.evaluate(hlo_opt.parse(text), [x]), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)

@@ -1,10 +1,11 @@
-"""Convolutions of f32 arrays that the host computes by itself: any layout, padding, stride, dilation, and windows that
+"""Convolutions that the host computes by itself: any layout, padding, stride, dilation, and windows that
 are turned around."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -45,6 +46,18 @@ def test_convolutions(name: str) -> None:
     assert "host_convolution.h" in str(host_routines(executable.schedule))
     for got, want in zip(executable(*inputs), hlo_opt.evaluate(module, inputs), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_narrow_floats_are_widened() -> None:
+    """And the sums narrowed once."""
+    image, weights, result, rest = (part.replace("f32", "bf16") for part in CASES["many features"])
+    module = module_of(image, weights, result, rest)
+    generator = np.random.default_rng(1)
+    inputs = [generator.normal(size=p.shape.dimensions).astype(ml_dtypes.bfloat16) for p in module.entry.parameters]
+    executable = hlo_opt.compile(module, "host")
+    assert "host_convolution.h" in str(host_routines(executable.schedule))
+    (got,), (want,) = executable(*inputs), hlo_opt.evaluate(module, inputs)
+    np.testing.assert_allclose(got.astype(np.float32), want.astype(np.float32), rtol=1e-2, atol=1e-2)
 
 
 def test_layouts_are_strides() -> None:

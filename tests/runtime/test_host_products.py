@@ -1,9 +1,11 @@
-"""Products of f32 matrices that the host computes by itself: batches, several dimensions of a role, any layout."""
+"""Products of matrices that the host computes by itself: batches, several dimensions of a role, any layout, and the
+types that it takes."""
 
 from __future__ import annotations
 
 import itertools
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -67,3 +69,110 @@ def test_products(name: str) -> None:
             np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
         if orders == plain:
             assert executable.report()["routines"] == {"dot": ["a product of the host's own (host_product.h)"]}
+
+
+TYPES = {
+    "f64": np.float64,
+    "f32": np.float32,
+    "bf16": ml_dtypes.bfloat16,
+    "s8": np.int8,
+    "u8": np.uint8,
+    "s16": np.int16,
+    "u16": np.uint16,
+    "s32": np.int32,
+    "u32": np.uint32,
+}
+COMPUTED = [
+    ("f64", "f64", "f64"),
+    ("bf16", "bf16", "bf16"),
+    ("bf16", "bf16", "f32"),
+    ("f32", "bf16", "f32"),
+    ("s8", "s8", "s32"),
+    ("s8", "s8", "s8"),
+    ("u8", "s8", "s32"),
+    ("s16", "s16", "s16"),
+    ("u16", "u16", "u32"),
+    ("s32", "s32", "s32"),
+    ("u32", "u32", "u32"),
+]
+SIZES = [(5, 7, 9), (50, 801, 70), (1, 900, 333), (333, 40, 1), (2, 33, 64)]
+"""Rows, terms and columns: more terms than a piece, few rows, few columns."""
+
+
+def sample(name: str, sizes: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
+    """Any number of an integer type: sums wrap."""
+    dtype = np.dtype(TYPES[name])
+    if name[0] in "su":
+        info = np.iinfo(dtype)
+        return generator.integers(info.min, info.max, sizes, dtype, endpoint=True)
+    return generator.normal(size=sizes).astype(dtype)
+
+
+@pytest.mark.parametrize("types", COMPUTED, ids="-".join)
+def test_types(types: tuple[str, str, str]) -> None:
+    left, right, made = types
+    generator = np.random.default_rng(3)
+    for rows, terms, columns in SIZES:
+        text = f"""HloModule m
+ENTRY e {{
+  x = {left}[{rows},{terms}] parameter(0)
+  y = {right}[{terms},{columns}] parameter(1)
+  ROOT d = {made}[{rows},{columns}] dot(x, y), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+}}
+"""
+        module = hlo_opt.parse(text)
+        inputs = [sample(left, (rows, terms), generator), sample(right, (terms, columns), generator)]
+        executable = hlo_opt.compile(module, "host")
+        assert executable.report()["routines"] == {"dot": ["a product of the host's own (host_product.h)"]}
+        for got, want in zip(executable(*inputs), hlo_opt.evaluate(module, inputs), strict=True):
+            if made[0] in "su":
+                np.testing.assert_array_equal(got, want)
+            else:
+                near = {"f64": 1e-12, "f32": 1e-5, "bf16": 1e-2}[made]
+                wide = got.astype(np.float64), want.astype(np.float64)
+                np.testing.assert_allclose(*wide, rtol=near, atol=near * terms**0.5)
+
+
+def test_a_bf16_nan_stays_one() -> None:
+    """Of a NaN whose first digits are lost in 16 bits, too; and what is too large is infinite."""
+    module = hlo_opt.parse(
+        "HloModule m\nENTRY e {\n  x = f32[3,1] parameter(0)\n  y = bf16[1,1] parameter(1)\n"
+        "  ROOT d = bf16[3,1] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"
+    )
+    left = np.array([[0x7F800001], [0x7F7FFFFF], [0x80000000]], np.uint32).view(np.float32)
+    (got,) = hlo_opt.compile(module, "host")(left, np.ones((1, 1), ml_dtypes.bfloat16))
+    values = got.astype(np.float32).reshape(-1)
+    assert np.isnan(values[0]) and np.isposinf(values[1]) and values[2] == 0
+
+
+def test_a_loop_of_narrow_products() -> None:
+    """What is widened lies in the routine's memory, for each of its products its own."""
+    text = """HloModule m
+body {
+  s = (s32[], bf16[9,9]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  x = bf16[9,9] get-tuple-element(s), index=1
+  y = bf16[9,9] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  z = bf16[9,9] dot(y, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  ROOT r = (s32[], bf16[9,9]) tuple(next, z)
+}
+condition {
+  s = (s32[], bf16[9,9]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  three = s32[] constant(3)
+  ROOT c = pred[] compare(i, three), direction=LT
+}
+ENTRY e {
+  zero = s32[] constant(0)
+  x = bf16[9,9] parameter(0)
+  s = (s32[], bf16[9,9]) tuple(zero, x)
+  w = (s32[], bf16[9,9]) while(s), condition=condition, body=body
+  ROOT r = bf16[9,9] get-tuple-element(w), index=1
+}
+"""
+    module = hlo_opt.parse(text)
+    x = (np.random.default_rng(0).normal(size=(9, 9)) / 3).astype(ml_dtypes.bfloat16)
+    (got,), (want,) = hlo_opt.compile(module, "host")(x), hlo_opt.evaluate(module, [x])
+    np.testing.assert_allclose(got.astype(np.float32), want.astype(np.float32), rtol=0.05, atol=1e-3)

@@ -156,14 +156,14 @@ def test_library_calls_and_layouts() -> None:
 
 
 def test_a_fault_of_a_library_call_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    executable = compile(hlo_opt.parse(LIBRARY.replace("f32", "f64")))
+    executable = compile(hlo_opt.parse(LIBRARY.replace("f32", "s64")))
 
     def broken(*arguments: object) -> None:
         raise MemoryError("no more")
 
     monkeypatch.setattr(host_program.Reference, "leaves_of", broken)
     with pytest.raises(MemoryError, match="no more"):
-        executable(np.zeros((3, 3)), np.zeros((3, 3)))
+        executable(np.zeros((3, 3), np.int64), np.zeros((3, 3), np.int64))
 
 
 def test_runs_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,10 @@ struct Spatial {
 };
 
 static const int most_spatial = 3;
+typedef Multiplier<float> Floats;
+static const int lanes = Floats::lanes;
+static const Word tile_columns = Floats::tile_columns, depth = Floats::depth;
+typedef Floats::Lanes Lanes;
 
 struct Convolution {
   const float *image, *weights;

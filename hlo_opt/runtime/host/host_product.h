@@ -1,23 +1,29 @@
-// Products of f32 matrices that lie anyhow, for `host_runtime.cpp`: panels of both factors are copied so that the
-// innermost loop reads vectors one after another. Every element is a sum of products in the order of the contracted
-// index, in pieces of `depth`.
+// Products of matrices that lie anyhow, for `host_runtime.cpp`: panels of both factors are copied so that the innermost
+// loop reads vectors one after another. Every element is a sum of products in the order of the contracted index, in
+// pieces of `depth`. Ts are f32, f64 or integers of 32 bits, which wrap.
 #pragma once
 
 // a tile's sums stay in registers: 32 of 64 bytes, or 16 of 32
 #if defined(__AVX512F__)
-static const int lanes = 16;
+static const int vector_bytes = 64;
 static const Word tile_rows = 12;
 #else
-static const int lanes = 8;
+static const int vector_bytes = 32;
 static const Word tile_rows = 6;
 #endif
-typedef float Lanes __attribute__((vector_size(4 * lanes), aligned(4)));
+
+// once for each type, not wherever it is called: compiling takes half as long
+#define HLO_APART __attribute__((noinline))
+
+template <typename T> struct Multiplier {
+static const int lanes = vector_bytes / sizeof(T);
+typedef T Lanes __attribute__((vector_size(vector_bytes), aligned(sizeof(T))));
 
 static const Word tile_columns = 2 * lanes, depth = 384, width = 1024, strip = 12 / tile_rows;
 
 struct Product {
-  const float *left, *right;
-  float *result, *panels;
+  const T *left, *right;
+  T *result, *panels;
   Word rows, columns, terms;
   Word left_row, left_term, right_term, right_column, result_row, result_column;
   Word first_column, last_column, first_term, last_term;  // the piece at hand
@@ -26,7 +32,7 @@ struct Product {
 // `count` lines of `size` elements each, of which `here` are there; the rest is zero. Lines and elements lie `line` and
 // `element` apart.
 template <Word size>
-static inline void pack(float* to, const float* from, Word count, Word here, Word line, Word element) {
+HLO_APART static void pack(T* to, const T* from, Word count, Word here, Word line, Word element) {
   if (here == size && element == 1) {
     for (Word t = 0; t < count; ++t)
       for (Word c = 0; c < size; ++c) to[t * size + c] = from[t * line + c];
@@ -52,14 +58,14 @@ static int copy_right(void** argument, Word begin, Word end) {
   for (Word panel = begin; panel < end; ++panel) {
     const Word j = p->first_column + panel * tile_columns;
     const Word here = p->last_column - j < tile_columns ? p->last_column - j : tile_columns;
-    const float* const from = p->right + p->first_term * p->right_term + j * p->right_column;
+    const T* const from = p->right + p->first_term * p->right_term + j * p->right_column;
     pack<tile_columns>(p->panels + panel * tile_columns * count, from, count, here, p->right_term, p->right_column);
   }
   return 0;
 }
 
 // a tile of the result, without looking at its edges
-static inline void multiply_tile(const float* left, const float* right, Word count, float* tile) {
+static inline void multiply_tile(const T* left, const T* right, Word count, T* tile) {
   Lanes sums[tile_rows][2] = {};
   for (Word t = 0; t < count; ++t, left += tile_rows, right += tile_columns) {
     const Lanes first = *(const Lanes*)right, second = *(const Lanes*)(right + lanes);
@@ -79,7 +85,7 @@ static inline void multiply_tile(const float* left, const float* right, Word cou
 static int multiply_strips(void** argument, Word begin, Word end) {
   const Product* const p = (const Product*)argument;
   const Word count = p->last_term - p->first_term;
-  alignas(64) float left[tile_rows * depth], tile[tile_rows * tile_columns];
+  alignas(64) T left[tile_rows * depth], tile[tile_rows * tile_columns];
   const Word last = end * strip * tile_rows < p->rows ? end * strip * tile_rows : p->rows;
   for (Word i = begin * strip * tile_rows; i < last; i += tile_rows) {
     const Word rows = p->rows - i < tile_rows ? p->rows - i : tile_rows;
@@ -89,15 +95,15 @@ static int multiply_strips(void** argument, Word begin, Word end) {
       multiply_tile(left, p->panels + (j - p->first_column) * count, count, tile);
       const Word columns = p->last_column - j < tile_columns ? p->last_column - j : tile_columns;
       for (Word r = 0; r < rows; ++r) {
-        const float* const sums = tile + r * tile_columns;
-        float* const at = p->result + (i + r) * p->result_row + j * p->result_column;
+        const T* const sums = tile + r * tile_columns;
+        T* const at = p->result + (i + r) * p->result_row + j * p->result_column;
         if (columns == tile_columns && p->result_column == 1) {
           Lanes *const to = (Lanes*)at, first = *(const Lanes*)sums, second = *(const Lanes*)(sums + lanes);
           to[0] = p->first_term ? to[0] + first : first;
           to[1] = p->first_term ? to[1] + second : second;
         } else {
           for (Word c = 0; c < columns; ++c) {
-            float* const to = at + c * p->result_column;
+            T* const to = at + c * p->result_column;
             *to = p->first_term ? *to + sums[c] : sums[c];
           }
         }
@@ -113,10 +119,10 @@ static const Word few_rows = 3, few_vectors = 8, few_columns = few_vectors * lan
 
 // so many vectors of sums, from column `j` on, added to what is there unless they are the `first`
 template <int vectors>
-static inline void multiply_vectors(const Product* p, Word i, Word j, Word first, Word last) {
-  const float* left = p->left + i * p->left_row + first * p->left_term;
-  const float* right = p->right + first * p->right_term + j;
-  float* const to = p->result + i * p->result_row + j;
+HLO_APART static void multiply_vectors(const Product* p, Word i, Word j, Word first, Word last) {
+  const T* left = p->left + i * p->left_row + first * p->left_term;
+  const T* right = p->right + first * p->right_term + j;
+  T* const to = p->result + i * p->result_row + j;
   Lanes held[vectors] = {};
   for (Word t = first; t < last; ++t, left += p->left_term, right += p->right_term) {
 #pragma GCC unroll 8
@@ -129,7 +135,7 @@ static inline void multiply_vectors(const Product* p, Word i, Word j, Word first
 }
 
 // the columns of a block, of a row
-static void multiply_row(const Product* p, Word i, Word j, Word last_column) {
+HLO_APART static void multiply_row(const Product* p, Word i, Word j, Word last_column) {
   for (Word first = 0; first == 0 || first < p->terms; first += depth) {
     const Word last = first + depth < p->terms ? first + depth : p->terms;
     Word at = j;
@@ -137,10 +143,10 @@ static void multiply_row(const Product* p, Word i, Word j, Word last_column) {
     for (; at + 4 * lanes <= last_column; at += 4 * lanes) multiply_vectors<4>(p, i, at, first, last);
     for (; at + lanes <= last_column; at += lanes) multiply_vectors<1>(p, i, at, first, last);
     if (at == last_column) continue;
-    const float* left = p->left + i * p->left_row + first * p->left_term;
-    const float* right = p->right + first * p->right_term + at;
-    float* const to = p->result + i * p->result_row + at;
-    float sums[lanes] = {};
+    const T* left = p->left + i * p->left_row + first * p->left_term;
+    const T* right = p->right + first * p->right_term + at;
+    T* const to = p->result + i * p->result_row + at;
+    T sums[lanes] = {};
     for (Word t = first; t < last; ++t, left += p->left_term, right += p->right_term)
       for (Word c = 0; c < last_column - at; ++c) sums[c] += *left * right[c];
     for (Word c = 0; c < last_column - at; ++c) to[c] = first ? to[c] + sums[c] : sums[c];
@@ -160,9 +166,9 @@ static int multiply_few(void** argument, Word begin, Word end) {
 // of each, every so many-th term is one lane's
 static const Word few_sums = 4, few_steps = 2;
 template <Word columns>
-static inline void multiply_along(const Product* p, Word i, Word j) {
-  const float* const left = p->left + i * p->left_row;
-  const float* const right = p->right + j * p->right_column;
+HLO_APART static void multiply_along(const Product* p, Word i, Word j) {
+  const T* const left = p->left + i * p->left_row;
+  const T* const right = p->right + j * p->right_column;
   Lanes held[columns][few_steps] = {};
   Word t = 0;
   for (; t + few_steps * lanes <= p->terms; t += few_steps * lanes) {
@@ -176,7 +182,7 @@ static inline void multiply_along(const Product* p, Word i, Word j) {
   }
   for (int k = 0; k < columns; ++k) {
     const Lanes all = held[k][0] + held[k][1];
-    float sum = 0;
+    T sum = 0;
     for (int l = 0; l < lanes; ++l) sum += all[l];
     for (Word rest = t; rest < p->terms; ++rest) sum += left[rest] * right[k * p->right_column + rest];
     p->result[i * p->result_row + (j + k) * p->result_column] = sum;
@@ -204,7 +210,7 @@ static inline void turn(Product* p) {
 }
 
 // false without memory
-static bool multiply(Product* p, int processors) {
+HLO_APART static bool multiply(Product* p, int processors) {
   if (p->columns <= few_rows && p->rows > p->columns) turn(p);
   if (p->rows <= few_rows) {
     const Word work = p->rows * p->columns * p->terms;
@@ -215,7 +221,7 @@ static bool multiply(Product* p, int processors) {
       return launch(multiply_few_along, (void**)p, (p->columns + few_sums - 1) / few_sums, wanted), true;
   }
   const Word panel_columns = (p->columns < width ? p->columns + tile_columns : width);
-  p->panels = (float*)malloc((size_t)(panel_columns * (p->terms < depth ? p->terms : depth)) * sizeof(float));
+  p->panels = (T*)malloc((size_t)(panel_columns * (p->terms < depth ? p->terms : depth)) * sizeof(T));
   if (!p->panels) return false;
   const Word strips = (p->rows + strip * tile_rows - 1) / (strip * tile_rows);
   for (p->first_column = 0; p->first_column < p->columns; p->first_column += width) {
@@ -256,3 +262,4 @@ static bool multiply_all(Products all, int processors) {
   const Word work = all.count * all.first.rows * all.first.columns * all.first.terms;
   return !launch(multiply_some, (void**)&all, all.count, work > 1 << 20 ? processors : 1);
 }
+};

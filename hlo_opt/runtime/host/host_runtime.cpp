@@ -15,7 +15,7 @@ typedef long long Word;
 typedef int (*Launcher)(void**, Word, Word);
 
 enum Operation : Word {
-  op_kernel, op_view, op_copy, op_library, op_while, op_branch, op_return, op_product, op_convolution
+  op_kernel, op_view, op_copy, op_library, op_while, op_branch, op_return, op_product, op_convolution, op_convert
 };
 enum Mode : Word { mode_swap, mode_same, mode_in_place };
 // after `call` and `pause` the caller goes on by calling again
@@ -178,6 +178,20 @@ int launch(Launcher launcher, void** pointers, Word grid, int processors) {
 
 HLO_PRODUCT
 HLO_CONVOLUTION
+HLO_WIDTHS
+
+// what a product computes with
+enum Number : Word { number_f32, number_f64, number_s32 };
+
+// slots of the factors and the result, rows, columns, terms, strides in elements as in Product, products, and how far
+// apart their parts are; false without memory
+template <typename T> bool multiply_words(void** slots, const Word* w, int processors) {
+  using M = Multiplier<T>;
+  const T *left = (const T*)slots[w[0]], *right = (const T*)slots[w[1]];
+  const typename M::Product p = {left, right, (T*)slots[w[2]], 0, w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10],
+                                 w[11], 0, 0, 0, 0};
+  return M::multiply_all({p, w[12], w[13], w[14], w[15]}, processors);
+}
 
 // ---- the schedule
 
@@ -340,13 +354,12 @@ extern "C" __attribute__((visibility("default"))) int hlo_run(
         top->at = w + 1;
         return status_call;
       case op_product: {
-        // slots of the factors and the result, rows, columns, terms, strides in elements as in Product, products, and
-        // how far apart their parts are
-        const float *left = (const float*)top->slots[w[0]], *right = (const float*)top->slots[w[1]];
-        const Product p = {left, right, (float*)top->slots[w[2]], 0, w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10],
-                           w[11], 0, 0, 0, 0};
-        if (!multiply_all({p, w[12], w[13], w[14], w[15]}, program->processors)) return status_memory;
-        top->at = w + 16;
+        // as multiply_words, then what it computes with
+        const auto words = w[16] == number_f32   ? multiply_words<float>
+                           : w[16] == number_f64 ? multiply_words<double>
+                                                 : multiply_words<int>;
+        if (!words(top->slots, w, program->processors)) return status_memory;
+        top->at = w + 17;
         break;
       }
       case op_convolution: {
@@ -359,6 +372,10 @@ extern "C" __attribute__((visibility("default"))) int hlo_run(
         top->at = w + 13 + c.count * (Word)(sizeof(Spatial) / sizeof(Word));
         break;
       }
+      case op_convert:
+        convert_all({top->slots[w[0]], top->slots[w[1]], w[2], w[3]}, program->processors);
+        top->at = w + 4;
+        break;
       case op_while: {
         const Word* leaf = w + w_leaves;
         void** const own = top->slots;

@@ -61,7 +61,7 @@ def runtime_text() -> str:
     """The text of `host_runtime.cpp`, with what it includes."""
     folder = resources.files("hlo_opt.runtime.host")
     text = folder.joinpath("host_runtime.cpp").read_text(encoding="utf-8")
-    for name in ("product", "convolution"):
+    for name in ("product", "convolution", "widths"):
         part = folder.joinpath(f"host_{name}.h").read_text(encoding="utf-8").replace("#pragma once\n", "")
         text = text.replace(f"HLO_{name.upper()}\n", part)
     return text

@@ -54,6 +54,51 @@ class Operation(IntEnum):
     RETURN = 6
     PRODUCT = 7
     CONVOLUTION = 8
+    CONVERT = 9
+
+
+class Number(IntEnum):
+    """What a product computes with; `host_runtime.cpp` has the same. Integers of 32 bits wrap, so their sign does not
+    matter."""
+
+    F32 = 0
+    F64 = 1
+    S32 = 2
+
+
+class Width(IntEnum):
+    """Numbers in a type of another width; `host_widths.h` has the same."""
+
+    BF16_TO_F32 = 0
+    S8_TO_S32 = 1
+    U8_TO_S32 = 2
+    S16_TO_S32 = 3
+    U16_TO_S32 = 4
+    F32_TO_BF16 = 5
+    S32_TO_8 = 6
+    S32_TO_16 = 7
+
+
+_NUMBERS = {"f32": Number.F32, "f64": Number.F64, "s32": Number.S32, "u32": Number.S32}
+_NARROW = {
+    "bf16": (Number.F32, Width.BF16_TO_F32, Width.F32_TO_BF16),
+    "s8": (Number.S32, Width.S8_TO_S32, Width.S32_TO_8),
+    "u8": (Number.S32, Width.U8_TO_S32, Width.S32_TO_8),
+    "s16": (Number.S32, Width.S16_TO_S32, Width.S32_TO_16),
+    "u16": (Number.S32, Width.U16_TO_S32, Width.S32_TO_16),
+}
+"""What arrays of a type are computed with, and how they get there and back."""
+
+
+def number_of(shapes: Sequence[Shape]) -> Number | None:
+    """What a product or a convolution of arrays of these shapes, the last being the result, computes with; None where
+    the host has no such routine of its own."""
+    found = {
+        _NARROW[s.type.name][0] if s.type.name in _NARROW else _NUMBERS.get(s.type.name) if s.is_array else None
+        for s in shapes
+    }
+    plain = all(s.is_array and s.element_count and not any(s.dynamic) for s in shapes)
+    return found.pop() if plain and len(found) == 1 else None
 
 
 class Mode(IntEnum):
@@ -117,15 +162,16 @@ def words_of(schedule: Schedule, *, spread: bool = True) -> ProgramWords:
 
 
 def product_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
-    """Rows, columns, terms, and strides in elements of products of two f32 matrices: left by row and by term, right by
-    term and by column, result by row and by column; then how many products, and how far apart their left, right and
-    result are. None for other steps, and where dimensions of one role do not lie as one."""
+    """Rows, columns, terms, and strides in elements of products of two matrices: left by row and by term, right by
+    term and by column, result by row and by column; then how many products, how far apart their left, right and
+    result are, and what they compute with. None for other steps, and where dimensions of one role do not lie as one."""
     i = op.instruction
     left_terms, right_terms = i.ints("lhs_contracting_dims"), i.ints("rhs_contracting_dims")
     if not left_terms or len(op.inputs) != 2 or len(op.outputs) != 1:
         return None
     left, right, result = (shapes[b] for b in (*op.inputs, *op.outputs))
-    if any(not s.is_array or s.type.name != "f32" or not s.element_count for s in (left, right, result)):
+    number = number_of((left, right, result))
+    if number is None:
         return None
     left_batch, right_batch = i.ints("lhs_batch_dims"), i.ints("rhs_batch_dims")
     left_rows = [d for d in range(left.rank) if d not in (*left_batch, *left_terms)]
@@ -140,7 +186,7 @@ def product_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
     if batches is None or of_rows is None or of_columns is None or terms is None:
         return None
     across = (of_rows[1], terms[1], terms[2], of_columns[1], of_rows[2], of_columns[2])
-    return (of_rows[0], of_columns[0], terms[0], *across, *batches)
+    return (of_rows[0], of_columns[0], terms[0], *across, *batches, number)
 
 
 MOST_SPATIAL = 3
@@ -148,14 +194,14 @@ MOST_SPATIAL = 3
 
 
 def convolution_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
-    """Of a convolution of f32 arrays without groups: batch, features, output features, strides in elements (image by
-    batch and feature, weights by feature and output feature, result by batch and output feature), the number of spatial
-    dimensions, and for each what `host_convolution.h` says. None for other steps."""
+    """Of a convolution of f32 or bf16 arrays without groups: batch, features, output features, strides in elements
+    (image by batch and feature, weights by feature and output feature, result by batch and output feature), the number
+    of spatial dimensions, and for each what `host_convolution.h` says. None for other steps."""
     i = op.instruction
     if i.opcode != "convolution" or op.call != "convolution" or len(op.inputs) != 2 or len(op.outputs) != 1:
         return None
     image, weights, result = found = [shapes[b] for b in (*op.inputs, *op.outputs)]
-    if any(not s.is_array or s.type.name != "f32" or not s.element_count or any(s.dynamic) for s in found):
+    if number_of(found) is not Number.F32:
         return None
     positions, window, groups = convolution_dimensions(i).described
     (batch, feature, spatial), (column, inner, window_at), (result_batch, result_column, places) = positions
@@ -284,9 +330,9 @@ class _Writer:
             case Call():
                 product = product_of(op, self.shapes)
                 if product is not None:
-                    self.words += [Operation.PRODUCT, *op.inputs, *op.outputs, *product]
+                    self.computed(Operation.PRODUCT, op, product)
                 elif (convolution := convolution_of(op, self.shapes)) is not None:
-                    self.words += [Operation.CONVOLUTION, *op.inputs, *op.outputs, *convolution]
+                    self.computed(Operation.CONVOLUTION, op, convolution)
                 elif op.kind != "empty":
                     self.call(op)
             case Loop():
@@ -308,6 +354,23 @@ class _Writer:
         spread = int(self.program.spread and may_spread(kernel))
         self.words += [Operation.KERNEL, self.launchers[kernel.symbol], kernel.launch.grid, touched, spread]
         self.words += [len(pointers), *pointers]
+
+    def computed(self, operation: Operation, op: Call, described: tuple[int, ...]) -> None:
+        """A product or a convolution. Arrays of narrow types are widened before it, the result is narrowed after it."""
+        buffers = (*op.inputs, *op.outputs)
+        places, after = list(buffers), list[int]()
+        for k, b in enumerate(buffers):
+            shape = self.shapes[b]
+            if shape.type.name not in _NARROW:
+                continue
+            _, widened, narrowed = _NARROW[shape.type.name]
+            places[k] = self.slot()
+            self.known.append((places[k], self.scratch(4 * shape.element_count)))
+            if k < len(op.inputs):
+                self.words += [Operation.CONVERT, b, places[k], shape.element_count, widened]
+            else:
+                after = [Operation.CONVERT, places[k], b, shape.element_count, narrowed]
+        self.words += [operation, *places, *described, *after]
 
     def call(self, op: Call | Relayout) -> None:
         self.words += [Operation.LIBRARY, len(self.program.calls)]

@@ -1,0 +1,141 @@
+"""Further programs for `host_vs_xla_cpu`: odd sizes, tiny arrays, narrow and wide types, indexing, ordering, random
+numbers and signals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from scripts.bench.host_programs import Array, bf16, c64, f16, f64, layer_norm
+from scripts.programs.case import Arg, Case, f32, of, s32
+
+
+def s8(*shape: int) -> Arg:
+    """An array of s8."""
+    return of("int8", *shape, low=-100, high=100)
+
+
+def u8(*shape: int) -> Arg:
+    """An array of u8: an image."""
+    return of("uint8", *shape, low=0, high=255)
+
+
+def drawn(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """A function of a key as one of the key's words."""
+    return lambda words: function(jax.random.wrap_key_data(words))
+
+
+KEY = of("uint32", 2, low=0, high=2**31)
+
+
+def group_norm(x: Array) -> Array:
+    """Of 8 groups of channels."""
+    batch, height, width, channels = x.shape
+    groups = x.reshape(batch, height, width, 8, channels // 8)
+    mean, variance = (f(groups, (1, 2, 4), keepdims=True) for f in (jnp.mean, jnp.var))
+    return ((groups - mean) * lax.rsqrt(variance + 1e-5)).reshape(x.shape)
+
+
+def batch_norm(x: Array, scale: Array, shift: Array) -> Array:
+    """While training."""
+    mean = x.mean((0, 1, 2))
+    return (x - mean) * lax.rsqrt(((x - mean) ** 2).mean((0, 1, 2)) + 1e-5) * scale + shift
+
+
+def life(cells: Array) -> Array:
+    """10 steps of Conway's game on a torus."""
+
+    def step(_: int, cells: Array) -> Array:
+        places = [(a, b) for a in (-1, 0, 1) for b in (-1, 0, 1) if (a, b) != (0, 0)]
+        around = sum(jnp.roll(cells, place, (0, 1)) for place in places)
+        return ((around == 3) | ((cells == 1) & (around == 2))).astype(cells.dtype)
+
+    return lax.fori_loop(0, 10, step, cells)
+
+
+def distinct(x: Array) -> Array:
+    """How many different numbers."""
+    ordered = jnp.sort(x)
+    return 1 + (ordered[1:] != ordered[:-1]).sum()
+
+
+def integer_product(a: Array, b: Array) -> Array:
+    """Of s8 with sums of s32."""
+    return lax.dot_general(a, b, (((1,), (0,)), ((), ())), preferred_element_type=jnp.int32)
+
+
+def quantize_rows(x: Array) -> tuple[Array, Array]:
+    """To s8, with a scale for each row."""
+    scale = jnp.max(jnp.abs(x), -1, keepdims=True) / 127
+    return jnp.clip(jnp.round(x / scale), -127, 127).astype(jnp.int8), scale
+
+
+def transposed_convolution(x: Array, w: Array) -> Array:
+    """Every second place, channels last."""
+    return lax.conv_transpose(x, w, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+def gray(image: Array) -> Array:
+    """Of three colours."""
+    return (image.astype(jnp.float32) @ jnp.array([0.299, 0.587, 0.114], jnp.float32)).astype(jnp.uint8)
+
+
+def nearest_centre(x: Array, centres: Array) -> Any:
+    """A step of k-means."""
+    return jnp.argmin(((x[:, None] - centres[None]) ** 2).sum(-1), -1)
+
+
+def recurrence(x: Array) -> Array:
+    """All states of a decaying sum."""
+    return lax.scan(lambda state, value: (state * 0.9 + value, state), jnp.zeros(x.shape[1]), x)[1]
+
+
+FURTHER = [
+    Case("add_tiny", lambda x, y: x + y, (f32(3, 5), f32(5))),
+    Case("softmax_tiny", lambda x: jax.nn.softmax(x, -1), (f32(4, 10),)),
+    Case("layer_norm_tiny", layer_norm, (f32(3, 48), f32(48), f32(48))),
+    Case("matrix_product_tiny", lambda a, b: a @ b, (f32(10, 10), f32(10, 10))),
+    Case("cumsum_tiny", jnp.cumsum, (f32(100),)),
+    Case("logsumexp_columns_odd", lambda x: jax.nn.logsumexp(x, 0), (f32(1000, 777),)),
+    Case("logsumexp_rows_odd", lambda x: jax.nn.logsumexp(x, -1), (f32(3000, 333),)),
+    Case(
+        "masked_softmax_odd",
+        lambda x, m: jax.nn.softmax(jnp.where(m, x, -1e30), -1),
+        (f32(256, 777), of("bool", 256, 777)),
+    ),
+    Case("group_norm", group_norm, (f32(4, 32, 32, 64),)),
+    Case("batch_norm", batch_norm, (f32(8, 28, 28, 96), f32(96), f32(96))),
+    Case("matrix_product_bf16", lambda a, b: a @ b, (bf16(256, 256), bf16(256, 256))),
+    Case("matrix_product_f64", lambda a, b: a @ b, (f64(200, 200), f64(200, 200)), x64=True),
+    Case("matrix_product_s8", integer_product, (s8(128, 256), s8(256, 128))),
+    Case("perceptron_bf16", lambda x, w, v: jax.nn.gelu(x @ w) @ v, (bf16(64, 128), bf16(128, 512), bf16(512, 128))),
+    Case("small_products", lambda a, b: a @ b, (f32(5000, 4, 4), f32(5000, 4, 4))),
+    Case("matrix_vector", lambda a, x: a @ x, (f32(2000, 1500), f32(1500))),
+    Case("convolution_transposed", transposed_convolution, (f32(2, 28, 28, 32), f32(4, 4, 32, 16))),
+    Case("take_rows_odd", lambda table, i: table[i], (f32(1000, 33), s32(777, high=1000))),
+    Case("scatter_max", lambda x, i, v: x.at[i].max(v), (f32(4096), s32(100_000, high=4096), f32(100_000))),
+    Case("sort_rows_odd", lambda x: jnp.sort(x, -1), (f32(512, 333),)),
+    Case("sort_equal", jnp.sort, (s32(1 << 18, high=3),)),
+    Case("distinct", distinct, (s32(30_000, high=5000),)),
+    Case("flip_s8", lambda x: x[:, ::-1], (s8(2000, 1001),)),
+    Case("roll_odd", lambda x: jnp.roll(x, (3, 5), (0, 1)), (f32(1111, 1111),)),
+    Case("cummax", lambda x: lax.cummax(x, 1), (f32(300, 1000),)),
+    Case("quantize_rows", quantize_rows, (f32(1000, 768),)),
+    Case("gray_u8", gray, (u8(480, 640, 3),)),
+    Case("popcount", lambda x: lax.population_count(x ^ (x >> 1)).sum(), (of("uint32", 100_000, low=0, high=2**31),)),
+    Case("life", life, (s32(200, 200),)),
+    Case("nearest_centre", nearest_centre, (f32(2000, 8), f32(32, 8))),
+    Case("recurrence", recurrence, (f32(500, 64),)),
+    Case("softmax_f16_odd", lambda x: jax.nn.softmax(x, -1), (f16(500, 333),)),
+    Case("complex_exponential", lambda x: jnp.exp(x) * x, (c64(10_000),)),
+    Case("uniform", drawn(lambda key: jax.random.uniform(key, (100_000,))), (KEY,)),
+    Case("permutation", drawn(lambda key: jax.random.permutation(key, 10_000)), (KEY,)),
+    Case("large_sum", jnp.sum, (f32(1 << 24),)),
+    Case("large_sort", jnp.sort, (s32(1 << 20, high=1 << 30),)),
+    Case("large_product", lambda a, b: a @ b, (f32(1024, 1024), f32(1024, 1024))),
+]
+"""Sorted by kind: tiny, rows and columns, products, movement, ordering, types, loops, random numbers, large."""
