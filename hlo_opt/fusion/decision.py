@@ -169,8 +169,7 @@ class Decisions(Sequence[FusionDecision]):
 class ByStructure:
     """Tables by the numbers of `structures`.
 
-    plans      what is asked of those of candidates, by all that a kernel holds, in its order
-    made       kinds of the plans of fusions that were made, by what they hold
+    plans      what is asked of those of kernels, by all that one holds
     traits     what the members of a fusion add up to
     sketches   the same by structure
     prices     of kernels, as we launch them
@@ -184,7 +183,6 @@ class ByStructure:
 
     structures: Structures = field(default_factory=Structures)
     plans: dict[bytes, Sketch] = field(default_factory=dict)
-    made: dict[bytes, str] = field(default_factory=dict)
     traits: dict[int, object] = field(default_factory=dict)
     sketches: dict[int, Sketch] = field(default_factory=dict)
     prices: dict[int, Price] = field(default_factory=dict)

@@ -240,16 +240,12 @@ class FusionState:
 
     def made(self, fusion: Instruction) -> str | Reason:
         """The kinds of the plan of a fusion as it is, or the reason why it has no plan."""
-        body = fusion.called_by("calls")
-        digest = self._members.of_body(body)
-        found = self.known.made.get(digest)
-        if found is None:
+        found = self.sketch(self.structure(fusion), lambda: self.cluster(fusion))
+        if isinstance(found, Reason):  # by what the fusion's own instructions are called
             region = region_of(self.module, fusion)
-            made = plan(region, self.target, lowered=region.computation is body)
-            if isinstance(made, Reason):
-                return made
-            found = self.known.made[digest] = made.kind
-        return found
+            made = plan(region, self.target, lowered=region.computation is fusion.called_by("calls"))
+            return made if isinstance(made, Reason) else made.kind
+        return found.kind
 
     def emissions(self, instruction: Instruction) -> Emissions:
         """How often each operand would be computed if it were fused into the instruction."""

@@ -16,17 +16,34 @@ KEPT = 4096
 """Size of the caches of constants and variables: index maps ask for the same few again and again."""
 
 
+class _Hashed:
+    """Base of what is a key again and again: the hash of its fields, computed once."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            found = hash(tuple([getattr(self, name) for name in self.__match_args__]))  # type: ignore[attr-defined]
+            object.__setattr__(self, "_hash", found)
+            return found
+
+
 @dataclass(frozen=True, slots=True)
-class Expression:
+class Expression(_Hashed):
     """An integer expression. `low` and `high` are inclusive bounds of its value."""
 
     low: int
     high: int
+    __hash__ = _Hashed.__hash__
 
 
 @dataclass(frozen=True, slots=True)
 class Constant(Expression):
     value: int
+    __hash__ = _Hashed.__hash__
 
     def __str__(self) -> str:
         return str(self.value)
@@ -38,6 +55,7 @@ class Variable(Expression):
     of a kernel."""
 
     name: str
+    __hash__ = _Hashed.__hash__
 
     def __str__(self) -> str:
         return self.name
@@ -49,6 +67,7 @@ class Sum(Expression):
 
     left: Expression
     right: Expression
+    __hash__ = _Hashed.__hash__
 
     def __str__(self) -> str:
         return f"({self.left} + {self.right})"
@@ -60,6 +79,7 @@ class Product(Expression):
 
     left: Expression
     factor: int
+    __hash__ = _Hashed.__hash__
 
     def __str__(self) -> str:
         return f"({self.left} * {self.factor})"
@@ -71,6 +91,7 @@ class Quotient(Expression):
 
     left: Expression
     divisor: int
+    __hash__ = _Hashed.__hash__
 
     def __str__(self) -> str:
         return f"({self.left} / {self.divisor})"
@@ -82,6 +103,7 @@ class Remainder(Expression):
 
     left: Expression
     divisor: int
+    __hash__ = _Hashed.__hash__
 
     def __str__(self) -> str:
         return f"({self.left} % {self.divisor})"
@@ -265,9 +287,12 @@ def modulo(left: Expression, divisor: int) -> Expression:
 
 def substitute(expression: Expression, values: Mapping[str, Expression]) -> Expression:
     """The expression with variables replaced, simplified."""
+    kind = type(expression)
+    if kind is Variable:
+        return values.get(expression.name, expression)  # type: ignore[attr-defined]
+    if kind is Constant:
+        return expression
     match expression:
-        case Variable():
-            return values.get(expression.name, expression)
         case Sum():
             return add(substitute(expression.left, values), substitute(expression.right, values))
         case Product():
@@ -291,6 +316,36 @@ def variables_of(expression: Expression) -> frozenset[str]:
             return variables_of(expression.left)
         case _:
             return frozenset()
+
+
+def places_taken(index: Sequence[Expression], sizes: Mapping[str, int]) -> int:
+    """How many different places an index takes, at the least, while the variables of these sizes take all their values
+    and the others keep theirs.
+
+    A coordinate whose terms are digits that do not overlap, such as `i * 4 + j % 4`, says what each of them is; a
+    variable of which all digits are said takes as many places as it has values.
+    """
+    said: dict[str, dict[int, int]] = {}
+    for coordinate in index:
+        terms = [t for t in _terms(coordinate) if not isinstance(t, Constant)]
+        digits = sorted(((_digit(t), t.high - t.low) for t in terms), key=lambda d: abs(d[0][3]))
+        below = 0
+        for (base, _, _, scale), span in digits:
+            if not isinstance(base, Variable) or abs(scale) <= below:
+                break
+            below += span
+        else:
+            for (base, step, _, scale), span in digits:
+                values = said.setdefault(base.name, {})  # type: ignore[attr-defined]  # a variable, as was seen
+                values[step] = max(values.get(step, 1), span // abs(scale) + 1)
+    found = 1
+    for name, values in said.items():
+        step = 1
+        while step in values and values[step] > 1:
+            step *= values[step]
+        size = sizes.get(name, 1)
+        found *= size if step >= size else min(size, max(values.values()))
+    return found
 
 
 def linearize(index: Sequence[Expression], sizes: Sequence[int]) -> Expression:
@@ -351,10 +406,12 @@ class IndexMap:
     ) -> tuple[Expression, ...]:
         """The operand index at an output index."""
         values = bindings(index, symbols, runtime)
-        return tuple(substitute(e, values) for e in self.results)
+        return tuple([substitute(e, values) for e in self.results])
 
     def conditions_at(self, index: Sequence[Expression], symbols: Sequence[Expression] = ()) -> tuple[Condition, ...]:
         """The conditions at an output index, except those that always hold there."""
+        if not self.conditions:
+            return ()
         values = bindings(index, symbols, ())
         conditions = (Condition(substitute(c.expression, values), c.low, c.high) for c in self.conditions)
         return tuple(c for c in conditions if not c.always)
@@ -368,24 +425,41 @@ class IndexMap:
         )
 
 
+_NAMED = 32
+_VARIABLES = {letter: tuple([f"{letter}{k}" for k in range(_NAMED)]) for letter in "dsr"}
+"""The names of the first variables of an index map."""
+
+
 def bindings(
     index: Sequence[Expression], symbols: Sequence[Expression], runtime: Sequence[Expression]
 ) -> dict[str, Expression]:
     """The values of an index map's variables, by name."""
-    values = {f"d{k}": e for k, e in enumerate(index)}
-    values.update((f"s{k}", e) for k, e in enumerate(symbols))
-    values.update((f"r{k}", e) for k, e in enumerate(runtime))
+    values: dict[str, Expression] = {}
+    for letter, given in (("d", index), ("s", symbols), ("r", runtime)):
+        if given:
+            values.update(zip(_VARIABLES[letter], given))  # noqa: B905  # there are more names
+            values.update((f"{letter}{k}", given[k]) for k in range(_NAMED, len(given)))
     return values
 
 
 def dimensions(sizes: Sequence[int]) -> tuple[Expression, ...]:
     """The variables `d0..` of an output of these sizes."""
-    return tuple(variable(f"d{k}", size) for k, size in enumerate(sizes))
+    return _dimensions(tuple(sizes))
+
+
+@functools.lru_cache(KEPT)
+def _dimensions(sizes: tuple[int, ...]) -> tuple[Expression, ...]:
+    return tuple([variable(f"d{k}", size) for k, size in enumerate(sizes)])
 
 
 def identity(sizes: Sequence[int]) -> IndexMap:
     """The map of an elementwise operation: each output index reads the same operand index."""
-    return IndexMap(dimensions(sizes))
+    return _identity(tuple(sizes))
+
+
+@functools.lru_cache(KEPT)
+def _identity(sizes: tuple[int, ...]) -> IndexMap:
+    return IndexMap(_dimensions(sizes))
 
 
 def groups(left: Sequence[int], right: Sequence[int]) -> list[tuple[int, int, int, int]]:

@@ -15,6 +15,7 @@ from hlo_opt.diag import HloOptError, Source, Span, UsageError, did_you_mean
 from hlo_opt.diag.plugins import error_text
 from hlo_opt.ir import Module
 from hlo_opt.passes.base import Pass, PassContext
+from hlo_opt.passes.reading import read
 from hlo_opt.passes.table import option_kind, pass_class, plugin_of
 from hlo_opt.text.grammar import grammar_text
 
@@ -176,8 +177,6 @@ def parse_pipeline(text: str, options: Options | None = None, *, override: bool 
 
     Raises UsageError, with the place, for bad syntax, unknown passes and options, and values of a wrong type.
     """
-    from lark import UnexpectedInput
-
     source = Source(text, "--passes")
     if len(text) > LONGEST_TEXT:
         raise UsageError(f"the pipeline is longer than {LONGEST_TEXT} characters")
@@ -187,17 +186,7 @@ def parse_pipeline(text: str, options: Options | None = None, *, override: bool 
         deepest = max(deepest, depth)
     if deepest > DEEPEST_GROUP:
         raise UsageError(f"fixpoint groups nest {deepest} deep, more than {DEEPEST_GROUP}")
-    try:
-        tree = _parser().parse(text)
-    except UnexpectedInput as fault:
-        at_end = getattr(getattr(fault, "token", None), "type", "") == "$END" or fault.pos_in_stream is None
-        place = len(text) if at_end else min(fault.pos_in_stream or 0, len(text))
-        raise UsageError(
-            "this is not a pipeline",
-            span=Span(source, place, place + 1),
-            hint="write passes as NAME{option=value,...}, separated by commas; fixpoint(a,b) repeats, best(a|b) "
-            "chooses",
-        ) from None
+    tree = read(text) or _parsed(text, source)
     given = options or {}
 
     def step(tree: Any) -> Step:
@@ -219,6 +208,23 @@ def parse_pipeline(text: str, options: Options | None = None, *, override: bool 
     if count > MOST_ALTERNATIVES:
         raise UsageError(f"the choices stand for {count} pipelines, more than {MOST_ALTERNATIVES}")
     return Pipeline(steps)
+
+
+def _parsed(text: str, source: Source) -> Tree[Token]:
+    """By the LALR parser, which says what it expected. Raises UsageError."""
+    from lark import UnexpectedInput
+
+    try:
+        return _parser().parse(text)
+    except UnexpectedInput as fault:
+        at_end = getattr(getattr(fault, "token", None), "type", "") == "$END" or fault.pos_in_stream is None
+        place = len(text) if at_end else min(fault.pos_in_stream or 0, len(text))
+        raise UsageError(
+            "this is not a pipeline",
+            span=Span(source, place, place + 1),
+            hint="write passes as NAME{option=value,...}, separated by commas; fixpoint(a,b) repeats, best(a|b) "
+            "chooses",
+        ) from None
 
 
 @functools.cache

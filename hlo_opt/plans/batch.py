@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hlo_opt.ir import Instruction
-from hlo_opt.ir.index_map import Expression, delinearize, variable
+from hlo_opt.ir.index_map import Expression, delinearize, places_taken, variable
 from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.element_reads import Element, is_elsewhere, read_at
 from hlo_opt.plans.instructions import NOTHING, of_value
@@ -63,8 +63,9 @@ def match(region: Region, roots: Sequence[int]) -> tuple[list[Batch], list[int]]
     hero = max(arrays, key=lambda n: region.roots[n].shape.element_count, default=None)
     if hero is None or not any(map(_is_read_elsewhere, region.computation.instructions)):
         return [], list(roots)
+    apart = _Apart(region)
     for dimensions in _candidates(region.roots[hero].shape.dimensions):
-        part = _by(region, arrays, hero, dimensions)
+        part = _by(region, arrays, hero, dimensions, apart)
         if part is not None:
             return [part], [n for n in roots if n not in part.roots]
     return [], list(roots)
@@ -79,7 +80,7 @@ def _candidates(sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
             yield found
 
 
-def _by(region: Region, arrays: Sequence[int], hero: int, dimensions: tuple[int, ...]) -> Batch | None:
+def _by(region: Region, arrays: Sequence[int], hero: int, dimensions: tuple[int, ...], apart: _Apart) -> Batch | None:
     """The part with a batch of these dimensions, where it pays."""
     lanes, room = math.prod(dimensions), MOST_WRITTEN
     found: dict[int, tuple[int, ...]] = {}
@@ -92,15 +93,57 @@ def _by(region: Region, arrays: Sequence[int], hero: int, dimensions: tuple[int,
         return None
     numbers = sorted(found)
     part = Batch(region.roots[hero], tuple(numbers), dimensions, tuple(found[n] for n in numbers))
-    whole = _work([(region.roots[n], index) for n, index in part.written(region, variable(LANE, lanes))])
-    apart = 0.0
-    for n in numbers:
-        shape = region.roots[n].shape
-        one = _work([(region.roots[n], tuple(variable(f"d{k}", size) for k, size in enumerate(shape.dimensions)))])
-        if one is None:
+    total = apart.total(part)
+    if total is None or GAIN * apart.at_least(part) > total:
+        return None
+    whole = 0.0
+    for element in _needed([(region.roots[n], index) for n, index in part.written(region, variable(LANE, lanes))]):
+        if element is None or GAIN * whole > total:
             return None
-        apart += one * shape.element_count / lanes
-    return part if whole is not None and GAIN * whole <= apart else None
+        whole += of_value(element[0]).slots
+    return part if GAIN * whole <= total else None
+
+
+class _Apart:
+    """What a thread for each element of an output computes, found out once for each output."""
+
+    def __init__(self, region: Region) -> None:
+        self._region = region
+        self._known: dict[int, list[tuple[Instruction, Index, float]] | None] = {}
+
+    def _of(self, number: int) -> list[tuple[Instruction, Index, float]] | None:
+        """What an element of an output needs, where, and the instructions that compute it; None where that is lost."""
+        if number not in self._known:
+            root, made = self._region.roots[number], list[tuple[Instruction, Index, float]]()
+            self._known[number] = made
+            for element in _needed([(root, _origin(root))]):
+                if element is None:
+                    self._known[number] = None
+                    break
+                made.append((*element, of_value(element[0]).slots))
+        return self._known[number]
+
+    def total(self, part: Batch) -> float | None:
+        """Instructions for all elements of a lane; None where what one needs is lost."""
+        found = 0.0
+        for n in part.roots:
+            needed = self._of(n)
+            if needed is None:
+                return None
+            found += sum(slots for _, _, slots in needed) * self._region.roots[n].shape.element_count / part.lanes
+        return found
+
+    def at_least(self, part: Batch) -> float:
+        """Instructions that a thread of a lane issues at the least: each value is computed at as many places as one of
+        its readers' indices takes over the lane's elements."""
+        most: dict[Instruction, float] = {}
+        for n, lanes in zip(part.roots, part.along, strict=True):
+            sizes = self._region.roots[n].shape.dimensions
+            own = {f"d{k}": size for k, size in enumerate(sizes) if k not in lanes}
+            for instruction, index, slots in self._of(n) or ():
+                if slots:
+                    most[instruction] = max(most.get(instruction, 0.0), slots * places_taken(index, own))
+        return sum(most.values())
 
 
 def _is_read_elsewhere(i: Instruction) -> bool:
@@ -115,25 +158,26 @@ def _origin(i: Instruction) -> Index:
     return tuple(variable(f"d{k}", size) for k, size in enumerate(i.shape.dimensions)) if i.shape.is_array else ()
 
 
-def _work(starts: Sequence[Element]) -> float | None:
-    """Instructions that compute elements and all that these need, each value once; None where that is too much, or an
-    operation folds, or data say what is read."""
-    seen, stack, total = set(starts), list(starts), 0.0
+def _needed(starts: Sequence[Element]) -> Iterator[Element | None]:
+    """Elements and all that these need, each once; None where that is too much, or an operation folds, or data say what
+    is read."""
+    seen, stack = set(starts), list(starts)
     while stack:
         instruction, index = stack.pop()
-        total += of_value(instruction).slots
+        yield instruction, index
         for number, operand in enumerate(instruction.operands):
             if is_elsewhere(instruction, number, index):
                 continue
             there = index if operand.shape.is_tuple else read_at(instruction, number, index)
             if there is None:
-                return None
+                yield None
+                return
             if (operand, there) not in seen:
                 seen.add((operand, there))
                 stack.append((operand, there))
         if len(seen) > MOST_VALUES:
-            return None
-    return total
+            yield None
+            return
 
 
 def walks(region: Region, segment: Segment[Batch], launch: Launch) -> list[Walk]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from hlo_opt.ir import Computation, ElementType, Instruction
@@ -14,7 +14,7 @@ from hlo_opt.ir.index_map import Expression, Product, Quotient, Remainder, Sum
 from hlo_opt.ops.lowering import Elementwise
 from hlo_opt.ops.reduction.reducers import is_wide
 from hlo_opt.ops.sets import rounds_nothing
-from hlo_opt.ops.spec import OpKind, find
+from hlo_opt.ops.spec import OpKind, OpSpec, find
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,24 @@ def of_value(instruction: Instruction, *, rounds: bool = True) -> Work:
         return NOTHING
     if spec is None or not isinstance(spec.cuda, Elementwise) or not shape.is_array:
         return _RANDOM if spec is not None and spec.kind is OpKind.RANDOM else NOTHING
+    if callable(spec.cuda.texts):
+        return _of_elementwise(instruction, spec.cuda, rounds=rounds)
+    given = [operand.shape for operand in instruction.operands]
+    key = instruction.opcode, rounds, shape.type.name, *[s.type.name if s.is_array else "" for s in given]
+    known = _KNOWN.get(key)
+    if known is None or known[0] is not spec:
+        known = _KNOWN[key] = spec, _of_elementwise(instruction, spec.cuda, rounds=rounds)
+    return known[1]
+
+
+_KNOWN: dict[Hashable, tuple[OpSpec, Work]] = {}
+"""Work by opcode and element types, of operations whose text goes by nothing else."""
+
+
+def _of_elementwise(instruction: Instruction, how: Elementwise, *, rounds: bool) -> Work:
     is_rounded = rounds and not rounds_nothing(instruction)
-    text = spec.cuda.text_for(instruction) or ""
-    return _of_text(text, instruction.operands[0].shape.type, shape.type, is_rounded)
+    text = how.text_for(instruction) or ""
+    return _of_text(text, instruction.operands[0].shape.type, instruction.shape.type, is_rounded)
 
 
 @functools.cache

@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.analysis.targets import DeviceTarget
@@ -166,7 +167,20 @@ class _Sums:
 
 def price(plan: Plan, target: DeviceTarget, *, registers: int | None = None) -> Price:
     """The price of a launch on its target. `registers` of a thread, where a compiler has said how many it takes; else
-    they are guessed."""
+    they are guessed, and the price is made once."""
+    if registers is not None:
+        return _price(plan, target, registers)
+    known = _KNOWN.get(plan)
+    if known is None or known[0] is not target:
+        known = _KNOWN[plan] = target, _price(plan, target, None)
+    return known[1]
+
+
+_KNOWN: WeakKeyDictionary[Plan, tuple[DeviceTarget, Price]] = WeakKeyDictionary()
+"""Prices of plans that are still there: plans compete by them before one is asked for its own."""
+
+
+def _price(plan: Plan, target: DeviceTarget, registers: int | None) -> Price:
     launch = plan.launch
     traces = [_traces(plan, segment) for segment in plan.segments]
     if registers is None:
@@ -288,12 +302,17 @@ def _work(trace: Trace, lays: Sequence[Lay]) -> Work:
     """What a thread issues on a walk. Accesses share the divisions of their indices, and inner loops have none."""
     walk, divided = trace.walk, dict[Expression, float]()
     rounds = walk.rounds * walk.filled
-    total = (walk.body + work_of.ACCESS * walk.shared) * (walk.items * rounds)
-    total += work_of.ROUND * (rounds / walk.ahead)
+    fixed = (walk.body + work_of.ACCESS * walk.shared) * (walk.items * rounds) + work_of.ROUND * (rounds / walk.ahead)
+    slots, slow = fixed.slots, fixed.slow
     for instruction, index, share in trace.values:
-        total += work_of.of_value(walk.origins.get(instruction, instruction)) * (share * trace.times(index))
+        work, times = work_of.of_value(walk.origins.get(instruction, instruction)), trace.times(index)
+        slots += work.slots * (share * times)
+        slow += work.slow * (share * times)
         if (divisor := trace.divisor(instruction, index)) is not None:
-            total += work_of.inverted_again(instruction) * (-share * (trace.times(index) - trace.times(divisor)))
+            work, times = work_of.inverted_again(instruction), -share * (times - trace.times(divisor))
+            slots += work.slots * times
+            slow += work.slow * times
+    total = Work(slots, slow)
     for instruction, index, size in trace.folds:
         total += (work_of.of_fold(walk.origins.get(instruction, instruction)) + work_of.ROUND * (1 / AHEAD)) * (
             size * trace.times(index)

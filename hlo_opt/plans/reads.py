@@ -84,6 +84,7 @@ class Trace:
     _varying: dict[int, tuple[Index, frozenset[str], float, int]] = field(default_factory=dict)
     """What is known of an index, by its identity: most of what a kernel computes is at the same one."""
     _addresses: dict[tuple[int, Shape], Expression] = field(default_factory=dict)
+    _looks: dict[tuple[int, Shape, bool, int], _Seen] = field(default_factory=dict)
 
     def varies_with(self, index: Index) -> frozenset[str]:
         """The loops of a thread, inner ones included, in which an index changes."""
@@ -92,7 +93,8 @@ class Trace:
     def times(self, index: Index) -> float:
         """How often a thread has something of an index, on average: once for each value that the index takes on its
         way."""
-        return self._of(index)[2]
+        known = self._varying.get(id(index))
+        return self._of(index)[2] if known is None else known[2]
 
     def inner(self, index: Index) -> int:
         """Steps of the inner loops in which an index changes."""
@@ -183,6 +185,11 @@ def traced(walk: Walk, before: set[Key]) -> Trace:
             found.reads.append(Access(instruction.shape, index, instruction, share, may_miss, again))
             continue
         found.values.append((instruction, index, share))
+        spec = find(instruction.opcode)
+        if spec is not None and isinstance(spec.cuda, Elementwise):
+            for operand in instruction.operands:
+                stack.append((operand, index if _sizes(operand) else (), share, may_miss))
+            continue
         for number, operand in enumerate(instruction.operands):
             below, part, is_conditional = _below(found, instruction, number, index)
             if part > 0:
@@ -191,13 +198,17 @@ def traced(walk: Walk, before: set[Key]) -> Trace:
     return found
 
 
+def _sizes(value: Instruction) -> tuple[int, ...]:
+    """The dimensions of an array, or of the first of a tuple."""
+    shape = value.shape
+    return shape.dimensions if shape.is_array else next(shape.leaves()).dimensions
+
+
 def _below(found: Trace, instruction: Instruction, number: int, index: Index) -> tuple[Index, float, bool]:
     """Where an operand is read, in how much of all cases, and whether only under a condition."""
     if taken_element(instruction) is not None:  # all results of an operation are computed together
         return index, 1.0, False
-    spec, sizes = find(instruction.opcode), next(instruction.operands[number].shape.leaves()).dimensions
-    if spec is not None and isinstance(spec.cuda, Elementwise):
-        return (index if sizes else ()), 1.0, False
+    spec, sizes = find(instruction.opcode), _sizes(instruction.operands[number])
     read = None if spec is None or spec.index is None else spec.index(instruction, number)
     if read is None:  # anywhere, as data says
         return tuple(_drawn(found, index, size) for size in sizes), 1.0, False
@@ -275,16 +286,10 @@ def lay_of(trace: Trace, access: Access, block: int) -> Lay:
     """How the elements of an access lie, seen on the threads of one block in the middle of the launch."""
     walk, bits = trace.walk, access.bits
     varies = trace.varies_with(access.index)
-    loops = tuple((name, size) for name, size in trace.loops.items() if name in varies)
-    address = trace.address(access)
-    sizes = zip(access.index, access.shape.dimensions, strict=True)
-    outside = tuple(e for e, size in sizes if access.may_miss and (e.low < 0 or e.high >= size))
-    used = frozenset().union(*map(variables_of, (address, *outside)))
-    places = tuple(item for item in walk.places.items() if trace.drawn or item[0] in used)
-    drawn = tuple((name, at, size) for name, (at, size) in trace.drawn.items())
-    rounds = walk.rounds if ROUND in varies else 1
-    frame = _Frame(walk.threads, max(1, block), rounds, walk.rounds, walk.items, places, loops, drawn)
-    seen = _seen(frame, address, bits, outside)
+    key = id(access.index), access.shape, access.may_miss, block
+    seen = trace._looks.get(key)
+    if seen is None:
+        seen = trace._looks[key] = _look(trace, access, block)
     scale = access.share * seen.scale * (walk.filled if ROUND in varies else 1.0)
     return Lay(
         access,
@@ -296,6 +301,20 @@ def lay_of(trace: Trace, access: Access, block: int) -> Lay:
         lines=seen.lines,
         advance=seen.advance,
     )
+
+
+def _look(trace: Trace, access: Access, block: int) -> _Seen:
+    """What a block asks for with an access."""
+    walk, varies, address = trace.walk, trace.varies_with(access.index), trace.address(access)
+    loops = tuple([(name, size) for name, size in trace.loops.items() if name in varies])
+    sizes = zip(access.index, access.shape.dimensions, strict=True)
+    outside = tuple([e for e, size in sizes if access.may_miss and (e.low < 0 or e.high >= size)])
+    used = frozenset[str]().union(*map(variables_of, (address, *outside)))
+    places = tuple([item for item in walk.places.items() if trace.drawn or item[0] in used])
+    drawn = tuple([(name, at, size) for name, (at, size) in trace.drawn.items()])
+    rounds = walk.rounds if ROUND in varies else 1
+    frame = _Frame(walk.threads, max(1, block), rounds, walk.rounds, walk.items, places, loops, drawn)
+    return _seen(frame, address, access.bits, outside)
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,14 @@ the text `parent_frame_id` is the parent's id plus one, and 1 where there is no 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hlo_opt.diag import ParseError
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.text.attributes import unquote
+from hlo_opt.text.expressions import compiled
 from hlo_opt.text.grammar import grammar
 
 _LIBRARY = ("/jax/_src/", "/jax/experimental/", "/site-packages/", "/dist-packages/", "<frozen ", "/lib/python3")
@@ -103,15 +105,60 @@ def _places(tables: str) -> dict[int, str]:
     return {}
 
 
-@functools.lru_cache(maxsize=8)
-def _decode(tables: str) -> Mapping[int, StackFrame]:
-    tree = grammar().parse("tables", tables)
-    rows: dict[str, dict[int, list[str]]] = {
-        "file_name": {}, "function_name": {}, "file_location": {}, "stack_frame": {},
-    }  # fmt: skip
-    for row in tree.children:
+Rows = dict[str, dict[int, list[str]]]
+"""The cells of each row, by the kind of row and its number."""
+
+_SECTIONS = {
+    "FileNames": "file_name", "FunctionNames": "function_name",
+    "FileLocations": "file_location", "StackFrames": "stack_frame",
+}  # fmt: skip
+_ROW = compiled(
+    r"\s*+(?:([0-9]++)\s*+(?:(\"[^\"\\]*+(?:\\[\s\S][^\"\\]*+)*+\")|\{((?:\s*+[a-z_]++=[0-9]++\s*+,?)*+)\s*+\})"
+    r"|([A-Za-z]++)|\Z)"
+)
+_CELL = re.compile(r"([a-z_]+)=[0-9]+")
+_CELLS = {
+    "file_location": {"file_name_id", "function_name_id", "line", "end_line", "column", "end_column"},
+    "stack_frame": {"file_location_id", "parent_frame_id"},
+}
+
+
+def _rows(tables: str) -> Rows | None:
+    """The rows, without an LALR parser, which takes a tenth of a second to build; None where something is unusual."""
+    rows: Rows = {kind: {} for kind in _SECTIONS.values()}
+    left, kind, position = list(_SECTIONS), "", 0
+    while position < len(tables):
+        row = _ROW.match(tables, position)
+        if row is None:
+            return None
+        number, text, cells, section = row.groups()
+        if section is not None:
+            if not left or left.pop(0) != section:
+                return None
+            kind = _SECTIONS[section]
+        elif number is not None:
+            if kind not in rows or (text is None) != (kind in _CELLS):
+                return None
+            found = [text] if cells is None else [cell[0] for cell in _CELL.finditer(cells)]
+            if cells is not None and not _CELLS[kind].issuperset(cell.partition("=")[0] for cell in found):
+                return None
+            rows[kind][int(number)] = found
+        position = row.end()
+    return None if left else rows
+
+
+def _parsed(tables: str) -> Rows:
+    """The rows by the grammar. Raises ParseError when they are malformed."""
+    rows: Rows = {kind: {} for kind in _SECTIONS.values()}
+    for row in grammar().parse("tables", tables).children:
         number, *cells = [str(token) for token in row.children]  # type: ignore[union-attr]
         rows[str(row.data)][int(number)] = cells  # type: ignore[union-attr]
+    return rows
+
+
+@functools.lru_cache(maxsize=8)
+def _decode(tables: str) -> Mapping[int, StackFrame]:
+    rows = _rows(tables) or _parsed(tables)
     files = {i: unquote(cells[0]) for i, cells in rows["file_name"].items()}
     functions = {i: unquote(cells[0]) for i, cells in rows["function_name"].items()}
     locations = {i: _numbers(cells) for i, cells in rows["file_location"].items()}

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from importlib import resources
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hlo_opt.diag import ParseError, Source, Span
+from hlo_opt.diag.kept import Kept
 from hlo_opt.text.expressions import compiled, fitting
 
 if TYPE_CHECKING:
@@ -66,22 +69,48 @@ def grammar_text(name: str = "hlo.lark") -> str:
     return (Path(__file__).resolve().parents[2] / "grammars" / name).read_text(encoding="utf-8")
 
 
-class Grammar:
-    """The loaded grammar for one nesting depth. Get it from `grammar()`."""
+def _source() -> str:
+    """What derives expressions: this file."""
+    return Path(__file__).read_text(encoding="utf-8")
+
+
+class _Loaded:
+    """The grammar as Lark reads it, for one nesting depth: terminals as regular expressions, rules, white space."""
 
     def __init__(self, depth: int) -> None:
         from lark.load_grammar import load_grammar
 
+        self.grammar, _ = load_grammar(grammar_text(), "hlo.lark", [], False)  # type: ignore[no-untyped-call]
+        terminals, self.rules, ignored = self.grammar.compile([name for name, *_ in self.grammar.rule_defs], "*")
+        bodies = {t.name: t.pattern.to_regexp() for t in terminals}
+        self.recursive = {b: _widen(name, b, depth) for name, b in bodies.items() if f"(?#{name})" in b}
+        self.terminals: dict[str, str] = {t.name: self.finish(t).pattern.to_regexp() for t in terminals}
+        self.space = f"(?:{'|'.join(self.terminals[name] for name in ignored)})*+"
+
+    def finish(self, terminal: TerminalDef) -> TerminalDef:
+        """Add what Lark's notation cannot express: possessive repetition of groups, and nesting to a bounded depth."""
+        from lark.lexer import PatternRE
+
+        if isinstance(terminal.pattern, PatternRE):
+            text = _GROUP_REPETITION.sub(r")\1+", terminal.pattern.value)
+            for body, widened in self.recursive.items():
+                text = text.replace(body, widened)
+            terminal.pattern.value = fitting(text)
+        return terminal
+
+
+class Grammar:
+    """The loaded grammar for one nesting depth. Get it from `grammar()`."""
+
+    def __init__(self, depth: int) -> None:
         self.depth = depth
         self._parsers: dict[str, Lark] = {}
-        self._grammar, _ = load_grammar(grammar_text(), "hlo.lark", [], False)  # type: ignore[no-untyped-call]
-        terminals, self._rules, self._ignored = self._grammar.compile(
-            [name for name, *_ in self._grammar.rule_defs], "*"
-        )
-        bodies = {t.name: t.pattern.to_regexp() for t in terminals}
-        self._recursive = {b: _widen(name, b, depth) for name, b in bodies.items() if f"(?#{name})" in b}
-        self._terminals = {t.name: self._finish(t).pattern.to_regexp() for t in terminals}
-        self._space = f"(?:{'|'.join(self._terminals[name] for name in self._ignored)})*+"
+        self._kept = Kept("grammar", f"{depth} {sys.version} {version('lark')} {_source()} {grammar_text()}")
+
+    @functools.cached_property
+    def _loaded(self) -> _Loaded:
+        """The grammar as Lark reads it, which takes longer than reading a small module."""
+        return _Loaded(self.depth)
 
     def lark(self, start: str) -> Lark:
         """The LALR parser of one start rule, built on first use; building all of them takes ten times as long."""
@@ -89,33 +118,22 @@ class Grammar:
 
         if start not in self._parsers:
             self._parsers[start] = Lark(
-                self._grammar,
+                self._loaded.grammar,
                 parser="lalr",
                 lexer="contextual",
                 start=start,
                 propagate_positions=False,
-                edit_terminals=self._finish,
+                edit_terminals=self._loaded.finish,
             )
         return self._parsers[start]
 
-    def _finish(self, terminal: TerminalDef) -> TerminalDef:
-        """Add what Lark's notation cannot express: possessive repetition of groups, and nesting to a bounded depth."""
-        from lark.lexer import PatternRE
-
-        if isinstance(terminal.pattern, PatternRE):
-            text = _GROUP_REPETITION.sub(r")\1+", terminal.pattern.value)
-            for body, widened in self._recursive.items():
-                text = text.replace(body, widened)
-            terminal.pattern.value = fitting(text)
-        return terminal
-
     def terminal(self, name: str) -> re.Pattern[str]:
         """The regular expression of a terminal."""
-        return compiled(self._terminals[name])
+        return compiled(self._kept.text(name, lambda: self._loaded.terminals[name]))
 
     def space(self) -> re.Pattern[str]:
         """The regular expression of white space and comments, possibly none."""
-        return compiled(self._space)
+        return compiled(self._kept.text("space", lambda: self._loaded.space))
 
     def flat(self, rule: str, *, space: bool = True) -> re.Pattern[str]:
         """The regular expression of a flat rule: one group per named terminal, white space and comments between and
@@ -123,25 +141,28 @@ class Grammar:
 
         Raises ValueError when the rule is not a sequence of distinct terminals, some of them optional.
         """
+        return compiled(self._kept.text(f"flat {rule} {space}", lambda: self._flat(rule, space=space)))
+
+    def _flat(self, rule: str, *, space: bool) -> str:
         expansions = [
             tuple(symbol.name for symbol in r.expansion)
-            for r in self._rules
+            for r in self._loaded.rules
             if r.origin.name == rule and all(symbol.is_term for symbol in r.expansion)
         ]
-        if not expansions or len(expansions) != sum(r.origin.name == rule for r in self._rules):
+        if not expansions or len(expansions) != sum(r.origin.name == rule for r in self._loaded.rules):
             raise ValueError(f"rule {rule} is not made of terminals only")
         longest = max(expansions, key=len)
         optional = {name for name in longest if any(name not in e for e in expansions)}
         variants = {tuple(n for n in longest if n not in optional or n in e) for e in expansions}
         if len(set(longest)) != len(longest) or variants != set(expansions) or len(variants) != 2 ** len(optional):
             raise ValueError(f"rule {rule} is not one sequence with optional terminals")
-        gap = self._space if space else ""
+        gap = self._loaded.space if space else ""
         parts = []
         for name in longest:
-            text = self._terminals[name]
+            text = self._loaded.terminals[name]
             part = f"(?:{text})" if name in _PUNCTUATION else f"(?P<{name}>{text})"
             parts.append(f"(?:{part}{gap})?" if name in optional else f"{part}{gap}")
-        return compiled("".join(parts))
+        return "".join(parts)
 
     def regular(self, rule: str) -> re.Pattern[str]:
         """The regular expression of a regular rule, with white space between and after its tokens.
@@ -149,11 +170,14 @@ class Grammar:
         It matches a subset of the rule: no comments, and choices and repetitions do not backtrack. Text that it does
         not match goes to the LALR parser. Raises ValueError for a recursive rule.
         """
-        trees = {name: tree for name, _, tree, _ in self._grammar.rule_defs}
+        return compiled(self._kept.text(f"regular {rule}", lambda: self._whole(rule)))
+
+    def _whole(self, rule: str) -> str:
+        trees = {name: tree for name, _, tree, _ in self._loaded.grammar.rule_defs}
         text = self._regular(trees, rule, ())
-        for gap in (self._space, self._terminals["_S"]):
+        for gap in (self._loaded.space, self._loaded.terminals["_S"]):
             text = text.replace(gap, r"[ \t\r\n]*+")
-        return compiled(text)
+        return text
 
     def _regular(self, trees: dict[str, Any], rule: str, outer: tuple[str, ...]) -> str:
         if rule in outer:
@@ -170,10 +194,10 @@ class Grammar:
             if kind in ("alias", "value"):
                 return convert(node.children[0])
             if kind == "literal":
-                return re.escape(str(node.children[0])[1:-1]) + self._space
+                return re.escape(str(node.children[0])[1:-1]) + self._loaded.space
             if node.name in trees:
                 return self._regular(trees, node.name, (*outer, rule))
-            return f"(?:{self._terminals[node.name]}){self._space}"
+            return f"(?:{self._loaded.terminals[node.name]}){self._loaded.space}"
 
         return convert(trees[rule])
 
@@ -307,7 +331,7 @@ def _widen(name: str, body: str, depth: int) -> str:
 
 @functools.cache
 def grammar(depth: int = USUAL_DEPTH) -> Grammar:
-    """The grammar, loaded on first use (about 0.1 s)."""
+    """The grammar, loaded on first use."""
     return Grammar(depth)
 
 

@@ -14,7 +14,7 @@ import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from hlo_opt.diag import ParseError, Source, Span, nearest
 from hlo_opt.ir import ELEMENT_TYPES, Attribute, Called, Computation, Instruction, Literal, Module, Shape, edit
@@ -30,25 +30,33 @@ _NO_SHAPE = Shape(None, elements=())
 
 
 class _Patterns:
-    """The regular expressions of the reader, derived from the grammar."""
+    """The regular expressions of the reader, derived from the grammar; each compiled when it is first used."""
+
+    _FLAT: ClassVar[dict[str, str]] = {
+        "header": "header_head",
+        "head": "computation_head",
+        "instruction": "instruction_head",
+        "attribute": "attribute",
+        "named_operand": "named_operand",
+        "nested": "nested_instruction",
+        "unnamed": "unnamed",
+    }
 
     def __init__(self, depth: int) -> None:
-        known = grammar(depth)
-        self.space = known.space()
-        self.header = known.flat("header_head")
-        self.tables = known.terminal("TABLES")
-        self.head = known.flat("computation_head")
-        self.instruction = known.flat("instruction_head")
-        self.attribute = known.flat("attribute")
-        self.named_operand = known.flat("named_operand")
-        self.nested = known.flat("nested_instruction")
-        self.unnamed = known.flat("unnamed")
-        self.shape = known.terminal("SHAPE")
-        self.comment = known.terminal("COMMENT")
-        self.name = known.terminal("NAME")
-        self.names = compiled(rf"\{{\s*+(?:{self.name.pattern})(?:\s*+,\s*+(?:{self.name.pattern}))*+\s*+\}}")
-        self.called = known.terminal("CALLED")
-        self.called_list = known.terminal("CALLED_LIST")
+        self._grammar = grammar(depth)
+
+    def __getattr__(self, name: str) -> re.Pattern[str]:
+        if name == "space":
+            found = self._grammar.space()
+        elif name in self._FLAT:
+            found = self._grammar.flat(self._FLAT[name])
+        elif name == "names":
+            one = self.name.pattern
+            found = compiled(rf"\{{\s*+(?:{one})(?:\s*+,\s*+(?:{one}))*+\s*+\}}")
+        else:
+            found = self._grammar.terminal(name.upper())
+        setattr(self, name, found)
+        return found
 
 
 @functools.cache

@@ -94,3 +94,27 @@ def test_digits_of_a_sum_that_another_digit_follows() -> None:
     assert im.modulo(place, 770) == im.add(im.multiply(im.modulo(i, 11), 70), j)
     index = im.delinearize(place, (3, 11, 70))
     assert im.linearize(index, (3, 11, 70)) == place
+
+
+OWN = {"i": 7, "j": 4}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(pairs(), min_size=1, max_size=3), st.integers(0, SIZES["k"] - 1))
+def test_an_index_takes_no_fewer_places_than_its_digits_say(made: list[tuple[im.Expression, str]], k: int) -> None:
+    index = [e for e, _ in made]
+    points = [{"i": i, "j": j, "k": k} for i in range(OWN["i"]) for j in range(OWN["j"])]
+    assert im.places_taken(index, OWN) <= len({tuple(value_of(e, at) for e in index) for at in points})
+
+
+def test_digits_that_do_not_overlap_say_what_a_variable_is() -> None:
+    i, j, k = (im.variable(name, size) for name, size in SIZES.items())
+    assert im.places_taken([im.add(im.multiply(i, 4), j)], OWN) == 28
+    assert im.places_taken([k, im.divide(i, 2), im.modulo(i, 2)], OWN) == 7
+    assert im.places_taken([im.modulo(i, 2), k], OWN) == 2
+    assert im.places_taken([im.add(i, j)], OWN) == 1  # they overlap: nothing is said
+
+
+def test_equal_expressions_have_equal_hashes() -> None:
+    one, other = (im.Sum(0, 9, im.Variable(0, 4, "i"), im.Variable(0, 5, "j")) for _ in range(2))
+    assert one == other and one is not other and hash(one) == hash(other) == hash(one)

@@ -6,7 +6,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.diag import ParseError
-from hlo_opt.text import source_location, stack, stack_frames
+from hlo_opt.text import frames, source_location, stack, stack_frames
 from hlo_opt.text.frames import source_function
 
 DUMPS = Path(__file__).resolve().parents[2] / "testdata" / "dumps"
@@ -111,3 +111,29 @@ def test_functions_are_those_of_the_frames_or_the_scope_of_the_name():
     )
     named = hlo_opt.parse(text)
     assert [source_function(named, i) for i in named.entry.instructions] == ["", "jit(f)/layer"]
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        'FileNames 1 "a \\" b" FunctionNames 1 "f" FileLocations 1 {file_name_id=1 function_name_id=1 line=2, column=3} '
+        "StackFrames 1 {file_location_id=1 parent_frame_id=1}",
+        "FileNames FunctionNames FileLocations StackFrames",
+    ],
+)
+def test_the_quick_reader_of_tables_agrees_with_the_grammar(tables: str) -> None:
+    assert frames._rows(tables) == frames._parsed(tables)
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        "FunctionNames FileNames FileLocations StackFrames",
+        "FileNames FunctionNames FileLocations",
+        "FileNames 1 {line=1} FunctionNames FileLocations StackFrames",
+        "FileNames FunctionNames FileLocations 1 {lines=1} StackFrames",
+        "FileNames FunctionNames FileLocations StackFrames 1 {parent_frame_id=x}",
+    ],
+)
+def test_unusual_tables_are_left_to_the_grammar(tables: str) -> None:
+    assert frames._rows(tables) is None

@@ -2,7 +2,7 @@
 
 The signature of a plain instruction leaves out where its operands come from. A deep network, an unrolled loop or a
 random generator repeats a few dozen signatures and structures thousands of times; facts that depend on them are
-computed once. structures thousands of times; what depends on them alone is found out once.
+computed once.
 """
 
 from __future__ import annotations
@@ -115,20 +115,24 @@ class Members:
         return _digest(parts)
 
     def of_cluster(self, cluster: Cluster) -> bytes:
-        """A digest of a cluster without names, with its nodes in order."""
+        """A digest of a cluster without names, in any order: equal for clusters that compute the same graph."""
         places: dict[Node, int] = {}
         parts: list[int] = []
-        for node in cluster.inputs.values():
-            places[node] = len(places)
-            parts.append(self._structures.number(node.instruction.shape))
-        for node in cluster.members:
-            parts.append(_END)
-            parts.append(self.of(node.instruction))
-            parts.extend([places[o] for o in node.operands])
+        for node in needed_first(cluster.roots, _operands):
+            if node.is_input:
+                parts.append(self._structures.number(node.instruction.shape))
+            else:
+                parts.append(_END)
+                parts.append(self.of(node.instruction))
+                parts.extend([places[o] for o in node.operands])
             places[node] = len(places)
         parts.append(_END)
         parts.extend([places[r] for r in cluster.roots])
         return _digest(parts)
+
+
+def _operands(node: Node) -> tuple[Node, ...]:
+    return node.operands
 
 
 _END = -1

@@ -35,8 +35,14 @@ def infer_broadcast(instruction: Instruction) -> Shape:
 
 
 def index_broadcast(instruction: Instruction, number: int) -> IndexMap:
-    out = dimensions(instruction.shape.dimensions)
-    return IndexMap(tuple(out[d] for d in instruction.ints("dimensions")))
+    return _picked(instruction.shape.dimensions, instruction.ints("dimensions"))
+
+
+@functools.lru_cache(maxsize=4096)
+def _picked(sizes: tuple[int, ...], taken: tuple[int, ...]) -> IndexMap:
+    """Some dimensions of the result, in an order."""
+    out = dimensions(sizes)
+    return IndexMap(tuple([out[d] for d in taken]))
 
 
 def infer_reshape(instruction: Instruction) -> Shape:
@@ -52,8 +58,12 @@ def index_reshape(instruction: Instruction, number: int) -> IndexMap:
     """Also for dynamic-reshape, whose further operands are sizes."""
     if number:
         return IndexMap(())
-    shape = instruction.shape
-    return IndexMap(regroup(dimensions(shape.dimensions), shape.dimensions, instruction.operands[0].shape.dimensions))
+    return _regrouped(instruction.shape.dimensions, instruction.operands[0].shape.dimensions)
+
+
+@functools.lru_cache(maxsize=4096)
+def _regrouped(sizes: tuple[int, ...], source_sizes: tuple[int, ...]) -> IndexMap:
+    return IndexMap(regroup(dimensions(sizes), sizes, source_sizes))
 
 
 def infer_bitcast(instruction: Instruction) -> Shape:
@@ -100,8 +110,12 @@ def infer_transpose(instruction: Instruction) -> Shape:
 
 
 def index_transpose(instruction: Instruction, number: int) -> IndexMap:
-    out = dimensions(instruction.shape.dimensions)
-    order = instruction.ints("dimensions")
+    return _transposed(instruction.shape.dimensions, instruction.ints("dimensions"))
+
+
+@functools.lru_cache(maxsize=4096)
+def _transposed(sizes: tuple[int, ...], order: tuple[int, ...]) -> IndexMap:
+    out = dimensions(sizes)
     operand_index: list[Expression] = [constant(0)] * len(order)
     for to, source in enumerate(order):
         operand_index[source] = out[to]

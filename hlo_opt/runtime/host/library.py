@@ -13,7 +13,6 @@ import os
 import shlex
 import shutil
 import signal
-import stat
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
@@ -28,6 +27,7 @@ from hlo_opt.codegen.host_plain import plain_unit
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.lanes import has_lanes, lanes_unit, launcher_name
 from hlo_opt.diag import BackendError, CheckError
+from hlo_opt.diag.kept import kept_folder
 from hlo_opt.evaluate.threads import bounded_libraries
 from hlo_opt.ir import Shape
 from hlo_opt.ir.values import Array
@@ -271,23 +271,7 @@ def cache_directory() -> Path:
     Code is loaded from there, so the folder must be ours and writable by nobody else; a folder for this process alone
     stands in for one that is not.
     """
-    chosen = os.environ.get("HLO_OPT_CACHE")
-    if chosen:
-        wish = Path(chosen)
-    else:
-        base = os.environ.get("XDG_CACHE_HOME", "")
-        wish = (Path(base) if os.path.isabs(base) else Path(os.path.expanduser("~/.cache"))) / "hlo-opt"
-    try:
-        wish.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = wish.stat()
-        private = not hasattr(os, "getuid") or (
-            found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        )
-        if private and os.access(wish, os.W_OK | os.X_OK):
-            return wish.resolve()
-    except OSError:
-        pass
-    return Path(_own_folder().name)
+    return kept_folder() or Path(_own_folder().name)
 
 
 @cache

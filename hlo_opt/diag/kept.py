@@ -1,0 +1,70 @@
+"""What is kept from run to run in a folder of the user's: libraries that were built, expressions that were derived."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+
+def kept_folder() -> Path | None:
+    """`$HLO_OPT_CACHE`, else `hlo-opt` in `$XDG_CACHE_HOME` or `~/.cache`; made where it is not there.
+
+    What is kept there is trusted, so the folder must be ours and writable by nobody else; None for one that is not.
+    """
+    chosen = os.environ.get("HLO_OPT_CACHE")
+    if chosen:
+        wish = Path(chosen)
+    else:
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        wish = (Path(base) if os.path.isabs(base) else Path(os.path.expanduser("~/.cache"))) / "hlo-opt"
+    try:
+        wish.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = wish.stat()
+        private = not hasattr(os, "getuid") or (
+            found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        )
+        if private and os.access(wish, os.W_OK | os.X_OK):
+            return wish.resolve()
+    except OSError:
+        pass
+    return None
+
+
+class Kept:
+    """Texts by name, derived once and then read from a file; written when the program ends. `of` is all that they are
+    derived from."""
+
+    def __init__(self, name: str, of: str) -> None:
+        folder = kept_folder()
+        digest = hashlib.sha256(of.encode()).hexdigest()[:16]
+        self._file = None if folder is None else folder / f"{name}-{digest}.json"
+        self._texts: dict[str, str] = {}
+        self._is_new = False
+        with contextlib.suppress(OSError, ValueError):
+            found = json.loads(self._file.read_bytes()) if self._file is not None else {}
+            self._texts = {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+
+    def text(self, name: str, derive: Callable[[], str]) -> str:
+        """The text of a name."""
+        found = self._texts.get(name)
+        if found is None:
+            found = self._texts[name] = derive()
+            if not self._is_new and self._file is not None:
+                self._is_new = True
+                atexit.register(self._write, self._file)
+        return found
+
+    def _write(self, file: Path) -> None:
+        """Whole or not at all, whoever else writes it."""
+        with contextlib.suppress(OSError):
+            handle, name = tempfile.mkstemp(dir=file.parent, prefix=".kept-")
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                json.dump(self._texts, stream)
+            os.replace(name, file)
