@@ -22,7 +22,7 @@ from hlo_opt.passes import ExplainReport, Pipeline, parse_pipeline, pass_class, 
 from hlo_opt.passes.base import Pass
 from hlo_opt.passes.pipeline import Observer
 from hlo_opt.passes.run import Outcome, report_on
-from hlo_opt.passes.stages import first_stage
+from hlo_opt.passes.stages import first_stage, without_simplifying
 from hlo_opt.passes.table import option_kind
 from hlo_opt.report.page import parse_size
 from hlo_opt.report.summary import Budget
@@ -253,10 +253,11 @@ class Fusing:
 
     def pipeline(self) -> Pipeline:
         """The passes. What a pipeline of the user's own spells wins over the file's options of passes; a preset gives
-        way to them."""
+        way to them, and simplifies nothing where nothing is to be simplified."""
         if self.passes is not None:
             return parse_pipeline(self.passes, self.options)
-        return parse_pipeline(preset(self.preset), self.options, override=True)
+        found = parse_pipeline(preset(self.preset), self.options, override=True)
+        return without_simplifying(found) if self.simplify == "never" else found
 
     def first(self, module: Module) -> Pipeline:
         """What runs before them."""
@@ -286,7 +287,7 @@ class Fusing:
             passes=pipeline,
             target=self.target,
             simplify=self.simplify,
-            own_passes=self.passes is not None,
+            own_passes=self.passes is not None or pipeline is not None,
             what_if=[code.upper() for code in self.what_if],
             stop_after_step=self.stop_after_step,
             choices=self.choices,
@@ -312,7 +313,7 @@ class Fusing:
             passes=pipeline or self.pipeline(),
             target=self.target,
             simplify=self.simplify if pipeline is None else "never",
-            own_passes=self.passes is not None,
+            own_passes=self.passes is not None or pipeline is not None,
             stop_after_step=self.stop_after_step if stop_after_step is None else stop_after_step,
             choices=self.choices,
             trip_counts=trip_counts_of(self.trip_count),

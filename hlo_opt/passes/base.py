@@ -31,6 +31,10 @@ class Pass:
     keeps_memory: ClassVar[bool] = False
     """Whether the pass keeps `PassContext.memory` up to date when it changes the module."""
 
+    simplifies: ClassVar[bool] = False
+    """Whether the pass rewrites loops or arithmetic before anything is fused: a preset leaves it out where the user
+    wants nothing simplified."""
+
     idempotent: ClassVar[bool] = False
     """Whether the pass finds nothing to do right after itself."""
 

@@ -36,6 +36,7 @@ class DotStrengthReduction(RewritingPass):
 
     name: ClassVar[str] = "dot-strength-reduction"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
+    simplifies: ClassVar[bool] = True
     idempotent: ClassVar[bool] = True
 
     max_terms: int = 8

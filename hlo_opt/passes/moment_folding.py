@@ -45,6 +45,7 @@ class MomentFolding(RewritingPass):
 
     name: ClassVar[str] = "moment-folding"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
+    simplifies: ClassVar[bool] = True
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
         groups: dict[tuple[Shape, tuple[int, ...]], list[Instruction]] = {}

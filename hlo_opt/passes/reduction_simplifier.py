@@ -32,6 +32,7 @@ class ReductionSimplifier(RewritingPass):
 
     name: ClassVar[str] = "reduction-simplifier"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
+    simplifies: ClassVar[bool] = True
     idempotent: ClassVar[bool] = True
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:

@@ -77,11 +77,14 @@ class _Work:
         computation.index_users()
         order = post_order(computation)
         places = {i: n for n, i in enumerate(order)}
+        bound = _bound(order)
         for consumer in reversed(order):
-            if not _is_ours(consumer):
+            if consumer in bound or not _is_ours(consumer):
                 continue
             read = dict.fromkeys(_kernel(o) for o in consumer.operands)
-            for producer in sorted((p for p in read if p in candidates), key=places.__getitem__, reverse=True):
+            for producer in sorted(
+                (p for p in read if p in candidates and p not in bound), key=places.__getitem__, reverse=True
+            ):
                 if (producer, consumer) in self.tried or not _share_rows(producer, consumer, candidates[producer]):
                     continue
                 self.tried.add((producer, consumer))
@@ -131,6 +134,15 @@ def _is_ours(kernel: Instruction) -> bool:
         return False
     count = 1 if body is None else len(results_of(body))
     return count == sum(1 for _ in kernel.shape.leaves()) and is_read_by_element(kernel)
+
+
+def _bound(order: Iterable[Instruction]) -> set[Instruction]:
+    """The kernels that stand at an end of a control dependency, themselves or by what is taken out of them."""
+    found: set[Instruction] = set()
+    for i in order:
+        if i.control_predecessors:
+            found.update((i, *i.control_predecessors))
+    return found | {i.operands[0] for i in found if taken_element(i) is not None}
 
 
 def _members(kernel: Instruction) -> Iterable[Instruction]:

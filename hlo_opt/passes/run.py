@@ -23,7 +23,7 @@ from hlo_opt.ir import Module, edit
 from hlo_opt.passes.decisions import decisions
 from hlo_opt.passes.forcing import chosen, join_edge, price_by_joining, told_apart
 from hlo_opt.passes.pipeline import Observer, Pipeline, parse_pipeline
-from hlo_opt.passes.stages import first_stage
+from hlo_opt.passes.stages import first_stage, without_simplifying
 from hlo_opt.passes.table import preset
 
 
@@ -234,6 +234,8 @@ def _pipeline(
 ) -> Pipeline:
     text = preset(preset_name)
     chosen = passes if isinstance(passes, Pipeline) else parse_pipeline(text if passes is None else passes)
+    if simplify == "never" and not own_passes:
+        chosen = without_simplifying(chosen)
     return Pipeline((*first_stage(module, simplify, own_passes=own_passes).steps, *chosen.steps))
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from hlo_opt.diag import UsageError, did_you_mean
 from hlo_opt.ir import Module
 from hlo_opt.ops.sets import CALLS_OR_VIEWS
+from hlo_opt.passes.base import Pass
 from hlo_opt.passes.pipeline import Pipeline, parse_pipeline
 from hlo_opt.passes.table import SIMPLIFY, SIMPLIFY_RAW
 
@@ -15,7 +16,7 @@ SIMPLIFY_MODES = ("auto", "always", "never")
 def first_stage(module: Module, simplify: str, *, own_passes: bool) -> Pipeline:
     """The passes that run first.
 
-    never   none
+    never   none, and a preset does without its own passes that simplify (`without_simplifying`)
     always  those of `SIMPLIFY_RAW`
     auto    before a preset those of `SIMPLIFY_RAW` where the module is raw; else those of `SIMPLIFY`: passes of the
             user's own find the module nearly as it is
@@ -29,6 +30,12 @@ def first_stage(module: Module, simplify: str, *, own_passes: bool) -> Pipeline:
         return Pipeline(())
     whole = simplify == "always" or (not own_passes and is_raw(module))
     return parse_pipeline(SIMPLIFY_RAW if whole else SIMPLIFY)
+
+
+def without_simplifying(pipeline: Pipeline) -> Pipeline:
+    """A pipeline without the passes at its top level that simplify: what is fused is the graph as it was
+    given."""
+    return Pipeline(tuple(s for s in pipeline.steps if not (isinstance(s, Pass) and s.simplifies)))
 
 
 def is_raw(module: Module) -> bool:

@@ -84,6 +84,7 @@ class SumFactoring(RewritingPass):
 
     name: ClassVar[str] = "sum-factoring"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
+    simplifies: ClassVar[bool] = True
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
         levels: dict[Instruction, int] = {}

@@ -21,6 +21,7 @@ from hlo_opt.passes.base import Pass
 
 _TABLE: dict[str, str] = {
     "algebraic-simplifier": "hlo_opt.passes.algebraic_simplifier:AlgebraicSimplifier",
+    "bitcast-hoisting": "hlo_opt.passes.bitcast_hoisting:BitcastHoisting",
     "bitcast-movement": "hlo_opt.passes.bitcast_movement:BitcastMovement",
     "copy-fusion": "hlo_opt.passes.copy_fusion:CopyFusion",
     "cse": "hlo_opt.passes.cse:CommonSubexpressionElimination",
@@ -153,7 +154,7 @@ _PRESETS = {
         f"best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
         " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},"
         f"instruction-fusion{{may-duplicate=true}},fusion-merger,cse,dce),{_OUTPUTS}),"
-        f"{_MULTI_TENSOR},while-fusion,dce,launch-packing,dce"
+        f"{_MULTI_TENSOR},while-fusion,dce,launch-packing,dce,bitcast-hoisting"
     ),
     "xla-2023": (
         "fixpoint(instruction-fusion{may-duplicate=false,row-kernels=false},instruction-fusion{row-kernels=false},"
@@ -166,7 +167,8 @@ _PRESETS = {
 loops again, reduces of single elements as reshapes, products of small matrices as sums, long cumulative windows in
 parts, then what xla-2026 does and then horizontal fusion, or, where that is estimated to take less time, instruction
 fusion with our row-reduction kernels, which keep a softmax in one kernel; then loops whose lanes do not need each other
-as one kernel; last, kernels that are ready at the same time in one launch. xla-2023: the paper's order. xla-2026:
+as one kernel; then kernels that are ready at the same time in one launch; last, bitcasts of what kernels update in
+place in front of them. xla-2023: the paper's order. xla-2026:
 xla/service/gpu/fusion_pipeline.cc."""
 
 

@@ -23,6 +23,7 @@ from hlo_opt.ops.dynamic import takes_dynamic
 from hlo_opt.ops.sets import held, is_elementwise, taken_element
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.passes.base import PassContext, RewritingPass
+from hlo_opt.passes.loops.numbers import is_bound
 
 MOST_ROUNDS = 64
 """As XLA's threshold."""
@@ -38,11 +39,11 @@ class WhileLoopUnroller(RewritingPass):
 
     name: ClassVar[str] = "while-loop-unroller"
     preserves: ClassVar[OneOf["graph", "meaning"]] = "meaning"
+    simplifies: ClassVar[bool] = True
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
-        waited_for = {p for i in computation.instructions for p in i.control_predecessors}
         for loop in [i for i in computation.instructions if i.opcode == "while"]:
-            rounds = None if loop in waited_for else rounds_of(loop)
+            rounds = None if is_bound(loop) else rounds_of(loop)
             if rounds is not None:
                 yield _Unrolled(loop, rounds).put
 

@@ -195,7 +195,8 @@ def walks(region: Region, segment: Segment[Lines], launch: Launch) -> list[Walk]
     number = add(multiply(variable(ROUND, rounds), part.block), modulo(variable(THREAD, threads), part.block))
     line, place = (modulo(number, part.per_block), divide(number, part.per_block))
     if not part.across:
-        line, place = divide(number, part.length), modulo(number, part.length)
+        length = max(1, part.length)  # of lines of nothing no thread reads anything
+        line, place = divide(number, length), modulo(number, length)
     line = add(multiply(divide(variable(THREAD, threads), part.block), part.per_block), line)
     sizes = [size for d, size in enumerate(shape.dimensions) if d != part.along]
     index = list(delinearize(variable("line", max(1, part.lines)), sizes))

@@ -1,6 +1,7 @@
 """Control dependencies survive inlining, merging and fusing: the proof compares them, and texts say where they
 ended."""
 
+import numpy as np
 import pytest
 
 import hlo_opt
@@ -124,3 +125,48 @@ def test_a_fusion_that_orders_its_members_is_not_merged():
     _, decisions = hlo_opt.fuse(hlo_opt.parse(FUSIONS), passes="fusion-merger", simplify="never")
     refused = {(d.producer_kernel, d.consumer_kernel): [r.code for r in d.reasons] for d in decisions if not d.fused}
     assert "FUS103" in next(codes for (producer, _), codes in refused.items() if producer == "k")
+
+
+WAITS_FOR_A_LOOP = """HloModule m
+
+cond {
+  c = (s32[], f32[8]) parameter(0)
+  n = s32[] get-tuple-element(c), index=0
+  most = s32[] constant(ROUNDS)
+  ROOT less = pred[] compare(n, most), direction=LT
+}
+
+body {
+  b = (s32[], f32[8]) parameter(0)
+  n.1 = s32[] get-tuple-element(b), index=0
+  one = s32[] constant(1)
+  next = s32[] add(n.1, one)
+  v = f32[8]{0} get-tuple-element(b), index=1
+  w = f32[8]{0} sine(v)
+  ROOT t = (s32[], f32[8]) tuple(next, w)
+}
+
+ENTRY e {
+  x = f32[8]{0} parameter(0)
+  z = s32[] constant(0)
+  start = (s32[], f32[8]) tuple(z, x)
+  loop = (s32[], f32[8]) while(start), condition=cond, body=body
+  r = f32[8]{0} get-tuple-element(loop), index=1
+  q = f32[8]{0} negate(x), control-predecessors={r}
+  ROOT o = (f32[8]{0}, f32[8]{0}) tuple(r, q)
+}
+"""
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize("passes", ["while-loop-unroller", "while-loop-simplifier", "while-unroll", None])
+def test_what_waits_for_a_loop_waits_for_what_is_left_of_it(passes: str | None, rounds: int):
+    module = hlo_opt.parse(WAITS_FOR_A_LOOP.replace("ROUNDS", str(rounds)))
+    fused, _ = hlo_opt.fuse(module, passes=passes)
+    again = hlo_opt.parse(str(fused))
+    hlo_opt.verify(again)
+    waiting = [i for c in again.computations for i in c.instructions if i.control_predecessors]
+    assert len(waiting) == 1
+    x = np.linspace(-1, 1, 8, dtype=np.float32)
+    for got, want in zip(hlo_opt.evaluate(again, [x]), hlo_opt.evaluate(module, [x]), strict=True):
+        assert got.tobytes() == want.tobytes()

@@ -138,3 +138,32 @@ def test_a_limit_of_steps_is_kept() -> None:
     text = gradient()
     before, _ = hlo_opt.fuse(hlo_opt.parse(text), passes="instruction-fusion,cse,dce,row-fusion", stop_after_step=0)
     assert len([i for i in before.entry.instructions if i.opcode == "fusion"]) == 0
+
+
+def test_what_is_waited_for_stays_a_kernel() -> None:
+    text = """HloModule m
+
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+
+ENTRY e {
+  x = f32[8,64]{1,0} parameter(0)
+  g = f32[8,64]{1,0} parameter(1)
+  zero = f32[] constant(0)
+  first = f32[8]{0} reduce(x, zero), dimensions={1}, to_apply=sum
+  many = f32[8,64]{1,0} broadcast(first), dimensions={0}
+  gm = f32[8,64]{1,0} multiply(g, many)
+  gmx = f32[8,64]{1,0} multiply(gm, x)
+  ROOT second = f32[8]{0} reduce(gmx, zero), dimensions={1}, to_apply=sumWAIT
+}
+"""
+    kernels = {}
+    for wait in ("", ", control-predecessors={first}"):
+        fused, _ = hlo_opt.fuse(hlo_opt.parse(text.replace("WAIT", wait)))
+        hlo_opt.verify(hlo_opt.parse(str(fused)))
+        kernels[wait] = [i.opcode for i in fused.entry.instructions if i.opcode in ("fusion", "reduce")]
+    one, several = kernels.values()
+    assert len(one) == 1 and len(several) > 1

@@ -9,6 +9,7 @@ from hlo_opt.plans import Region, long_sort, sort
 from hlo_opt.plans.choose import plan
 from hlo_opt.plans.long_sort import LongLines
 from hlo_opt.plans.plan import Plan
+from hlo_opt.plans.price import price
 from hlo_opt.plans.region import array_roots
 from tests.small_modules import H100, module_of
 
@@ -63,3 +64,9 @@ def test_the_largest_of_equal_integers_are_told_apart_by_their_places() -> None:
     text = "r = s32[9,6]{1,0} sort(p), dimensions={1}, to_apply=less"
     alone = sort.match(region(module_of("p = s32[9,6]{1,0} parameter(0)", text, less=less)))
     assert alone is not None and alone.breaks_ties
+
+
+def test_a_sort_of_nothing_has_a_price() -> None:
+    module = module_of("p = f32[0]{0} parameter(0)", "r = f32[0]{0} sort(p), dimensions={0}, to_apply=less", less=LESS)
+    found = plan(region(module), H100)
+    assert isinstance(found, Plan) and price(found, H100).us > 0

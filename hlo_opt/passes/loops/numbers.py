@@ -53,3 +53,12 @@ def is_called_once(called: Computation) -> bool:
     """Whether a computation goes when who calls it goes."""
     assert called.module is not None
     return sum(c.called.count(called) for c in called.module.computations) == 1
+
+
+def is_bound(loop: Instruction) -> bool:
+    """Whether a loop, its start, what is taken out of it or what reads that stands at an end of a control dependency: a
+    rewrite that takes the loop away would lose it."""
+    taken = list(loop.users)
+    about = {loop, *loop.operands, *taken, *(reader for user in taken for reader in user.users)}
+    waits = (i for i in loop.computation.instructions if i.control_predecessors)
+    return any(i in about or not about.isdisjoint(i.control_predecessors) for i in waits)

@@ -25,7 +25,7 @@ from hlo_opt.ops.sets import held, read_window, taken_element, written_window
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.expansion import CountedLoop, Writer
-from hlo_opt.passes.loops.numbers import copied_into, is_called_once, renewed
+from hlo_opt.passes.loops.numbers import copied_into, is_bound, is_called_once, renewed
 
 MOST_ROUNDS = (1 << 31) - 1
 """Of both loops together: what an s32 counts."""
@@ -38,6 +38,7 @@ class WhileFlatten(RewritingPass):
 
     name: ClassVar[str] = "while-flatten"
     preserves: ClassVar[OneOf["graph", "meaning"]] = "meaning"
+    simplifies: ClassVar[bool] = True
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
         while True:
@@ -83,7 +84,7 @@ class _Nest:
 
     @classmethod
     def of(cls, outer: Instruction) -> _Nest | None:
-        if outer.opcode != "while" or outer.control_predecessors:
+        if outer.opcode != "while" or is_bound(outer):
             return None
         body = outer.called_by("body")
         loops = [i for i in body.instructions if i.opcode == "while"]

@@ -34,6 +34,7 @@ class WhileLoopSimplifier(RewritingPass):
 
     name: ClassVar[str] = "while-loop-simplifier"
     preserves: ClassVar[OneOf["graph", "meaning"]] = "meaning"
+    simplifies: ClassVar[bool] = True
 
     def computations(self, module: Module) -> list[Computation]:
         """Loops within loops first: an outer one is written anew with what it holds."""
@@ -47,6 +48,7 @@ class WhileLoopSimplifier(RewritingPass):
         for loop in [i for i in computation.instructions if i.opcode == "while"]:
             called = list(loop.called())
             waits = any(i.control_predecessors for i in (loop, *(i for c in called for i in c.instructions)))
+            waits |= "sharding" in loop.attributes  # which speaks of each element
             if waits or loop in waited_for or not effects.isdisjoint(called) or not lies_alike(loop):
                 continue
             simpler = _Simpler(loop)

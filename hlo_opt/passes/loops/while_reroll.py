@@ -58,6 +58,7 @@ class WhileReroll(RewritingPass):
 
     name: ClassVar[str] = "while-reroll"
     preserves: ClassVar[OneOf["graph", "meaning"]] = "meaning"
+    simplifies: ClassVar[bool] = True
 
     min_copies: int = 4
     min_operations: int = 1024

@@ -104,7 +104,7 @@ def all_gather_of_same(i: Instruction, site: Site) -> Instruction | None:
 @rule(
     "all-reduce-of-replicated",
     "all-reduce",
-    "all-reduce by max, min, and, or of a parameter that is the same on all devices = the parameter",
+    "all-reduce by max, min, and, or of a parameter that is the same on all replicas = the parameter",
     "how often a value comes in does not count",
 )
 def all_reduce_of_replicated(i: Instruction, site: Site) -> Instruction | None:
@@ -115,15 +115,21 @@ def all_reduce_of_replicated(i: Instruction, site: Site) -> Instruction | None:
 
 
 def _is_replicated(value: Instruction) -> bool:
-    """Whether it is a parameter of which the text says that it is the same on all devices."""
-    written = value.attributes.get("parameter_replication")
+    """Whether it is a parameter of the program of which the text says that it is the same on all replicas, and there
+    are no partitions, which may have others."""
+    module, written = value.computation.module, value.attributes.get("parameter_replication")
+    if module is None or value.computation is not module.entry or value.parameter_number is None:
+        return False
+    partitions = module.attributes.get("num_partitions")
+    if partitions is not None and partitions.text != "1":
+        return False
     return written is not None and written.text.replace(" ", "") == "{true}"
 
 
 @rule(
     "sum-of-replicated",
     "all-reduce",
-    "all-reduce by add of a parameter that is the same on 2^k devices = a product",
+    "all-reduce by add of a parameter that is the same on 2^k replicas = a product",
     "doubling rounds nothing, and HLO leaves open in which order devices are added up",
 )
 def sum_of_replicated(i: Instruction, site: Site) -> Instruction | None:
@@ -152,6 +158,7 @@ def own_part_of_all_gather(i: Instruction, site: Site) -> Instruction | None:
     wanted = (*inner.shape.dimensions[:along], part.shape.dimensions[along], *inner.shape.dimensions[along + 1 :])
     if i.shape.dimensions != wanted or not _is_own_place(gather, starts, along, part.shape.dimensions[along], wanted):
         return None
+    site.met.append(gather)
     return site.reshape(part, i.shape.dimensions)
 
 
@@ -165,6 +172,8 @@ def own_part_of_all_reduce(i: Instruction, site: Site) -> Instruction | None:
     inner, *starts = i.operands
     if not is_a(inner, "all-reduce") or len(inner.operands) != 1 or len(inner.users) > 1 or not inner.shape.is_array:
         return None
+    if inner.control_predecessors or any(inner in o.control_predecessors for o in i.computation.instructions):
+        return None  # it would stay, and devices would meet twice
     differing = [
         d for d, (n, whole) in enumerate(zip(i.shape.dimensions, inner.shape.dimensions, strict=True)) if n != whole
     ]
@@ -185,6 +194,7 @@ def own_part_of_all_reduce(i: Instruction, site: Site) -> Instruction | None:
         {**inner.attributes, "dimensions": Attribute.of((along,))},
     )
     site.made.append(made)
+    site.met.append(inner)
     return made
 
 

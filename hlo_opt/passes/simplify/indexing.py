@@ -155,8 +155,8 @@ def gather_rows(i: Instruction, site: Site) -> Instruction | None:
     by_rows = i.ints("start_index_map") == (0,) == i.ints("collapsed_slice_dims")
     if not by_rows or sizes != (1, *value.shape.dimensions[1:]) or i.ints("offset_dims") != tuple(range(1, rank)):
         return None
-    if indices.shape.rank != 1 and indices.shape.dimensions[indices.attribute("iota_dimension", int)] == 1:
-        return None
+    if indices.shape.dimensions[indices.attribute("iota_dimension", int)] != indices.shape.element_count:
+        return None  # it counts again for each place of the other dimensions
     return value if value.shape.same_values(i.shape) else None
 
 

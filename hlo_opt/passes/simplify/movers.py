@@ -109,6 +109,8 @@ def _sliced(i: Instruction) -> list[Instruction] | None:
 
 
 def _is_like(whole: Instruction, i: Instruction, sources: list[Instruction]) -> bool:
+    if whole.control_predecessors:  # it may wait for what reads `i`
+        return False
     same = whole.shape.is_array and whole.shape.type == i.shape.type and _attributes(whole) == _attributes(i)
     return same and list(whole.operands) == sources and _is_elementwise(whole)
 

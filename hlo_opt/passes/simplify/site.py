@@ -10,19 +10,25 @@ import numpy.typing as npt
 from hlo_opt.ir import Attribute, Called, ElementType, Instruction, Literal, Shape, SliceDimension, array, edit
 from hlo_opt.ir.attribute import Value
 
+_INHERITED = ("metadata", "frontend_attributes")
+
 
 class Site:
-    """New operations lie row by row, and carry the metadata of what they stand for. `made` has them, in order."""
+    """New operations lie row by row, and carry what is said of what they stand for: its metadata and what the framework
+    noted. `made` has them, in order. What is `met` is a collective that the rewrite does without, or does in another
+    way: it goes once nobody reads it."""
 
     def __init__(self, instruction: Instruction) -> None:
         self.instruction = instruction
         self.computation = instruction.computation
         self.made: list[Instruction] = []
+        self.met: list[Instruction] = []
 
     def _made(self, instruction: Instruction) -> Instruction:
-        metadata = self.instruction.attributes.get("metadata")
-        if metadata is not None and "metadata" not in instruction.attributes:
-            edit.set_attribute(instruction, "metadata", metadata)
+        for name in _INHERITED:
+            said = self.instruction.attributes.get(name)
+            if said is not None and name not in instruction.attributes:
+                edit.set_attribute(instruction, name, said)
         self.made.append(instruction)
         return instruction
 
@@ -31,6 +37,7 @@ class Site:
         for made in reversed(self.made):
             edit.unmake(made)
         self.made.clear()
+        self.met.clear()
 
     def emit(self, opcode: str, shape: Shape, *operands: Instruction, **attributes: Value) -> Instruction:
         """An operation."""

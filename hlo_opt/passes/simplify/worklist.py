@@ -80,7 +80,7 @@ class Worklist:
     def may_go(self, instruction: Instruction) -> bool:
         """Whether an instruction may be replaced: nothing waits for it, nothing says where it is kept, and somebody
         needs its value."""
-        if instruction.control_predecessors or instruction in self.waited_for or "sharding" in instruction.attributes:
+        if self._is_awaited(instruction) or "sharding" in instruction.attributes:
             return False
         if not instruction.users and not instruction.is_root:
             return False
@@ -109,6 +109,9 @@ class Worklist:
         users = list(instruction.users)
         edit.redirect_users(instruction, value)
         self._drop(instruction)
+        for collective in site.met:
+            if collective.parent is not None and not self._is_awaited(collective):
+                self._drop(collective)
         self._sweep(list(reversed(site.made)))
         for new in site.made:
             if new.parent is not None:
@@ -121,6 +124,8 @@ class Worklist:
     def _fits(self, old: Instruction, new: Instruction, site: Site) -> bool:
         """Whether the new value can stand where the old one stood; a new operation writes it as it has to lie."""
         assert new.shape.same_values(old.shape), f"{new.name} is {new.shape}, {old.name} {old.shape}"
+        if any("sharding" in made.attributes for made in site.made):  # it was said of what another operation gives
+            return False
         if new in site.made and new.shape.is_array:
             edit.set_shape(new, old.shape)
             return True
@@ -133,11 +138,15 @@ class Worklist:
             dead = todo.pop()
             if dead.parent is None or dead.users or dead.is_root or dead.parameter_number is not None:
                 continue
-            if dead in self.waited_for or dead.control_predecessors or has_side_effect(dead):
+            if self._is_awaited(dead) or has_side_effect(dead):
                 continue
             if not self.effects.isdisjoint(dead.called()):
                 continue
             todo += self._remove(dead)
+
+    def _is_awaited(self, instruction: Instruction) -> bool:
+        """Whether it stands at an end of a control dependency."""
+        return bool(instruction.control_predecessors) or instruction in self.waited_for
 
     def _drop(self, replaced: Instruction) -> None:
         """Remove what a rule has put a value in the place of: if it had an effect, the value has it, or nobody misses

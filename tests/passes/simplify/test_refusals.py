@@ -1,0 +1,161 @@
+"""Modules that a rule has to leave as they are: small ones, each of which a condition was forgotten for once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hlo_opt
+from hlo_opt.ir import Module
+from hlo_opt.passes.run import run
+from hlo_opt.passes.simplified import simplified
+
+ITERATED = """HloModule m
+
+ENTRY e {
+  p = f32[6,4]{1,0} parameter(0)
+  k = s32[2,3]{1,0} iota(), iota_dimension=COUNTED
+  r = s32[6]{0} reshape(k)
+  ROOT g = f32[6,4]{1,0} gather(p, r), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,4}
+}
+"""
+WAITS = """HloModule m
+
+ENTRY e {
+  x = f32[8]{0} parameter(0)
+  y = f32[8]{0} parameter(1)
+  a = f32[4]{0} slice(x), slice={[0:4]}
+  b = f32[4]{0} slice(y), slice={[0:4]}
+  s = f32[4]{0} add(a, b)
+  t = f32[4]{0} negate(s)
+  w = f32[8]{0} add(x, y)WAIT
+  ROOT o = (f32[4]{0}, f32[8]{0}) tuple(t, w)
+}
+"""
+REPLICATED = """HloModule m, replica_count=REPLICAS, num_partitions=PARTITIONS
+
+most {
+  a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  ROOT c = s32[] maximum(a, b)
+}
+
+ENTRY e {
+  p = s32[4]{0} parameter(0), parameter_replication={true}
+  ROOT r = s32[4]{0} all-reduce(p), channel_id=1, use_global_device_ids=true, replica_groups={{0,1}}, to_apply=most
+}
+"""
+MET = """HloModule m, replica_count=2
+
+sum {
+  a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  ROOT c = s32[] add(a, b)
+}
+
+ENTRY e {
+  p = s32[4]{0} parameter(0)
+  q = s32[4]{0} negate(p)
+  r = s32[4]{0} all-reduce(p), replica_groups={{0,1}}, to_apply=sumWAIT
+  own = u32[] replica-id()
+  two = u32[] constant(2)
+  at = u32[] multiply(own, two)
+  part = s32[2]{0} dynamic-slice(r, at), dynamic_slice_sizes={2}
+  ROOT t = (s32[2]{0}, s32[4]{0}) tuple(part, q)
+}
+"""
+NOTED = """HloModule m
+
+ENTRY e {
+  p = f32[8,8]{1,0} parameter(0)
+  q = f32[8]{0} parameter(1)
+  t = f32[8,8]{1,0} transpose(p), dimensions={1,0}NOTE
+  z = f32[8,8]{1,0} transpose(t), dimensions={1,0}
+  ROOT r = f32[8]{0} dot(z, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}, frontend_attributes={kept="yes"}
+}
+"""
+LOOP = """HloModule m
+
+cond {
+  c = (s32[], f32[8], f32[8]) parameter(0)
+  n = s32[] get-tuple-element(c), index=0
+  most = s32[] constant(100)
+  ROOT less = pred[] compare(n, most), direction=LT
+}
+
+body {
+  b = (s32[], f32[8], f32[8]) parameter(0)
+  n.1 = s32[] get-tuple-element(b), index=0
+  one = s32[] constant(1)
+  next = s32[] add(n.1, one)
+  v = f32[8]{0} get-tuple-element(b), index=1
+  w = f32[8]{0} sine(v)
+  x = f32[8]{0} get-tuple-element(b), index=2
+  ROOT t = (s32[], f32[8], f32[8]) tuple(next, w, x)
+}
+
+ENTRY e {
+  x.1 = f32[8]{0} parameter(0)
+  z = s32[] constant(0)
+  start = (s32[], f32[8], f32[8]) tuple(z, x.1, x.1)
+  loop = (s32[], f32[8], f32[8]) while(start), condition=cond, body=bodySHARDED
+  ROOT r = f32[8]{0} get-tuple-element(loop), index=1
+}
+"""
+
+
+def simpler(text: str) -> tuple[Module, Module, set[str]]:
+    """A module, what the stage makes of it, and the rules that took something."""
+    module = hlo_opt.parse(text)
+    hlo_opt.verify(module)
+    outcome = simplified(module)
+    hlo_opt.verify(outcome.module)
+    return module, outcome.module, {step.rule for steps in outcome.context.simplified for step in steps}
+
+
+@pytest.mark.parametrize(("counted", "in_order"), [(0, False), (1, False)])
+def test_an_iota_that_counts_again_is_no_order_of_rows(counted: int, in_order: bool) -> None:
+    module, made, fired = simpler(ITERATED.replace("COUNTED", str(counted)))
+    assert ("gather-rows-in-order" in fired) == in_order
+    rows = np.arange(24, dtype=np.float32).reshape(6, 4)
+    (want,), (got,) = hlo_opt.evaluate(module, [rows]), hlo_opt.evaluate(made, [rows])
+    assert want.tobytes() == got.tobytes()
+
+
+def test_rows_in_order_are_the_array() -> None:
+    text = ITERATED.replace("s32[2,3]{1,0} iota(), iota_dimension=COUNTED", "s32[6,1]{1,0} iota(), iota_dimension=0")
+    assert "gather-rows-in-order" in simpler(text)[2]
+
+
+@pytest.mark.parametrize(("wait", "taken"), [("", True), (", control-predecessors={t}", False)])
+def test_what_waits_for_a_reader_is_not_read_instead(wait: str, taken: bool) -> None:
+    assert ("operation-on-slices" in simpler(WAITS.replace("WAIT", wait))[2]) == taken
+
+
+@pytest.mark.parametrize(("replicas", "partitions", "taken"), [(2, 1, True), (1, 2, False)])
+def test_what_is_the_same_on_replicas_may_differ_between_partitions(
+    replicas: int, partitions: int, taken: bool
+) -> None:
+    text = REPLICATED.replace("REPLICAS", str(replicas)).replace("PARTITIONS", str(partitions))
+    assert ("all-reduce-of-replicated" in simpler(text)[2]) == taken
+
+
+@pytest.mark.parametrize(("wait", "taken"), [("", True), (", control-predecessors={q}", False)])
+def test_devices_do_not_meet_twice(wait: str, taken: bool) -> None:
+    _, made, fired = simpler(MET.replace("WAIT", wait))
+    assert ("own-part-of-all-reduce" in fired) == taken
+    assert sum(i.opcode in ("all-reduce", "reduce-scatter") for i in made.entry.instructions) == 1
+
+
+def test_what_is_said_of_an_operation_goes_to_what_stands_for_it() -> None:
+    _, made, fired = simpler(NOTED.replace("NOTE", ""))
+    assert fired
+    assert 'kept="yes"' in str(made)
+
+
+@pytest.mark.parametrize(("said", "left"), [("", 2), (", sharding={{replicated}, {replicated}, {replicated}}", 3)])
+def test_a_loop_of_whose_elements_something_is_said_keeps_them(said: str, left: int) -> None:
+    module = hlo_opt.parse(LOOP.replace("SHARDED", said))
+    made = run(module, passes="while-loop-simplifier").module
+    (loop,) = [i for i in made.entry.instructions if i.opcode == "while"]
+    assert len(loop.shape.elements or ()) == left
