@@ -512,6 +512,28 @@ __forceinline__ float round_f32(float x) {
   return signed_as(a - cut >= 0.5f ? cut + 1.0f : cut, sign_of(x));
 }
 
+// Of integers. x / 0 is all ones and x % 0 is x; the least integer by -1 is itself, with the rest 0. By a power of two:
+// what rounds towards zero is added before the shift. GCC 12 makes no vector code of its own way, which asks for signs.
+template <typename T> __forceinline__ T shifted(T a, T b) {
+  const T sign = (T)(a >> (sizeof(T) * 8 - 1)), rest = (T)(sign & (T)(b - 1));
+  return (T)((T)((unsigned long long)a + (unsigned long long)rest) >> __builtin_ctzll((unsigned long long)b));
+}
+template <typename T> __forceinline__ bool is_known_power(T b) {
+  return __builtin_constant_p(b) && (T)-1 < (T)0 && b > 0 && (b & (T)(b - 1)) == 0;
+}
+template <typename T> __forceinline__ T divide(T a, T b) {
+  if (is_known_power(b)) return shifted(a, b);
+  if (b == 0) return (T)-1;
+  if ((T)-1 < (T)0 && b == (T)-1) return (T)(0ull - (unsigned long long)a);
+  return (T)(a / b);
+}
+template <typename T> __forceinline__ T remainder(T a, T b) {
+  if (is_known_power(b)) return (T)(a - (T)((unsigned long long)shifted(a, b) * (unsigned long long)b));
+  if (b == 0) return a;
+  if ((T)-1 < (T)0 && b == (T)-1) return (T)0;
+  return (T)(a % b);
+}
+
 }  // namespace hlo
 
 #define acosf(x) hlo::acos_f32(x)

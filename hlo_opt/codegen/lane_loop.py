@@ -86,7 +86,7 @@ def _round(
             builder.provide(value.taken, None, (), counted(value, round_, builder))
     for test, lanes in part.tests:
         (index,) = places_of(test.shape, lanes, lane)
-        builder.add(Break(code("!{}", builder.value(test, index))))
+        builder.add(Break(code("!{}", builder.value(test, index)), stays=bool(lanes)))
     after = []
     for held in state:
         made = builder.value(held.value.made, held.index)

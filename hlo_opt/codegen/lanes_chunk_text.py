@@ -28,7 +28,6 @@ from hlo_opt.codegen.tree import (
     Statement,
     Walk,
     codes_of,
-    names_in,
     walk,
 )
 from hlo_opt.ir.index_map import Condition, Expression, substitute, variables_of
@@ -50,6 +49,8 @@ first cache."""
 _ROUNDS = 16
 """Rounds of a loop over rows that is worth a loop over lanes in each."""
 _NARROW = 1 << 31
+_GOES = "hlo_goes"
+"""Whether some lane needs another round."""
 _ADDED = frozenset({"float", "double", "int", "unsigned int", "long long", "unsigned long long"})
 """Types whose sums compilers take in any order."""
 
@@ -108,7 +109,7 @@ class Writer(ThreadText):
 
     def stretch_of(self, nodes: list[Node]) -> Stretch:
         last = nodes[-1]
-        if not isinstance(last, Stretch) or last.sums:
+        if not isinstance(last, Stretch) or last.is_closed:
             last = Stretch()
             nodes.append(last)
         return last
@@ -133,6 +134,8 @@ class Writer(ThreadText):
                 nodes.append(Around("for (;;)", self.sequence(item.body), is_loop=True))
             case Break(condition) if self.is_same(condition):
                 nodes.append(f"if ({self.text(condition)}) break;")
+            case Break(condition, stays=True):
+                self.stretch_of(nodes).ends = condition
             case Assign(Code(pieces=(Name(text=text),)), value) if text in self.alike:
                 self.assign_alike(text, value, nodes)
             case For(kind, Name() as name, first):
@@ -226,7 +229,7 @@ class Writer(ThreadText):
     def narrowed(self, target: Cell, value: Code, nodes: list[Node]) -> bool:
         """Whether lanes write f16 beside each other: then all are written behind the stretch at hand."""
         last = nodes[-1]
-        if not isinstance(last, Stretch) or last.sums:
+        if not isinstance(last, Stretch) or last.is_closed:
             return False
         source = next((p for p in value.pieces if isinstance(p, Cell) and p.array in self.scalars), None)
         name = source.array if source is not None and len(value.pieces) == 1 else value.name
@@ -355,7 +358,7 @@ class Writer(ThreadText):
             elif isinstance(node, Turns):
                 self.kept.update(dict.fromkeys([node.angle, *(name.text for name in node.made.values())], "float"))
             elif isinstance(node, Stretch):
-                for name in sorted(n.text for n in names_in(node.items)):
+                for name in sorted(n.text for n in node.names):
                     home = self.homes.get(name)
                     if home is not None and home is not node:
                         if not self.types[name]:
@@ -374,16 +377,23 @@ class Writer(ThreadText):
                 yield "}"
             elif isinstance(node, Turns | Halves):
                 yield node.line(lambda name: f"{name}_of + {self.first}", f"{self.end} - {self.first}")
-            elif node.items:
-                if not node.sums:
+            elif node.items or node.ends is not None:
+                if node.ends is not None:
+                    yield f"int {_GOES} = 0;"
+                    yield f"#pragma omp simd reduction(| : {_GOES})"
+                elif not node.sums:
                     yield "#pragma omp simd"
                 yield f"for (int {LANE} = {self.first}; {LANE} < {self.end}; ++{LANE}) {{"
                 if self.by_rows:
                     yield f"const {WIDE} {INSIDE} = {FROM} + {LANE};"
-                for name in sorted({n.text for n in names_in(node.items)} & self.wide):
+                for name in sorted({n.text for n in node.names} & self.wide):
                     yield from self.declared(name, self.full[name])
                 yield from self.summed(node) if node.sums else self.lines(node.items)
+                if node.ends is not None:
+                    yield f"{_GOES} |= !({self.text(node.ends)});"
                 yield "}"
+                if node.ends is not None:
+                    yield f"if (!{_GOES}) break;"
 
     def summed(self, node: Stretch) -> Iterator[str]:
         """Sums of a lane by vectors of terms."""

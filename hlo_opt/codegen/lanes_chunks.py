@@ -17,6 +17,7 @@ from hlo_opt.codegen.lanes_text import digits_in, filled
 from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.tree import (
     Aligned,
+    Break,
     For,
     Leave,
     Let,
@@ -44,6 +45,8 @@ from hlo_opt.ops.code import Name
 
 _MOST = 1024
 """Lanes of the longest chunk that is a part of a row."""
+_WAITING = 32
+"""The most lanes of a chunk that wait for each other."""
 _STATE, _ELEMENT = 1 << 13, 4
 """Bytes that a chunk hands on from round to round, a part of the first cache, and about those of an element."""
 
@@ -71,7 +74,7 @@ def chunks_of(kernel: Kernel, segment: Segment, name: str, parameters: str) -> C
     if found is None:
         return None
     constants = {p.name.text for p in kernel.tree.parameters if p.constant}
-    cut = _cut(kernel, segment, found)
+    cut = _short(found, _cut(kernel, segment, found))
     together = _together(kernel, segment, found, cut)
     if together > 1:
         lanes = together * found.span
@@ -180,6 +183,15 @@ def _cut(kernel: Kernel, segment: Segment, found: _Elements) -> _Cut:
         if len(differing(values)) < len(least):
             return _Cut(min(row, _MOST), row, values)
     return best
+
+
+def _short(found: _Elements, cut: _Cut) -> _Cut:
+    """The cut, in shorter chunks where lanes end by themselves: each waits for the last one of its chunk."""
+    lanes = cut.lanes
+    while lanes > _WAITING and lanes % 2 == 0:
+        lanes //= 2
+    ends = any(isinstance(s, Break) and s.stays for s in walk(found.items))
+    return _Cut(lanes, 0, _even(found, lanes)) if ends and not cut.row and lanes < cut.lanes else cut
 
 
 def _together(kernel: Kernel, segment: Segment, found: _Elements, cut: _Cut) -> int:

@@ -3,22 +3,34 @@ lanes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 from hlo_opt.codegen.lanes_cuts import parts_by_weight, parts_of
 from hlo_opt.codegen.lanes_halves import Halves
 from hlo_opt.codegen.lanes_turns import Turns
-from hlo_opt.codegen.tree import Assign, Let, Statement, walk
-from hlo_opt.ops.code import Name
+from hlo_opt.codegen.tree import Assign, Let, Statement, names_in, walk
+from hlo_opt.ops.code import Code, Name
 
 
 @dataclass(eq=False)
 class Stretch:
-    """What lanes do side by side. With `sums`, it is a loop that adds to these along a row, lane after lane."""
+    """What lanes do side by side. With `sums`, it is a loop that adds to these along a row, lane after lane. With
+    `ends`, a condition under which a lane needs no further round: the loop around ends once it holds for all."""
 
     items: list[Statement] = field(default_factory=list)
     sums: Sequence[Name] = ()
+    ends: Code | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing may be added."""
+        return bool(self.sums) or self.ends is not None
+
+    @property
+    def names(self) -> Set[Name]:
+        """What it mentions."""
+        return names_in(self.items) | (set() if self.ends is None else set(self.ends.names()))
 
 
 @dataclass(eq=False)
@@ -53,7 +65,7 @@ def cut(nodes: list[Node], *, is_hot: bool = False) -> dict[str, Stretch]:
     for node in nodes:
         if isinstance(node, Around):
             homes |= cut(node.inside, is_hot=is_hot or node.is_loop)
-        if isinstance(node, Stretch) and not node.sums:
+        if isinstance(node, Stretch) and not node.is_closed:
             parts = [Stretch(part) for part in (parts_of if is_hot else parts_by_weight)(node.items)]
             homes.update((s.name.text, part) for part in parts for s in part.items if isinstance(s, Let))
             made += parts

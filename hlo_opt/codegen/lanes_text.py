@@ -46,6 +46,8 @@ _OF_HOST = (
     "hlo_subtract_bf16",
     "hlo_multiply_bf16",
     "hlo_complex_divide",
+    "hlo_divide",
+    "hlo_remainder",
 )
 _FUNCTIONS = {"hlo_near_vector": "hlo::near_element", **{name: f"hlo::{name[4:]}" for name in _OF_HOST}}
 """What stands for helpers that speak of a vector's neighbours, here each element is by itself, or that branch."""

@@ -80,9 +80,10 @@ class Leave:
 
 @dataclass(slots=True)
 class Break:
-    """`if (condition) break;`"""
+    """`if (condition) break;`. `stays`: another round would leave all variables of the thread as they are."""
 
     condition: Code
+    stays: bool = False
 
 
 @dataclass(slots=True)

@@ -6,13 +6,16 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from hlo_opt.ir import ElementType, Instruction, Shape, SliceDimension, array
+from hlo_opt.ir import ElementType, Instruction, Shape, SliceDimension, array, edit
 from hlo_opt.ops.contraction.table import sum_type
 from hlo_opt.ops.reduction.reducers import is_wide, monoid, running_types
+from hlo_opt.ops.sets import held, is_elementwise
 from hlo_opt.ops.writer import Writer
 
 MOST_TERMS = 64
 """The most terms of a product or reduction that is unrolled."""
+MOST_STEPS = 512
+"""The most operations that a reduction of another kind is unrolled into."""
 
 
 class Terms(Writer):
@@ -22,7 +25,7 @@ class Terms(Writer):
         """A small dot or reduce, unrolled; None for other operations."""
         if instruction.opcode == "dot":
             return self.product(instruction, operands)
-        return self.fold(instruction, operands) if instruction.opcode == "reduce" and len(operands) == 2 else None
+        return self.fold(instruction, operands) if instruction.opcode == "reduce" else None
 
     def product(self, dot: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
         """A dot as a sum of products of slices."""
@@ -56,18 +59,38 @@ class Terms(Writer):
         return self.convert(total, kind)
 
     def fold(self, reduce: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
-        """A reduce as a chain of steps from the init value."""
-        whole, init = operands
+        """A reduce as a chain of steps from the init value; a tuple of such where it folds several arrays at once."""
+        whole, init = operands[0], operands[-1]
         step, gone = monoid(reduce.called_by("to_apply")), reduce.ints("dimensions")
         terms = math.prod(whole.shape.dimensions[d] for d in gone)
-        if step is None or not 0 < terms <= MOST_TERMS:
+        if not 0 < terms <= MOST_TERMS:
             return None
+        if step is None or len(operands) > 2:
+            return self.applied(reduce, operands) if terms * _steps(reduce) <= MOST_STEPS else None
         kind = running_types(reduce)[0] if is_wide(reduce) else reduce.shape.type
         total = self.spread(self.convert(init, kind), reduce.shape.dimensions)
         for at in itertools.product(*(range(whole.shape.dimensions[d]) for d in gone)):
             part = self._at(whole, dict(zip(gone, at, strict=True)), kind)
             total = self.emit(step, total.shape, total, part)
         return self.convert(total, reduce.shape.type)
+
+    def applied(self, reduce: Instruction, operands: Sequence[Instruction]) -> Instruction:
+        """A reduce whose computation is written out for each term: the greatest with its place, and the like."""
+        arrays, gone, body = operands[: len(operands) // 2], reduce.ints("dimensions"), reduce.called_by("to_apply")
+        sizes = tuple(n for d, n in enumerate(arrays[0].shape.dimensions) if d not in gone)
+        totals = [self.spread(init, sizes) for init in operands[len(arrays) :]]
+        for at in itertools.product(*(range(arrays[0].shape.dimensions[d]) for d in gone)):
+            terms = [self._at(whole, dict(zip(gone, at, strict=True)), whole.shape.type) for whole in arrays]
+            copies = dict(zip(body.parameters, [*totals, *terms], strict=True))
+            for i in body.instructions:
+                if i.literal is not None:
+                    copies[i] = self.spread(edit.clone_into(self.computation, i, []), sizes)
+                elif i.parameter_number is None and held(i) is None:
+                    shape, attributes = array(i.shape.type, *sizes), dict(i.attributes)
+                    made = [copies[o] for o in i.operands]
+                    copies[i] = edit.create(self.computation, i.name, i.opcode, shape, made, attributes)
+            totals = [copies[end] for end in held(body.root) or [body.root]]
+        return totals[0] if len(arrays) == 1 else edit.create_tuple(self.computation, totals)
 
     def _at(self, value: Instruction, at: dict[int, int], kind: ElementType) -> Instruction:
         """A slice at fixed indices of some dimensions, which are removed."""
@@ -84,6 +107,15 @@ class Terms(Writer):
         if list(places) == list(range(shape.rank)):
             return value
         return self.emit("broadcast", array(value.shape.type, *shape.dimensions), value, dimensions=tuple(places))
+
+
+def _steps(reduce: Instruction) -> int:
+    """The operations that a reduce does for a term; more than are written out where they are not all of numbers."""
+    body = reduce.called_by("to_apply")
+    made = [i for i in body.instructions if i.parameter_number is None and i.literal is None and held(i) is None]
+    is_plain = all(is_elementwise(i) and not i.shape.rank and next(iter(i.called()), None) is None for i in made)
+    is_plain &= all(held(i) is None or i is body.root for i in body.instructions)
+    return len(made) if is_plain else MOST_STEPS + 1
 
 
 def _is_kept(given: ElementType, kind: ElementType) -> bool:

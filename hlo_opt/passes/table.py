@@ -49,6 +49,7 @@ _TABLE: dict[str, str] = {
     "while-loop-simplifier": "hlo_opt.passes.loops.while_loop_simplifier:WhileLoopSimplifier",
     "while-loop-unroller": "hlo_opt.passes.while_loop_unroller:WhileLoopUnroller",
     "while-reroll": "hlo_opt.passes.loops.while_reroll:WhileReroll",
+    "while-select": "hlo_opt.passes.loops.while_select:WhileSelect",
     "while-unroll": "hlo_opt.passes.loops.while_unroll:WhileUnroll",
 }
 
@@ -149,7 +150,7 @@ _OUTPUTS = (
 
 _PRESETS = {
     "default": (
-        "while-loop-simplifier,while-loop-unroller,cse,dce,while-reroll,while-flatten,reduction-simplifier,"
+        "while-loop-simplifier,while-select,while-loop-unroller,cse,dce,while-reroll,while-flatten,reduction-simplifier,"
         "sum-factoring,dot-strength-reduction,cse,moment-folding,dce,cumulative-splitter,"
         f"best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
         " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},"
@@ -163,12 +164,12 @@ _PRESETS = {
     ),
     "xla-2026": f"{_XLA_2026},multi-output-fusion{{xla-prices=true}},cse,dce",
 }
-"""default: loops without what they do not need, short elementwise ones without the loop, loops that were written out as
-loops again, reduces of single elements as reshapes, products of small matrices as sums, long cumulative windows in
-parts, then what xla-2026 does and then horizontal fusion, or, where that is estimated to take less time, instruction
-fusion with our row-reduction kernels, which keep a softmax in one kernel; then loops whose lanes do not need each other
-as one kernel; then kernels that are ready at the same time in one launch; last, bitcasts of what kernels update in
-place in front of them. xla-2023: the paper's order. xla-2026:
+"""default: loops without what they do not need, without branches that take little time, short elementwise ones without
+the loop, loops that were written out as loops again, reduces of single elements as reshapes, products of small matrices
+as sums, long cumulative windows in parts, then what xla-2026 does and then horizontal fusion, or, where that is
+estimated to take less time, instruction fusion with our row-reduction kernels, which keep a softmax in one kernel; then
+loops whose lanes do not need each other as one kernel; then kernels that are ready at the same time in one launch;
+last, bitcasts of what kernels update in place in front of them. xla-2023: the paper's order. xla-2026:
 xla/service/gpu/fusion_pipeline.cc."""
 
 

@@ -125,6 +125,8 @@ def opened_of(loop: Instruction, *, written_out: bool = True) -> Opened | None:
                 copies[i] = taken.get(element, given[element])
             elif element is not None and (parts := held(i.operands[0])) is not None:
                 copies[i] = copies[parts[element]]
+            elif element is not None and (parts := held(copies.get(i.operands[0], i))) is not None:
+                copies[i] = parts[element]  # of several arrays that were folded at once
             elif i is not state and not (i is computation.root and computation is body):
                 copy = (
                     None

@@ -275,3 +275,31 @@ def test_complex_quotients(name: str) -> None:
         np.testing.assert_array_equal(one, two)
         zeros = one == 0
         np.testing.assert_array_equal(np.signbit(one[zeros]), np.signbit(two[zeros]))
+
+
+QUOTIENTS = """HloModule m
+
+ENTRY e {
+  x = T[300] parameter(0)
+  c = T[] constant(D)
+  d = T[300] broadcast(c), dimensions={}
+  q = T[300] divide(x, d)
+  r = T[300] remainder(x, d)
+  ROOT t = (T[300], T[300]) tuple(q, r)
+}
+"""
+
+
+@pytest.mark.parametrize("kind", ["s8", "s16", "s32", "s64", "u8", "u32"])
+@pytest.mark.parametrize("divisor", [1, 2, 4, 64, 3, 0, -1, -2])
+def test_quotients_of_integers(kind: str, divisor: int) -> None:
+    dtype = ELEMENT_TYPES[kind].dtype
+    limits = np.iinfo(dtype)
+    if divisor < limits.min:
+        pytest.skip("no number of the type")
+    ends = [limits.min, limits.min + 1, limits.max, limits.max - 1, 0, 1]
+    given = np.resize(np.array([*range(0 if limits.min == 0 else -120, 120), *ends], dtype), 300)
+    module = hlo_opt.parse(QUOTIENTS.replace("T[", f"{kind}[").replace("D)", f"{divisor})"))
+    found = hlo_opt.compile(hlo_opt.fuse(module)[0], backend="host")(given)
+    for got, want in zip(found, hlo_opt.evaluate(module, [given]), strict=True):
+        np.testing.assert_array_equal(got, want)

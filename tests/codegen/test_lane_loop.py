@@ -11,6 +11,7 @@ import hlo_opt
 from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.runtime.executable import compile
 from hlo_opt.runtime.host.library import Form, has_compiler
+from tests.host_text import run_on_host
 from tests.loops import HALVED, LANES, loop
 
 
@@ -64,3 +65,130 @@ def test_rows_that_no_round_writes_stay_as_they_were(form: Form, place: str) -> 
     given = module_inputs(module, seed=1)
     for got, want in zip(compile(fused, "host", form=form)(*given), hlo_opt.evaluate(module, given), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+COUNTING_DOWN = """HloModule m
+
+either {
+  a = pred[] parameter(0)
+  b = pred[] parameter(1)
+  ROOT r = pred[] or(a, b)
+}
+
+body {
+  t = (s32[N], f32[N]) parameter(0)
+  n = s32[N] get-tuple-element(t), index=0
+  x = f32[N] get-tuple-element(t), index=1
+  z = s32[] constant(0)
+  zs = s32[N] broadcast(z), dimensions={}
+  g = pred[N] compare(n, zs), direction=GT
+  o = s32[] constant(1)
+  os = s32[N] broadcast(o), dimensions={}
+  m = s32[N] subtract(n, os)
+  k = s32[N] select(g, m, n)
+  y = f32[N] sine(x)
+  w = f32[N] select(g, y, x)
+  ROOT r = (s32[N], f32[N]) tuple(k, w)
+}
+
+test {
+  t = (s32[N], f32[N]) parameter(0)
+  n = s32[N] get-tuple-element(t), index=0
+  z = s32[] constant(0)
+  zs = s32[N] broadcast(z), dimensions={}
+  g = pred[N] compare(n, zs), direction=GT
+  f = pred[] constant(false)
+  ROOT a = pred[] reduce(g, f), dimensions={0}, to_apply=either
+}
+
+ENTRY e {
+  n = s32[N] parameter(0)
+  x = f32[N] parameter(1)
+  t = (s32[N], f32[N]) tuple(n, x)
+  w = (s32[N], f32[N]) while(t), condition=test, body=body
+  ROOT r = f32[N] get-tuple-element(w), index=1
+}
+"""
+
+
+@pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
+@pytest.mark.parametrize("lanes", [1, 7, 31, 32, 33, 129, 300])
+def test_lanes_that_end_at_different_times_go_side_by_side(lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them takes many rounds, most few, some none."""
+    draw = np.random.default_rng(0)
+    counts = draw.integers(-2, 9, lanes).astype(np.int32)
+    counts[lanes // 2] = 200
+    angles = draw.standard_normal(lanes).astype(np.float32)
+    text = COUNTING_DOWN.replace("N]", f"{lanes}]")
+    found, made = run_on_host(text.removeprefix("HloModule m\n\n"), counts, angles, monkeypatch=monkeypatch)
+    wanted = angles.astype(np.float64)
+    for step in range(200):
+        wanted = np.where(counts > step, np.sin(wanted), wanted)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    assert made.count("if (!hlo_goes) break;") == (lanes > 1)
+
+
+GREATEST = """HloModule m
+
+greater {
+  a = s32[] parameter(0)
+  i = s32[] parameter(1)
+  b = s32[] parameter(2)
+  j = s32[] parameter(3)
+  g = pred[] compare(b, a), direction=GT
+  v = s32[] select(g, b, a)
+  k = s32[] select(g, j, i)
+  ROOT t = (s32[], s32[]) tuple(v, k)
+}
+
+body {
+  t = (s32[], s32[40,3]) parameter(0)
+  n = s32[] get-tuple-element(t), index=0
+  x = s32[40,3] get-tuple-element(t), index=1
+  o = s32[] constant(1)
+  m = s32[] add(n, o)
+  at = s32[40,3] iota(), iota_dimension=1
+  least = s32[] constant(-2147483648)
+  zero = s32[] constant(0)
+  r = (s32[40], s32[40]) reduce(x, at, least, zero), dimensions={1}, to_apply=greater
+  v = s32[40] get-tuple-element(r), index=0
+  k = s32[40] get-tuple-element(r), index=1
+  vs = s32[40,3] broadcast(v), dimensions={0}
+  ks = s32[40,3] broadcast(k), dimensions={0}
+  is = pred[40,3] compare(at, ks), direction=EQ
+  sum = s32[40,3] subtract(x, vs)
+  y = s32[40,3] select(is, sum, x)
+  ROOT s = (s32[], s32[40,3]) tuple(m, y)
+}
+
+test {
+  t = (s32[], s32[40,3]) parameter(0)
+  n = s32[] get-tuple-element(t), index=0
+  c = s32[] constant(9)
+  ROOT l = pred[] compare(n, c), direction=LT
+}
+
+ENTRY e {
+  x = s32[40,3] parameter(0)
+  z = s32[] constant(0)
+  t = (s32[], s32[40,3]) tuple(z, x)
+  w = (s32[], s32[40,3]) while(t), condition=test, body=body
+  ROOT r = s32[40,3] get-tuple-element(w), index=1
+}
+"""
+
+
+@pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
+@pytest.mark.parametrize("form", ["plain", "lanes"])
+def test_a_lane_folds_several_arrays_at_once(form: Form) -> None:
+    """The greatest of a few numbers and its place, as `argmax` has it."""
+    module = hlo_opt.parse(GREATEST)
+    fused, _ = hlo_opt.fuse(module)
+    assert [i.opcode for i in fused.entry.instructions] == ["parameter", "fusion"]
+    given = np.random.default_rng(0).integers(-50, 50, (40, 3)).astype(np.int32)
+    (found,) = compile(fused, "host", form=form)(given)
+    wanted = given.copy()
+    for _ in range(9):
+        at = wanted.argmax(1)
+        wanted[np.arange(40), at] = 0
+    np.testing.assert_array_equal(found, wanted)

@@ -246,6 +246,7 @@ def test_what_presets_run() -> None:
     ]  # fmt: skip
     before = [
         "while-loop-simplifier",
+        "while-select",
         "while-loop-unroller",
         "cse",
         "dce",
@@ -259,4 +260,4 @@ def test_what_presets_run() -> None:
         "dce",
         "cumulative-splitter",
     ]
-    assert ran["default"][:18] == [*before, *ran["xla-2026"][:5]]
+    assert ran["default"][:19] == [*before, *ran["xla-2026"][:5]]
