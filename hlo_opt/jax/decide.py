@@ -46,8 +46,11 @@ NS_OF_ELEMENT = 10.0
 LEAST_US = 2.0
 """What a region must have of it, however little is to be saved."""
 
-MOST_OPERATIONS = 2500
+MOST_OPERATIONS = 10_000
 """Of a region, those in loops and fusions among them."""
+
+SECONDS_OF_OPERATION = 0.004
+"""That fusing and compiling one of them takes: a region is begun where the time that is left is enough for it."""
 
 MOST_WORK = 3_000_000_000
 """Elements that a region computes which is timed: more take XLA seconds."""
@@ -174,10 +177,9 @@ class Decision:
         if not region.outputs or (self.backend.is_timed and little):
             return False
         self.is_stopped |= self.stop()
-        if self.is_stopped or time.monotonic() > self._end:
-            self.is_whole = False
-            self._say("JAX206", region)
-            return False
+        left = self._end - time.monotonic()
+        if self.is_stopped or left < 0:
+            return self._late(region)
         code = self._unfit(region)
         if code:
             self._say(code, region, size=size_of(region.members))
@@ -188,6 +190,8 @@ class Decision:
         if verdict is not None and not verdict.why and self.wish.takes(verdict) and not self.backend.handler().has(key):
             verdict = None  # the cache lost the program
         known = verdict is not None
+        if verdict is None and size_of(region.members) * SECONDS_OF_OPERATION > left:
+            return self._late(region)
         if verdict is None:
             verdict = self._verdict(own, key, region)
             records.keep_verdict(key, verdict)
@@ -209,6 +213,12 @@ class Decision:
                 )
             )
         return taken
+
+    def _late(self, region: Candidate) -> bool:
+        """There is no time left for a region: it is not replaced."""
+        self.is_whole = False
+        self._say("JAX206", region)
+        return False
 
     def _unfit(self, region: Candidate) -> str:
         """The code of why a region is not even built; empty if it is."""

@@ -181,9 +181,14 @@ class Background:
             time.sleep(0.01)
 
     def end(self, seconds: float = 30.0) -> None:
-        """No more work; what is under way ends with its region."""
+        """No more work; what is under way ends with its region. XLA may still compile in threads of its own, after
+        Ctrl-C or for a thread that nobody waits for: it calls nothing of ours any more, for that would abort a process
+        that is about to end."""
         self._over = True
+        for hook in list(_installed):
+            _remove(hook)
         end = time.monotonic() + seconds
+        time.sleep(0.01)  # a call that waits for Python begins, and is counted
         while (self._todo.unfinished_tasks or self.inside) and time.monotonic() < end:
             time.sleep(0.01)
 

@@ -7,6 +7,7 @@ that it has in the user's module.
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -35,6 +36,8 @@ BUSY_SECONDS = 0.6
 """How long they may while no other run was nearly as quick as the quickest: something else keeps the machine busy."""
 NEARLY = 1.05
 """Of the quickest run: who needs no more confirms it."""
+MIDDLE = 1.05
+"""How much slower than its quickest runs promise ours may be in the middle of all pairs."""
 SERIES = 2
 """How many series a region must win."""
 FIRST_RUNS = 5
@@ -194,8 +197,9 @@ def least_won(
 
 def series(ours: Run, theirs: Run, clock: Callable[[], float]) -> tuple[float, float]:
     """Microseconds of a run of each: the quickest of runs in turn, for whatever else the machine does only makes them
-    slower. Each goes first in every other pair: what runs before leaves its own caches and its own threads. Where the
-    machine is so busy that a quickest run stands alone, the series goes on for a while."""
+    slower. But a form whose luck is rare does not win by it: where the middle of pairs is much less in favour of ours,
+    it says what ours takes. Each goes first in every other pair: what runs before leaves its own caches and its own
+    threads. Where the machine is so busy that a quickest run stands alone, the series goes on for a while."""
 
     def timed(run: Run) -> float:
         start = clock()
@@ -219,7 +223,8 @@ def series(ours: Run, theirs: Run, clock: Callable[[], float]) -> tuple[float, f
             b, a = timed(theirs), timed(ours)
         pairs.append((a, b))
     ours_us, theirs_us = (min(column) * 1e6 for column in zip(*pairs, strict=True))
-    return ours_us, theirs_us
+    middle = statistics.median(a / b if b else 1.0 for a, b in pairs)
+    return max(ours_us, theirs_us * middle / MIDDLE), theirs_us
 
 
 def _is_confirmed(pairs: Sequence[tuple[float, float]]) -> bool:

@@ -8,14 +8,14 @@ So constants never become text, and what is not replaced is exactly what XLA mad
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hlo_opt.forms.wire import fields, numbers, of_bytes, of_number, packed, varint
 
 NAME = 1  # of a module, a computation and an instruction alike
 
-COMPUTATIONS, MODULE_NUMBER, STACK_FRAMES = 3, 5, 17
+COMPUTATIONS, MODULE_NUMBER, ENTRY, STACK_FRAMES = 3, 5, 6, 17
 ALIASES, DONORS = 8, 18
 
 INSTRUCTIONS, COMPUTATION_NUMBER, ROOT = 2, 5, 6
@@ -85,6 +85,7 @@ class Body:
         self.raw = message
         self._messages: list[bytes] = []
         self._nodes: list[Node] | None = None
+        self._called: set[int] | None = None
         rest = []
         for f in fields(message):
             match f.number:
@@ -115,6 +116,15 @@ class Body:
     @nodes.setter
     def nodes(self, nodes: list[Node]) -> None:
         self._nodes = nodes
+
+    def called(self) -> set[int]:
+        """The numbers of the computations that its instructions call. It stays the bytes that it was."""
+        if self._nodes is not None:
+            return {c for node in self._nodes for c in node.called}
+        if self._called is None:
+            found = (f for message in self._messages for f in fields(message) if f.number == CALLED)
+            self._called = {c for f in found for c in numbers(f)}
+        return self._called
 
     def message(self) -> bytes:
         """The bytes of the computation."""
@@ -154,8 +164,11 @@ class ModuleBytes:
         self.bodies: list[Body] = []
         self.donates = False
         """Whether it may write into what it is given."""
+        self._entry = 0
         self._rest: list[bytes] = []
         for f in fields(message):
+            if f.number == ENTRY:
+                self._entry = f.value
             if f.number == COMPUTATIONS:
                 self.bodies.append(Body(f.data))
                 continue
@@ -185,7 +198,6 @@ class ModuleBytes:
         inputs = [nodes[name].number for name in change.inputs]
         outputs = [nodes[name].number for name in change.outputs]
         gone = {nodes[name].number for name in change.gone}
-        called = {c for name in change.gone for c in nodes[name].called}
         first, *elements = call
         free = 1 + max(n.number & ((1 << _LOCAL) - 1) for n in body.nodes)
         first.number = outputs[0] if not elements else body.number << _LOCAL | free
@@ -196,16 +208,18 @@ class ModuleBytes:
             element.number, element.operands, element.name = number, [first.number], name
         kept = [n for n in body.nodes if n.number not in gone]
         body.nodes = _in_order([*kept, *call])
-        self._drop(called)
+        self._drop()
 
-    def _drop(self, candidates: Iterable[int]) -> None:
-        """Take out computations that nothing calls any more, and what they alone called."""
-        todo = set(candidates)
+    def _drop(self) -> None:
+        """Take out computations that nothing calls any more. Only what the entry still calls is looked into: a loop
+        that is gone may have had thousands of instructions."""
+        by_number = {b.number: b for b in self.bodies}
+        alive, todo = {self._entry}, [self._entry]
         while todo:
-            used = {c for b in self.bodies for n in b.nodes for c in n.called}
-            dead = [b for b in self.bodies if b.number in todo and b.number not in used]
-            self.bodies = [b for b in self.bodies if b not in dead]
-            todo = {c for b in dead for n in b.nodes for c in n.called}
+            found = by_number[todo.pop()].called() - alive
+            alive |= found
+            todo += found
+        self.bodies = [b for b in self.bodies if b.number in alive]
 
     def message(self) -> bytes:
         """The bytes of the module."""

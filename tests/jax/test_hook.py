@@ -253,6 +253,16 @@ def test_the_time_for_choosing_is_bounded(empty_cache: Callable[[], None]) -> No
     assert report.count("JAX206") == 1 and not decision.is_whole
 
 
+def test_a_region_that_the_time_is_not_enough_for_is_not_begun(
+    empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decide, "build", lambda *_: pytest.fail("built"))
+    report = hlo_opt.jax.Report()
+    decision = decide.Decision("m", Wish(seconds=decide.SECONDS_OF_OPERATION), report)
+    decision.run(hlo_opt.jax.lower(jax.jit(rounds), X))
+    assert report.count("JAX206") == 1 and not decision.is_whole
+
+
 def test_what_the_time_was_enough_for_is_kept(empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """The next compilation of the module does not begin again; what does most was looked at first."""
     quick(monkeypatch)

@@ -40,6 +40,17 @@ def test_the_quickest_of_runs_in_turn_counts() -> None:
     assert (round(ours), round(theirs)) == (50, 100)
 
 
+def test_what_is_quick_only_now_and_then_is_not_quick() -> None:
+    """One run of ten is twice as quick as theirs, the others a quarter slower: as in the middle, less what chance may
+    do."""
+    clock = Clock()
+    ours, theirs = series(
+        clock.run("ours", itertools.cycle([50.0, *[125.0] * 9])), clock.run("theirs", itertools.repeat(100.0)), clock
+    )
+    assert (round(ours), round(theirs)) == (round(125 / measure.MIDDLE), 100)
+    assert not Wish(min_saving_us=0).takes(Verdict(ours, theirs))
+
+
 def test_each_goes_first_in_every_other_pair() -> None:
     clock = Clock()
     runs = (clock.run(name, itertools.repeat(1.0)) for name in ("ours", "theirs"))

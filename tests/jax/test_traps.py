@@ -203,6 +203,26 @@ def test_t7_denormals_are_treated_as_the_calling_thread_treats_them() -> None:
 
 
 @pytest.mark.usefixtures("winning")
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2fnuz", "float8_e3m4"])
+def test_t7_small_floats_are_no_denormals(name: str) -> None:
+    """Least numbers of 8 bits are normal ones of 32, and none is lost on the way."""
+    codes = np.arange(256, dtype=np.uint8)
+    kind = getattr(jnp, name)
+
+    def function(codes: Any) -> Any:
+        wide = lax.bitcast_convert_type(codes, kind).astype(jnp.float32)
+        wide = jnp.where(jnp.isnan(wide), 1, wide)
+        return wide * 2, lax.bitcast_convert_type((wide * 1.5).astype(kind), jnp.uint8)
+
+    expected = jax.jit(function)(codes)
+    with hlo_opt.jax.fusing(**FUSING) as report:
+        found = jax.jit(function)(codes)
+    assert report.replaced, str(report)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+
+
+@pytest.mark.usefixtures("winning")
 def test_t8_python_goes_on_while_kernels_run() -> None:
     with hlo_opt.jax.fusing(**FUSING) as report:
         compiled = jax.jit(lambda x: steps(x, 3000)).lower(X).compile()
@@ -296,6 +316,18 @@ def test_t11_several_threads_compile_and_run() -> None:
     assert len(report.replaced) == 4 and report.count("JAX303") == 0, str(report)
     for n, result in enumerate(found):
         close(result, WAVE + n % 4)
+
+
+def test_a_process_that_ends_calls_nothing_of_ours() -> None:
+    """XLA may still compile in a thread of its own, after Ctrl-C; what waits for Python then aborts the process."""
+    head = """
+import atexit
+def compile_at_last():
+    text = jax.jit(lambda x: jnp.sin(x) * 2 + 1).lower(np.ones((64, 128), np.float32)).compile().as_text()
+    assert "hlo_opt.run" not in text and not report.lines, report
+atexit.register(compile_at_last)
+"""
+    assert run("report = hlo_opt.jax.install(min_saving_us=0, wait=True)\n", head + HEAD) == ""
 
 
 @pytest.mark.usefixtures("winning")

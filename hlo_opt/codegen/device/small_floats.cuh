@@ -5,13 +5,15 @@
 // helpers before it.
 
 // @hlo_load_small
-// 2^(127 - bias) moves the exponent's bias, exactly, also for denormal numbers
+// exact, and no step is a denormal f32, which threads of XLA:CPU read as zero: what has no exponent gets the least one,
+// and loses it again
 template <int exponent, int mantissa, int bias> __device__ __forceinline__ float hlo_load_small(unsigned int bits) {
   const unsigned int magnitude = bits & ((1u << (exponent + mantissa)) - 1u),
-                     sign = (bits >> (exponent + mantissa) & 1u) << 31;
-  const float scale = hlo_bit_cast<float>((unsigned int)(254 - bias) << 23);
-  const float found = hlo_bit_cast<float>(magnitude << (23 - mantissa)) * scale;
-  return hlo_bit_cast<float>(sign | hlo_bit_cast<unsigned int>(found));
+                     sign = (bits >> (exponent + mantissa) & 1u) << 31, least = (unsigned int)(128 - bias) << 23;
+  const unsigned int wide = (magnitude << (23 - mantissa)) + least;
+  const float denormal = hlo_bit_cast<float>(wide) - hlo_bit_cast<float>(least);
+  const unsigned int found = magnitude >> mantissa ? wide - (1u << 23) : hlo_bit_cast<unsigned int>(denormal);
+  return hlo_bit_cast<float>(sign | found);
 }
 
 // @hlo_store_small
@@ -127,10 +129,11 @@ __device__ __forceinline__ float hlo_load_f8e8m0fnu(unsigned char bits) {
 }
 
 // @hlo_store_f8e8m0fnu
-// to the nearest power of two, the greater of two; there is neither a zero nor a sign
+// to the nearest power of two, the greater of two; there is neither a zero nor a sign, and one comparison of bits finds
+// these, infinities and NaN
 __device__ __forceinline__ unsigned char hlo_store_f8e8m0fnu(float x) {
   const unsigned int bits = hlo_bit_cast<unsigned int>(x);
-  if (!(x > 0) || bits >= 0x7f800000u) return 255;
+  if (bits - 1u >= 0x7f7fffffu) return 255;
   // as ml_dtypes has it, 2^-126 is the nearest to all that is above 2^-127 and below it
   if (bits < 0x00800000u) return bits > 0x00400000u ? 1 : 0;
   return (unsigned char)((bits + 0x400000u) >> 23);
