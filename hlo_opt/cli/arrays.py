@@ -153,8 +153,13 @@ def named_outputs(results: Sequence[Sequence[Array]]) -> dict[str, Array]:
 
 def save_outputs(name: str, outputs: dict[str, Array]) -> None:
     """Write the outputs under their keys, whole or not at all."""
+    with files.whole_file(name) as stream:
+        stream.write(as_npz(outputs))
+
+
+def as_npz(outputs: dict[str, Array]) -> bytes:
+    """An .npz file that has the outputs under their keys."""
     arrays: dict[str, Any] = {key: np.asarray(a, order="C").view(raw_dtype(a.dtype)) for key, a in outputs.items()}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    with files.whole_file(name) as stream:
-        stream.write(buffer.getvalue())
+    return buffer.getvalue()

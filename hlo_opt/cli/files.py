@@ -163,17 +163,43 @@ def write_text(name: str, text: str) -> None:
 def write_module(name: str, text: str) -> None:
     """Write HLO text as `write_text` does. On a terminal it is coloured, and control characters in its strings are
     escaped."""
+    write_text(name, _as_shown(name, text))
 
-    if name == STANDARD and (sys.stdout.isatty() or ASKED.colour == "always"):
-        text = "\n".join(map(printable, text.split("\n")))
-        if wants_colour(sys.stdout):
-            from pygments import highlight
-            from pygments.formatters import TerminalFormatter
 
-            from hlo_opt.text.lexer import HloLexer
+def _as_shown(name: str, text: str) -> str:
+    if name != STANDARD or not (sys.stdout.isatty() or ASKED.colour == "always"):
+        return text
+    text = "\n".join(map(printable, text.split("\n")))
+    if not wants_colour(sys.stdout):
+        return text
+    from pygments import highlight
+    from pygments.formatters import TerminalFormatter
 
-            text = highlight(text, HloLexer(), TerminalFormatter())
-    write_text(name, text)
+    from hlo_opt.text.lexer import HloLexer
+
+    return highlight(text, HloLexer(), TerminalFormatter())
+
+
+class _NotWrittenError(Exception):
+    """Why the module that belongs to a file could not be written: no fault of that file."""
+
+    def __init__(self, error: OSError | UsageError) -> None:
+        self.error = error
+
+
+def write_module_with(name: str, text: str, beside: str, data: bytes) -> None:
+    """Write HLO text as `write_module` does, and a file that belongs to it: both or none. Raises as `whole_file`
+    does."""
+    try:
+        with whole_file(beside) as stream:
+            stream.write(data)
+            stream.flush()
+            try:
+                write_module(name, text)
+            except (OSError, UsageError) as error:
+                raise _NotWrittenError(error) from None
+    except _NotWrittenError as failed:
+        raise failed.error from None
 
 
 def read_module(name: str, *, max_errors: int = 1, allow_unknown: bool = False) -> Module:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from hlo_opt.cli import files
@@ -14,6 +16,7 @@ from hlo_opt.cli.options import (
     offered_instructions,
     seed_option,
 )
+from hlo_opt.diag import UsageError
 
 
 @click.command("isolate")
@@ -54,10 +57,14 @@ def isolate_command(
 
     files.check_writable(output)
     files.check_writable(recorded)
+    if recorded is not None and os.path.realpath(recorded) == os.path.realpath(output):
+        raise UsageError("-o and --recorded need different places", filename=recorded)
     module = read_module(file)
     part = isolated(module, name)
-    if recorded is not None:
-        from hlo_opt.cli.arrays import save_outputs
+    if recorded is None:
+        files.write_module(output, str(part.module))
+    else:
+        from hlo_opt.cli.arrays import as_npz
         from hlo_opt.cli.running import Running
         from hlo_opt.evaluate.elided import with_values
 
@@ -68,5 +75,4 @@ def isolate_command(
         arrays = inputs_of(whole, name, part, how.given(whole), call)
         several = len(arrays) > 1
         named = {f"in{n}" + f".d{d}" * several: array for d, own in enumerate(arrays) for n, array in enumerate(own)}
-        save_outputs(recorded, named)
-    files.write_module(output, str(part.module))
+        files.write_module_with(output, str(part.module), recorded, as_npz(named))

@@ -20,7 +20,7 @@ from hlo_opt.diag.plugins import CHOICES, Plugin, error_text, plugins
 from hlo_opt.fusion.decision import ByStructure
 from hlo_opt.fusion.legality import Edge
 from hlo_opt.fusion.state import FusionState
-from hlo_opt.ir import Computation, Instruction, Module
+from hlo_opt.ir import Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import executed_computations
 
 
@@ -173,6 +173,17 @@ class Rewritten:
         return f"{self.rule} at {self.instruction}"
 
 
+@dataclass(frozen=True)
+class Earlier:
+    """A copy of the module as it was in the middle of a run, and what passes had noted down by then (`PassContext` says
+    what)."""
+
+    module: Module
+    origins: dict[Instruction, str]
+    forbidden: dict[tuple[str, str], Reason]
+    left: dict[tuple[str, str], Reason]
+
+
 @dataclass
 class PassContext:
     """What a pass is given besides the module: the options, and what passes note down for each other.
@@ -187,6 +198,8 @@ class PassContext:
     about      the producer and the consumer (by those names) of the last rewrite, where it fused an edge
     memory     what fusion passes know about the module, until another pass changes it
     simplified what rules rewrote, in order, a list for each run of the simplifier: its certificate
+    apart      the module before the first kernels that do not read each other were joined: a kernel of several says of
+               an edge only that it has several outputs, not why the pass before it left the edge
     """
 
     options: FuseOptions
@@ -198,6 +211,7 @@ class PassContext:
     memory: Memory = field(default_factory=Memory)
     about: tuple[str, ...] = ()
     simplified: list[list[Rewritten]] = field(default_factory=list)
+    apart: Earlier | None = None
 
     def go_on(self, before: PassContext, module: Module, copy: Module) -> None:
         """Start with what was noted down about a module of which this context's is a copy."""
@@ -205,12 +219,24 @@ class PassContext:
         self.forbidden.update(before.forbidden)
         self.left.update(before.left)
         self.fused_by.update(before.fused_by)
-        if not before.origins:
-            return
-        for old, new in zip(module.computations, copy.computations, strict=True):
-            for instruction, copied in zip(old.instructions, new.instructions, strict=True):
-                if instruction in before.origins:
-                    self.origins[copied] = before.origins[instruction]
+        self.apart = before.apart
+        self.origins.update(_origins_of_copies(before.origins, module, copy))
+
+    def keep_apart(self, module: Module) -> None:
+        """Keep a copy of the module as it is, where none is kept: before kernels are joined that do not read each
+        other."""
+        if self.apart is None:
+            copy = edit.clone_module(module)
+            origins = _origins_of_copies(self.origins, module, copy)
+            self.apart = Earlier(copy, origins, dict(self.forbidden), dict(self.left))
+
+    def as_apart(self) -> PassContext | None:
+        """What holds for the module that is kept; None where there is none."""
+        found = self.apart
+        if found is None:
+            return None
+        known = Memory(self.memory.known)
+        return PassContext(self.options, self.steps, found.origins, found.forbidden, found.left, memory=known)
 
     def step(self) -> bool:
         """Asked before every single rewrite ("fuse producer into consumer"); False means that the limit is reached and
@@ -226,3 +252,15 @@ class PassContext:
         """Whether no rewrite may happen any more."""
         limit = self.options.stop_after_step
         return limit is not None and self.steps >= limit
+
+
+def _origins_of_copies(origins: dict[Instruction, str], module: Module, copy: Module) -> dict[Instruction, str]:
+    """What instructions of a copy were called in the input."""
+    if not origins:
+        return {}
+    return {
+        copied: origins[instruction]
+        for old, new in zip(module.computations, copy.computations, strict=True)
+        for instruction, copied in zip(old.instructions, new.instructions, strict=True)
+        if instruction in origins
+    }

@@ -99,6 +99,7 @@ class Joiner:
         """The kernel of both; None when the limit of steps is reached."""
         if not self.engine.context.step():
             return None
+        self.engine.context.keep_apart(self.engine.module)
         if self._order is not None:
             self._order.merge(other, host, host)
         fusion = join(self.engine, other, host)

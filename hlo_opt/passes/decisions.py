@@ -16,14 +16,15 @@ from hlo_opt.fusion.choices import library_call
 from hlo_opt.fusion.costs import beside_cost, member_cost
 from hlo_opt.fusion.decision import CostEstimate, FusionDecision, Pricing
 from hlo_opt.fusion.engine import Engine, reader_names
-from hlo_opt.fusion.joining import HANDS_ON, Union, union_beside, union_of
+from hlo_opt.fusion.joining import Union, union_beside, union_of, ways_between
 from hlo_opt.fusion.legality import PLACE_CHECKS, Edge, illegal
 from hlo_opt.fusion.outline import Origins, original_name
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import executed_computations
-from hlo_opt.ops.sets import held, launches, looped, results_of, taken_element
+from hlo_opt.ops.sets import held, launches, looped, results_of
 from hlo_opt.passes.base import FusionPass, PassContext
+from hlo_opt.passes.edges_left import BeforeJoining, EdgeLeft, edges_into, kernels_by_output
 from hlo_opt.passes.pipeline import Pipeline
 from hlo_opt.plans import block_search, grid_search
 from hlo_opt.plans.lane_search import Obstacle, obstacle
@@ -181,6 +182,7 @@ def decisions(
     seen: set[tuple[str, str]] = set()
     costs = MemberCosts(engine.state)
     crossings = Crossings(module)
+    before = BeforeJoining.of(context)
     for computation in executed_computations(module):
         for instruction in computation.instructions:
             if kernels is not None and instruction.name not in kernels:
@@ -188,10 +190,10 @@ def decisions(
             if inside(instruction) is not None:
                 found.extend(_inside(instruction, computation, context, seen, costs))
             if launches(instruction):
-                found.extend(_left(instruction, computation, engine, fusers, context))
+                found.extend(_left(instruction, engine, fusers, context, before))
                 found.extend(edges_across(instruction, crossings, engine))
         for fuser in joiners if siblings else ():
-            found.extend(_apart(computation, engine, fuser))
+            found.extend(_apart(computation, engine, fuser, before))
     return found
 
 
@@ -240,36 +242,35 @@ def _held_in(body: Computation) -> Iterator[Computation]:
 
 
 def _left(
-    consumer: Instruction, computation: Computation, engine: Engine, fusers: list[FusionPass], context: PassContext
+    consumer: Instruction,
+    engine: Engine,
+    fusers: list[FusionPass],
+    context: PassContext,
+    before: BeforeJoining | None,
 ) -> Iterator[FusionDecision]:
-    module = engine.module
-    seen: set[tuple[str, str]] = set()
-    for operand in dict.fromkeys(consumer.operands):
-        producer = operand
-        while producer.opcode in HANDS_ON and producer.operands:
-            producer = producer.operands[0]
-        if not launches(producer):
-            continue
-        edge = engine.edge(producer, consumer)
-        through = engine.edge(operand, consumer)
-        reader = _reader(through)
-        member = member_named(consumer, reader, engine.origins)
-        written = _written(producer, operand)
-        names = (original_name(written, engine.origins), reader or edge.consumer_name)
-        if names in seen:  # two elements of one operation's result
-            continue
-        seen.add(names)
-        by_pass, rule = _reasons(edge, through, engine, fusers, context)
-        reasons = _unique(itertools.chain.from_iterable(by_pass))
-        pricing = Pricing(partial(_cost, union_of, engine, producer, consumer))
+    module, computation = engine.module, consumer.computation
+    then = None if before is None else before.computation(computation)
+    for left in edges_into(consumer, engine):
+        producer, written = left.edge.producer, left.written
+        member = member_named(consumer, left.reader, engine.origins)
+        earlier = None if before is None or then is None else before.edge(then, left)
+        told = None if earlier is None or before is None else _told_of(earlier, before.engine, fusers, context)
+        if told is None or all(r.code in NOT_REFUSED for r in _all_of(told[0])):
+            by_pass, rule, pricing = _told_of(left, engine, fusers, context)
+            reasons = decisive(_all_of(by_pass), pricing, engine)
+        else:
+            assert before is not None
+            by_pass, rule, pricing_then = told
+            now = Pricing(partial(_cost, union_of, engine, producer, consumer))
+            reasons, pricing = _of_both(by_pass, pricing_then, now, before.engine)
         yield FusionDecision(
-            producer=names[0],
-            consumer=names[1],
+            producer=left.names[0],
+            consumer=left.names[1],
             computation=computation.name,
             producer_opcode=_root(written).opcode,
             consumer_opcode=member.opcode,
             rule=rule,
-            reasons=tuple(decisive(reasons, pricing, engine)),
+            reasons=tuple(reasons),
             pricing=pricing,
             producer_source=source_location(module, written) or source_location(module, producer),
             consumer_source=source_location(module, member) or source_location(module, consumer),
@@ -279,27 +280,73 @@ def _left(
         )
 
 
-def _apart(computation: Computation, engine: Engine, fuser: FusionPass) -> Iterator[FusionDecision]:
-    """Neighbours that do not read each other, and could be one kernel but for what a pass has against it."""
-    for refusal in fuser.sibling_refusals(engine, computation):
+NOT_REFUSED = frozenset({"FUS503", "FUS504"})
+"""What is told of an edge that no pass has anything against: what its kernels became later is what refuses it."""
+
+
+def _told_of(
+    left: EdgeLeft, engine: Engine, fusers: list[FusionPass], context: PassContext
+) -> tuple[list[list[Reason]], str, Pricing]:
+    """What each pass has against an edge, the names of those passes, and what the edge costs."""
+    by_pass, rule = _reasons(left.edge, left.through, engine, fusers, context)
+    return by_pass, rule, Pricing(partial(_cost, union_of, engine, left.edge.producer, left.edge.consumer))
+
+
+def _all_of(by_pass: Iterable[Iterable[Reason]]) -> list[Reason]:
+    return _unique(itertools.chain.from_iterable(by_pass))
+
+
+def _of_both(by_pass: list[list[Reason]], then: Pricing, now: Pricing, engine: Engine) -> tuple[list[Reason], Pricing]:
+    """The reasons against an edge whose ends were joined with others later, and what it costs now. What kept the ends
+    apart comes first; that the joint kernels cannot be one is only what came of it."""
+    found = now.found
+    if not isinstance(found, Reason):
+        return _all_of(by_pass), now
+    if isinstance(then.found, Reason):
+        return decisive(_all_of(by_pass), then, engine), then
+    first = min(by_pass, key=len)
+    return _unique([*first, *itertools.chain.from_iterable(by_pass), *engine.legal([found])]), now
+
+
+def _apart(
+    computation: Computation, engine: Engine, fuser: FusionPass, before: BeforeJoining | None
+) -> Iterator[FusionDecision]:
+    """Neighbours that do not read each other, and could be one kernel but for what a pass has against it. A pass that
+    came before kernels were joined horizontally says it of the kernels as they were."""
+    module = engine.module
+    then = None if before is None or fuser.kind == "horizontal" else before.computation(computation)
+    kernels = None if then is None else kernels_by_output(computation, engine.origins)
+    told = engine if before is None or then is None else before.engine
+    for refusal in fuser.sibling_refusals(told, computation if then is None else then):
         reasons = _unique(refusal.reasons)
         first, second = refusal.first, refusal.second
         if not reasons:  # they could be one: the pass stopped before it came to them
             continue
-        pricing = Pricing(partial(_cost, union_beside, engine, first, second))
+        names = original_name(first, told.origins), original_name(second, told.origins)
+        one, other = (first, second) if kernels is None else (kernels.get(name) for name in names)
+        if one is None or other is None or one is other:  # joined since
+            continue
+        if ways_between(first, second) or ways_between(second, first):  # no siblings: the edge is told of
+            continue
+        pricing = Pricing(partial(_cost, union_beside, engine, one, other))
+        if told is engine:
+            reasons = decisive(reasons, pricing, engine)
+        else:
+            pricing_then = Pricing(partial(_cost, union_beside, told, first, second))
+            reasons, pricing = _of_both([reasons], pricing_then, pricing, told)
         yield FusionDecision(
-            producer=original_name(first, engine.origins),
-            consumer=original_name(second, engine.origins),
+            producer=names[0],
+            consumer=names[1],
             computation=computation.name,
             producer_opcode=_root(first).opcode,
             consumer_opcode=_root(second).opcode,
             rule=fuser.name,
-            reasons=tuple(decisive(reasons, pricing, engine)),
+            reasons=tuple(reasons),
             pricing=pricing,
-            producer_source=source_location(engine.module, first) or source_location(engine.module, _root(first)),
-            consumer_source=source_location(engine.module, second) or source_location(engine.module, _root(second)),
-            producer_kernel=first.name,
-            consumer_kernel=second.name,
+            producer_source=source_location(module, first) or source_location(module, _root(first)),
+            consumer_source=source_location(module, second) or source_location(module, _root(second)),
+            producer_kernel=one.name,
+            consumer_kernel=other.name,
             relation="sibling",
         )
 
@@ -357,22 +404,3 @@ def _root(instruction: Instruction) -> Instruction:
     while (body := inside(instruction)) is not None:
         instruction = next(iter(results_of(body)), body.root)
     return instruction
-
-
-def _written(producer: Instruction, operand: Instruction) -> Instruction:
-    """What computes the value that an operand is: of a kernel with several outputs, the member behind the element that
-    the operand takes."""
-    body = inside(producer)
-    if body is None:
-        return producer
-    while taken_element(operand) is None and operand is not producer and operand.operands:
-        operand = operand.operands[0]
-    number, outputs = taken_element(operand), held(body.root)
-    if outputs is None or number is None or operand.operands[0] is not producer:
-        return producer
-    return outputs[number]
-
-
-def _reader(edge: Edge) -> str:
-    """The first member of the consumer that reads the producer; empty when none does."""
-    return next(iter(reader_names(edge)), "")

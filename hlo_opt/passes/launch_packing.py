@@ -60,6 +60,7 @@ class LaunchPacking(FusionPass):
                     continue
                 if not engine.context.step():
                     return changed
+                engine.context.keep_apart(engine.module)
                 known = compatibility.joint(self._pair(engine, host, kernel))
                 alone.pop(host, None)
                 begun[begun.index(host)] = join(engine, kernel, host, known)

@@ -59,3 +59,18 @@ def test_without_a_buffer_all_is_written(tmp_path):
         assert (done.returncode, done.stderr) == (0, "")
         outputs.append((tmp_path / "out").read_bytes())
     assert outputs[0] == outputs[1] and outputs[0].count(b"negate") == 501
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_what_belongs_to_an_output_that_failed_is_not_written(tmp_path):
+    (tmp_path / "m.hlo").write_text(MODULE % "")
+    recorded = ["isolate", tmp_path / "m.hlo", "r", "--recorded", tmp_path / "had.npz"]
+    with open("/dev/full", "wb") as stdout:
+        done = hlo_opt(*recorded, stdout=stdout, unbuffered="")
+    assert (done.returncode, done.stderr) == (2, "hlo-opt: stdout: No space left on device\n")
+    assert [p.name for p in tmp_path.iterdir()] == ["m.hlo"]
+    done = hlo_opt(*recorded[:-1], "/dev/full", "-o", tmp_path / "part.hlo", stdout=subprocess.PIPE, unbuffered="")
+    assert (done.returncode, done.stderr) == (2, "/dev/full: HLO300 cannot write: No space left on device\n")
+    assert [p.name for p in tmp_path.iterdir()] == ["m.hlo"]
+    same = hlo_opt(*recorded, "-o", tmp_path / "had.npz", stdout=subprocess.PIPE, unbuffered="")
+    assert same.returncode == 2 and "need different places" in same.stderr

@@ -1,0 +1,79 @@
+"""Modules without the cause that a sentence names: what is changed, and what is proved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from small_modules import module_of, named
+
+import hlo_opt
+from hlo_opt.passes.run import run
+from scripts.explain_truth import changed, impossible
+from scripts.truth_changes import Begun, is_cycle, stand_in
+
+ROW, SQUARE = "f32[64]{0}", "f32[64,64]{1,0}"
+DOT = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+
+
+@pytest.mark.parametrize("shape", ["f32[64,64]{1,0}", "s32[8]{0}", "pred[70,64]{0,1}"])
+def test_plain_operations_stand_in_for_any(shape: str) -> None:
+    module = module_of(
+        f"p = {SQUARE} parameter(0)",
+        "q = s8[3]{0} parameter(1)",
+        f'c = {shape} custom-call(p, q), custom_call_target="x"',
+        f"r = {shape} copy(c)",
+    )
+    stand_in(named(module, "c"))
+    hlo_opt.verify(module)
+    assert named(module, "c").shape == named(module, "r").shape
+    assert not any(i.opcode == "custom-call" for i in module.entry.instructions)
+
+
+def test_of_several_results_the_one_that_is_read_has_the_name() -> None:
+    module = module_of(
+        f"p = {ROW} parameter(0)",
+        f'c = ({ROW}, s32[8]{{0}}) custom-call(p), custom_call_target="x"',
+        "g = s32[8]{0} get-tuple-element(c), index=1",
+        "r = s32[8]{0} negate(g)",
+    )
+    stand_in(named(module, "c"), "r")
+    hlo_opt.verify(module)
+    assert named(module, "r").operands == [named(module, "c")]
+
+
+def test_an_edge_is_decided_otherwise_once_its_library_call_is_gone() -> None:
+    lines = (f"p = {SQUARE} parameter(0)", f"d = {SQUARE} dot(p, p), {DOT}", f"r = {SQUARE} negate(d)")
+    module = module_of(*lines)
+    (edge,) = run(module).decide()
+    assert edge.cause[0].code == "FUS302"
+    shown = changed(edge, frozenset({"FUS302"}), Begun.of(module, "default"))
+    assert shown == ("module changed", "d as plain operations: fused")
+
+
+def test_a_cycle_is_seen_in_the_printed_module(tmp_path: Path) -> None:
+    call = 'custom_call_target="x"'
+    module = module_of(
+        f"p = {ROW} parameter(0)",
+        f"a = {ROW} cosine(p)",
+        f"c = {ROW} custom-call(a), {call}",
+        f"d = {ROW} add(p, c)",
+        f"r = ({ROW}, {ROW}) tuple(a, d)",
+    )
+    outcome = run(module, passes="multi-output-fusion", simplify="never")
+    edges = {(d.producer, d.consumer): d for d in outcome.decide()}
+    assert is_cycle(outcome.module, edges["a", "d"]) and not is_cycle(outcome.module, edges["a", "c"])
+    file = tmp_path / "m.hlo"
+    file.write_text(str(module))
+    assert impossible(edges["a", "c"], str(file), "default") is None
+
+
+def test_kernels_of_which_one_reads_the_other_are_no_siblings() -> None:
+    module = module_of(
+        f"p = {ROW} parameter(0)",
+        f"a = {ROW} cosine(p)",
+        f"d = {ROW} add(p, a)",
+        f"r = ({ROW}, {ROW}) tuple(a, d)",
+    )
+    found = run(module, passes="multi-output-fusion{producer-consumer=false}", simplify="never").decide()
+    assert [(d.producer, d.consumer, d.relation) for d in found] == [("a", "d", "operand")]
