@@ -287,7 +287,7 @@ class Fusing:
             passes=pipeline,
             target=self.target,
             simplify=self.simplify,
-            own_passes=self.passes is not None or pipeline is not None,
+            own_passes=self.passes is not None,
             what_if=[code.upper() for code in self.what_if],
             stop_after_step=self.stop_after_step,
             choices=self.choices,
