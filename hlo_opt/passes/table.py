@@ -150,8 +150,8 @@ _OUTPUTS = (
 
 _PRESETS = {
     "default": (
-        "while-loop-simplifier,while-select,while-loop-unroller,cse,dce,while-reroll,while-flatten,reduction-simplifier,"
-        "sum-factoring,dot-strength-reduction,cse,moment-folding,dce,cumulative-splitter,"
+        "while-loop-simplifier,while-select,while-loop-unroller,cse,dce,while-reroll,while-flatten,"
+        "reduction-simplifier,sum-factoring,dot-strength-reduction,cse,moment-folding,dce,cumulative-splitter,"
         f"best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
         " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},"
         f"instruction-fusion{{may-duplicate=true}},fusion-merger,cse,dce),{_OUTPUTS}),"

@@ -13,7 +13,7 @@ from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.tree import Assign, Leave, Let
 from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.ir import ELEMENT_TYPES, array
-from hlo_opt.ir.index_map import Condition, Variable
+from hlo_opt.ir.index_map import Condition, Variable, add, multiply
 from hlo_opt.ops.code import Code, Name, call, cell, code
 from hlo_opt.plans.plan import Launch
 from hlo_opt.runtime.differences import ulp_distance
@@ -116,8 +116,9 @@ def test_an_angle_that_is_assigned_is_found_again() -> None:
 def test_lanes_that_leave_have_no_angles() -> None:
     shape = array(ELEMENT_TYPES["f32"], 100)
     at, x, y = Name("i"), Name("x"), Name("y")
+    number = add(multiply(Variable(0, 1, BLOCK.text), 64), Variable(0, 63, THREAD.text))
     body = [
-        Let("int", at, code("{} * 64 + {}", BLOCK, THREAD)),
+        Let("int", at, code("{} * 64 + {}", BLOCK, THREAD), is_index=True, expression=number),
         Leave(Code(code("{} >= 100", at).pieces, says=(Condition(Variable(0, 127, "i"), 100, 127),))),
         Let("float", x, code("{}", cell(Name("in0"), at))),
         Let("float", y, call("sinf", x)),

@@ -387,16 +387,17 @@ def test_lowerings_of_equal_instructions_are_found_once(monkeypatch: pytest.Monk
 def test_the_plan_of_a_fusion_that_was_made(monkeypatch: pytest.MonkeyPatch):
     module = module_of(*INPUTS, f"f = {ROW} fusion(p), kind=kInput, calls=of_two", f"g = {WIDE} fusion(p), kind=kLoop, calls=negated", "r = f32[] add(z, z)", **KERNELS)  # fmt: skip
     state = state_of(module)
-    made: list[bool] = []
-    plan = states.plan
+    sketches: list[int] = []
+    trial = states.sketch_of
     monkeypatch.setattr(
-        states, "plan", lambda region, device, *, lowered: made.append(lowered) or plan(region, device, lowered=lowered)
+        states, "sketch_of", lambda module, held, target: sketches.append(held.size) or trial(module, held, target)
     )
     found = [state.made(named(module, name)) for name in ("f", "f", "g")]
-    assert found[:2] == ["row-reduction"] * 2 and found[2] == "loop" and made == [True, True]
-    monkeypatch.setattr(states, "plan", lambda *rest, **named: Reason.of("FUS303", elements=2, limit=1))
-    fresh = state_of(module)
-    assert isinstance(fresh.made(named(module, "f")), Reason) and not fresh.known.made
+    assert found == ["row-reduction", "row-reduction", "loop"] and len(sketches) == 2
+    refusal = Reason.of("FUS303", elements=2, limit=1)
+    monkeypatch.setattr(states, "sketch_of", lambda *rest: refusal)
+    monkeypatch.setattr(states, "plan", lambda *rest, **named: refusal)
+    assert state_of(module).made(named(module, "f")) is refusal
 
 
 # ---- while kernels grow

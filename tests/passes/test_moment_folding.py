@@ -62,7 +62,8 @@ PRODUCTS = """  gw = WHOLE multiply(g, ws)
 
 
 def folded(text: str, passes: str | None = "moment-folding,cse,dce") -> hlo_opt.Module:
-    made, _ = hlo_opt.fuse(hlo_opt.parse(text), passes=passes, target=SMALL, simplify="never")
+    simplify = "never" if passes else "auto"
+    made, _ = hlo_opt.fuse(hlo_opt.parse(text), passes=passes, target=SMALL, simplify=simplify)
     hlo_opt.verify(made)
     return made
 

@@ -120,7 +120,7 @@ def as_json(report: MemoryReport) -> dict[str, object]:
         "advice": [asdict(one) for one in report.advice],
         "donations": [
             {
-                "parameter": one.parameter.name,
+                "input": one.parameter.name,
                 "result": one.result,
                 "bytes": one.bytes,
                 "honoured": one.is_honoured,
