@@ -50,11 +50,18 @@ FLAGS = (
     "-w",
 )
 
-GCC_FLAGS = ("-fno-thread-jumps", "-fno-tree-pre", "-fno-tree-loop-distribute-patterns")
+GCC_FLAGS = (
+    "-fno-thread-jumps",
+    "-fno-tree-pre",
+    "-fno-tree-loop-distribute-patterns",
+    "-fno-gcse",
+    "-fno-gcse-after-reload",
+)
 """Keep what is selected between a selection: paths that jump over a second test of the same condition meet again in
 selections of conditions, of which GCC makes no vector code. And keep loops that copy what lanes have: as calls of
 memcpy they are written in pieces of 16 bytes, and a vector that is read right after that waits until all have reached
-the cache."""
+the cache. And do without passes that take four fifths of the time of long kernels (a scan that is a tree, 660 kB of
+text) and make none quicker."""
 
 CALLS = "-fsanitize=thread"
 """Has the compiler call a function at each access to memory. Units bring these functions, so the linker must not take
