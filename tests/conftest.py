@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,12 +20,31 @@ pytest_plugins = ["hlo_opt.pytest_plugin", "pytester"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="run every case of a sweep, not each third one")
     parser.addoption("--update-golden", action="store_true", help="write all golden files anew instead of comparing")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "sweep: of many cases of one kind each third is run, all of them with --all")
     if config.getoption("--update-golden"):
         config.option.hlo_opt_update = True
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out two of three cases of each sweep, unless they were named."""
+    if config.getoption("--all") or any("::" in argument for argument in config.args):
+        return
+    count: Counter[str] = Counter()
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    for item in items:
+        function = item.nodeid.partition("[")[0]
+        is_kept = item.get_closest_marker("sweep") is None or count[function] % 3 == 0
+        count[function] += 1
+        (kept if is_kept else left).append(item)
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = kept
 
 
 @pytest.fixture(scope="session")

@@ -39,6 +39,7 @@ def fused_text(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", [p for p in DUMPS if p not in PROGRAMS or name_of(p) in SLOW], ids=name_of)
+@pytest.mark.sweep
 def test_xla_reads_every_fused_module(path: Path) -> None:
     """Those that it does not run; of the others see below."""
     is_read(path)
@@ -68,6 +69,7 @@ def close(expected: np.ndarray[Any, Any], actual: np.ndarray[Any, Any]) -> bool:
 
 
 @pytest.mark.parametrize("path", [p for p in PROGRAMS if name_of(p) not in SLOW], ids=name_of)
+@pytest.mark.sweep
 def test_xla_computes_the_same_of_the_fused_module(path: Path) -> None:
     is_read(path)
     from scripts.evaluate import case_of, parameters_of

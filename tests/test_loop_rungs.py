@@ -13,6 +13,7 @@ from tests.small_modules import H100
 
 
 @pytest.mark.parametrize("loop", LOOPS, ids=lambda found: found.case.name)
+@pytest.mark.sweep
 def test_a_loop_reaches_its_rung(loop: Loop) -> None:
     module = hlo_opt.parse(of_case(loop.case).text)
     fused, _ = hlo_opt.fuse(module)

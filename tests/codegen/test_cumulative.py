@@ -63,6 +63,7 @@ def test_lines_across_memory(tool: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["f32", "f64", "bf16", "f16", "s8", "u8", "s16", "s32", "u32", "s64", "u64", "pred"])
+@pytest.mark.sweep
 def test_reducers_and_types(kind: str, tool: Any) -> None:
     texts = []
     for opcode in REDUCERS:

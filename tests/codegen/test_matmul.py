@@ -65,6 +65,7 @@ def test_nothing_to_sum_or_to_write_is_no_product(tool: Any, monkeypatch: pytest
         ("f8e5m2", "bf16"), ("s8", "s32"), ("s8", "s8"), ("u8", "u32"), ("s16", "s16"), ("s64", "s64"), ("pred", "pred"), ("f64", "f32"),
     ],
 )  # fmt: skip
+@pytest.mark.sweep
 def test_types(tool: Any, kind: str, out: str) -> None:
     texts = [plain(35, 40, 24, kind=kind, out=out)]
     assert tool.plan(texts[0]).kind == ("tensor-matmul" if kind in ("bf16", "f16") else "matmul")
@@ -76,6 +77,7 @@ def test_types_that_stay_loops(planner: Any) -> None:
     assert planner.plan(plain(64, 64, 64, kind="s4", out="s4")).kind == "loop"
 
 
+@pytest.mark.sweep
 def test_layouts_and_contracted_dimensions(tool: Any) -> None:
     texts = []
     for a in ("{1,0}", "{0,1}"):

@@ -52,6 +52,7 @@ def test_sizes(tool: Any, form: str) -> None:
     ("kind", "out"),
     [("f64", "f64"), ("bf16", "bf16"), ("f16", "f32"), ("f8e4m3fn", "f32"), ("s8", "s32"), ("s8", "s8"), ("s64", "s64"), ("pred", "pred")],
 )  # fmt: skip
+@pytest.mark.sweep
 def test_types(tool: Any, kind: str, out: str) -> None:
     all_agree(tool, [product(form, 3, 70, 256, kind=kind, out=out) for form in ("rows", "columns")])
 

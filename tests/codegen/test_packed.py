@@ -197,6 +197,7 @@ FEW = (loop(7), loop(64), OTHER_LAYOUT, rows(4, 70), rows(2, 1024), transposed(3
 
 
 @pytest.mark.parametrize("name", TYPES)
+@pytest.mark.sweep
 def test_kernels_agree_with_evaluation(tool: Any, name: str) -> None:
     tool.all_agree([module(b, name) for b in (BODIES if name in ("s4", "u2") else FEW)])
 

@@ -21,6 +21,7 @@ def vectors(tool: Any, text: str) -> int:
 
 
 @pytest.mark.parametrize("element_type", ["bf16", "f16", "f32", "f64", "s8", "s32"])
+@pytest.mark.sweep
 def test_sums_of_rows_of_all_lengths(tool: Any, element_type: str) -> None:
     sizes = [*EDGES, *(256 + n for n in EDGES), *(1024 + n for n in EDGES)]
     tool.all_agree(

@@ -51,6 +51,7 @@ def norm(teams: int, stretch: int, columns: int, kind: str = "f32", fold: str = 
         (66, 2, 3001, 192, 1, 1),  # half of the device would have nothing to do
     ],
 )
+@pytest.mark.sweep
 def test_sizes(
     tool: Any, stretches: int, stretch: int, columns: int, threads: int, per_block: int, abreast: int
 ) -> None:

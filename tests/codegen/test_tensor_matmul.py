@@ -40,6 +40,7 @@ def test_sizes_around_the_edges_of_pieces_and_tiles(tool: Any, form: str) -> Non
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", ["bf16", "f16"])
+@pytest.mark.sweep
 def test_layouts_and_contracted_dimensions(tool: Any, form: str, kind: str) -> None:
     """Each side in lines along contracted elements and across them."""
     texts = []

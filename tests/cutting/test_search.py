@@ -36,6 +36,7 @@ def reduced(text, question, jobs=2):
         (r" call\(", 4),
     ],
 )
+@pytest.mark.sweep
 def test_one_operation_is_left_with_what_it_needs(pattern, most):
     found = reduced(TEXT, Says(pattern))
     assert found.instructions <= most, found.text

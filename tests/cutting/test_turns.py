@@ -31,6 +31,7 @@ def series(folder, opcodes):
 
 @pytest.mark.parametrize("jobs", [1, 2, 5])
 @pytest.mark.parametrize("at", [1, 2, 17, 29])
+@pytest.mark.sweep
 def test_the_module_at_which_it_turns_is_found(tmp_path, at, jobs):
     files = series(tmp_path, ["sine"] * at + ["cosine"] * (30 - at))
     found = turns.Bisection(files, turns.watched("check", H100, "numpy"), jobs).find()

@@ -120,7 +120,8 @@ def drawn(case: Case) -> tuple[Any, ...]:
 
 
 @pytest.mark.usefixtures("winning")
-@pytest.mark.parametrize("case", OTHERS[::2], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", OTHERS, ids=lambda case: case.name)
+@pytest.mark.sweep
 def test_other_programs_give_the_same(case: Case) -> None:
     arguments = drawn(case)
     expected = jax.jit(case.function)(*arguments)
@@ -157,6 +158,7 @@ def test_other_programs_give_the_same(case: Case) -> None:
     ids=["jit", "shard_map", "permuted", "pmap"],
 )
 @pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.sweep
 def test_each_device_runs_its_module(body: str, count: int) -> None:
     """In a process of its own: the number of devices is fixed when JAX starts."""
     from snippets import HEAD, run

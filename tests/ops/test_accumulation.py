@@ -163,6 +163,7 @@ def test_the_interpreter_rounds_once(name: str, element_type: str) -> None:
 
 @pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sweep
 def test_kernels_round_once(name: str) -> None:
     for element_type in TYPES:
         module, given, wanted = built(name, element_type)

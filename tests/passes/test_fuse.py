@@ -17,6 +17,7 @@ DUMPS = sorted((ROOT / "testdata" / "dumps").glob("*.hlo"))
 
 
 @pytest.mark.parametrize("path", DUMPS, ids=lambda p: p.stem)
+@pytest.mark.sweep
 def test_dumps_are_fused_and_proved(path: Path):
     text = path.read_text()
     module = hlo_opt.parse(text, filename=path.name)

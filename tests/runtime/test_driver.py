@@ -44,6 +44,7 @@ def run_driver(folder: Path, inputs: list[np.ndarray]) -> tuple[list[np.ndarray]
         "adamw_mixed",
     ],
 )
+@pytest.mark.sweep
 def test_a_driver_gives_what_the_host_backend_gives(name: str, tmp_path: Path) -> None:
     module, _ = hlo_opt.fuse(hlo_opt.parse((DUMPS / f"{name}.hlo").read_text()))
     inputs = module_inputs(module, 5)

@@ -26,6 +26,7 @@ REPRESENTATIVE = [
 
 
 @pytest.mark.parametrize("name", REPRESENTATIVE)
+@pytest.mark.sweep
 def test_real_dumps_agree_on_host(name: str) -> None:
     module = hlo_opt.parse((DUMPS / f"{name}.hlo").read_text(), filename=name)
     result = check(module, module, backend="host")

@@ -202,6 +202,7 @@ def _given(text: str) -> list[np.ndarray]:  # type: ignore[type-arg]
         (UPDATED, "loop", "hlo_put<4>(out0, linear,", "hlo_put<4>(out0, linear / 2,", r"two writes of out0\[\d\]"),
     ],
 )  # fmt: skip
+@pytest.mark.sweep
 def test_a_race_names_its_instruction(
     text: str, kind: str, old: str, new: str, found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +226,7 @@ def test_a_race_names_its_instruction(
         LAST_WINS.replace("index_vector_dim=1,", "index_vector_dim=1, unique_indices=true,"),
     ],
 )
+@pytest.mark.sweep
 def test_no_race_is_told_of_where_threads_meet(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sanitize, "FLAGS", ("-O0",))
     assert len(compile(hlo_opt.parse(text), sanitize=True)(*_given(text))) == 1

@@ -319,6 +319,7 @@ def test_without_memory_for_a_whole_stretch_it_runs_step_by_step(
 
 
 @pytest.mark.parametrize("name", ["adamw_mixed", "k_means", "layer_norm_bf16", "nested"])
+@pytest.mark.sweep
 def test_dumps_give_the_same_each_time(name: str, fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cupy_graphs, "LEAST_LAUNCHES", 2)
     module = hlo_opt.parse((DUMPS / f"{name}.hlo").read_text())  # not fused: most kernels
