@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import hlo_opt
+from tests.loops import loop
 
 V = "f32[8]{0}"
 INNER = f"""\
@@ -127,41 +128,14 @@ def test_a_fusion_that_orders_its_members_is_not_merged():
     assert "FUS103" in next(codes for (producer, _), codes in refused.items() if producer == "k")
 
 
-WAITS_FOR_A_LOOP = """HloModule m
-
-cond {
-  c = (s32[], f32[8]) parameter(0)
-  n = s32[] get-tuple-element(c), index=0
-  most = s32[] constant(ROUNDS)
-  ROOT less = pred[] compare(n, most), direction=LT
-}
-
-body {
-  b = (s32[], f32[8]) parameter(0)
-  n.1 = s32[] get-tuple-element(b), index=0
-  one = s32[] constant(1)
-  next = s32[] add(n.1, one)
-  v = f32[8]{0} get-tuple-element(b), index=1
-  w = f32[8]{0} sine(v)
-  ROOT t = (s32[], f32[8]) tuple(next, w)
-}
-
-ENTRY e {
-  x = f32[8]{0} parameter(0)
-  z = s32[] constant(0)
-  start = (s32[], f32[8]) tuple(z, x)
-  loop = (s32[], f32[8]) while(start), condition=cond, body=body
-  r = f32[8]{0} get-tuple-element(loop), index=1
-  q = f32[8]{0} negate(x), control-predecessors={r}
-  ROOT o = (f32[8]{0}, f32[8]{0}) tuple(r, q)
-}
-"""
-
-
 @pytest.mark.parametrize("rounds", [1, 3])
 @pytest.mark.parametrize("passes", ["while-loop-unroller", "while-loop-simplifier", "while-unroll", None])
 def test_what_waits_for_a_loop_waits_for_what_is_left_of_it(passes: str | None, rounds: int):
-    module = hlo_opt.parse(WAITS_FOR_A_LOOP.replace("ROUNDS", str(rounds)))
+    text = loop(["f32[8]"], ["y = f32[8] sine(x1)"], ["y"], rounds=rounds)
+    root = "ROOT r = (f32[8]) tuple(r1)"
+    assert root in text
+    waits = "q = f32[8] negate(p1), control-predecessors={r1}\n  ROOT r = (f32[8], f32[8]) tuple(r1, q)"
+    module = hlo_opt.parse(text.replace(root, waits))
     fused, _ = hlo_opt.fuse(module, passes=passes)
     again = hlo_opt.parse(str(fused))
     hlo_opt.verify(again)

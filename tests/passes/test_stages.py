@@ -10,6 +10,7 @@ from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.ir import Module
 from hlo_opt.passes.run import run
 from hlo_opt.passes.stages import first_stage, is_raw
+from tests.loops import loop
 
 RAW = """HloModule m
 
@@ -52,34 +53,7 @@ def test_fuse_simplifies_first(simplify: str, left: int) -> None:
 
 
 def test_a_preset_rewrites_no_loop_where_nothing_is_to_be_simplified() -> None:
-    text = """HloModule m
-
-cond {
-  c = (s32[], f32[8]) parameter(0)
-  n = s32[] get-tuple-element(c), index=0
-  most = s32[] constant(3)
-  ROOT less = pred[] compare(n, most), direction=LT
-}
-
-body {
-  b = (s32[], f32[8]) parameter(0)
-  n.1 = s32[] get-tuple-element(b), index=0
-  one = s32[] constant(1)
-  next = s32[] add(n.1, one)
-  v = f32[8]{0} get-tuple-element(b), index=1
-  w = f32[8]{0} sine(v)
-  ROOT t = (s32[], f32[8]) tuple(next, w)
-}
-
-ENTRY e {
-  x = f32[8]{0} parameter(0)
-  z = s32[] constant(0)
-  start = (s32[], f32[8]) tuple(z, x)
-  loop = (s32[], f32[8]) while(start), condition=cond, body=body
-  ROOT r = f32[8]{0} get-tuple-element(loop), index=1
-}
-"""
-    module = hlo_opt.parse(text)
+    module = hlo_opt.parse(loop(["f32[8]"], ["y = f32[8] sine(x1)"], ["y"], rounds=3))
     assert not holds_loop(hlo_opt.fuse(module)[0])  # three rounds, one after another
     outcome = run(module, simplify="never")
     assert holds_loop(outcome.module)
