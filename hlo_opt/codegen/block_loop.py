@@ -23,8 +23,8 @@ def emit(builder: Builder, plan: Plan, segment: Segment[InBlock], first_block: i
     pointers = {number: targets[root][0][0] for number, root in zip(part.numbers, part.roots, strict=True)}
     for value in part.state:
         _shared(builder, value.taken, "state")
-    for made in part.cells:
-        _shared(builder, made.stands, "cell")
+    for computed in part.cells:
+        _shared(builder, computed.stands, "cell")
     places = meeting_places(builder, part, block)
     for value in part.state:
         crew.each(builder, value.taken.shape, builder.pointer(value.taken), value.given)
@@ -55,9 +55,13 @@ def _round(
     round_: Expression | None,
 ) -> None:
     for phase in part.phases:
-        for made in phase:
+        for computed in phase:
             crew.compute(
-                builder, made, builder.pointer(made.stands), places.get(made), lambda: count(builder, part, round_)
+                builder,
+                computed,
+                builder.pointer(computed.stands),
+                places.get(computed),
+                lambda: count(builder, part, round_),
             )
         builder.add(Barrier())
     if part.test is not None:

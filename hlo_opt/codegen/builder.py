@@ -38,7 +38,7 @@ class Builder(Indices):
 
     def known(self) -> dict[Key, Code]:
         """The values computed or provided in the innermost scope."""
-        return {key: self._values[key] for key, _ in self._scopes[-1].made}
+        return {key: self._values[key] for key, _ in self._scopes[-1].changes}
 
     def loads(self) -> list[tuple[Instruction, Index]]:
         """The parameter elements read in the innermost scope."""
@@ -108,9 +108,9 @@ class Builder(Indices):
         return *_source(instruction, number), tuple([self._settled(e) for e in index])
 
     def _value(self, key: Key) -> Code:
-        found = self._values.get(key)
-        if found is not None:
-            return found
+        known = self._values.get(key)
+        if known is not None:
+            return known
         if self._depth > DEEPEST + 1:  # counting the outermost value
             raise BackendError(f"operations that read under conditions nest deeper than {DEEPEST}", code="HLO502")
         self._depth += 1

@@ -40,7 +40,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[InGrid], first_block: in
 def _memory(plan: Plan, part: InGrid) -> tuple[dict[Instruction, Name], dict[Instruction, Name]]:
     """The memory of the state in the first iteration, and of the cells written in it."""
     names = iter(map(Name, plan.scratch_names))
-    return {v.taken: next(names) for v in part.state}, {made.stands: next(names) for made in part.cells}
+    return {v.taken: next(names) for v in part.state}, {computed.stands: next(names) for computed in part.cells}
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,10 @@ class _Loop:
         builder, part = self.builder, self.part
         self.turn(False)
         for phase in part.phases:
-            for made in phase:
-                self.crew.compute(builder, made, builder.pointer(made.stands), places.get(made), lambda: None)
+            for computed in phase:
+                self.crew.compute(
+                    builder, computed, builder.pointer(computed.stands), places.get(computed), lambda: None
+                )
             builder.add(self.meeting)
         if part.test is not None:
             builder.add(Break(code("!{}", builder.held(builder.pointer(part.test), part.test.shape, ()))))
@@ -103,8 +105,8 @@ class _Loop:
 
     def turn(self, is_second: bool) -> None:
         """Read and write the state in the buffers of the first or second iteration of a pair."""
-        for made in self.part.cells:
-            self.builder.point(made.stands, self.cells[made.stands])
+        for computed in self.part.cells:
+            self.builder.point(computed.stands, self.cells[computed.stands])
         for value in self.part.state:
             here, there = self.state[value.taken], self.cells[value.made]
             self.builder.point(value.taken, there if is_second else here)
@@ -115,9 +117,13 @@ class _Loop:
         builder, part = self.builder, self.part
         self.turn(is_second)
         for step, phase in enumerate(part.phases):
-            for made in phase:
+            for computed in phase:
                 self.crew.compute(
-                    builder, made, builder.pointer(made.stands), places.get(made), lambda: count(builder, part, number)
+                    builder,
+                    computed,
+                    builder.pointer(computed.stands),
+                    places.get(computed),
+                    lambda: count(builder, part, number),
                 )
             self.write(step, number)
             builder.add(self.meeting)

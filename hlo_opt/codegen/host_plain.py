@@ -49,7 +49,7 @@ def _launch(kernel: Kernel, section: str) -> str:
     """The launcher: what a launch needs to know of a kernel."""
     shapes = [*kernel.inputs, *kernel.outputs]
     kinds = ["const " * (k < len(kernel.inputs)) + memory_type(s.type) for k, s in enumerate(shapes)]
-    given = [f"({kind}*)pointers[{k}]" for k, kind in enumerate(kinds)] + ["kept"] * bool(kernel.kept)
+    arguments = [f"({kind}*)pointers[{k}]" for k, kind in enumerate(kinds)] + ["kept"] * bool(kernel.kept)
     own = f"alignas(16) static unsigned char kept[{kernel.kept}];\n" if kernel.kept else ""
     arrays = "".join(f"  {_array(kernel, k, s)},\n" for k, s in enumerate(shapes))
     in_any_order = keeps_memory(kernel) and not kernel.in_order
@@ -60,7 +60,7 @@ def _launch(kernel: Kernel, section: str) -> str:
     )
     return (
         f'HLO_BOUNDS("start", shared, "{section}");\nHLO_BOUNDS("stop", shared_end, "{section}");\n'
-        f"{own}static void thread(void** pointers) {{ {kernel.symbol}({', '.join(given)}); }}\n"
+        f"{own}static void thread(void** pointers) {{ {kernel.symbol}({', '.join(arguments)}); }}\n"
         f'static const hlo::Array arrays[] = {{\n{arrays}  {{"", 0, 0, 8}}}};\n'
         f'extern "C" __attribute__((visibility("default"))) int {launcher_name(kernel)}(void** pointers, long long, '
         f"long long) {{\n"

@@ -184,11 +184,11 @@ def _of_threads(kernel: Kernel) -> str:
 def _segments(kernel: Kernel) -> list[Segment]:
     """The segments of a kernel, each with what stands in front of them all."""
     body = kernel.tree.body
-    found = [statement for statement in body if isinstance(statement, Segment)]
-    if not found:
+    segments = [statement for statement in body if isinstance(statement, Segment)]
+    if not segments:
         return [Segment(0, kernel.launch.grid, list(body))]
     before = [statement for statement in body if not isinstance(statement, Segment)]
-    return [Segment(segment.first, segment.last, [*before, *segment.body]) for segment in found]
+    return [Segment(segment.first, segment.last, [*before, *segment.body]) for segment in segments]
 
 
 def _function(kernel: Kernel, segment: Segment, name: str) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import TypeGuard
 
+from hlo_opt.codegen.lanes_alive import keep_alive
 from hlo_opt.codegen.lanes_merges import merges
 from hlo_opt.codegen.lanes_stretch_text import WARP, WIDE, StretchText
 from hlo_opt.codegen.lanes_stretches import Around, Node, Rows, Step, Stretch, stretches
@@ -98,7 +99,7 @@ class _Writer(StretchText):
         self.keeps_leaves = False
         """Whether threads leave before others do."""
         self.current = Stretch(self.alive)
-        self.made = 0
+        self.count = 0
 
     # ---- into stretches
 
@@ -109,6 +110,7 @@ class _Writer(StretchText):
         nodes = self.together(body) if self.grid else self.sequence(body)
         self.spill(nodes)
         self.show(nodes)
+        keep_alive(list(stretches(nodes)), self.arrays_of, self.homes, self.shown, self.full)
         lines = [f"{signature} {{", *([chosen] if chosen else [])]
         lines += [f"{a.kind} {a.name.text}[{a.size}];" for a in self.shared]
         lines += self.handed
@@ -124,8 +126,8 @@ class _Writer(StretchText):
 
     def show(self, nodes: Sequence[Node]) -> None:
         """Read what other threads have from where they keep it where nobody changes it meanwhile, not from copies."""
-        found = list(stretches(nodes))
-        for before, after in itertools.pairwise(found):
+        ordered = list(stretches(nodes))
+        for before, after in itertools.pairwise(ordered):
             changed = {s.target.name for s in walk(after.items) if isinstance(s, Assign)}
             for item in after.items:
                 store = self.shown.get(id(item), "")
@@ -329,8 +331,8 @@ class _Writer(StretchText):
             if isinstance(statement, Let):
                 self.declare(statement.name, statement.kind)
                 self.homes[statement.name.text] = node
-            for found in (p for c in codes_of(statement) for p in c.parts() if isinstance(p, Shuffle)):
-                self.arrays_of[found.register.text] = self.types[found.register.text]
+            for shuffle in (p for c in codes_of(statement) for p in c.parts() if isinstance(p, Shuffle)):
+                self.arrays_of[shuffle.register.text] = self.types[shuffle.register.text]
         nodes.append(node)
 
     def header(self, item: Block | For) -> str:
@@ -360,9 +362,9 @@ class _Writer(StretchText):
         kept = any(
             isinstance(s, Array) or (isinstance(s, Assign) and s.target.name is not None) for s in walk(loop.body)
         )
-        found = self.homes.keys() | self.banks.keys()
+        known = self.homes.keys() | self.banks.keys()
         is_same = mentioned - {loop.name.text} <= self.uniform
-        return is_same and not kept and found.isdisjoint(name.text for name in names_in(loop.body))
+        return is_same and not kept and known.isdisjoint(name.text for name in names_in(loop.body))
 
     def around(self, header: str, body: Sequence[Statement], nodes: list[Node]) -> None:
         self.flush(nodes)
@@ -380,7 +382,7 @@ class _Writer(StretchText):
         elements that lie as far apart as there are threads beside each other: which thread has which of a round's does
         not matter as long as it keeps them. Threads that walk a row together walk it to its end before those of the
         next row do."""
-        base, self.made = f"hlo_base{self.made}", self.made + 1
+        base, self.count = f"hlo_base{self.count}", self.count + 1
         self.declare(item.name, WIDE)
         own = item.start if self.is_own(item.start) else None
         before = None if own is None else self.before(self.full.get(own.name, own))
@@ -436,10 +438,10 @@ class _Writer(StretchText):
         return (piece, f"{before} + hlo_first") if modulo(rest, piece) == constant(0) else (0, "")
 
     def once(self, stretch: Stretch, item: Walk) -> list[Node]:
-        """What each element of a walk would find again: declarations that mention what a thread has found before, and
-        nothing of the element. They become a stretch before the walk."""
+        """Declarations that each element of a walk would compute again, from variables of the thread and nothing of the
+        element. They become a stretch before the walk."""
         changed = {s.target.name.text for s in walk(item.body) if isinstance(s, Assign) and s.target.name is not None}
-        found = Stretch(self.alive)
+        hoisted = Stretch(self.alive)
         for let in [s for s in stretch.items if isinstance(s, Let)]:
             names = {name.text for name in let.value.names()}
             plain = all(isinstance(piece, str | Name | Function) for piece in let.value.parts())
@@ -452,10 +454,10 @@ class _Writer(StretchText):
                 and not names & changed
                 and names <= from_before | self.uniform
             ):
-                found.items.append(let)
-                self.homes[let.name.text] = found
-        stretch.items = [s for s in stretch.items if not any(s is let for let in found.items)]
-        return [found] if found.items else []
+                hoisted.items.append(let)
+                self.homes[let.name.text] = hoisted
+        stretch.items = [s for s in stretch.items if not any(s is let for let in hoisted.items)]
+        return [hoisted] if hoisted.items else []
 
     def vector_of(self, item: Walk) -> Neighbours | None:
         """Where all that a round does is to take neighbours: these."""
@@ -476,13 +478,13 @@ class _Writer(StretchText):
 
     def exchanged(self, item: Statement, nodes: list[Node]) -> None:
         """Where a statement reads other threads' registers: the stretch before it shows these in an array."""
-        found = [p for c in codes_of(item) for p in c.parts() if isinstance(p, Shuffle)]
-        if not found:
+        shuffles = [p for c in codes_of(item) for p in c.parts() if isinstance(p, Shuffle)]
+        if not shuffles:
             return
-        register = found[0].register.text
-        if len(found) > 1 or not isinstance(item, Let) or register not in self.types:
+        register = shuffles[0].register.text
+        if len(shuffles) > 1 or not isinstance(item, Let) or register not in self.types:
             raise UnknownError("several shuffles in a statement")
-        store, self.made = f"hlo_shown{self.made}", self.made + 1
+        store, self.count = f"hlo_shown{self.count}", self.count + 1
         self.arrays_of[store] = self.types[register]
         self.shown[id(item)] = store
         self.current.items.append(Assign(of(Name(store)), of(Name(register))))

@@ -168,10 +168,10 @@ class Writer(ThreadText):
 
     def known(self, condition: Code) -> bool | None:
         """Whether a condition on indices holds for all lanes (or for none); None where that is open."""
-        found = [Condition(substitute(c.expression, self.full), c.low, c.high) for c in condition.says]
-        if any(c.never for c in found):
+        conditions = [Condition(substitute(c.expression, self.full), c.low, c.high) for c in condition.says]
+        if any(c.never for c in conditions):
             return False
-        return True if found and all(c.always for c in found) else None
+        return True if conditions and all(c.always for c in conditions) else None
 
     def assign_alike(self, name: str, value: Code, nodes: list[Node]) -> None:
         """A variable that is the same for all lanes takes a new value, once what stands before has read the old one."""
@@ -214,11 +214,11 @@ class Writer(ThreadText):
         match item.value.pieces:
             case (Cell() as read,) if read.array.text in self.constants:
                 self.reads[item.name.text] = read
-        given = read_of(item.value)
-        if isinstance(given, Cell):
-            known = self.reads.get(given.array.text) if given.array in self.scalars else given
+        source = read_of(item.value)
+        if isinstance(source, Cell):
+            known = self.reads.get(source.array.text) if source.array in self.scalars else source
         else:
-            known = None if given is None else self.reads.get(given.text)
+            known = None if source is None else self.reads.get(source.text)
         place = self.beside(known.index) if known is not None and known.array.text in self.constants else None
         if known is None or place is None:
             return False
@@ -233,8 +233,8 @@ class Writer(ThreadText):
             return False
         source = next((p for p in value.pieces if isinstance(p, Cell) and p.array in self.scalars), None)
         name = source.array if source is not None and len(value.pieces) == 1 else value.name
-        made = next((s.value for s in last.items if isinstance(s, Let) and s.name == name and s.constant), value)
-        rounded = rounded_of(made, last.items)
+        stored = next((s.value for s in last.items if isinstance(s, Let) and s.name == name and s.constant), value)
+        rounded = rounded_of(stored, last.items)
         place = None if rounded is None else self.beside(target.index)
         if rounded is None or place is None:
             return False
@@ -250,10 +250,10 @@ class Writer(ThreadText):
         place = self.full.get(index.name.text) if index.name is not None else index.place
         if place is None or self.lanes < LEAST:
             return None
-        found = first_of(substitute(place, self.full), LANES)
-        if found is None or not variables_of(found[0]) <= self.uniform:
+        parts = first_of(substitute(place, self.full), LANES)
+        if parts is None or not variables_of(parts[0]) <= self.uniform:
             return None
-        first, lane = found
+        first, lane = parts
         rest = self.index_text(first)
         return f"{rest} + {FROM}" if lane == INSIDE else f"{rest} + {self.first}"
 
@@ -267,10 +267,10 @@ class Writer(ThreadText):
             turns, last = Turns(angle.text), nodes[-1]
             is_later = isinstance(last, Stretch) and (self.homes[angle.text] is last or changes(last, angle))
             nodes.insert(len(nodes) - (isinstance(last, Stretch) and not is_later), turns)
-        if function not in turns.made:
-            turns.made[function] = Name(f"hlo_turn{self.turns}")
+        if function not in turns.results:
+            turns.results[function] = Name(f"hlo_turn{self.turns}")
             self.turns += 1
-        return of(turns.made[function])
+        return of(turns.results[function])
 
     def known_turns(self, angle: Name, nodes: Sequence[Node]) -> Turns | None:
         """What was found of an angle that has not changed since."""
@@ -356,7 +356,7 @@ class Writer(ThreadText):
             elif isinstance(node, Halves):
                 self.kept[node.name.text] = "float"
             elif isinstance(node, Turns):
-                self.kept.update(dict.fromkeys([node.angle, *(name.text for name in node.made.values())], "float"))
+                self.kept.update(dict.fromkeys([node.angle, *(name.text for name in node.results.values())], "float"))
             elif isinstance(node, Stretch):
                 for name in sorted(n.text for n in node.names):
                     home = self.homes.get(name)
@@ -416,21 +416,21 @@ class Writer(ThreadText):
         """An index. Digits that differ from lane to lane are found in 32 bits, which vector units divide."""
         whole = "int" if _is_narrow(full) else WIDE
 
-        def digit(found: Expression) -> Code:
-            left: Expression = found.left  # type: ignore[attr-defined]  # a quotient or a remainder
+        def digit(part: Expression) -> Code:
+            left: Expression = part.left  # type: ignore[attr-defined]  # a quotient or a remainder
             inner = render(left, digit)
             narrow = not LANES.isdisjoint(variables_of(left)) and left.low >= 0 and left.high < _NARROW
             if narrow:
-                return code(f"({whole})({{}})", digit_text(found, code("(unsigned int)({})", inner)))
-            return code("({})", digit_text(found, code("({})", inner)))
+                return code(f"({whole})({{}})", digit_text(part, code("(unsigned int)({})", inner)))
+            return code("({})", digit_text(part, code("({})", inner)))
 
         return self.text_plain(render(full, digit))
 
     def text_plain(self, expression: Code) -> str:
         saved, self.in_index = self.in_index, True
-        made = self.text(expression)
+        text = self.text(expression)
         self.in_index = saved
-        return made
+        return text
 
     def name(self, text: str) -> str:
         if text in self.kept:

@@ -70,24 +70,24 @@ class Chunks:
 def chunks_of(kernel: Kernel, segment: Segment, name: str, parameters: str) -> Chunks | None:
     """The function of a chunk of a segment's blocks; None for what chunks cannot follow."""
     body: list[Statement] = [s for s in segment.body if not isinstance(s, Aligned | Note)]
-    found = _elements(kernel, segment, body)
-    if found is None:
+    elements = _elements(kernel, segment, body)
+    if elements is None:
         return None
     constants = {p.name.text for p in kernel.tree.parameters if p.constant}
-    cut = _short(found, _cut(kernel, segment, found))
-    together = _together(kernel, segment, found, cut)
+    cut = _short(elements, _cut(kernel, segment, elements))
+    together = _together(kernel, segment, elements, cut)
     if together > 1:
-        lanes = together * found.span
+        lanes = together * elements.span
         whole = {_POSITION: Variable(0, lanes - 1, LANE)}
-        cut = _Cut(lanes, 0, {name: substitute(value, whole) for name, value in found.values.items()})
+        cut = _Cut(lanes, 0, {name: substitute(value, whole) for name, value in elements.values.items()})
     try:
-        lines = Writer(cut.values, cut.lanes, constants).lines_of(found.items)
+        lines = Writer(cut.values, cut.lanes, constants).lines_of(elements.items)
     except UnknownError:
         return None
     places = f"const long long {ROW}, const long long {FROM}" if cut.row else f"const long long {CHUNK}"
     head = f"const hlo::Index blockIdx, {places}, const long long hlo_live, {parameters}"
     text = "\n".join([f"__global__ void {name}({head}) {{", *lines, "}"]) + "\n"
-    return Chunks(text, name, cut.lanes, found.span, found.count, cut.row, max(1, together))
+    return Chunks(text, name, cut.lanes, elements.span, elements.count, cut.row, max(1, together))
 
 
 _POSITION = "hlo_position"
@@ -155,9 +155,9 @@ class _Cut:
     values: _Values
 
 
-def _cut(kernel: Kernel, segment: Segment, found: _Elements) -> _Cut:
+def _cut(kernel: Kernel, segment: Segment, elements: _Elements) -> _Cut:
     """The cut that leaves the fewest digits that differ from lane to lane."""
-    lets = _used(found.items)
+    lets = _used(elements.items)
 
     def differing(values: _Values) -> list[Quotient | Remainder]:
         full, digits = dict(values), list[Quotient | Remainder]()
@@ -167,43 +167,43 @@ def _cut(kernel: Kernel, segment: Segment, found: _Elements) -> _Cut:
             digits += [d for d in digits_in(value) if is_used and not LANES.isdisjoint(variables_of(d))]
         return digits
 
-    first = best = _Cut(found.span, 0, _even(found, found.span))
+    first = best = _Cut(elements.span, 0, _even(elements, elements.span))
     least = differing(first.values)
-    lanes = found.span
+    lanes = elements.span
     while least and lanes % 2 == 0 and lanes // 2 >= LEAST:
         lanes //= 2
-        values = _even(found, lanes)
+        values = _even(elements, lanes)
         left = differing(values)
         if len(left) < len(least):
             best, least = _Cut(lanes, 0, values), left
     rows = {d.divisor for d in least if d.divisor >= 2 * LEAST}
-    if rows and _is_flat(kernel, segment, found.items):
+    if rows and _is_flat(kernel, segment, elements.items):
         row = min(rows)
-        values = _by_rows(found, segment, row)
+        values = _by_rows(elements, segment, row)
         if len(differing(values)) < len(least):
             return _Cut(min(row, _MOST), row, values)
     return best
 
 
-def _short(found: _Elements, cut: _Cut) -> _Cut:
+def _short(elements: _Elements, cut: _Cut) -> _Cut:
     """The cut, in shorter chunks where lanes end by themselves: each waits for the last one of its chunk."""
     lanes = cut.lanes
     while lanes > _WAITING and lanes % 2 == 0:
         lanes //= 2
-    ends = any(isinstance(s, Break) and s.stays for s in walk(found.items))
-    return _Cut(lanes, 0, _even(found, lanes)) if ends and not cut.row and lanes < cut.lanes else cut
+    ends = any(isinstance(s, Break) and s.stays for s in walk(elements.items))
+    return _Cut(lanes, 0, _even(elements, lanes)) if ends and not cut.row and lanes < cut.lanes else cut
 
 
-def _together(kernel: Kernel, segment: Segment, found: _Elements, cut: _Cut) -> int:
+def _together(kernel: Kernel, segment: Segment, elements: _Elements, cut: _Cut) -> int:
     """How many blocks are best a chunk: one, but for a loop that hands on what lanes have. It goes over memory in steps
     of a row, and through a chunk in each: long chunks are read as streams, and what they hand on stays in the first
     cache."""
-    if cut.lanes != found.span or cut.row or not any(isinstance(s, For) and s.carries for s in found.items):
+    if cut.lanes != elements.span or cut.row or not any(isinstance(s, For) and s.carries for s in elements.items):
         return 1
-    if not _is_flat(kernel, segment, found.items):
+    if not _is_flat(kernel, segment, elements.items):
         return 1
-    state = sum(isinstance(s, Let) and not s.constant and not s.alike for s in found.items)
-    return min(max(1, _STATE // max(1, _ELEMENT * state * found.span)), segment.last - segment.first)
+    state = sum(isinstance(s, Let) and not s.constant and not s.alike for s in elements.items)
+    return min(max(1, _STATE // max(1, _ELEMENT * state * elements.span)), segment.last - segment.first)
 
 
 def _used(items: Sequence[Statement]) -> list[tuple[Let, bool]]:
@@ -219,24 +219,24 @@ def _used(items: Sequence[Statement]) -> list[tuple[Let, bool]]:
     return [(let, let.name.text in others) for let in lets]
 
 
-def _even(found: _Elements, lanes: int) -> _Values:
+def _even(elements: _Elements, lanes: int) -> _Values:
     """Values where a block has chunks of so many lanes."""
     position: Expression = Variable(0, lanes - 1, LANE)
-    if found.span > lanes:
-        position = add(multiply(Variable(0, found.span // lanes - 1, CHUNK), lanes), position)
-    return {name: substitute(value, {_POSITION: position}) for name, value in found.values.items()}
+    if elements.span > lanes:
+        position = add(multiply(Variable(0, elements.span // lanes - 1, CHUNK), lanes), position)
+    return {name: substitute(value, {_POSITION: position}) for name, value in elements.values.items()}
 
 
-def _by_rows(found: _Elements, segment: Segment, row: int) -> _Values:
+def _by_rows(elements: _Elements, segment: Segment, row: int) -> _Values:
     """Values where a chunk is a part of a row: the position is that among the elements of all blocks, as if there were
     only the first."""
-    total = found.count or (segment.last - segment.first) * found.span
+    total = elements.count or (segment.last - segment.first) * elements.span
     rows = -(-total // row)
     position: Expression = Variable(0, row - 1, INSIDE)
     if rows > 1:
         position = add(multiply(Variable(0, rows - 1, ROW), row), position)
     stretched = {_POSITION: position}
-    values = {name: substitute(value, stretched) for name, value in found.values.items()}
+    values = {name: substitute(value, stretched) for name, value in elements.values.items()}
     return {**values, BLOCK.text: constant(segment.first)}
 
 

@@ -77,12 +77,12 @@ def _weight(item: Statement, of_rounding: float = 1) -> float:
 
 def _longest(items: Sequence[Statement]) -> int:
     """How many statements wait for each other."""
-    found: dict[str, int] = {}
+    depths: dict[str, int] = {}
     for item in items:
-        steps = 1 + max((found.get(name.text, 0) for name in names_in([item])), default=0)
+        steps = 1 + max((depths.get(name.text, 0) for name in names_in([item])), default=0)
         if isinstance(item, Let):
-            found[item.name.text] = steps
-    return max(found.values(), default=0)
+            depths[item.name.text] = steps
+    return max(depths.values(), default=0)
 
 
 def _handed(items: Sequence[Statement]) -> list[int]:

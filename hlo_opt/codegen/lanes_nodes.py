@@ -61,15 +61,15 @@ def cut(nodes: list[Node], *, is_hot: bool = False) -> dict[str, Stretch]:
     """Cut what lanes do into short stretches, the shortest in the rounds of a loop. Gives where variables are then
     declared."""
     homes: dict[str, Stretch] = {}
-    made: list[Node] = []
+    result: list[Node] = []
     for node in nodes:
         if isinstance(node, Around):
             homes |= cut(node.inside, is_hot=is_hot or node.is_loop)
         if isinstance(node, Stretch) and not node.is_closed:
             parts = [Stretch(part) for part in (parts_of if is_hot else parts_by_weight)(node.items)]
             homes.update((s.name.text, part) for part in parts for s in part.items if isinstance(s, Let))
-            made += parts
+            result += parts
         else:
-            made.append(node)
-    nodes[:] = made
+            result.append(node)
+    nodes[:] = result
     return homes

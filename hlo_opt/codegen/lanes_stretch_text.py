@@ -37,6 +37,8 @@ from hlo_opt.ir.index_map import Expression, Variable, add, multiply, substitute
 from hlo_opt.ops.code import Code, FirstRound, Name, Part, Shuffle
 
 WARP = 32
+VECTOR = 8
+"""Threads whose floats fill a vector."""
 WIDE = "long long"
 _GROUP, _LANE, _TEAM, _RUN = "hlo_group", "hlo_lane", "hlo_team", "hlo_run"
 _APART = 'asm volatile("");'
@@ -66,7 +68,7 @@ class StretchText(ThreadText):
         self.banks: dict[str, Array] = {}
         """Each thread's own arrays, by name."""
         self.shown: dict[int, str] = {}
-        """Where the register that a statement reads from another thread is found, by the statement."""
+        """Where the register that a statement reads from another thread lies, by the statement."""
         self.left = False
         """Whether a stretch has been written in which threads leave before others do."""
         self.here: dict[str, str] = {}
@@ -117,16 +119,20 @@ class StretchText(ThreadText):
 
     def tree(self, node: Stretch, loop: For) -> Iterator[str]:
         """The rounds of a loop that folds lanes, for the threads whose sums count: a round's are those of the next one
-        and as many more, whose sums they take."""
+        and as many more, whose sums they take. Teams smaller than a vector go through a round together: what the other
+        threads then have nobody reads, and each thread reads what those behind it had before the round."""
         assert loop.tree is not None and loop.name is not None
         size, distance, last = loop.tree
+        together = size <= VECTOR and not self.left
         self.in_tree, self.values = True, {THREAD.text: Variable(0, node.threads - 1, THREAD.text)}
-        yield f"for (long long {_TEAM} = 0; {_TEAM} < {node.threads}; {_TEAM} += {size}) {{"
+        if not together:
+            yield f"for (long long {_TEAM} = 0; {_TEAM} < {node.threads}; {_TEAM} += {size}) {{"
         while distance >= last:
+            first, count = ("", node.threads - distance) if together else (f"{_TEAM} + ", distance)
             yield f"{{ const int {loop.name.text} = {distance};"
             yield "#pragma omp simd"
-            yield f"for (long long {_LANE} = 0; {_LANE} < {distance}; ++{_LANE}) {{"
-            yield f"const long long hlo_thread = {_TEAM} + {_LANE};"
+            yield f"for (long long {_LANE} = 0; {_LANE} < {count}; ++{_LANE}) {{"
+            yield f"const long long hlo_thread = {first}{_LANE};"
             if self.left:
                 yield "if (hlo_left[hlo_thread]) continue;"
             for item in self.needed(node):
@@ -134,7 +140,8 @@ class StretchText(ThreadText):
             yield from self.lines(node.items)
             yield "}}"
             distance //= 2
-        yield "}"
+        if not together:
+            yield "}"
         self.in_tree, self.values = False, {}
 
     def rows(self, node: Rows) -> Iterator[str]:
@@ -142,18 +149,18 @@ class StretchText(ThreadText):
         self.values = {THREAD.text: Variable(0, node.stretch.threads - 1, THREAD.text)}
         held = self.folded(node.stretch) if self.beside_of(node.stretch) == node.together else []
         yield f"for (long long {_TEAM} = 0; {_TEAM} < {node.stretch.threads}; {_TEAM} += {node.together}) {{"
-        yield from self.taken(held, _TEAM, node.together)
+        yield from self.copied(held, _TEAM, node.together)
         yield from self.written(node.inside)
-        yield from self.given(held, _TEAM, node.together)
+        yield from self.put_back(held, _TEAM, node.together)
         yield "}"
 
     def folded(self, node: Stretch) -> list[str]:
         """What the threads of a stretch change and others read."""
         changed = (s.target.name for s in walk(node.items) if isinstance(s, Assign))
-        found = dict.fromkeys(name.text for name in changed if name is not None)
-        return [] if self.left else [name for name in found if name in self.arrays_of]
+        names = dict.fromkeys(name.text for name in changed if name is not None)
+        return [] if self.left else [name for name in names if name in self.arrays_of]
 
-    def taken(self, names: Sequence[str], first: str, lanes: int) -> Iterator[str]:
+    def copied(self, names: Sequence[str], first: str, lanes: int) -> Iterator[str]:
         """Copies of threads' variables, of as many threads as go side by side: an array that is all of a loop's
         compilers keep in registers."""
         for name in names:
@@ -163,7 +170,7 @@ class StretchText(ThreadText):
             yield f"  {name}_here[{_LANE}] = {name}_of[{first} + {_LANE}];"
         self.held.update(names)
 
-    def given(self, names: Sequence[str], first: str, lanes: int) -> Iterator[str]:
+    def put_back(self, names: Sequence[str], first: str, lanes: int) -> Iterator[str]:
         """The copies back where they came from."""
         for name in names:
             yield "#pragma omp simd"
@@ -210,7 +217,7 @@ class StretchText(ThreadText):
         if vector is not None:  # inside the loop over threads: what these fold of their elements stays in registers
             number = vector.number.text
             held = [] if node.threads % self.lanes else [name for name in self.folded(node) if name not in self.held]
-            yield from self.taken(held, "hlo_first", self.lanes)
+            yield from self.copied(held, "hlo_first", self.lanes)
             yield f"for (int {number} = 0; {number} < {vector.size}; ++{number}) {{"
             if node.step is not None and self.has_runs(node.step):
                 ahead = f"({node.step.base} + hlo_piece) / {self.lanes} * {vector.size}"
@@ -220,7 +227,7 @@ class StretchText(ThreadText):
         yield from self.by_round(node, pure, last)
         if vector is not None:
             yield "}"
-            yield from self.given(held, "hlo_first", self.lanes)
+            yield from self.put_back(held, "hlo_first", self.lanes)
         yield "}"
         self.step, self.values = None, {}
 
@@ -272,7 +279,7 @@ class StretchText(ThreadText):
         if self.simd and not self.is_apart(node):
             yield "#pragma omp simd"
         yield f"for (long long {_LANE} = 0; {_LANE} < {last}; ++{_LANE}) {{"
-        yield from self.found(node, pure)
+        yield from self.declarations(node, pure)
         self.left |= any(isinstance(item, Leave) for item in items)
         self.here = {} if self.left else self.changing(node)
         yield from self.lines(items)
@@ -281,7 +288,7 @@ class StretchText(ThreadText):
         yield "}"
         yield from behind
 
-    def found(self, node: Stretch, pure: Sequence[Let]) -> Iterator[str]:
+    def declarations(self, node: Stretch, pure: Sequence[Let]) -> Iterator[str]:
         """What a thread begins with: its number, what is known of it, and its element."""
         yield "const long long hlo_thread = hlo_first + hlo_lane;"
         if self.left:
@@ -301,7 +308,7 @@ class StretchText(ThreadText):
         if not self.simd or self.is_apart(node) or self.left or is_chosen or self.lanes < WARP:
             return items, [], []
         places = self.places_beside(node)
-        made, reads, writes = halved(items, self.scalars, self.constants, places, _LANE)
+        statements, reads, writes = halved(items, self.scalars, self.constants, places, _LANE)
         if not reads and not writes:
             return items, [], []
         arrays = [f"float {name.text}[{self.lanes}];" for name, _ in (*reads, *writes)]
@@ -309,12 +316,12 @@ class StretchText(ThreadText):
 
         def first(calls: Sequence[str]) -> list[str]:
             """Calls with what the first of the threads finds."""
-            head = ["{", f"const {WIDE} {_LANE} = 0;", *self.found(node, pure), *self.lines(indices)]
+            head = ["{", f"const {WIDE} {_LANE} = 0;", *self.declarations(node, pure), *self.lines(indices)]
             return [*head, *calls, "}"] if calls else []
 
         widened = [f"hlo::widen_f16(&{self.piece(cell)}, {name.text}, {last});" for name, cell in reads]
         narrowed = [f"hlo::narrow_f16({name.text}, &{self.piece(cell)}, {last});" for name, cell in writes]
-        return made, [*arrays, *first(widened)], first(narrowed)
+        return statements, [*arrays, *first(widened)], first(narrowed)
 
     def places_beside(self, node: Stretch) -> dict[str, Expression]:
         """Index variables as expressions of the lane, and of what is the same for all threads side by side."""
@@ -365,13 +372,13 @@ class StretchText(ThreadText):
         if not kinds <= {"sync"}:
             return WARP
         declared = [*pure, *(s for s in walk(node.items) if isinstance(s, Let))]
-        found = {d for item in declared if item.expression is not None for d in divisors(item.expression)}
+        widths = {d for item in declared if item.expression is not None for d in divisors(item.expression)}
         folds = bool(kinds) or any(isinstance(item, For) for item in node.items)
-        if not folds and not found and self.is_of_columns(node):
+        if not folds and not widths and self.is_of_columns(node):
             return node.threads
         least = 4 if folds or any(item.kind in _QUARTERS for item in declared) else 8
         return min(
-            (d for d in found if d in (4, 8, 16) and d >= least),
+            (d for d in widths if d in (4, 8, 16) and d >= least),
             default=node.step.piece if node.step is not None and node.step.piece else WARP,
         )
 

@@ -60,11 +60,11 @@ def inlined(expression: Expression) -> Code:
     """An index expression without variables for its digits. In 32 bits vector units find any, in 64 only those that are
     bits."""
 
-    def digit(found: Expression) -> Code:
-        left, divisor = found.left, found.divisor  # type: ignore[attr-defined]  # a quotient or a remainder
+    def digit(part: Expression) -> Code:
+        left, divisor = part.left, part.divisor  # type: ignore[attr-defined]  # a quotient or a remainder
         is_narrow = divisor & (divisor - 1) and left.low >= 0 and left.high < 1 << 31
         inner = code("(unsigned int)({})" if is_narrow else "({})", render(left, digit))
-        return code("(long long)({})" if is_narrow else "({})", digit_text(found, inner))
+        return code("(long long)({})" if is_narrow else "({})", digit_text(part, inner))
 
     return render(expression, digit)
 
@@ -212,16 +212,16 @@ def index_names(statement: Let, replaced: Collection[str] = ()) -> set[str]:
     """What a declaration mentions as it is printed where the variables `replaced` stand for something else: its
     expression where one of them is in it, else its value."""
     if statement.expression is not None:
-        found = variables_of(statement.expression)
-        if not found.isdisjoint(replaced):
-            return set(found)
+        names = variables_of(statement.expression)
+        if not names.isdisjoint(replaced):
+            return set(names)
     return {name.text for name in statement.value.names()}
 
 
 def places_of(group: Neighbours, step: Name) -> list[Let]:
     """The declarations of the place of a vector's element, `step` being the vector's number; none where it is anything
     else."""
-    found = []
+    places = []
     for body in (group.reading, group.making, group.writing):
         if not body:
             continue
@@ -236,25 +236,25 @@ def places_of(group: Neighbours, step: Name) -> list[Let]:
             (1, 0, group.size),
             (0, 1, 1),
         ):  # a sum of products: these tell it whole
-            given = {step.text: constant(vector), group.number.text: constant(number)}
-            if substitute(first.expression, given) != constant(place):
+            values = {step.text: constant(vector), group.number.text: constant(number)}
+            if substitute(first.expression, values) != constant(place):
                 return []
-        found.append(first)
-    return found
+        places.append(first)
+    return places
 
 
 def variables_in(expression: Expression | None) -> list[Variable]:
     """The variables of an expression, with their ranges."""
-    todo, found = [expression], list[Variable]()
+    todo, variables = [expression], list[Variable]()
     while todo:
         match todo.pop():
             case Variable() as one:
-                found.append(one)
+                variables.append(one)
             case Sum(left=left, right=right):
                 todo += [left, right]
             case Product(left=left) | Quotient(left=left) | Remainder(left=left):
                 todo.append(left)
-    return found
+    return variables
 
 
 def digits_in(expression: Expression) -> list[Quotient | Remainder]:
@@ -287,8 +287,8 @@ def variable_of(let: Let) -> Variable:
 
 def first_threads(beyond: Code) -> int:
     """Where a condition holds for all threads of a block but the first ones: how many these are; else 0."""
-    found = [c for c in beyond.says if isinstance(c.expression, Variable) and c.expression.name == THREAD.text]
-    return found[0].low if len(found) == len(beyond.says) == 1 and found[0].high >= found[0].expression.high else 0
+    bounds = [c for c in beyond.says if isinstance(c.expression, Variable) and c.expression.name == THREAD.text]
+    return bounds[0].low if len(bounds) == len(beyond.says) == 1 and bounds[0].high >= bounds[0].expression.high else 0
 
 
 def first_lanes(

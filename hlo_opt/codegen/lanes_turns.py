@@ -21,10 +21,10 @@ class Turns:
     """The functions of an angle, which each lane has in an array: by function, the arrays of what they give."""
 
     angle: str
-    made: dict[str, Name] = field(default_factory=dict)
+    results: dict[str, Name] = field(default_factory=dict)
 
     def line(self, array: Callable[[str], str], lanes: str) -> str:
         """The call. `array` is where a variable of all lanes lies."""
-        asked = ", ".join(str(f in self.made).lower() for f in FUNCTIONS)
-        places = ", ".join(array(self.made[f].text) if f in self.made else "nullptr" for f in FUNCTIONS)
+        asked = ", ".join(str(f in self.results).lower() for f in FUNCTIONS)
+        places = ", ".join(array(self.results[f].text) if f in self.results else "nullptr" for f in FUNCTIONS)
         return f"hlo::turn<{asked}>({array(self.angle)}, {places}, {lanes});"

@@ -96,7 +96,7 @@ class _Array:
         """Where conditions on the place change."""
         row, lane = Variable(0, self.rows[-1] - 1, ROW), Variable(0, self.row - 1, LANE)
         values = {item.name.text: self.place(*self.rows, *self.lanes)}
-        found = {ROW: {*self.rows}, LANE: {*self.lanes}}
+        cuts = {ROW: {*self.rows}, LANE: {*self.lanes}}
         for statement in walk(body):
             if isinstance(statement, Let) and statement.is_index and statement.expression is not None:
                 values[statement.name.text] = substitute(statement.expression, values)
@@ -107,8 +107,8 @@ class _Array:
                         rest = substitute(at, {variable.name: constant(0)})
                         if isinstance(rest, Constant) and at == add(rest, variable):
                             edges = (condition.low - rest.value, condition.high + 1 - rest.value)
-                            found[variable.name] |= {e for e in edges if 0 < e < size}
-        return sorted(found[ROW]), sorted(found[LANE])
+                            cuts[variable.name] |= {e for e in edges if 0 < e < size}
+        return sorted(cuts[ROW]), sorted(cuts[LANE])
 
 
 def _indices(body: Sequence[Statement]) -> Iterator[Expression]:

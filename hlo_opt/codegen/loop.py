@@ -57,11 +57,11 @@ def own_thread(
     if segment.blocks * block == 1:
         return constant(0)
     number = add(multiply(block_of(first_block, segment.blocks), block), thread_of(block))
-    made = builder.declare(stem, number)
+    declared = builder.declare(stem, number)
     if segment.blocks * block != threads:
-        beyond = Condition(Variable(0, number.high, made.name), threads, number.high)
-        builder.add(Leave(Code(code("{} >= {}", made, threads).pieces, says=(beyond,))))
-    return Variable(0, threads - 1, made.name)
+        beyond = Condition(Variable(0, number.high, declared.name), threads, number.high)
+        builder.add(Leave(Code(code("{} >= {}", declared, threads).pieces, says=(beyond,))))
+    return Variable(0, threads - 1, declared.name)
 
 
 def stores_at(

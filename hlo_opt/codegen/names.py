@@ -31,9 +31,9 @@ class Names:
 
     def copy(self) -> Names:
         """A copy with the same names taken."""
-        made = Names()
-        made._taken, made._next = set(self._taken), dict(self._next)
-        return made
+        copy = Names()
+        copy._taken, copy._next = set(self._taken), dict(self._next)
+        return copy
 
     def is_taken(self, name: str) -> bool:
         """Whether the name was handed out."""

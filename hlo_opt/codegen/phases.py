@@ -16,7 +16,7 @@ from hlo_opt.codegen.scalars import register_type, shuffled, zero
 from hlo_opt.codegen.tree import Barrier
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.element_type import ElementType
-from hlo_opt.ir.index_map import Constant, Expression, Variable, add, constant, divide, modulo, multiply
+from hlo_opt.ir.index_map import Condition, Constant, Expression, Variable, add, constant, divide, modulo, multiply
 from hlo_opt.ops.code import NOTHING, Code, Name, both, cell, code, of
 from hlo_opt.ops.contraction.table import sum_type, summed
 from hlo_opt.ops.indexing.table import clamped_starts
@@ -58,30 +58,33 @@ class Crew:
                 before()
             builder.store(pointer, shape, index, builder.value(value, index))
 
-    def compute(self, builder: Builder, made: Cell, pointer: Name, parts: Name | None, before: Before) -> None:
+    def compute(self, builder: Builder, computed: Cell, pointer: Name, parts: Name | None, before: Before) -> None:
         """Write all elements of a cell. `parts` is where the warps of a team meet."""
-        if made.team.ways == 1:
-            self.each(builder, made.stands.shape, pointer, made.value, before)
+        if computed.team.ways == 1:
+            self.each(builder, computed.stands.shape, pointer, computed.value, before)
             return
-        size, team = made.value.shape.element_count, made.team
+        size, team = computed.value.shape.element_count, computed.team
         at_a_time = self.threads // team.ways
         way = builder.declare("way", team.way(self.place))
         with builder.loop(-(-size // at_a_time)) as number:
             place = builder.declare("element", add(multiply(number, at_a_time), team.element(self.place)))
-            inside = code("{} < {}", place, size) if place.high >= size else NOTHING
-            index = place_in(made.value.shape, Variable(0, size - 1, place.name))
-            sums = _sums(builder, made.value)
+            inside = NOTHING
+            if place.high >= size:
+                inside = Code(code("{} < {}", place, size).pieces, says=(Condition(place, 0, size - 1),))
+            index = place_in(computed.value.shape, Variable(0, size - 1, place.name))
+            sums = _sums(builder, computed.value)
             with builder.branch(inside):
                 before()
-                _fold(builder, made, index, way, sums)
-            _among_lanes(builder, made, sums)
+                _fold(builder, computed, index, way, sums)
+            _among_lanes(builder, computed, sums)
             if parts is not None:
-                _leave(builder, self, made, sums, parts)
-            with builder.branch(both(code("{} == 0", way), inside)):
+                _leave(builder, self, computed, sums, parts)
+            first = Condition(way, 0, 0)
+            with builder.branch(Code(both(code("{} == 0", way), inside).pieces, says=(first, *inside.says))):
                 before()
                 if parts is not None:
-                    _among_warps(builder, self, made, sums, parts)
-                builder.store(pointer, made.value.shape, index, sums.result(builder))
+                    _among_warps(builder, self, computed, sums, parts)
+                builder.store(pointer, computed.value.shape, index, sums.result(builder))
             if parts is not None and not isinstance(number, Constant):
                 builder.add(Barrier())  # the parts of the next elements use the same memory
 
@@ -116,10 +119,10 @@ def count(builder: Builder, part: Phases, round_: Expression | None) -> None:
 def meeting_places(builder: Builder, part: Phases, block: int) -> dict[Cell, Name]:
     """Declare shared memory where the warps of teams combine their parts."""
     parts = {}
-    for made in part.cells:
-        if made.team.meets:
-            kind = register_type(_sum_type(made.value))
-            parts[made] = builder.array(kind, builder.numbered("parts"), made.team.places(block), shared=True)
+    for computed in part.cells:
+        if computed.team.meets:
+            kind = register_type(_sum_type(computed.value))
+            parts[computed] = builder.array(kind, builder.numbered("parts"), computed.team.places(block), shared=True)
     return parts
 
 
@@ -172,19 +175,19 @@ def _sums(builder: Builder, value: Instruction) -> _Sums:
     return _Sums(value, kind, builder.variable(kind, zero(kind)), None)
 
 
-def _fold(builder: Builder, made: Cell, index: Index, way: Variable, sums: _Sums) -> None:
+def _fold(builder: Builder, computed: Cell, index: Index, way: Variable, sums: _Sums) -> None:
     """Fold a thread's terms of an element: every `ways`-th of each piece, and its remainder if the thread has one."""
-    ways = made.team.ways
+    ways = computed.team.ways
 
     def take(number: Expression, first: int, last: int, is_first: bool | Code) -> None:
         term = builder.declare("term", add(add(multiply(number, ways), way), constant(first)))
         with builder.branch(code("{} < {}", term, last) if term.high >= last else NOTHING):
-            at = made.terms_read(index, Variable(first, min(term.high, last - 1), term.name))
-            values = [builder.value(made.value.operands[n], place) for n, place in at]
-            builder.name_after(made.value)
+            at = computed.terms_read(index, Variable(first, min(term.high, last - 1), term.name))
+            values = [builder.value(computed.value.operands[n], place) for n, place in at]
+            builder.name_after(computed.value)
             sums.take(builder, values, is_first)
 
-    for first, size in made.pieces:
+    for first, size in computed.pieces:
         whole = size // ways
         if whole:
             builder.advise(f"unroll {TERMS_AHEAD}")
@@ -195,9 +198,9 @@ def _fold(builder: Builder, made: Cell, index: Index, way: Variable, sums: _Sums
                 take(constant(whole), first, first + size, not whole)
 
 
-def _among_lanes(builder: Builder, made: Cell, sums: _Sums) -> None:
+def _among_lanes(builder: Builder, computed: Cell, sums: _Sums) -> None:
     """Combine the lanes of a warp; the first lane of each element gets the result."""
-    team = made.team
+    team = computed.team
     if team.lanes < 2:
         return
     distance = builder.fresh("distance")
@@ -205,14 +208,14 @@ def _among_lanes(builder: Builder, made: Cell, sums: _Sums) -> None:
     builder.advise("unroll")
     tree = team.lanes * team.apart, team.lanes // 2 * team.apart, team.apart
     with builder.loop_while("int", distance, first, last, code("{} /= 2", distance), tree=tree):
-        builder.name_after(made.value)
+        builder.name_after(computed.value)
         other = builder.bind_exact(sums.type, shuffled(sums.type, "down", sums.total, of(distance)))
         sums.combine(builder, other)
 
 
-def _leave(builder: Builder, crew: Crew, made: Cell, sums: _Sums, parts: Name) -> None:
+def _leave(builder: Builder, crew: Crew, computed: Cell, sums: _Sums, parts: Name) -> None:
     """Store a warp's partial result for the other warps of its team."""
-    thread, apart = thread_of(crew.block), made.team.apart
+    thread, apart = thread_of(crew.block), computed.team.apart
     lane = builder.declare("warp_lane", modulo(thread, WARP))
     with builder.branch(code("{} < {}", lane, apart)):
         place = add(multiply(divide(thread, WARP), apart), modulo(thread, apart))
@@ -220,12 +223,12 @@ def _leave(builder: Builder, crew: Crew, made: Cell, sums: _Sums, parts: Name) -
     builder.add(Barrier())
 
 
-def _among_warps(builder: Builder, crew: Crew, made: Cell, sums: _Sums, parts: Name) -> None:
+def _among_warps(builder: Builder, crew: Crew, computed: Cell, sums: _Sums, parts: Name) -> None:
     """Combine the warps of a team in its first warp."""
-    thread, apart = thread_of(crew.block), made.team.apart
-    with builder.loop(made.team.size // WARP - 1) as number:
+    thread, apart = thread_of(crew.block), computed.team.apart
+    with builder.loop(computed.team.size // WARP - 1) as number:
         warp = add(divide(thread, WARP), add(number, constant(1)))
         place = add(multiply(warp, apart), modulo(thread, apart))
-        builder.name_after(made.value)
+        builder.name_after(computed.value)
         other = builder.bind_exact(sums.type, cell(parts, builder.text(place)))
         sums.combine(builder, other)

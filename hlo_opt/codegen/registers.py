@@ -43,12 +43,12 @@ class Keeper(Protocol):
 
 @dataclass
 class _Value:
-    """A value computed per column in pass `made` and last reused in pass `last`, -1 for never."""
+    """A value computed per column in pass `first` and last reused in pass `last`, -1 for never."""
 
     instruction: Instruction
     element: int | None
     index: tuple[Expression, ...]
-    made: int
+    first: int
     last: int = -1
 
     @property
@@ -95,7 +95,7 @@ class _Trial:
 
     def begin(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
         for place, value in enumerate(self.values):
-            if value.made < number:
+            if value.first < number:
                 name = Name(f"offered{place}")
                 self._offered[name] = value
                 builder.provide(value.instruction, value.element, value.at(column), of(name))
@@ -105,14 +105,14 @@ class _Trial:
             if mentioned in self._offered:
                 self._offered[mentioned].last = number
         back = {column.name: Variable(column.low, column.high, _COLUMN)}
-        found = {(v.instruction, v.element, v.index) for v in self.values}
+        known = {(v.instruction, v.element, v.index) for v in self.values}
         for (instruction, element, index), name in builder.known().items():
             read = frozenset[str]().union(*map(variables_of, index))
             if column.name not in read or not read <= self._steady | {column.name} or name.name is None:
                 continue  # a constant, or dependent on variables of this pass only
             value = _Value(instruction, element, tuple(substitute(e, back) for e in index), number)
             wanted = instruction.parameter_number is not None or not self._loads_only
-            if wanted and not value.type.is_complex and (instruction, element, value.index) not in found:
+            if wanted and not value.type.is_complex and (instruction, element, value.index) not in known:
                 self.values.append(value)
 
 
@@ -131,7 +131,7 @@ class _Registers:
 
     def begin(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
         for value, name, halves in self._values:
-            if value.made < number <= value.last:
+            if value.first < number <= value.last:
                 builder.name_after(value.instruction)
                 held = call("hlo_half_bf16", _pair(name, slot), slot) if halves else cell(name, slot)
                 bound = builder.bind_exact(value.type, held)
@@ -139,7 +139,7 @@ class _Registers:
 
     def end(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
         for value, name, halves in self._values:
-            if value.made != number:
+            if value.first != number:
                 continue
             at = value.at(column)
             known = value.element is None
@@ -176,7 +176,7 @@ def keeper(
         if not values:
             return _Nothing()
         for in_pairs in (False, True):
-            taken = ((n, v.registers(in_pairs=in_pairs)) for v in values for n in range(v.made, v.last))
+            taken = ((n, v.registers(in_pairs=in_pairs)) for v in values for n in range(v.first, v.last))
             held = [0.0] * passes
             for number, registers in taken:
                 held[number] += registers

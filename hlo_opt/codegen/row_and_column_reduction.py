@@ -56,11 +56,11 @@ class _Beside:
 
     def take(self, builder: Builder, level: int, row: Expression, column: Expression, slot: Code) -> None:
         """Fold in an element of column number `slot` of the thread."""
-        for found in self.sums:
-            if found.level == level:
-                reduce = found.fold.reduce
+        for total in self.sums:
+            if total.level == level:
+                reduce = total.fold.reduce
                 value = builder.value(reduce.operands[0], across_index(self.space, reduce, row, column))
-                found.at(slot).take(builder, [value], False)
+                total.at(slot).take(builder, [value], False)
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], first_block: int, targets: Targets) -> None:
@@ -103,13 +103,13 @@ def _ask_for(
 ) -> None:
     """Prefetch the next row into L2, so that memory is busy while a row is computed."""
     columns = segment.part.columns
-    given = along_rows(plan.region, segment.part)
-    if given:
+    parameters = along_rows(plan.region, segment.part)
+    if parameters:
         with builder.branch(has_next), steps_of(builder, segment, lane, True) as (step, _):
             place = builder.declare(
                 "next", add(multiply(row, columns), add(multiply(step, segment.vector), constant(columns)))
             )
-            for parameter in given:
+            for parameter in parameters:
                 builder.do(call("hlo_prefetch", builder.pointer(parameter), place))
 
 
@@ -133,31 +133,31 @@ def _join(
                 slot = code("{} * {} + {}", place, vector, builder.text(item))
                 visit(slot, builder.text(add(multiply(team, columns), add(multiply(step, vector), item))))
 
-    for found in sums:
-        kind = register_type(found.fold.types[0])
+    for total in sums:
+        kind = register_type(total.fold.types[0])
         if kind in tables:
             builder.add(Barrier())
         else:
             tables[kind] = builder.array(kind, builder.numbered("halves"), columns * per_block, shared=True)
         table = tables[kind]
-        each_column(own, partial(_show, builder, table, found))
+        each_column(own, partial(_show, builder, table, total))
         builder.add(Barrier())
-        each_column(other, partial(_take, builder, table, found))
+        each_column(other, partial(_take, builder, table, total))
 
 
-def _show(builder: Builder, table: Name, found: _Sum, slot: Code, place: Code) -> None:
+def _show(builder: Builder, table: Name, total: _Sum, slot: Code, place: Code) -> None:
     """Publish a sum in shared memory."""
-    builder.assign(cell(table, place), cell(found.array, slot))
+    builder.assign(cell(table, place), cell(total.array, slot))
 
 
-def _take(builder: Builder, table: Name, found: _Sum, slot: Code, place: Code) -> None:
+def _take(builder: Builder, table: Name, total: _Sum, slot: Code, place: Code) -> None:
     """Fold in another thread's sum."""
-    found.at(slot).take(builder, [cell(table, place)], False)
+    total.at(slot).take(builder, [cell(table, place)], False)
 
 
 def _sums(builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], targets: Targets) -> list[_Sum]:
     """Declare the accumulators."""
-    levels, found, count = levels_of(plan, segment), [], segment.part.slots
+    levels, sums, count = levels_of(plan, segment), [], segment.part.slots
     for number in segment.roots:
         reduce = plan.region.roots[number]
         if reduce not in segment.part.sums:
@@ -169,8 +169,8 @@ def _sums(builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], target
         builder.advise("unroll")
         with builder.loop(count) as slot:
             builder.assign(cell(name, builder.text(slot)), start)
-        found.append(_Sum(Fold(reduce, types, (), True), name, levels[reduce.operands[0]], targets[number][0]))
-    return found
+        sums.append(_Sum(Fold(reduce, types, (), True), name, levels[reduce.operands[0]], targets[number][0]))
+    return sums
 
 
 def _write(

@@ -29,10 +29,10 @@ Key = tuple[Instruction, int | None, Index]
 class Scope:
     """What has been computed between one pair of braces."""
 
-    __slots__ = ("digits", "heavy", "hides", "likely", "likely_hides", "loads", "made")
+    __slots__ = ("changes", "digits", "heavy", "hides", "likely", "likely_hides", "loads")
 
     def __init__(self) -> None:
-        self.made: list[tuple[Key, Code | None]] = []  # each key with its value before this scope
+        self.changes: list[tuple[Key, Code | None]] = []  # each key with its value before this scope
         self.digits: dict[Expression, Code] = {}
         self.heavy: dict[Expression, Expression] = {}
         self.loads: list[tuple[Instruction, Index]] = []
@@ -42,7 +42,7 @@ class Scope:
 
     def copy(self) -> Scope:
         clone = Scope()
-        clone.made, clone.digits, clone.heavy = list(self.made), dict(self.digits), dict(self.heavy)
+        clone.changes, clone.digits, clone.heavy = list(self.changes), dict(self.digits), dict(self.heavy)
         clone.loads, clone.likely = list(self.loads), list(self.likely)
         clone.hides, clone.likely_hides = self.hides, self.likely_hides
         return clone
@@ -162,7 +162,7 @@ class Statements:
         self._scopes.append(opened)
         yield opened
         self._scopes.pop()
-        for key, before in reversed(opened.made):
+        for key, before in reversed(opened.changes):
             if before is None:
                 del self._values[key]
             else:
@@ -170,7 +170,7 @@ class Statements:
 
     def keep(self, key: Key, value: Code) -> None:
         """Record a value for this scope and those inside it."""
-        self._scopes[-1].made.append((key, self._values.get(key)))
+        self._scopes[-1].changes.append((key, self._values.get(key)))
         self._values[key] = value
 
     @contextmanager

@@ -6,8 +6,8 @@ memory, barriers, steps that need each other), as often as blocks follow each ot
 but a launch of which two take equally long takes longer than either.
 
 The constants come from a review of some 110 kernels and their machine code for an H100, from measured copies, or from
-NVIDIA. None belongs to a single kernel. Nothing decides by this price yet: what is shown to users is XLA's
-(`hlo_opt.analysis.xla`).
+NVIDIA. None belongs to a single kernel. All that users see and all presets but `xla-*` go by this price (through
+`hlo_opt.fusion.prices`); those go by XLA's (`hlo_opt.analysis.xla`).
 """
 
 from __future__ import annotations

@@ -257,14 +257,14 @@ def compare_output(number: int, expected: Array, actual: Array, enclosure: Enclo
         slack = np.where(b > a, bounds.high.astype(np.float64) - a, a - bounds.low.astype(np.float64))
         used = np.where(~equal & ~off & ~aside & (slack > 0), error / slack, 0.0)
     distance = ulp_distance(left, right) if floating else np.zeros(left.shape)
-    found: Difference | None = None
+    worst: Difference | None = None
     if off.any():
         index = tuple(int(i) for i in np.unravel_index(int(np.argmax(off.reshape(-1))), off.shape))
         unit = float(ulp_of(left[index])) if floating else 0.0
         limit = max(0.0, float(slack[index])) / unit if unit else 0.0
         place = index[: len(dimensions)]
         shown = (str(expected[place]), str(actual[place]))
-        found = Difference(number, place, *shown, float(distance[index]), limit if np.isfinite(limit) else 0.0)
+        worst = Difference(number, place, *shown, float(distance[index]), limit if np.isfinite(limit) else 0.0)
     return OutputReport(
         number,
         name,
@@ -278,5 +278,5 @@ def compare_output(number: int, expected: Array, actual: Array, enclosure: Enclo
         int(np.count_nonzero(aside)),
         0.0 if enclosure is None else bounds.loose_share(expected),
         None,
-        found,
+        worst,
     )

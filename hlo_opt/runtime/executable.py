@@ -299,12 +299,12 @@ def compile(
         return Executable(module, name, why, schedule, executor, max_steps, precise=precise)
 
     try:
-        made = built(name, why)
+        executable = built(name, why)
     except BackendError as error:
         if backend != "auto" or error.code not in NOT_ON_A_GPU:
             raise
         why = f"there is a GPU, but {error.message.removeprefix('backend cupy: ')}"
-        made = built("host" if has_compiler() else "numpy", why)
+        executable = built("host" if has_compiler() else "numpy", why)
     if lacking:
-        made.lacks = missing(original, lacking)
-    return made
+        executable.lacks = missing(original, lacking)
+    return executable

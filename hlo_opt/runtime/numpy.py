@@ -27,22 +27,22 @@ Programming Guide, atomicCAS)."""
 def physical(array: Array, shape: Shape) -> Array:
     """The flat array that holds a logical array as the shape's layout says. Shares memory with the argument where it
     can."""
-    made: Array = arrays.flat(np, array, shape.minor_to_major)
-    return made
+    flat: Array = arrays.flat(np, array, shape.minor_to_major)
+    return flat
 
 
 def logical(memory: Array, shape: Shape) -> Array:
     """The logical array in a flat buffer: a view, never a copy. The opposite of `physical`."""
-    made: Array = arrays.logical(memory, shape.dimensions, shape.minor_to_major)
-    return made
+    array: Array = arrays.logical(memory, shape.dimensions, shape.minor_to_major)
+    return array
 
 
 def to_memory(array: Array, shape: Shape) -> Array:
     """The buffer of a logical array. Shares memory with the argument where it can."""
     flat = physical(array, shape)
     if shape.type.per_byte > 1:
-        made: Array = packed(np, flat.astype(shape.type.dtype, copy=False), shape.type.bits)
-        return made
+        bits: Array = packed(np, flat.astype(shape.type.dtype, copy=False), shape.type.bits)
+        return bits
     return flat
 
 
@@ -87,7 +87,7 @@ class Reference:
         values = unflatten([o.shape for o in instruction.operands], arrays)
         with np.errstate(all="ignore"):
             try:
-                made = iter(flatten(face(instruction)(self._interpreter, instruction, values)))
+                leaves = iter(flatten(face(instruction)(self._interpreter, instruction, values)))
             except EvaluationError as fault:
                 raise placed(fault, instruction) from None
-        return [next(made) if leaf.is_array else None for leaf in instruction.shape.leaves()]
+        return [next(leaves) if leaf.is_array else None for leaf in instruction.shape.leaves()]

@@ -83,11 +83,11 @@ def tried(module: Module, reached: Reached, seed: int = 0, most: int = 8) -> Tri
     runs = [_Run(module, draw, seed) for draw in draws]
     work = sum(run.work for run in runs)
     executed = set().union(*(run.executed for run in runs))
-    found = [t for i in sorted(executed, key=_order(module)) for t in trials(i)]
-    found = _affordable(found, int(WORK / max(work, 1)))
-    if len(found) * runs[0].work > WORK:
+    planned = [t for i in sorted(executed, key=_order(module)) for t in trials(i)]
+    planned = _affordable(planned, int(WORK / max(work, 1)))
+    if len(planned) * runs[0].work > WORK:
         return Tried(tuple(draws))
-    left = [t for t in found if not any(run.shows(t) for run in runs)]
+    left = [t for t in planned if not any(run.shows(t) for run in runs)]
     vain = 0
     for draw in other_draws(module, seed, draws, 2 * runs[0].steps + 100) if len(runs[0].draw.inputs) == 1 else ():
         run = _Run(module, draw, seed)
@@ -102,20 +102,20 @@ def tried(module: Module, reached: Reached, seed: int = 0, most: int = 8) -> Tri
             left = remaining
     folds = _folds(module)
     unseen = [t for t in left if t.instruction.parent in folds or any(run.changed(t) for run in runs)]
-    return Tried(tuple(draws), tuple(Way(t.instruction, t.words) for t in unseen), len(found))
+    return Tried(tuple(draws), tuple(Way(t.instruction, t.words) for t in unseen), len(planned))
 
 
-def _affordable(found: list[Trial], most: int) -> list[Trial]:
+def _affordable(planned: list[Trial], most: int) -> list[Trial]:
     """About `most` of the trials, in order: subtle ones first, and every k-th of each sort."""
-    if len(found) <= most:
-        return found
+    if len(planned) <= most:
+        return planned
     kept: set[Trial] = set()
     for subtle in (True, False):
-        own = [t for t in found if t.is_subtle == subtle]
+        own = [t for t in planned if t.is_subtle == subtle]
         room = most - len(kept)
         if own and room > 0:
             kept.update(own[:: math.ceil(len(own) / room)])
-    return [t for t in found if t in kept]
+    return [t for t in planned if t in kept]
 
 
 def _folds(module: Module) -> set[Computation]:
@@ -202,8 +202,8 @@ class _Run:
         if self._bounds is None:
             analyses = analyse_devices(self.module, self.draw.inputs, self.seed, rewritten=True)
             self._bounds = [enclosures(a, own) for a, own in zip(analyses, self.draw.outputs, strict=True)]
-        found = zip(itertools.chain(*self._bounds), itertools.chain(*outputs), strict=True)
-        return any(not _is_within(bounds, array) for bounds, array in found)
+        every = zip(itertools.chain(*self._bounds), itertools.chain(*outputs), strict=True)
+        return any(not _is_within(bounds, array) for bounds, array in every)
 
 
 def _work(instruction: Instruction, operands: Sequence[Array], value: Array) -> int:

@@ -54,7 +54,7 @@ class _Region:
 def dependencies(accesses: Sequence[Access]) -> list[Set[int]]:
     """For each launch, the earlier ones that must finish before it starts."""
     regions: list[_Region] = []
-    found: list[Set[int]] = []
+    waits_for: list[Set[int]] = []
     for number, access in enumerate(accesses):
         after: set[int] = set()
         for span in access.reads:
@@ -72,8 +72,8 @@ def dependencies(accesses: Sequence[Access]) -> list[Set[int]]:
         for first, last in dict.fromkeys(access.writes):
             regions = [r for r in regions if not (first <= r.span[0] and r.span[1] <= last)]
             regions.append(_Region((first, last), number))
-        found.append(after - {-1, number})
-    return found
+        waits_for.append(after - {-1, number})
+    return waits_for
 
 
 def _meet(one: Span, other: Span) -> bool:
@@ -86,7 +86,7 @@ def starts(after: Sequence[Set[int]], streams: int) -> list[Start]:
     Preferred is the stream where its dependencies ran last, then one that it waits for anyway, then a new one, then the
     least recently used.
     """
-    found: list[Start] = []
+    starts: list[Start] = []
     last: list[int] = []  # the last launch of each stream
     known: list[list[int]] = []  # for each launch, the last launch of each stream that is known to precede it
     for number, before in enumerate(after):
@@ -99,13 +99,13 @@ def starts(after: Sequence[Set[int]], streams: int) -> list[Start]:
         behind = known[last[stream]] if last[stream] >= 0 else [-1] * streams
         waits = []
         for n in sorted(before, reverse=True):
-            if n > behind[found[n].stream]:
+            if n > behind[starts[n].stream]:
                 waits.append(n)
                 behind = [max(a, b) for a, b in zip(behind, known[n], strict=True)]
-        found.append(Start(stream, tuple(sorted(waits))))
+        starts.append(Start(stream, tuple(sorted(waits))))
         known.append([number if s == stream else b for s, b in enumerate(behind)])
         last[stream] = number
-    return found
+    return starts
 
 
 def _stream(before: Set[int], last: Sequence[int], seen: Sequence[int], streams: int) -> int:

@@ -262,8 +262,8 @@ class CupyDevice:
             raise
         except Exception as error:
             kind = type(error).__name__
-            told = isinstance(error, known) or kind in _LIBRARY_ERRORS
-            if not told and not isinstance(error, (ValueError, TypeError, NotImplementedError, ImportError)):
+            is_known = isinstance(error, known) or kind in _LIBRARY_ERRORS
+            if not is_known and not isinstance(error, (ValueError, TypeError, NotImplementedError, ImportError)):
                 raise
             is_memory = isinstance(error, self.cupy.cuda.memory.OutOfMemoryError)
             span = None if instruction is None else self.module.span(instruction)

@@ -32,14 +32,14 @@ def run_on_device(executor: Executor, inputs: Sequence[object], *, donate: bool)
     assert isinstance(device, CupyDevice)
     shared = device.cupy.may_share_memory
     wanted = [entry.shapes[b] for b in entry.inputs]
-    given = [_on_device(device, array) for array in inputs]
-    if len(given) != sum(shape.is_array for shape in wanted):
+    arrays = [_on_device(device, array) for array in inputs]
+    if len(arrays) != sum(shape.is_array for shape in wanted):
         checked(executor.schedule.module, inputs)  # raises, naming what is missing
-    left = iter(enumerate(given))
+    left = iter(enumerate(arrays))
     held = [_held(device, *next(left), shape) if shape.is_array else NOTHING for shape in wanted]
     for k, _ in entry.donated:
         others = [m for n, m in enumerate(held) if n != k and m is not NOTHING]
-        theirs = others if donate else [*others, *given]
+        theirs = others if donate else [*others, *arrays]
         if held[k].nbytes % WORD or any(shared(held[k], m) for m in theirs):
             held[k] = device.copy(held[k])
     results = executor.run_resident(held, donate=True)

@@ -244,8 +244,8 @@ class StretchGraphs:
         except BackendError as error:
             capturer.refused[stretch] = error.message
             return False
-        for b, made in own.items():
-            memory[b] = made
+        for b, array in own.items():
+            memory[b] = array
         key = tuple(address(m) for m in (block, *(memory[b] for b in (*stretch.taken, *stretch.kept))))
         was_met = key in self.graphs
         graph, launches = self.graphs.pop(key, None), []

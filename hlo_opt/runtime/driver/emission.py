@@ -104,8 +104,8 @@ def emit(
         manifest = manifest_of(schedule, files, precise=precise)
         (partial / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
         nouns = {"kernels": "distinct kernel", "launches": "kernel launch", "library": "library call"}
-        made = manifest["kernels"], manifest["launches"], manifest["library"]
-        counts = {name: _counted(len(rows), noun) for (name, noun), rows in zip(nouns.items(), made, strict=True)}
+        lists = manifest["kernels"], manifest["launches"], manifest["library"]
+        counts = {name: _counted(len(rows), noun) for (name, noun), rows in zip(nouns.items(), lists, strict=True)}
         text = _README.format(**counts, target=schedule.target.title)
         (partial / "README.md").write_text(text, encoding="utf-8")
         put_in_place(partial, folder)
@@ -178,11 +178,11 @@ def manifest_of(schedule: Schedule, files: dict[str, str], *, precise: bool = Fa
 
 def lines_of_kernels(schedule: Schedule) -> dict[str, list[str]]:
     """The Python lines behind each kernel, by symbol, from all instructions that launch it."""
-    found: dict[str, dict[str, None]] = {k.symbol: {} for k in schedule.kernels}
+    lines_of: dict[str, dict[str, None]] = {k.symbol: {} for k in schedule.kernels}
     for _, op in schedule.ops():
         if isinstance(op, Launch):
-            found[op.kernel.symbol].update(dict.fromkeys(source_lines(schedule.module, op.instruction)))
-    return {symbol: list(lines) for symbol, lines in found.items()}
+            lines_of[op.kernel.symbol].update(dict.fromkeys(source_lines(schedule.module, op.instruction)))
+    return {symbol: list(lines) for symbol, lines in lines_of.items()}
 
 
 def _lines_as_comments(lines: Sequence[str]) -> str:
@@ -238,13 +238,13 @@ def check_folder(directory: str | os.PathLike[str], ours: Collection[str] = _OUR
             return target
         if not target.is_dir():
             raise UsageError(f"{target} is not a folder", code="HLO330")
-        found = sorted(p.name for p in target.iterdir())
+        names = sorted(p.name for p in target.iterdir())
     except OSError as error:
         raise unusable(target, error) from None
-    foreign = [name for name in found if name not in ours]
-    if found and (foreign or "manifest.json" not in found):
+    foreign = [name for name in names if name not in ours]
+    if names and (foreign or "manifest.json" not in names):
         raise UsageError(
-            f"{target} holds {foreign[0] if foreign else found[0]}, which hlo-opt did not write",
+            f"{target} holds {foreign[0] if foreign else names[0]}, which hlo-opt did not write",
             code="HLO331",
             hint="name a new or empty folder",
         )

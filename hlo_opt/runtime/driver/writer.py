@@ -265,8 +265,8 @@ class _Writer:
                     yield f"{name} = {_empty(routine.shapes[b])}"
             case Call():
                 shapes = routine.shapes
-                given = [_unpacked(name, shapes[b]) for name, b in zip(inputs, op.inputs, strict=True)]
-                yield from self.library(op, given, outputs)
+                operands = [_unpacked(name, shapes[b]) for name, b in zip(inputs, op.inputs, strict=True)]
+                yield from self.library(op, operands, outputs)
                 for name, b in zip(outputs, op.outputs, strict=True):
                     if _shares_bytes(shapes[b]):
                         yield f"{name} = {_packed(name, shapes[b])}"

@@ -346,9 +346,9 @@ class HostLibrary:
 
     def fault(self, kernel: Kernel) -> BackendError | CheckError:
         """Why the last launch of a kernel failed: it did what CUDA does not allow, or there was no memory."""
-        found = b"" if self._finding is None else self._finding()
-        if found:
-            return CheckError(f"the kernel {kernel.symbol}: {found.decode()}", code="HLO721")
+        finding = b"" if self._finding is None else self._finding()
+        if finding:
+            return CheckError(f"the kernel {kernel.symbol}: {finding.decode()}", code="HLO721")
         return BackendError(f"no memory for the threads of {kernel.symbol}", code="HLO512")
 
 
@@ -418,9 +418,9 @@ class HostDevice:
         return empty_memory(shape)
 
     def copy(self, memory: Array) -> Array:
-        made = np.empty(-(-memory.nbytes // WORD) * WORD, np.uint8)[: memory.nbytes].view(memory.dtype)
-        made[:] = memory
-        return made
+        aligned = np.empty(-(-memory.nbytes // WORD) * WORD, np.uint8)[: memory.nbytes].view(memory.dtype)
+        aligned[:] = memory
+        return aligned
 
     def view(self, memory: Array, shape: Shape) -> Array:
         return memory.view(held_dtype(shape))

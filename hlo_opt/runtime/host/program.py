@@ -229,8 +229,8 @@ class _Run:
     def __call__(self, inputs: Sequence[Array], donate: bool = False) -> list[Array]:
         donated = self.owner.schedule.entry.donated
         table = self.table
-        given = iter(inputs)
-        held = [_held(next(given), shape, plain) if is_array else None for _, shape, is_array, plain in self.inputs]
+        arrays = iter(inputs)
+        held = [_held(next(arrays), shape, plain) if is_array else None for _, shape, is_array, plain in self.inputs]
         for k, _ in donated:
             held[k] = _given_away(held, k, () if donate else inputs, self.inputs[k][1])
         there = {result: held[k] for k, result in donated}
@@ -296,14 +296,14 @@ class _Run:
 
     def _at(self, address: int, shape: Shape) -> Array:
         """The buffer at an address."""
-        found = self.wrapped.get((address, shape))
-        if found is None:
+        wrapper = self.wrapped.get((address, shape))
+        if wrapper is None:
             size = buffer_bytes(shape)
             memory = memoryview((ctypes.c_uint8 * size).from_address(address) if size else bytearray()).cast("B")
-            found = self.wrapped[address, shape] = (
+            wrapper = self.wrapped[address, shape] = (
                 np.frombuffer(memory, held_dtype(shape)) if size else empty_memory(shape)
             )
-        return found
+        return wrapper
 
 
 def _given_away(held: Sequence[Array | None], number: int, kept: Sequence[Array], shape: Shape) -> Array:
@@ -314,9 +314,9 @@ def _given_away(held: Sequence[Array | None], number: int, kept: Sequence[Array]
     others = [*kept, *(a for k, a in enumerate(held) if k != number and a is not None)]
     if own.flags.writeable and own.nbytes % WORD == 0 and not any(np.may_share_memory(own, a) for a in others):
         return own
-    made = empty_memory(shape)
-    np.copyto(made, own.reshape(-1))
-    return made
+    memory = empty_memory(shape)
+    np.copyto(memory, own.reshape(-1))
+    return memory
 
 
 def _is_plain(shape: Shape) -> bool:
@@ -333,5 +333,5 @@ def _held(array: Array, shape: Shape, plain: bool = False) -> Array:
     """The array as a buffer: in one piece, at a multiple of its element's size; flat unless it is `plain`."""
     if plain and array.flags.c_contiguous and array.flags.aligned:
         return array
-    found = to_memory(array, shape)
-    return found if found.flags.aligned else found.copy()
+    memory = to_memory(array, shape)
+    return memory if memory.flags.aligned else memory.copy()

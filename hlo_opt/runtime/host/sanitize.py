@@ -83,8 +83,8 @@ class SanitizedProgram:
             flags = flags_of("plain")
             more = (*flags, *FLAGS, *([_SECTIONS] if takes(_SECTIONS) else []))
             self._library = built(units(schedule.kernels, plain_unit), more)
-            told = _VOLATILE[0] if takes(_VOLATILE[0][0]) else _VOLATILE[1]
-            self._watched = built(units(schedule.kernels, watched_unit), (*flags, *WATCHED_FLAGS, *told))
+            volatile = _VOLATILE[0] if takes(_VOLATILE[0][0]) else _VOLATILE[1]
+            self._watched = built(units(schedule.kernels, watched_unit), (*flags, *WATCHED_FLAGS, *volatile))
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The entry's output arrays. Raises CheckError (HLO721), with the instruction's line, where a kernel does what
@@ -127,15 +127,15 @@ class SanitizedProgram:
         return outputs
 
     def _fault(self, done: subprocess.CompletedProcess[str], folder: Path) -> Exception:
-        found = _FINDING.search(done.stderr)
+        finding = _FINDING.search(done.stderr)
         name = (folder / "at").read_text(encoding="utf-8") if (folder / "at").exists() else ""
-        if found is None or done.returncode not in (_FOUND, 1):
+        if finding is None or done.returncode not in (_FOUND, 1):
             return BackendError(
                 f"the process under the sanitizers ended with status {done.returncode}{f' in {name}' if name else ''}",
                 code="HLO516",
             )
-        access = _ACCESS.search(done.stderr, found.end()) if found["address"] else None
-        what = found["undefined"] or found["address"] or found["race"]
+        access = _ACCESS.search(done.stderr, finding.end()) if finding["address"] else None
+        what = finding["undefined"] or finding["address"] or finding["race"]
         if access is not None:
             what = f"{what}, {access[1].lower()} of {access[2]} bytes"
         instruction = _named(self.schedule.module, name)
@@ -155,7 +155,7 @@ def _named(module: Module, path: str) -> Instruction | None:
 def _runtime_libraries() -> str:
     """The sanitizers' own libraries, which must be loaded first."""
     command = find_compiler()
-    found = []
+    paths = []
     for name in ("libasan.so", "libubsan.so"):
         done = asked(command, f"-print-file-name={name}")
         path = done.stdout.strip()
@@ -165,8 +165,8 @@ def _runtime_libraries() -> str:
                 code="HLO515",
                 hint="install the compiler's sanitizer libraries, or set CXX=g++",
             )
-        found.append(path)
-    return ":".join(found)
+        paths.append(path)
+    return ":".join(paths)
 
 
 def _environment(preloaded: str) -> dict[str, str]:

@@ -93,12 +93,12 @@ _NARROW = {
 def number_of(shapes: Sequence[Shape]) -> Number | None:
     """What a product or a convolution of arrays of these shapes, the last being the result, computes with; None where
     the host has no such routine of its own."""
-    found = {
+    numbers = {
         _NARROW[s.type.name][0] if s.type.name in _NARROW else _NUMBERS.get(s.type.name) if s.is_array else None
         for s in shapes
     }
     plain = all(s.is_array and s.element_count and not any(s.dynamic) for s in shapes)
-    return found.pop() if plain and len(found) == 1 else None
+    return numbers.pop() if plain and len(numbers) == 1 else None
 
 
 class Mode(IntEnum):
@@ -176,8 +176,8 @@ def product_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
     left_batch, right_batch = i.ints("lhs_batch_dims"), i.ints("rhs_batch_dims")
     left_rows = [d for d in range(left.rank) if d not in (*left_batch, *left_terms)]
     right_columns = [d for d in range(right.rank) if d not in (*right_batch, *right_terms)]
-    made = list(range(result.rank))
-    batch, rest = made[: len(left_batch)], made[len(left_batch) :]
+    dimensions = list(range(result.rank))
+    batch, rest = dimensions[: len(left_batch)], dimensions[len(left_batch) :]
     rows, columns = rest[: len(left_rows)], rest[len(left_rows) :]
     batches = _as_one((left, left_batch), (right, right_batch), (result, batch))
     of_rows = _as_one((left, left_rows), (result, rows))
@@ -200,8 +200,8 @@ def convolution_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
     i = op.instruction
     if i.opcode != "convolution" or op.call != "convolution" or len(op.inputs) != 2 or len(op.outputs) != 1:
         return None
-    image, weights, result = found = [shapes[b] for b in (*op.inputs, *op.outputs)]
-    if number_of(found) is not Number.F32:
+    image, weights, result = every = [shapes[b] for b in (*op.inputs, *op.outputs)]
+    if number_of(every) is not Number.F32:
         return None
     positions, window, groups = convolution_dimensions(i).described
     (batch, feature, spatial), (column, inner, window_at), (result_batch, result_column, places) = positions
@@ -220,16 +220,16 @@ def convolution_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
 
 def _as_one(*sides: tuple[Shape, Sequence[int]]) -> tuple[int, ...] | None:
     """Dimensions that arrays have in common as one: its size, and its stride in each; None where they do not lie so."""
-    found: tuple[int, ...] | None = None
+    steps: tuple[int, ...] | None = None
     for dimensions in zip(*(dims for _, dims in sides), strict=True):
         size = sides[0][0].dimensions[dimensions[0]]
         strides = [shape.strides[d] for (shape, _), d in zip(sides, dimensions, strict=True)]
         if size == 1:
             continue
-        if found is not None and any(before != size * here for before, here in zip(found[1:], strides, strict=True)):
+        if steps is not None and any(before != size * here for before, here in zip(steps[1:], strides, strict=True)):
             return None
-        found = (size if found is None else size * found[0], *strides)
-    return found or (1, *(0 for _ in sides))
+        steps = (size if steps is None else size * steps[0], *strides)
+    return steps or (1, *(0 for _ in sides))
 
 
 class _Writer:
@@ -377,10 +377,10 @@ class _Writer:
         self.program.calls.append((op, self.shapes))
 
     def callees_base(self, op: Op) -> int:
-        found = [self.done[k] for k in callees(op)]
-        self.deepest = max(self.deepest, *(r.deepest for r in found))
-        self.depth = max(self.depth, *(r.depth for r in found))
-        return self.scratch(max(r.bytes for r in found))
+        routines = [self.done[k] for k in callees(op)]
+        self.deepest = max(self.deepest, *(r.deepest for r in routines))
+        self.depth = max(self.depth, *(r.depth for r in routines))
+        return self.scratch(max(r.bytes for r in routines))
 
     def loop(self, op: Loop) -> None:
         base = self.callees_base(op)
@@ -419,11 +419,11 @@ class _Writer:
 def host_routines(schedule: Schedule) -> dict[str, list[str]]:
     """The routines that compute what a schedule leaves to libraries and to the interpreter, by what is called, each
     once."""
-    found: dict[str, set[str]] = {}
+    routines_of: dict[str, set[str]] = {}
     for routine, op in schedule.ops():
         if isinstance(op, Call) and op.kind != "empty":
-            found.setdefault(op.call, set()).add(_routine(op, routine.shapes))
-    return {call: sorted(routines) for call, routines in sorted(found.items())}
+            routines_of.setdefault(op.call, set()).add(_routine(op, routine.shapes))
+    return {call: sorted(routines) for call, routines in sorted(routines_of.items())}
 
 
 def _routine(op: Call, shapes: Any) -> str:
@@ -447,7 +447,8 @@ def blas() -> str:
 
     np.matmul(np.ones((2, 2), np.float32), np.ones((2, 2), np.float32))
     names = {"openblas": "OpenBLAS", "mkl": "MKL", "blis": "BLIS"}
-    found = [i for i in threadpool_info() if i.get("user_api") == "blas"]
-    if not found:
+    libraries = [i for i in threadpool_info() if i.get("user_api") == "blas"]
+    if not libraries:
         return "NumPy's own"
-    return f"{names.get(found[0]['internal_api'], found[0]['internal_api'])} {found[0].get('version') or ''}".strip()
+    first = libraries[0]
+    return f"{names.get(first['internal_api'], first['internal_api'])} {first.get('version') or ''}".strip()

@@ -236,11 +236,11 @@ class TimedDevice:
 
 def line_of(module: Module, instruction: Instruction) -> str:
     """The Python line of an instruction; a fusion without one uses its root's. Empty if the dump has none."""
-    while not (found := source_location(module, instruction)) and (body := fused(instruction)) is not None:
+    while not (location := source_location(module, instruction)) and (body := fused(instruction)) is not None:
         instruction = body.root
         if elements := held(instruction):
             instruction = elements[0]
-    return found
+    return location
 
 
 def _device(schedule: Schedule, backend: str, *, precise: bool) -> Device:
@@ -279,5 +279,5 @@ def profile(
     start = clock.mark()
     outputs = [executor.outputs(results) for results in run()]
     events = device.events(start)
-    found = Profile(module.name, backend, clock.device, clock.copy_bandwidth(), events, device.left_out)
-    return outputs, found
+    profile = Profile(module.name, backend, clock.device, clock.copy_bandwidth(), events, device.left_out)
+    return outputs, profile

@@ -247,10 +247,10 @@ def _begun(instruction: Instruction, evaluate: Face) -> Face:
 
 def _held(rule: Face) -> Face:
     def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
-        made = rule(analyst, instruction, values)
-        if type(made) is Spread and made.depth >= _HELD and is_real(made.rows.dtype):
-            made.rows, made.depth = calibrated(made.rows), 0
-        return made
+        result = rule(analyst, instruction, values)
+        if type(result) is Spread and result.depth >= _HELD and is_real(result.rows.dtype):
+            result.rows, result.depth = calibrated(result.rows), 0
+        return result
 
     return run
 

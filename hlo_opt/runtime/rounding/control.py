@@ -76,10 +76,10 @@ def indexed(instruction: Instruction, evaluate: Face) -> Face:
 def _same_places(
     analyst: Analyst, instruction: Instruction, evaluate: Face, values: list[Value], writes: bool
 ) -> Value:
-    made = by_rows(lambda row: evaluate(analyst, instruction, row), values)
-    if type(made) is Spread and not writes:
-        made.depth = max(v.depth for v in values if type(v) is Spread)
-    return made
+    result = by_rows(lambda row: evaluate(analyst, instruction, row), values)
+    if type(result) is Spread and not writes:
+        result.depth = max(v.depth for v in values if type(v) is Spread)
+    return result
 
 
 def _open(
@@ -158,11 +158,12 @@ def _written(instruction: Instruction) -> frozenset[int]:
     return frozenset(n for n, o in enumerate(root.operands) if o.opcode in UPDATES or taken_element(o) is not None)
 
 
-def _held(made: Value, before: Value, kept: frozenset[int]) -> Value:
-    if not isinstance(made, tuple):
-        return _calibrated(made)
+def _held(result: Value, before: Value, kept: frozenset[int]) -> Value:
+    if not isinstance(result, tuple):
+        return _calibrated(result)
     return tuple(
-        m if n in kept or (before and m is parts(before)[n]) else _held(m, (), frozenset()) for n, m in enumerate(made)
+        m if n in kept or (before and m is parts(before)[n]) else _held(m, (), frozenset())
+        for n, m in enumerate(result)
     )
 
 

@@ -163,10 +163,10 @@ def folded(instruction: Instruction, evaluate: Face) -> Face:
     sums = _sums(reducer)
 
     def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
-        made = fold(analyst, instruction, values)
+        folded = fold(analyst, instruction, values)
         if sums is not None or _rounds(reducer):
-            return made
-        return _left_open(analyst, instruction, evaluate, values, made)
+            return folded
+        return _left_open(analyst, instruction, evaluate, values, folded)
 
     def fold(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         half = len(values) // 2
@@ -208,15 +208,15 @@ def folded(instruction: Instruction, evaluate: Face) -> Face:
     return run
 
 
-def _left_open(analyst: Analyst, instruction: Instruction, evaluate: Face, values: list[Value], made: Value) -> Value:
+def _left_open(analyst: Analyst, instruction: Instruction, evaluate: Face, values: list[Value], folded: Value) -> Value:
     """The results of a fold, with those set aside that depend on its order: where folding from the other end gives
     another value."""
     half, axes = len(values) // 2, tuple(reduced(instruction))
     plain = [np.asarray(picked(v, VALUE)) for v in values]
     turned = [*(np.flip(v, axes) for v in plain[:half]), *plain[half:]]
-    ways = [evaluate(analyst, instruction, [*given]) for given in (plain, turned)]
+    ways = [evaluate(analyst, instruction, [*arguments]) for arguments in (plain, turned)]
     several = instruction.shape.is_tuple
-    fold_leaves, forward, backward = (parts(x) if several else (x,) for x in (made, *ways))
+    fold_leaves, forward, backward = (parts(x) if several else (x,) for x in (folded, *ways))
     leaves = []
     for leaf, value, a, b in zip(instruction.shape.leaves(), fold_leaves, forward, backward, strict=True):
         with np.errstate(invalid="ignore"):

@@ -245,15 +245,15 @@ def bilinear(terms: int, along: tuple[int, int] | None) -> Callable[[Instruction
 
 
 def _wide_result(instruction: Instruction) -> Instruction:
-    made = Instruction(
+    total = Instruction(
         instruction.name,
         instruction.opcode,
         instruction.shape.with_type(F32),
         [Instruction(o.name, "parameter", o.shape) for o in instruction.operands],
         dict(instruction.attributes),
     )
-    made.parent = instruction.parent
-    return made
+    total.parent = instruction.parent
+    return total
 
 
 def by_parts(instruction: Instruction, make: Callable[[Instruction, Face], Face | None]) -> Face | None:
@@ -301,11 +301,11 @@ def added(
         arrays = [rows_of(v) for v in values]
         if not element_type.is_float and not any(a.shape[0] > 1 for a in arrays):
             return evaluate(analyst, instruction, values)
-        given = arrays
+        unrounded = arrays
         arrays = [a.astype(np.float64) if is_real(a.dtype) and n not in fixed else a for n, a in enumerate(arrays)]
 
         def at(row: int) -> Array:
-            picks = [a[row if a.shape[0] > 1 else VALUE] for a in (given if own_type else arrays)]
+            picks = [a[row if a.shape[0] > 1 else VALUE] for a in (unrounded if own_type else arrays)]
             return np.asarray(run_wide(analyst, instruction if own_type else target, picks)).astype(
                 np.float64 if element_type.is_float else None
             )
@@ -362,8 +362,8 @@ def reduction(instruction: Instruction, evaluate: Face) -> Face | None:
         if not any(type(v) is Spread for v in values):
             return evaluate(analyst, instruction, values)
         if not rising or ufunc is None:
-            made = by_rows(lambda row: evaluate(analyst, instruction, row), values)
-            rows = np.array(rows_of(made))
+            result = by_rows(lambda row: evaluate(analyst, instruction, row), values)
+            rows = np.array(rows_of(result))
             lost = ~np.logical_and.reduce([certain(rows_of(v)).all() for v in values])
             if lost and rows.shape[0] == ROWS:
                 set_aside(rows, np.ones(rows.shape[1:], np.bool_), leaf.type)
@@ -387,8 +387,8 @@ def _sum_of(instruction: Instruction, evaluate: Face, axes: tuple[int, ...], ter
             return evaluate(analyst, instruction, values)
         rows, init = rows_of(values[0]), rows_of(values[1])
         if not is_float:
-            made = by_rows(lambda row: evaluate(analyst, instruction, row), values)
-            return _whole(np.array(rows_of(made)), leaf.type) if type(made) is Spread else made
+            result = by_rows(lambda row: evaluate(analyst, instruction, row), values)
+            return _whole(np.array(rows_of(result)), leaf.type) if type(result) is Spread else result
         wide, first = rows.astype(np.float64), init.astype(np.float64)
         first = first.reshape(first.shape[0], *(1,) * leaf.rank)
         total = wide.sum(axis=along) + first
@@ -423,8 +423,8 @@ def _product_of(instruction: Instruction, evaluate: Face, terms: int) -> Face:
     def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         arrays = [rows_of(v).astype(np.float64) for v in values]
 
-        def at(given: Sequence[Array]) -> Array:
-            return np.asarray(run_wide(analyst, target, list(given)))
+        def at(operands: Sequence[Array]) -> Array:
+            return np.asarray(run_wide(analyst, target, list(operands)))
 
         def row(k: int) -> Array:
             return at([a[k if a.shape[0] > 1 else VALUE] for a in arrays])
@@ -523,10 +523,10 @@ def scatter(instruction: Instruction, evaluate: Face) -> Face | None:
 
 def _open_places(analyst: Analyst, instruction: Instruction, evaluate: Face, values: list[Value]) -> Value:
     """A scatter with uncertain indices: the hull of all rows, for every element on which they differ."""
-    made = by_rows(lambda row: evaluate(analyst, instruction, row), values)
-    if type(made) is not Spread:
-        return made
-    rows = np.array(made.rows)
+    result = by_rows(lambda row: evaluate(analyst, instruction, row), values)
+    if type(result) is not Spread:
+        return result
+    rows = np.array(result.rows)
     differs = (rows != rows[VALUE]).any(axis=0)
     low, high = np.minimum.reduce(list(rows)), np.maximum.reduce(list(rows))
     rows[LOW], rows[HIGH] = np.where(differs, low, rows[LOW]), np.where(differs, high, rows[HIGH])

@@ -52,8 +52,8 @@ def _lost(module: Module, analysis: Analysis, report: OutputReport) -> str:
     if analysis.ties and report.set_aside * 2 > size:
         tie = max(analysis.ties, key=lambda t: t.elements)
         return f"{report.set_aside} of {size} elements hang on ties of {_named(module, tie.instruction)}"
-    found = analysis.outputs[report.output]
-    loss = found.loss if type(found) is Spread else None
+    value = analysis.outputs[report.output]
+    loss = value.loss if type(value) is Spread else None
     share = f"bounds above 5% of the value on {report.loose:.0%} of it"
     if loss is None:
         return share

@@ -120,7 +120,7 @@ class Executor:
 
     def constants(self) -> list[Memory]:
         """The buffers of constants, which persist between runs."""
-        return [memory for found in self._constants_of.values() for memory in found]
+        return [memory for memories in self._constants_of.values() for memory in memories]
 
     def outputs(self, results: Sequence[Memory]) -> list[Array]:
         """The arrays in the results of `run_resident`."""
@@ -155,9 +155,9 @@ class Executor:
     def upload(self, inputs: Sequence[Array]) -> list[Memory]:
         """The entry's flattened parameters as the device holds them."""
         entry = self.schedule.entry
-        given = iter(inputs)
+        arrays = iter(inputs)
         shapes = [entry.shapes[b] for b in entry.inputs]
-        return [self.device.upload(next(given), s) if s.is_array else NOTHING for s in shapes]
+        return [self.device.upload(next(arrays), s) if s.is_array else NOTHING for s in shapes]
 
     def run_resident(self, memory: Sequence[Memory], *, donate: bool = False) -> list[Memory]:
         """As `run`, from buffers to buffers: only launches, calls and control flow, which on a GPU may still run on
@@ -168,10 +168,10 @@ class Executor:
         self.launches = self.steps = 0
         if self.graphs is not None:
             self.graphs.begin()
-        entry, given = self.schedule.entry, list(memory)
+        entry, arguments = self.schedule.entry, list(memory)
         for k, _ in () if donate else entry.donated:
-            given[k] = self.device.copy(given[k])
-        return self._run(entry, given)
+            arguments[k] = self.device.copy(arguments[k])
+        return self._run(entry, arguments)
 
     def _run(self, entry: Routine, inputs: Sequence[Memory]) -> list[Memory]:
         stack = [self._start(entry, inputs)]
@@ -329,33 +329,33 @@ class Executor:
             for b in op.outputs:
                 memory[b] = self.device.allocate(shapes[b]) if shapes[b].is_array else NOTHING
             return
-        given, of = [memory[b] for b in op.inputs], [shapes[b] for b in op.inputs]
+        operands, of = [memory[b] for b in op.inputs], [shapes[b] for b in op.inputs]
         if self._reference is not None and exchanges(op.instruction):
-            values = self._exchanged(self._reference, op, given, of)
+            values = self._exchanged(self._reference, op, operands, of)
         else:
-            values = self.device.call(op, given, of)
+            values = self.device.call(op, operands, of)
         for b, value in zip(op.outputs, values, strict=True):
             memory[b] = value
 
     def _exchanged(
-        self, reference: Reference, op: Call, given: Sequence[Memory], shapes: Sequence[Shape]
+        self, reference: Reference, op: Call, operands: Sequence[Memory], shapes: Sequence[Shape]
     ) -> list[Memory]:
         """The results of a collective on this device: the devices of a run exchange NumPy arrays, wherever their
         buffers are."""
-        arrays = [self.device.download(m, s) if s.is_array else None for m, s in zip(given, shapes, strict=True)]
+        arrays = [self.device.download(m, s) if s.is_array else None for m, s in zip(operands, shapes, strict=True)]
         results = reference.leaves_of(op.instruction, arrays)
         leaves = op.instruction.shape.leaves()
         return [NOTHING if a is None else self.device.upload(a, s) for a, s in zip(results, leaves, strict=True)]
 
     def _constant(self, op: Constant, shapes: Sequence[Shape]) -> list[Memory]:
         is_own = self.place is not None and op.instruction.opcode in WHICH_DEVICE
-        found = None if is_own else self._constants_of.get(op)
-        if found is None:
+        memories = None if is_own else self._constants_of.get(op)
+        if memories is None:
             pairs = zip(op.literals, op.outputs, strict=True)
-            found = [self.device.upload(told_array(op, value, self.place), shapes[b]) for value, b in pairs]
+            memories = [self.device.upload(told_array(op, value, self.place), shapes[b]) for value, b in pairs]
             if not is_own:
-                self._constants_of[op] = found
-        return found
+                self._constants_of[op] = memories
+        return memories
 
     def _chosen(self, op: Branch, frame: _Frame) -> int:
         if op.selector is None:
