@@ -3,6 +3,7 @@
 # scripts/site.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+echo "scripts/site.sh: builds build/site/html; the first time this installs mkdocs, about a minute" >&2
 if ! command -v mkdocs > /dev/null; then
   python -m venv build/site/venv
   if ! build/site/venv/bin/pip install --quiet '.[docs]'; then
@@ -12,5 +13,5 @@ if ! command -v mkdocs > /dev/null; then
   PATH="$PWD/build/site/venv/bin:$PATH"
 fi
 python -m scripts.site_pages build/site/docs
-mkdocs build --quiet --config-file mkdocs.yml
+NO_MKDOCS_2_WARNING=1 mkdocs build --quiet --config-file mkdocs.yml
 echo "build/site/html/index.html"

@@ -113,6 +113,48 @@ def tiny(x: jax.Array) -> jax.Array:
     return jnp.tanh(x)
 
 
+def sum_around(x: jax.Array) -> jax.Array:
+    return jnp.sum(x, axis=(0, 2))
+
+
+def sum_of_last_then_first(x: jax.Array) -> jax.Array:
+    return jnp.sum(jnp.sum(x, axis=2), axis=0)
+
+
+def products_at_unique(x: jax.Array, i: jax.Array, u: jax.Array) -> jax.Array:
+    return x.at[i].multiply(u, unique_indices=True)
+
+
+def narrow_sums_at(x: jax.Array, i: jax.Array, u: jax.Array) -> jax.Array:
+    return x.at[i].add(u)
+
+
+def sums_at_in_f32(x: jax.Array, i: jax.Array, u: jax.Array) -> jax.Array:
+    return x.astype(jnp.float32).at[i].add(u.astype(jnp.float32)).astype(x.dtype)
+
+
+def wide_by_numpy(x: jax.Array) -> jax.Array:
+    return x * np.float64(0.1)
+
+
+def wide_by_array(x: jax.Array) -> jax.Array:
+    return x * jnp.linspace(0, 1, x.size)
+
+
+def of_f32(x: jax.Array) -> jax.Array:
+    return x * jnp.linspace(0, 1, x.size, dtype=jnp.float32) * jnp.float32(0.1)
+
+
+def noise_for_several(key: jax.Array, x: jax.Array) -> jax.Array:
+    def step(n: jax.Array, y: jax.Array) -> jax.Array:
+        noise = jax.random.uniform(jax.random.fold_in(key, n), y.shape)
+        for _ in range(4):
+            y = y @ y + noise
+        return y
+
+    return lax.fori_loop(0, 5, step, x)
+
+
 Program = tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]
 
 PROGRAMS: dict[str, tuple[Program, Program]] = {
@@ -142,3 +184,27 @@ SILENT: dict[str, tuple[str, Program]] = {
     "a loop of long kernels": ("LNT105", (layers, (f32(4096, 4096),), {})),
 }
 """Programs that look as if a rule should speak of them, and that nothing can be done about: the rule, and the program."""
+
+_POINTS, _UPDATES = f32(4096), (s32(1_000_000), f32(1_000_000))
+_HALVES = jax.ShapeDtypeStruct((4096,), jnp.bfloat16), s32(1_000_000), jax.ShapeDtypeStruct((1_000_000,), jnp.bfloat16)
+ADVICE: dict[str, tuple[str, Program, Program]] = {
+    "the last dimensions first": (
+        "LNT103",
+        (sum_around, (f32(1000, 1000, 3),), {}),
+        (sum_of_last_then_first, (f32(1000, 1000, 3),), {}),
+    ),
+    "no NumPy scalar": ("LNT104", (wide_by_numpy, (f32(1_000_000),), {}), (of_f32, (f32(1_000_000),), {})),
+    "dtype=": ("LNT104", (wide_by_array, (f32(1_000_000),), {}), (of_f32, (f32(1_000_000),), {})),
+    "unique_indices": (
+        "LNT106",
+        (products_at, (_POINTS, *_UPDATES), {}),
+        (products_at_unique, (_POINTS, *_UPDATES), {}),
+    ),
+    "sums in f32": ("LNT106", (narrow_sums_at, _HALVES, {}), (sums_at_in_f32, _HALVES, {})),
+    "numbers of one iteration in several": (
+        "LNT109",
+        (noise_in_loop, (KEY, f32(512, 512)), {}),
+        (noise_for_several, (KEY, f32(512, 512)), {}),
+    ),
+}
+"""What hints tell to write: the rule, a program that it speaks of, and the program as the hint would have it."""

@@ -27,3 +27,13 @@ def test_shown_outputs_are_real(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_every_verb_that_is_named_exists(page: Path) -> None:
     assert {m[1] for m in re.finditer(r"`hlo-opt ([a-z]+)", page.read_text(encoding="utf-8"))} <= set(VERBS)
+
+
+def test_every_script_that_is_run_by_hand_has_a_line() -> None:
+    scripts = DOCS.parent / "scripts"
+    page = (scripts / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"scripts\.((?:bench\.)?\w+)", page))
+    named |= {name.replace("/", ".") for name in re.findall(r"`(bench/\w+)\.py`", page)}
+    files = [*scripts.glob("*.py"), *(scripts / "bench").glob("*.py")]
+    runs = {f for f in files if '__name__ == "__main__"' in f.read_text(encoding="utf-8")}
+    assert {".".join(f.relative_to(scripts).with_suffix("").parts) for f in runs} <= named

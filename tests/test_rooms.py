@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,6 +121,14 @@ def upward(text: str, room: str) -> list[str]:
         elif parts[1] not in ROOMS and parts[1] != "__version__" and room not in ("report", "cli"):
             found.append(f"line {line}: {name} (the public interface lies below every room)")
     return found
+
+
+def test_the_pages_list_the_rooms_in_their_order() -> None:
+    table = re.findall(r"^\| `(\w+)` \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    rooms = [room for room in ROOMS if (PACKAGE / room).is_dir()]
+    assert table[table.index(rooms[0]) :] == rooms
+    design = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    assert ", ".join(f"`{room}`" for room in rooms) in design
 
 
 def test_every_folder_is_a_room() -> None:

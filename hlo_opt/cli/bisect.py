@@ -10,7 +10,15 @@ import click
 
 from hlo_opt.cli import failure
 from hlo_opt.cli.files import read_module, show, show_json
-from hlo_opt.cli.options import Given, backend_option, fuse_options, jobs_option, offered_files, seed_option
+from hlo_opt.cli.options import (
+    Given,
+    backend_option,
+    fuse_options,
+    jobs_option,
+    json_option,
+    offered_files,
+    seed_option,
+)
 from hlo_opt.cli.progress import Progress
 from hlo_opt.diag import UsageError
 
@@ -41,7 +49,7 @@ if TYPE_CHECKING:
 @backend_option
 @seed_option
 @jobs_option
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@json_option
 def bisect_command(
     files: tuple[str, ...],
     watch: str,
@@ -60,9 +68,10 @@ def bisect_command(
     modules that XLA dumped after its passes (XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_pass_re=.*'). Of several
     FILEs: these, in the order given.
 
-    --watch compares: check with the first module's results; 'kernels > 3' (kernels, launches, bytes, est_us,
-    instructions) counts the module as it is. --run: whether a command ends with status 0 or not. Modules that cannot
-    be compared are left out. Exit status 1 when nothing changes.
+    --watch says what is looked at: check, whether a module gives other results than the first one; nan, whether it has
+    a NaN; 'kernels > 3', a figure of the module as it is (kernels, launches, bytes, est_us, instructions). With --run
+    it is the exit status of a command: 0, or another. Modules that cannot be compared are left out. Exit status 1 when
+    nothing changes.
     """
     from hlo_opt.analysis.targets import target
     from hlo_opt.cli.fusing import Fusing

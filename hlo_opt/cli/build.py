@@ -32,7 +32,7 @@ def build_command(
 
     libNAME.so has one function, `int NAME(const void* const* inputs, void* const* outputs)`, which runs the whole
     module on the CPU; NAME.h says what its arrays are. It runs on processors of Intel and AMD since about 2015
-    (x86-64-v3); --march native takes all that this one can do.
+    (x86-64-v3); --march native builds for this machine's processor, and may not run on another.
 
     NAME.py registers the same function with JAX (typed FFI); `hlo_opt.jax.call(DIR, *arrays)` calls it, also in jitted
     functions. It needs jaxlib when it is built.

@@ -13,11 +13,12 @@ import click
 from hlo_opt import __version__
 from hlo_opt.cli import files
 from hlo_opt.cli.failure import report_error
-from hlo_opt.cli.files import read_module, read_modules, show, show_json
+from hlo_opt.cli.files import columns, read_module, read_modules, show, show_json
 from hlo_opt.cli.mistaken import second_file
 from hlo_opt.cli.options import (
     budget_options,
     file_argument,
+    format_option,
     fuse_options,
     offered_files,
     offered_instructions,
@@ -165,7 +166,7 @@ PLACES = ("line", "function", "op")
     metavar="FILE",
     help="Take times from a profile of FILE's kernels: *.xplane.pb, a Perfetto trace, or nsys stats as CSV.",
 )
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="What to print.")
+@format_option(*FORMATS)
 @click.option(
     "--source-root",
     metavar="DIR",
@@ -189,10 +190,10 @@ def explain_command(
     """Say for the edges of FILE that were not fused why: what that costs, the Python line, the cause that decides, and
     what you can change.
 
-    First the figures, then the ten costliest edges, or with --all every one; -v shows all reasons of each. INSTRUCTION
-    names select the edges at these instructions, fused ones too; PRODUCER:CONSUMER one edge, FILE.py:LINE those of a
-    line of the program, a CODE after FILE those that it refuses. With a CODE such as FUS201 instead of a file: its
-    page.
+    First the figures, and how many edges each reason refuses (an edge may be refused for several), then the ten edges
+    whose joining would save most, or with --all every one; -v shows all reasons of each. INSTRUCTION names select the
+    edges at these instructions, fused ones too; PRODUCER:CONSUMER one edge, FILE.py:LINE those of a line of the
+    program, a CODE after FILE those that it refuses. With a CODE such as FUS201 instead of a file: its page.
 
     --by adds up time, bytes, kernels and refusals by Python line, function or operation; with --source-root the
     program's text is listed with them. --measured takes times from a profile, joined by the names of instructions: feed
@@ -211,10 +212,11 @@ def explain_command(
     if _CODE.fullmatch(file) and not Path(file).exists():
         if form not in ("text", "json"):
             raise UsageError(f"the page of a code comes as text or json, not as {form}")
+        _check_page(file.upper())
         if form == "json":
             show_json(explain.code_json(file.upper()))
         else:
-            show(explain.code_page(file.upper()))
+            show(explain.code_page(file.upper(), columns()))
         return 0
     from hlo_opt.cli.fusing import Fusing
     from hlo_opt.report import summary
@@ -256,6 +258,17 @@ def explain_command(
             shown = dearest_first(prices, shown)[: None if everything or instruction else explain.EDGES_SHOWN]
         click.echo(_annotated(form, prices, shown, exceeded, source_root), nl=False)
     return max(map(report_error, exceeded), default=0)
+
+
+def _check_page(code: str) -> None:
+    """Raises UsageError for a code that has its page elsewhere, or none because it is an error's."""
+    from hlo_opt.report.lint.base import rule_specs
+
+    if code in rule_specs():
+        raise UsageError(f"{code} is a rule of lint", hint=f"hlo-opt lint {code}")
+    if code.startswith("HLO"):
+        hint = "its message and hint say all; reasons (FUS105) and rules of lint (hlo-opt lint --list) have pages"
+        raise UsageError(f"{code} is the code of an error, and has no page", hint=hint)
 
 
 def _annotated(

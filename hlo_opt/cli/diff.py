@@ -11,7 +11,7 @@ import click
 
 from hlo_opt.cli import files
 from hlo_opt.cli.files import read_module, show, show_json
-from hlo_opt.cli.options import fuse_options, offered_files, read_options
+from hlo_opt.cli.options import format_option, fuse_options, offered_files, read_options
 from hlo_opt.diag import UsageError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Share(ShareType):
 )
 @fuse_options
 @click.option("--all", "everything", is_flag=True, help="Show every difference, not only the first ten.")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="What to print.")
+@format_option(*FORMATS)
 @click.option("-o", "output", metavar="OUT", default="-", help="Write html to OUT instead of stdout.")
 @click.option(
     "--fail-on-regression",

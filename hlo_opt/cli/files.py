@@ -241,6 +241,12 @@ def show_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2))
 
 
+def columns(stream: IO[str] | None = None) -> int:
+    """How many columns a stream (None: stdout) shows; no terminal has no limit."""
+    stream = sys.stdout if stream is None else stream
+    return max(MIN_COLUMNS, shutil.get_terminal_size().columns) if stream.isatty() else sys.maxsize
+
+
 def show(page: Page, *, err: bool = False) -> None:
     """Print a page on stdout, or on stderr, where `-q` leaves it out. On a terminal its lines are wrapped to the
     width."""
@@ -249,7 +255,7 @@ def show(page: Page, *, err: bool = False) -> None:
     stop_waiting()
     stream = sys.stderr if err else sys.stdout
     if stream.isatty():
-        page = page.wrapped(max(MIN_COLUMNS, shutil.get_terminal_size().columns))
+        page = page.wrapped(columns(stream))
     if not wants_colour(stream):
         encoding = stream.encoding or "utf-8"
         stream.write(str(page).encode(encoding, "backslashreplace").decode(encoding))

@@ -323,12 +323,12 @@ class Fusing:
     def _forced(self, report: ExplainReport) -> list[FusionDecision]:
         """The edges to force, one for each text. Raises UsageError for names and edges that do not exist."""
         from hlo_opt.passes.forcing import chosen
-        from hlo_opt.report.explain import select
+        from hlo_opt.report.explain import EDGE_ASKED_FOR, select
 
         pairs = []
         for text in self.force:
             producer, _, consumer = _checked_edge(text).partition(":")
-            there = select(report, [text])
+            there = select(report, [text], EDGE_ASKED_FOR)
             pairs.append(chosen(there, (producer.lstrip("%"), consumer.lstrip("%"))) or there[0])
         return pairs
 

@@ -7,8 +7,9 @@ import contextlib
 import importlib
 import io
 import os
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
@@ -19,6 +20,25 @@ from hlo_opt.cli.failure import INTERRUPTED, interruptible
 from hlo_opt.cli.habits import COLOURS, asked, versions
 from hlo_opt.cli.progress import waiting
 from hlo_opt.diag.errors import HloOptError, nearest, printable
+
+NARROW = 60
+"""Columns below which an option's help stands under the option, not beside it."""
+
+
+class Formatter(click.HelpFormatter):
+    """Help that fits terminals narrower than the 50 columns that click asks for."""
+
+    def __init__(self, indent_increment: int = 2, width: int | None = None, max_width: int | None = None) -> None:
+        there = shutil.get_terminal_size().columns - 2
+        super().__init__(indent_increment, max(there, 20) if width is None and there < 50 else width, max_width)
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        super().write_dl(list(rows), 6 if self.width < NARROW else col_max, col_spacing)
+
+
+class Context(click.Context):
+    formatter_class = Formatter
+
 
 VERBS = {
     "fuse": "Fuse a module and print it.",
@@ -58,6 +78,7 @@ def _command(verb: str) -> click.Command:
     command: click.Command = getattr(
         importlib.import_module(f"hlo_opt.cli.{_FILES.get(verb, verb)}"), f"{verb}_command"
     )
+    command.context_class = Context
     return command
 
 
@@ -97,6 +118,8 @@ class Verbs(click.Group):
         except KeyboardInterrupt as stop:
             raise InterruptError from stop
 
+    context_class = Context
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
 
@@ -128,7 +151,12 @@ class Verbs(click.Group):
     help="Show the versions of the program and of what it uses, and leave.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print results and errors only: no summaries, no progress.")
-@click.option("-v", "--verbose", is_flag=True, help="Show time and peak memory at the end.")
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Show time and peak memory at the end. Behind the verbs explain and test, -v is another option.",
+)
 @click.option(
     "--color",
     type=click.Choice(COLOURS),
@@ -146,7 +174,7 @@ class Verbs(click.Group):
     help="List passes and presets, and leave.",
 )
 def group(context: click.Context, quiet: bool, verbose: bool, color: str) -> None:
-    """Read a dump of HLO, fuse it, say why every other edge was not fused, and write and run the kernels.
+    """Read a dump of HLO, fuse it, say of every edge that was not fused why, and write and run the kernels.
 
     A FILE may be HLO text, one of XLA's protobufs, StableHLO or a folder of dumps (hlo-opt help forms); - is stdin.
     Results go to stdout, everything else to stderr. Options of this page stand before the verb.
@@ -204,6 +232,16 @@ def run(arguments: list[str]) -> int:
         return status
 
 
+def _placed(error: click.ClickException) -> click.ClickException:
+    """The error; of an option that a verb does not know, and that stands before all verbs, one that says so."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None or error.ctx.command is group:
+        return error
+    name, verb = error.option_name, error.ctx.info_name
+    if name not in {spelling for p in group.params for spelling in p.opts}:
+        return error
+    return click.NoSuchOption(name, f"{error.message} It stands before the verb: hlo-opt {name} {verb}.", ctx=error.ctx)
+
+
 def _told(error: OSError) -> int:
     if error.filename:
         failure.say(f"{error.filename}: {error.strerror}")
@@ -225,7 +263,7 @@ def _status(arguments: list[str]) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
-        error.show()
+        _placed(error).show()
         return 2
     except HloOptError as error:
         return failure.report_error(error)

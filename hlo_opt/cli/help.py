@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import resources
 
 import click
 
+from hlo_opt.cli.files import show
 from hlo_opt.cli.options import topics_offered
 from hlo_opt.diag import UsageError, did_you_mean
+from hlo_opt.report.page import Page, Word, flowing
 
 TOPICS = {
     "dump": "How to get a module out of JAX, PyTorch or TensorFlow, and which stage to take.",
@@ -23,24 +26,21 @@ def help_command(context: click.Context, topic: str | None) -> None:
     from hlo_opt.cli.group import VERBS, group
 
     if topic is None:
-        width = max(map(len, TOPICS))
-        lines = [f"  {name:{width}}  {what}" for name, what in TOPICS.items()]
-        click.echo(
-            "\n".join(
-                [
-                    "topics:",
-                    *lines,
-                    "",
-                    "`hlo-opt help TOPIC` shows a page, `hlo-opt help VERB` what a verb does; `hlo-opt --help` lists "
-                    "the verbs.",
-                ]
-            )
+        page = Page()
+        page.add("topics:")
+        page.table([[Word(name, "bold"), what] for name, what in TOPICS.items()], indent=2)
+        page.add()
+        page.add(
+            "`hlo-opt help TOPIC` shows a page, `hlo-opt help VERB` what a verb does; `hlo-opt --help` lists the verbs."
         )
+        show(page)
         return
     if topic in TOPICS:
-        click.echo(
-            resources.files("hlo_opt.cli").joinpath("topics", f"{topic}.md").read_text(encoding="utf-8"), nl=False
-        )
+        text = resources.files("hlo_opt.cli").joinpath("topics", f"{topic}.md").read_text(encoding="utf-8")
+        if sys.stdout.isatty():
+            show(flowing(text))
+        else:
+            click.echo(text, nl=False)
         return
     verb = group.get_command(context, topic)
     if verb is None:
@@ -48,5 +48,5 @@ def help_command(context: click.Context, topic: str | None) -> None:
         raise UsageError(
             f"there is no topic {topic!r}", hint=did_you_mean(topic, known) or f"topics: {', '.join(TOPICS)}"
         )
-    with click.Context(verb, info_name=topic, parent=context.parent, max_content_width=110) as own:
+    with verb.context_class(verb, info_name=topic, parent=context.parent, max_content_width=110) as own:
         click.echo(verb.get_help(own))

@@ -47,7 +47,8 @@ def isolate_command(
     elided: str | None,
     memory_limit: int | None,
 ) -> None:
-    """Make a module that runs from one instruction (a fusion, a loop, any other) or computation of FILE.
+    """Take NAME, an instruction (a fusion, a loop, any other) or a computation, out of FILE as a module of its own,
+    which can be run.
 
     Its operands become the parameters of the entry, in order; constants are copied. With --recorded, FILE runs in
     NumPy, on --inputs or on drawn inputs, and the operands that NAME had are written: `hlo-opt run OUT --inputs

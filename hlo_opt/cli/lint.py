@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from hlo_opt import __version__
-from hlo_opt.cli.files import read_module, show, show_json
-from hlo_opt.cli.options import Given, fuse_options, offered_files, offered_rules, read_options
+from hlo_opt.cli.files import columns, read_module, show, show_json
+from hlo_opt.cli.options import Given, format_option, fuse_options, offered_files, offered_rules, read_options
 from hlo_opt.diag import UsageError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from hlo_opt.report.lint.base import Finding
 
 FORMATS = ("text", "json", "github", "sarif")
+_CODE = re.compile(r"[A-Za-z]{3}[0-9]{3}")
 MOST_FILES = 200
 """The most modules of a folder that are checked."""
 
@@ -38,7 +40,7 @@ MOST_FILES = 200
 )
 @click.option("--all", "everything", is_flag=True, help="Also what costs less than 0.1 % of the module's time.")
 @click.option("--list", "lists", is_flag=True, help="List the rules, and leave.")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="What to print.")
+@format_option(*FORMATS)
 @click.option("--strict", is_flag=True, help="Exit with 1 when something is found.")
 @click.option(
     "--source-root",
@@ -80,8 +82,10 @@ def lint_command(
     if file.upper() in rule_specs() and not Path(file).exists():
         from hlo_opt.report.explain import spec_page
 
-        show(spec_page(rule_specs()[file.upper()]))
+        show(spec_page(rule_specs()[file.upper()], columns()))
         return 0
+    if _CODE.fullmatch(file) and not Path(file).exists():
+        raise _no_rule(file)
     codes = chosen(select, ignore)
     names = _modules_in(file) if os.path.isdir(file) else [file]
     modules = [read_module(name, max_errors=max_errors, allow_unknown=allow_unknown) for name in names]
@@ -103,6 +107,18 @@ def lint_command(
             nl=False,
         )
     return 1 if strict and findings else 0
+
+
+def _no_rule(code: str) -> UsageError:
+    """What to type instead of a code that is no rule's."""
+    from hlo_opt.diag import did_you_mean, reason_specs
+    from hlo_opt.report.lint.base import rule_specs
+
+    if any(spec.code == code.upper() for spec in reason_specs()):
+        hint = f"it is a reason: hlo-opt explain {code.upper()}"
+    else:
+        hint = did_you_mean(code.upper(), rule_specs()) or "hlo-opt lint --list shows the rules"
+    return UsageError(f"there is no rule {code!r}, and no such file", hint=hint)
 
 
 def _modules_in(folder: str) -> list[str]:

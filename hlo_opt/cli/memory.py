@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from hlo_opt.cli.files import read_module, show, show_json
-from hlo_opt.cli.options import Given, file_argument, fuse_options, read_options, rule_options
+from hlo_opt.cli.options import Given, file_argument, format_option, fuse_options, read_options, rule_options
 
 
 @click.command("memory")
@@ -13,9 +13,7 @@ from hlo_opt.cli.options import Given, file_argument, fuse_options, read_options
 @fuse_options
 @rule_options
 @click.option("--all", "everything", is_flag=True, help="Show every buffer of the peak, not only the largest.")
-@click.option(
-    "--format", "form", type=click.Choice(("text", "json")), default="text", show_default=True, help="What to print."
-)
+@format_option("text", "json")
 @read_options
 def memory_command(
     file: str, everything: bool, form: str, max_errors: int, allow_unknown: bool, **options: Given
@@ -23,8 +21,8 @@ def memory_command(
     """Show the peak memory of FILE before and after fusing: when it is, which arrays hold it, and what would lower it.
 
     Counts inputs, constants, results and temporaries, as a device holds them. Each way to a lower peak was tried on a
-    copy of the module: joining two kernels (--force), another order, inputs given away (donate_argnums). Of inputs
-    that are given away already it says whether a result is made in their memory.
+    copy of the module: joining two kernels (--force), another order, donating inputs (donate_argnums). Of each
+    input that is donated already it says whether a result is made in its memory.
     """
     from hlo_opt.cli.fusing import Fusing
     from hlo_opt.report.memory import page

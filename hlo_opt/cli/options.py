@@ -39,8 +39,8 @@ def _listed(module: str, function: str) -> Callable[[click.Context, click.Parame
 
 
 _presets = _listed("hlo_opt.passes", "preset_names")
-_targets = _listed("hlo_opt.analysis.targets", "target_names")
-_passes = _listed("hlo_opt.passes", "pass_names")
+offered_targets = _listed("hlo_opt.analysis.targets", "target_names")
+offered_passes = _listed("hlo_opt.passes", "pass_names")
 _codes = _offering(lambda: (spec.code for spec in reason_specs()))
 _simplify = _offering(lambda: ("auto", "always", "never"))
 topics_offered = _offering(
@@ -96,6 +96,50 @@ def _together(*options: Callable[[Function], Function]) -> Callable[[Function], 
         return function
 
     return decorate
+
+
+_JSON = "hlo_opt.json"
+"""Where the context of a verb notes that JSON is wanted, for verbs know it under two spellings."""
+
+
+def _note_json(context: click.Context, option: click.Parameter, value: bool | str | None) -> None:
+    if value in (True, "json"):
+        context.meta[_JSON] = True
+
+
+def _as_json(context: click.Context, option: click.Parameter, value: bool) -> bool:
+    return value or context.meta.get(_JSON, False)
+
+
+def _form(context: click.Context, option: click.Parameter, value: str) -> str:
+    return "json" if context.meta.get(_JSON, False) else value
+
+
+json_option = _together(
+    click.option("--json", "as_json", is_flag=True, callback=_as_json, help="As JSON."),
+    click.option(
+        "--format",
+        "form",
+        type=click.Choice(("text", "json")),
+        expose_value=False,
+        is_eager=True,
+        callback=_note_json,
+        help="--format json is --json.",
+    ),
+)
+"""JSON instead of text: the argument `as_json`."""
+
+
+def format_option(*forms: str, default: str = "text", text: str = "What to print.") -> Callable[[Function], Function]:
+    """What is printed, of several forms: the argument `form`. `--json` is JSON here, too."""
+    return _together(
+        click.option(
+            "--format", "form", type=click.Choice(forms), default=default, show_default=True, callback=_form, help=text
+        ),
+        click.option(
+            "--json", is_flag=True, expose_value=False, is_eager=True, callback=_note_json, help="--format json."
+        ),
+    )
 
 
 class Size(SizeType):
@@ -165,14 +209,14 @@ precise_option = click.option(
     help="On a GPU, divide and take square roots as IEEE 754 says, not within 2 ULP as XLA does.",
 )
 jobs_option = click.option(
-    "--jobs", metavar="N", type=click.IntRange(min=1), help="Try N modules at once.  [default: one per processor]"
+    "-j", "--jobs", metavar="N", type=click.IntRange(min=1), help="Try N modules at once.  [default: one per processor]"
 )
 split_option = click.option(
     "--split-input-file", "split", is_flag=True, help="FILE holds several modules, divided by `// -----` lines."
 )
 target_option = click.option(
     "--target",
-    shell_complete=_targets,
+    shell_complete=offered_targets,
     metavar="NAME|FILE",
     default=DEFAULT_TARGET,
     show_default=True,
@@ -196,7 +240,7 @@ fuse_options = _together(
     ),
     click.option(
         "--passes",
-        shell_complete=_passes,
+        shell_complete=offered_passes,
         metavar="SPEC",
         help="Run these passes: 'instruction-fusion{may-duplicate=false},dce'.",
     ),
@@ -208,7 +252,7 @@ fuse_options = _together(
     ),
     click.option(
         "--target",
-        shell_complete=_targets,
+        shell_complete=offered_targets,
         metavar="NAME|FILE",
         help="Estimate for this device; hlo-opt targets lists them.  [default: h100_sxm]",
     ),
@@ -216,7 +260,7 @@ fuse_options = _together(
         "--simplify",
         shell_complete=_simplify,
         metavar="WHEN",
-        help="Simplify first: auto, always or never.  [default: auto]",
+        help="Simplify first: always, never, or auto: a module without fusions and bitcasts.  [default: auto]",
     ),
     click.option(
         "--stop-after-step", metavar="N", type=click.IntRange(min=0), help="Stop after N rewrites, to bisect."
@@ -225,7 +269,7 @@ fuse_options = _together(
         "--choices",
         metavar="NAME",
         multiple=True,
-        help="Also apply this rule of an installed plugin; may be repeated.",
+        help="Also ask this choice of an installed plugin, which may refuse edges; may be repeated.",
     ),
     trip_count_option,
 )

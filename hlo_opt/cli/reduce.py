@@ -72,7 +72,7 @@ def reduce_command(
         finally:
             progress.end()
         files.write_module(output, reducer.text)
-    how = f", {reducer.trials.tried} tries in {time.monotonic() - begun:.0f} s" if progress.is_shown else ""
+    how = f", tries: {reducer.trials.tried}, in {time.monotonic() - begun:.0f} s" if progress.is_shown else ""
     failure.say(
         f"{before:,} instructions, now {reducer.instructions:,}: {reducer.answer}{how}{', interrupted' * is_stopped}"
     )

@@ -17,6 +17,7 @@ from hlo_opt.cli.options import (
     file_argument,
     fuse_options,
     inputs_option,
+    json_option,
     memory_option,
     offered_files,
     precise_option,
@@ -334,7 +335,7 @@ def _expect(file: str, other: str | None, texts: tuple[str, ...], fusing: Fusing
     show_default=True,
     help="How often each module runs with cold and with warm caches.",
 )
-@click.option("--json", "as_json", is_flag=True, help="As JSON; times in microseconds.")
+@json_option
 @click.option("--plot", metavar="OUT.svg|png", help="Draw it. A PNG needs the extra `plot`.")
 def bench_command(file: str, rounds: int, as_json: bool, plot: str | None, **options: Any) -> None:
     """Run FILE and what fusing it gives, in turn, and compare their times with each other and with a plain copy on the

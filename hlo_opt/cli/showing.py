@@ -8,7 +8,17 @@ import click
 
 from hlo_opt.cli import files
 from hlo_opt.cli.files import read_module, read_modules, show, show_json
-from hlo_opt.cli.options import file_argument, read_options, split_option, target_option, trip_count_option
+from hlo_opt.cli.options import (
+    file_argument,
+    json_option,
+    offered_passes,
+    offered_targets,
+    read_options,
+    split_option,
+    target_option,
+    trip_count_option,
+)
+from hlo_opt.diag import UsageError
 
 
 @click.command("print")
@@ -37,7 +47,7 @@ def print_command(file: str, output: str, style: str, split: bool, max_errors: i
 @file_argument
 @target_option
 @trip_count_option
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@json_option
 @click.option(
     "--hash",
     "only_hash",
@@ -78,15 +88,20 @@ def stats_command(
 
 
 @click.command("passes")
+@click.argument("name", nargs=-1, shell_complete=offered_passes)
 @click.option(
     "--rules", is_flag=True, help="List the rules of the simplifier instead: what each writes, and why it is exact."
 )
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def passes_command(rules: bool, as_json: bool) -> None:
-    """List the passes with their options and defaults, and the presets as --passes would spell them."""
+@json_option
+def passes_command(name: tuple[str, ...], rules: bool, as_json: bool) -> None:
+    """List the passes with their options and defaults, and the presets as --passes would spell them; or only passes of
+    these NAMEs, with all that is said of them.
+    """
     from hlo_opt.report import tables
 
     if rules:
+        if name:
+            raise UsageError("--rules lists all rules, and takes no names of passes")
         from hlo_opt.report import simplified
 
         if as_json:
@@ -94,39 +109,54 @@ def passes_command(rules: bool, as_json: bool) -> None:
         else:
             show(simplified.rules_page())
     elif as_json:
-        show_json(tables.passes_json())
+        show_json(tables.passes_json(name))
+    elif name:
+        show(tables.some_passes_page(name))
     else:
         show(tables.passes_page())
 
 
 @click.command("ops")
-@click.argument("opcode", nargs=-1)
+@click.argument("opcode", nargs=-1, metavar="[OPCODE|TARGET]...")
 @click.option("--types", is_flag=True, help="Also by element type; implied by OPCODE.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def ops_command(opcode: tuple[str, ...], types: bool, as_json: bool) -> None:
-    """Show which faces each opcode of the op table has: shape inference, NumPy meaning, index map, CUDA, ...
+@click.option("--calls", is_flag=True, help="The custom calls that are known, by their targets, instead of opcodes.")
+@json_option
+def ops_command(opcode: tuple[str, ...], types: bool, calls: bool, as_json: bool) -> None:
+    """Show what there is for each opcode: shape inference (infer), the meaning in NumPy (evaluate), which element of an
+    operand an element reads (index), CUDA text (cuda), the same in other operations (expand), and more. Where something
+    is missing, what needs it is refused under a code that says so.
 
-    With --types, or for named opcodes: for which element types each face exists, and the ULP bound of results. A dump
-    that needs a missing entry gets a coded reason.
+    With --types, or for named opcodes: the same for each element type, and how far results may be from the exact ones,
+    in ULP. A TARGET of a custom call shows what there is for that.
     """
+    from hlo_opt.ops.custom_calls.targets import custom_calls
     from hlo_opt.report import tables
 
-    specs = tables.chosen(opcode)
+    if calls and opcode:
+        raise UsageError("--calls lists all custom calls; a target by itself shows that one")
+    targets = custom_calls() if calls else tables.chosen_calls(opcode)
+    others = [name for name in opcode if name not in {spec.target for spec in targets}]
+    specs = tables.chosen(others) if others or not targets else []
     types = types or bool(opcode)
     if as_json:
-        show_json(tables.ops_json(specs, types=types))
-    elif types:
+        show_json(tables.ops_json(specs, targets, types=types))
+        return
+    if targets:
+        show(tables.calls_page(targets))
+    if not specs:
+        return
+    if types:
         show(tables.types_page(specs))
     else:
         show(tables.ops_page(specs))
 
 
 @click.command("targets")
-@click.argument("name", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="All fields of each device, as JSON.")
+@click.argument("name", nargs=-1, shell_complete=offered_targets)
+@json_option
 def targets_command(name: tuple[str, ...], as_json: bool) -> None:
     """List the devices that costs are estimated for; --target takes such a name or a file: .toml with the same fields,
-    or .txtpb as XLA writes its device specs."""
+    or .txtpb as XLA writes its device specs. As JSON, all fields of each."""
     from hlo_opt.analysis.targets import target, target_names
     from hlo_opt.report.page import Page, Word, size
 

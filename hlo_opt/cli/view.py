@@ -8,7 +8,7 @@ import click
 
 from hlo_opt.cli import files
 from hlo_opt.cli.files import read_module
-from hlo_opt.cli.options import Given, fuse_options, offered_files, read_options, rule_options
+from hlo_opt.cli.options import Given, format_option, fuse_options, offered_files, read_options, rule_options
 from hlo_opt.diag import UsageError
 
 PAGE, DATA = "html", "json"
@@ -19,13 +19,10 @@ FORMATS = (PAGE, DATA, *EXPORTS)
 @click.command("view")
 @click.argument("file", shell_complete=offered_files, metavar="FILE [NEW]", nargs=-1, required=True)
 @click.option("-o", "output", metavar="OUT", default="-", help="Write to OUT instead of stdout.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMATS),
+@format_option(
+    *FORMATS,
     default=PAGE,
-    show_default=True,
-    help="A page; all that it shows, as JSON; the fused graph for Graphviz; or a trace of the estimated times.",
+    text="A page; all that it shows, as JSON; the fused graph for Graphviz; or a trace of the estimated times.",
 )
 @click.option(
     "--source-root", metavar="DIR", help="Show the Python files below this folder with what their lines cost."

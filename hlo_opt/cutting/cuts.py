@@ -1,5 +1,5 @@
-"""Single cuts: what can be tried to make a module smaller, each a function from a module to another one. A cut may give
-a module that is none; whoever tries it verifies."""
+"""Single cuts: what can be tried to make a module smaller, each a function from a module to another one. What a cut
+gives may be no valid module; whoever tries it verifies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def without(module: Module, gone: Collection[int]) -> Module:
 
 
 def count(module: Module) -> int:
-    """How many numbers `parts` and `without` take."""
+    """The number of the entry's instructions, which `parts` and `without` take by number."""
     return len(module.entry.instructions)
 
 
@@ -68,12 +68,12 @@ def fewer_outputs(module: Module, kept: Collection[int]) -> Module:
 
 def single_cuts(module: Module) -> list[Cut]:
     """What can be tried with each instruction, from the last to the first."""
-    found: list[Cut] = []
+    cuts: list[Cut] = []
     by = callers(module)
     for place, computation in reversed(list(enumerate(module.computations))):
         for number, i in reversed(list(enumerate(computation.instructions))):
-            found += [partial(_at, change=change, place=place, number=number) for change in _changes(i, by)]
-    return found
+            cuts += [partial(_at, change=change, place=place, number=number) for change in _changes(i, by)]
+    return cuts
 
 
 Change = Callable[[Instruction], None]
@@ -160,11 +160,11 @@ def _wait_for_nothing(i: Instruction) -> None:
 def _give(i: Instruction) -> None:
     """A parameter instead."""
     computation = i.computation
-    made = edit.create_parameter(computation, f"{i.name}.given", i.shape, len(computation.parameters))
-    _replace(i, made)
+    parameter = edit.create_parameter(computation, f"{i.name}.given", i.shape, len(computation.parameters))
+    _replace(i, parameter)
     if not i.is_root:
         edit.remove(i)
-        made.name = i.name
+        parameter.name = i.name
 
 
 def _take_operand(i: Instruction, operand: int) -> None:
@@ -240,8 +240,8 @@ def _call_another(i: Instruction, name: str) -> None:
 
 
 def _has_form_of(one: Computation, other: Computation) -> bool:
-    given = [[p.shape for p in computation.parameters] for computation in (one, other)]
-    return given[0] == given[1] and one.root.shape == other.root.shape
+    shapes = [[p.shape for p in computation.parameters] for computation in (one, other)]
+    return shapes[0] == shapes[1] and one.root.shape == other.root.shape
 
 
 # ---- control flow
@@ -300,8 +300,8 @@ def _drop_state(loop: Instruction, element: int) -> None:
     if init is None:
         edit.set_shape(start, shape)
     else:
-        made = edit.create_tuple(loop.computation, [o for n, o in enumerate(init) if n != element])
-        edit.set_operands(loop, [made])
+        state = edit.create_tuple(loop.computation, [o for n, o in enumerate(init) if n != element])
+        edit.set_operands(loop, [state])
     for computation in (body, condition, loop.computation):
         edit.sort(computation)
 

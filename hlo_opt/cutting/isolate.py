@@ -83,7 +83,7 @@ def inputs_of(
     """
     target = named(module, name)
     last = target.root if isinstance(target, Computation) else target
-    wanted = set(part.given)
+    wanted = set(part.inputs)
     latest: dict[int, dict[Instruction, Value]] = {device: {} for device in range(len(inputs))}
     found: dict[int, list[Array]] = {}
     times = dict.fromkeys(latest, 0)
@@ -95,11 +95,11 @@ def inputs_of(
             times[event.device] += 1
             if times[event.device] == call:
                 values = latest[event.device]
-                found[event.device] = [leaf for i in part.given for leaf in flatten(values[i])]
+                found[event.device] = [leaf for i in part.inputs for leaf in flatten(values[i])]
                 if len(inputs) == 1:
                     raise Stopped
 
-    if not part.given:
+    if not part.inputs:
         return [[] for _ in inputs]
     try:
         if len(inputs) > 1:

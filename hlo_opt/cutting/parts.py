@@ -1,5 +1,5 @@
-"""A part of a module as a module of its own: some instructions of one computation, with parameters for what they are
-given, and what they call."""
+"""A part of a module as a module of its own: some instructions of one computation, with parameters for what they read
+from outside, and what they call."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hlo_opt.ops.sets import held, taken_element
 from hlo_opt.passes.dce import sweep
 
 KEPT_IN_HEADER = ("is_scheduled", "replica_count", "num_partitions", "frontend_attributes")
-"""What a header says that holds for a part, too; the rest counts parameters and outputs. Which of these share memory is
-kept by what they are (sharing.py)."""
+"""Attributes of a module's header that hold for a part, too. The others count parameters and outputs, which a part has
+others of; which of these share memory is kept apart (sharing.py)."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Part:
     """A module, and the instructions of the original whose values its parameters stand for, by their numbers."""
 
     module: Module
-    given: tuple[Instruction, ...]
+    inputs: tuple[Instruction, ...]
 
 
 def part_of(computation: Computation, kept: Collection[Instruction], outputs: Iterable[Instruction] = ()) -> Part:
-    """The kept instructions as a module of its own. Where no outputs are named, they are what others need, and what
-    nobody needs.
+    """The kept instructions as a module of its own. Without `outputs` it returns those of their values that an
+    instruction outside reads, or that none reads.
 
     Constants that are needed come along, and so does what gives a value that no parameter can have: a token, what an
     asynchronous start gives. Raises ValueError where nothing is left.
@@ -38,32 +38,32 @@ def part_of(computation: Computation, kept: Collection[Instruction], outputs: It
     assert module is not None
     members = _closed(computation, kept)
     named = list(dict.fromkeys(outputs)) or _outputs(computation, members)
-    made = Module(module.name, source=module.source)
-    made.attributes = {name: module.attributes[name] for name in KEPT_IN_HEADER if name in module.attributes}
-    made.tables, made.target = module.tables, module.target
+    part = Module(module.name, source=module.source)
+    part.attributes = {name: module.attributes[name] for name in KEPT_IN_HEADER if name in module.attributes}
+    part.tables, part.target = module.tables, module.target
     needed = set(needed_first((c for i in members for c in i.called()), lambda c: c.called))
-    copies = edit.copy_computations([c for c in module.computations if c in needed], made)
-    entry = edit.add_computation(made, Computation(computation.name), entry=True)
-    given = dict.fromkeys(o for i in members for o in i.operands if o not in members)
-    given.update(dict.fromkeys(o for o in named if o not in members))
+    copies = edit.copy_computations([c for c in module.computations if c in needed], part)
+    entry = edit.add_computation(part, Computation(computation.name), entry=True)
+    inputs = dict.fromkeys(o for i in members for o in i.operands if o not in members)
+    inputs.update(dict.fromkeys(o for o in named if o not in members))
     values: dict[Instruction, Instruction] = {}
-    for number, instruction in enumerate(given):
+    for number, instruction in enumerate(inputs):
         values[instruction] = edit.create_parameter(entry, instruction.name, instruction.shape, number)
     for i in members:
-        copy = edit.copied(i, made.unique_name(i.name), [values[o] for o in i.operands], edit.calling(i, copies))
+        copy = edit.copied(i, part.unique_name(i.name), [values[o] for o in i.operands], edit.calling(i, copies))
         copy.control_predecessors = [values[p] for p in i.control_predecessors if p in members]
         values[i] = edit.append(entry, copy)
     set_outputs(entry, [values[o] for o in named])
     if computation is module.entry:
         share(
-            made,
+            part,
             [
                 replace(s, parameter=values[s.parameter], output=values.get(s.output, s.output))
                 for s in shared_memory(module)
-                if s.parameter in given
+                if s.parameter in inputs
             ],
         )
-    return Part(made, tuple(given))
+    return Part(part, tuple(inputs))
 
 
 def set_outputs(entry: Computation, values: list[Instruction]) -> None:
@@ -88,7 +88,8 @@ def is_givable(shape: Shape) -> bool:
 
 
 def _closed(computation: Computation, kept: Collection[Instruction]) -> dict[Instruction, None]:
-    """What is kept and what must come along, in order. An element of a value that is given is given by itself."""
+    """What is kept and what must come along, in order. Of a tuple that is an input, elements are inputs by
+    themselves."""
     wanted = {i for i in kept if i.parameter_number is None}
     todo = list(wanted)
     while todo:
@@ -108,14 +109,14 @@ def _outputs(computation: Computation, members: dict[Instruction, None]) -> list
     root = computation.root
     if held(root) is not None and len(members) > 1:
         members.pop(root, None)
-    given = set(outputs_of(computation))
-    found = []
+    outputs = set(outputs_of(computation))
+    values = []
     for i in members:
         if i.literal is not None or not is_givable(i.shape):
             continue
-        if i in given or not i.users or any(user not in members for user in i.users):
-            found.append(i)
-    return found
+        if i in outputs or not i.users or any(user not in members for user in i.users):
+            values.append(i)
+    return values
 
 
 def tidied(module: Module) -> Module:
@@ -189,11 +190,11 @@ def _digits(constant: Instruction) -> int:
 
 def callers(module: Module) -> dict[Computation, list[Instruction]]:
     """Who calls each computation."""
-    found: dict[Computation, list[Instruction]] = {c: [] for c in module.computations}
+    calling: dict[Computation, list[Instruction]] = {c: [] for c in module.computations}
     for computation in module.computations:
         for i in computation.instructions:
             for value in i.attributes.values():
                 if isinstance(value, Called):
                     for called in value.computations:
-                        found[called].append(i)
-    return found
+                        calling[called].append(i)
+    return calling

@@ -160,7 +160,7 @@ class Reducer:
         self._failed.clear()
         for computation in self.module.computations:
             computation.index_users()
-        self.tell(f"{self.instructions:,} instructions after {self.trials.tried} tries")
+        self.tell(f"{self.instructions:,} instructions, tries: {self.trials.tried}")
 
     def _one(self, cut: Cut) -> bool:
         return self._first([cut]) is not None

@@ -15,6 +15,7 @@ from hlo_opt.evaluate.inputs import checked, flatten, unflatten
 from hlo_opt.evaluate.memory import check_memory
 from hlo_opt.evaluate.nans import Change, Event, NanCheck, Watcher, watching
 from hlo_opt.evaluate.program import (
+    FAULTS,
     Acting,
     Effects,
     Occurrence,
@@ -24,11 +25,11 @@ from hlo_opt.evaluate.program import (
     error,
     is_answered,
     placed,
+    told,
 )
 from hlo_opt.evaluate.threads import bounded_libraries
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.values import Array
-from hlo_opt.ops import ShapeError
 from hlo_opt.ops.collective.module_devices import warn_of_one_device
 from hlo_opt.ops.reduction.reducers import widened
 from hlo_opt.ops.spec import Device, OnlyDevice
@@ -70,10 +71,6 @@ class RunningLoop:
 
     def end(self) -> None:
         self.done += 1
-
-
-_FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, ShapeError, TypeError, ValueError)
-"""Exceptions of an evaluator for operands or attributes that do not fit, as in modules that nobody verified."""
 
 
 class Interpreter:
@@ -197,10 +194,10 @@ class Interpreter:
                         values[slot] = ()
             else:
                 self._watched(program, computation, values)
-        except _FAULTS as fault:
+        except FAULTS as fault:
             if step is None:
                 raise
-            raise error(step.instruction, _said(fault)) from fault
+            raise told(step.instruction, fault) from fault
         except EvaluationError as fault:
             raise fault if step is None else placed(fault, step.instruction) from None
         finally:
@@ -229,8 +226,8 @@ class Interpreter:
                     )
                 else:
                     result = step.evaluate(self, step.instruction, operands)
-            except _FAULTS as fault:
-                raise error(step.instruction, _said(fault)) from fault
+            except FAULTS as fault:
+                raise told(step.instruction, fault) from fault
             except EvaluationError as fault:
                 raise placed(fault, step.instruction) from None
             finally:
@@ -249,14 +246,6 @@ def _leaves(value: Value) -> list[Value]:
     if not isinstance(value, tuple):
         return [value]
     return [leaf for element in value for leaf in _leaves(element)]
-
-
-def _said(fault: BaseException) -> str:
-    if isinstance(fault, MemoryError):
-        return "there is not enough memory"
-    if isinstance(fault, KeyError):
-        return f"attribute {fault} is missing"
-    return str(fault) or type(fault).__name__
 
 
 @bounded_libraries()

@@ -18,7 +18,7 @@ from hlo_opt.ops.custom_calls.targets import is_known, says_side_effect
 from hlo_opt.ops.dynamic import on_used_elements, takes_dynamic
 from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.sets import APPLIED, held, started, taken_element
-from hlo_opt.ops.spec import Evaluator
+from hlo_opt.ops.spec import Evaluator, ShapeError
 from hlo_opt.ops.values import Value, parts
 
 
@@ -130,6 +130,19 @@ def error(
     module = None if instruction.parent is None else instruction.parent.module
     span = None if module is None else module.span(instruction)
     return EvaluationError(f"{instruction.opcode} {instruction.name}: {message}", span=span, hint=hint, code=code)
+
+
+FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, ShapeError, TypeError, ValueError)
+"""Exceptions of an evaluator for operands or attributes that do not fit, as in modules that nobody verified."""
+
+
+def told(instruction: Instruction, fault: BaseException) -> EvaluationError:
+    """The error for an exception of an instruction's evaluator, one of `FAULTS`."""
+    if isinstance(fault, MemoryError):
+        return error(instruction, "there is not enough memory")
+    if isinstance(fault, KeyError):
+        return error(instruction, f"attribute {fault} is missing")
+    return error(instruction, str(fault) or type(fault).__name__)
 
 
 def placed(fault: EvaluationError, instruction: Instruction) -> EvaluationError:

@@ -107,8 +107,9 @@ class Spreading:
     complex   rule where an operand or the result is complex
     rounds    the operation is exact arithmetic followed by rounding
     keeps     the result is one of the operands, apart from sign and type, so the order of a reduction does not show in
-    it decides   whether the result is discontinuous (comparison, rounding to integers), so that bounds across a jump
-    are a tie
+              it
+    decides   whether the result is discontinuous (comparison, rounding to integers), so that bounds across a jump are a
+              tie
     """
 
     real: Callable[..., Any] = _NOT_KNOWN

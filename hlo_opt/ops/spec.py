@@ -141,6 +141,12 @@ class Arity:
             return str(self.least)
         return f"at least {self.least}" if self.most is None else f"{self.least} to {self.most}"
 
+    @property
+    def words(self) -> str:
+        """The number with its noun: `1 operand`, `2 to 3 operands`."""
+        last = self.least if self.most is None else self.most
+        return f"{self} operand{'' if last == 1 else 's'}"
+
 
 def attributes(names: str) -> dict[str, bool]:
     """The attributes of an entry from names separated by spaces; required ones end with `!`."""

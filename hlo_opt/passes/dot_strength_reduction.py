@@ -31,8 +31,11 @@ _FREE = frozenset({"operand_precision", "metadata"})  # terms are as precise as 
 
 @dataclass(frozen=True)
 class DotStrengthReduction(RewritingPass):
-    """Write products of small matrices, one for each element of a batch, as sums of products of elements. `max_terms`
-    bounds the elements that are contracted, `max_elements` the elements of each result."""
+    """Write products of small matrices, one for each element of a batch, as sums of products of elements.
+
+    max_terms     elements that are contracted
+    max_elements  elements of each result
+    """
 
     name: ClassVar[str] = "dot-strength-reduction"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"

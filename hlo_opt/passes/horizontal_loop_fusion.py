@@ -42,7 +42,8 @@ class HorizontalLoopFusion(FusionPass):
     any_mixed_alike       join those of different shapes that have as many instructions, however large: they need as
                           many registers
     max_instructions      instructions of a kernel that is joined
-    max_outputs           outputs of a joint kernel (max_plain_outputs where it is made of single operations)
+    max_outputs           outputs of a joint kernel
+    max_plain_outputs     the same of a kernel that is made of single operations
     max_argument_bytes    bytes of the pointers that a kernel takes
     mixed_types           join kernels whose outputs have several element types, or other numbers of outputs
     """

@@ -13,8 +13,10 @@ from hlo_opt.passes.base import Pass, PassContext
 
 @dataclass(frozen=True)
 class Inline(Pass):
-    """Put the bodies of calls into their callers. With `fusions`, those of plain fusions too, so that they can be fused
-    anew."""
+    """Put the bodies of calls into their callers.
+
+    fusions  those of plain fusions, too, so that they can be fused anew
+    """
 
     name: ClassVar[str] = "inline"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"

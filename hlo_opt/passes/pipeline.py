@@ -27,9 +27,10 @@ MOST_ROUNDS = 25
 limit)."""
 
 LONGEST_TEXT = 10_000
-"""Characters of a pipeline; fixpoint groups nest no deeper than their brackets."""
+"""The most characters of a pipeline."""
 
 DEEPEST_GROUP = 20
+"""The deepest nesting of brackets, and so of fixpoint groups."""
 
 MOST_ALTERNATIVES = 8
 """Pipelines that the choices of one text may stand for: each is run."""
@@ -187,15 +188,15 @@ def parse_pipeline(text: str, options: Options | None = None, *, override: bool 
     if deepest > DEEPEST_GROUP:
         raise UsageError(f"fixpoint groups nest {deepest} deep, more than {DEEPEST_GROUP}")
     tree = read(text) or _parsed(text, source)
-    given = options or {}
+    values = options or {}
 
     def step(tree: Any) -> Step:
         if tree.data == "fixpoint":
             return Fixpoint(tuple(map(step, tree.children)))
         cls, spelt = _pass(tree, source)
-        wanted = given.get(cls.name, {})
-        made: Any = cls
-        result: Pass = made(**({**spelt, **wanted} if override else {**wanted, **spelt}))
+        wanted = values.get(cls.name, {})
+        build: Any = cls
+        result: Pass = build(**({**spelt, **wanted} if override else {**wanted, **spelt}))
         return result
 
     def part(tree: Any) -> Step | Best:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from types import MappingProxyType
@@ -93,6 +95,28 @@ def pass_class(name: str) -> type[Pass]:
 def pass_options(name: str) -> dict[str, tuple[str, object]]:
     """The options of a pass, spelt as users write them: type name and default."""
     return {f.name.replace("_", "-"): (option_kind(f), f.default) for f in fields(pass_class(name))}
+
+
+_MEANING = re.compile(r"(\w+)  +(\S.*)")
+
+
+def option_meanings(name: str) -> dict[str, str]:
+    """What the options of a pass do, by their spelling: the lines of its docstring that begin with an option's name;
+    those that stand deeper go on with it. An option without such a line is left out."""
+    cls = pass_class(name)
+    known = {f.name: f.name.replace("_", "-") for f in fields(cls)}
+    meanings: dict[str, str] = {}
+    current = ""
+    for line in inspect.cleandoc(cls.__doc__ or "").splitlines():
+        match = _MEANING.fullmatch(line)
+        if match is not None and match[1] in known:
+            current = known[match[1]]
+            meanings[current] = match[2]
+        elif current and line.startswith("  "):
+            meanings[current] += f" {line.strip()}"
+        else:
+            current = ""
+    return meanings
 
 
 def option_kind(field: Field[Any]) -> str:

@@ -19,7 +19,10 @@ MOST_OPERANDS = 128
 
 @dataclass(frozen=True)
 class VariadicOpSplitter(RewritingPass):
-    """Split concatenates with more than `most_operands` operands. The values stay the same; the graph does not."""
+    """Split concatenates of many operands. The values stay the same; the graph does not.
+
+    most_operands  a concatenate of more is split
+    """
 
     name: ClassVar[str] = "variadic-op-splitter"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"

@@ -58,10 +58,11 @@ class Kind:
 
     name     of its parts, of its emitter's file (with underscores), and in what is shown to users
     heroes   the opcodes of which a region holds one where the kind is in it; None: it may be in any
-    order    of its segments among those of a launch
+    order    where its segments stand among those of a launch; rows of the table have an order of their own
     match    finds parts among outputs
     whole    finds the region as one sort, scan or loop, whose operation no other kind computes
-    has_rivals  other kinds that say so may find the same region: the one that takes the least time has it
+    has_rivals  others may be quicker: the region is arranged once with the kinds that say so and once without them, and
+                the arrangement that takes the least time is kept
     product  finds the region as one product, given what is multiplied
     unheard  only where no library has what the region asks for
     whole_warps  its threads meet by warps, so that blocks must be whole ones

@@ -62,7 +62,7 @@ class Strips(OfProduct):
         return batch, -(-columns // self.columns)
 
     def segment(self, block: int) -> Segment[Strips]:
-        """The segment, alone in its launch."""
+        """The segment; the launch has no other."""
         return Segment(self, math.prod(self.blocks), self.vector, rereads=True)
 
     def shared_bytes(self, block: int) -> int:
@@ -78,10 +78,10 @@ def match(region: Region, space: Space) -> Strips | None:
         rows, columns = columns, rows
     if rows > MOST_ROWS or depth < SHORTEST:
         return None
-    found = Strips(space, tuple(range(len(region.roots))), space.goes_along(1))
-    if columns < found.columns and depth < _LONG:
+    strips = Strips(space, tuple(range(len(region.roots))), space.goes_along(1))
+    if columns < strips.columns and depth < _LONG:
         return None
-    return replace(found, vector=_vector(found)) if found.along else found
+    return replace(strips, vector=_vector(strips)) if strips.along else strips
 
 
 def _vector(strips: Strips) -> int:
@@ -129,6 +129,9 @@ def walks(region: Region, segment: Segment[Strips], launch: Launch) -> list[Walk
         barriers=1,
         shuffles=shuffles,
     )
-    made = batch * rows * columns
-    place = delinearize(variable("place", made), (batch, rows, columns))
-    return [sums, ends(region, space, space.index(*place), Walk(made, (), places={"place": variable(THREAD, made)}))]
+    elements = batch * rows * columns
+    place = delinearize(variable("place", elements), (batch, rows, columns))
+    return [
+        sums,
+        ends(region, space, space.index(*place), Walk(elements, (), places={"place": variable(THREAD, elements)})),
+    ]

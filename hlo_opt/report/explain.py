@@ -204,12 +204,16 @@ ENDS_SHOWN = 8
 """Lines at either end of a longer one that it shows."""
 
 
-def select(report: ExplainReport, names: Sequence[str]) -> list[FusionDecision]:
+ASKED_FOR = "name an instruction or a kernel, PRODUCER:CONSUMER, a code such as FUS105, or FILE.py:LINE"
+EDGE_ASKED_FOR = "name two instructions or kernels, PRODUCER:CONSUMER, as explain prints them"
+
+
+def select(report: ExplainReport, names: Sequence[str], hint: str = ASKED_FOR) -> list[FusionDecision]:
     """The refused edges; with names, every edge, fused ones too, that one of the instructions or kernels is an end of.
 
     A name PRODUCER:CONSUMER asks for the edges between these two, a code such as FUS105 for those that it refuses,
     FILE.py:LINE, with as much of the path as one likes, for those that begin or end on a line of the program. Raises
-    UsageError, naming what is near, for an instruction or an edge that does not exist.
+    UsageError, naming what is near or with this hint, for an instruction or an edge that does not exist.
     """
     if not names:
         return report.refused
@@ -232,7 +236,7 @@ def select(report: ExplainReport, names: Sequence[str]) -> list[FusionDecision]:
                 source = report.outcome.original.source
                 filename = None if source is None else source.filename
                 raise UsageError(
-                    f"there is no instruction {end!r}", hint=did_you_mean(end, known) or ASKED_FOR, filename=filename
+                    f"there is no instruction {end!r}", hint=did_you_mean(end, known) or hint, filename=filename
                 )
         if colon:
             shown.update(_between(report, *ends))
@@ -240,8 +244,6 @@ def select(report: ExplainReport, names: Sequence[str]) -> list[FusionDecision]:
             wanted.update(ends)
     return [d for n, d in enumerate(report.decisions) if n in shown or (wanted and not wanted.isdisjoint(names_of(d)))]
 
-
-ASKED_FOR = "name an instruction or a kernel, PRODUCER:CONSUMER, a code such as FUS105, or FILE.py:LINE"
 
 _LINE = re.compile(r"\.py:[0-9]+$")
 
@@ -460,23 +462,24 @@ def edge_json(decision: FusionDecision, rounds: int = 1) -> dict[str, Any]:
     }
 
 
-def code_page(code: str) -> Page:
+def code_page(code: str, columns: int = WIDTH) -> Page:
     """The page of a reason's code. Raises UsageError for an unknown one."""
-    return spec_page(reason_spec(code))
+    return spec_page(reason_spec(code), columns)
 
 
-def spec_page(spec: ReasonSpec) -> Page:
-    """The page of a code that is declared: what it means, its message and hint, and an example."""
-    page = Page()
+def spec_page(spec: ReasonSpec, columns: int = WIDTH) -> Page:
+    """The page of a code that is declared: what it means, its message and hint, and an example. Its sentences fill
+    lines of so many columns, at most `WIDTH`."""
+    page, width = Page(), min(columns, WIDTH)
     page.add(Word(f"{spec.code} {spec.slug}", "bold"))
     page.add()
     for paragraph in spec.page.strip().split("\n\n"):
-        for line in textwrap.wrap(paragraph, WIDTH):
+        for line in textwrap.wrap(paragraph, width):
             page.add(line)
         page.add()
     for title, text in (("message", spec.template), ("hint", spec.hint)):
         page.add(Word(title, "bold"))
-        for line in textwrap.wrap(text, WIDTH - 2):
+        for line in textwrap.wrap(text, width - 2):
             page.add(f"  {line}")
     if spec.example:
         page.add()

@@ -51,7 +51,9 @@ def apart(report: ExplainReport, group: Sequence[str]) -> CheckError | None:
     known = {i.name for c in module.computations for i in c.instructions}
     for name in group:
         if name not in known:
-            raise UsageError(f"there is no instruction {name!r}", hint=did_you_mean(name, known))
+            filename = None if module.source is None else module.source.filename
+            hint = did_you_mean(name, known) or "--expect-fused takes names of instructions of FILE, A,B"
+            raise UsageError(f"there is no instruction {name!r}", hint=hint, filename=filename)
     kernels: dict[str, set[str]] = defaultdict(set)
     for kernel, member in held(report.outcome.module):
         kernels[origins.get(member, member.name)].add(kernel.name)

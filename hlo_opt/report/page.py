@@ -29,8 +29,8 @@ class Page:
 
     def add(self, *words: str | Word) -> None:
         """Append a line; its control characters are escaped here."""
-        made = (w if isinstance(w, Word) else Word(w) for w in words)
-        self.lines.append(tuple(Word(printable(w.text), w.style) for w in made))
+        styled = (w if isinstance(w, Word) else Word(w) for w in words)
+        self.lines.append(tuple(Word(printable(w.text), w.style) for w in styled))
 
     def extend(self, other: Page) -> None:
         self.lines.extend(other.lines)
@@ -56,14 +56,30 @@ class Page:
     def wrapped(self, width: int) -> Page:
         """The page with longer lines broken at spaces, and carried on two columns further in than they begin; a word
         that is longer than a line is broken anywhere."""
-        made = Page()
+        page = Page()
         for line in self.lines:
-            made.lines += _wrapped(line, width)
-        return made
+            page.lines += _wrapped(line, width)
+        return page
 
     def __str__(self) -> str:
         """Plain text, each line ended."""
         return "".join("".join(w.text for w in line).rstrip() + "\n" for line in self.lines)
+
+
+def flowing(text: str) -> Page:
+    """A page of a text in Markdown, each paragraph and each item of a list on one line, however the text breaks them.
+    Indented lines stay as they are."""
+    rows: list[str] = []
+    for line in text.splitlines():
+        goes_on = rows and rows[-1].strip() and not rows[-1].startswith(("    ", "#"))
+        if goes_on and line.strip() and not line.startswith(("    ", "#", "- ")):
+            rows[-1] += f" {line.strip()}"
+        else:
+            rows.append(line)
+    page = Page()
+    for row in rows:
+        page.add(Word(row, "bold") if row.startswith("#") else row)
+    return page
 
 
 def _wrapped(line: tuple[Word, ...], width: int) -> list[tuple[Word, ...]]:

@@ -140,7 +140,8 @@ def _add_unreached(page: Page, result: CheckReport) -> None:
         by_words.setdefault(way.words, []).append(way.place())
     for words, places in by_words.items():
         more = f" and {count(len(places) - MOST_NAMES)} more" if len(places) > MOST_NAMES else ""
-        page.add(f"  not reached, {words}: {', '.join(places[:MOST_NAMES])}{more}")
+        what = words if words.startswith(UNSEEN) else f"not reached, {words}"
+        page.add(f"  {what}: {', '.join(places[:MOST_NAMES])}{more}")
 
 
 def _output_words(output: OutputReport) -> list[str | Word]:

@@ -75,7 +75,7 @@ class Prices:
         return None if cost is None else cost.us_saved * self.report.rounds.get(decision.computation, 1)
 
     def dearest(self) -> list[FusionDecision]:
-        """The refused edges that cost most, of two kernels one."""
+        """The refused edges whose joining would save most, one for each pair of kernels."""
         return self.report.dearest
 
     def page(self) -> Page:
@@ -91,8 +91,8 @@ def first_page(
     most: int | None = None,
     prices: Prices | None = None,
 ) -> Page:
-    """The figures, what the changed rules change, then the edges asked for, the costliest first; `most` of them where
-    that is given."""
+    """The figures, what the changed rules change, then the edges asked for, those first whose joining would save most;
+    `most` of them where that is given."""
     prices = Prices(report) if prices is None else prices
     page = figures_page(report)
     page.extend(prices.page())
@@ -105,17 +105,17 @@ def first_page(
     asked = asked[:most]
     if not asked:
         return page
-    title = f"the {count(len(asked))} costliest of {count(len(asked) + left)} refused edges" if left else "edges"
-    every = "--all: every one, " if left else ""
-    page.add(Word(title, "bold"), f" ({every}-v: every reason): saving, cause, change")
+    title = f"{count(len(asked))} of {count(len(asked) + left)} refused edges" if left else "edges"
+    every = "--all: all, " if left else ""
+    page.add(Word(title, "bold"), f" ({every}-v: every reason): what joining saves or costs, cause, change")
     for decision in asked:
         page.extend(edge_page(decision, prices))
     return page
 
 
 def dearest_first(prices: Prices, shown: Sequence[FusionDecision]) -> list[FusionDecision]:
-    """Edges in the order of what joining them would save, of two kernels one edge among the first; then those that
-    would cost, then those without a price."""
+    """Edges in the order of what joining them would save, one edge for each pair of kernels among the first; then those
+    that would cost, then those without a price."""
     dearest = prices.dearest()
     first = {id(d) for d in dearest}
     kernels = {frozenset((d.producer_kernel, d.consumer_kernel)) for d in dearest}
@@ -137,7 +137,7 @@ def figures_page(report: ExplainReport) -> Page:
     named = [f"{code} {count(number)}" for code, number in list(counts.items())[:CODES_NAMED]]
     more = f" and {counted(len(counts) - CODES_NAMED, 'more code')}" if len(counts) > CODES_NAMED else ""
     edges = f"  {counted(len(report.fused), 'edge')} fused, {count(len(report.refused))} refused"
-    page.add(edges + (f": {', '.join(named)}{more}" if named else ""))
+    page.add(edges + (f"; reasons: {', '.join(named)}{more}" if named else ""))
     if not has_source_lines(report.outcome.original):
         page.add("  no Python lines here: ", Word(SOURCE_HINT, "bold"))
     return page

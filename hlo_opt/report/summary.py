@@ -38,7 +38,7 @@ def summary_page(report: ExplainReport, *, codes: bool = True) -> Page:
         page.add("  launches and times count each iteration of a loop, kernels and bytes count its body once")
     counts = report.refusals_by_code
     fused, left = len(report.fused), len(report.refused)
-    page.add(f"  {counted(fused, 'edge')} fused, {count(left)} refused" + (":" if counts else ""))
+    page.add(f"  {counted(fused, 'edge')} fused, {count(left)} refused" + ("; reasons:" if counts else ""))
     rows: list[list[str | Word]] = []
     for code, number in most_first(counts).items():
         rows.append([count(number), Word(code, "yellow"), reason_spec(code).slug])

@@ -3,6 +3,7 @@ which element types."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -11,21 +12,26 @@ from hlo_opt.diag import UsageError, did_you_mean
 from hlo_opt.fusion.context import choice_names, find_choices
 from hlo_opt.ops import OpSpec, table
 from hlo_opt.ops.coverage import VALUES, Faces, faces
+from hlo_opt.ops.custom_calls.targets import CustomCallSpec, custom_calls, find_custom_call
 from hlo_opt.ops.spec import EVERYTHING
 from hlo_opt.passes import pass_class, pass_names, pass_options, preset, preset_names
-from hlo_opt.passes.table import plugin_of
+from hlo_opt.passes.table import option_meanings, plugin_of
 from hlo_opt.report.page import Page, Word
 
 
 def _default(value: object) -> str:
     """As a pipeline spells it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value) or '""'
+
+
+def description(name: str) -> str:
+    """What a pass does: its docstring up to the lines on its options."""
+    return " ".join(inspect.cleandoc(pass_class(name).__doc__ or "").partition("\n\n")[0].split())
 
 
 def purpose(name: str) -> str:
     """The first sentence of a pass's description."""
-    text = " ".join((pass_class(name).__doc__ or "").split())
-    return text.partition(". ")[0].rstrip(".")
+    return description(name).partition(". ")[0].rstrip(".")
 
 
 def passes_page() -> Page:
@@ -33,11 +39,7 @@ def passes_page() -> Page:
     page = Page()
     page.add(Word("passes", "bold"))
     for name in pass_names():
-        plugin = plugin_of(pass_class(name))
-        origin = f", from {plugin.package}" if plugin is not None else ""
-        page.add("  ", Word(name, "bold"), f" (keeps the {pass_class(name).preserves}{origin}): {purpose(name)}")
-        rows = [[option, kind, _default(default)] for option, (kind, default) in pass_options(name).items()]
-        page.table(rows, indent=6)
+        _add_pass(page, name, purpose(name))
     page.add()
     page.add(Word("presets", "bold"))
     for name in preset_names():
@@ -51,23 +53,44 @@ def passes_page() -> Page:
     return page
 
 
-def passes_json() -> dict[str, Any]:
-    """The list for programs."""
+def some_passes_page(names: Sequence[str]) -> Page:
+    """Some passes for people, each with its whole description. Raises UsageError, naming the nearest, for an unknown
+    one."""
+    page = Page()
+    for name in names:
+        _add_pass(page, name, description(name))
+    return page
+
+
+def _add_pass(page: Page, name: str, text: str) -> None:
+    cls, meanings = pass_class(name), option_meanings(name)
+    plugin = plugin_of(cls)
+    origin = f", from {plugin.package}" if plugin is not None else ""
+    page.add("  ", Word(name, "bold"), f" (keeps the {cls.preserves}{origin}): {text}")
+    rows = [[o, kind, _default(default), meanings.get(o, "")] for o, (kind, default) in pass_options(name).items()]
+    page.table(rows, indent=6)
+
+
+def passes_json(names: Sequence[str] = ()) -> dict[str, Any]:
+    """The list for programs, of all passes or of some."""
     return {
         "schema": 1,
-        "passes": [
-            {
-                "name": name,
-                "preserves": pass_class(name).preserves,
-                "purpose": purpose(name),
-                "options": {
-                    option: {"type": kind, "default": default} for option, (kind, default) in pass_options(name).items()
-                },
-            }
-            for name in pass_names()
-        ],
+        "passes": [_pass_json(name) for name in names or pass_names()],
         "presets": {name: preset(name) for name in preset_names()},
         "choices": [{"name": c.name, "purpose": c.purpose} for c in find_choices(choice_names())],
+    }
+
+
+def _pass_json(name: str) -> dict[str, object]:
+    meanings = option_meanings(name)
+    return {
+        "name": name,
+        "preserves": pass_class(name).preserves,
+        "purpose": purpose(name),
+        "options": {
+            option: {"type": kind, "default": default, "meaning": meanings.get(option, "")}
+            for option, (kind, default) in pass_options(name).items()
+        },
     }
 
 
@@ -81,8 +104,48 @@ def chosen(opcodes: Sequence[str] = ()) -> list[OpSpec]:
     specs = {spec.opcode: spec for spec in table()}
     for opcode in opcodes:
         if opcode not in specs:
-            raise UsageError(f"the op table has no {opcode!r}", code="HLO301", hint=did_you_mean(opcode, specs))
+            known = [*specs, *(spec.target for spec in custom_calls())]
+            hint = did_you_mean(opcode, known) or "hlo-opt ops --calls lists the custom calls that are known"
+            raise UsageError(f"the op table has no {opcode!r}", code="HLO301", hint=hint)
     return [specs[name] for name in (opcodes or specs)]
+
+
+def chosen_calls(names: Sequence[str]) -> list[CustomCallSpec]:
+    """The custom calls among some names, by their targets."""
+    opcodes = {spec.opcode for spec in table()}
+    found = [find_custom_call(name) for name in names if name not in opcodes]
+    return [spec for spec in found if spec is not None]
+
+
+CALL_FACES = ("infer", "evaluate", "expand", "flops")
+
+
+def calls_page(specs: Sequence[CustomCallSpec]) -> Page:
+    """Custom calls for people, a line for each target."""
+    page = Page()
+    titles = ("custom call", "operands", *CALL_FACES, "library call", "library")
+    rows: list[list[str | Word]] = [[Word(title, "bold") for title in titles]]
+    for spec in specs:
+        marks = [_mark(there) for there in _call_faces(spec).values()]
+        operands = "-" if spec.operands is None else str(spec.operands)
+        rows.append([Word(spec.target, "bold"), operands, *marks, spec.library or "-"])
+    page.table(rows)
+    return page
+
+
+def calls_json(specs: Sequence[CustomCallSpec]) -> list[dict[str, object]]:
+    """Custom calls for programs."""
+    return [
+        {"target": spec.target, "operands": spec.operands, **_call_faces(spec), "library": spec.library}
+        for spec in specs
+    ]
+
+
+def _call_faces(spec: CustomCallSpec) -> dict[str, bool]:
+    """What is declared of a target; what an expansion gives counts as evaluated."""
+    there = {face: getattr(spec, face) is not None for face in CALL_FACES}
+    there["evaluate"] |= there["expand"]
+    return {**there, "library_call": spec.call is not None}
 
 
 def has_face(spec: OpSpec, face: str) -> bool:
@@ -138,9 +201,9 @@ def _by_type(spec: OpSpec) -> dict[str, Faces]:
     return {t.name: faces(spec, t) for t in VALUES}
 
 
-def ops_json(specs: Sequence[OpSpec], *, types: bool = False) -> dict[str, Any]:
-    """The table for programs; with `types`, also the faces for every element type, of those that an opcode does not
-    take as well."""
+def ops_json(specs: Sequence[OpSpec], calls: Sequence[CustomCallSpec] = (), *, types: bool = False) -> dict[str, Any]:
+    """The table for programs, and custom calls, if any; with `types`, also the faces for every element type, of those
+    that an opcode does not take as well."""
     return {
         "schema": 1,
         "ops": [
@@ -156,4 +219,5 @@ def ops_json(specs: Sequence[OpSpec], *, types: bool = False) -> dict[str, Any]:
             }
             for spec in specs
         ],
+        **({"calls": calls_json(calls)} if calls else {}),
     }

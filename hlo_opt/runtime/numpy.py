@@ -12,7 +12,7 @@ import numpy as np
 
 from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate import Interpreter, evaluate, flatten, unflatten
-from hlo_opt.evaluate.program import face, placed
+from hlo_opt.evaluate.program import FAULTS, face, placed, told
 from hlo_opt.ir import Instruction, Module, Shape
 from hlo_opt.ir.values import Array, DType
 from hlo_opt.library import arrays
@@ -82,12 +82,14 @@ class Reference:
     def leaves_of(self, instruction: Instruction, operands: Sequence[Array | None]) -> list[Array | None]:
         """The leaves of an instruction's value for the leaves of its operands; None stands for a token. Callers bound
         the libraries below NumPy (`bounded_libraries`), whole runs at once where they can: for a small product that
-        takes as long as the product."""
+        takes as long as the product. Raises EvaluationError with the instruction's place."""
         arrays = [a for a in operands if a is not None]
         values = unflatten([o.shape for o in instruction.operands], arrays)
         with np.errstate(all="ignore"):
             try:
                 leaves = iter(flatten(face(instruction)(self._interpreter, instruction, values)))
+            except FAULTS as fault:
+                raise told(instruction, fault) from fault
             except EvaluationError as fault:
                 raise placed(fault, instruction) from None
         return [next(leaves) if leaf.is_array else None for leaf in instruction.shape.leaves()]

@@ -25,6 +25,8 @@ from hlo_opt.text.shapes import read_entry_layout
 
 _COMPUTATION_ATTRIBUTES = ("execution_thread",)
 
+_KEPT = "`--allow-unknown` keeps it (fuse, explain, print and other verbs that only read); nothing can run it"
+
 
 class _EnoughError(Exception):
     """Raised to stop once `max_errors` faults are collected."""
@@ -241,9 +243,9 @@ class Verifier:
             if self.allow_unknown:
                 return
             close = nearest(opcode, [s.opcode for s in table()])
-            self.fail(instruction, f"unknown opcode {opcode}", f"did you mean {close}?" if close else None)
+            self.fail(instruction, f"unknown opcode {opcode}", f"did you mean {close}?" if close else _KEPT)
         if spec is not None and not spec.arity.accepts(len(instruction.operands)):
-            self.fail(instruction, f"{opcode} takes {spec.arity} operands, but has {len(instruction.operands)}")
+            self.fail(instruction, f"{opcode} takes {spec.arity.words}, but has {len(instruction.operands)}")
         self.attributes(instruction, base)
         self.layout(instruction)
         self.literal(instruction)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import click
 import pytest
 
 from hlo_opt.cli import files
-from hlo_opt.cli.group import run
+from hlo_opt.cli.group import VERBS, group, run
 from hlo_opt.cli.habits import ASKED, asked, wants_colour
 from hlo_opt.cli.options import offered_instructions, offered_rules
 from hlo_opt.cli.progress import Progress, stop_waiting, waiting
@@ -130,3 +131,35 @@ def test_the_shell_offers_instructions_and_rules() -> None:
     context.params["file"] = "no.hlo"
     assert offered_instructions(context, parameter, "") == []
     assert "LNT101" in offered_rules(context, parameter, "LNT")
+
+
+JSON_VERBS = ("explain", "diff", "view", "lint", "memory", "stats", "bisect", "passes", "ops", "targets", "bench")
+
+
+def test_every_verb_that_prints_json_knows_both_spellings() -> None:
+    context = click.Context(group)
+    for verb in VERBS:
+        command = group.get_command(context, verb)
+        assert command is not None
+        options = {name for p in command.params for name in p.opts}
+        assert ({"--json", "--format"} <= options) == (verb in JSON_VERBS), verb
+
+
+@pytest.mark.parametrize(
+    "arguments", [["stats", SOFTMAX], ["memory", SOFTMAX], ["explain", "FUS105"], ["passes", "dce"], ["ops", "sqrt"]]
+)
+def test_both_spellings_give_the_same(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    texts = []
+    for spelling in (["--json"], ["--format", "json"]):
+        assert run([*arguments, *spelling]) == 0
+        texts.append(capfd.readouterr().out)
+    assert texts[0] == texts[1] and json.loads(texts[0])
+    assert run(arguments) == 0
+    assert capfd.readouterr().out != texts[0]
+
+
+def test_an_option_behind_the_verb_that_belongs_before_it(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["fuse", "-v", SOFTMAX]) == 2
+    assert "hlo-opt -v fuse" in capfd.readouterr().err
+    assert run(["fuse", "--nothing", SOFTMAX]) == 2
+    assert "before the verb" not in capfd.readouterr().err

@@ -10,6 +10,7 @@ import pytest
 
 from hlo_opt.cli.group import VERBS, group, run
 from hlo_opt.cli.help import TOPICS
+from hlo_opt.report.page import flowing
 
 
 def page(topic: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -69,3 +70,28 @@ def test_a_page_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "HLO300 there is no topic 'dmp'\n  hint: did you mean dump?\n"
     assert run(["help", "zzzzzz"]) == 2
     assert "topics: dump" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["", *VERBS])
+def test_help_fits_a_narrow_terminal(
+    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wide = letters_of(verb, 100, monkeypatch, capsys)
+    narrow = letters_of(verb, 40, monkeypatch, capsys)
+    assert wide == narrow, "nothing is lost"
+
+
+def letters_of(verb: str, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """A verb's help without spaces and ends of lines."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert run([*([verb] if verb else []), "--help"]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= columns
+    return "".join(text.split())
+
+
+def test_paragraphs_of_a_topic_fill_the_lines_of_a_terminal() -> None:
+    text = "# Title\n\nOne two\nthree.\n\n    code\n    more\n\n- an item\n  of two lines\n- another\n"
+    assert (
+        str(flowing(text)) == "# Title\n\nOne two three.\n\n    code\n    more\n\n- an item of two lines\n- another\n"
+    )

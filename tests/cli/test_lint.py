@@ -87,3 +87,18 @@ def test_pages_and_the_list(capfd: pytest.CaptureFixture[str]) -> None:
 def test_what_is_refused(capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], why: str) -> None:
     assert run(["lint", *arguments]) == 2
     assert why in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("code", "hint"), [("LNT199", "did you mean LNT109?"), ("FUS105", "hlo-opt explain FUS105")])
+def test_a_code_that_is_no_rule(code: str, hint: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["lint", code]) == 2
+    text = capfd.readouterr().err
+    assert f"there is no rule '{code}'" in text and hint in text
+
+
+@pytest.mark.parametrize(("code", "words"), [("LNT101", "hlo-opt lint LNT101"), ("HLO511", "the code of an error")])
+def test_explain_says_where_the_page_of_another_code_is(
+    code: str, words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["explain", code]) == 2
+    assert words in capfd.readouterr().err

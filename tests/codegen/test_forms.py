@@ -56,7 +56,7 @@ def rows() -> dict[str, Path]:
 
 @pytest.mark.parametrize("kind", [kind.name for kind in KINDS])
 def test_both_forms_agree(kind: str) -> None:
-    assert kind in rows(), f"testdata/kernels has no module with a kernel of kind {kind}"
+    assert kind in rows(), f"no module of testdata/kernels has a kernel of kind {kind} once it is fused"
     module = fused(rows()[kind])
     given = module_inputs(module, seed=3)
     forms = [compile(module, "host", form=form)(*given) for form in FORMS]

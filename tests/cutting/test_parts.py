@@ -20,7 +20,7 @@ def test_what_is_outside_is_given_and_what_is_needed_outside_is_an_output():
     part = part_of(module.entry, {names["a"], names["called"]})
     made = hlo_opt.parse(str(part.module))
     hlo_opt.verify(made)
-    assert [i.name for i in part.given] == ["p", "q"]
+    assert [i.name for i in part.inputs] == ["p", "q"]
     assert [o.name for o in outputs_of(made.entry)] == ["a", "called"]
     assert {c.name for c in made.computations} == {"inner", "e"}
     inputs = [np.ones((8, 16), np.float32)] * 2
@@ -30,7 +30,7 @@ def test_what_is_outside_is_given_and_what_is_needed_outside_is_an_output():
 def test_constants_come_along_and_elements_of_what_is_given_are_given():
     names = named(module := hlo_opt.parse(TEXT))
     part = part_of(module.entry, {names["after"], names["r"]})
-    assert [i.name for i in part.given] == ["after"]
+    assert [i.name for i in part.inputs] == ["after"]
     assert [i.opcode for i in part.module.entry.instructions] == ["parameter", "constant", "reduce"]
 
 
@@ -45,7 +45,7 @@ ENTRY e {
 """
     names = named(module := hlo_opt.parse(text))
     part = part_of(module.entry, {names["o"]}, [names["n"]])
-    assert [i.name for i in part.given] == ["n"]
+    assert [i.name for i in part.inputs] == ["n"]
     assert [i.opcode for i in part.module.entry.instructions] == ["parameter", "after-all", "outfeed"]
 
 
@@ -112,7 +112,7 @@ def test_outputs_keep_the_memory_of_parameters_that_stay():
 
     names = named(module := hlo_opt.parse(ALIASED))
     both = part_of(module.entry, {names["x"], names["y"]})
-    assert [i.name for i in both.given] == ["b", "a", "c"]
+    assert [i.name for i in both.inputs] == ["b", "a", "c"]
     assert header(both.module) == "{{0}:(0,{},may-alias),{1}:(2,{},must-alias)}"
     one = part_of(module.entry, {names["y"]})
     assert header(one.module) == "{{}:(1,{},must-alias)}"

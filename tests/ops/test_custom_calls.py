@@ -206,3 +206,15 @@ def test_plugins_that_cannot_be_used_are_named(installed: Any, objects: Any, mes
     with pytest.raises(UsageError, match=message) as caught:
         evaluated(call("x", of("f32"), of("f32")), np.float32(3))
     assert caught.value.code == code
+
+
+def test_the_number_of_operands_is_checked_before_the_shape() -> None:
+    assert SPEC is not None and SPEC.infer is not None
+    vector = of("f32", 2)
+    register_custom_call(CustomCallSpec("acme.pair", lambda i: i.operands[1].shape, operands=2))
+    try:
+        assert SPEC.infer(call("acme.pair", vector, vector, vector)) == vector
+        with pytest.raises(ShapeError, match=r"acme\.pair takes 2 operands, but has 1"):
+            SPEC.infer(call("acme.pair", vector, vector))
+    finally:
+        unregister_custom_call("acme.pair")

@@ -68,6 +68,7 @@ step { a = f32[{columns}] parameter(0)
   ROOT d = (f32[{columns}], f32[{columns}]) tuple(c, c) }
 """
 
+# Only {t}, {rows} and {columns} are filled in, by `replace`: other braces stand as in HLO.
 _ENTRIES = {
     "batch": "x = f32[{rows},4] parameter(0)\n n = f32[{rows},4] tan(x)\n b = f32[{rows},4,4] broadcast(n), "
     "dimensions={0,1}\n c = f32[{rows},4,4] broadcast(n), dimensions={0,2}\n ROOT r = f32[{rows},4,4] multiply(b, c)",

@@ -49,8 +49,8 @@ def test_an_edge_is_three_lines() -> None:
     lines = str(first_page(report, report.refused, most=10)).splitlines()
     assert lines[0] == "m on h100_sxm" and lines[2].split() == ["kernels", "3", "3"]
     assert "launches" not in "".join(lines)  # as many as kernels
-    assert lines[5] == "  0 edges fused, 2 refused: FUS302 1, FUS403 1"
-    assert lines[6] == "edges (-v: every reason): saving, cause, change"
+    assert lines[5] == "  0 edges fused, 2 refused; reasons: FUS302 1, FUS403 1"
+    assert lines[6] == "edges (-v: every reason): what joining saves or costs, cause, change"
     first, why, change = lines[7:10]
     assert first.split()[-5:] == ["%)", "a", "->", "t", "model.py:8"] and first.split()[1] == "us"
     assert why == "    its 2 readers would read 4096 bytes each; its result is 2048 (FUS403)"

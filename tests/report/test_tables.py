@@ -3,6 +3,7 @@ import pytest
 from hlo_opt.diag import UsageError
 from hlo_opt.ops import table
 from hlo_opt.ops.coverage import VALUES, has_evaluation
+from hlo_opt.passes.table import option_meanings, pass_names, pass_options
 from hlo_opt.report import tables
 
 
@@ -40,3 +41,26 @@ def test_an_unknown_opcode_names_the_nearest():
     with pytest.raises(UsageError, match="tanhh") as caught:
         tables.chosen(["tanhh"])
     assert caught.value.hint == "did you mean tanh?"
+
+
+def test_a_custom_call_is_found_by_its_target():
+    (gemm,) = tables.chosen_calls(["sqrt", "__cublas$gemm", "nothing"])
+    assert gemm.target == "__cublas$gemm"
+    assert "cuBLAS" in str(tables.calls_page([gemm])).splitlines()[1]
+    assert tables.ops_json([], [gemm])["calls"][0]["evaluate"]
+    with pytest.raises(UsageError) as caught:
+        tables.chosen(["__cublas$gem"])
+    assert caught.value.hint == "did you mean __cublas$gemm?"
+
+
+@pytest.mark.parametrize("name", pass_names())
+def test_every_option_of_a_pass_says_what_it_does(name: str) -> None:
+    assert option_meanings(name).keys() == pass_options(name).keys()
+
+
+def test_a_pass_that_is_named_comes_with_all_that_is_said_of_it():
+    lines = str(tables.some_passes_page(["inline"])).splitlines()
+    assert lines[0].endswith("Put the bodies of calls into their callers.")
+    assert lines[1].split()[:3] == ["fusions", "bool", "false"] and "plain fusions" in lines[1]
+    (row,) = tables.passes_json(["inline"])["passes"]
+    assert "plain fusions" in row["options"]["fusions"]["meaning"]

@@ -161,9 +161,16 @@ def test_many_kernels_in_several_units(cache: Path, monkeypatch: pytest.MonkeyPa
 def test_compile_failure_names_the_line(cache: Path) -> None:
     with pytest.raises(BackendError, match=r"unit0.cpp:\d+.*nonsense") as caught:
         HostLibrary([of_value("broken", "nonsense")])
-    assert caught.value.code == "HLO511"
+    assert caught.value.code == "HLO511" and "nonsense" in (caught.value.hint or "")
     assert str(cache) not in str(caught.value)
     assert list(cache.iterdir()) == []
+
+
+@needs_compiler
+def test_a_helper_that_is_missing_is_named(cache: Path) -> None:
+    with pytest.raises(BackendError, match="HLO511") as caught:
+        HostLibrary([of_value("broken", "hlo_nothing({})")])
+    assert caught.value.hint == "helpers of kernels are in hlo_opt/codegen/device; none is called hlo_nothing"
 
 
 def test_missing_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,13 @@
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hlo_opt import parse
+from hlo_opt.diag import EvaluationError
 from hlo_opt.ir import ELEMENT_TYPES, Layout, Shape, array
 from hlo_opt.library.arrays import raw_dtype
-from hlo_opt.runtime.numpy import logical, physical
+from hlo_opt.runtime.numpy import Reference, logical, physical
 
 F32, BF16 = ELEMENT_TYPES["f32"], ELEMENT_TYPES["bf16"]
 
@@ -28,3 +31,15 @@ def test_scalars_are_one_element() -> None:
 def test_types_that_numpy_lacks_are_stored_as_their_bits() -> None:
     assert raw_dtype(BF16.dtype) == np.uint16 and raw_dtype(np.dtype(np.float16)) == np.float16
     assert raw_dtype(ELEMENT_TYPES["f8e5m2"].dtype) == np.uint8 and raw_dtype(np.dtype(np.bool_)) == np.bool_
+
+
+def test_what_an_evaluator_cannot_take_is_an_error_at_its_line() -> None:
+    text = (
+        "HloModule m\n\nENTRY e {\n  a = f32[9,9] parameter(0)\n  b = f32[9,4] parameter(1)\n"
+        '  ROOT s = (f32[9,4], s8[0]) custom-call(a, b), custom_call_target="__cublas$gemm", backend_config="zz"\n}\n'
+    )
+    module = parse(text)
+    operands = [np.zeros(p.shape.dimensions, np.float32) for p in module.entry.parameters]
+    with pytest.raises(EvaluationError, match="custom-call s: backend_config is no JSON") as caught:
+        Reference(module).leaves_of(module.entry.root, operands)
+    assert caught.value.span is not None

@@ -23,7 +23,7 @@ def fault(body, before="", **options):
 @pytest.mark.parametrize(
     "body, message, column",
     [
-        ("ROOT a = f32[2] negate(p, p)", "negate takes 1 operands, but has 2", 3),
+        ("ROOT a = f32[2] negate(p, p)", "negate takes 1 operand, but has 2", 3),
         ("ROOT a = f32[2] add(p)", "add takes 2 operands, but has 1", 3),
         ("ROOT a = f32[3] negate(p)", "a is declared f32[3], but negate returns f32[2]", 3),
         ("ROOT a = s32[2] negate(p)", "a is declared s32[2]", 3),
@@ -47,6 +47,11 @@ def test_faults(body, message, column):
 def test_hints():
     assert fault("ROOT a = f32[2] negatte(p)").hint == "did you mean negate?"
     assert fault("ROOT a = f32[2] transpose(p), dimension={0}").hint == "did you mean dimensions?"
+
+
+def test_the_hint_at_an_unknown_opcode():
+    assert fault("ROOT a = f32[2] negatee(p)").hint == "did you mean negate?"
+    assert "--allow-unknown" in fault("ROOT a = f32[2] frobnicate(p)").hint
 
 
 def test_unknown_things_may_be_allowed():

@@ -39,14 +39,14 @@ SAFE: dict[str, frozenset[str]] = {
         _FUSING
         | _BUDGET
         | _READING
-        | {"instruction", "what_if", "force", "form", "source_root", "everything", "verbose", "by"}
+        | {"instruction", "what_if", "force", "form", "json", "source_root", "everything", "verbose", "by"}
     ),
     "print": frozenset(_READING | {"file", "style"}),
-    "stats": frozenset(_READING | {"file", "target", "trip_count", "as_json", "only_hash"}),
+    "stats": frozenset(_READING | {"file", "target", "trip_count", "as_json", "form", "only_hash"}),
     "simplify": frozenset(_READING | {"file", "fast_math", "replays"}),
-    "passes": frozenset({"as_json", "rules"}),
-    "ops": frozenset({"opcode", "types", "as_json"}),
-    "targets": frozenset({"name", "as_json"}),
+    "passes": frozenset({"name", "as_json", "form", "rules"}),
+    "ops": frozenset({"opcode", "types", "calls", "as_json", "form"}),
+    "targets": frozenset({"name", "as_json", "form"}),
 }
 """The verbs that only read and print, and the arguments of them that a RUN line may give."""
 

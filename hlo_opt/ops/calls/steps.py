@@ -24,15 +24,15 @@ _CONVOLVED = frozenset({"pred", "bf16", "f16", "f32", "f64", "s8", "u8", "s32"})
 
 def steps_of(
     roots: Sequence[Instruction],
-    given: Mapping[Instruction, int],
+    inputs: Mapping[Instruction, int],
     count: int,
     allowed: Callable[[Instruction], bool],
 ) -> tuple[tuple[Step, ...], tuple[int, ...]] | None:
-    """Steps that compute `roots`, and the roots' numbers. `given` numbers the `count` inputs.
+    """Steps that compute `roots`, and the roots' numbers. `inputs` numbers the `count` inputs.
 
     None where an operation has no steps or is not `allowed`.
     """
-    numbers = dict(given)
+    numbers = dict(inputs)
     steps: list[Step] = []
     todo = [(root, False) for root in reversed(roots)]
     while todo:
@@ -43,11 +43,11 @@ def steps_of(
             todo.append((i, True))
             todo.extend((o, False) for o in reversed(i.operands))
             continue
-        made = _steps(i) if allowed(i) else None
-        if made is None:
+        own = _steps(i) if allowed(i) else None
+        if own is None:
             return None
         taken = tuple(numbers[o] for o in i.operands)
-        for operation, arguments in made:
+        for operation, arguments in own:
             steps.append((operation, arguments, taken))
             taken = (count + len(steps) - 1,)
         numbers[i] = taken[0]
@@ -95,17 +95,17 @@ def convolution(instruction: Instruction) -> LibraryCall | None:
     root, parameters = computation.root, computation.parameters
     if not all(leaf.type.name in _CONVOLVED for p in parameters for leaf in p.shape.leaves()):
         return None
-    made = steps_of(
+    steps = steps_of(
         root.operands if root.shape.is_tuple else [root],
         {p: number for number, p in enumerate(parameters)},
         len(parameters),
         lambda i: i.shape.is_array and i.shape.type.name in _CONVOLVED,
     )
-    return None if made is None else ("steps_call", made, "cupy.matmul of laid-out windows")
+    return None if steps is None else ("steps_call", steps, "cupy.matmul of laid-out windows")
 
 
 def of_complex(instruction: Instruction) -> LibraryCall | None:
-    """An elementwise operation on complex numbers, which our kernels do not handle."""
+    """An elementwise operation on complex numbers, where it has no kernel."""
     function = FUNCTIONS.get(instruction.opcode)
     shapes = [*(o.shape for o in instruction.operands), instruction.shape]
     if function is None or instruction.opcode in NOT_COMPLEX:

@@ -35,6 +35,7 @@ class CustomCallSpec:
     flops     floating-point operations of the call; None: unknown, counted as 0
     call      the library call, as in OpSpec
     library   the library that runs it on a GPU; "" for none
+    operands  how many there are, checked before `infer` is asked; None: `infer` says
     """
 
     target: str
@@ -46,6 +47,7 @@ class CustomCallSpec:
     flops: Callable[[Instruction], float] | None = None
     call: Callable[[Instruction], LibraryCall | None] | None = None
     library: str = ""
+    operands: int | None = None
 
 
 _TARGETS: dict[str, CustomCallSpec] = {}
@@ -137,6 +139,9 @@ def is_known(instruction: Instruction) -> bool:
 
 def _infer(instruction: Instruction) -> Shape:
     spec = _known(instruction)
+    if spec is not None and spec.operands not in (None, len(instruction.operands)):
+        wanted = Arity(spec.operands, spec.operands).words
+        raise ShapeError(f"{spec.target} takes {wanted}, but has {len(instruction.operands)}")
     return instruction.shape.without_layout() if spec is None or spec.infer is None else spec.infer(instruction)
 
 

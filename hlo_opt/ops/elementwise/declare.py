@@ -68,17 +68,20 @@ def elementwise(
                lowering
     by         whose type selects the text: `result`, or an operand number
     result     the operands' type, its real part, or pred
-    infer      replaces the shape rules above
+    infer      replaces the rules of `accepts` (one type, one shape) and `result`: gives the result's shape without a
+               layout, or raises ShapeError
     ulp        bound on f32 and f64 results' distance from the reference; for narrower floats 1, unless this is 0
     on_gpu     additional ULP per type in kernels compiled to be as accurate as XLA:GPU's; a narrow float without an
                entry has that of f32
     complex_ulp  bound for complex results, in ULP of the modulus, of an op that is exact on reals; else derived from
                `ulp`
     expensive  whether recomputing costs too much: cheap, complex (when complex), always, or a predicate
-    spread     how value bounds propagate through it
+    spread     how value bounds propagate through it (`ops.faces`); left out, they are sampled between the
+               operands' bounds
     one_step   whether the meaning is one NumPy function, without temporaries
-    ways       the name of its ways in `ops.ways`, if any
-    slow, omitted, aligned  as in OpSpec
+    ways       the name in `ops.ways` of the cases that an instruction can take, which drawn inputs are to reach
+    index      which element of an operand an element reads, where that is not the one at the same place
+    commutative, slow, omitted, aligned  as in OpSpec
     """
     lowering = Elementwise(cuda, by) if isinstance(cuda, Mapping) else cuda
     return declare(

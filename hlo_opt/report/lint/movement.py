@@ -92,6 +92,20 @@ def _reads_rows(reduce: Instruction, kernel: Launched) -> bool:
     return is_row and not any(reorders(m) for m in kernel.members)
 
 
+_APART = "a dimension that is kept stands between those that are reduced: reduce the last ones first, then the others"
+_LAST = (
+    "put the reduced dimension last where the array is made, and let it be long; a transpose beside the reduction "
+    "changes nothing"
+)
+
+
+def _folds_apart(reduce: Instruction) -> bool:
+    """Whether a dimension that a reduction keeps lies in memory between two that it folds."""
+    shape, folded = reduce.operands[0].shape, reduce.ints("dimensions")
+    sides = [d in folded for d in shape.minor_to_major if shape.dimensions[d] > 1]
+    return sum(a and not b for a, b in zip(sides, [*sides[1:], False], strict=True)) > 1
+
+
 def reductions(program: Program) -> Iterator[Finding]:
     """A reduction that takes longer than its bytes and its arithmetic do, for the order in which it reads."""
     for kernel in program.kernels:
@@ -108,6 +122,7 @@ def reductions(program: Program) -> Iterator[Finding]:
             "shape": str(reduce.operands[0].shape.without_layout()),
             "time": microseconds(price.us - price.launch),
             "least": microseconds(least),
+            "advice": _APART if _folds_apart(reduce) else _LAST,
         }
         yield Finding("LNT103", numbers, program.source(kernel, reduce), reduce.name, us * kernel.rounds)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -269,7 +270,31 @@ def _finish(run: subprocess.Popen[str], folder: Path) -> None:
     if run.returncode:
         lines = [line.strip() for line in messages.replace(f"{folder}{os.sep}", "").splitlines() if line.strip()]
         first = next((line for line in lines if "error" in line), lines[0] if lines else f"exit {run.returncode}")
-        raise BackendError(f"the C++ compiler refused a kernel: {first}", code="HLO511")
+        raise BackendError(f"the C++ compiler refused a kernel: {first}", code="HLO511", hint=_refused(first, folder))
+
+
+_PLACE = re.compile(r"(unit\d+\.cpp):(\d+):")
+_SYMBOL = re.compile(r"\b(\w+_[0-9a-f]{16})\(")
+_UNKNOWN_HELPER = re.compile(r"'(hlo_\w+)' was not declared|undeclared identifier '(hlo_\w+)'")
+LONGEST_LINE = 120
+
+
+def _refused(message: str, folder: Path) -> str | None:
+    """What stands at the place of a compiler's message: the kernel and the line of its text; of a helper that there is
+    not, where helpers are."""
+    unknown = _UNKNOWN_HELPER.search(message)
+    if unknown is not None:
+        return f"helpers of kernels are in hlo_opt/codegen/device; none is called {unknown[1] or unknown[2]}"
+    place = _PLACE.search(message)
+    try:
+        lines = [] if place is None else (folder / place[1]).read_text(encoding="utf-8").splitlines()[: int(place[2])]
+    except OSError:
+        return None
+    if not lines:
+        return None
+    symbols = (match[1] for line in reversed(lines) if (match := _SYMBOL.search(line)) is not None)
+    symbol = next(symbols, "")
+    return (f"in kernel {symbol}: " if symbol else "the line: ") + lines[-1].strip()[:LONGEST_LINE]
 
 
 def cache_directory() -> Path:

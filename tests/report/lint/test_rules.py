@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import pytest
-from lint_programs import PROGRAMS, SILENT, f32, powers, text_of, tiny
+from lint_programs import ADVICE, PROGRAMS, SILENT, f32, powers, text_of, tiny
 
 from hlo_opt import fuse, parse
 from hlo_opt.diag.reason import ReasonSpec
@@ -45,6 +45,22 @@ def test_a_rule_speaks_of_one_program_and_not_of_its_twin(code: str) -> None:
     assert (one.us or one.bytes) > 0 and one.message and one.hint
     if code in SAVES:
         assert twin_us < us
+
+
+@pytest.mark.parametrize("name", ADVICE)
+def test_what_a_hint_tells_to_write_takes_less_time(name: str) -> None:
+    code, before, after = ADVICE[name]
+    found, us = found_in(code, before)
+    left, less = found_in(code, after)
+    assert len(found) == 1 and found[0].us is not None
+    assert less < us and sum(f.us or 0 for f in left) < found[0].us / 2
+
+
+def test_the_hint_about_a_reduction_fits_its_dimensions() -> None:
+    (around,) = found_in("LNT103", ADVICE["the last dimensions first"][1])[0]
+    assert "reduce the last ones first" in around.hint
+    (columns,) = found_in("LNT103", PROGRAMS["LNT103"][0])[0]
+    assert "where the array is made" in columns.hint
 
 
 @pytest.mark.parametrize("name", SILENT)
