@@ -21,7 +21,7 @@ from pathlib import Path
 
 from jaxlib import _hlo, _jax
 
-from hlo_opt.forms.kinds import HELD
+from hlo_opt.forms.kinds import MODULE_FIELD
 from hlo_opt.forms.wire import of_bytes, of_number, written
 from scripts.forked_converter import forked_converter
 from scripts.fuzz_text import DUMPS, options_of, tell
@@ -50,12 +50,12 @@ def seeds() -> list[bytes]:
     for text in texts[:: max(1, len(texts) // 8)]:
         message = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
         inputs = _literal([1, 2, 3, 1 << 30])
-        snapshot = of_bytes(HELD, of_bytes(HELD, message)) + of_bytes(2, inputs) + of_bytes(4, b"Host")
-        partitions = of_bytes(HELD, message) + of_bytes(2, of_bytes(1, inputs) * 2)
-        described = of_bytes(HELD, message) + of_bytes(2, of_bytes(2, of_number(2, 24)))
+        snapshot = of_bytes(MODULE_FIELD, of_bytes(MODULE_FIELD, message)) + of_bytes(2, inputs) + of_bytes(4, b"Host")
+        partitions = of_bytes(MODULE_FIELD, message) + of_bytes(2, of_bytes(1, inputs) * 2)
+        described = of_bytes(MODULE_FIELD, message) + of_bytes(2, of_bytes(2, of_number(2, 24)))
         shape = of_number(2, 11) + of_number(3, 3)
         behind = written(len(described)) + described + len(shape).to_bytes(8, "little") + shape + bytes(12)
-        found += [message, of_bytes(HELD, message), snapshot, partitions, behind, gzip.compress(message)]
+        found += [message, of_bytes(MODULE_FIELD, message), snapshot, partitions, behind, gzip.compress(message)]
         try:
             found.append(_jax.mlir.hlo_to_stablehlo(message))
         except Exception:  # jaxlib has no StableHLO for every module
@@ -130,7 +130,7 @@ def nest(generator: random.Random, data: bytes) -> bytes:
         if len(inner) > 200_000:
             break
     module = next((d for d in seeds() if d.startswith(b"\x0a")), data)
-    shell = generator.choice([data, of_bytes(HELD, of_bytes(HELD, module))])
+    shell = generator.choice([data, of_bytes(MODULE_FIELD, of_bytes(MODULE_FIELD, module))])
     return shell + generator.choice([inner, of_bytes(2, inner), of_bytes(2, of_bytes(1, inner)), of_bytes(3, inner)])
 
 

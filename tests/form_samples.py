@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jaxlib import _hlo, _jax
 
-from hlo_opt.forms.kinds import HELD, Form
+from hlo_opt.forms.kinds import MODULE_FIELD, Form
 from hlo_opt.forms.wire import fields, of_bytes, of_number, written
 
 ARTIFACT = Path(__file__).resolve().parents[1] / "testdata" / "forms" / "program.jaxexport"
@@ -49,14 +49,14 @@ def forms() -> dict[Form, bytes]:
     """The module of `TEXT` in each form but an artifact."""
     message = module()
     arguments = b"".join(of_bytes(2, literal(text)) for text in INPUTS)
-    snapshot = of_bytes(HELD, of_bytes(HELD, message)) + arguments + of_bytes(4, b"Host")
+    snapshot = of_bytes(MODULE_FIELD, of_bytes(MODULE_FIELD, message)) + arguments + of_bytes(4, b"Host")
     partition = of_bytes(2, b"".join(of_bytes(1, literal(text)) for text in INPUTS))
     return {
         Form.TEXT: TEXT.encode(),
         Form.MODULE: message,
-        Form.PROTO: of_bytes(HELD, message) + of_bytes(3, of_bytes(1, of_number(1, 7))),
+        Form.PROTO: of_bytes(MODULE_FIELD, message) + of_bytes(3, of_bytes(1, of_number(1, 7))),
         Form.SNAPSHOT: snapshot,
-        Form.PARTITIONS: of_bytes(HELD, message) + partition,
+        Form.PARTITIONS: of_bytes(MODULE_FIELD, message) + partition,
         Form.MLIR: _jax.mlir.xla_computation_to_mlir_module(_hlo.XlaComputation(message)).encode(),
         Form.BYTECODE: _jax.mlir.hlo_to_stablehlo(message),
         Form.ARTIFACT: ARTIFACT.read_bytes(),
@@ -66,7 +66,7 @@ def forms() -> dict[Form, bytes]:
 def apart(descriptions: list[int], arrays: bytes) -> bytes:
     """An HloUnoptimizedSnapshot whose arrays stand behind it."""
     described = b"".join(of_bytes(2, of_number(2, size)) for size in descriptions)
-    message = of_bytes(HELD, module()) + of_bytes(2, described)
+    message = of_bytes(MODULE_FIELD, module()) + of_bytes(2, described)
     return written(len(message)) + message + arrays
 
 

@@ -65,10 +65,10 @@ def convert_command(file: str, output: str, to: str | None, recorded: str | None
             _check_text(module, target, shown)
         written = converted(data, form, target.removeprefix("hlo."), shown)
     if target == "hlo.pb":
-        from hlo_opt.forms.kinds import HELD
+        from hlo_opt.forms.kinds import MODULE_FIELD
         from hlo_opt.forms.wire import of_bytes
 
-        written = of_bytes(HELD, written)
+        written = of_bytes(MODULE_FIELD, written)
     if target in ("hlo", "mlir") and output == files.STANDARD:
         files.write_module(output, written.decode())
         return

@@ -39,14 +39,18 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int
     def fill(places: Sequence[Sequence[Expression]], cells: Sequence[Code]) -> None:
         assignments = []
         for at, of_cell in zip(places, cells, strict=True):
-            place = frame.given(at)
+            place = frame.operand_place(at)
             for transpose, table in tables.items():
                 source = source_of(transpose)
                 value = builder.value(source, physical_index(source.shape, place))
                 assignments.append((cell(table, of_cell), stored(transpose.shape.type, value)))
         for target, value in assignments:
             builder.assign(target, value)
-        _write([n for n in segment.roots if not after[n]], [frame.given(at) for at in places], places[0][frame.near])
+        _write(
+            [n for n in segment.roots if not after[n]],
+            [frame.operand_place(at) for at in places],
+            places[0][frame.near],
+        )
 
     def drain(places: Sequence[Sequence[Expression]], cells: Sequence[Code]) -> None:
         for at, of_cell in zip(places, cells, strict=True):
@@ -54,7 +58,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int
                 builder.name_after(transpose)
                 name = builder.bind_exact(transpose.shape.type, loaded(transpose.shape.type, cell(table, of_cell)))
                 builder.provide(transpose, None, index_in(frame, transpose, at), name)
-        _write([n for n in segment.roots if after[n]], [frame.made(at) for at in places], places[0][frame.far])
+        _write([n for n in segment.roots if after[n]], [frame.result_place(at) for at in places], places[0][frame.far])
 
     def _write(numbers: Sequence[int], places: Sequence[Expression], first: Expression) -> None:
         """Write outputs at neighbouring places; `first` is the coordinate of the first along their dimension."""

@@ -1,4 +1,4 @@
-"""What is kept from run to run in a folder of the user's: libraries that were built, expressions that were derived."""
+"""The user's cache folder: compiled libraries and derived expressions that are reused by later runs."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from pathlib import Path
 
 
 def kept_folder() -> Path | None:
-    """`$HLO_OPT_CACHE`, else `hlo-opt` in `$XDG_CACHE_HOME` or `~/.cache`; made where it is not there.
+    """The cache folder: `$HLO_OPT_CACHE`, else `hlo-opt` in `$XDG_CACHE_HOME` or `~/.cache`. It is created if needed.
 
-    What is kept there is trusted, so the folder must be ours and writable by nobody else; None for one that is not.
+    Its files are trusted, so it must belong to the user and be writable by no one else. None if it is not.
     """
     chosen = os.environ.get("HLO_OPT_CACHE")
     if chosen:
-        wish = Path(chosen)
+        folder = Path(chosen)
     else:
         base = os.environ.get("XDG_CACHE_HOME", "")
-        wish = (Path(base) if os.path.isabs(base) else Path(os.path.expanduser("~/.cache"))) / "hlo-opt"
+        folder = (Path(base) if os.path.isabs(base) else Path(os.path.expanduser("~/.cache"))) / "hlo-opt"
     try:
-        wish.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = wish.stat()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
         private = not hasattr(os, "getuid") or (
-            found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         )
-        if private and os.access(wish, os.W_OK | os.X_OK):
-            return wish.resolve()
+        if private and os.access(folder, os.W_OK | os.X_OK):
+            return folder.resolve()
     except OSError:
         pass
     return None
@@ -48,18 +48,18 @@ class Kept:
         self._texts: dict[str, str] = {}
         self._is_new = False
         with contextlib.suppress(OSError, ValueError):
-            found = json.loads(self._file.read_bytes()) if self._file is not None else {}
-            self._texts = {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+            stored = json.loads(self._file.read_bytes()) if self._file is not None else {}
+            self._texts = {str(key): str(value) for key, value in stored.items()} if isinstance(stored, dict) else {}
 
     def text(self, name: str, derive: Callable[[], str]) -> str:
         """The text of a name."""
-        found = self._texts.get(name)
-        if found is None:
-            found = self._texts[name] = derive()
+        text = self._texts.get(name)
+        if text is None:
+            text = self._texts[name] = derive()
             if not self._is_new and self._file is not None:
                 self._is_new = True
                 atexit.register(self._write, self._file)
-        return found
+        return text
 
     def _write(self, file: Path) -> None:
         """Whole or not at all, whoever else writes it."""

@@ -57,12 +57,12 @@ def error_text(error: Exception) -> str:
     return f"{type(error).__name__}{': ' if text else ''}{text}{place}"
 
 
-def plugins(group: str, taken: Container[str] = ()) -> list[Plugin]:
-    """The plugins of a group, sorted by name. Raises UsageError (HLO311) for a name in `taken` or declared by two of
+def plugins(group: str, reserved: Container[str] = ()) -> list[Plugin]:
+    """The plugins of a group, sorted by name. Raises UsageError (HLO311) for a name in `reserved` or declared by two of
     them."""
     installed = _installed(group)
     for before, plugin in zip((None, *installed), installed, strict=False):
-        if plugin.name in taken:
+        if plugin.name in reserved:
             owner = "hlo-opt itself"
         elif before is not None and before.name == plugin.name:
             owner = before.package

@@ -97,7 +97,7 @@ class Reason:
         return f"{self.code} {self.slug}: {self.message}"
 
     def is_among(self, reasons: Iterable[Reason]) -> bool:
-        """Whether one of them says the same. Those of other codes never do, so few messages are written for it."""
+        """Whether one of `reasons` has the same message. Only reasons of the same code are compared."""
         return any(other.code == self.code and str(other) == str(self) for other in reasons)
 
 

@@ -184,10 +184,10 @@ def spread(module: Module, inputs: Sequence[Sequence[Any]]) -> list[list[Any]]:
     if devices == 1 or len(inputs[0]) != len(_leaves(module)):
         return [list(inputs[0])] * devices
     by_device: list[list[Any]] = [[] for _ in range(devices)]
-    for number, given in enumerate(inputs[0]):
-        sizes = getattr(given, "shape", None)
+    for number, value in enumerate(inputs[0]):
+        sizes = getattr(value, "shape", None)
         is_whole = isinstance(sizes, tuple) and is_global(module, number, sizes)
-        pieces = cut(module, number, as_numpy(given)) if is_whole else [given] * devices
+        pieces = cut(module, number, as_numpy(value)) if is_whole else [value] * devices
         for own, piece in zip(by_device, pieces, strict=True):
             own.append(piece)
     return by_device
@@ -200,7 +200,7 @@ def is_global(module: Module, number: int, sizes: tuple[int, ...]) -> bool:
 
 
 def global_forms(module: Module, number: int) -> str:
-    """In words, the global arrays that a device's input may be cut from; "" where there are none."""
+    """A description of the global arrays that a device's input may be cut from; "" if there are none."""
     parameter, place, leaf = _leaves(module)[number]
     replicas, partitions = counts(module)
     tiles = tiling(sharding_of(parameter, place), leaf.rank, partitions)
@@ -214,7 +214,7 @@ def global_forms(module: Module, number: int) -> str:
 
 
 def cut(module: Module, number: int, array: Array) -> list[Array]:
-    """What each device gets of input `number` when one array is given for all.
+    """The part of input `number` for each device, if the caller passes one array for all.
 
     An array of the parameter's own size goes to every device. A global array is split as the parameter's sharding says.
     An array with an additional first dimension of the number of replicas is split among them. Tiles that extend beyond
@@ -231,8 +231,8 @@ def cut(module: Module, number: int, array: Array) -> list[Array]:
     for row, starts in dict.fromkeys(pieces):
         windows = tuple(slice(start, start + size) for start, size in zip(starts, leaf.dimensions, strict=True))
         part = (array[row[0]] if row else array)[windows]
-        taken = parts[row, starts] = np.zeros(leaf.dimensions, array.dtype)
-        taken[tuple(map(slice, part.shape))] = part
+        tile = parts[row, starts] = np.zeros(leaf.dimensions, array.dtype)
+        tile[tuple(map(slice, part.shape))] = part
     return [parts[piece] for piece in pieces]
 
 
@@ -347,7 +347,7 @@ class _Run:
             device.waits = device.at = None
             if self.failure is not None:
                 raise Stopped
-        other = next((found for found, _ in brought.values() if not _same(found, instruction)), None)
+        other = next((first for first, _ in brought.values() if not _same(first, instruction)), None)
         if other is not None:
             raise error(instruction, f"other devices of its group are at {other.opcode} {other.name}", code="HLO405")
         received = [brought[member][1] for member in members]

@@ -56,9 +56,9 @@ def all_with_values(modules: Sequence[Module], elided: Elided) -> list[Module]:
     elided_by_module = [elided_constants(module) for module in modules]
     if not any(elided_by_module):
         return list(modules)
-    given = _File(elided) if isinstance(elided, str | os.PathLike) and elided not in ("zeros", "random") else elided
+    source = _File(elided) if isinstance(elided, str | os.PathLike) and elided not in ("zeros", "random") else elided
     return [
-        _filled(module, missing, given) if missing else module
+        _filled(module, missing, source) if missing else module
         for module, missing in zip(modules, elided_by_module, strict=True)
     ]
 
@@ -100,14 +100,14 @@ class _File(Mapping[str, Any]):
         return len(self._arrays)
 
 
-def _filled(module: Module, constants: Sequence[Instruction], given: Elided) -> Module:
-    if given is None:
+def _filled(module: Module, constants: Sequence[Instruction], source: Elided) -> Module:
+    if source is None:
         raise missing(module, constants)
     values: dict[Literal, Literal] = {}
     for i in constants:
         assert i.literal is not None
         if i.literal not in values:
-            values[i.literal] = _with_value(module, i, i.literal, i.literal.origin or i.name, given)
+            values[i.literal] = _with_value(module, i, i.literal, i.literal.origin or i.name, source)
     copy = edit.clone_module(module)
     for i in elided_constants(copy):
         assert i.literal is not None
@@ -115,7 +115,7 @@ def _filled(module: Module, constants: Sequence[Instruction], given: Elided) -> 
     return copy
 
 
-def _with_value(module: Module, constant: Instruction, literal: Literal, key: str, given: Elided) -> Literal:
+def _with_value(module: Module, constant: Instruction, literal: Literal, key: str, source: Elided) -> Literal:
     shape = literal.shape
     if shape.elements is not None:
         parts = literal.value if not literal.is_elided else [literal.element(k) for k in range(len(shape.elements))]
@@ -123,30 +123,30 @@ def _with_value(module: Module, constant: Instruction, literal: Literal, key: st
         for number, part in enumerate(parts):
             assert isinstance(part, Literal)
             elements.append(
-                _with_value(module, constant, part, f"{key}.{number}", given) if any(_missing(part)) else part
+                _with_value(module, constant, part, f"{key}.{number}", source) if any(_missing(part)) else part
             )
         return Literal(shape, value=tuple(elements), text=literal.text)
     return Literal(
-        shape, value=_value(module, constant, key, shape, given), text=literal.text, is_elided=True, origin=key
+        shape, value=_value(module, constant, key, shape, source), text=literal.text, is_elided=True, origin=key
     )
 
 
-def _value(module: Module, constant: Instruction, key: str, shape: Shape, given: Elided) -> Array:
+def _value(module: Module, constant: Instruction, key: str, shape: Shape, source: Elided) -> Array:
     """The array for a key, checked against the shape."""
-    if not isinstance(given, Mapping):
-        if given == "zeros":
+    if not isinstance(source, Mapping):
+        if source == "zeros":
             return np.zeros(shape.dimensions, shape.type.dtype)
         name = f"{key} {shape.without_layout()}"
         return draw(np.random.default_rng(zlib.crc32(name.encode())), shape)
-    where = f"{given.name} has" if isinstance(given, _File) else "there is"
-    if key not in given:
+    where = f"{source.name} has" if isinstance(source, _File) else "there is"
+    if key not in source:
         raise EvaluationError(
             f"{where} no array {key} for constant {constant.name}, {shape.without_layout()}",
             code="HLO407",
             span=module.span(constant),
-            hint=f"keys are the constants' names; there are {', '.join(sorted(given)[:8]) or 'none'}",
+            hint=f"keys are the constants' names; there are {', '.join(sorted(source)[:8]) or 'none'}",
         )
-    array = np.asarray(given[key])
+    array = np.asarray(source[key])
     wanted = shape.type.dtype
     if array.dtype != wanted and array.dtype in (raw_dtype(shape.type), np.dtype(f"V{wanted.itemsize}")):
         array = np.ascontiguousarray(array).view(wanted)

@@ -304,25 +304,25 @@ def checked(module: Module, inputs: Sequence[Any], shapes: Sequence[Shape] | Non
             hint="tuple parameters are flattened in order: one input per array",
         )
     return [
-        checked_array(number, shape, given) for number, (shape, given) in enumerate(zip(shapes, inputs, strict=True))
+        checked_array(number, shape, value) for number, (shape, value) in enumerate(zip(shapes, inputs, strict=True))
     ]
 
 
-def checked_array(number: int, shape: Shape, given: Any) -> Array:
+def checked_array(number: int, shape: Shape, value: Any) -> Array:
     """One input, checked and converted as `checked` does."""
     dtype = shape.type.dtype
-    if type(given) is np.ndarray and given.dtype == dtype and given.shape == shape.dimensions:
-        return given
-    if _is_of_cupy(given):
-        given = as_numpy(given)
-    if isinstance(given, np.ndarray | np.generic):
-        array = np.asarray(given)
+    if type(value) is np.ndarray and value.dtype == dtype and value.shape == shape.dimensions:
+        return value
+    if _is_of_cupy(value):
+        value = as_numpy(value)
+    if isinstance(value, np.ndarray | np.generic):
+        array = np.asarray(value)
         if array.dtype != dtype and is_raw(shape.type) and array.dtype == raw_dtype(shape.type):
             array = array.view(dtype)
     else:
         try:
-            array = np.asarray(given)
-            array = array if hasattr(given, "__array__") else array.astype(dtype)
+            array = np.asarray(value)
+            array = array if hasattr(value, "__array__") else array.astype(dtype)
         except (TypeError, ValueError) as fault:
             raise EvaluationError(f"in{number} is not an array of {shape.type}: {fault}", code="HLO401") from fault
     if array.dtype != dtype or not _fits(array.shape, shape):
@@ -334,14 +334,14 @@ def checked_array(number: int, shape: Shape, given: Any) -> Array:
     return array
 
 
-def as_numpy(given: Any) -> Array:
+def as_numpy(value: Any) -> Array:
     """Any library's array as a NumPy array on the host."""
-    return np.asarray(given.get() if _is_of_cupy(given) else given)
+    return np.asarray(value.get() if _is_of_cupy(value) else value)
 
 
-def _is_of_cupy(given: Any) -> bool:
-    """Whether it is a CuPy array, which does not convert to NumPy implicitly."""
-    return not isinstance(given, np.ndarray) and hasattr(given, "__cuda_array_interface__") and hasattr(given, "get")
+def _is_of_cupy(value: Any) -> bool:
+    """Whether a value is a CuPy array, which does not convert to NumPy implicitly."""
+    return not isinstance(value, np.ndarray) and hasattr(value, "__cuda_array_interface__") and hasattr(value, "get")
 
 
 def _fits(sizes: tuple[int, ...], shape: Shape) -> bool:

@@ -130,16 +130,16 @@ class _Run:
             shapes[slot] = parameter.shape
             number += len(leaves)
         for step in self.program.steps:
-            made = self.made(step, [values[o] for o in step.operands], [shapes[o] for o in step.operands])
-            values[step.slot], shapes[step.slot] = made, step.instruction.shape
-            self.hold(made)
+            value = self.value_of(step, [values[o] for o in step.operands], [shapes[o] for o in step.operands])
+            values[step.slot], shapes[step.slot] = value, step.instruction.shape
+            self.hold(value)
             for slot in step.frees:
                 self.release(values.pop(slot, ()))
         results = values[self.program.root]
         used = {b for leaf in results for b in leaf.buffers if b >= 0}
         return Footprint(self.peak, self.at, results, {b: self.sizes[b] for b in sorted(used)})
 
-    def made(self, step: Step, operands: Sequence[Value], shapes: Sequence[Shape]) -> Value:
+    def value_of(self, step: Step, operands: Sequence[Value], shapes: Sequence[Shape]) -> Value:
         """The value of a step. Its memory, and its scratch memory, count towards the peak."""
         instruction = step.instruction
         opcode, shape = instruction.opcode, instruction.shape
@@ -351,10 +351,10 @@ def check_memory(
     """
     if limit is None:
         return
-    given = devices * inputs_bytes(module) if inputs is None else inputs
+    input_bytes = devices * inputs_bytes(module) if inputs is None else inputs
     peak = peak_of(module.entry, program_of)
-    total, at = given + beside + devices * peak.bytes, peak.at or module.entry.root
-    refuse_more(Peak(total, at), limit, devices=devices, inputs=given)
+    total, at = input_bytes + beside + devices * peak.bytes, peak.at or module.entry.root
+    refuse_more(Peak(total, at), limit, devices=devices, inputs=input_bytes)
     if drawn:
         check_drawing(module, limit, devices=devices)
 
@@ -365,11 +365,11 @@ def refuse_more(peak: Peak, limit: int, *, devices: int = 1, inputs: int | None 
     if peak.bytes <= limit:
         return
     times = f" on {devices} devices" if devices > 1 else ""
-    given = "" if inputs is None else f", {sized(inputs)} of them inputs"
+    of_inputs = "" if inputs is None else f", {sized(inputs)} of them inputs"
     assert peak.at is not None
     raise error(
         peak.at,
-        f"the run would hold {sized(peak.bytes)}{times} here{given}; the limit is {sized(limit)}",
+        f"the run would hold {sized(peak.bytes)}{times} here{of_inputs}; the limit is {sized(limit)}",
         code="HLO402",
         hint="--memory-limit SIZE (in Python memory_limit) sets another limit",
     )

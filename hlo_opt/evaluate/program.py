@@ -102,7 +102,7 @@ Evaluate = Callable[[Evaluator, Instruction, list[Value]], Value]
 class Step:
     """One instruction: its evaluator, the slots of its operands, its own slot, and the slots that are dead afterwards.
 
-    `is_taken` marks a get-tuple-element that reads directly what went into its tuple; its operand is that value.
+    `is_taken` marks a get-tuple-element that reads a tuple's operand directly; its operand is that value.
     """
 
     instruction: Instruction
@@ -160,7 +160,7 @@ def compile_computation(computation: Computation, *, whole: bool = False, acting
     `acting` keeps dead instructions with effects. `whole` keeps every tuple instead of forwarding elements, for
     watchers of all values.
     """
-    sources, taken = _sources(computation, whole, acting)
+    sources, forwarded = _sources(computation, whole, acting)
     order = [i for i in computation.instructions if i in sources]
     slot = {instruction: number for number, instruction in enumerate(order)}
     last: dict[int, Instruction] = {}
@@ -181,11 +181,11 @@ def compile_computation(computation: Computation, *, whole: bool = False, acting
         program.steps.append(
             Step(
                 instruction,
-                _same if instruction in taken else face(instruction),
+                _same if instruction in forwarded else face(instruction),
                 tuple(slot[o] for o in sources[instruction]),
                 slot[instruction],
                 tuple(frees.get(instruction, ())),
-                instruction in taken,
+                instruction in forwarded,
             )
         )
     program.parameters = tuple(parameters)
@@ -257,7 +257,7 @@ def _sources(
     """The operands that each live (or acting) instruction reads, and the elements forwarded from what went into their
     tuple."""
     sources: dict[Instruction, Sequence[Instruction]] = {}
-    taken: set[Instruction] = set()
+    forwarded: set[Instruction] = set()
     todo = [computation.root]
     if acting is not None:
         todo += [i for i in computation.instructions if acting.instruction(i)]
@@ -270,13 +270,13 @@ def _sources(
             origin, is_value = _origin(instruction)
             sources[instruction] = [origin]
             if is_value:
-                taken.add(instruction)
+                forwarded.add(instruction)
         todo.extend(sources[instruction])
-    return sources, taken
+    return sources, forwarded
 
 
 def _origin(element: Instruction) -> tuple[Instruction, bool]:
-    """Where an element comes from: its value itself (True), or the tuple that holds it (False)."""
+    """The origin of an element: (its value, True), or (the tuple that it is read from, False)."""
     source, index = element.operands[0], element.value("index", -1)
     elements = held(source)
     if elements is not None and isinstance(index, int) and 0 <= index < len(elements):

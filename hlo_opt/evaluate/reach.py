@@ -1,4 +1,4 @@
-"""Which ways a run can take (branches, comparisons, clamps, ...), and draws of inputs that together take as many as
+"""The ways of a module (branches, comparisons, clamps, ...), and draws of inputs that together take as many as
 possible."""
 
 from __future__ import annotations
@@ -234,12 +234,12 @@ def styles() -> Iterator[Style]:
 
 
 def reaching_inputs(module: Module, seed: int = 0, *, most: int = MOST_DRAWS) -> Reached:
-    """Draw inputs until selects, comparisons, branches, clamps, indices and loops have gone every way, or nothing new
-    is found.
+    """Draw inputs until selects, comparisons, branches, clamps, indices and loops have taken every way, or draws take
+    no new ones.
 
-    Then choose at most `most` draws that together go every way that any draw went. Determined by the seed. An expensive
-    module is evaluated at most twice. Raises EvaluationError as `module_inputs` and `evaluate` do; an error of a later
-    draw ends the search.
+    Then choose at most `most` draws that together take every way that any draw took. Determined by the seed. An
+    expensive module is evaluated at most twice. Raises EvaluationError as `module_inputs` and `evaluate` do; an error
+    of a later draw ends the search.
     """
     ways = ways_of(module)
     tried: list[_Tried] = []
@@ -282,7 +282,7 @@ LEAST_LIMIT = 10_000_000
 
 @dataclass(frozen=True, eq=False)
 class _Tried:
-    """A draw, the ways it went, its work, and the share of its outputs that are finite."""
+    """A draw, the ways it took, its work, and the share of its outputs that are finite."""
 
     draw: Draw
     gone: Gone
@@ -307,7 +307,7 @@ def _try(module: Module, seed: int, style: Style, seen: Watch, max_steps: int | 
 
 
 def _chosen(tried: list[_Tried], ways: dict[tuple[Instruction, str], None], most: int) -> Reached:
-    """A small set of draws that goes all ways that any goes: greedy, at most `most`.
+    """A small set of draws that together take all ways that any draw takes: greedy, at most `most`.
 
     Starts with the first draw, or with the one of the most finite outputs where the first has hardly any.
     """

@@ -1,4 +1,4 @@
-"""What a module's parameters should hold: the wishes of their readers, propagated backwards from each result.
+"""The wishes for a module's parameters: those of their readers, propagated backwards from each result.
 
 Calls, fusions, conditionals and loops are visited at each call site, as if inlined. The initial state of a loop gets
 the wishes of its condition and body; wishes do not propagate around the loop.
@@ -83,9 +83,10 @@ class _Frame:
         for instruction in computation.instructions:
             number = instruction.parameter_number
             if number is not None:
-                given = arguments[number] if number < len(arguments) else None
+                argument = arguments[number] if number < len(arguments) else None
                 own = [type_bounds(leaf) for leaf in instruction.shape.leaves()]
-                self._bounds[instruction] = list(given) if given is not None and len(given) == len(own) else own
+                has_bounds = argument is not None and len(argument) == len(own)
+                self._bounds[instruction] = list(argument or ()) if has_bounds else own
                 if outermost or (number < len(weights) and weights[number]):
                     self._weights.add(instruction)
             else:
@@ -157,8 +158,8 @@ class _Frame:
                 start = end
         elif taken_element(instruction) is not None:
             start, count = first_leaf(instruction), leaves(operands[0])
-            given = [NONE] * start + wish
-            self._want(operands[0], given + [NONE] * (count - len(given)))
+            wishes = [NONE] * start + wish
+            self._want(operands[0], wishes + [NONE] * (count - len(wishes)))
         elif instruction.opcode == "opt-barrier":
             self._want(operands[0], wish)
         elif instruction in self.within:

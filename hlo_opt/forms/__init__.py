@@ -1,2 +1,2 @@
-"""The forms in which people have modules: HLO text, XLA's protobufs, StableHLO, artifacts of `jax.export`; told apart
-by their content, never by their names."""
+"""The forms of modules in files: HLO text, XLA's protobufs, StableHLO, artifacts of `jax.export`. They are recognized
+by content, never by file name."""

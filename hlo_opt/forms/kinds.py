@@ -1,7 +1,7 @@
-"""Which form a module has, by its content, and what of it its reader needs.
+"""The form of a module, recognized by content, and the module inside each form.
 
 Numbers of fields: xla/service/hlo.proto. MLIR's bytecode begins with `ML\\xefR`. An artifact of `jax.export` is a
-flatbuffer (jax/_src/export/serialization.fbs) that holds such bytecode.
+flatbuffer (jax/_src/export/serialization.fbs) that contains such bytecode.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from enum import Enum
 from hlo_opt.forms.wire import fields, varint
 
 LARGEST = 1 << 31
-"""Bytes of a module: a message of protobuf is never larger."""
+"""Limit of the bytes of a module: protobuf messages are never larger."""
 
 _GZIP, _BYTECODE = b"\x1f\x8b", b"ML\xefR"
 _COMPUTATIONS, _INSTRUCTIONS = 3, 2
-HELD = 1
-"""The field of HloProto, HloSnapshot and HloUnoptimizedSnapshot that holds the module."""
+MODULE_FIELD = 1
+"""The field of HloProto, HloSnapshot and HloUnoptimizedSnapshot with the module."""
 PARTITIONS = 2
 """The field of HloUnoptimizedSnapshot that describes the inputs of a device."""
 _ARTIFACT = 30
-"""Where an artifact's table says where its module lies: the fourteenth entry, after two sizes."""
+"""The offset, in an artifact's table, of its module's offset: the fourteenth entry, after two sizes."""
 
 _MLIR = re.compile(
     r"(?:\s|//[^\n]*(?:\n|\Z)|[#!][\w.$\-]+[ "
@@ -31,7 +31,7 @@ _MLIR = re.compile(
 
 
 class Form(Enum):
-    """A form, with what people call it."""
+    """A form, with its name in messages."""
 
     TEXT = "HLO text"
     MODULE = "an HloModuleProto"
@@ -48,8 +48,8 @@ STABLEHLO = frozenset({Form.MLIR, Form.BYTECODE, Form.ARTIFACT})
 
 
 def unzipped(data: bytes) -> bytes:
-    """The bytes themselves, or what gzip made them of. Raises ValueError for damaged ones, and for what is larger than
-    any module."""
+    """The bytes, decompressed if they are gzip. Raises ValueError for damaged data, and for more than `LARGEST`
+    bytes."""
     if not data.startswith(_GZIP):
         return data
     pieces, total = [], 0
@@ -92,8 +92,8 @@ def _form_of_message(data: bytes) -> Form | None:
     message, behind = snapshot_parts(data)
     if behind:
         return Form.PARTITIONS
-    inner = held(message)
-    if inner is not None and (deeper := held(inner)) is not None and _is_module(deeper):
+    inner = inner_message(message)
+    if inner is not None and (deeper := inner_message(inner)) is not None and _is_module(deeper):
         return Form.SNAPSHOT
     if inner is not None and _is_module(inner):
         return Form.PARTITIONS if any(f.number == PARTITIONS for f in fields(data)) else Form.PROTO
@@ -111,18 +111,18 @@ def snapshot_parts(data: bytes) -> tuple[bytes, bytes]:
     except ValueError:
         return data, b""
     message = data[at : at + size]
-    if len(message) != size or not _is_module(held(message) or b""):
+    if len(message) != size or not _is_module(inner_message(message) or b""):
         return data, b""
     return message, data[at + size :]
 
 
-def held(message: bytes) -> bytes | None:
-    """What the first field of a message holds, where it holds bytes; None for bytes that are no message."""
+def inner_message(message: bytes) -> bytes | None:
+    """The bytes of field `MODULE_FIELD` of a message; None if it has none, or the data is not a message."""
     try:
-        found = [f.data for f in fields(message) if f.number == HELD and f.is_bytes]
+        payloads = [f.data for f in fields(message) if f.number == MODULE_FIELD and f.is_bytes]
     except ValueError:
         return None
-    return found[0] if found else None
+    return payloads[0] if payloads else None
 
 
 def _is_module(data: bytes) -> bool:
@@ -135,18 +135,18 @@ def _is_module(data: bytes) -> bool:
 
 
 def module_message(data: bytes, form: Form) -> bytes:
-    """The HloModuleProto in one of the protobufs that hold one."""
+    """The HloModuleProto in a protobuf of one of the forms `PROTOS`."""
     depth = {Form.MODULE: 0, Form.PROTO: 1, Form.PARTITIONS: 1, Form.SNAPSHOT: 2}[form]
     if form is Form.PARTITIONS:
         data = snapshot_parts(data)[0]
     for _ in range(depth):
-        data = held(data) or b""
+        data = inner_message(data) or b""
     return data
 
 
 def fault_of(data: bytes) -> str:
     """Why bytes that begin like a protobuf are none; empty for others, and for one that holds no module."""
-    if not data.startswith(bytes([HELD << 3 | 2])):
+    if not data.startswith(bytes([MODULE_FIELD << 3 | 2])):
         return ""  # a name, or a module
     try:
         for _ in fields(data):
@@ -174,5 +174,5 @@ def artifact_module(data: bytes) -> bytes | None:
         size = number(place, 4)
     except ValueError:
         return None
-    found = data[place + 4 : place + 4 + size]
-    return found if len(found) == size and found.startswith(_BYTECODE) else None
+    module = data[place + 4 : place + 4 + size]
+    return module if len(module) == size and module.startswith(_BYTECODE) else None

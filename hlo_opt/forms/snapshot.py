@@ -1,4 +1,4 @@
-"""The arrays that a snapshot holds beside its module: what the module was run on.
+"""The arrays in a snapshot besides its module: the inputs of the recorded run.
 
 Numbers of fields and types: xla/xla_data.proto (LiteralProto, ShapeProto, PrimitiveType).
 """
@@ -49,63 +49,63 @@ _TYPES = {
     32: ("f4e2m1fn", 32),
     33: ("f8e8m0fnu", 33),
 }
-"""Primitive types: the name in HLO text, and the field of a literal that holds its values."""
+"""Primitive types: the name in HLO text, and the number of the field of a literal with its values."""
 _VARINTS = frozenset({"pred", "s32", "s64", "u32", "u64"})
 _SHAPE, _TUPLE_LITERALS = 1, 10
 _ELEMENT_TYPE, _DIMENSIONS, _ELEMENTS, _LAYOUT, _DYNAMIC = 2, 3, 4, 5, 6
 _MINOR_TO_MAJOR = 1
 _ARGUMENTS = 2
-"""The field of HloSnapshot that holds its inputs."""
+"""The field of HloSnapshot with its inputs."""
 _LITERAL, _DESCRIPTOR, _BYTES = 1, 2, 2
-"""The fields of HloInputs that hold an input and that describe one, and of such a description with the number of its
+"""The fields of HloInputs with an input and with a descriptor, and the field of a descriptor with the input's number of
 bytes."""
 _INPUTS = frozenset({_LITERAL, _DESCRIPTOR})
 MOST = 1 << 31
-"""Elements of an array that a snapshot may name."""
+"""Limit of the elements of an array."""
 DEEPEST = 100
-"""Messages in each other, as protobuf's own readers have it."""
+"""Limit of nested messages, as in protobuf's own readers."""
 
 
 def recorded_inputs(data: bytes, form: Form) -> list[list[Array]]:
-    """The arrays that a snapshot holds for each device that it names, tuples flattened in order; one list for an
-    HloSnapshot, none where it holds no arrays or has no place for them.
+    """The input arrays of a snapshot for each device, tuples flattened in order. One list for an HloSnapshot; none if
+    there are no arrays.
 
-    Raises ValueError for what is no literal, or one of a type that has no NumPy form.
+    Raises ValueError for damaged literals, and for types that NumPy lacks.
     """
     if form is Form.SNAPSHOT:
-        found = [[array for f in fields(data) if f.number == _ARGUMENTS for array in arrays_of(f.payload())]]
+        inputs = [[array for f in fields(data) if f.number == _ARGUMENTS for array in arrays_of(f.payload())]]
     elif form is Form.PARTITIONS:
-        found = _partitions(data)
+        inputs = _partitions(data)
     else:
-        found = []
-    return found if any(found) else []
+        inputs = []
+    return inputs if any(inputs) else []
 
 
 def _partitions(data: bytes) -> list[list[Array]]:
-    """The arrays of an HloUnoptimizedSnapshot: inside its message, or described there and behind it."""
+    """The arrays of an HloUnoptimizedSnapshot: in its message, or after it with descriptors in the message."""
     message, rest = snapshot_parts(data)
-    found, at = [], 0
+    inputs, at = [], 0
     for partition in [f.payload() for f in fields(message) if f.number == PARTITIONS]:
         if any(f.number not in _INPUTS for f in fields(partition)):
-            continue  # not a snapshot's: a module with its configuration has the same fields
-        found.append(list[Array]())
+            continue  # not inputs: an HloModuleProtoWithConfig has the same fields
+        inputs.append(list[Array]())
         for f in fields(partition):
             if f.number == _LITERAL:
-                found[-1] += arrays_of(f.payload())
+                inputs[-1] += arrays_of(f.payload())
                 continue
             size = sum(g.counted() for g in fields(f.payload()) if g.number == _BYTES)
             if at + size > len(rest):
                 raise ValueError("an input is cut off")
-            found[-1] += _serialized(rest[at : at + size])
+            inputs[-1] += _serialized(rest[at : at + size])
             at += size
-    return found
+    return inputs
 
 
 def _serialized(data: bytes) -> list[Array]:
-    """The arrays of a literal in its serialized form: the size of its ShapeProto in eight bytes, that, and the values
-    of each array (xla/literal.h, SerializeWithShapeProto)."""
+    """The arrays of a serialized literal: the size of its ShapeProto in eight bytes, the ShapeProto, and the values of
+    each array (xla/literal.h, SerializeWithShapeProto)."""
     size = int.from_bytes(data[:8], "little")
-    found, at = [], 8 + size
+    arrays, at = [], 8 + size
     for kind, dimensions, order in _leaves(data[8:at]):
         if kind in _WITHOUT_VALUE:
             continue
@@ -118,13 +118,13 @@ def _serialized(data: bytes) -> list[Array]:
         at = end
         if bits < 8:
             raw = (raw[:, None] >> np.arange(0, 8, bits, dtype=np.uint8) & (1 << bits) - 1).reshape(-1)[:count]
-        found.append(_array(_of_bytes(own, raw), dimensions, order, own))
-    return found
+        arrays.append(_array(_of_bytes(own, raw), dimensions, order, own))
+    return arrays
 
 
 def _leaves(shape: bytes, depth: int = 0) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
-    """Type, dimensions and minor-to-major order of each array of a ShapeProto. Without a layout an array lies row by
-    row."""
+    """Type, dimensions and minor-to-major order of each array of a ShapeProto. Without a layout an array is
+    row-major."""
     _check_depth(depth)
     kind, dimensions, order = 0, list[int](), list[int]()
     for f in fields(shape):
@@ -135,7 +135,7 @@ def _leaves(shape: bytes, depth: int = 0) -> Iterator[tuple[int, tuple[int, ...]
         elif f.number == _ELEMENTS:
             yield from _leaves(f.payload(), depth + 1)
         elif f.number == _DYNAMIC and any(numbers(f)):
-            raise ValueError("an input whose size is open")
+            raise ValueError("an input of a dynamic size")
         elif f.number == _LAYOUT:
             order += [n for g in fields(f.payload()) if g.number == _MINOR_TO_MAJOR for n in numbers(g)]
     if kind != _TUPLE:
@@ -148,30 +148,31 @@ def _check_depth(depth: int) -> None:
 
 
 def arrays_of(literal: bytes, depth: int = 0) -> list[Array]:
-    """The arrays of a LiteralProto, in the order of its tuples; tokens have none. `depth` tells how many literals it is
-    in. Raises as `recorded_inputs`."""
+    """The arrays of a LiteralProto, tuples flattened in order; tokens have none. `depth` is the number of enclosing
+    literals. Raises as `recorded_inputs`."""
     _check_depth(depth)
-    held: dict[int, list[Field]] = {}
+    by_number: dict[int, list[Field]] = {}
     for f in fields(literal):
-        held.setdefault(f.number, []).append(f)
-    if _TUPLE_LITERALS in held:
-        return [array for f in held[_TUPLE_LITERALS] for array in arrays_of(f.payload(), depth + 1)]
-    found = []
-    for kind, dimensions, order in _leaves(b"".join(f.payload() for f in held.get(_SHAPE, []))):
+        by_number.setdefault(f.number, []).append(f)
+    if _TUPLE_LITERALS in by_number:
+        return [array for f in by_number[_TUPLE_LITERALS] for array in arrays_of(f.payload(), depth + 1)]
+    arrays = []
+    for kind, dimensions, order in _leaves(b"".join(f.payload() for f in by_number.get(_SHAPE, []))):
         if kind not in _WITHOUT_VALUE:
             own = _type_of(kind)
-            found.append(_array(_values(own, held.get(_TYPES[kind][1], [])), dimensions, order, own))
-    return found
+            arrays.append(_array(_values(own, by_number.get(_TYPES[kind][1], [])), dimensions, order, own))
+    return arrays
 
 
 def _type_of(number: int) -> ElementType:
-    """Raises ValueError for a type that has no values, or that NumPy lacks."""
+    """The element type for a primitive type's number. Raises ValueError for a type without values, or that NumPy
+    lacks."""
     if number not in _TYPES:
         raise ValueError(f"an array of a type with the number {number}")
-    found = ELEMENT_TYPES[_TYPES[number][0]]
-    if not found.numpy_name:
-        raise ValueError(f"an array of {found}, which NumPy lacks")
-    return found
+    element_type = ELEMENT_TYPES[_TYPES[number][0]]
+    if not element_type.numpy_name:
+        raise ValueError(f"an array of {element_type}, which NumPy lacks")
+    return element_type
 
 
 def _count(dimensions: Sequence[int]) -> int:
@@ -182,7 +183,7 @@ def _count(dimensions: Sequence[int]) -> int:
 
 
 def _array(values: Array, dimensions: Sequence[int], order: Sequence[int], kind: ElementType) -> Array:
-    """Flat values, as they lie in memory, as an array."""
+    """Flat values, in the order of memory, as an array."""
     count = _count(dimensions)
     if values.size != count:
         raise ValueError(f"an array of {kind} has {values.size} values, and its shape {count}")
@@ -191,16 +192,16 @@ def _array(values: Array, dimensions: Sequence[int], order: Sequence[int], kind:
     return np.asarray(logical(values, dimensions, order), order="C")
 
 
-def _values(kind: ElementType, given: list[Field]) -> Array:
-    """The flat values of a literal. Integers of less than a byte lie one to a byte, without the bits above theirs."""
+def _values(kind: ElementType, parts: list[Field]) -> Array:
+    """The flat values of a literal. Integers of less than a byte have a byte each, with zeros in the upper bits."""
     if kind.name in _VARINTS:
-        read = [n for f in given for n in numbers(f)]
+        read = [n for f in parts for n in numbers(f)]
         return np.array([n & (1 << 64) - 1 for n in read], np.uint64).astype(kind.dtype)
-    return _of_bytes(kind, np.frombuffer(b"".join(f.payload() for f in given), np.uint8))
+    return _of_bytes(kind, np.frombuffer(b"".join(f.payload() for f in parts), np.uint8))
 
 
 def _of_bytes(kind: ElementType, data: Array) -> Array:
-    """Values from their bytes; integers of less than a byte lie one to a byte."""
+    """Values from their bytes; integers of less than a byte have a byte each."""
     if kind.kind == "pred":
         return data != 0
     if kind.is_integer and kind.bits < 8:

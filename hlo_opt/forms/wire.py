@@ -1,5 +1,5 @@
-"""Messages of protobuf, field by field, without the protobuf library: what a message holds stays the bytes that it
-was."""
+"""Reads and writes protobuf messages, field by field, without the protobuf library. Fields keep their original
+bytes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from typing import NamedTuple
 
 
 class Field(NamedTuple):
-    """A field of a message: its number, its value where that is a number, its bytes where it is not a varint, and all
-    of it as it was read."""
+    """A field of a message.
+
+    number  the field's number
+    value   the value of a number
+    data    the bytes of any field but a varint
+    raw     the whole field
+    """
 
     number: int
     value: int
@@ -18,7 +23,7 @@ class Field(NamedTuple):
 
     @property
     def is_bytes(self) -> bool:
-        """Whether it holds a text, a message or packed numbers."""
+        """Whether the field is a text, a message or packed numbers."""
         return self.raw[0] & 7 == 2
 
     def payload(self) -> bytes:
@@ -35,7 +40,7 @@ class Field(NamedTuple):
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number, and where it ends. Raises ValueError where it has no end."""
+    """The varint at an offset, and the offset of its end. Raises ValueError if it does not end."""
     value = shift = 0
     while at < len(data) and shift < 70:
         byte = data[at]
@@ -48,17 +53,17 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def written(value: int) -> bytes:
-    """A number as bytes."""
-    found = bytearray()
+    """A number as a varint."""
+    data = bytearray()
     while value > 127:
-        found.append(value & 127 | 128)
+        data.append(value & 127 | 128)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    data.append(value)
+    return bytes(data)
 
 
 def fields(message: bytes) -> Iterator[Field]:
-    """The fields of a message, in order. Raises ValueError for bytes that are none."""
+    """The fields of a message, in order. Raises ValueError for bytes that are not a message."""
     at, end = 0, len(message)
     while at < end:
         start = at
@@ -82,26 +87,26 @@ def fields(message: bytes) -> Iterator[Field]:
 
 
 def of_number(number: int, value: int) -> bytes:
-    """A field that holds a number."""
+    """The bytes of a field with a number."""
     return written(number << 3) + written(value)
 
 
 def of_bytes(number: int, data: bytes) -> bytes:
-    """A field that holds bytes."""
+    """The bytes of a field with a text or a message."""
     return written(number << 3 | 2) + written(len(data)) + data
 
 
-def numbers(found: Field) -> list[int]:
-    """The values of a repeated number, packed or not. Raises ValueError for bytes that are no numbers."""
-    if not found.is_bytes:
-        return [found.value]
+def numbers(field: Field) -> list[int]:
+    """The values of a repeated number, packed or not. Raises ValueError for other data."""
+    if not field.is_bytes:
+        return [field.value]
     values, at = [], 0
-    while at < len(found.data):
-        value, at = varint(found.data, at)
+    while at < len(field.data):
+        value, at = varint(field.data, at)
         values.append(value)
     return values
 
 
 def packed(number: int, values: Sequence[int]) -> bytes:
-    """A field that holds several numbers; nothing without any."""
+    """The bytes of a field with packed numbers; none for no numbers."""
     return of_bytes(number, b"".join(map(written, values))) if values else b""

@@ -236,8 +236,7 @@ def remove(instruction: Instruction) -> None:
 
 
 def unmake(instruction: Instruction) -> None:
-    """Take back an instruction that was only just made and has no users: nothing is left of it, its name is free
-    again."""
+    """Undo the creation of an instruction that has no users; its name is free again."""
     module = instruction.computation.module
     remove(instruction)
     if module is None or module._names is None:
@@ -303,12 +302,12 @@ def restore_names(module: Module) -> None:
     ]
     if not moved:
         return
-    taken = {i.name for c in module.computations for i in c.instructions} | {c.name for c in module.computations}
+    names = {i.name for c in module.computations for i in c.instructions} | {c.name for c in module.computations}
     for i in moved:
         assert i.literal is not None
-        if i.literal.origin not in taken:
+        if i.literal.origin not in names:
             i.name = i.literal.origin
-            taken.add(i.name)
+            names.add(i.name)
 
 
 def clone_module(module: Module) -> Module:

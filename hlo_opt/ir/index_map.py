@@ -17,7 +17,7 @@ KEPT = 4096
 
 
 class _Hashed:
-    """Base of what is a key again and again: the hash of its fields, computed once."""
+    """Base of classes that are often keys: caches the hash of the fields."""
 
     __slots__ = ("_hash",)
     _hash: int
@@ -26,9 +26,9 @@ class _Hashed:
         try:
             return self._hash
         except AttributeError:
-            found = hash(tuple([getattr(self, name) for name in self.__match_args__]))  # type: ignore[attr-defined]
-            object.__setattr__(self, "_hash", found)
-            return found
+            value = hash(tuple([getattr(self, name) for name in self.__match_args__]))  # type: ignore[attr-defined]
+            object.__setattr__(self, "_hash", value)
+            return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,13 +319,13 @@ def variables_of(expression: Expression) -> frozenset[str]:
 
 
 def places_taken(index: Sequence[Expression], sizes: Mapping[str, int]) -> int:
-    """How many different places an index takes, at the least, while the variables of these sizes take all their values
-    and the others keep theirs.
+    """A lower bound of the number of different values of an index, while the variables in `sizes` have all their values
+    and the others are fixed.
 
-    A coordinate whose terms are digits that do not overlap, such as `i * 4 + j % 4`, says what each of them is; a
-    variable of which all digits are said takes as many places as it has values.
+    A coordinate whose terms are digits that do not overlap, such as `i * 4 + j % 4`, determines each of them. If all
+    digits of a variable are determined, the index has at least as many values as the variable.
     """
-    said: dict[str, dict[int, int]] = {}
+    digits_of: dict[str, dict[int, int]] = {}
     for coordinate in index:
         terms = [t for t in _terms(coordinate) if not isinstance(t, Constant)]
         digits = sorted(((_digit(t), t.high - t.low) for t in terms), key=lambda d: abs(d[0][3]))
@@ -336,16 +336,16 @@ def places_taken(index: Sequence[Expression], sizes: Mapping[str, int]) -> int:
             below += span
         else:
             for (base, step, _, scale), span in digits:
-                values = said.setdefault(base.name, {})  # type: ignore[attr-defined]  # a variable, as was seen
+                values = digits_of.setdefault(base.name, {})  # type: ignore[attr-defined]  # a Variable, see above
                 values[step] = max(values.get(step, 1), span // abs(scale) + 1)
-    found = 1
-    for name, values in said.items():
+    count = 1
+    for name, values in digits_of.items():
         step = 1
         while step in values and values[step] > 1:
             step *= values[step]
         size = sizes.get(name, 1)
-        found *= size if step >= size else min(size, max(values.values()))
-    return found
+        count *= size if step >= size else min(size, max(values.values()))
+    return count
 
 
 def linearize(index: Sequence[Expression], sizes: Sequence[int]) -> Expression:
@@ -435,10 +435,10 @@ def bindings(
 ) -> dict[str, Expression]:
     """The values of an index map's variables, by name."""
     values: dict[str, Expression] = {}
-    for letter, given in (("d", index), ("s", symbols), ("r", runtime)):
-        if given:
-            values.update(zip(_VARIABLES[letter], given))  # noqa: B905  # there are more names
-            values.update((f"{letter}{k}", given[k]) for k in range(_NAMED, len(given)))
+    for letter, replacements in (("d", index), ("s", symbols), ("r", runtime)):
+        if replacements:
+            values.update(zip(_VARIABLES[letter], replacements))  # noqa: B905  # fewer values than names
+            values.update((f"{letter}{k}", replacements[k]) for k in range(_NAMED, len(replacements)))
     return values
 
 

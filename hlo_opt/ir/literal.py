@@ -63,7 +63,7 @@ class Literal:
         return Literal(self.shape.elements[number], text=self.text, is_elided=True, origin=f"{self.origin}.{number}")
 
     def key(self) -> tuple[object, ...]:
-        """What equality and hash compare: shape without layout, and bits."""
+        """The key of equality and hash: shape without layout, and bits."""
         if not self.is_known:
             return ("elided", id(self))
         value = self.value

@@ -11,7 +11,7 @@ N = TypeVar("N", bound=Hashable)
 
 
 def needed_first(starts: Iterable[N], needs: Callable[[N], Sequence[N]]) -> list[N]:
-    """All that `starts` need, transitively, in post order: each node once, after what it needs; otherwise in order.
+    """The nodes that `starts` need, transitively, in post order: each once, after those it needs; otherwise in order.
 
     Raises AssertionError on a cycle.
     """

@@ -1,7 +1,7 @@
-"""Inside `jax.jit`: kernels of ours in the place of what XLA made, where that was proved and pays; and jitted functions
-as modules.
+"""Our kernels inside `jax.jit`, where they are proved equal to XLA's code and are faster; and jitted functions as
+modules.
 
-Needs the extra `jax`; nothing else here imports JAX. Names are loaded when they are first used.
+Needs the extra `jax`. Names are imported at their first use, so that the rest of the package works without JAX.
 """
 
 from __future__ import annotations
@@ -39,6 +39,6 @@ def __getattr__(name: str) -> Callable[..., object]:
                 raise ImportError(
                     f"hlo_opt.jax needs JAX 0.10.2 or later, the extra jax of hlo-opt: {fault}"
                 ) from fault
-            found: Callable[..., object] = getattr(room, name)
-            return found
+            value: Callable[..., object] = getattr(room, name)
+            return value
     raise AttributeError(f"module 'hlo_opt.jax' has no attribute {name!r}")

@@ -1,8 +1,8 @@
-"""A module's kernels for other programs: a folder with a shared library and its C header, a Python module for JAX, and
-the CUDA texts with their machine code.
+"""Bundles: a module's kernels for other programs. A bundle is a folder with a shared library and its C header, a Python
+module for JAX, and the CUDA texts with their machine code.
 
-What a machine cannot make is left out, and the manifest says why: XLA's handler without the headers of jaxlib, machine
-code for GPUs without NVRTC.
+Parts that cannot be built on this machine are left out, and the manifest says why: the handler for XLA needs the
+headers of jaxlib, machine code for GPUs needs NVRTC.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _EXPORTS = "exports.map"
 
 @dataclass
 class Bundle:
-    """What was made. `files` are its files and folders; `left_out` says of parts that are missing why."""
+    """A bundle. `files` are its files and folders; `left_out` has the reason for each part that is missing."""
 
     name: str
     folder: Path
@@ -57,15 +57,17 @@ def build_bundle(
     elided: Elided = None,
     march: str | None = None,
 ) -> Bundle:
-    """Write the bundle of a fused module into a folder that is new, empty or a bundle (it is replaced). `target`,
-    `precise` and `elided` as for `compile`; `name` is what its function is called; `march` is the processor that the
-    library is for, as the C++ compiler calls it (`native`: the one at hand), None for `x86-64-v3` or, elsewhere, what
-    all of the architecture are.
+    """Writes the bundle of a fused module.
 
-    Raises UsageError for a folder that cannot be used, a module for several devices or a name that C does not take;
-    BackendError without a C++ compiler, for a processor that it does not know (HLO511), for a module that needs NumPy
-    on its way (HLO528) or whose sizes are open (HLO514); EvaluationError for constants without values. Then nothing is
-    left behind.
+    directory  a folder that is new, empty or a bundle, which is replaced
+    target, precise, elided  as for `compile`
+    name       the name of the C function
+    march      the processor of the library, as the C++ compiler names it (`native`: this one). None is `x86-64-v3`, or
+               on other architectures their baseline
+
+    Raises UsageError for a folder that cannot be used, a module for several devices or an invalid C name; BackendError
+    without a C++ compiler, for an unknown processor (HLO511), for a module that needs NumPy (HLO528) or has dynamic
+    sizes (HLO514); EvaluationError for elided constants. After an error no files are left.
     """
     folder = check_bundle_folder(directory)
     chosen = texts.identifier(name or module.name)
@@ -79,25 +81,25 @@ def build_bundle(
         raise UsageError("the text leaves out values of constants", code="HLO407")
     inputs, outputs = entry_shapes(module), [leaf for leaf in module.entry.root.shape.leaves() if leaf.is_array]
     partial = folder.parent / f".{folder.name}.{os.getpid()}.partial"
-    made = Bundle(chosen, folder)
+    bundle = Bundle(chosen, folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir()
     except OSError as error:
         raise unusable(folder, error) from None
     try:
-        symbols = _host(made, module, partial, inputs, outputs, target, march)
-        _cuda(made, module, partial, target, precise)
-        made.files.append(MANIFEST)
+        symbols = _host(bundle, module, partial, inputs, outputs, target, march)
+        _cuda(bundle, module, partial, target, precise)
+        bundle.files.append(MANIFEST)
         manifest = {
             "bundle": chosen,
-            "files": made.files,
+            "files": bundle.files,
             "inputs": [described(shape) for shape in inputs],
             "outputs": [described(shape) for shape in outputs],
             "kernels": symbols,
             "processor": list(processor_called(find_compiler(), march).flags),
             "target": target_of(module, target).name,
-            "left_out": made.left_out,
+            "left_out": bundle.left_out,
         }
         (partial / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
         put_in_place(partial, folder)
@@ -105,7 +107,7 @@ def build_bundle(
         raise unusable(folder, error) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return made
+    return bundle
 
 
 def check_bundle_folder(directory: str | os.PathLike[str]) -> Path:
@@ -114,7 +116,7 @@ def check_bundle_folder(directory: str | os.PathLike[str]) -> Path:
 
 
 def _files(folder: Path) -> list[str]:
-    """What an earlier bundle in a folder says that it is made of."""
+    """The files of a bundle in a folder, by its manifest; none if there is no bundle."""
     try:
         known = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         return [str(f) for f in known["files"]] + ["__pycache__"] if "bundle" in known else []
@@ -123,17 +125,17 @@ def _files(folder: Path) -> list[str]:
 
 
 def _prepared(module: Module) -> Module:
-    """The module without what it gives away of its inputs: they stay as they are."""
+    """The module without donations: a bundle does not change its inputs."""
     if not any(a in module.attributes for a in ("input_output_alias", "buffer_donor")):
         return module
-    made = edit.clone_module(module)
+    copy = edit.clone_module(module)
     for attribute in ("input_output_alias", "buffer_donor"):
-        made.attributes.pop(attribute, None)
-    return made
+        copy.attributes.pop(attribute, None)
+    return copy
 
 
 def _host(
-    made: Bundle,
+    bundle: Bundle,
     module: Module,
     folder: Path,
     inputs: list[Shape],
@@ -141,41 +143,42 @@ def _host(
     target: str | DeviceTarget | None,
     march: str,
 ) -> list[str]:
-    """The library, its header and the Python module. Returns the kernels' symbols."""
+    """Builds the library, its header and the Python module. Returns the kernels' symbols."""
     schedule = lanes_schedule(module, target)
     program = frozen(schedule, words_of(schedule, spread=True))
     include, why = _handler_headers([*inputs, *outputs])
-    handler = f"{made.name}_handler" if include else ""
+    handler = f"{bundle.name}_handler" if include else ""
     data, places = texts.blob(program)
     (folder / DATA).write_bytes(data)
     (folder / _EXPORTS).write_text(
-        f"{{ global: {made.name}; {handler + ';' if handler else ''} local: *; }};\n", encoding="utf-8"
+        f"{{ global: {bundle.name}; {handler + ';' if handler else ''} local: *; }};\n", encoding="utf-8"
     )
-    text = texts.program(made.name, program, str(folder / DATA), places, handler)
+    text = texts.program(bundle.name, program, str(folder / DATA), places, handler)
     parts = [
         (units_of(schedule.kernels, "lanes") if schedule.kernels else [], flags_of("lanes")),
         ([runtime_text()], RUNTIME_FLAGS),
         ([text], ("-pthread", *([f"-I{include}"] if include else []))),
     ]
-    library = f"lib{made.name}.so"
+    library = f"lib{bundle.name}.so"
     build(parts, folder / library, ("-pthread", f"-Wl,--version-script={folder / _EXPORTS}"), march)
     (folder / DATA).unlink()
     (folder / _EXPORTS).unlink()
-    (folder / f"{made.name}.h").write_text(texts.header(made.name, inputs, outputs), encoding="utf-8")
-    made.files += [library, f"{made.name}.h"]
+    (folder / f"{bundle.name}.h").write_text(texts.header(bundle.name, inputs, outputs), encoding="utf-8")
+    bundle.files += [library, f"{bundle.name}.h"]
     if not handler:
-        made.left_out["jax"] = why
+        bundle.left_out["jax"] = why
         return [k.symbol for k in schedule.kernels]
     digest = hashlib.sha256((folder / library).read_bytes()).hexdigest()[:16]
     is_tuple = module.entry.root.shape.is_tuple
-    shown = texts.python_module(made.name, f"hlo_opt.{made.name}.{digest}", handler, inputs, outputs, is_tuple=is_tuple)
-    (folder / f"{made.name}.py").write_text(shown, encoding="utf-8")
-    made.files.append(f"{made.name}.py")
+    target_name = f"hlo_opt.{bundle.name}.{digest}"
+    shown = texts.python_module(bundle.name, target_name, handler, inputs, outputs, is_tuple=is_tuple)
+    (folder / f"{bundle.name}.py").write_text(shown, encoding="utf-8")
+    bundle.files.append(f"{bundle.name}.py")
     return [k.symbol for k in schedule.kernels]
 
 
 def _handler_headers(shapes: list[Shape]) -> tuple[str, str]:
-    """The folder of the headers of XLA's FFI; empty, with the reason, where there is no handler to be had."""
+    """(the folder of the headers of XLA's FFI, ""), or ("", the reason why there can be no handler)."""
     packed = next((s for s in shapes if s.type.per_byte > 1 or not s.type.numpy_name), None)
     if packed is not None:
         return "", f"JAX has no arrays that lie as {packed.type.name} does here"
@@ -184,27 +187,27 @@ def _handler_headers(shapes: list[Shape]) -> tuple[str, str]:
     except (ImportError, ValueError):
         spec = None
     places = [Path(p) / "include" for p in (spec.submodule_search_locations or [])] if spec is not None else []
-    found = next((p for p in places if (p / "xla" / "ffi" / "api" / "ffi.h").is_file()), None)
-    return (str(found), "") if found is not None else ("", "jaxlib is not installed (the extra jax)")
+    include = next((p for p in places if (p / "xla" / "ffi" / "api" / "ffi.h").is_file()), None)
+    return (str(include), "") if include is not None else ("", "jaxlib is not installed (the extra jax)")
 
 
-def _cuda(made: Bundle, module: Module, folder: Path, target: str | DeviceTarget | None, precise: bool) -> None:
-    """The CUDA texts with the driver, and their machine code."""
+def _cuda(bundle: Bundle, module: Module, folder: Path, target: str | DeviceTarget | None, precise: bool) -> None:
+    """Writes the CUDA texts with the driver, and their machine code."""
     try:
         emit(module, folder / "cuda", target, precise=precise)
     except (BackendError, UsageError) as error:
-        made.left_out["cuda"] = f"{error.code} {error.message}"
+        bundle.left_out["cuda"] = f"{error.code} {error.message}"
         return
-    made.files.append("cuda")
+    bundle.files.append("cuda")
     try:
         from cupy.cuda import nvrtc
     except ImportError:
-        made.left_out["cubin"] = "NVRTC is not installed (the extra cuda12 or cuda13)"
+        bundle.left_out["cubin"] = "NVRTC is not installed (the extra cuda12 or cuda13)"
         return
     try:
         _machine_code(nvrtc, module, folder / "cuda", target, precise)
     except (HloOptError, OSError, RuntimeError) as error:
-        made.left_out["cubin"] = str(error).splitlines()[0]
+        bundle.left_out["cubin"] = str(error).splitlines()[0]
 
 
 def _machine_code(

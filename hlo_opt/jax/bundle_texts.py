@@ -1,5 +1,5 @@
-"""The texts of a bundle: the C header, the tables that stand before `bundle.cpp`, the Python module. Names of the dump
-get into none of them unescaped."""
+"""The texts of a bundle: the C header, the tables before `bundle.cpp`, and the Python module. Names from the dump are
+escaped in all of them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _RESERVED = frozenset(
     virtual void volatile while
     """.split()
 )
-"""Words that no function of C or C++ is called by."""
+"""Reserved words of C and C++."""
 _LONGEST = 60
 
 
 def identifier(name: str) -> str:
-    """A name that C, Python and file systems take."""
+    """A name that is valid in C, Python and file systems."""
     plain = re.sub(r"[^A-Za-z0-9_]", "_", name)[:_LONGEST] or "module"
     if plain[0].isdigit() or plain in _RESERVED or keyword.iskeyword(plain) or plain.startswith("_"):
         return f"module_{plain.lstrip('_')}"
@@ -101,8 +101,8 @@ ALIGNED = 64
 
 
 def blob(frozen: Frozen) -> tuple[bytes, list[int]]:
-    """Words and constants of a program, one after the other, and where each begins. Four bytes more behind each make
-    its last word whole."""
+    """Words and constants of a program in one block, and the offset of each. Each is followed by four bytes, because
+    kernels read whole words."""
     data, places = bytearray(), []
     for array in (*frozen.words, *frozen.constants):
         data.extend(bytes(-len(data) % ALIGNED))
@@ -112,8 +112,8 @@ def blob(frozen: Frozen) -> tuple[bytes, list[int]]:
 
 
 def program(name: str, frozen: Frozen, data: str, places: Sequence[int], handler: str) -> str:
-    """The C++ text of a bundle's function. `data` is the path of the file with what `blob` gives; `handler` the symbol
-    of XLA's handler, empty for none. No name of the dump is one of C++ there."""
+    """The C++ text of a bundle's function. `data` is the path of the file with the `blob`; `handler` is the symbol of
+    the FFI handler, or empty. It contains no names from the dump."""
     words, constants = places[: len(frozen.words)], places[len(frozen.words) :]
     path = data.replace("\\", "\\\\").replace('"', '\\"')
     asm = (
@@ -158,9 +158,9 @@ def program(name: str, frozen: Frozen, data: str, places: Sequence[int], handler
 def python_module(
     name: str, target: str, handler: str, inputs: Sequence[Shape], outputs: Sequence[Shape], *, is_tuple: bool
 ) -> str:
-    """The Python module that registers XLA's handler and calls it."""
+    """The Python module that registers the FFI handler and calls it."""
     body = resources.files("hlo_opt.jax").joinpath("bundle_module.txt").read_text(encoding="utf-8")
-    given = {
+    values = {
         "NAME": name,
         "TARGET": repr(target),
         "HANDLER": handler,
@@ -168,7 +168,7 @@ def python_module(
         "OUTPUTS": _rows(outputs),
         "IS_TUPLE": repr(is_tuple),
     }
-    for key, text in given.items():
+    for key, text in values.items():
         body = body.replace(f"@{key}@", text)
     return body
 

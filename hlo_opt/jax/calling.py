@@ -17,14 +17,14 @@ from hlo_opt.jax.bundle import MANIFEST
 
 
 def call(bundle: str | os.PathLike[str], *arrays: ArrayLike) -> jax.Array | tuple[jax.Array, ...]:
-    """What the module of a bundle (`hlo-opt build`) computes of these arrays; in a jitted function, too, and on the
-    CPU. The bundle's code is loaded into this process.
+    """Runs the module of a bundle (`hlo-opt build`) on arrays, on the CPU, also in a jitted function. The bundle's code
+    is loaded into this process.
 
-    Raises UsageError for a folder that is no bundle or that was built without jaxlib, TypeError for other arrays than
-    the module takes.
+    Raises UsageError for a folder that is not a bundle or that was built without jaxlib, TypeError for arrays of other
+    shapes or types.
     """
-    found: jax.Array | tuple[jax.Array, ...] = _loaded(Path(bundle).resolve()).call(*arrays)
-    return found
+    result: jax.Array | tuple[jax.Array, ...] = _loaded(Path(bundle).resolve()).call(*arrays)
+    return result
 
 
 @cache

@@ -1,5 +1,5 @@
-"""From every form of a module to HLO text, and between forms: by jaxlib, in a process of its own. Nothing here imports
-JAX."""
+"""Conversion of modules of all forms to HLO text, and between forms, by jaxlib in another process. This file does not
+import JAX."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ INSTALL = "it is the extra jax: pip install 'hlo-opt[jax]'"
 
 _CONVERTER = Path(__file__).with_name("converter.py")
 _NO_PLACE = re.compile(r', metadata=\{source_file="-"(?: source_\w+=\d+)*\}| source_file="-"(?: source_\w+=\d+)*')
-"""Where MLIR's parser says that an operation without a place comes from: a line of the text itself."""
+"""The metadata that MLIR's parser adds to operations without a location: a line of the text itself."""
 _LONGEST = 400
-"""Characters of XLA's message that are shown."""
+"""Limit of the characters of XLA's message that are shown."""
 
 
 def unpacked(data: bytes, filename: str) -> tuple[bytes, Form]:
-    """A module's bytes without gzip around them, and their form.
+    """A module's bytes without gzip, and their form.
 
-    Raises UsageError (HLO305) for a damaged gzip or protobuf, ParseError for bytes that are nothing that is known.
+    Raises UsageError (HLO305) for a damaged gzip or protobuf, ParseError for bytes of no known form.
     """
     try:
         data = unzipped(data)
@@ -47,10 +47,10 @@ def unpacked(data: bytes, filename: str) -> tuple[bytes, Form]:
 
 
 def hlo_text(data: bytes, form: Form, filename: str) -> str:
-    """The HLO text of a module in any form, constants written out.
+    """The HLO text of a module in any form, with the values of constants.
 
-    Raises UsageError where jaxlib is needed and missing (HLO306) or refuses the module (HLO307), ParseError for text
-    that is none.
+    Raises UsageError if jaxlib is needed and missing (HLO306) or refuses the module (HLO307), ParseError for bytes that
+    are not text.
     """
     if form is Form.TEXT:
         return decode(data, filename)
@@ -59,17 +59,17 @@ def hlo_text(data: bytes, form: Form, filename: str) -> str:
 
 
 def text_of(data: bytes, filename: str) -> str:
-    """The HLO text of what a file holds. Raises as `unpacked` and `hlo_text`."""
-    found, form = unpacked(data, filename)
-    return hlo_text(found, form, filename)
+    """The HLO text of a file's bytes. Raises as `unpacked` and `hlo_text`."""
+    content, form = unpacked(data, filename)
+    return hlo_text(content, form, filename)
 
 
 def read(source: str | os.PathLike[str] | bytes, filename: str = "<bytes>") -> Module:
-    """The module of a file, or of what a file holds, in any form: HLO text, a protobuf, a snapshot, StableHLO, an
-    artifact of `jax.export`, gzip of each. `filename` is the name of bytes in messages.
+    """The module of a file, or of a file's bytes, in any form: HLO text, a protobuf, a snapshot, StableHLO, an artifact
+    of `jax.export`, or gzip of these. `filename` is the name of bytes in messages.
 
-    Raises OSError for a file that cannot be read, UsageError where jaxlib is needed and missing (HLO306), for damaged
-    files (HLO305) and what jaxlib refuses (HLO307), and ParseError for what is no module.
+    Raises OSError for a file that cannot be read, UsageError for damaged files (HLO305), if jaxlib is needed and
+    missing (HLO306) or refuses the module (HLO307), and ParseError for other bytes.
     """
     if not isinstance(source, bytes):
         filename = os.fspath(source)
@@ -103,10 +103,10 @@ def converted(data: bytes, form: Form, target: str, filename: str) -> bytes:
 
 
 def _why(done: subprocess.CompletedProcess[bytes]) -> str:
-    """XLA's own words, in one line."""
+    """XLA's message in one line."""
     if done.returncode == REFUSED:
         lines = [line.strip() for line in done.stdout.decode("utf-8", "replace").splitlines()]
         return "; ".join(line for line in lines if line)[:_LONGEST]
-    said = done.stderr.decode("utf-8", "replace").splitlines()
-    fatal = next((line for line in said if line.startswith("F") and "] " in line), "")
+    lines_of = done.stderr.decode("utf-8", "replace").splitlines()
+    fatal = next((line for line in lines_of if line.startswith("F") and "] " in line), "")
     return fatal.partition("] ")[2][:_LONGEST] or f"it ended with status {done.returncode}"

@@ -1,11 +1,10 @@
-"""Reads a module with jaxlib and writes it in another form: from stdin to stdout, in a process of its own, since XLA
-ends the process over some of what it is given.
+"""Reads a module with jaxlib and writes it in another form, from stdin to stdout. It is a process of its own, because
+XLA aborts the process on some inputs.
 
     python -P converter.py FROM TO BYTES
 
-FROM is hlo, pb or mlir (text or bytecode), TO is hlo, pb, mlir or mlirbc; BYTES bounds the memory that the process may
-have. Exit status 3 with XLA's message on stdout where it refuses the module, 4 without jaxlib. `conversion.py` calls
-it.
+FROM is hlo, pb or mlir (text or bytecode), TO is hlo, pb, mlir or mlirbc; BYTES limits the memory of the process. The
+exit status is 3 if XLA refuses the module, with its message on stdout, and 4 without jaxlib. `conversion.py` calls it.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def write(module: _hlo.HloModule, form: str) -> bytes:
 
     if form == "hlo":
         options = _hlo.HloPrintOptions()
-        options.print_large_constants = True  # without it they become `{...}`, which XLA reads as zeros
+        options.print_large_constants = True  # without it they are elided, which XLA reads as zeros
         return module.to_string(options).encode()
     message = module.as_serialized_hlo_module_proto()
     if form == "pb":
@@ -60,11 +59,11 @@ def main() -> int:
     except ImportError:
         return MISSING
     try:
-        made = write(read(source, data), target)
+        result = write(read(source, data), target)
     except Exception as fault:
         sys.stdout.buffer.write(str(fault).encode())
         return REFUSED
-    sys.stdout.buffer.write(made)
+    sys.stdout.buffer.write(result)
     return 0
 
 

@@ -1,5 +1,5 @@
-"""Kernels of ours inside XLA's programs on an NVIDIA GPU: the typed FFI handler of `cuda.cpp`, and regions as programs
-for it. What a region gains is estimated, as everything is for a GPU."""
+"""Our kernels in XLA's programs on an NVIDIA GPU: the typed FFI handler of `cuda.cpp`, and regions as programs for it.
+The gain of a region is estimated."""
 
 from __future__ import annotations
 
@@ -60,19 +60,19 @@ class _Region(ctypes.Structure):
 
 
 class _Loaded:
-    """A region in this process, with all that the handler points to."""
+    """A region in this process. It owns the memory that the handler points to."""
 
     def __init__(self, program: DeviceProgram) -> None:
         steps = program.steps
         self.memory = steps.memory
-        self.held = (np.ascontiguousarray(steps.words, np.int64), np.ascontiguousarray(steps.constants, np.uint8))
-        made = (*steps.outputs, *((steps.memory,) if steps.memory else ()))
-        self.sizes = np.array(steps.inputs or [0], np.int64), np.array(made or [0], np.int64)
+        self.arrays = (np.ascontiguousarray(steps.words, np.int64), np.ascontiguousarray(steps.constants, np.uint8))
+        outputs = (*steps.outputs, *((steps.memory,) if steps.memory else ()))
+        self.sizes = np.array(steps.inputs or [0], np.int64), np.array(outputs or [0], np.int64)
         rows = zip(program.code, steps.kernels, strict=True)
         self.kernels = (_Kernel * max(1, len(steps.kernels)))(
             *(_Kernel(code, k.symbol.encode(), k.grid, k.block, int(k.cooperative)) for code, k in rows)
         )
-        words, constants = self.held
+        words, constants = self.arrays
         self.region = _Region(
             len(steps.kernels),
             ctypes.addressof(self.kernels),
@@ -82,18 +82,18 @@ class _Loaded:
             constants.ctypes.data,
             len(steps.inputs),
             self.sizes[0].ctypes.data,
-            len(made),
+            len(outputs),
             self.sizes[1].ctypes.data,
             steps.pointers,
         )
 
 
 class CudaHandler:
-    """The handler. `find` gives what a key stands for, where the process does not have it yet: an executable may come
-    from JAX's persistent cache."""
+    """The FFI handler for GPUs. `find` returns the program of a key that this process has not loaded: an executable may
+    come from JAX's persistent cache."""
 
     def __init__(self, find: Callable[[str], DeviceProgram | None]) -> None:
-        """Raises BackendError without a C++ compiler, or where it refuses the handler."""
+        """Builds and loads the handler. Raises BackendError without a C++ compiler, or if it fails."""
         import jax
 
         self._find = find
@@ -111,8 +111,8 @@ class CudaHandler:
             getattr(self.library, function).restype = _POINTER
 
     def register(self) -> None:
-        """Make the handler known to XLA, which must have its GPU already: a target that waits for its backend is
-        registered before its type."""
+        """Registers the handler with XLA. XLA's GPU backend must exist: JAX would otherwise register the target before
+        its type."""
         import jax
 
         own = self.library
@@ -127,22 +127,22 @@ class CudaHandler:
 
     @property
     def calls(self) -> int:
-        """How often regions of ours were put onto a stream; what XLA captured is counted once."""
+        """The number of times that regions were enqueued on a stream; a captured call counts once."""
         return int(self.library.hlo_opt_cuda_calls())
 
     def add(self, key: str, program: DeviceProgram) -> None:
-        """Make a region known."""
+        """Loads a region."""
         with self._lock:
             if key not in self._loaded:
                 loaded = self._loaded[key] = _Loaded(program)
                 self.library.hlo_opt_cuda_add(key.encode(), ctypes.byref(loaded.region))
 
     def has(self, key: str) -> bool:
-        """Whether a region is known; it is looked for."""
+        """Whether there is a region for a key; loads it from the cache if needed."""
         return key in self._loaded or bool(self._load(key.encode()))
 
     def memory(self, key: str) -> int:
-        """Bytes between the kernels of a known region, which a call has as its last result."""
+        """Bytes of the intermediate memory of a loaded region, which a call has as its last result."""
         return self._loaded[key].memory
 
     def _load(self, key: bytes) -> int:
@@ -152,22 +152,21 @@ class CudaHandler:
             if program is None:
                 return 0
             self.add(name, program)
-        except Exception:  # C++ called: it says that there are no kernels, and JAX compiles again
+        except Exception:  # called by C++, which then reports missing kernels, so that JAX compiles again
             return 0
         return 1
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """The compute capability without a dot, and how many streaming multiprocessors there are."""
+    """The compute capability without a dot, and the number of streaming multiprocessors."""
 
     capability: str
     cores: int
 
     @property
     def target(self) -> DeviceTarget:
-        """The device of ours that is nearest: of the same generation if there is one, and of about as many
-        multiprocessors."""
+        """The nearest of our targets, by compute capability and then by multiprocessors."""
         known = [target(name) for name in target_names()]
         return min(
             known, key=lambda t: (abs(t.compute_capability - int(self.capability)), abs(t.core_count - self.cores))
@@ -176,21 +175,21 @@ class Gpu:
 
 @cache
 def gpu() -> Gpu:
-    """The GPUs that JAX has. Raises BackendError (HLO521) where it has none, or several kinds."""
+    """The kind of JAX's GPUs. Raises BackendError (HLO521) if there are none, or several kinds."""
     import jax
 
     try:
         devices = jax.local_devices(backend="cuda")
     except RuntimeError as fault:
         raise BackendError(f"backend cuda: JAX has no NVIDIA GPU ({fault})", code="HLO521") from None
-    found = {Gpu(str(d.compute_capability).replace(".", ""), int(d.core_count)) for d in devices}
-    if len(found) != 1:
+    kinds = {Gpu(str(d.compute_capability).replace(".", ""), int(d.core_count)) for d in devices}
+    if len(kinds) != 1:
         raise BackendError("backend cuda: the GPUs of this machine are of several kinds", code="HLO521")
-    return found.pop()
+    return kinds.pop()
 
 
 def has_cuda() -> bool:
-    """Whether JAX has an NVIDIA GPU. It starts JAX's backends."""
+    """Whether JAX has an NVIDIA GPU. Starts JAX's backends."""
     try:
         gpu()
     except BackendError:
@@ -202,14 +201,14 @@ def has_cuda() -> bool:
 def cuda_handler() -> CudaHandler:
     """The handler of this process, registered. Raises BackendError as `CudaHandler`, and as `gpu`."""
     gpu()
-    made = CudaHandler(records.device_program_of)
-    made.register()
-    return made
+    new = CudaHandler(records.device_program_of)
+    new.register()
+    return new
 
 
 def program_of(module: Module, preset: str, device: Gpu) -> tuple[DeviceProgram, float, float]:
-    """A region's program for a GPU, and the microseconds that it and XLA's form are estimated to take. Raises an
-    HloOptError where there is none without a library or the host."""
+    """A region's program for a GPU, and the estimated microseconds of our and of XLA's kernels. Raises an HloOptError
+    if it needs a library or the host."""
     outcome = run(simple_form(module), preset, target=device.target)
     report = report_on(outcome)
     schedule = build_schedule(outcome.module)
@@ -221,9 +220,9 @@ def program_of(module: Module, preset: str, device: Gpu) -> tuple[DeviceProgram,
     return program, report.after.est_us, report.before.est_us
 
 
-def made_for_cuda(module: Module, key: str, preset: str) -> tuple[float, float]:
-    """A region's kernels for the GPUs of this process under a key, and the estimates of `program_of`. Raises as that
-    does."""
+def build_for_cuda(module: Module, key: str, preset: str) -> tuple[float, float]:
+    """Builds a region's kernels for the GPUs of this process and stores them under a key. Returns the estimates of
+    `program_of`, and raises its errors."""
     program, ours_us, xla_us = program_of(module, preset, gpu())
     records.keep_device_program(key, program)
     cuda_handler().add(key, program)
@@ -232,7 +231,7 @@ def made_for_cuda(module: Module, key: str, preset: str) -> tuple[float, float]:
 
 @cache
 def cuda() -> Backend:
-    """The backend. Raises BackendError as `gpu`."""
-    found = gpu()
-    name = f"cuda {found.capability} {found.target.name}"
-    return Backend(name, cuda_handler, made_for_cuda, is_timed=False, memory=lambda key: cuda_handler().memory(key))
+    """The CUDA backend. Raises BackendError as `gpu`."""
+    device = gpu()
+    name = f"cuda {device.capability} {device.target.name}"
+    return Backend(name, cuda_handler, build_for_cuda, is_timed=False, memory=lambda key: cuda_handler().memory(key))

@@ -1,4 +1,5 @@
-"""What is replaced in a module: regions are chosen, fused and proved, compiled, timed, and kept where they win."""
+"""The decision which regions of a module are replaced: they are fused, proved, compiled and timed, and replaced if our
+kernels win."""
 
 from __future__ import annotations
 
@@ -41,50 +42,50 @@ from hlo_opt.runtime.numpy import Reference
 from hlo_opt.text import parse
 
 NS_OF_ELEMENT = 10.0
-"""More than an element takes XLA: what a region has less of cannot save much."""
+"""An upper bound of XLA's time per element, to skip regions that cannot save enough."""
 
 LEAST_US = 2.0
-"""What a region must have of it, however little is to be saved."""
+"""The least time of a region by that bound, however little the user wants to save."""
 
 MOST_OPERATIONS = 10_000
-"""Of a region, those in loops and fusions among them."""
+"""Limit of operations of a region, loops and fusions included."""
 
 SECONDS_OF_OPERATION = 0.004
-"""That fusing and compiling one of them takes: a region is begun where the time that is left is enough for it."""
+"""The time to fuse and compile an operation: a region is started only if the remaining time is enough for it."""
 
 MOST_WORK = 3_000_000_000
-"""Elements that a region computes which is timed: more take XLA seconds."""
+"""Limit of elements that a timed region computes: more take XLA seconds."""
 
 MOST_STEPS = 1000
-"""Of loops whose length is not known, on drawn data: who goes on longer is not timed."""
+"""Limit of steps, on drawn data, of loops with unknown trip counts; longer ones are not timed."""
 
 WIN = 0.9
-"""What ours may take of XLA's time; where any saving is asked for, it is not to be slower."""
+"""Limit of the ratio of our time to XLA's, unless the user accepts any saving: then ours must not be slower."""
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What the user asked for: see `hlo_opt.jax.install`."""
+    """The user's options: see `hlo_opt.jax.install`."""
 
     preset: str = "default"
     min_saving_us: float = 1.0
     seconds: float = 60.0
 
     def key(self, module: str, backend: str) -> str:
-        """The key of what is chosen in a module."""
+        """The cache key of the decision about a module."""
         return records.key_of("module", module, self.preset, str(self.min_saving_us), backend)
 
     def takes(self, verdict: Verdict) -> bool:
-        """Whether a region that was timed is replaced."""
+        """Whether a timed region is replaced."""
         if self.min_saving_us <= 0:
             return verdict.ours_us <= verdict.xla_us
         saved = verdict.xla_us - verdict.ours_us
         return verdict.ours_us <= WIN * verdict.xla_us and saved >= self.min_saving_us
 
     def keeps(self, chosen: Sequence[Chosen], ours_us: float, xla_us: float) -> bool:
-        """Whether a module wins by a tenth, or saves half of what its regions promise: XLA runs some of them beside
-        each other, and each was timed with what a call of a module costs. Where any saving is asked for, it is not to
-        be slower."""
+        """Whether a whole module with these regions wins by a tenth, or saves half of the sum of its regions. Not all
+        of the sum, because XLA runs some regions in parallel, and each was timed with the overhead of a module call. If
+        the user accepts any saving, the module must not be slower."""
         promised = sum(c.xla_us - c.ours_us for c in chosen)
         return xla_us - ours_us >= (min(promised / 2, (1 - WIN) * xla_us) if self.min_saving_us > 0 else 0)
 
@@ -95,26 +96,27 @@ class _Handler(Protocol):
 
 @dataclass(frozen=True)
 class Backend:
-    """Where regions run.
+    """A backend for regions.
 
-    name      with what else their keys must hold
-    handler   what knows them by their keys
-    made      builds a region's kernels by a preset, under a key, and gives the microseconds that a run is estimated to
-              take by them and by XLA; raises an HloOptError where there are none
-    is_timed  whether verdicts come from runs on drawn data instead
-    memory    bytes of one more result of a region's call
+    name      its name, and what else keys must contain
+    handler   the FFI handler that runs regions by their keys
+    build     (module, key, preset) -> estimated microseconds of our kernels and of XLA's. It builds the kernels and
+              stores them under the key. Raises an HloOptError if there are none
+    is_timed  whether verdicts come from runs on drawn data instead of estimates
+    memory    key -> bytes of scratch memory that a region's call has as its last result
     """
 
     name: str
     handler: Callable[[], _Handler]
-    made: Callable[[Module, str, str], tuple[float, float]]
+    build: Callable[[Module, str, str], tuple[float, float]]
     is_timed: bool = True
     memory: Callable[[str], int] = lambda _: 0
 
 
 @dataclass
 class Decision:
-    """A module while it is decided about. `stop` is asked before each region: true ends it with what was found."""
+    """The decision about a module. `stop` is called before each region: if it returns true, the decision ends with the
+    regions chosen so far."""
 
     module: str
     wish: Wish
@@ -123,17 +125,20 @@ class Decision:
     backend: Backend = field(default_factory=lambda: HOST)
     chosen: list[Chosen] = field(default_factory=list)
     is_whole: bool = True
-    """Whether everything was looked at."""
+    """Whether all regions were considered."""
     is_stopped: bool = False
-    """Whether `stop` ended it: then the decision is not kept."""
+    """Whether `stop` ended it: then the decision is not cached."""
 
     def __post_init__(self) -> None:
         self._end = time.monotonic() + self.wish.seconds
 
     def run(self, module: Module) -> None:
-        """Decide about the entry, what does most first. What loops run is replaced with the loop or not at all: the
-        state that a round gets and the one that it gives share their memory, the copies that make that safe for XLA's
-        instructions do not make it safe for a call of other ones, and nothing inserts copies after the hook."""
+        """Decides about the regions of the entry, by falling work.
+
+        Regions inside loops are not replaced, only whole loops. A round's parameters and results share memory; XLA has
+        inserted the copies that make this safe for its own instructions, not for a call, and inserts none after the
+        hook.
+        """
         for layer in sorted(layers_of(module.entry), key=lambda layer: -sum(region.work for region in layer)):
             alone, one = together(layer)
             rest = alone if one is not None and self._take(one) else layer
@@ -144,15 +149,14 @@ class Decision:
                         done.update(region.members)
 
     def prove_whole(self, module: Module, message: bytes) -> None:
-        """Regions that win by themselves may lose together: they wait for each other, and XLA runs what is left beside
-        them. So the whole module is timed, too, where that can be done, and those are dropped that win least until it
-        is not slower."""
+        """Times the whole module, if it can be run, and drops the regions that win least until it is not slower.
+        Regions that win alone may lose together: they wait for each other, and XLA runs the rest in parallel."""
         if not self.chosen or not self.backend.is_timed or not may_be_tried(module) or self._is_one(module):
             return
-        given, outputs = [p.shape for p in module.entry.parameters], list(module.entry.root.shape.leaves())
-        if not can_hand_over([*given, *outputs]) or sum(map(work_of, module.entry.instructions)) > MOST_WORK:
+        inputs_of, outputs = [p.shape for p in module.entry.parameters], list(module.entry.root.shape.leaves())
+        if not can_hand_over([*inputs_of, *outputs]) or sum(map(work_of, module.entry.instructions)) > MOST_WORK:
             return
-        inputs, theirs = drawn(module), Runnable(message, given, outputs)
+        inputs, theirs = drawn(module), Runnable(message, inputs_of, outputs)
         kept = self.chosen
         while kept:
             ours_us, xla_us = compared(changed(message, kept), theirs, inputs)
@@ -164,7 +168,7 @@ class Decision:
         self.chosen = kept
 
     def _is_one(self, module: Module) -> bool:
-        """Whether one region is all that the entry does: it was timed."""
+        """Whether one region does all work of the entry, which was then timed with it."""
         works = [i.name for i in module.entry.instructions if work_of(i)]
         return len(self.chosen) == 1 and set(works) <= set(self.chosen[0].change.gone)
 
@@ -172,13 +176,13 @@ class Decision:
         self.report.add(line(code, self.module, region.name, bytes_written=region.written, **numbers))
 
     def _take(self, region: Candidate) -> bool:
-        """Replace a region where that pays; whether it was."""
+        """Chooses a region if that saves time. Returns whether it did."""
         little = region.work * NS_OF_ELEMENT / 1000 < max(self.wish.min_saving_us, LEAST_US)
         if not region.outputs or (self.backend.is_timed and little):
             return False
         self.is_stopped |= self.stop()
-        left = self._end - time.monotonic()
-        if self.is_stopped or left < 0:
+        seconds_left = self._end - time.monotonic()
+        if self.is_stopped or seconds_left < 0:
             return self._late(region)
         code = self._unfit(region)
         if code:
@@ -190,7 +194,7 @@ class Decision:
         if verdict is not None and not verdict.why and self.wish.takes(verdict) and not self.backend.handler().has(key):
             verdict = None  # the cache lost the program
         known = verdict is not None
-        if verdict is None and size_of(region.members) * SECONDS_OF_OPERATION > left:
+        if verdict is None and size_of(region.members) * SECONDS_OF_OPERATION > seconds_left:
             return self._late(region)
         if verdict is None:
             verdict = self._verdict(own, key, region)
@@ -198,8 +202,8 @@ class Decision:
         if verdict.why:
             self._say(verdict.why, region, why=verdict.text)
             return False
-        taken = self.wish.takes(verdict)
-        if not taken:
+        is_taken = self.wish.takes(verdict)
+        if not is_taken:
             self._say("JAX202", region, ours_us=verdict.ours_us, xla_us=verdict.xla_us)
         else:
             self._say("JAX401" if known else "JAX402", region)
@@ -212,16 +216,16 @@ class Decision:
                     verdict.xla_us,
                 )
             )
-        return taken
+        return is_taken
 
     def _late(self, region: Candidate) -> bool:
-        """There is no time left for a region: it is not replaced."""
+        """Reports that there is no time left for a region. Returns False, as `_take` does for it."""
         self.is_whole = False
         self._say("JAX206", region)
         return False
 
     def _unfit(self, region: Candidate) -> str:
-        """The code of why a region is not even built; empty if it is."""
+        """The code of the reason why a region cannot be built; empty if it can."""
         outputs = [leaf for i in region.outputs for leaf in i.shape.leaves()]
         inputs = [i.shape for i in region.inputs]
         if not all(s.is_array for s in inputs) or not can_hand_over([*inputs, *outputs]):
@@ -233,7 +237,7 @@ class Decision:
         return "JAX205" if size_of(region.members) > MOST_OPERATIONS else ""
 
     def _verdict(self, own: Module, key: str, region: Candidate) -> Verdict:
-        """Build, prove and time a region."""
+        """Builds, proves and times a region."""
         if elided_constants(own):
             return Verdict(why="JAX204")
         if self.backend.is_timed and region.work > MOST_WORK:
@@ -241,21 +245,21 @@ class Decision:
         if self.backend.is_timed and not of_known_length(region.members) and not _ends(own, drawn(own)):
             return Verdict(why="JAX203")
         try:
-            estimated = self.backend.made(own, key, self.wish.preset)
+            estimated = self.backend.build(own, key, self.wish.preset)
         except HloOptError as fault:
             return Verdict(why="JAX201", text=f"{fault.code} {fault.message}")
         if not self.backend.is_timed:
             return Verdict(*estimated)
-        given = [p.shape for p in own.entry.parameters]
+        inputs = [p.shape for p in own.entry.parameters]
         results = [o.shape for o in own.entry.root.operands] if len(region.outputs) > 1 else [own.entry.root.shape]
-        return Verdict(*times(own, call_text(given, results, key), key, drawn(own)))
+        return Verdict(*times(own, call_text(inputs, results, key), key, drawn(own)))
 
 
 def changed(message: bytes, chosen: Iterable[Chosen]) -> bytes:
-    """The module with what was chosen in the place of its regions."""
+    """The module with the chosen regions replaced by calls."""
     module = ModuleBytes(message)
     now: dict[str, str] = {}
-    """The names of calls that are one result themselves, by what they stand for: others read them."""
+    """New names of replaced instructions: a call with one result replaces it under its own name."""
     for c in chosen:
         change = replace(c.change, inputs=tuple(now.get(name, name) for name in c.change.inputs))
         call = call_nodes(change)
@@ -266,24 +270,24 @@ def changed(message: bytes, chosen: Iterable[Chosen]) -> bytes:
 
 
 def build(module: Module, preset: str) -> Frozen:
-    """The kernels of a region's module. Raises an HloOptError where there are none without NumPy."""
+    """The kernels of a region's module. Raises an HloOptError if it needs NumPy."""
     schedule = lanes_schedule(run(simple_form(module), preset).module)
     return freeze(HostProgram(schedule, Reference(schedule.module)))
 
 
-def made_for_host(module: Module, key: str, preset: str) -> tuple[float, float]:
-    """A region's kernels for the CPU, about which nothing is estimated."""
+def build_for_host(module: Module, key: str, preset: str) -> tuple[float, float]:
+    """Builds a region's kernels for the CPU. Returns zeros: times on a CPU are measured."""
     program = build(module, preset)
     records.keep_frozen(key, program)
     handler().add(key, program)
     return 0.0, 0.0
 
 
-HOST: Backend = Backend("host", handler, made_for_host)
+HOST: Backend = Backend("host", handler, build_for_host)
 
 
 def _ends(module: Module, inputs: list[Array]) -> bool:
-    """Whether loops of unknown length end soon on these inputs."""
+    """Whether loops with unknown trip counts end soon for these inputs."""
     try:
         evaluate(module, inputs, max_steps=MOST_STEPS)
     except EvaluationError:
@@ -299,7 +303,7 @@ def _change(region: Candidate, key: str, memory: int) -> Replacement:
 
 
 def read(message: bytes, *, large: bool) -> Module:
-    """The module of a message; without `large`, constants of more than a few elements have no values."""
+    """The module of a message; without `large`, constants of more than a few elements are elided."""
     options = _hlo.HloPrintOptions()
     options.print_large_constants = large
     return parse(_hlo.HloModule.from_serialized_hlo_module_proto(message).to_string(options))

@@ -1,9 +1,8 @@
-"""A region's program for a GPU as plain data: kernels as machine code, and the steps that a call puts onto a stream one
-after the other.
+"""A region's program for a GPU as plain data: kernels as machine code, and the steps that a call enqueues on a stream.
 
-No step waits for the host, so that a call can be captured: loops that the host would have to test are refused. Memory
-for values between kernels is a result of the call, behind all others: XLA plans it with its own, and a captured call
-keeps it.
+No step waits for the host, so that a call can be captured in a CUDA graph; loops that the host would have to test are
+refused. Memory for intermediate values is the last result of the call: XLA allocates it with its own buffers, and a
+captured call keeps it.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from hlo_opt.runtime.schedule.lifetimes import ALIGNMENT, Arena, buffer_bytes, l
 from hlo_opt.runtime.schedule.ops import Alias, Allocate, Branch, Call, Constant, Copy, Free, Launch, Op, Routine
 
 Place = tuple[int, int]
-"""The number of an array (inputs, then results, then the memory between if there is any, then constants) and an offset
-in bytes."""
+"""The number of an array, and an offset in bytes. Arrays are the inputs, the results, the intermediate memory if there
+is any, and the constants."""
 
 
 class DeviceStep(IntEnum):
-    """What a word asks for; `cuda.cpp` has the same."""
+    """The operations of steps; `cuda.cpp` has the same numbers."""
 
     LAUNCH = 0
     COPY = 1
@@ -50,15 +49,15 @@ class DeviceKernel:
 
 @dataclass(frozen=True)
 class Steps:
-    """What a schedule does on a device.
+    """A schedule as steps on a device.
 
-    words      the steps: LAUNCH with the kernel's number, how many pointers, and their places; COPY with where to,
-               where from and how many bytes; CLEAR with where and how many bytes
-    constants  the bytes of all of them
-    inputs     bytes of each array that a call is given
-    outputs    bytes of each that it makes
-    memory     bytes of values between kernels
-    pointers   that a kernel takes at most
+    words      the steps: LAUNCH, kernel number, number of pointers, their places; COPY, destination, source, bytes;
+               CLEAR, place, bytes
+    constants  the bytes of all constants
+    inputs     bytes of each input
+    outputs    bytes of each result
+    memory     bytes of the intermediate memory
+    pointers   the largest number of pointers of a kernel
     """
 
     kernels: tuple[DeviceKernel, ...]
@@ -78,7 +77,7 @@ class DeviceProgram:
     code: tuple[bytes, ...]
 
     def packed(self) -> bytes:
-        """As bytes, for a file."""
+        """The program as bytes, for a file."""
         s = self.steps
         head = {
             "kernels": [[k.symbol, k.grid, k.block, k.cooperative] for k in s.kernels],
@@ -134,14 +133,14 @@ class _Writer:
         self.inputs = tuple(buffer_bytes(entry.shapes[b]) for b in entry.inputs)
         self.outputs = tuple(buffer_bytes(entry.shapes[b]) for b in entry.results)
         self.between = len(self.inputs) + len(self.outputs)
-        self.held = self.between + 1
-        """The number of the constants, as if there were memory between."""
+        self.constants_number = self.between + 1
+        """The array number of the constants if there is intermediate memory."""
 
     def written(self) -> Steps:
         entry = self.schedule.entry
-        wishes = {k: (len(self.inputs) + k, 0) for k in range(len(self.outputs))}
-        self.routine(entry, [(k, 0) for k in range(len(self.inputs))], wishes)
-        words = self.words if self.arena.size else _renumbered(self.words, self.held, self.between)
+        targets = {k: (len(self.inputs) + k, 0) for k in range(len(self.outputs))}
+        self.routine(entry, [(k, 0) for k in range(len(self.inputs))], targets)
+        words = self.words if self.arena.size else _renumbered(self.words, self.constants_number, self.between)
         return Steps(
             tuple(
                 DeviceKernel(k.symbol, k.launch.grid, k.launch.block, k.launch.cooperative)
@@ -155,30 +154,30 @@ class _Writer:
             self.pointers,
         )  # fmt: skip
 
-    def routine(self, routine: Routine, given: Sequence[Place], wishes: Mapping[int, Place]) -> None:
-        """The steps of a routine, with its inputs where they are given; result k is made, or copied, to where it is
-        wished."""
+    def routine(self, routine: Routine, inputs: Sequence[Place], targets: Mapping[int, Place]) -> None:
+        """Writes the steps of a routine whose inputs are at `inputs`; result k is computed, or copied, to `targets[k]`
+        if there is such a key."""
         lives = lifetimes(routine.ops, routine.shapes)
-        own = {b for made in lives.made for b in made}
-        places: dict[int, Place] = dict(zip(routine.inputs, given, strict=True))
-        targets: dict[int, int] = {}
+        created = {b for created_by_op in lives.made for b in created_by_op}
+        places: dict[int, Place] = dict(zip(routine.inputs, inputs, strict=True))
+        result_of: dict[int, int] = {}
         for k, b in enumerate(routine.results):
             root = lives.root[b]
-            if root in own and root not in targets and buffer_bytes(routine.shapes[root]):
-                targets[root] = k
-        for op, made, dead in zip(routine.ops, lives.made, lives.dead, strict=True):
-            for b in made:
+            if root in created and root not in result_of and buffer_bytes(routine.shapes[root]):
+                result_of[root] = k
+        for op, created_by_op, dead in zip(routine.ops, lives.made, lives.dead, strict=True):
+            for b in created_by_op:
                 size = buffer_bytes(routine.shapes[b])
-                places[b] = wishes[targets[b]] if b in targets else (self.between, self.arena.take(size))
+                places[b] = targets[result_of[b]] if b in result_of else (self.between, self.arena.take(size))
             self.op(op, routine, places, lives.root)
             for b in dead:
-                if b in places and b in own and b not in targets:
+                if b in places and b in created and b not in result_of:
                     self.arena.give_back(places[b][1])
         for k, b in enumerate(routine.results):
             root = lives.root[b]
             size = buffer_bytes(routine.shapes[b])
-            if targets.get(root) != k and size:
-                self.copy(wishes[k], places[root], size)
+            if result_of.get(root) != k and size:
+                self.copy(targets[k], places[root], size)
 
     def op(self, op: Op, routine: Routine, places: dict[int, Place], root: Sequence[int]) -> None:
         def at(b: int) -> Place:
@@ -192,13 +191,13 @@ class _Writer:
             case Constant():
                 for b, literal in zip(op.outputs, op.literals, strict=True):
                     self.constants += bytes(-len(self.constants) % ALIGNMENT)
-                    places[b] = (self.held, len(self.constants))
+                    places[b] = (self.constants_number, len(self.constants))
                     self.constants += to_memory(told_array(op, literal, None), routine.shapes[b]).tobytes() + bytes(4)
             case Branch(selector=None):
                 inner = self.schedule.routines[op.branches[0]]
                 self.routine(inner, [at(b) for b in op.arguments[0]], dict(enumerate(map(at, op.outputs))))
             case Allocate() | Alias() | Free() | Call(kind="empty"):
-                pass  # places are known before anything runs
+                pass  # all places are static
             case _:
                 i = op.instruction
                 raise BackendError(f"{i.opcode} {i.name} is no kernel, and needs the host or a library", code="HLO528")
@@ -207,10 +206,10 @@ class _Writer:
         kernel = op.kernel
         if not kernel.launch.grid:
             return
-        if kernel.kept:  # each launch begins with zeros: calls may overlap on several streams
+        if kernel.kept:  # cleared before each launch, because calls may overlap on several streams
             meeting = self.arena.take(kernel.kept)
             self.words += [DeviceStep.CLEAR, self.between, meeting, kernel.kept]
-            self.arena.give_back(meeting)  # what comes next on the stream may have it
+            self.arena.give_back(meeting)  # later steps on the stream may reuse it
             pointers.append((self.between, meeting))
         self.pointers = max(self.pointers, len(pointers))
         flat = (word for place in pointers for word in place)
@@ -222,8 +221,8 @@ class _Writer:
 
 
 def _renumbered(words: Sequence[int], old: int, new: int) -> list[int]:
-    """The steps with another number for one of the arrays."""
-    found, at = list(words), 0
+    """The steps with the number of one array changed from `old` to `new`."""
+    result, at = list(words), 0
     while at < len(words):
         match words[at]:
             case DeviceStep.LAUNCH:
@@ -234,6 +233,6 @@ def _renumbered(words: Sequence[int], old: int, new: int) -> list[int]:
             case _:
                 arrays, after = range(at + 1, at + 3, 2), at + 4
         for k in arrays:
-            found[k] = new if words[k] == old else words[k]
+            result[k] = new if words[k] == old else words[k]
         at = after
-    return found
+    return result

@@ -1,5 +1,5 @@
-"""Our typed FFI handler: built with the headers of the installed jaxlib, loaded and registered once in a process; and
-the regions that it can run."""
+"""The typed FFI handler for the CPU, built with the headers of the installed jaxlib and registered once per process,
+and the regions that it runs."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from typing_extensions import CapsuleType
 
 TARGET = "hlo_opt.run"
-"""What XLA's text calls a region that runs kernels of ours."""
+"""The custom call target of regions with our kernels."""
 
 _POINTER, _WORD = ctypes.c_void_p, ctypes.c_longlong
 _LOADER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)
 
 
 def capsule(address: int) -> CapsuleType:
-    """An address as JAX takes it."""
-    make = ctypes.pythonapi.PyCapsule_New
-    make.restype, make.argtypes = ctypes.py_object, [_POINTER, ctypes.c_char_p, _POINTER]
-    made: CapsuleType = make(address, None, None)
-    return made
+    """An address as a capsule, for JAX."""
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [_POINTER, ctypes.c_char_p, _POINTER]
+    result: CapsuleType = new(address, None, None)
+    return result
 
 
 class _Array(ctypes.Structure):
@@ -61,23 +61,24 @@ class _Region(ctypes.Structure):
 
 
 class _Loaded:
-    """A region in this process, with all that the handler points to."""
+    """A region in this process. It owns the memory that the handler points to."""
 
     def __init__(self, frozen: Frozen) -> None:
-        """Raises OSError where the library of its kernels is gone or damaged."""
+        """Raises OSError if the library of its kernels is missing or damaged."""
         self.words = [np.ascontiguousarray(w, np.int64) for w in frozen.words]
-        # the last word is whole
+        # four more bytes, because kernels read whole words
         self.constants = [
             np.concatenate([a.view(np.uint8).reshape(-1), np.zeros(4, np.uint8)])
             for a in map(np.ascontiguousarray, frozen.constants)
         ]
         library = ctypes.CDLL(str(cache_directory() / frozen.library)) if frozen.library else None
         try:
-            found = [ctypes.cast(library[name], _POINTER).value or 0 for name in frozen.launchers] if library else []
+            launchers = [library[name] for name in frozen.launchers] if library else []
         except AttributeError as fault:
             raise OSError(str(fault)) from fault
-        self.launchers = np.array(found or [0], np.uint64)
-        self.timings = np.zeros((max(1, len(found)), 2), np.int64)
+        addresses = [ctypes.cast(launcher, _POINTER).value or 0 for launcher in launchers]
+        self.launchers = np.array(addresses or [0], np.uint64)
+        self.timings = np.zeros((max(1, len(addresses)), 2), np.int64)
         self.addresses = np.array([a.ctypes.data for a in self.constants] or [0], np.uint64)
         pairs = zip(self.words, frozen.routines, strict=True)
         self.routines = (_Routine * len(self.words))(*(_Routine(w.ctypes.data, r.buffers, r.slots) for w, r in pairs))
@@ -101,14 +102,11 @@ class _Loaded:
 
 
 class Handler:
-    """The handler, ready for XLA's calls on the CPU.
-
-    find  gives what a key stands for, where the process does not have it yet: an executable may come from JAX's
-          persistent cache
-    """
+    """The FFI handler for the CPU. `find` returns the program of a key that this process has not loaded: an executable
+    may come from JAX's persistent cache."""
 
     def __init__(self, find: Callable[[str], Frozen | None]) -> None:
-        """Raises BackendError without a C++ compiler, or where it refuses the handler."""
+        """Builds, loads and registers the handler. Raises BackendError without a C++ compiler, or if it fails."""
         import jax
 
         self._find = find
@@ -129,7 +127,7 @@ class Handler:
     def _register(self) -> None:
         import jax
 
-        jax.local_devices(backend="cpu")  # a target that waits for its backend is registered before its type
+        jax.local_devices(backend="cpu")  # JAX would otherwise register the target before its type
         own = self._library
         types = {"type_id": capsule(own.hlo_opt_type_id()), "type_info": capsule(own.hlo_opt_type_info())}
         jax.ffi.register_ffi_type("hlo_opt.State", types, platform="cpu")  # type: ignore[arg-type]
@@ -141,29 +139,29 @@ class Handler:
 
     @property
     def calls(self) -> int:
-        """How often regions of ours have run."""
+        """The number of runs of regions."""
         return int(self._library.hlo_opt_calls())
 
     def add(self, key: str, frozen: Frozen) -> None:
-        """Make a region known. Raises OSError as `_Loaded`."""
+        """Loads a region. Raises OSError as `_Loaded`."""
         with self._lock:
             if key not in self._loaded:
                 loaded = self._loaded[key] = _Loaded(frozen)
                 self._library.hlo_opt_add(key.encode(), ctypes.byref(loaded.region))
 
     def has(self, key: str) -> bool:
-        """Whether a region is known; it is looked for."""
+        """Whether there is a region for a key; loads it from the cache if needed."""
         return key in self._loaded or bool(self._load(key.encode()))
 
     def _load(self, key: bytes) -> int:
-        """What the handler asks for a key that it does not know: 1 when it does now."""
+        """Called by the C++ handler for an unknown key. Returns 1 if the region is loaded now, else 0."""
         try:
             name = key.decode()
             frozen = self._find(name)
             if frozen is None:
                 return 0
             self.add(name, frozen)
-        except Exception:  # C++ called: it says that there are no kernels, and JAX compiles again
+        except Exception:  # called by C++, which then reports missing kernels, so that JAX compiles again
             return 0
         return 1
 

@@ -1,5 +1,5 @@
-"""The hook in XLA's compiler: what it does with a module, and when. Whatever goes wrong here, XLA's module stays as it
-is."""
+"""The hook in XLA's compiler, which replaces regions of modules by calls of our kernels. After any error here, XLA
+compiles the module unchanged."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ from hlo_opt.jax.wire import ModuleBytes
 from hlo_opt.passes import preset_names
 
 SWITCH = "HLO_OPT_JAX"
-"""`0` in the environment: `install` does nothing."""
+"""The environment variable; if it is `0`, `install` does nothing."""
 
 BACKENDS = ("auto", "host", "cuda")
 
 _HOST = ("cpu",)
 _CUDA = ("gpu", "cuda")
-"""The platforms that modules are for, as JAX calls them; a GPU has two names there."""
+"""JAX's names of the platforms; a GPU has two."""
 
 LARGE_TEXT = 4 << 20
-"""Bytes of a module whose large constants are not read."""
+"""The size in bytes above which a module's large constants are not read."""
 MOST_BYTES = 64 << 20
-"""Of a module that is read at all."""
+"""Limit of the size of a module in bytes."""
 
 _TINY = 8
-"""Instructions of a module that has nothing to fuse: what JAX makes of a single operation, which is fused by itself."""
+"""Limit of instructions of a module with nothing to fuse, as JAX makes of a single operation."""
 
 _TURN = jax.make_user_context("")
-"""Part of the key under which `jax.jit` keeps what it compiled: inside `fusing()` functions are compiled anew, and what
-they were before is there again behind it."""
+"""Part of the key of `jax.jit`'s cache: inside `fusing()` functions are compiled again, and afterwards the earlier
+executables are used."""
 
 
 @dataclass
 class Hook:
-    """What is installed."""
+    """An installed hook."""
 
     wish: Wish
     waits: bool
@@ -61,26 +61,26 @@ class Hook:
     is_on: bool = True
 
     def __call__(self, message: bytes, backend: Callable[[], Backend] = lambda: HOST) -> bytes | None:
-        """What XLA compiles in a module's stead; None: the module. Never raises."""
+        """The module that XLA compiles instead; None if it is unchanged. Never raises."""
         try:
             begun, cpu_begun = time.perf_counter(), time.thread_time()
-            found = self._changed(message, backend())
+            result = self._changed(message, backend())
             self.report.took(time.perf_counter() - begun, time.thread_time() - cpu_begun)
-            return found
+            return result
         except KeyboardInterrupt:
             self._tell(line("JAX302", "a module"))
-            if threading.current_thread() is threading.main_thread():  # else that one was interrupted as well
+            if threading.current_thread() is threading.main_thread():  # else the main thread was interrupted, too
                 threading.Timer(
                     0.05, _thread.interrupt_main
                 ).start()  # here it would reach the user as a fault of XLA's
-        except BaseException as fault:  # nothing of ours may stop a compilation
+        except BaseException as fault:  # no error of ours may stop a compilation
             self._tell(line("JAX303", "a module", why=f"{type(fault).__name__}: {fault}"))
         return None
 
-    def _tell(self, made: Line) -> None:
+    def _tell(self, new: Line) -> None:
         try:
-            self.report.add(made)
-        except BaseException:  # what the user is told with may fail as well
+            self.report.add(new)
+        except BaseException:  # the user's callback may fail, too
             return
 
     def _changed(self, message: bytes, backend: Backend) -> bytes | None:
@@ -113,14 +113,14 @@ class Hook:
 
 
 def replaced(module: str, c: records.Chosen) -> Line:
-    """The line of a region that kernels of ours compute now."""
+    """The report's line of a replaced region."""
     return line("JAX001", module, c.region, bytes_written=c.written, ours_us=c.ours_us, xla_us=c.xla_us)
 
 
 def decided(
     message: bytes, name: str, key: str, wish: Wish, report: Report, backend: Backend = HOST
 ) -> tuple[records.Chosen, ...]:
-    """Decide about a module, and keep the decision. It ends early when the process is about to."""
+    """Decides about a module, and stores the decision in the cache. Stops early when the process ends."""
     backend.handler()
     decision = Decision(name, wish, report, _BACKGROUND.is_over, backend)
     try:
@@ -141,7 +141,7 @@ def decided(
 
 
 class Background:
-    """Work that goes on while XLA's code runs, in one thread, one module after the other."""
+    """A thread that decides about modules, one after another, while XLA's code runs."""
 
     def __init__(self) -> None:
         self._todo: queue.Queue[Callable[[], object]] = queue.Queue()
@@ -149,11 +149,11 @@ class Background:
         self._thread: threading.Thread | None = None
         self._over = False
         self.inside = 0
-        """Calls of the hook that are under way, in threads of XLA's: a process that ends meanwhile dies."""
+        """The number of running calls of the hook in XLA's threads: a process that ends during one aborts."""
         atexit.register(self.end)
 
     def is_over(self) -> bool:
-        """Whether the process is about to end."""
+        """Whether the process is ending."""
         return self._over
 
     def put(self, work: Callable[[], object]) -> None:
@@ -169,26 +169,25 @@ class Background:
             try:
                 if not self._over:
                     work()
-            except Exception as fault:  # the next module may fare better
+            except Exception as fault:  # the next module may succeed
                 for hook in _installed:
                     hook._tell(line("JAX303", "a module", why=f"{type(fault).__name__}: {fault}"))
             finally:
                 self._todo.task_done()
 
     def wait(self) -> None:
-        """Until all that is to be done is done. Ctrl-C ends the waiting."""
+        """Waits until all work is done. Ctrl-C interrupts it."""
         while self._todo.unfinished_tasks:
             time.sleep(0.01)
 
     def end(self, seconds: float = 30.0) -> None:
-        """No more work; what is under way ends with its region. XLA may still compile in threads of its own, after
-        Ctrl-C or for a thread that nobody waits for: it calls nothing of ours any more, for that would abort a process
-        that is about to end."""
+        """Stops after the current region and removes the hooks. XLA may still compile in its own threads, after Ctrl-C
+        or for a daemon thread; a call of a hook would then abort the process."""
         self._over = True
         for hook in list(_installed):
             _remove(hook)
         end = time.monotonic() + seconds
-        time.sleep(0.01)  # a call that waits for Python begins, and is counted
+        time.sleep(0.01)  # let calls that wait for the GIL start, so that they are counted
         while (self._todo.unfinished_tasks or self.inside) and time.monotonic() < end:
             time.sleep(0.01)
 
@@ -199,17 +198,17 @@ _lock = threading.Lock()
 
 
 def _callback(message: bytes) -> bytes | None:
-    """What XLA calls for the CPU."""
+    """The hook for modules on the CPU."""
     return _called(message, lambda: HOST)
 
 
 def _callback_of_gpu(message: bytes) -> bytes | None:
-    """What XLA calls for a GPU."""
+    """The hook for modules on a GPU."""
     return _called(message, cuda)
 
 
 def _called(message: bytes, backend: Callable[[], Backend]) -> bytes | None:
-    """The hook that was installed last, so that there is one whatever was installed how often."""
+    """Calls the last installed hook: only one is active."""
     hook = _installed[-1] if _installed else None
     if hook is None or (backend is cuda and not hook.on_gpu) or (backend is not cuda and not hook.on_host):
         return None
@@ -223,12 +222,13 @@ def _called(message: bytes, backend: Callable[[], Backend]) -> bytes | None:
 
 
 def _persistent_key() -> str:
-    """What JAX's persistent cache adds to its keys: an executable with kernels of ours is none without them."""
+    """The addition to the keys of JAX's persistent cache, so that executables with our kernels are not used without
+    them."""
     hook = _installed[-1] if _installed else None
     return "" if hook is None else f"hlo_opt {hook.wish} {records.environment()} {records.generation()}"
 
 
-def _made(
+def _new_hook(
     preset: str,
     min_saving_us: float,
     backend: str,
@@ -246,8 +246,8 @@ def _made(
 
 
 def _set_persistent_key(key: Callable[[], str]) -> None:
-    """A private place of JAX's: where another JAX has none, what its cache holds is used as it is, and an executable
-    whose kernels are missing is compiled again."""
+    """Sets the addition to the keys of JAX's persistent cache. This is a private API of JAX. Without it, cached
+    executables are used as they are, and compiled again if their kernels are missing."""
     try:
         from jax._src import cache_key
     except ImportError:
@@ -285,7 +285,7 @@ def _remove(hook: Hook) -> None:
 
 
 def is_switched_off() -> bool:
-    """Whether the environment says that nothing is to happen."""
+    """Whether the environment disables the hook."""
     return os.environ.get(SWITCH, "").strip() == "0"
 
 
@@ -297,22 +297,24 @@ def install(
     report: Callable[[Line], None] | None = None,
     wait: bool = False,
 ) -> Report:
-    """From now on `jax.jit` runs kernels of ours on the CPU wherever they were proved, timed and found to win. What was
-    compiled before is compiled anew.
+    """Makes `jax.jit` use our kernels where they are proved equal and are faster. Functions that were compiled before
+    are compiled again.
 
-    preset         the passes that regions are fused by
-    min_saving_us  microseconds of a run that a region must save, and it must win by a tenth; 0 takes what is not slower
-    backend        `host`: kernels for the CPU, `cuda`: for an NVIDIA GPU, where gains are estimated and not timed;
-                   `auto`: for what JAX has
+    preset         the passes that fuse regions
+    min_saving_us  microseconds per run that a region must save; it must also win by a tenth. 0 replaces every region
+                   that is not slower
+    backend        `host` for kernels on the CPU; `cuda` for an NVIDIA GPU, where gains are estimated and not timed;
+                   `auto` for what JAX has
     report         called with a line for each region and module: what was replaced, and why others were not
-    wait           compilations wait for ours; else XLA's code runs at once, kernels are made in the background, and the
-                   next compilation of the same module has them
+    wait           whether compilations wait for our kernels. If not, XLA's code runs at first, kernels are built in the
+                   background, and the next compilation of the same module uses them
 
-    Returns the report so far, which goes on. Raises UsageError for an unknown preset or backend, and BackendError
-    without a C++ compiler, or for `cuda` without a GPU. With `HLO_OPT_JAX=0` in the environment nothing happens.
+    Returns the report, to which lines are added later. Raises UsageError for an unknown preset or backend, and
+    BackendError without a C++ compiler, or for `cuda` without a GPU. Does nothing with `HLO_OPT_JAX=0` in the
+    environment.
     """
     uninstall()
-    hook = _made(preset, min_saving_us, backend, report, wait)
+    hook = _new_hook(preset, min_saving_us, backend, report, wait)
     if not is_switched_off():
         _add(hook)
         jax.clear_caches()
@@ -320,7 +322,7 @@ def install(
 
 
 def uninstall() -> None:
-    """What is compiled from now on is XLA's alone, and what was compiled before is compiled anew."""
+    """Removes the hooks. Functions that were compiled before are compiled again, by XLA alone."""
     before = list(_installed)
     for hook in before:
         _remove(hook)
@@ -340,10 +342,10 @@ def fusing(
     report: Callable[[Line], None] | None = None,
     wait: bool = False,
 ) -> Iterator[Report]:
-    """As `install`, while this is entered: functions that are called inside are compiled anew, and behind it they are
-    what they were."""
+    """A context manager: as `install`, for calls inside the context. Functions are compiled again for these calls;
+    afterwards their earlier executables are used."""
     global _turns
-    hook = _made(preset, min_saving_us, backend, report, wait)
+    hook = _new_hook(preset, min_saving_us, backend, report, wait)
     if is_switched_off():
         yield hook.report
         return
@@ -357,8 +359,8 @@ def fusing(
 
 
 def wait() -> None:
-    """Wait for what is made in the background; functions are compiled anew when they are called next, with kernels of
-    ours."""
+    """Waits for the kernels that are built in the background. The next call of a function compiles it again, with these
+    kernels."""
     _BACKGROUND.wait()
     if _installed:
         jax.clear_caches()

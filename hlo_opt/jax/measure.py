@@ -1,8 +1,7 @@
-"""Both forms of a region, XLA's and ours, timed on drawn data in this process: what a CPU gains is measured, not
-estimated.
+"""Times XLA's and our form of a region on drawn data, in this process: gains on a CPU are measured, not estimated.
 
-XLA compiles a program that does nothing, and the hook gives it the region in its stead: so it is compiled in the form
-that it has in the user's module.
+To compile a region in the form that it has in the user's module, XLA is asked to compile a placeholder program, and the
+hook replaces that by the region.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ from hlo_opt.jax.handler import TARGET
 from hlo_opt.jax.wire import ModuleBytes, Node, Replacement
 
 NAME = "hlo_opt_timed"
-"""The module that XLA compiles for timing; the hook knows it by its name."""
+"""The name of the placeholder module that XLA compiles for timing."""
 
 ENOUGH, LEAST = 150, 3
-"""How many pairs of runs make a series, at most and at least."""
+"""The largest and the least number of pairs of runs in a series."""
 SECONDS = 0.15
-"""How long pairs of a series may begin."""
+"""The time after which a series starts no more pairs."""
 BUSY_SECONDS = 0.6
-"""How long they may while no other run was nearly as quick as the quickest: something else keeps the machine busy."""
+"""The same while no other run confirms the quickest one: other programs keep the machine busy."""
 NEARLY = 1.05
-"""Of the quickest run: who needs no more confirms it."""
+"""A run that takes at most this multiple of the quickest run's time confirms it."""
 MIDDLE = 1.05
-"""How much slower than its quickest runs promise ours may be in the middle of all pairs."""
+"""The limit of the median ratio of ours to theirs, relative to the ratio of the quickest runs."""
 SERIES = 2
-"""How many series a region must win."""
+"""The number of series that a region must win."""
 FIRST_RUNS = 5
-"""Runs of ours in which its kernels find out whether they are spread over processors."""
+"""Runs of ours before the timing, in which kernels decide whether to use several processors."""
 
 _MLIR = {
     "pred": "i1",
@@ -54,31 +53,32 @@ _MLIR = {
     **{f"s{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
     **{f"u{bits}": f"ui{bits}" for bits in (8, 16, 32, 64)},
 }
-"""Element types that are handed over."""
+"""The MLIR names of the element types that a region may have as inputs and outputs."""
 
 _one_at_a_time = threading.Lock()
 _wanted: list[bytes] = []
-"""What XLA is to compile, while it is asked to: it calls the hook from threads of its own."""
+"""The module that XLA is to compile instead of the placeholder. A global, because XLA calls the hook from threads of
+its own."""
 
 
 def wanted() -> bytes | None:
-    """What the hook gives XLA for the module `NAME`; it asks once."""
+    """The module that replaces the placeholder `NAME`; None at the next call."""
     return _wanted.pop() if _wanted else None
 
 
 def can_hand_over(shapes: Sequence[Shape]) -> bool:
-    """Whether arrays of such shapes can be given to a region and taken from it."""
+    """Whether a region may have inputs and outputs of these shapes."""
     return all(s.is_array and s.type.name in _MLIR for s in shapes)
 
 
 def call_text(inputs: Sequence[Shape], outputs: Sequence[Shape], key: str, memory: int = 0) -> str:
-    """The module of `Replacement.text`; `memory` are bytes that the call has as one more result, which nobody reads."""
+    """The module of `Replacement.text`. `memory` is the size in bytes of a last result that is only scratch memory."""
     lines = [f"  p{n} = {shape} parameter({n})" for n, shape in enumerate(inputs)]
     results = [*map(str, outputs), *([f"u8[{memory}]{{0}}"] if memory else [])]
     result = results[0] if len(results) == 1 else f"({', '.join(results)})"
-    given = ", ".join(f"p{n}" for n in range(len(inputs)))
+    operands = ", ".join(f"p{n}" for n in range(len(inputs)))
     lines.append(
-        f'  c = {result} custom-call({given}), custom_call_target="{TARGET}", api_version=API_VERSION_TYPED_FFI, '
+        f'  c = {result} custom-call({operands}), custom_call_target="{TARGET}", api_version=API_VERSION_TYPED_FFI, '
         f'backend_config={{key = "{key}"}}'
     )
     if len(results) > 1:
@@ -89,7 +89,7 @@ def call_text(inputs: Sequence[Shape], outputs: Sequence[Shape], key: str, memor
 
 
 def call_nodes(change: Replacement) -> list[Node]:
-    """The call and what takes its elements."""
+    """The nodes of the call and of its `get-tuple-element`s."""
     message = _hlo.hlo_module_from_text(change.text).as_serialized_hlo_module_proto()
     (body,) = ModuleBytes(message).bodies
     by_name = {node.name.partition(".")[0]: node for node in body.nodes}
@@ -105,9 +105,9 @@ def _tensor(shape: Shape) -> str:
 
 
 def _compiled(message: bytes, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> _Executable:
-    """XLA's executable of a module. Raises what XLA raises, and BackendError (HLO529) where no hook is installed any
-    more: it is what hands XLA the module."""
-    given = ", ".join(f"%a{n}: {_tensor(s)}" for n, s in enumerate(inputs))
+    """XLA's executable of a module. Raises what XLA raises, and BackendError (HLO529) if the hook was removed in the
+    meantime."""
+    parameters = ", ".join(f"%a{n}: {_tensor(s)}" for n, s in enumerate(inputs))
     results = ", ".join(map(_tensor, outputs))
     lines, zeros = [], []
     for n, shape in enumerate(outputs):
@@ -118,48 +118,47 @@ def _compiled(message: bytes, inputs: Sequence[Shape], outputs: Sequence[Shape])
         lines.append(f"    %r{n} = stablehlo.constant dense<{zero}> : {_tensor(shape)}")
         zeros.append(f"%r{n}")
     text = (
-        f"module @{NAME} {{\n  func.func public @main({given}) -> ({results}) {{\n" + "\n".join(lines)
+        f"module @{NAME} {{\n  func.func public @main({parameters}) -> ({results}) {{\n" + "\n".join(lines)
         + f"\n    return {', '.join(zeros)} : {results}\n  }}\n}}\n"
     )  # fmt: skip
     device = jax.local_devices(backend="cpu")[0]
     devices = xla_client.DeviceList((device,))
     _wanted.append(message)
     try:
-        found: _Executable = device.client.compile_and_load(text.encode(), devices, xla_client.CompileOptions())
+        executable: _Executable = device.client.compile_and_load(text.encode(), devices, xla_client.CompileOptions())
         if _wanted:
             raise BackendError("the hook was taken back while a region was timed", code="HLO529")
-        return found
+        return executable
     finally:
         _wanted.clear()
 
 
 def times(module: Module, call: str, key: str, inputs: Sequence[Array]) -> tuple[float, float]:
-    """As `compared`, of a region: a `regions.module_of`; `call` is a `call_text` with its shapes."""
-    given = [p.shape for p in module.entry.parameters]
+    """The result of `compared` for a region: `module` from `regions.module_of`, `call` from `call_text`."""
+    inputs_of = [p.shape for p in module.entry.parameters]
     theirs, ours = (_hlo.hlo_module_from_text(t).as_serialized_hlo_module_proto() for t in (str(module), call))
-    return compared(ours, Runnable(theirs, given, list(module.entry.root.shape.leaves())), inputs)
+    return compared(ours, Runnable(theirs, inputs_of, list(module.entry.root.shape.leaves())), inputs)
 
 
 @dataclass(frozen=True)
 class Runnable:
-    """A module that XLA compiles once, with the arrays that it takes and gives."""
+    """A module that XLA compiles once, with the shapes of its inputs and outputs."""
 
     message: bytes
-    given: Sequence[Shape]
+    inputs: Sequence[Shape]
     outputs: Sequence[Shape]
 
     @cached_property
     def executable(self) -> _Executable:
         """Raises what XLA raises, and BackendError as `_compiled`."""
-        return _compiled(self.message, self.given, self.outputs)
+        return _compiled(self.message, self.inputs, self.outputs)
 
 
 def compared(our_module: bytes, theirs: Runnable, inputs: Sequence[Array]) -> tuple[float, float]:
-    """Microseconds of a run of a module and of another that takes and gives the same arrays, as `least_won` has them;
-    each series has arrays of its own, for where these lie matters, too.
-    Raises what XLA raises."""
+    """Microseconds of a run of our module and of theirs, which have the same inputs and outputs, by `least_won`. Each
+    series has arrays of its own, because their addresses affect the time. Raises what XLA raises."""
     with _one_at_a_time, jax.enable_x64(True):
-        ours = _compiled(our_module, theirs.given, theirs.outputs)
+        ours = _compiled(our_module, theirs.inputs, theirs.outputs)
         device = jax.local_devices(backend="cpu")[0]
 
         def runs() -> tuple[Run, Run]:
@@ -171,10 +170,10 @@ def compared(our_module: bytes, theirs: Runnable, inputs: Sequence[Array]) -> tu
             last: list[list[jax.Array]] = []
 
             def run() -> None:
-                """The results of a run are held until the next one has its own: else it is chance which of the two
-                forms finds their pages in the process and which has the system clear new ones."""
-                found = jax.block_until_ready(executable.execute(arrays))
-                last[:] = [found]
+                """Runs, and keeps the results until the next run. Otherwise it would be chance which of the two forms
+                reuses their pages, and which gets new ones that the system must clear."""
+                results = jax.block_until_ready(executable.execute(arrays))
+                last[:] = [results]
 
             return run
 
@@ -187,19 +186,21 @@ Run = Callable[[], object]
 def least_won(
     runs: Callable[[], tuple[Run, Run]], clock: Callable[[], float] = time.perf_counter
 ) -> tuple[float, float]:
-    """Microseconds of a run of ours and of theirs in the series that ours wins least. The first series that ours loses
-    is the last. `clock` counts seconds."""
-    found: list[tuple[float, float]] = []
-    while len(found) < SERIES and all(ours <= theirs for ours, theirs in found):
-        found.append(series(*runs(), clock))
-    return max(found, key=lambda pair: pair[0] / pair[1] if pair[1] else 1.0)
+    """Microseconds of a run of ours and of theirs in the worst series for ours. Stops at the first series that ours
+    loses. `clock` returns seconds."""
+    pairs: list[tuple[float, float]] = []
+    while len(pairs) < SERIES and all(ours <= theirs for ours, theirs in pairs):
+        pairs.append(series(*runs(), clock))
+    return max(pairs, key=lambda pair: pair[0] / pair[1] if pair[1] else 1.0)
 
 
 def series(ours: Run, theirs: Run, clock: Callable[[], float]) -> tuple[float, float]:
-    """Microseconds of a run of each: the quickest of runs in turn, for whatever else the machine does only makes them
-    slower. But a form whose luck is rare does not win by it: where the middle of pairs is much less in favour of ours,
-    it says what ours takes. Each goes first in every other pair: what runs before leaves its own caches and its own
-    threads. Where the machine is so busy that a quickest run stands alone, the series goes on for a while."""
+    """Microseconds of a run of each form: the quickest of alternating runs, since other load only makes runs slower.
+
+    If the median of the pairs is much less in favour of ours, it determines the time of ours instead: rare quick runs
+    do not win. The order changes from pair to pair, because a run leaves its data in caches and its threads awake. On a
+    busy machine, where no other run confirms the quickest, the series takes longer.
+    """
 
     def timed(run: Run) -> float:
         start = clock()
@@ -228,10 +229,10 @@ def series(ours: Run, theirs: Run, clock: Callable[[], float]) -> tuple[float, f
 
 
 def _is_confirmed(pairs: Sequence[tuple[float, float]]) -> bool:
-    """Whether of each form another run is nearly as quick as its quickest."""
+    """Whether each form has another run that is nearly as quick as its quickest."""
     return all(second <= NEARLY * first for first, second, *_ in map(sorted, zip(*pairs, strict=True)))
 
 
 def drawn(module: Module) -> list[Array]:
-    """Data for a region."""
+    """Input data for a region."""
     return module_inputs(module)

@@ -1,4 +1,4 @@
-"""A jitted function as a module of ours, with no file in between."""
+"""Jitted functions as modules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hlo_opt.passes import fuse as fuse_module
 from hlo_opt.text import parse
 
 Tree: TypeAlias = "ArrayLike | tuple[Tree, ...] | list[Tree] | dict[str, Tree] | None"
-"""An argument: arrays, and what holds them."""
+"""An argument: a pytree of arrays."""
 
 
 class _Lowered(Protocol):
@@ -22,24 +22,24 @@ class _Lowered(Protocol):
 
 
 class Jitted(Protocol):
-    """What `jax.jit` returns."""
+    """The result of `jax.jit`."""
 
     def lower(self, *args: Tree) -> _Lowered: ...
 
 
 def lower(jitted: Jitted, *args: Tree) -> Module:
-    """The module that JAX hands to XLA for these arguments, with the Python lines of its instructions and all values of
-    its constants. Raises what JAX raises."""
+    """The module that JAX passes to XLA for these arguments, with Python lines and the values of constants. Raises what
+    JAX raises."""
     options = _hlo.HloPrintOptions()
     options.print_large_constants = True
     return parse(jitted.lower(*args).compiler_ir("hlo").get_hlo_module().to_string(options))
 
 
 def fuse(jitted: Jitted, *args: Tree, preset: str = "default") -> tuple[Module, Decisions]:
-    """What `hlo_opt.fuse` makes of the module, and its decisions. Raises what `lower` and `hlo_opt.fuse` raise."""
+    """The fused module, and the decisions. Raises what `lower` and `hlo_opt.fuse` raise."""
     return fuse_module(lower(jitted, *args), preset)
 
 
 def explain(jitted: Jitted, *args: Tree, preset: str = "default") -> ExplainReport:
-    """The decision on every edge of the module, as `hlo-opt explain` has them. Raises what `fuse` raises."""
+    """The decision on every edge of the module, as in `hlo-opt explain`. Raises what `fuse` raises."""
     return report_on(run(lower(jitted, *args), preset))

@@ -6,7 +6,7 @@ from importlib import resources
 
 
 def native_text(name: str) -> str:
-    """The text of a C++ file of this package, behind what these files share. It includes nothing of ours, so that a
-    compiler needs no path to the package."""
+    """The text of a C++ file of this package after the common header. It has no includes of this package, so that a
+    compiler needs no path to it."""
     folder = resources.files("hlo_opt.jax")
     return "\n".join(folder.joinpath(file).read_text(encoding="utf-8") for file in ("thread_memory.h", name))

@@ -1,5 +1,5 @@
-"""NVRTC by its library alone, which `pip install jax[cuda12]` and `jax[cuda13]` bring along: the few functions that
-`hlo_opt.runtime.cupy.device.compiled` calls, by the names that CuPy gives them."""
+"""NVRTC without CuPy, from the library that `jax[cuda12]` and `jax[cuda13]` install: the functions that
+`hlo_opt.runtime.cupy.device.compiled` calls, under CuPy's names."""
 
 # ruff: noqa: N802
 
@@ -17,11 +17,11 @@ _POINTER = ctypes.c_void_p
 
 
 class NVRTCError(RuntimeError):
-    """What NVRTC says of a call that failed."""
+    """The message of a failed call."""
 
 
 class Nvrtc:
-    """The functions of a loaded library, named as CuPy names them. Raises OSError where it is none."""
+    """A loaded library, with CuPy's names. Raises OSError if the file is not NVRTC."""
 
     NVRTCError = NVRTCError
 
@@ -45,12 +45,12 @@ class Nvrtc:
     def getSupportedArchs(self) -> list[int]:
         count = ctypes.c_int()
         self._check(self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
-        found = (ctypes.c_int * count.value)()
-        self._check(self._library.nvrtcGetSupportedArchs(found))
-        return list(found)
+        archs = (ctypes.c_int * count.value)()
+        self._check(self._library.nvrtcGetSupportedArchs(archs))
+        return list(archs)
 
     def createProgram(self, source: str, name: str, headers: Sequence[str], includes: Sequence[str]) -> int:
-        """A handle. Kernels include nothing."""
+        """Returns a handle. Kernels have no includes."""
         assert not headers and not includes
         program = _POINTER()
         self._check(
@@ -59,8 +59,8 @@ class Nvrtc:
         return program.value or 0
 
     def compileProgram(self, program: int, options: Sequence[str]) -> None:
-        given = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
-        self._check(self._library.nvrtcCompileProgram(_POINTER(program), len(options), given))
+        arguments = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
+        self._check(self._library.nvrtcCompileProgram(_POINTER(program), len(options), arguments))
 
     def getProgramLog(self, program: int) -> str:
         return self._bytes("ProgramLog", program).rstrip(b"\0").decode(errors="replace")
@@ -77,13 +77,13 @@ class Nvrtc:
     def _bytes(self, what: str, program: int) -> bytes:
         size = ctypes.c_size_t()
         self._check(self._library[f"nvrtcGet{what}Size"](_POINTER(program), ctypes.byref(size)))
-        found = ctypes.create_string_buffer(size.value)
-        self._check(self._library[f"nvrtcGet{what}"](_POINTER(program), found))
-        return found.raw
+        buffer = ctypes.create_string_buffer(size.value)
+        self._check(self._library[f"nvrtcGet{what}"](_POINTER(program), buffer))
+        return buffer.raw
 
 
 def _paths() -> list[str]:
-    """Where the library may be, the newest first: in the packages of NVIDIA, else where the system's loader looks."""
+    """Candidates for the library: in the packages of NVIDIA, the newest first, then names for the system's loader."""
     spec = importlib.util.find_spec("nvidia")
     roots = [] if spec is None else [Path(p) for p in spec.submodule_search_locations or ()]
     packaged = [p for root in roots for p in root.glob("*/lib/libnvrtc.so.*") if "alt" not in p.name]
@@ -93,12 +93,12 @@ def _paths() -> list[str]:
 
 @cache
 def nvrtc() -> Nvrtc:
-    """NVRTC. Raises BackendError (HLO520) where there is none."""
+    """The NVRTC of this machine. Raises BackendError (HLO520) if there is none."""
     for path in _paths():
         try:
             return Nvrtc(path)
         except OSError:
             continue
     raise BackendError(
-        "backend cuda: NVRTC was not found", code="HLO520", hint="pip install 'jax[cuda13]', which brings it along"
+        "backend cuda: NVRTC was not found", code="HLO520", hint="pip install 'jax[cuda13]', which includes it"
     )

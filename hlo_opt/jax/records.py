@@ -1,8 +1,6 @@
-"""What is kept beside the kernels in the cache: a region's verdict and its program, and what was decided about a whole
-module.
+"""Records in the cache: a region's verdict, its program, and the decision about a whole module.
 
-Each is a file of its own, written whole or not at all. A cache that cannot be written is one that remembers for this
-process only.
+Each is a file, written atomically. If the cache cannot be written, records live only as long as the process.
 """
 
 from __future__ import annotations
@@ -26,8 +24,7 @@ from hlo_opt.runtime.host.library import cache_directory, find_compiler, process
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of a region. `why` is the code of the line that refuses it, with its text; empty for one that was
-    timed, in microseconds."""
+    """The verdict on a region: microseconds of our and XLA's kernels, or the code (`why`) and `text` of its refusal."""
 
     ours_us: float = 0.0
     xla_us: float = 0.0
@@ -37,7 +34,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A replacement with what the report says of it."""
+    """A replacement, with the data of its line in the report."""
 
     change: Replacement
     region: str
@@ -53,29 +50,29 @@ _modules: dict[str, tuple[Chosen, ...]] = {}
 
 @cache
 def environment() -> str:
-    """What a key must hold besides a region: this program, the compiler, the processor and how much of it may be used,
-    jaxlib."""
+    """The part of keys that is equal for all regions: a hash of this program, the compiler, the processor, the number
+    of processors, and jaxlib's version."""
     root = Path(hlo_opt.__file__).parent
     command = find_compiler()
-    found = hashlib.sha256(f"{command} {processor(command)} {processors()} {version('jaxlib')}".encode())
+    digest = hashlib.sha256(f"{command} {processor(command)} {processors()} {version('jaxlib')}".encode())
     for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".h", ".cpp", ".cuh", ".lark", ".toml")):
-        found.update(path.read_bytes())
-    return found.hexdigest()
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def key_of(*parts: str) -> str:
-    """The key of what parts say, here."""
+    """The key for some texts in this environment."""
     return hashlib.sha256("\0".join((environment(), *parts)).encode()).hexdigest()[:40]
 
 
 def _folder() -> Path:
-    found = cache_directory() / "jax"
-    found.mkdir(mode=0o700, exist_ok=True)
-    return found
+    folder = cache_directory() / "jax"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 def _keep(name: str, data: bytes) -> None:
-    """Keep a file, where that is possible."""
+    """Writes a file, if that is possible."""
     temporary = ""
     try:
         with tempfile.NamedTemporaryFile(dir=_folder(), delete=False) as file:
@@ -125,7 +122,7 @@ def keep_frozen(key: str, program: Frozen) -> None:
 
 
 def device_program_of(key: str) -> DeviceProgram | None:
-    """The program of a region for a GPU, if there is one; who asks keeps it."""
+    """The program of a region for a GPU, if there is one. Not cached in memory."""
     data = _kept(f"{key}.device")
     try:
         return None if data is None else DeviceProgram.unpacked(data)
@@ -138,7 +135,7 @@ def keep_device_program(key: str, program: DeviceProgram) -> None:
 
 
 def module_of(key: str) -> tuple[Chosen, ...] | None:
-    """What was chosen in a module, if that was decided."""
+    """The chosen regions of a module, if there is a decision."""
     if key not in _modules and (data := _kept(f"{key}.module")) is not None:
         try:
             _modules[key] = tuple(_chosen(each) for each in json.loads(data))
@@ -148,9 +145,9 @@ def module_of(key: str) -> tuple[Chosen, ...] | None:
 
 
 def _chosen(stored: dict[str, dict[str, str]]) -> Chosen:
-    given = {name: value for name, value in stored.items() if name != "change"}
+    fields = {name: value for name, value in stored.items() if name != "change"}
     change = {name: tuple(v) if isinstance(v, list) else v for name, v in stored["change"].items()}
-    return Chosen(change=Replacement(**change), **given)  # type: ignore[arg-type]  # as JSON has it
+    return Chosen(change=Replacement(**change), **fields)  # type: ignore[arg-type]  # as JSON has it
 
 
 def keep_module(key: str, chosen: tuple[Chosen, ...]) -> None:
@@ -159,14 +156,14 @@ def keep_module(key: str, chosen: tuple[Chosen, ...]) -> None:
 
 
 def forget() -> None:
-    """Forget what this process knows; the files stay."""
+    """Clears the records in memory; the files stay."""
     _verdicts.clear()
     _frozen.clear()
     _modules.clear()
 
 
 def generation() -> str:
-    """Another text whenever something was decided: executables of before lack it."""
+    """A text that changes with each new record, for keys of executables that depend on the records."""
     try:
         return str(_folder().stat().st_mtime_ns)
     except OSError:

@@ -1,7 +1,7 @@
-"""Which parts of a module that XLA has fused kernels of ours may compute: first as much as hangs together between what
-is left to XLA's libraries, then loops and fusions by themselves.
+"""The regions of a module, after XLA's fusion, that our kernels may compute: first the largest connected ones between
+XLA's library calls, then single loops and fusions.
 
-A region is convex: no way leads out of it and back. So one call can stand for it.
+A region is convex: no path leaves it and comes back. So one call can replace it.
 """
 
 from __future__ import annotations
@@ -21,92 +21,92 @@ from hlo_opt.ops.control.table import branches
 from hlo_opt.ops.sets import COPIES, body_of, fused, held, is_free, keeps_bytes, looped, taken_element
 
 FEW = 16
-"""Elements of a constant that a region makes itself; larger ones it is given."""
+"""Limit of elements of a constant that a region holds itself; larger ones are inputs."""
 
 UNKNOWN_ROUNDS = 100
-"""For the work of a loop that nobody knows the rounds of."""
+"""The assumed trip count of a loop whose trip count is unknown."""
 
 SMALL_WORK = 1 << 16
-"""Elements that a region computes which is quicker than the call of it."""
+"""Limit of elements that a region computes in less time than its call takes."""
 
 DROPPED = frozenset({"metadata", "sharding", "frontend_attributes", "origin"})
-"""Attributes that say nothing of what is computed."""
+"""Attributes that do not change what is computed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A region of a computation; `members` in the order of the computation."""
+    """A region of a computation; `members` are in the order of the computation."""
 
     computation: Computation
     members: tuple[Instruction, ...]
 
     @cached_property
     def inputs(self) -> list[Instruction]:
-        """What it reads of others, each once; small constants it has itself."""
+        """The values from outside that the region reads, each once, without small constants."""
         own = set(self.members)
-        found = dict.fromkeys(o for i in self.members for o in i.operands if o not in own and not is_small(o))
-        return list(found)
+        inputs = dict.fromkeys(o for i in self.members for o in i.operands if o not in own and not is_small(o))
+        return list(inputs)
 
     @cached_property
     def views(self) -> set[Instruction]:
-        """What others read that is the memory of something else, under another shape. It stays where it is: that costs
-        nothing, and two results of a region are two arrays."""
+        """The members that are views and are read from outside. They stay outside the call: that costs nothing, and a
+        region's results must be different arrays."""
         return self._read[1]
 
     @cached_property
     def outputs(self) -> list[Instruction]:
-        """What others read of it, and what `views` do."""
+        """The members that the rest of the module, or one of `views`, reads."""
         return self._read[0]
 
     @cached_property
     def _read(self) -> tuple[list[Instruction], set[Instruction]]:
-        own, views, found = set(self.members), set(), []
+        own, views, outputs = set(self.members), set(), []
         for i in reversed(self.members):
             if not i.is_root and all(u in own and u not in views for u in i.users):
                 continue
             if keeps_bytes(i.opcode):
                 views.add(i)
             else:
-                found.append(i)
-        return found[::-1], views
+                outputs.append(i)
+        return outputs[::-1], views
 
     @property
     def gone(self) -> list[Instruction]:
-        """What a call takes the place of."""
+        """The members that a call replaces."""
         return [i for i in self.members if i not in self.views]
 
     @cached_property
     def work(self) -> int:
-        """Elements that it computes, in all rounds of its loops: what is inside fusions counts, too."""
+        """The number of elements that the region computes, in all rounds of its loops and inside fusions."""
         return sum(map(work_of, self.members))
 
     @cached_property
     def written(self) -> int:
-        """Bytes that XLA's form of it writes."""
+        """Bytes that XLA's kernels for the region write."""
         return sum(map(written_by, self.members))
 
     @property
     def name(self) -> str:
-        """For people: what does most."""
+        """The name of the member with the most work, for messages."""
         return max(self.members, key=work_of).name
 
 
 UNSEEN = frozenset({OpKind.COLLECTIVE, OpKind.OPAQUE})
-"""Operations that nobody knows, or that need other devices."""
+"""Kinds of operations with unknown semantics, or that need other devices."""
 
 
 def is_small(i: Instruction) -> bool:
-    """Whether a value is a constant that costs nothing to make again."""
+    """Whether a value is a constant that is cheap to duplicate."""
     return i.literal is not None and i.shape.is_array and i.shape.element_count <= FEW and not i.literal.is_elided
 
 
 def _rounds(loop: Instruction) -> int:
-    found = trip_count(loop)
-    return UNKNOWN_ROUNDS if found is None else found
+    trips = trip_count(loop)
+    return UNKNOWN_ROUNDS if trips is None else trips
 
 
 def _callees(i: Instruction) -> list[Computation]:
-    """The computations whose instructions are computed where an instruction is."""
+    """The computations that an instruction runs: the body of a fusion or call, or those of a loop or conditional."""
     body = body_of(i)
     return [body] if body is not None else list(i.called()) if looped(i) is not None or _is_conditional(i) else []
 
@@ -116,7 +116,7 @@ def _is_conditional(i: Instruction) -> bool:
 
 
 def work_of(i: Instruction) -> int:
-    """Elements that an instruction computes."""
+    """The number of elements that an instruction computes."""
     callees = _callees(i)
     if callees:
         once = sum(work_of(inner) for c in callees for inner in c.instructions)
@@ -137,12 +137,12 @@ def written_by(i: Instruction) -> int:
 
 
 def size_of(members: Sequence[Instruction]) -> int:
-    """Instructions, those of called computations among them."""
+    """The number of instructions, called computations included."""
     return sum(1 + sum(size_of(list(c.instructions)) for c in _callees(i)) for i in members)
 
 
 def may_be_tried(module: Module) -> bool:
-    """Whether a module can be run on drawn data: it is for one device, nobody sees that it runs, and it ends."""
+    """Whether a module can be run on drawn data: it is for one device, has no side effects, and ends."""
     if math.prod(counts(module)) > 1 or not of_known_length(list(module.entry.instructions)):
         return False
     specs = [find(i.opcode) for c in module.computations for i in c.instructions]
@@ -154,7 +154,7 @@ def may_be_tried(module: Module) -> bool:
 
 
 def of_known_length(members: Sequence[Instruction]) -> bool:
-    """Whether it is known how often each loop runs."""
+    """Whether all loops have a known trip count."""
     every = (i for m in members for i in (m, *_inner(m)))
     return all(trip_count(i) is not None for i in every if looped(i) is not None)
 
@@ -170,7 +170,7 @@ def _inner(i: Instruction) -> Iterator[Instruction]:
 
 
 def _fits(shape: Shape) -> bool:
-    """Whether an array lies in memory for XLA as it does for us."""
+    """Whether all arrays of a shape have the same form in memory for XLA and for us."""
     return all(
         leaf.is_array
         and leaf.type.per_byte == 1
@@ -183,8 +183,8 @@ def _fits(shape: Shape) -> bool:
 
 
 def is_for_library(i: Instruction) -> bool:
-    """Whether a fusion is left to a library that multiplies matrices and the like; others of its kind hold nothing that
-    kernels do not compute."""
+    """Whether a boundary fusion is left to a library, such as for matrix products; the others contain only operations
+    that kernels can compute."""
     if not is_boundary_fusion(i):
         return False
     specs = (find(inner.opcode) for c in i.called() for inner in c.instructions)
@@ -192,14 +192,14 @@ def is_for_library(i: Instruction) -> bool:
 
 
 def _may(i: Instruction, known: dict[Computation, bool], inside: bool) -> bool:
-    """Whether kernels of ours may compute an instruction: nothing that has effects, is left to a library or asks which
-    device it runs on."""
+    """Whether our kernels may compute an instruction: it has no side effects, is not left to a library, and does not
+    depend on the device that runs it."""
     spec = find(i.opcode)
     if spec is None or spec.side_effects or spec.hides_state or i.opcode in WHICH_DEVICE:
         return False
     if spec.kind in UNSEEN or not _fits(i.shape):
         return False
-    # what waits inside a loop is a copy that XLA put there for the memory of its state, which is not ours
+    # inside a loop, control predecessors order copies that XLA needs for its own buffers only
     if not inside and (i.control_predecessors or i.parameter_number is not None or is_for_library(i)):
         return False
     if spec.is_library and not (inside and spec.kind is OpKind.CONTRACTION):
@@ -211,33 +211,33 @@ def _may(i: Instruction, known: dict[Computation, bool], inside: bool) -> bool:
 
 
 def _ours(computation: Computation) -> set[Instruction]:
-    """The instructions of a computation that may belong to regions. Constants are none: who needs a small one makes it,
-    and a large one is given."""
+    """The instructions of a computation that may belong to regions. Constants do not: a region holds copies of small
+    ones, and large ones are inputs."""
     known: dict[Computation, bool] = {}
     waited = {p for i in computation.instructions for p in i.control_predecessors}
-    found: set[Instruction] = set()
+    ours: set[Instruction] = set()
     parts = []
     for i in computation.instructions:
         if held(i) is not None:
             parts.append(i)
         elif taken_element(i) is not None:
-            found |= {i} if i.operands[0] in found else set()
+            ours |= {i} if i.operands[0] in ours else set()
         elif i.literal is None and i not in waited and _may(i, known, False):
-            found.add(i)
+            ours.add(i)
     for i in reversed(parts):
-        if not i.is_root and i.users and all(u in found for u in i.users):
-            found.add(i)
-    return found
+        if not i.is_root and i.users and all(u in ours for u in i.users):
+            ours.add(i)
+    return ours
 
 
 def clusters(computation: Computation) -> list[Candidate]:
-    """The regions of a computation: what hangs together and no way through other instructions divides."""
+    """The regions of a computation: the connected instructions without a path between them through others."""
     return [region for layer in layers_of(computation) for region in layer]
 
 
 def layers_of(computation: Computation) -> list[list[Candidate]]:
-    """The `clusters`, those together that have as many changes between ours and others before them: so none of these
-    needs another, by whatever way."""
+    """The `clusters` by layer. The layer of an instruction is the greatest number of changes between ours and others on
+    a path to it, so that no region of a layer depends on another."""
     ours = _ours(computation)
     levels: dict[Instruction, int] = {}
     for i in computation.instructions:
@@ -261,12 +261,12 @@ def layers_of(computation: Computation) -> list[list[Candidate]]:
     for i in computation.instructions:
         if i in ours:
             layers.setdefault(levels[i], {}).setdefault(first(i), []).append(i)
-    return [[Candidate(computation, tuple(members)) for members in found.values()] for found in layers.values()]
+    return [[Candidate(computation, tuple(members)) for members in groups.values()] for groups in layers.values()]
 
 
 def together(layer: Sequence[Candidate]) -> tuple[list[Candidate], Candidate | None]:
-    """The regions of a layer that stand alone, and the small ones as one if there are several: one call does what they
-    would wait for each other with. Large ones stay what they are, so that a change of one leaves the others."""
+    """The large regions of a layer, and the small ones merged into one if there are several, which saves calls. Large
+    ones stay separate, so that a change of one does not affect the others in the cache."""
     small = [region for region in layer if region.work <= SMALL_WORK]
     if len(small) < 2:
         return list(layer), None
@@ -277,11 +277,11 @@ def together(layer: Sequence[Candidate]) -> tuple[list[Candidate], Candidate | N
 
 
 Place = tuple[Instruction, tuple[int, ...]]
-"""An array: an instruction's, or the element of its tuple that a path of numbers leads to, the last one first."""
+"""An array: an instruction, and a path into its tuple shape, the innermost number first."""
 
 
 def _place(i: Instruction, path: tuple[int, ...] = ()) -> Place:
-    """Whose memory a value is: views, tuples and calls hand on what they are given."""
+    """The array whose memory a value is, through views, tuples and calls."""
     around: list[Instruction] = []
     while True:
         body = body_of(i)
@@ -301,13 +301,14 @@ def _place(i: Instruction, path: tuple[int, ...] = ()) -> Place:
 
 
 def are_apart(candidate: Candidate) -> bool:
-    """Whether no two results of a region are one array for XLA: an executable with such results ends the process."""
+    """Whether no two results of a region are the same array in XLA: an executable with such results aborts the
+    process."""
     places = [_place(i, tuple(path)) for i in candidate.outputs for path in _paths(i.shape)]
     return len(set(places)) == len(places)
 
 
 def _paths(shape: Shape) -> Iterator[list[int]]:
-    """The ways to the arrays of a shape, each with the last number first."""
+    """The paths to the arrays of a shape, each with the innermost number first."""
     if shape.elements is None:
         yield []
         return
@@ -316,11 +317,12 @@ def _paths(shape: Shape) -> Iterator[list[int]]:
 
 
 def pieces(whole: Candidate) -> list[Candidate]:
-    """The loops and fusions of a region one by one, each with what it alone needs, what does most first."""
+    """The loops and fusions of a region as regions of their own, by falling work, each with the instructions that only
+    it needs."""
     anchors = [i for i in whole.members if _callees(i)]
     if len(anchors) < 2:
         return []
-    found = []
+    candidates = []
     for anchor in sorted(anchors, key=work_of, reverse=True):
         members = {anchor}
         members |= {u for u in anchor.users if taken_element(u) is not None and u in whole.members}
@@ -329,15 +331,15 @@ def pieces(whole: Candidate) -> list[Candidate]:
                 continue
             if i.users and all(u in members for u in i.users):
                 members.add(i)
-        found.append(Candidate(whole.computation, tuple(i for i in whole.members if i in members)))
-    return found
+        candidates.append(Candidate(whole.computation, tuple(i for i in whole.members if i in members)))
+    return candidates
 
 
 # ---- regions as modules
 
 
 def physical(shape: Shape) -> Shape:
-    """The shape of the same memory whose dimensions are in its order."""
+    """The row-major shape with the same memory."""
     if shape.is_row_major:
         return shape
     order = shape.minor_to_major[::-1]
@@ -349,50 +351,51 @@ def physical(shape: Shape) -> Shape:
 
 
 def module_of(candidate: Candidate) -> Module:
-    """The region as a module of its own, in XLA's form. Arrays that it is given and gives lie row by row; names say
-    nothing, so that equal regions are equal texts."""
+    """The region as a module of its own, still in XLA's form. Its parameters and results are row-major; its names are
+    numbered, so that equal regions have equal texts."""
     module = Module("region")
     count = iter(range(1 << 30))
     copies: dict[Computation, Computation] = {}
 
     def attributes(i: Instruction) -> dict[str, Attribute | Called]:
-        found: dict[str, Attribute | Called] = {}
+        result: dict[str, Attribute | Called] = {}
         for name, value in i.attributes.items():
             if isinstance(value, Called):
-                found[name] = Called(*(callee(c) for c in value.computations), is_list=value.is_list)
+                result[name] = Called(*(callee(c) for c in value.computations), is_list=value.is_list)
             elif name not in DROPPED:
-                found[name] = value
-        return found
+                result[name] = value
+        return result
 
-    def copied(i: Instruction, to: Computation, made: Mapping[Instruction, Instruction]) -> Instruction:
-        operands = [made[o] for o in i.operands]
+    def copied(i: Instruction, to: Computation, copies_of: Mapping[Instruction, Instruction]) -> Instruction:
+        operands = [copies_of[o] for o in i.operands]
         return edit.append(to, edit.copied(i, f"i{next(count)}", operands, attributes(i)))
 
     def callee(old: Computation) -> Computation:
         if old not in copies:
             new = Computation(f"c{next(count)}")
-            made: dict[Instruction, Instruction] = {}
+            copies_of: dict[Instruction, Instruction] = {}
             for i in old.instructions:
-                made[i] = copied(i, new, made)
+                copies_of[i] = copied(i, new, copies_of)
             for i in old.instructions:
-                made[i].control_predecessors = [made[p] for p in i.control_predecessors]
-            edit.set_root(new, made[old.root])
+                copies_of[i].control_predecessors = [copies_of[p] for p in i.control_predecessors]
+            edit.set_root(new, copies_of[old.root])
             copies[old] = edit.add_computation(module, new)
         return copies[old]
 
     entry = Computation("entry")
-    made: dict[Instruction, Instruction] = {}
+    of_entry: dict[Instruction, Instruction] = {}
     for number, value in enumerate(candidate.inputs):
-        given = edit.create_parameter(entry, f"p{number}", physical(value.shape), number)
-        made[value] = _laid_out(entry, given, value.shape, f"i{next(count)}")
+        parameter = edit.create_parameter(entry, f"p{number}", physical(value.shape), number)
+        of_entry[value] = _laid_out(entry, parameter, value.shape, f"i{next(count)}")
     for i in candidate.members:
         for operand in i.operands:
-            if operand not in made:
-                made[operand] = copied(operand, entry, made)
-        made[i] = copied(i, entry, made)
+            if operand not in of_entry:
+                of_entry[operand] = copied(operand, entry, of_entry)
+        of_entry[i] = copied(i, entry, of_entry)
     results = []
     for i in candidate.outputs:
-        results.append(_laid_out(entry, made[i], physical(i.shape) if i.shape.is_array else i.shape, f"i{next(count)}"))
+        shape = physical(i.shape) if i.shape.is_array else i.shape
+        results.append(_laid_out(entry, of_entry[i], shape, f"i{next(count)}"))
     if len(results) == 1:
         edit.set_root(entry, results[0])
     else:
@@ -403,17 +406,17 @@ def module_of(candidate: Candidate) -> Module:
 
 
 def _laid_out(computation: Computation, value: Instruction, shape: Shape, name: str) -> Instruction:
-    """The value under another shape that its memory has, too."""
+    """A view of the value with another shape."""
     if value.shape is shape:
         return value
     return edit.create(computation, name, "bitcast", shape, [value])
 
 
 def simple_form(module: Module) -> Module:
-    """The module without what only XLA's compiler needs: copies that move nothing, their order, and fusions that one of
-    its libraries is to compute."""
-    made = edit.clone_module(module)
-    for computation in made.computations:
+    """The module without what only XLA's compiler needs: copies that keep the layout, control predecessors, and the
+    marks of fusions for its libraries."""
+    copy = edit.clone_module(module)
+    for computation in copy.computations:
         for i in computation.instructions:
             i.control_predecessors = []
         for i in list(computation.instructions):
@@ -423,11 +426,11 @@ def simple_form(module: Module) -> Module:
             elif i.opcode in COPIES and i.operands[0].shape == i.shape and i.operands[0].shape.layout == i.shape.layout:
                 edit.replace_all_uses(i, i.operands[0])
                 edit.remove(i)
-    return made
+    return copy
 
 
 def kernels_write(computation: Computation) -> int:
-    """Bytes that kernels outside libraries write in a run of a computation."""
+    """Bytes that kernels, without library calls, write in a run of a computation."""
     total = 0
     for i in computation.instructions:
         spec = find(i.opcode)

@@ -1,4 +1,4 @@
-"""What the hook did, in lines: each has a code, and names the module and the region that it is about."""
+"""The report of the hook: lines with a code, the module and the region."""
 
 from __future__ import annotations
 
@@ -8,23 +8,21 @@ from dataclasses import dataclass
 
 CODES = {
     "JAX001": "kernels of ours: {ours_us:.1f} us instead of {xla_us:.1f} us",
-    "JAX101": "the module may write into its inputs, and JAX drops that for whatever a hook gives back: left as it is",
-    "JAX102": "too little work to save anything",
-    "JAX103": "nothing in it that kernels of ours compute",
-    "JAX104": "{megabytes:.0f} MB of it are no text that is read while a program waits",
+    "JAX101": "not changed: it donates inputs, and JAX loses donations of a module that a hook changes",
+    "JAX102": "not changed: too little work to save anything",
+    "JAX103": "not changed: nothing in it that kernels of ours compute",
+    "JAX104": "not changed: {megabytes:.0f} MB are too much to read while a program waits",
     "JAX201": "no kernels: {why}",
-    "JAX202": "left as it is: kernels of ours take {ours_us:.1f} us, XLA's {xla_us:.1f} us",
-    "JAX203": "left as it is: nobody knows how long its loops run",
-    "JAX204": "left as it is: the text of a constant is left out",
-    "JAX205": "left as it is: {size} operations are more than are fused while a program waits",
-    "JAX206": "left as it is: the time that choosing may take was over",
-    "JAX207": "left as it is: its arrays cannot be handed over",
-    "JAX208": "left as it is after all: with kernels of ours the whole module takes {ours_us:.1f} us, XLA's "
-    "{xla_us:.1f} us",
-    "JAX301": "XLA's code runs for now; kernels of ours are made in the background for the next time that it is "
-    "compiled",
-    "JAX302": "choosing was interrupted",
-    "JAX303": "choosing failed: {why}",
+    "JAX202": "not changed: kernels of ours take {ours_us:.1f} us, XLA's {xla_us:.1f} us",
+    "JAX203": "not changed: the trip counts of its loops are unknown or too large to time",
+    "JAX204": "not changed: the value of a constant is elided",
+    "JAX205": "not changed: {size} operations are too many to fuse while a program waits",
+    "JAX206": "not changed: the time limit is reached",
+    "JAX207": "not changed: the type or layout of an input or output is not supported",
+    "JAX208": "not changed: with kernels of ours the whole module takes {ours_us:.1f} us, XLA's {xla_us:.1f} us",
+    "JAX301": "XLA's code runs for now; kernels of ours are built in the background for the next compilation",
+    "JAX302": "interrupted",
+    "JAX303": "failed: {why}",
     "JAX401": "kernels of ours were found in the cache",
     "JAX402": "kernels of ours were compiled",
 }
@@ -33,8 +31,8 @@ CODES = {
 
 @dataclass(frozen=True)
 class Line:
-    """One thing that the hook did or left. `region` is empty where the line is about a whole module; `written` are
-    bytes that XLA's form of the region writes in a run."""
+    """A line of the report. `region` is empty in a line about a whole module; `written` is the number of bytes that
+    XLA's kernels for the region write in a run."""
 
     code: str
     module: str
@@ -48,43 +46,43 @@ class Line:
 
 
 def line(code: str, module: str, region: str = "", *, bytes_written: int = 0, **numbers: str | int | float) -> Line:
-    """A line of a code. Raises KeyError for an unknown code or a number that is missing."""
+    """The line for a code. Raises KeyError for an unknown code or a missing number."""
     return Line(code, module, region, CODES[code].format(**numbers), bytes_written)
 
 
 class Report:
-    """What the hook did so far, the oldest first; `told` is called with each line as it comes.
+    """The lines of the hook so far, in order. `on_line` is called with each new line.
 
-    added_ms      what the hook added to compilation, in milliseconds, in all threads
-    added_cpu_ms  what of it these threads were computing, compilers that they started left aside
+    added_ms      milliseconds that the hook added to compilations, in all threads
+    added_cpu_ms  CPU time of these threads in milliseconds, without the compilers that they started
     """
 
-    def __init__(self, told: Callable[[Line], None] | None = None) -> None:
+    def __init__(self, on_line: Callable[[Line], None] | None = None) -> None:
         self.lines: list[Line] = []
         self.added_ms = self.added_cpu_ms = 0.0
-        self._told = told
+        self._on_line = on_line
         self._lock = threading.Lock()
 
-    def add(self, made: Line) -> None:
+    def add(self, new: Line) -> None:
         with self._lock:
-            self.lines.append(made)
-        if self._told is not None:
-            self._told(made)
+            self.lines.append(new)
+        if self._on_line is not None:
+            self._on_line(new)
 
     def took(self, seconds: float, cpu_seconds: float) -> None:
-        """The hook held a compilation up for so long, and computed for so long."""
+        """Adds the wall time and the CPU time of the hook in a compilation."""
         with self._lock:
             self.added_ms += seconds * 1e3
             self.added_cpu_ms += cpu_seconds * 1e3
 
     @property
     def replaced(self) -> list[Line]:
-        """The regions that kernels of ours compute now."""
-        return [found for found in self.lines if found.code == "JAX001"]
+        """The lines of the regions that our kernels compute now."""
+        return [each for each in self.lines if each.code == "JAX001"]
 
     def count(self, code: str) -> int:
-        """How many lines have a code."""
-        return sum(found.code == code for found in self.lines)
+        """The number of lines with a code."""
+        return sum(each.code == code for each in self.lines)
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.lines))

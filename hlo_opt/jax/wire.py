@@ -1,8 +1,7 @@
-"""A serialized HloModuleProto, taken apart as far as putting calls in the place of instructions needs it: everything
-else stays the bytes that it was.
+"""A serialized HloModuleProto, parsed only as far as needed to replace instructions by calls. All else stays as bytes.
 
-So constants never become text, and what is not replaced is exactly what XLA made. Fields are known by their numbers
-(xla/service/hlo.proto).
+Constants are therefore never printed as text, and the rest of the module is exactly XLA's. Field numbers are those of
+xla/service/hlo.proto.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _LOCAL = 32  # bits of a number that count the instructions of one computation
 
 @dataclass(slots=True)
 class Node:
-    """An instruction: what connects it, and the bytes of all else."""
+    """An instruction: its name, number, operands, control predecessors and callees, and the bytes of all else."""
 
     name: str = ""
     number: int = 0
@@ -39,26 +38,26 @@ class Node:
 
     @classmethod
     def of(cls, message: bytes) -> Node:
-        """Raises ValueError for bytes that are no message."""
-        made, rest = cls(), []
+        """Parses a message. Raises ValueError if it is damaged."""
+        node, rest = cls(), []
         for f in fields(message):
             match f.number:
                 case 1:
-                    made.name = f.data.decode()
+                    node.name = f.data.decode()
                 case 7:
-                    made.metadata = f.raw
+                    node.metadata = f.raw
                 case 35:
-                    made.number = f.value
+                    node.number = f.value
                 case 36:
-                    made.operands += numbers(f)
+                    node.operands += numbers(f)
                 case 37:
-                    made.waits += numbers(f)
+                    node.waits += numbers(f)
                 case 38:
-                    made.called += numbers(f)
+                    node.called += numbers(f)
                 case _:
                     rest.append(f.raw)
-        made.rest = b"".join(rest)
-        return made
+        node.rest = b"".join(rest)
+        return node
 
     def message(self) -> bytes:
         """The bytes of the instruction."""
@@ -76,10 +75,10 @@ class Node:
 
 
 class Body:
-    """A computation; its instructions are looked into when somebody asks for them."""
+    """A computation; its instructions are parsed at the first use."""
 
     def __init__(self, message: bytes) -> None:
-        """Raises ValueError for bytes that are no message."""
+        """Raises ValueError if the message is damaged."""
         self.name = ""
         self.number = self.root = 0
         self.raw = message
@@ -103,7 +102,7 @@ class Body:
 
     @property
     def size(self) -> int:
-        """How many instructions it has."""
+        """The number of instructions."""
         return len(self._messages if self._nodes is None else self._nodes)
 
     @property
@@ -118,12 +117,12 @@ class Body:
         self._nodes = nodes
 
     def called(self) -> set[int]:
-        """The numbers of the computations that its instructions call. It stays the bytes that it was."""
+        """The numbers of the computations that its instructions call. Does not parse the instructions."""
         if self._nodes is not None:
             return {c for node in self._nodes for c in node.called}
         if self._called is None:
-            found = (f for message in self._messages for f in fields(message) if f.number == CALLED)
-            self._called = {c for f in found for c in numbers(f)}
+            calls = (f for message in self._messages for f in fields(message) if f.number == CALLED)
+            self._called = {c for f in calls for c in numbers(f)}
         return self._called
 
     def message(self) -> bytes:
@@ -137,14 +136,13 @@ class Body:
 
 @dataclass(frozen=True)
 class Replacement:
-    """A call in the place of instructions of a computation, all by their names.
+    """A call that replaces instructions of a computation, all by name.
 
-    gone     what the call does in their stead; nothing but the call and what is gone reads them, save for `outputs`
-    inputs   what it reads, in order
-    outputs  what others read of it: its result alone, or the elements of its tuple, in order
-    text     a module whose entry has the call, after the parameters that it reads, and behind it what takes its
-             elements
-    key      the kernels that it runs
+    gone     the replaced instructions; others read only those that are `outputs`
+    inputs   the call's operands
+    outputs  the instructions that the call's result, or the elements of its tuple, replace
+    text     a module whose entry has the call, with a parameter per operand, and a `get-tuple-element` per output
+    key      the key of the kernels that it runs
     """
 
     computation: str
@@ -156,14 +154,14 @@ class Replacement:
 
 
 class ModuleBytes:
-    """A module's message. `name` is the module's."""
+    """A module's message."""
 
     def __init__(self, message: bytes) -> None:
-        """Raises ValueError for bytes that are no module."""
+        """Raises ValueError if the message is damaged."""
         self.name = ""
         self.bodies: list[Body] = []
         self.donates = False
-        """Whether it may write into what it is given."""
+        """Whether the module donates inputs."""
         self._entry = 0
         self._rest: list[bytes] = []
         for f in fields(message):
@@ -178,20 +176,20 @@ class ModuleBytes:
             self._rest.append(f.raw)
 
     def fingerprint(self) -> str:
-        """The same for modules that differ only in their number and in the lines that instructions come from."""
-        found = hashlib.sha256()
+        """A hash of the module without its number and its stack frames."""
+        digest = hashlib.sha256()
         for raw in self._rest:
             if varint(raw, 0)[0] >> 3 not in (MODULE_NUMBER, STACK_FRAMES):
-                found.update(raw)
+                digest.update(raw)
         for body in self.bodies:
-            found.update(body.raw)
-        return found.hexdigest()
+            digest.update(body.raw)
+        return digest.hexdigest()
 
     def replace(self, change: Replacement, call: Sequence[Node]) -> None:
-        """Put a call in the place of instructions. `call` are the nodes of the module of `Replacement.text` from the
-        call on.
+        """Replaces instructions by a call. `call` are the call and its `get-tuple-element`s in the module of
+        `Replacement.text`.
 
-        Raises KeyError for a name that there is not.
+        Raises KeyError for an unknown name.
         """
         body = {b.name: b for b in self.bodies}[change.computation]
         nodes = {n.name: n for n in body.nodes}
@@ -211,14 +209,14 @@ class ModuleBytes:
         self._drop()
 
     def _drop(self) -> None:
-        """Take out computations that nothing calls any more. Only what the entry still calls is looked into: a loop
-        that is gone may have had thousands of instructions."""
+        """Removes computations without a caller. Only reachable ones are parsed: a replaced loop may have had thousands
+        of instructions."""
         by_number = {b.number: b for b in self.bodies}
         alive, todo = {self._entry}, [self._entry]
         while todo:
-            found = by_number[todo.pop()].called() - alive
-            alive |= found
-            todo += found
+            called = by_number[todo.pop()].called() - alive
+            alive |= called
+            todo += called
         self.bodies = [b for b in self.bodies if b.number in alive]
 
     def message(self) -> bytes:
@@ -226,16 +224,16 @@ class ModuleBytes:
         return b"".join([*self._rest, *(of_bytes(COMPUTATIONS, body.message()) for body in self.bodies)])
 
 
-def _free_name(wish: str, taken: Mapping[str, Node]) -> str:
-    count, name = 0, wish
-    while name in taken:
+def _free_name(base: str, names: Mapping[str, Node]) -> str:
+    count, name = 0, base
+    while name in names:
         count += 1
-        name = f"{wish}.{count}"
+        name = f"{base}.{count}"
     return name
 
 
 def _in_order(nodes: Sequence[Node]) -> list[Node]:
-    """Operands first, otherwise as they are."""
+    """The nodes with operands and control predecessors first, otherwise in their order."""
     by_number = {n.number: n for n in nodes}
     done: dict[int, Node] = {}
     for start in nodes:

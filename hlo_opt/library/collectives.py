@@ -19,11 +19,11 @@ class Communicator(Protocol):
 
     rank: int
 
-    def all_reduce(self, sent: Array, taken: Array, combine: str) -> None: ...
+    def all_reduce(self, sent: Array, received: Array, combine: str) -> None: ...
 
-    def reduce_scatter(self, sent: Array, taken: Array, count: int, combine: str) -> None: ...
+    def reduce_scatter(self, sent: Array, received: Array, count: int, combine: str) -> None: ...
 
-    def all_gather(self, sent: Array, taken: Array, count: int) -> None: ...
+    def all_gather(self, sent: Array, received: Array, count: int) -> None: ...
 
 
 COMMUNICATOR: list[Communicator] = []
@@ -69,21 +69,21 @@ def exchange_call(
             values = xp.stack(xp.split(values, devices, along))
         sent = xp.ascontiguousarray(values)
         if devices == 1:
-            taken = sent.copy()
+            received = sent.copy()
         elif kind == "all-reduce":
-            taken = xp.empty_like(sent)
-            own_communicator(devices).all_reduce(sent, taken, combine)
+            received = xp.empty_like(sent)
+            own_communicator(devices).all_reduce(sent, received, combine)
         elif kind == "reduce-scatter":
-            taken = xp.empty_like(sent[0])
-            own_communicator(devices).reduce_scatter(sent, taken, taken.size, combine)
+            received = xp.empty_like(sent[0])
+            own_communicator(devices).reduce_scatter(sent, received, received.size, combine)
         else:
-            taken = xp.empty((devices, *sent.shape), sent.dtype)
-            own_communicator(devices).all_gather(sent, taken, sent.size)
+            received = xp.empty((devices, *sent.shape), sent.dtype)
+            own_communicator(devices).all_gather(sent, received, sent.size)
         if kind == "all-gather":
-            taken = xp.concatenate(list(taken.reshape((devices, *sent.shape))), along)
+            received = xp.concatenate(list(received.reshape((devices, *sent.shape))), along)
         elif kind == "reduce-scatter":
-            taken = taken.reshape(sent.shape[1:])
-        exchanged.append(narrowed(xp, taken, source[0], source[1]))
+            received = received.reshape(sent.shape[1:])
+        exchanged.append(narrowed(xp, received, source[0], source[1]))
     return delivered(xp, exchanged, shapes[len(buffers) :])
 
 
@@ -106,9 +106,9 @@ def group_exchange_call(
     everyone = []
     for buffer, source in zip(buffers, shapes, strict=False):
         sent = xp.ascontiguousarray(logical(buffer, source[2], source[3])).reshape(-1)
-        taken = xp.empty(devices * sent.nbytes, "uint8")
-        own_communicator(devices).all_gather(sent.view("uint8"), taken, sent.nbytes)
-        everyone.append(taken.view(sent.dtype).reshape((devices, *source[2])))
+        received = xp.empty(devices * sent.nbytes, "uint8")
+        own_communicator(devices).all_gather(sent.view("uint8"), received, sent.nbytes)
+        everyone.append(received.view(sent.dtype).reshape((devices, *source[2])))
     group = next((g for g in groups if rank in g), (rank,))
     if kind == "collective-permute":
         group = tuple(source for source, target in groups if target == rank)
@@ -118,23 +118,23 @@ def group_exchange_call(
     exchanged: list[Any] = []
     for each, source in zip(everyone, shapes, strict=False):
         if not group:
-            taken = xp.zeros_like(each[0])
+            received = xp.zeros_like(each[0])
         elif kind in ("collective-broadcast", "collective-permute"):
-            taken = each[group[0]]
+            received = each[group[0]]
         elif kind == "all-gather":
-            taken = xp.concatenate([each[member] for member in group], along)
+            received = xp.concatenate([each[member] for member in group], along)
         elif kind == "all-to-all":
             if combine == "whole":
-                taken = everyone[place][group[len(exchanged)]]
+                received = everyone[place][group[len(exchanged)]]
             else:
-                taken = xp.concatenate([xp.split(each[m], len(group), along)[place] for m in group], along)
+                received = xp.concatenate([xp.split(each[m], len(group), along)[place] for m in group], along)
         else:
             wide = [widened(xp, xp.ascontiguousarray(each[member]), source[0]) for member in group]
             total = wide[0].astype("float32") if source[0] == "f16" else wide[0]
             for values in wide[1:]:
                 total = getattr(xp, combine)(total, values)
-            taken = narrowed(xp, total, source[0], source[1])
+            received = narrowed(xp, total, source[0], source[1])
             if kind == "reduce-scatter":
-                taken = xp.split(taken, len(group), along)[place]
-        exchanged.append(taken)
+                received = xp.split(received, len(group), along)[place]
+        exchanged.append(received)
     return delivered(xp, exchanged, shapes[len(buffers) :])

@@ -135,13 +135,12 @@ def wide_operand(xp: ModuleType, memory: Array, shape: Described) -> Array:
     return xp.array(array.astype("complex128" if array.dtype.kind == "c" else "float64"), order="C")
 
 
-def declared(xp: ModuleType, shapes: Sequence[Described], made: Sequence[Array]) -> list[Array]:
-    """The buffers of the results, in the declared types. Declared results beyond those of `made` (workspace) are
-    zeros."""
+def declared(xp: ModuleType, shapes: Sequence[Described], results: Sequence[Array]) -> list[Array]:
+    """The buffers of the results, in the declared types. Further declared results (workspace) are zeros."""
     outputs = []
     for number, shape in enumerate(shapes):
-        if number < len(made):
-            value = made[number]
+        if number < len(results):
+            value = results[number]
             value = value.real if value.dtype.kind == "c" and xp.dtype(shape[1]).kind != "c" else value
             outputs.append(narrowed(xp, flat(xp, value.reshape(shape[2]), shape[3]), shape[0], shape[1]))
         else:

@@ -185,7 +185,7 @@ def convolution(
     value = value.transpose([positions[0][0], *positions[0][2], positions[0][1]])
     kernel = kernel.transpose([*positions[1][2], positions[1][1], positions[1][0]]).astype(dtype)
     sizes = list(value.shape)
-    taken, to = [slice(None)], [slice(None)]
+    source, to = [slice(None)], [slice(None)]
     for k, (_, _, low, high, dilate, _, is_reversed) in enumerate(window):
         kernel = xp.flip(kernel, k) if is_reversed else kernel
         size = value.shape[1 + k]
@@ -193,10 +193,10 @@ def convolution(
         first = 0 if low >= 0 else -(low // dilate)
         start = low + first * dilate
         length = max(min(size - first, -(-(sizes[1 + k] - start) // dilate)), 0)
-        taken.append(slice(first, first + length))
+        source.append(slice(first, first + length))
         to.append(slice(start, start + length * dilate, dilate))
     spread = xp.zeros(sizes, dtype)
-    spread[tuple(to)] = value[tuple(taken)]
+    spread[tuple(to)] = value[tuple(source)]
     count = max(groups)
     if groups[1] > 1:
         spread = spread.reshape([count, sizes[0] // count, *sizes[1:]])

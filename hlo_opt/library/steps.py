@@ -92,8 +92,8 @@ def computed(
     bf16 is computed in float32 and rounded where a step says `narrow`. `functions` are further operations by name.
     """
     results = list(values)
-    for operation, arguments, taken in steps:
-        parts = [results[n] for n in taken]
+    for operation, arguments, operands in steps:
+        parts = [results[n] for n in operands]
         if operation == "constant":
             dtype_name, value = arguments
             result = xp.asarray(float(value) if isinstance(value, str) else value).astype(dtype_name)

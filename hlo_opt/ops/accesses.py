@@ -15,8 +15,8 @@ from hlo_opt.ops.shapes import flops_of
 
 @dataclass(frozen=True, slots=True)
 class Accesses:
-    """Of one execution: flops, bytes read per operand, bytes written; `utilization` is how often each operand's full
-    size is used."""
+    """The accesses of one execution: flops, bytes read per operand, bytes written. `utilization` is how often each
+    operand's full size is used."""
 
     flops: float
     utilization: tuple[float, ...]
@@ -111,9 +111,9 @@ def _reduced_span(i: Instruction, dimensions: Sequence[WindowDimension]) -> int 
 
 
 def _convolution(i: Instruction, called: Called) -> Accesses:
-    made, kernel = i.shape, i.operands[1].shape
-    features = made.dimensions[-1] if made.dimensions else 1
-    return whole(i, 2.0 * made.element_count * kernel.element_count / max(1, features))
+    result, kernel = i.shape, i.operands[1].shape
+    features = result.dimensions[-1] if result.dimensions else 1
+    return whole(i, 2.0 * result.element_count * kernel.element_count / max(1, features))
 
 
 def _concatenate(i: Instruction, called: Called) -> Accesses:

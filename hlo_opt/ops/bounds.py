@@ -137,10 +137,10 @@ def _bitcast_convert(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
     """Positive floats order like their bits."""
     source, (low, high) = i.operands[0].shape.type, operands[0]
     words = {("u32", "f32"): ("<I", "<f"), ("u64", "f64"): ("<Q", "<d"), ("u16", "f16"): ("<H", "<e")}
-    found = words.get((source.name, i.shape.type.name))
-    if found is None or high >= 2.0 ** (source.bits - 1):
+    formats = words.get((source.name, i.shape.type.name))
+    if formats is None or high >= 2.0 ** (source.bits - 1):
         return ANYTHING
-    word, real = found
+    word, real = formats
     ends = [struct.unpack(real, struct.pack(word, int(end)))[0] for end in (low, high)]
     return ends[0], ends[1]
 

@@ -180,14 +180,14 @@ _PREPARE: dict[str, Callable[[Instruction, Instruction], None]] = {
 }
 
 
-def _bounded(shape: Shape, value: Value, given: tuple[int, ...] | None) -> Value:
+def _bounded(shape: Shape, value: Value, sizes: tuple[int, ...] | None) -> Value:
     """The value padded to its declared bounds."""
     if shape.elements is not None:
-        return tuple(_bounded(e, v, given) for e, v in zip(shape.elements, parts(value), strict=True))
-    return at_bound(shape, np.asarray(value), given)
+        return tuple(_bounded(e, v, sizes) for e, v in zip(shape.elements, parts(value), strict=True))
+    return at_bound(shape, np.asarray(value), sizes)
 
 
-def at_bound(shape: Shape, value: Array, given: tuple[int, ...] | None = None) -> Value:
+def at_bound(shape: Shape, value: Array, sizes: tuple[int, ...] | None = None) -> Value:
     """An array in the sizes in use as a value of its type: zero-padded to the bound. Raises ValueError when it does not
     fit."""
     if value.ndim != shape.rank:
@@ -195,13 +195,13 @@ def at_bound(shape: Shape, value: Array, given: tuple[int, ...] | None = None) -
     bound = tuple(max(b, size) if b < 0 else b for b, size in zip(shape.dimensions, value.shape, strict=True))
     if any(size > b for size, b in zip(value.shape, bound, strict=True)):
         raise ValueError(f"sizes {value.shape} do not fit into {shape}")
-    if value.shape == bound and (given is None or given == bound):
+    if value.shape == bound and (sizes is None or sizes == bound):
         return value
     padded = value
     if value.shape != bound:
         padded = np.zeros(bound, value.dtype)
         padded[tuple(map(slice, value.shape))] = value
-    return Dynamic(padded, given if given is not None and len(given) == value.ndim else value.shape)
+    return Dynamic(padded, sizes if sizes is not None and len(sizes) == value.ndim else value.shape)
 
 
 def with_size(value: Value, along: int, size: int) -> Value:

@@ -65,9 +65,9 @@ def first(instruction: Instruction, operand: int | None) -> bool:
 
 
 def same_width(instruction: Instruction, operand: int | None) -> bool:
-    """Where element widths are equal."""
-    given, shape = instruction.operands[0].shape, instruction.shape
-    return given.is_array and shape.is_array and given.type.bits == shape.type.bits
+    """Whether element widths are equal."""
+    first, shape = instruction.operands[0].shape, instruction.shape
+    return first.is_array and shape.is_array and first.type.bits == shape.type.bits
 
 
 def behind_first(instruction: Instruction, operand: int) -> bool:

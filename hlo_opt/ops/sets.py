@@ -151,8 +151,7 @@ def joins_arrays(instruction: Instruction) -> bool:
 
 
 def reorders(instruction: Instruction) -> bool:
-    """Whether an operation gives the elements of its operand in another order in memory, or as they are in memory of
-    their own."""
+    """Whether an operation copies its operand, possibly to another layout."""
     return instruction.opcode in ("copy", "transpose")
 
 
@@ -162,7 +161,7 @@ def combines_updates(instruction: Instruction) -> bool:
 
 
 def mixes_bits(instruction: Instruction) -> bool:
-    """Whether an operation shifts bits or takes them against each other, in words without a sign."""
+    """Whether an operation shifts or combines bits of unsigned integers."""
     is_mixing = instruction.opcode in ("xor", "or", "shift-left", "shift-right-logical")
     return is_mixing and instruction.shape.is_array and instruction.shape.type.kind == "unsigned"
 

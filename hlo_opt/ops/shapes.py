@@ -90,10 +90,10 @@ def flag(instruction: Instruction, name: str, default: bool = False) -> bool:
 
 def distinct(dimensions: Sequence[int], rank: int, name: str) -> tuple[int, ...]:
     """Dimension numbers that must be distinct and below the rank. Raises ShapeError."""
-    found = tuple(dimensions)
-    if len(set(found)) != len(found) or any(not 0 <= d < rank for d in found):
-        raise ShapeError(f"{name}={{{','.join(map(str, found))}}} are not distinct dimensions of rank {rank}")
-    return found
+    numbers = tuple(dimensions)
+    if len(set(numbers)) != len(numbers) or any(not 0 <= d < rank for d in numbers):
+        raise ShapeError(f"{name}={{{','.join(map(str, numbers))}}} are not distinct dimensions of rank {rank}")
+    return numbers
 
 
 def window(instruction: Instruction, rank: int) -> tuple[WindowDimension, ...]:

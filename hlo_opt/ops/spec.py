@@ -180,7 +180,7 @@ class OpSpec:
     own_kernel  a library operation that a kernel of ours computes alone, where a plan covers it
     hides_state its value depends on a state outside the module; `evaluate` raises an error that says so
     omitted     (instruction, inferred shape) -> the shape with layout where the text omits it; None: not implied
-    given       the shape that the operands imply, whatever the text says
+    implied     the shape that the operands imply, which overrides the one in the text
     calls       called computations, each with its argument shapes (None: any) and result shape (None: any); raises
                 ShapeError where operands and computations differ in number
     plain       the NumPy function of two operands of one type that equals `evaluate` (`elementwise.functions`)
@@ -223,7 +223,7 @@ class OpSpec:
     rows: Callable[[Instruction, list[Any]], Any] | None = None
     spread: Spreading = UNKNOWN
     omitted: Omitted | None = anew
-    given: Callable[[Instruction], Shape] | None = None
+    implied: Callable[[Instruction], Shape] | None = None
     calls: Callable[[Instruction], Iterable[Calling]] | None = None
     commutative: bool = False
     side_effects: bool = False
@@ -246,7 +246,7 @@ class OpSpec:
 
     @property
     def runs_as(self) -> str:
-        """How an operation runs that nothing is fused with, in the words of reasons."""
+        """How an operation runs that is never fused, in the words of reasons."""
         return "a kernel of its own or a library call" if self.own_kernel else "a library call"
 
     @property

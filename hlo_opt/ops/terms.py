@@ -75,7 +75,7 @@ class Terms(Writer):
         return self.convert(total, reduce.shape.type)
 
     def applied(self, reduce: Instruction, operands: Sequence[Instruction]) -> Instruction:
-        """A reduce whose computation is written out for each term: the greatest with its place, and the like."""
+        """A reduce of any computation, which is written out for each term, such as an argmax."""
         arrays, gone, body = operands[: len(operands) // 2], reduce.ints("dimensions"), reduce.called_by("to_apply")
         sizes = tuple(n for d, n in enumerate(arrays[0].shape.dimensions) if d not in gone)
         totals = [self.spread(init, sizes) for init in operands[len(arrays) :]]
@@ -87,8 +87,8 @@ class Terms(Writer):
                     copies[i] = self.spread(edit.clone_into(self.computation, i, []), sizes)
                 elif i.parameter_number is None and held(i) is None:
                     shape, attributes = array(i.shape.type, *sizes), dict(i.attributes)
-                    made = [copies[o] for o in i.operands]
-                    copies[i] = edit.create(self.computation, i.name, i.opcode, shape, made, attributes)
+                    copied = [copies[o] for o in i.operands]
+                    copies[i] = edit.create(self.computation, i.name, i.opcode, shape, copied, attributes)
             totals = [copies[end] for end in held(body.root) or [body.root]]
         return totals[0] if len(arrays) == 1 else edit.create_tuple(self.computation, totals)
 
@@ -112,16 +112,16 @@ class Terms(Writer):
 def _steps(reduce: Instruction) -> int:
     """The operations that a reduce does for a term; more than are written out where they are not all of numbers."""
     body = reduce.called_by("to_apply")
-    made = [i for i in body.instructions if i.parameter_number is None and i.literal is None and held(i) is None]
-    is_plain = all(is_elementwise(i) and not i.shape.rank and next(iter(i.called()), None) is None for i in made)
+    steps = [i for i in body.instructions if i.parameter_number is None and i.literal is None and held(i) is None]
+    is_plain = all(is_elementwise(i) and not i.shape.rank and next(iter(i.called()), None) is None for i in steps)
     is_plain &= all(held(i) is None or i is body.root for i in body.instructions)
-    return len(made) if is_plain else MOST_STEPS + 1
+    return len(steps) if is_plain else MOST_STEPS + 1
 
 
-def _is_kept(given: ElementType, kind: ElementType) -> bool:
-    """Whether a product takes the numbers of an operand as they are: it has their type, or a wider one of the same
+def _is_kept(operand: ElementType, kind: ElementType) -> bool:
+    """Whether a product type represents all values of an operand type: it is the same, or a wider one of the same
     kind."""
     if kind.is_integer:
-        return kind.bits >= 8 and given.kind == kind.kind and given.bits <= kind.bits
-    is_wider = given.is_float and kind.is_float and given.bits < kind.bits
-    return given == kind if kind.is_complex else kind.is_float and (given == kind or is_wider)
+        return kind.bits >= 8 and operand.kind == kind.kind and operand.bits <= kind.bits
+    is_wider = operand.is_float and kind.is_float and operand.bits < kind.bits
+    return operand == kind if kind.is_complex else kind.is_float and (operand == kind or is_wider)

@@ -1,6 +1,6 @@
-"""The `ways` faces: which ways a run can go at an operation (operand of a select, branch, index in range, ...).
+"""The `ways` faces: the ways that an operation can take (operand of a select, branch, index in range, ...).
 
-Additions have ways too: unless each term matters somewhere, a mistake in it goes unseen.
+Additions have ways too: if a term never changes the sum, a fault in it is not noticed.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Event(Protocol):
 class Ways:
     """The ways of one operation.
 
-    ways      of an instruction, given the bounds of its operands
-    gone      which of the missing ways an evaluation went
-    deciding  the operands that decide: first number, and end
+    ways      (instruction, bounds of its operands) -> its possible ways
+    gone      (event, missing ways) -> those that an evaluation took
+    deciding  the range of the operands that determine the way: first number, and end
     """
 
     ways: Callable[[Instruction, Sequence[Bounds]], Iterable[str]]
@@ -57,7 +57,7 @@ def _open(where: Mapping[str, Callable[[Instruction, Sequence[Bounds]], bool]]) 
 
 
 def _seen(where: Mapping[str, Callable[[Event], bool]]) -> Callable[[Event, set[str]], Iterator[str]]:
-    """The missing ways that an evaluation went, each with its predicate."""
+    """The missing ways that an evaluation took, by their predicates."""
     return lambda event, missing: (way for way, went in where.items() if way in missing and went(event))
 
 
@@ -126,8 +126,8 @@ def _extreme_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
 
 def _exceeds(event: Event, first: int) -> bool:
     """Whether an operand is selected somewhere: the larger by a maximum, the smaller by a minimum."""
-    taken, other = event.operands[first], event.operands[1 - first]
-    return _any(taken > other if event.instruction.opcode == "maximum" else taken < other)
+    chosen, other = event.operands[first], event.operands[1 - first]
+    return _any(chosen > other if event.instruction.opcode == "maximum" else chosen < other)
 
 
 EXTREME = Ways(
@@ -237,8 +237,9 @@ def _index(event: Event, missing: set[str]) -> Iterator[str]:
         else:
             parts = [indices]
     else:
-        given = event.operands[first:]
-        parts = list(given) if len(given) == len(rooms) else list(np.asarray(given[0]).reshape(-1)) if given else []
+        starts = event.operands[first:]
+        vector = np.asarray(starts[0]).reshape(-1) if starts else ()
+        parts = list(starts) if len(starts) == len(rooms) else list(vector)
     for part, room in zip(parts, rooms, strict=False):
         inside = (part >= 0) & (part <= room)
         if _any(inside):

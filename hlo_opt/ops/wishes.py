@@ -1,4 +1,4 @@
-"""What operations want their operands to hold: the `samples` face, one rule per opcode.
+"""The operations' requirements for the values of their operands: the `samples` face, one rule per opcode.
 
 A rule gets the wish for the result and returns wishes for the operands: positive under a logarithm, near the bound of a
 comparison, within the table that indices point into. `hlo_opt.evaluate.wanted` propagates wishes from results to
@@ -38,7 +38,7 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What an array should hold.
+    """The requirements for the values of an array.
 
     low, high  the range in which all readers are defined; for indices, the range in bounds
     scale      the magnitude of floats; None: 1
@@ -60,7 +60,7 @@ class Wish:
     special: bool = False
 
     def __and__(self, other: Wish) -> Wish:
-        """The wish that serves both; where ranges are disjoint (branches of a select), the union of the ranges."""
+        """The wish that meets both; where ranges are disjoint (branches of a select), the union of the ranges."""
         if self is NONE or self == other:
             return other
         if other is NONE:
@@ -110,7 +110,7 @@ POSITIVE = Wish(low=0.0)
 
 
 class Known(Protocol):
-    """What is known about values without running anything."""
+    """Static knowledge about values."""
 
     def bounds(self, instruction: Instruction) -> Bounds:
         """Bounds of all elements."""
@@ -188,11 +188,12 @@ def _set_size(i: Instruction, w: Wish, known: Known) -> list[Wish]:
 
 
 def is_special(i: Instruction) -> bool:
-    """Whether it has special cases for infinities, NaN and signed zeros: complex functions, conversions to integers."""
-    taken = [o.shape.type for o in i.operands if o.shape.is_array]
+    """Whether an operation has special cases for infinities, NaN and signed zeros: complex functions, conversions to
+    integers."""
+    types = [o.shape.type for o in i.operands if o.shape.is_array]
     if i.opcode in ("convert", "stochastic-convert"):
-        return taken[0].is_float and i.shape.type.is_integer
-    return i.opcode in _OF_COMPLEX and taken[0].is_complex
+        return types[0].is_float and i.shape.type.is_integer
+    return i.opcode in _OF_COMPLEX and types[0].is_complex
 
 
 _OF_COMPLEX = frozenset(

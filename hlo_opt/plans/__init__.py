@@ -1,4 +1,4 @@
-"""Which kernel covers a region: matchers in order, and the reasons why there may be none."""
+"""Plans: for a region, the launch and the segments of a kernel, or the reason why there is none."""
 
 from __future__ import annotations
 

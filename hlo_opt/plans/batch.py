@@ -1,9 +1,9 @@
-"""The plan of outputs that are small arrays for each element of a batch, such as products of small matrices: a thread
-computes all elements of one, and each value of which several need once.
+"""The plan of outputs that are batches of small arrays, such as products of small matrices: a thread computes all
+elements of one small array, and each shared intermediate value once.
 
-A loop (`hlo_opt.plans.loop`) computes a value again for each element that needs it: in a chain of products of matrices
-of 4 x 4 four times as often with each of them. The same idea in a kernel with rounds is a loop by lanes
-(`hlo_opt.plans.lane_loop`).
+A loop (`hlo_opt.plans.loop`) computes a value again for each element that needs it: in a chain of products of 4 x 4
+matrices, four times as often with each product. A loop by lanes (`hlo_opt.plans.lane_loop`) is the same idea for a
+`while`.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.walks import THREAD, Walk
 
 MOST_WRITTEN = 64
-"""Elements that a thread writes: each is a register until then."""
+"""Limit of elements that a thread writes: each is a register until then."""
 MOST_VALUES = 4_000
-"""Values that a thread computes: the code has a statement for each."""
+"""Limit of values that a thread computes: the code has a statement for each."""
 GAIN = 1.5
-"""How many times fewer instructions than a thread for each element would issue."""
+"""The least factor by which instructions must be fewer than with a thread for each element."""
 
 
 @dataclass(frozen=True)
 class Batch(ByLanes):
-    """Outputs (`roots` are positions) of which each thread writes its part.
+    """Outputs (`roots` are positions) of which each thread writes the elements of one lane.
 
-    hero        the output that decides what the batch is
+    hero        the output that determines the batch
     dimensions  the sizes of the batch's dimensions
-    along       for each output, where it has them
+    along       for each output, its dimensions that are the batch's
     """
 
     kind: ClassVar[str] = "batch"
@@ -50,7 +50,7 @@ class Batch(ByLanes):
         return Segment(self, -(-self.lanes // block))
 
     def written(self, region: Region, lane: Expression) -> Iterator[tuple[int, Index]]:
-        """What the thread of a lane writes: positions of outputs, and where."""
+        """(position of an output, index) of each element that the thread of a lane writes."""
         at = delinearize(lane, self.dimensions)
         for number, lanes in zip(self.roots, self.along, strict=True):
             for index in places_of(region.roots[number].shape, lanes, at):
@@ -58,7 +58,7 @@ class Batch(ByLanes):
 
 
 def match(region: Region, roots: Sequence[int]) -> tuple[list[Batch], list[int]]:
-    """The outputs that threads compute together with far less work, and the positions of the others."""
+    """The part of outputs for which a batch saves enough work, if there is one, and the positions of the others."""
     arrays = [n for n in roots if region.roots[n].shape.is_array and region.roots[n].shape.type.per_byte == 1]
     hero = max(arrays, key=lambda n: region.roots[n].shape.element_count, default=None)
     if hero is None or not any(map(_is_read_elsewhere, region.computation.instructions)):
@@ -72,27 +72,27 @@ def match(region: Region, roots: Sequence[int]) -> tuple[list[Batch], list[int]]
 
 
 def _candidates(sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Dimensions in front, or behind, that leave a thread few elements."""
+    """The sizes of the fewest leading, and of the fewest trailing, dimensions that leave a thread few elements."""
     for sides in ([sizes[:k] for k in range(len(sizes))], [sizes[k:] for k in range(len(sizes), 0, -1)]):
         few = (side for side in sides if 1 < math.prod(sizes) <= MOST_WRITTEN * math.prod(side))
-        found = next(few, None)
-        if found is not None:
-            yield found
+        side = next(few, None)
+        if side is not None:
+            yield side
 
 
 def _by(region: Region, arrays: Sequence[int], hero: int, dimensions: tuple[int, ...], apart: _Apart) -> Batch | None:
-    """The part with a batch of these dimensions, where it pays."""
+    """The part with a batch of these dimensions; None if it does not save enough work."""
     lanes, room = math.prod(dimensions), MOST_WRITTEN
-    found: dict[int, tuple[int, ...]] = {}
+    along_of: dict[int, tuple[int, ...]] = {}
     for number in (hero, *(n for n in arrays if n != hero)):
         shape = region.roots[number].shape
         at, own = along(shape, dimensions), shape.element_count // lanes
         if at is not None and own <= room and shape.element_count:
-            found[number], room = at, room - own
-    if hero not in found or room > MOST_WRITTEN - 2:
+            along_of[number], room = at, room - own
+    if hero not in along_of or room > MOST_WRITTEN - 2:
         return None
-    numbers = sorted(found)
-    part = Batch(region.roots[hero], tuple(numbers), dimensions, tuple(found[n] for n in numbers))
+    numbers = sorted(along_of)
+    part = Batch(region.roots[hero], tuple(numbers), dimensions, tuple(along_of[n] for n in numbers))
     total = apart.total(part)
     if total is None or GAIN * apart.at_least(part) > total:
         return None
@@ -105,37 +105,38 @@ def _by(region: Region, arrays: Sequence[int], hero: int, dimensions: tuple[int,
 
 
 class _Apart:
-    """What a thread for each element of an output computes, found out once for each output."""
+    """The work of threads that compute one element of an output each. Cached for each output."""
 
     def __init__(self, region: Region) -> None:
         self._region = region
         self._known: dict[int, list[tuple[Instruction, Index, float]] | None] = {}
 
     def _of(self, number: int) -> list[tuple[Instruction, Index, float]] | None:
-        """What an element of an output needs, where, and the instructions that compute it; None where that is lost."""
+        """The elements that an element of an output needs, each with its number of instructions; None if some are
+        unknown."""
         if number not in self._known:
-            root, made = self._region.roots[number], list[tuple[Instruction, Index, float]]()
-            self._known[number] = made
+            root, needed = self._region.roots[number], list[tuple[Instruction, Index, float]]()
+            self._known[number] = needed
             for element in _needed([(root, _origin(root))]):
                 if element is None:
                     self._known[number] = None
                     break
-                made.append((*element, of_value(element[0]).slots))
+                needed.append((*element, of_value(element[0]).slots))
         return self._known[number]
 
     def total(self, part: Batch) -> float | None:
-        """Instructions for all elements of a lane; None where what one needs is lost."""
-        found = 0.0
+        """Instructions for all elements of a lane, computed one by one; None if they are unknown."""
+        result = 0.0
         for n in part.roots:
             needed = self._of(n)
             if needed is None:
                 return None
-            found += sum(slots for _, _, slots in needed) * self._region.roots[n].shape.element_count / part.lanes
-        return found
+            result += sum(slots for _, _, slots in needed) * self._region.roots[n].shape.element_count / part.lanes
+        return result
 
     def at_least(self, part: Batch) -> float:
-        """Instructions that a thread of a lane issues at the least: each value is computed at as many places as one of
-        its readers' indices takes over the lane's elements."""
+        """A lower bound of the instructions of a lane's thread: a value is computed at least once for each index that
+        one of its readers takes over the lane's elements."""
         most: dict[Instruction, float] = {}
         for n, lanes in zip(part.roots, part.along, strict=True):
             sizes = self._region.roots[n].shape.dimensions
@@ -147,7 +148,7 @@ class _Apart:
 
 
 def _is_read_elsewhere(i: Instruction) -> bool:
-    """Whether an operation takes elements of something that is computed from other places than its own."""
+    """Whether an operation reads a computed operand at another index than its own."""
     return any(
         o.operands and o.shape.rank and read_at(i, n, _origin(i)) != _origin(i) and of_value(o) != NOTHING
         for n, o in enumerate(i.operands)
@@ -159,8 +160,8 @@ def _origin(i: Instruction) -> Index:
 
 
 def _needed(starts: Sequence[Element]) -> Iterator[Element | None]:
-    """Elements and all that these need, each once; None where that is too much, or an operation folds, or data say what
-    is read."""
+    """The elements and all that they depend on, each once. Ends with None if there are too many, or if an operation
+    folds, or reads an index from data."""
     seen, stack = set(starts), list(starts)
     while stack:
         instruction, index = stack.pop()
@@ -181,7 +182,7 @@ def _needed(starts: Sequence[Element]) -> Iterator[Element | None]:
 
 
 def walks(region: Region, segment: Segment[Batch], launch: Launch) -> list[Walk]:
-    """What a thread computes and writes."""
+    """The walk over the elements of a lane."""
     part = segment.part
     wanted = [(region.roots[n], index) for n, index in part.written(region, variable(LANE, part.lanes))]
     written = [(value.shape, index) for value, index in wanted]

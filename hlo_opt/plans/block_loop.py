@@ -1,5 +1,5 @@
-"""The plan of a `while` that one block can own: its threads go through all rounds together and keep the state in shared
-memory (see `hlo_opt.plans.phases`)."""
+"""The plan of a `while` in one block: its threads run all rounds together, with the state in shared memory (see
+`hlo_opt.plans.phases`)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.walks import ROUND, THREAD, Walk
 
 BLOCK = 512
-"""Most threads of the block."""
+"""Limit of threads of the block."""
 NEAR = 80 * 1024
-"""Bytes of arrays outside that L1 keeps from round to round: it has 128 KB on a V100, and more since, less the shared
-memory of the block."""
+"""Bytes of operands that L1 keeps from round to round: it has 128 KB on a V100, and more since, less the shared memory
+of the block."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class InBlock(Phases):
 
     @property
     def block(self) -> int:
-        """Threads: one for each element of the largest cell, or for each way of a team, if so many fit; whole teams."""
+        """Threads: one for each element of the largest cell, or for each thread of its teams, up to the limit; whole
+        teams."""
         most = max([1, *(cell.value.shape.element_count * cell.team.ways for cell in self.cells)])
         return min(BLOCK, round_up(most, max([WARP, *(cell.team.size for cell in self.cells)])))
 
@@ -39,7 +40,7 @@ class InBlock(Phases):
         return Segment(self, 1, aliases=self.aliases, own=tuple(n for n, _ in self.aliases))
 
     def shared_bytes(self, block: int) -> int:
-        """The state and the cells, and where warps of a team meet."""
+        """Bytes of the state, the cells, and the partial results of teams."""
         kept = [v.taken.shape for v in self.state]
         kept += [cell.value.shape for cell in self.cells]
         parts = sum(cell.team.places(block) * cell.part_bytes for cell in self.cells)
@@ -47,17 +48,17 @@ class InBlock(Phases):
 
 
 def walks(region: Region, segment: Segment[InBlock], launch: Launch) -> list[Walk]:
-    """What the block reads of its state and writes of it at the end; the phases of the rounds, with a barrier behind
-    each, and what they read of arrays outside."""
+    """The walks over the initial and the final state, over the operands that rounds read, over the cells of each phase,
+    with a barrier, and over the results."""
     part, block = segment.part, launch.block
-    found = [_over(v.taken.shape, block, [v.given], v.number in part.numbers) for v in part.state]
-    found += [_over(r.update.shape, block, [r.before], True) for r in part.results if r.before is not None]
+    walks = [_over(v.taken.shape, block, [v.given], v.number in part.numbers) for v in part.state]
+    walks += [_over(r.update.shape, block, [r.before], True) for r in part.results if r.before is not None]
     near = sum(i.shape.element_count * i.shape.type.bytes for i in part.read) <= NEAR
-    found += [_over(i.shape, block, [i], False, 1 if near else part.rounds) for i in part.read]
+    walks += [_over(i.shape, block, [i], False, 1 if near else part.rounds) for i in part.read]
     for phase in part.phases:
         for number, cell in enumerate(phase):
-            found.append(_of_cell(cell, block, part.rounds, barriers=not number))
-    found += _copies(part, block)
+            walks.append(_of_cell(cell, block, part.rounds, barriers=not number))
+    walks += _copies(part, block)
     for number, result in enumerate(part.results):
         size = result.window.element_count
         step = variable("step", part.rounds)
@@ -67,7 +68,7 @@ def walks(region: Region, segment: Segment[InBlock], launch: Launch) -> list[Wal
             for e, whole, window in zip(place, result.update.shape.dimensions, result.window.dimensions, strict=True)
         )
         rounds = part.rounds * -(-size // block)
-        found.append(
+        walks.append(
             Walk(
                 min(block, size),
                 (),
@@ -78,12 +79,11 @@ def walks(region: Region, segment: Segment[InBlock], launch: Launch) -> list[Wal
                 held=1,
             )
         )
-    return found
+    return walks
 
 
 def _of_cell(cell: Cell, block: int, trips: int, *, barriers: bool) -> Walk:
-    """The elements of a cell, each by a thread or by a team. `barriers`: whether the barrier behind the phase is
-    counted here."""
+    """The walk over the elements of a cell. `barriers` says whether it includes the phase's barrier."""
     size, team = cell.value.shape.element_count, cell.team
     rounds = -(-size // (block // team.ways))
     return Walk(
@@ -100,7 +100,7 @@ def _of_cell(cell: Cell, block: int, trips: int, *, barriers: bool) -> Walk:
 
 
 def _copies(part: InBlock, block: int) -> Iterator[Walk]:
-    """The state of the next round takes the place of that of this one."""
+    """The walks that copy the new state over the old one."""
     for number, value in enumerate(part.state):
         size = value.taken.shape.element_count
         yield Walk(
@@ -114,7 +114,7 @@ def _copies(part: InBlock, block: int) -> Iterator[Walk]:
 
 
 def _over(shape: Shape, block: int, read: Sequence[Instruction], is_written: bool, times: int = 1) -> Walk:
-    """All elements of an array, `times` times."""
+    """The walk over all elements of an array, `times` times."""
     size = shape.element_count
     rounds = -(-size // block)
     place = variable("place", size)

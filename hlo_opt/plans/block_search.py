@@ -12,9 +12,9 @@ from hlo_opt.plans.lane_search import Search
 from hlo_opt.plans.plan import Region
 
 LARGEST = 1 << 14
-"""Elements of a value of the state, and of a cell."""
+"""Limit of elements of a carried value, and of a cell."""
 MOST_WORK = 1 << 17
-"""Elements that the threads of the block go through in a round."""
+"""Limit of elements that the threads of the block compute in a round."""
 
 
 def match(region: Region) -> InBlock | None:
@@ -32,6 +32,6 @@ def _owned(search: Search | None) -> InBlock | None:
     if cut is None or any(v.taken.shape.element_count > LARGEST for v in cut.state):
         return None
     phases = tuple(tuple(cell.with_team(BLOCK, BLOCK) for cell in phase) for phase in cut.phases)
-    found = replace(InBlock.of(cut), phases=phases)
-    work = sum(cell.value.shape.element_count * cell.terms for cell in found.cells)
-    return found if found.shared_bytes(found.block) <= SHARED_BYTES and work <= MOST_WORK else None
+    part = replace(InBlock.of(cut), phases=phases)
+    work = sum(cell.value.shape.element_count * cell.terms for cell in part.cells)
+    return part if part.shared_bytes(part.block) <= SHARED_BYTES and work <= MOST_WORK else None

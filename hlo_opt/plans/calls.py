@@ -1,8 +1,7 @@
-"""The price of what no kernel of ours computes: a library's call, by the unit that runs it; anything else, such as a
+"""The price of instructions without a kernel: a library call by the unit that runs it; anything else, such as a
 collective, by the bytes that it moves on its own device.
 
-A library is taken to be good at what it does: the numbers here are of large calls of cuBLAS, cuDNN, cuFFT, cuSOLVER and
-CUB.
+Libraries are assumed to be efficient: the constants are of large calls of cuBLAS, cuDNN, cuFFT, cuSOLVER and CUB.
 """
 
 from __future__ import annotations
@@ -25,23 +24,28 @@ from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.plans.price import COPY, LATENCY, Price, clock, together
 
 REACHED = 0.7
-"""Of the products that units could make, what a library's large product reaches: cuBLAS some 620 to 700 of 949 TFLOPS
-(at the clock under load) of bf16 on an H100."""
+"""The fraction of peak that a large library product reaches: cuBLAS some 620 to 700 of 949 TFLOPS (at the clock under
+load) of bf16 on an H100."""
 OF_A_BLOCK = 64 * 64 * 256
-"""Products of the least work that is worth a block, or a part of a sum: a smaller call leaves multiprocessors without
-any."""
+"""The least number of multiplications for a block: a smaller call leaves multiprocessors idle."""
 DIGIT = 8
-"""Bits of a key that a pass of a radix sort goes by (CUB's onesweep)."""
+"""Bits of a key per pass of a radix sort (CUB's onesweep)."""
 RADIX = 2**12
-"""Elements of a transform that a block does in shared memory, without another pass over all data (cuFFT)."""
+"""Elements of an FFT that a block transforms in shared memory, in one pass over the data (cuFFT)."""
 PANEL = 32
-"""Rows of a matrix that are factored, or solved for, between two updates of what is left."""
+"""Rows of a matrix that are factored, or solved for, between two updates of the remaining matrix."""
 
 
 @dataclass(frozen=True)
 class _Call:
-    """What a call does. `products` multiplied and added, of a type, by tensor cores where there are any; `steps` need
-    each other; `launches` follow each other."""
+    """The work of a call.
+
+    read, written  bytes
+    products       multiply-adds of type `type_name`
+    tensor_cores   whether tensor cores may compute these
+    steps          steps that depend on each other
+    launches       consecutive launches
+    """
 
     read: float
     written: float
@@ -53,7 +57,7 @@ class _Call:
 
 
 def price_of_call(instruction: Instruction, target: DeviceTarget) -> Price:
-    """The price of an instruction that is left to a library, or to whatever else runs it."""
+    """The price of an instruction without a kernel."""
     call = _described(instruction)
     least = call.read + call.written
     cycles = clock(target) * target.core_count
@@ -74,9 +78,9 @@ def _described(instruction: Instruction) -> _Call:
     body = fused(instruction)
     if body is not None and is_boundary_fusion(instruction):
         inner = max(body.instructions, key=flops_of)
-        made = _by_opcode(inner)
+        call = _by_opcode(inner)
         read, written = _operands(instruction), float(instruction.shape.byte_size)
-        return _Call(read, written, made.products, made.type_name, made.tensor_cores, made.steps, made.launches)
+        return _Call(read, written, call.products, call.type_name, call.tensor_cores, call.steps, call.launches)
     return _by_opcode(instruction)
 
 
@@ -115,22 +119,23 @@ def _moved(instruction: Instruction) -> _Call:
 
 
 def _product(instruction: Instruction) -> _Call:
-    """Operands are multiplied in their own type where the library has it, else converted first."""
+    """A matrix product, in the operands' type if the library has it; else they are converted first."""
     read, written = _operands(instruction), float(instruction.shape.byte_size)
-    given = instruction.operands[0].shape.type
+    operand_type = instruction.operands[0].shape.type
     products = flops_of(instruction) / 2
     call = call_of(instruction) if instruction.opcode == "dot" else None
     if call is not None and call.function == "dot_call":  # no library has the types
         accumulator = str(call.arguments[2])
         wide = "f64" if accumulator == "float64" else "f32"
         elements = sum(o.shape.element_count for o in instruction.operands[:2])
-        made = elements * (8 if wide == "f64" else 4)
-        return _Call(read + made, written + made, products, wide, launches=3.0)
-    return _Call(read, written, products, given.name, tensor_cores=True)
+        converted = elements * (8 if wide == "f64" else 4)
+        return _Call(read + converted, written + converted, products, wide, launches=3.0)
+    return _Call(read, written, products, operand_type.name, tensor_cores=True)
 
 
 def _sort(instruction: Instruction) -> _Call:
-    """Keys and values are read and written for each digit of the key, and the keys once before, to be counted."""
+    """A radix sort: keys and values are read and written for each digit of the key, after a pass that counts the
+    keys."""
     key = instruction.operands[0].shape
     passes = math.ceil(key.type.bits / DIGIT)
     values = _leaves(instruction.shape)
@@ -139,8 +144,8 @@ def _sort(instruction: Instruction) -> _Call:
 
 
 def _transform(instruction: Instruction) -> _Call:
-    """All data is read and written once for as many elements as a block holds. Four operations for a complex element
-    and level, as many as two products."""
+    """An FFT: one pass over the data for each power of `RADIX`. A complex element and level takes four operations, as
+    many as two multiply-adds."""
     length = math.prod(instruction.ints("fft_length"))
     passes = max(1, math.ceil(math.log2(max(2, length)) / math.log2(RADIX)))
     read, written = _operands(instruction), float(instruction.shape.byte_size)
@@ -151,7 +156,7 @@ def _transform(instruction: Instruction) -> _Call:
 
 
 def _factored(instruction: Instruction, share: float, passes: float) -> _Call:
-    """`share` of n^3 multiplications for each matrix, in panels one after another, `passes` times."""
+    """A factorization: `share` * n^3 multiplications for each matrix, in `passes` passes over its panels."""
     matrix = instruction.operands[0].shape
     rows, columns = ([1, 1, *matrix.dimensions])[-2:]
     read, written = _operands(instruction), float(sum(leaf.byte_size for leaf in _leaves(instruction.shape)))
@@ -195,5 +200,5 @@ _ROUTINES = {
     "geev": (12.5, float(PANEL)),
     "gehrd": (5 / 3, float(PANEL)),
 }
-"""Multiplications of each routine as a share of n^3, and how often panels are gone through: row by row where each row
-needs the one before (Golub and Van Loan, "Matrix Computations")."""
+"""Multiplications of each routine as a share of n^3, and passes over the panels: one per row where each row depends on
+the one before (Golub and Van Loan, "Matrix Computations")."""

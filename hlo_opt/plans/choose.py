@@ -33,9 +33,11 @@ _STRUCTURAL = frozenset({"parameter", "constant", "tuple", "get-tuple-element", 
 def plan(
     region: Region, target: DeviceTarget, *, lowered: bool = False, long_sorts: bool | None = None
 ) -> Plan | Reason:
-    """How one kernel computes the region: row reductions where these fit, loops for the other outputs; or why no kernel
-    can. `lowered` says that the caller has asked for the `lowering_reason` of every instruction already, all but what
-    the kernel is given; `long_sorts` whether sorts may be long ones, None: where no library can do them."""
+    """The plan of one kernel for the region, or the reason why there is none.
+
+    `lowered` says that the caller has already checked the `lowering_reason` of every instruction but the parameters.
+    `long_sorts` says whether long sorts may be kernels; if None, only those that no library can do.
+    """
     opcodes = frozenset(i.opcode for i in region.computation.instructions)
     differ = orders_differ((*region.inputs, *region.outputs))
     kinds = [k for k in KINDS if k.may_be_in(opcodes, orders_differ=differ)]
@@ -67,30 +69,30 @@ def plan(
 
 
 def _least(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Plan:
-    """The arrangement of kinds that takes the least time, with those that have rivals or without them. A processor that
-    plays threads as lanes reads and writes what lies apart as quickly as what does not."""
-    made = _arrange(region, target, kinds)
-    if isinstance(target, InLanes) or not any(kind_of(segment.part).has_rivals for segment in made.segments):
-        return made
+    """The cheaper of two arrangements: with all kinds, or without those that have rivals. On a CPU, where threads are
+    lanes, the first is used: strided accesses cost no more there."""
+    arranged = _arrange(region, target, kinds)
+    if isinstance(target, InLanes) or not any(kind_of(segment.part).has_rivals for segment in arranged.segments):
+        return arranged
     others = _arrange(region, target, [kind for kind in kinds if kind.whole is not None or not kind.has_rivals])
-    return min(made, others, key=lambda found: price(found, target).us)
+    return min(arranged, others, key=lambda choice: price(choice, target).us)
 
 
 def separate_plans(region: Region, target: DeviceTarget) -> list[Plan] | Reason:
-    """The plans of the outputs of an operation, one launch for each, where no kernel writes them together
-    (`rng-bit-generator`: bits and state); or why there are none."""
-    found: list[Plan] = []
+    """The plans for the outputs of an operation with one launch each, where no kernel writes them together
+    (`rng-bit-generator`: bits and state). A reason if one of them has no plan."""
+    plans: list[Plan] = []
     for root in region.roots:
-        made = plan(replace(region, roots=(root,)), target)
-        if isinstance(made, Reason):
-            return made
-        found.append(made)
-    return found
+        separate = plan(replace(region, roots=(root,)), target)
+        if isinstance(separate, Reason):
+            return separate
+        plans.append(separate)
+    return plans
 
 
 def is_left_to_library(instruction: Instruction) -> bool:
-    """Whether no kernel is asked for: what a GPU library does well (a `dot`) is left to it, and what has side effects
-    to the runtime. Other library operations get a kernel where a plan covers them."""
+    """Whether an instruction gets no kernel: it is left to a GPU library (a `dot`), or, if it has side effects, to the
+    runtime. Other library operations get a kernel if there is a plan for them."""
     spec = find(instruction.opcode)
     is_call = spec is not None and spec.is_library and not spec.own_kernel
     return spec is not None and (spec.side_effects or (is_call and call_of(instruction) is not None))
@@ -105,16 +107,16 @@ def _limit_reason(region: Region) -> Reason | None:
 
 
 def _is_unheard(region: Region) -> bool:
-    """Whether it is an operation by itself that no library can do."""
+    """Whether the region is a single operation that no library can do."""
     return body_of(region.instruction) is None and call_of(region.instruction) is None
 
 
 def _arrange(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Plan:
-    """Outputs that share work and an index space become a segment; each segment has its own range of the launch's
+    """Makes a segment of outputs that share work and an index space. Each segment has its own range of the launch's
     blocks.
 
-    A value that two segments need is computed in both: whether that is worth it is for policies to decide. Blocks are
-    as large as the largest that a segment asks for.
+    A value that two segments need is computed in both; policies decide whether that is worth it. The largest block that
+    a segment needs is the launch's.
     """
     parts: list[Part] = []
     room = SHARED_BYTES
@@ -122,27 +124,27 @@ def _arrange(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Pla
         rest = list(group)
         for kind in kinds:
             if kind.match is not None and rest:
-                found, rest = kind.match(region, rest, target, room)
-                parts += found
-                room -= sum(part.shared_bytes(part.block) for part in found)
+                matched, rest = kind.match(region, rest, target, room)
+                parts += matched
+                room -= sum(part.shared_bytes(part.block) for part in matched)
     parts.sort(key=lambda part: kind_of(part).order)
     return _launch(region, parts)
 
 
 def _whole(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Part | None:
-    """The region as one part of a kind that takes it whole: the first found; where that has rivals, or fewer threads
-    than a warp, the one that takes the least time."""
-    found: list[Part] = []
+    """The region as one part of a kind for whole regions: of the first kind that matches, or, if that has rivals or
+    fewer threads than a warp, of the cheapest."""
+    candidates: list[Part] = []
     for kind in kinds:
         part = None if kind.whole is None else kind.whole(region, target)
         if part is not None:
             launch = _launch(region, [part]).launch
-            found.append(part)
+            candidates.append(part)
             if launch.grid * launch.block >= WARP and not kind.has_rivals:
                 break
-    if len(found) < 2:
-        return next(iter(found), None)
-    return min(found, key=lambda part: price(_launch(region, [part]), target).us)
+    if len(candidates) < 2:
+        return next(iter(candidates), None)
+    return min(candidates, key=lambda part: price(_launch(region, [part]), target).us)
 
 
 def _launch(region: Region, parts: Sequence[Part]) -> Plan:
@@ -156,9 +158,11 @@ def _launch(region: Region, parts: Sequence[Part]) -> Plan:
 
 
 def lowering_reason(instruction: Instruction, planned: Instruction | None = None) -> Reason | None:
-    """Why kernels cannot compute this instruction, or None when they can. Cheap: looks at the instruction and what it
-    calls, at nothing around it. `planned` is a sort or a scan that is known to have a plan. Of a loop inside a fusion
-    only the plan says whether there is a kernel."""
+    """Why kernels cannot compute this instruction, or None when they can.
+
+    Looks only at the instruction and the computations that it calls. `planned` is a sort or a scan that is known to
+    have a plan. Loops inside a fusion are not checked: only a plan can tell.
+    """
     stack = [instruction]
     seen: set[Computation] = set()
     while stack:
@@ -219,23 +223,23 @@ def _call_reason(instruction: Instruction) -> Reason:
 
 
 def _is_tuple_given(instruction: Instruction) -> bool:
-    """Whether a kernel would be given a tuple: it takes arrays."""
+    """Whether the instruction is a parameter that is a tuple: kernels take arrays only."""
     return instruction.parameter_number is not None and instruction.shape.is_tuple
 
 
 def _is_for_several_devices(instruction: Instruction) -> bool:
-    """Whether the module is for several devices: a kernel does not know which of them runs it."""
+    """Whether the module is for several devices: a kernel does not know which of them it runs on."""
     module = None if instruction.parent is None else instruction.parent.module
     return module is not None and counts(module) != (1, 1)
 
 
 def _layout_reason(fusion: Instruction) -> Reason | None:
-    """Against a fusion whose computation takes operands, or gives the result, in another layout."""
+    """The reason against a fusion whose parameters or root differ in layout from its operands or result."""
     body = fusion.called_by("calls")
     pairs = [(o.shape, p.shape) for o, p in zip(fusion.operands, body.parameters, strict=True)]
-    for given, taken in (*pairs, (body.root.shape, fusion.shape)):
-        if not given.same_bytes(taken):
-            return Reason.of("FUS309", fusion=fusion.name, given=str(given), taken=str(taken))
+    for outside, inside in (*pairs, (body.root.shape, fusion.shape)):
+        if not outside.same_bytes(inside):
+            return Reason.of("FUS309", fusion=fusion.name, given=str(outside), taken=str(inside))
     return None
 
 

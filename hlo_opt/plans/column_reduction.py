@@ -1,5 +1,5 @@
-"""The column-reduction plan: the threads of a block fold neighbouring columns, each column by several threads that meet
-in shared memory.
+"""The column-reduction plan: the threads of a block fold neighbouring columns. Several threads share a column and
+combine their results in shared memory.
 
 Which reduces qualify: xla/service/gpu/reduction_utils.cc; how columns are divided: hlo_opt/plans/columns.py.
 """
@@ -30,8 +30,8 @@ from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 
 
 def space_of(reduce: Instruction) -> Space | None:
-    """The space of a reduce whose reduced dimensions lie together with kept ones on the minor side, or None for any
-    other and where columns are too short."""
+    """The space of a reduce of adjacent dimensions with kept dimensions on the minor side. None for any other reduce,
+    and for short columns."""
     form = fast_form(reduce)
     if form is None or form.is_row or not may_be_reordered(reduce):
         return None
@@ -41,8 +41,7 @@ def space_of(reduce: Instruction) -> Space | None:
 
 @dataclass(frozen=True)
 class Columns:
-    """Outputs (`roots` are positions) that the threads of columns write, and the reduces, by level, that they fold on
-    the way."""
+    """Outputs (`roots` are positions) that the threads of columns write, and the reduces that these need, by level."""
 
     kind: ClassVar[str] = "column-reduction"
     space: Space
@@ -58,24 +57,24 @@ class Columns:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Sizes of the dimensions before the reduced ones, of these, and of those behind them."""
+        """The sizes of the dimensions on the major side of the reduced ones, of these, and on the minor side."""
         return self.space.kept // self.space.minor, self.space.reduced, self.space.minor
 
     @property
     def block(self) -> int:
-        """Threads per block when nothing else asks for more."""
+        """The number of threads per block that this part needs."""
         return self.tile.threads
 
     def segment(self, block: int) -> Segment[Columns]:
         """The segment in a launch of blocks of that size, which is at least `self.block`."""
         folded = tuple(r for level in self.levels for r in level)
-        # as many as fill the device at once, where that leaves registers enough: several sums per column would spill
+        # as many as fill the device at once, if registers suffice: several sums per column would spill
         fills = self.parts > 1 and _accumulator_bytes(self.levels) <= 4
         resident = 2 * MOST_THREADS // self.tile.threads if fills else 0
         return Segment(self, self.tile.blocks * self.parts, self.tile.vector, folded=folded, resident=resident)
 
     def shared_bytes(self, block: int) -> int:
-        """Bytes in which the threads of a column meet."""
+        """Bytes in which the threads of a column combine their results."""
         seen = 4 * (self.parts > 1)
         if self.tile.ways == 1:
             return seen
@@ -83,7 +82,7 @@ class Columns:
 
 
 def of(region: Region, folded: Folded, target: DeviceTarget, shared_bytes: int = SHARED_BYTES) -> Columns | None:
-    """The column reduction that folds this; None when it needs more shared memory than that."""
+    """The part for some folds of columns; None if it needs more than `shared_bytes`."""
     space = folded.space
     bits = smallest_bits(p.shape for p in region.parameters) or 32
     sizes = (space.kept // space.minor, space.reduced, space.minor)
@@ -110,8 +109,8 @@ def _accumulator_bytes(levels: Levels) -> int:
 
 
 def walks(region: Region, segment: Segment[Columns], launch: Launch) -> list[Walk]:
-    """A pass over the columns for each level of reduces and one for what is written last; the threads of a column meet
-    as a tree, level by level of it."""
+    """The walks over columns: one for each level of reduces, and one that writes the last outputs. The threads of a
+    column combine their results in a tree."""
     part, tile = segment.part, segment.part.tile
     _, reduced, minor = part.sizes
     threads = segment.blocks * tile.threads

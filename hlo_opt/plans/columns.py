@@ -1,4 +1,4 @@
-"""How our column-reduction kernels divide columns among blocks and threads.
+"""The division of columns among blocks and threads in column-reduction kernels.
 
 Source of the vector rule: xla/backends/gpu/codegen/emitters/reduction.cc (GetVectorSizeForMlir). Unlike there, short
 columns get smaller blocks. Where there are too few tiles to fill the device, blocks share columns; where they cannot,
@@ -17,26 +17,26 @@ SHARED_BYTES = 48 * 1024
 PER_THREAD = 16
 """Elements of a column that one thread folds, before the column gets more threads."""
 WIDEST_BITS = 128
-"""What a thread reads at once at most."""
+"""The widest access of a thread."""
 SECTOR_BITS = 256
-"""What one memory transaction brings: a narrower tile would waste part of it."""
+"""Bits of a memory transaction: a narrower tile would waste part of it."""
 PART = 32 * 1024
-"""Elements of long columns that lie side by side, or of a long row, that one block folds at least before several blocks
+"""The least number of elements that one block folds, of adjacent long columns or of a long row, before several blocks
 share the work."""
 LANES_BLOCKS = 16
-"""Where a processor plays threads as lanes: blocks to share out among a few processors."""
+"""On a CPU, where threads are lanes: the number of blocks to divide among a few processors."""
 FEWEST_LANES = 128
-"""There: threads of a block, which make a loop of their own in each round."""
+"""On a CPU: the least number of threads per block, which are the iterations of a loop."""
 _LONG = 512  # elements of a column that are worth narrower tiles
 _ACCUMULATOR_BYTES = 32  # of a thread: with more, each thread gets fewer columns, and a block fewer threads
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnTile:
-    """A block's part of the work.
+    """The tile of a block.
 
     vector  neighbouring columns of a thread
-    lanes   threads side by side, each with its own columns
+    lanes   threads with different columns
     ways    threads that fold one column together: a power of two
     """
 
@@ -55,7 +55,7 @@ def column_tile(
 ) -> ColumnTile | None:
     """The tile for [kept, reduced, kept] sizes; None when the accumulators do not fit into shared memory.
 
-    bits: of the narrowest element that is read; accumulator_bytes: of all results of a column together.
+    `bits` are those of the narrowest element that is read; `accumulator_bytes` those of all results of a column.
     """
     major, reduced, minor = sizes
     vector = _vector(minor, bits)
@@ -80,8 +80,8 @@ def column_tile(
 def wide_tile(
     sizes: tuple[int, int, int], bits: int, accumulator_bytes: int, shared_bytes: int = SHARED_BYTES
 ) -> ColumnTile | None:
-    """A tile as wide as a warp with 16 bytes per lane, or as far as columns allow: for columns that blocks share, which
-    fill the device however few tiles there are."""
+    """A tile as wide as a warp with 16 bytes per lane, or as the columns allow: for columns that blocks share, where
+    few tiles are enough to fill the device."""
     minor = sizes[2]
     vector = max(1, WIDEST_BITS // bits)
     while vector > 1 and (
@@ -96,18 +96,18 @@ def wide_tile(
 
 
 def column_parts(tile: ColumnTile, reduced: int, cores: int) -> int:
-    """Blocks that fold the same columns together: as many as fill the device, if each has enough to do."""
+    """The number of blocks that share columns: as many as fill the device, if each has enough work."""
     return max(1, min(2 * cores // tile.blocks, reduced * tile.lanes * tile.vector // PART, reduced // tile.ways))
 
 
 def lanes_tile(
     sizes: tuple[int, int, int], accumulator_bytes: int, *, may_share: bool, shared_bytes: int = SHARED_BYTES
 ) -> ColumnTile:
-    """The tile where a processor plays threads as lanes of vectors: a lane for each column, as many columns as there
-    are, and other threads only below few columns."""
+    """The tile for a CPU, where threads are lanes of vectors: a lane for each column, and several threads per column
+    only if there are few columns."""
     major, reduced, minor = sizes
     tiles = -(-minor // MOST_THREADS)
-    if not may_share:  # what cannot be shared along columns is shared across them
+    if not may_share:  # blocks cannot share columns, so each has some of them
         tiles = max(tiles, min(LANES_BLOCKS // major, minor // FEWEST_LANES))
     lanes = -(-minor // max(1, tiles))
     ways = _power_below(max(1, min(FEWEST_LANES // lanes, reduced)))
@@ -117,7 +117,7 @@ def lanes_tile(
 
 
 def lanes_parts(tile: ColumnTile, reduced: int) -> int:
-    """Blocks that fold the same columns together there."""
+    """The number of blocks that share columns on a CPU."""
     most = LANES_BLOCKS // tile.blocks, reduced * tile.lanes // PART, reduced // tile.ways
     return max(1, min(most))
 
@@ -125,10 +125,10 @@ def lanes_parts(tile: ColumnTile, reduced: int) -> int:
 def _tile(
     sizes: tuple[int, int, int], across: tuple[int, int], accumulator_bytes: int, per_thread: int, shared_bytes: int
 ) -> ColumnTile | None:
-    """The tile with so many columns per thread and lanes, and as many ways as threads have so many elements each; None
-    where shared memory has no room."""
+    """The tile with (columns per thread, lanes) `across`, and enough ways for `per_thread` elements per thread; None if
+    shared memory does not suffice."""
     (major, reduced, minor), (vector, lanes) = sizes, across
-    # from three results of a column on, and two columns of a thread, ptxas spills to keep two blocks of 1,024 (seen for
+    # with three results per column and two columns per thread, ptxas spills to keep two blocks of 1,024 (seen for
     # sm_100)
     is_heavy = accumulator_bytes > _ACCUMULATOR_BYTES or (accumulator_bytes > 8 and vector * accumulator_bytes > 16)
     most = MOST_THREADS // 2 if is_heavy else MOST_THREADS

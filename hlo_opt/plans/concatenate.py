@@ -1,10 +1,10 @@
-"""The concatenate plan: the result of a concatenate is written piece by piece, so that no thread asks which operand its
-element comes from.
+"""The concatenate plan: the result of a concatenate is written piece by piece, so that no thread must test which
+operand its element comes from.
 
-Pieces of one size share their threads: each writes the elements at the same place of all pieces, and what several of
-these need is computed once (a stack of columns that come out of one calculation). Pieces of different sizes have blocks
-of their own. Concatenates of one shape along one dimension are taken apart together. Source of the idea:
-xla/backends/gpu/codegen/emitters/concatenate.cc, where the threads of the longest operand go through all operands.
+Pieces of one size share threads: each thread writes the elements at the same position of all pieces, and computes
+common values once (as in a stack of columns from one calculation). Pieces of different sizes have blocks of their own.
+Concatenates of one shape along one dimension share their pieces. Source of the idea:
+xla/backends/gpu/codegen/emitters/concatenate.cc, where the threads of the longest operand walk all operands.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from hlo_opt.plans.tiled_transpose import read_along
 from hlo_opt.plans.walks import Walk, leaves_at, neighbours
 
 MOST_SHARED = 4
-"""Pieces that one thread goes through, unless they are single elements of the dimension."""
+"""Limit of pieces that one thread writes, unless they are single elements of the dimension."""
 MOST_PIECES = 16
 _MOST_VALUES = 4000  # instructions times pieces: each piece has its own code
 
 Piece = tuple[int, int]
-"""Where it begins along the dimension, and how long it is."""
+"""The start and the size of a piece along the dimension."""
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """Outputs (`roots` are positions) of the size of a concatenate, and pieces of equal size of them."""
+    """Outputs (`roots` are positions) of the size of a concatenate, and pieces of them of equal size."""
 
     kind: ClassVar[str] = "concatenate"
     hero: Instruction
@@ -46,7 +46,7 @@ class Pieces:
 
     @property
     def shape(self) -> Shape:
-        """Of one piece."""
+        """The shape of one piece."""
         return piece_shape(self.hero, self.pieces[0])
 
     @property
@@ -55,7 +55,7 @@ class Pieces:
 
     @property
     def block(self) -> int:
-        """Threads per block when nothing else asks for more."""
+        """The number of threads per block that this part needs."""
         return max(1, min(BLOCK, self.threads))
 
     def segment(self, block: int) -> Segment[Pieces]:
@@ -63,7 +63,7 @@ class Pieces:
         return Segment(self, -(-self.threads // block), self.vector)
 
     def shared_bytes(self, block: int) -> int:
-        """None."""
+        """Bytes of shared memory."""
         return 0
 
 
@@ -73,20 +73,20 @@ def along(hero: Instruction) -> int:
 
 
 def piece_shape(hero: Instruction, piece: Piece) -> Shape:
-    """A piece of a concatenate, as its elements follow each other in the result."""
+    """The shape of a piece of a concatenate, in the result's layout."""
     sizes = list(hero.shape.dimensions)
     sizes[along(hero)] = piece[1]
     return replace(hero.shape, dimensions=tuple(sizes))
 
 
 def piece_index(hero: Instruction, piece: Piece, position: Expression) -> Index:
-    """The index in the result of the element at a position of a piece."""
+    """The index in the result of the element at a linear position of a piece."""
     inside = physical_index(piece_shape(hero, piece), position)
     return tuple(add(e, constant(piece[0])) if d == along(hero) else e for d, e in enumerate(inside))
 
 
 def root_index(hero: Instruction, root: Instruction, index: Index) -> Index:
-    """The index of an output's element at the place of the concatenate's element at that index."""
+    """The index of the output's element at the same position in memory as the concatenate's element at `index`."""
     shape = next(root.shape.leaves())
     if shape.dimensions == hero.shape.dimensions and shape.minor_to_major == hero.shape.minor_to_major:
         return index
@@ -95,21 +95,20 @@ def root_index(hero: Instruction, root: Instruction, index: Index) -> Index:
 
 
 def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[list[Pieces], list[int]]:
-    """The outputs of a region that are taken apart at the joints of concatenates, and the positions of the other
-    outputs."""
+    """The outputs of a region that are written piece by piece, and the positions of the other outputs."""
     heroes = [i for i in region.computation.instructions if i.opcode == "concatenate" and len(i.operands) > 1]
     if not heroes:
         return [], list(roots)
     groups: dict[int, list[int]] = {}
     for position in roots:
         groups.setdefault(next(region.roots[position].shape.leaves()).element_count, []).append(position)
-    found: list[Pieces] = []
+    parts_found: list[Pieces] = []
     rest: list[int] = []
     for elements, positions in groups.items():
         parts = _taken_apart(region, positions, [h for h in heroes if h.shape.element_count == elements], target)
-        found += parts
+        parts_found += parts
         rest += [] if parts else positions
-    return found, sorted(rest)
+    return parts_found, sorted(rest)
 
 
 def _taken_apart(
@@ -137,8 +136,8 @@ def _taken_apart(
 
 
 def _is_quicker_in_rows(roots: Sequence[Instruction], elements: int, target: DeviceTarget) -> bool:
-    """Whether threads of a loop write 16 bytes at a time of narrow outputs, of which pieces would come one by one:
-    loads are as narrow there, but a quarter or less of all threads make them."""
+    """Whether a loop is quicker than pieces with a vector of 1, because its threads write 16 bytes of narrow outputs at
+    a time."""
     outputs = [root.shape for root in roots]
     vector = elements_per_thread(outputs, (), elements, target.resident_threads)
     return all(vector * shape.type.bytes >= WIDEST_ACCESS and shape.type.bytes < 4 for shape in outputs)
@@ -150,7 +149,7 @@ def _is_alike(one: Instruction, other: Instruction) -> bool:
 
 
 def _pieces(heroes: Sequence[Instruction]) -> tuple[Piece, ...]:
-    """What lies between the joints of all of them."""
+    """The pieces between the joints of all concatenates."""
     joints = {0}
     for hero in heroes:
         end = 0
@@ -164,8 +163,8 @@ def _pieces(heroes: Sequence[Instruction]) -> tuple[Piece, ...]:
 def _vector(
     region: Region, roots: Sequence[Instruction], hero: Instruction, pieces: Sequence[Piece], target: DeviceTarget
 ) -> int:
-    """Neighbouring elements per thread, once the device is full: as many as in a loop, and as divide what lies together
-    in each piece. Before that as many as share a byte of an output."""
+    """Neighbouring elements per thread. If the device is full, as many as in a loop that divide the contiguous elements
+    of each piece; else as many as share a byte of an output."""
     elements, resident = hero.shape.element_count, target.resident_threads
     inputs = [shape for shape in region.inputs if shape.is_array and len(pieces) * shape.element_count >= elements]
     widest = min(WIDEST_ACCESS // s.type.bytes * s.type.per_byte for s in (*(root.shape for root in roots), *inputs))
@@ -181,13 +180,13 @@ def _vector(
 
 
 def walks(region: Region, segment: Segment[Pieces], launch: Launch) -> list[Walk]:
-    """Each thread goes through the pieces; what several of them need it computes once."""
+    """The walks of a thread over the pieces; it computes common values once."""
     part = segment.part
     place = variable("place", part.shape.element_count)
     places = {"place": neighbours(part.threads, part.vector)}
-    found = []
+    walks = []
     for number, piece in enumerate(part.pieces):
         at = piece_index(part.hero, piece, place)
         wanted = [(region.roots[n], root_index(part.hero, region.roots[n], at)) for n in part.roots]
-        found.append(Walk(part.threads, wanted, leaves_at(wanted), places=places, items=part.vector, keeps=number > 0))
-    return found
+        walks.append(Walk(part.threads, wanted, leaves_at(wanted), places=places, items=part.vector, keeps=number > 0))
+    return walks

@@ -1,12 +1,11 @@
-"""The plan of cumulative sums, products, maxima and whatever else a reducer makes of all elements up to each one: a
-reduce-window as JAX writes `cumsum`.
+"""The plan of cumulative reductions (sums, products, maxima, ...): a `reduce-window` as JAX writes `cumsum`.
 
-Its window is as long as one dimension and reaches over all that lies before an element there, or, padded at the other
-end, behind it. A fold of the window for each element would take n * n steps. Here each element is taken once: threads
-fold neighbouring elements, hand what they have on to the threads behind them, and go over their elements again.
+The window is as long as one dimension and covers all elements before an element there, or, padded at the other end, all
+after it. Folding the window for each element would take n * n steps. Here each element is read once: threads fold
+neighbouring elements, pass their results to the threads after them, and walk their elements again.
 
-Where the dimension is not the fastest varying one, neighbouring threads go along neighbouring lines, side by side.
-XLA makes such a window into several (xla/service/reduce_window_rewriter.cc).
+If the dimension is not minor-most, neighbouring threads walk neighbouring lines. XLA rewrites such a window to several
+(xla/service/reduce_window_rewriter.cc).
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk, leaves_at
 
 SHORTEST = 4
-"""Shorter windows are folded for each element."""
+"""The least length of a window; shorter ones are folded for each element."""
 ROW_THREADS = 256
-"""Threads that a row has where there are rows for all multiprocessors; a longer row is taken in tiles, one after
+"""Limit of threads per row if there are rows for all multiprocessors; a longer row is cut into tiles, one after
 another."""
 MOST_IN_TURN = 8
-"""Elements of a line across memory that one thread folds at a time."""
+"""Limit of elements that one thread folds at a time, of a line that is not contiguous."""
 
 
 @dataclass(frozen=True, order=True)
 class Lines:
-    """How a cumulative window goes over an array: along lines of some `length`, as many as `count`. `minor` lines lie
-    side by side in memory. Reversed ones start at the end."""
+    """The lines of an array along which a cumulative window runs. `minor` lines are adjacent in memory. Reversed lines
+    start at the end."""
 
     shape: Shape
     axis: int
@@ -57,24 +56,25 @@ class Lines:
 
     @property
     def count(self) -> int:
-        """How many lines there are."""
+        """The number of lines."""
         return self.shape.element_count // self.length
 
     @property
     def minor(self) -> int:
-        """How many lie next to each other in memory."""
+        """The number of lines that are adjacent in memory."""
         order = self.shape.minor_to_major
         return math.prod(self.shape.dimensions[d] for d in order[: order.index(self.axis)])
 
     def index(self, line: Expression, step: Expression) -> Index:
-        """The logical index of an element; neighbouring lines are neighbours in memory."""
+        """The logical index of the element at a step of a line; neighbouring lines are neighbours in memory."""
         others = [d for d in self.shape.minor_to_major[::-1] if d != self.axis]
-        found = dict(zip(others, delinearize(line, [self.shape.dimensions[d] for d in others]), strict=True))
-        found[self.axis] = self._along(step)
-        return tuple(found[d] for d in range(self.shape.rank))
+        digits = dict(zip(others, delinearize(line, [self.shape.dimensions[d] for d in others]), strict=True))
+        digits[self.axis] = self._along(step)
+        return tuple(digits[d] for d in range(self.shape.rank))
 
     def index_of(self, root: Instruction, line: Expression, step: Expression) -> Index:
-        """That of an output: the same, or, in other dimensions, the one at the same place in memory."""
+        """The index of an output's element at a step of a line: the same, or, if the dimensions differ, the one at the
+        same position in memory."""
         shape = next(root.shape.leaves())
         if shape.dimensions == self.shape.dimensions:
             return self.index(line, step)
@@ -105,8 +105,8 @@ def lines_of(instruction: Instruction) -> Lines | None:
 
 @dataclass(frozen=True)
 class Prefixes:
-    """Outputs (`roots` are positions) that threads write element by element as they go along lines, and the windows
-    that they fold on the way; `cores` are the device's multiprocessors."""
+    """Outputs (`roots` are positions) that threads write as they walk lines, and the windows that they fold. `cores` is
+    the number of multiprocessors of the device."""
 
     kind: ClassVar[str] = "cumulative"
     windows: tuple[Instruction, ...]
@@ -121,18 +121,17 @@ class Prefixes:
 
     @property
     def in_rows(self) -> bool:
-        """Whether lines lie in memory as they are gone along: then threads share them."""
+        """Whether lines are contiguous in memory: then threads share a line."""
         return self.lines.minor == 1
 
     @property
     def abreast(self) -> int:
-        """Lines that neighbouring threads go along side by side."""
+        """The number of lines that neighbouring threads walk side by side."""
         return 1 if self.in_rows else min(WARP, 1 << (self.lines.count - 1).bit_length())
 
     @property
     def vector(self) -> int:
-        """Elements of a line, one after another, that a thread takes at a time: in memory they are 16 bytes, where they
-        are neighbours there."""
+        """Consecutive elements of a line that a thread reads at a time: 16 bytes if they are contiguous in memory."""
         if not self.in_rows:
             return max(d for d in range(1, MOST_IN_TURN + 1) if self.lines.length % d == 0)
         widest = max(leaf.type.bytes for window in self.windows for leaf in window.shape.leaves())
@@ -140,7 +139,7 @@ class Prefixes:
 
     @property
     def threads(self) -> int:
-        """Threads per line; per row a part of a warp, or whole warps."""
+        """Threads per line; for a row a part of a warp, or whole warps."""
         steps = self.lines.length // self.vector
         if not self.in_rows:
             return min(WARP, steps)
@@ -150,17 +149,17 @@ class Prefixes:
 
     @property
     def tiles(self) -> int:
-        """How often a thread takes elements of a line."""
+        """The number of times that a thread reads elements of a line."""
         return -(-self.lines.length // (self.vector * self.threads))
 
     @property
     def block(self) -> int:
-        """Threads per block when nothing else asks for more: short rows share one."""
+        """The number of threads per block that this part needs: short rows share a block."""
         return round_up(self.threads * self.lines_per_block(ROW_THREADS), WARP)
 
     def lines_per_block(self, block: int) -> int:
-        """The number of rows per block, such that their threads are whole warps. A row in tiles has a block by
-        itself."""
+        """The number of lines per block, such that their threads are whole warps. A row in tiles has a block of its
+        own."""
         if not self.in_rows or self.tiles > 1:
             return self.abreast
         return max(1, min(round_up(self.lines.count, max(1, WARP // self.threads)), block // self.threads))
@@ -171,15 +170,15 @@ class Prefixes:
         return Segment(self, blocks, self.vector if self.in_rows else 1, folded=self.windows)
 
     def meeting_places(self, block: int) -> int:
-        """How many threads of a block leave what they have in shared memory, for each window: of a row the last one of
-        each warp."""
+        """The number of threads of a block that write partial results to shared memory, for each window; in a row, one
+        per warp."""
         if self.threads == 1 or (self.in_rows and self.threads <= WARP):
             return 0
         threads = self.threads * self.lines_per_block(block)
         return threads // WARP if self.in_rows else threads
 
     def shared_bytes(self, block: int) -> int:
-        """Bytes in which threads meet."""
+        """Bytes of the partial results."""
         kinds = [t for window in self.windows for t in running_types(window)]
         return sum(max(4, t.bytes) for t in kinds) * self.meeting_places(block)
 
@@ -187,32 +186,31 @@ class Prefixes:
 def match(
     region: Region, roots: Sequence[int], target: DeviceTarget, room: int
 ) -> tuple[Sequence[Prefixes], list[int]]:
-    """The outputs that have one element for each of a cumulative window's, at the same place, and the positions of the
-    others. Windows that go along the same lines are folded together, and outputs that need none go along where they
-    have their size."""
+    """The outputs that have one element for each element of a cumulative window, and the positions of the others.
+    Windows along the same lines are folded together, and outputs of the same size that need no window are included."""
     spaces: dict[Lines, list[Instruction]] = {}
     for instruction in region.computation.instructions:
         lines = lines_of(instruction)
         if lines is not None:
             spaces.setdefault(lines, []).append(instruction)
-    found: list[Prefixes] = []
+    parts: list[Prefixes] = []
     rest = list(roots)
     for lines, windows in spaces.items():
         below = depending_on(region.computation.instructions, windows)
         needs = {n: _windows_read(region.roots[n], windows, lines, below) for n in rest}
-        taken = [n for n in rest if needs[n] is not None]
-        needed = [w for w in windows if any(w in (needs[n] or ()) for n in taken)]
-        part = Prefixes(tuple(needed), tuple(taken), lines, target.core_count)
+        fitting = [n for n in rest if needs[n] is not None]
+        needed = [w for w in windows if any(w in (needs[n] or ()) for n in fitting)]
+        part = Prefixes(tuple(needed), tuple(fitting), lines, target.core_count)
         if needed and part.shared_bytes(part.block) <= room:
             room -= part.shared_bytes(part.block)
-            found.append(part)
-            rest = [n for n in rest if n not in taken]
-    return found, rest
+            parts.append(part)
+            rest = [n for n in rest if n not in fitting]
+    return parts, rest
 
 
 def walks(region: Region, segment: Segment[Prefixes], launch: Launch) -> list[Walk]:
-    """Each thread folds its elements; once it has the result of the elements before them, it folds that in and writes;
-    so tile by tile."""
+    """The walk in which a thread folds its elements, combines them with the result of the elements before them, and
+    writes, tile by tile."""
     part, lines = segment.part, segment.part.lines
     per_block = part.lines_per_block(launch.block)
     across = part.threads * per_block
@@ -227,14 +225,14 @@ def walks(region: Region, segment: Segment[Prefixes], launch: Launch) -> list[Wa
     }
     line, along = variable("line", lines.count), variable("along", lines.length)
     index = lines.index(line, along)
-    taken = [(o, index) for window in part.windows for o in window.operands[: len(running_types(window))]]
+    operands = [(o, index) for window in part.windows for o in window.operands[: len(running_types(window))]]
     roots = [(region.roots[n], lines.index_of(region.roots[n], line, along)) for n in part.roots]
     alone, meets = part.threads == 1, part.meeting_places(launch.block) > 0
     groups = part.threads // WARP if part.in_rows else part.threads
     return [
         Walk(
             segment.blocks * across,
-            [*taken, *roots],
+            [*operands, *roots],
             leaves_at(roots),
             places=places,
             items=part.vector,
@@ -253,8 +251,8 @@ def walks(region: Region, segment: Segment[Prefixes], launch: Launch) -> list[Wa
 def _windows_read(
     root: Instruction, windows: Sequence[Instruction], lines: Lines, below: set[Instruction]
 ) -> list[Instruction] | None:
-    """The windows whose results an output needs at the threads' own place; None where it needs one at another, or has
-    no element for each of theirs. `below` are all values that need one."""
+    """The windows that an output needs at the same step of the same line; None if it needs one at another index, or
+    differs in size. `below` are all values that need a window."""
     leaves = list(root.shape.leaves())
     if any(leaf.element_count != lines.shape.element_count or leaf.type.per_byte > 1 for leaf in leaves):
         return None

@@ -1,5 +1,5 @@
-"""Which outputs of a region share work: those that do walk one index space together, the others get blocks of their
-own.
+"""Groups of a region's outputs that share work. The outputs of a group walk one index space together; groups have
+blocks of their own.
 
 Source of the idea: GroupDisjointReductions in xla/backends/gpu/codegen/emitters/reduction.cc, here for every kind of
 output.
@@ -14,8 +14,8 @@ _FREE = frozenset({"constant", "iota"})
 
 
 def disjoint_outputs(region: Region) -> list[tuple[int, ...]]:
-    """The positions of the region's roots, in groups that compute or read nothing in common but constants, single
-    elements and their broadcasts."""
+    """The positions of the region's roots in groups. Two groups have nothing in common but constants, single elements
+    and their broadcasts."""
     if len(region.roots) == 1:
         return [(0,)]
     leader: dict[Instruction, Instruction] = {}
@@ -41,7 +41,7 @@ def disjoint_outputs(region: Region) -> list[tuple[int, ...]]:
 
 
 def _costs_nothing(instruction: Instruction) -> bool:
-    """A value that two threads may both have without either reading or computing more than one element."""
+    """Whether two threads can both have a value at no more than the cost of one element."""
     while instruction.opcode == "broadcast":
         instruction = instruction.operands[0]
     if instruction.opcode in _FREE:

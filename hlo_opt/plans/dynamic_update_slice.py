@@ -1,8 +1,7 @@
-"""The plan of updates in place: threads walk the update and write only that; the output is the updated buffer itself,
-or starts as a copy of it.
+"""The plan of updates in place: threads walk the update and write only that. The output is the updated buffer itself,
+or starts as a copy of it; the schedule decides (`Segment.aliases`, `Segment.own`).
 
-Which of both it is the schedule knows (`Segment.aliases`, `Segment.own`). The region must read nothing of the buffer
-but what the same thread overwrites: no other thread may have been there before.
+A thread of the region may read only those elements of the buffer that it overwrites itself.
 Source: xla/service/gpu/ir_emission_utils.cc (CanEmitFusedDynamicUpdateSliceInPlaceForGpu),
 xla/backends/gpu/codegen/emitters/in_place_dynamic_update_slice.cc.
 """
@@ -28,10 +27,8 @@ from hlo_opt.plans.walks import Walk, neighbours
 
 @dataclass(frozen=True)
 class Windows:
-    """Updates of the same size, with the positions of the roots that they are, and the parameters that these update.
-
-    aliases  (output, parameter)
-    """
+    """Updates of the same size (`heroes`), the positions of their roots, and (output, parameter) for each updated
+    buffer (`aliases`)."""
 
     kind: ClassVar[str] = "dynamic-update-slice"
     heroes: tuple[Instruction, ...]
@@ -50,7 +47,7 @@ class Windows:
 
     @property
     def block(self) -> int:
-        """Threads per block when nothing else asks for more."""
+        """The number of threads per block that this part needs."""
         return max(1, min(BLOCK, self.threads))
 
     def segment(self, block: int) -> Segment[Windows]:
@@ -59,51 +56,51 @@ class Windows:
         return Segment(self, -(-self.threads // block), self.vector, aliases=self.aliases, own=own)
 
     def shared_bytes(self, block: int) -> int:
-        """None."""
+        """Bytes of shared memory."""
         return 0
 
 
 def update_of(root: Instruction) -> Instruction:
-    """The operation whose memory a root is."""
+    """The operation whose memory a root shares."""
     while _keeps_memory(root):
         root = root.operands[0]
     return root
 
 
 def window_index(update: Instruction, position: Expression) -> Index:
-    """The index in the update of the element at a position, in the order in which the result lies."""
+    """The index in the update of the element at a linear position, in the result's layout."""
     window = update.operands[1].shape.dimensions
     return physical_index(Shape(update.shape.type, window, update.shape.layout), position)
 
 
 def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[list[Windows], list[int]]:
-    """The updates among outputs of a region that may be made in place, those of one size together, and the positions of
-    the other outputs."""
+    """The updates among outputs of a region that may be in place, grouped by size, and the positions of the other
+    outputs."""
     groups: dict[int, list[tuple[int, tuple[int, int]]]] = {}
     rest: list[int] = []
-    taken: set[Instruction] = set()
+    updates: set[Instruction] = set()
     for position in roots:
         update = update_of(region.roots[position])
-        buffer = None if update in taken else _own_buffer(region, position, update)
+        buffer = None if update in updates else _own_buffer(region, position, update)
         if buffer is None:
             rest.append(position)
             continue
-        taken.add(update)
+        updates.add(update)
         output = sum(len(list(root.shape.leaves())) for root in region.roots[:position])
         alias = (output, region.parameters.index(buffer))
         groups.setdefault(update.operands[1].shape.element_count, []).append((position, alias))
-    found = []
+    parts = []
     for members in groups.values():
         heroes = tuple(update_of(region.roots[position]) for position, _ in members)
         aliases = tuple(alias for _, alias in members)
         vector = math.gcd(*(_vector(hero, target) for hero in heroes))
-        found.append(Windows(heroes, tuple(position for position, _ in members), aliases, vector))
-    return found, rest
+        parts.append(Windows(heroes, tuple(position for position, _ in members), aliases, vector))
+    return parts, rest
 
 
 def _vector(update: Instruction, target: DeviceTarget) -> int:
-    """Neighbouring elements per thread: several where the device is full, or elements share a byte, and they are
-    neighbours of the result at a multiple of their number."""
+    """Neighbouring elements per thread: several if the device is full, or if elements share a byte, and if they are
+    aligned neighbours of the result."""
     window, size = update.operands[1].shape, update.shape
     most = 4 if window.element_count >= target.resident_threads else size.type.per_byte
     if most == 1 or not size.rank:
@@ -114,7 +111,7 @@ def _vector(update: Instruction, target: DeviceTarget) -> int:
 
 
 def _own_buffer(region: Region, position: int, update: Instruction) -> Instruction | None:
-    """The parameter that an output updates, if nothing of the region sees what it overwrites; else None."""
+    """The parameter that an output updates, if nothing else in the region reads the overwritten elements; else None."""
     if update.opcode != "dynamic-update-slice":
         return None
     buffer = update.operands[0]
@@ -136,7 +133,7 @@ def _own_buffer(region: Region, position: int, update: Instruction) -> Instructi
 
 
 def _chain_users(root: Instruction, update: Instruction) -> Iterator[Instruction]:
-    """What reads the update, or the other names that its memory has up to the root, but for these names."""
+    """The users of the update and of its views up to the root, without the views."""
     at = root
     yield from at.users
     while at is not update:
@@ -146,7 +143,7 @@ def _chain_users(root: Instruction, update: Instruction) -> Iterator[Instruction
 
 
 def _keeps_memory(instruction: Instruction) -> bool:
-    """Whether the value is its operand's memory under another shape, with elements of the same type."""
+    """Whether an instruction is a view of its operand with the same element type."""
     if keeps_values(instruction, ("bitcast",)):
         return True
     return (
@@ -157,8 +154,7 @@ def _keeps_memory(instruction: Instruction) -> bool:
 
 
 def _sees_own_only(region: Region, update: Instruction, buffer: Instruction) -> bool:
-    """Whether every element of the buffer that an element of the update is computed from is the one that it
-    overwrites."""
+    """Whether an element of the update depends on no element of the buffer but the one that it overwrites."""
     place, window = update.operands[:2]
     depending = depending_on(region.computation.instructions, [buffer])
     if any(start in depending for start in update.operands[2:]):
@@ -187,14 +183,14 @@ def _same_constant(one: Instruction, other: Instruction) -> bool:
 
 
 def _elements(start: Instruction) -> list[Element]:
-    """The numbers where a window starts: of each dimension by itself, or all of them in one array."""
+    """The elements of a window's start: one scalar per dimension, or all of them in one array."""
     if not start.shape.rank:
         return [(start, ())]
     return [(start, (constant(k),)) for k in range(start.shape.element_count)]
 
 
 def walks(region: Region, segment: Segment[Windows], launch: Launch) -> list[Walk]:
-    """Threads share the elements of the updates out among them; where windows start they read besides."""
+    """The walk over the elements of the updates, in which threads also read the starts of windows."""
     part = segment.part
     place = variable("place", part.heroes[0].operands[1].shape.element_count)
     at = [(update, window_index(update, place)) for update in part.heroes]

@@ -1,7 +1,7 @@
-"""From an element of a result down to the elements that it is computed from, by index maps: what plans ask to see which
-threads need what.
+"""The elements that an element of a result depends on, by index maps. Plans use them to see which threads need which
+elements.
 
-Everything is in the order of operands: plans must not differ from run to run.
+All results are in the order of operands, so that plans do not differ from run to run.
 """
 
 from __future__ import annotations
@@ -21,32 +21,35 @@ _MOST_STEPS = 20_000
 
 
 def depending_on(instructions: Iterable[Instruction], wanted: Iterable[Instruction]) -> set[Instruction]:
-    """The wanted, and those of the instructions, operands first, that need one of them."""
-    found = set(wanted)
+    """The wanted instructions, and those of `instructions` (operands first) that depend on one of them."""
+    depending = set(wanted)
     for instruction in instructions:
-        if not found.isdisjoint(instruction.operands):
-            found.add(instruction)
-    return found
+        if not depending.isdisjoint(instruction.operands):
+            depending.add(instruction)
+    return depending
 
 
 def depending_below(root: Instruction, wanted: set[Instruction]) -> set[Instruction]:
-    """What the root needs, or is, of the wanted and of what needs one of them."""
+    """Those of the wanted instructions, and of the instructions that depend on one of them, that the root needs or
+    is."""
     inside = above([root])
-    found = inside & wanted
-    stack = list(found)
+    depending = inside & wanted
+    stack = list(depending)
     while stack:
         for user in stack.pop().users:
-            if user in inside and user not in found:
-                found.add(user)
+            if user in inside and user not in depending:
+                depending.add(user)
                 stack.append(user)
-    return found
+    return depending
 
 
 def ends_needed(
     starts: Iterable[Element], over: Collection[Instruction], is_end: Callable[[Instruction, Index], bool]
 ) -> Iterator[Element | None]:
-    """The first elements, on each way down from the starts through the instructions `over`, that are an end; None for
-    each way that is lost: data say where it leads, a loop goes over it, or its index grows without end."""
+    """The first elements that satisfy `is_end` on each path from the starts through the instructions `over`.
+
+    None for a path with unknown indices: these come from data, from a loop over the operand, or grow too large.
+    """
     stack = [(instruction, index) for instruction, index in starts if instruction in over]
     seen = set(stack)
     while stack:
@@ -71,18 +74,18 @@ def ends_needed(
 def heroes_read(
     starts: Iterable[Element], over: Collection[Instruction], own: Mapping[Instruction, Index | None]
 ) -> list[Instruction] | None:
-    """The heroes (keys of `own`) that the starts need first, each once. None where one is needed at another index than
-    its own, or where the way to one is lost."""
-    found: dict[Instruction, None] = {}
+    """The heroes (keys of `own`) that the starts need first, each once. None if one is needed at another index than its
+    own, or if an index is unknown."""
+    heroes: dict[Instruction, None] = {}
     for end in ends_needed(starts, over, lambda instruction, _: instruction in own):
         if end is None or own[end[0]] != end[1]:
             return None
-        found[end[0]] = None
-    return list(found)
+        heroes[end[0]] = None
+    return list(heroes)
 
 
 def is_elsewhere(instruction: Instruction, number: int, index: Index) -> bool:
-    """Whether an element certainly comes from another operand, as those of a concatenate do."""
+    """Whether an element certainly does not depend on an operand, as in a concatenate."""
     spec = find(instruction.opcode)
     read = None if spec is None or spec.index is None else spec.index(instruction, number)
     if read is None or not read.conditions or read.symbols or read.runtime:
@@ -91,15 +94,16 @@ def is_elsewhere(instruction: Instruction, number: int, index: Index) -> bool:
 
 
 def is_under_condition(instruction: Instruction, number: int, index: Index) -> bool:
-    """Whether an operand is read for some elements alone: its value is computed where the condition holds, and nobody
-    else finds it there."""
+    """Whether an operand is read under a condition. Its value is then computed inside the condition, where no other
+    reader can use it."""
     spec = find(instruction.opcode)
     read = None if spec is None or spec.index is None else spec.index(instruction, number)
     return read is not None and bool(read.conditions) and bool(read.conditions_at(index))
 
 
 def read_at(instruction: Instruction, number: int, index: Index) -> Index | None:
-    """Where an operand is read for an element; the elements of a tuple have the tuple's index."""
+    """The index at which an operand is read for an element; None if it is unknown, or there are several. Elements of a
+    tuple have the tuple's index."""
     if instruction.opcode in ("tuple", "get-tuple-element"):
         return index
     spec = find(instruction.opcode)

@@ -1,8 +1,8 @@
-"""Reduces whose results the threads of a block share: which outputs they serve, in how many passes.
+"""Reduces whose results the threads of a block share: the outputs that need them, and the number of passes.
 
-Threads walk a space of kept and reduced positions. Reduces over the same space are folded in one pass; one that needs
-the results of others (the sum of a softmax needs the maximum) comes in a later pass over the same elements, a *level*.
-An output has one element per kept position or one per position of the space.
+Threads walk a space of kept and reduced positions. Reduces over the same space share a pass. A reduce that needs the
+result of another (the sum of a softmax needs the maximum) has a later pass over the same elements, a *level*. An output
+has one element per kept position, or one per position of the space.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Levels = tuple[tuple[Instruction, ...], ...]
 
 @dataclass(frozen=True, order=True)
 class Space:
-    """Sizes of both sides of a reduce's operand. `minor` kept positions lie next to each other in memory before the
-    reduced one changes: 1 where rows are reduced, the row's length where columns are."""
+    """The numbers of kept and reduced positions of a reduce's operand. `minor` kept positions are adjacent in memory
+    before the reduced position changes: 1 if rows are reduced, the row's length if columns are."""
 
     kept: int
     reduced: int
@@ -39,7 +39,7 @@ class Space:
         return self.kept * self.reduced
 
     def position(self, kept: Expression, reduced: Expression) -> Expression:
-        """The number of a position of the space in the order of memory."""
+        """The linear position in memory of an element of the space."""
         major = add(multiply(divide(kept, self.minor), self.reduced), reduced)
         return add(multiply(major, self.minor), modulo(kept, self.minor))
 
@@ -54,13 +54,13 @@ def operand_index(reduce: Instruction, kept: Expression, reduced: Expression) ->
 def _operand_index(shape: Shape, dimensions: tuple[int, ...], kept: Expression, reduced: Expression) -> Index:
     gone = set(dimensions)
     order = shape.minor_to_major[::-1]
-    found: dict[int, Expression] = {}
+    digits: dict[int, Expression] = {}
     for position, dims in (
         (kept, [d for d in order if d not in gone]),
         (reduced, [d for d in order if d in gone]),
     ):
-        found.update(zip(dims, delinearize(position, [shape.dimensions[d] for d in dims]), strict=True))
-    return tuple(found[d] for d in range(shape.rank))
+        digits.update(zip(dims, delinearize(position, [shape.dimensions[d] for d in dims]), strict=True))
+    return tuple(digits[d] for d in range(shape.rank))
 
 
 def result_index(reduce: Instruction, kept: Expression) -> Index:
@@ -85,8 +85,7 @@ def root_index(
 
 @dataclass(frozen=True)
 class Folded:
-    """Outputs (`roots` are positions) that the threads of a space write, and the reduces, by level, that they fold on
-    the way."""
+    """Outputs (`roots` are positions) that the threads of a space write, and the reduces that these need, by level."""
 
     space: Space
     levels: Levels
@@ -94,8 +93,8 @@ class Folded:
 
 
 def ends_in_one_pass(region: Region, folded: Folded) -> bool:
-    """Whether threads need no result before all of them have walked the space: no reduce needs another's, and no output
-    of the whole space needs one."""
+    """Whether one pass is enough: no reduce needs the result of another, and no output with an element per position of
+    the space needs a reduce."""
     if len(folded.levels) > 1:
         return False
     whole = [
@@ -109,11 +108,11 @@ def ends_in_one_pass(region: Region, folded: Folded) -> bool:
 def match(
     region: Region, roots: Sequence[int], space_of: Callable[[Instruction], Space | None]
 ) -> tuple[list[Folded], list[int]]:
-    """What covers outputs of a region with reduces that have a space, and the positions of the outputs that none
-    covers.
+    """Divides the outputs of a region among the spaces of its reduces. Returns the parts, and the positions of the
+    outputs that fit none.
 
-    One space that covers all is taken before several that cover some each; of those the largest comes first. An output
-    without a reduction goes along with a space of its size.
+    One space that covers all outputs is preferred. Otherwise the largest space is tried first. An output without a
+    reduction joins a space of its size.
     """
     needed = region.needed_by(roots)
     spaces = _by_space(needed, space_of)
@@ -128,28 +127,28 @@ def match(
         whole = walk.cover(roots)
         if whole is not None:
             return [whole], []
-    found: list[Folded] = []
+    folds_found: list[Folded] = []
     rest = list(roots)
     for walk in walks:
         fitting = [n for n in rest if walk.needs(n) is not None]
         if any(walk.needs(n) for n in fitting):
             covered = walk.cover(fitting)
             assert covered is not None
-            found.append(covered)
+            folds_found.append(covered)
             rest = [n for n in rest if n not in fitting]
-    return found, rest
+    return folds_found, rest
 
 
 def _by_space(
     instructions: Iterable[Instruction], space_of: Callable[[Instruction], Space | None]
 ) -> dict[Space, list[Instruction]]:
-    """The reduces that have a space, in their order."""
-    found: dict[Space, list[Instruction]] = {}
+    """The reduces that have a space, by space, in the order of the instructions."""
+    spaces: dict[Space, list[Instruction]] = {}
     for instruction in instructions:
         space = space_of(instruction) if instruction.opcode == "reduce" else None
         if space is not None:
-            found.setdefault(space, []).append(instruction)
-    return found
+            spaces.setdefault(space, []).append(instruction)
+    return spaces
 
 
 def across(
@@ -159,21 +158,21 @@ def across(
     space: Space,
     space_of: Callable[[Instruction], Space | None],
 ) -> Folded | None:
-    """What covers outputs of a region with the reduces of one space, where `sums`, outputs too, fold the space the
-    other way; None where it does not fit all of them."""
+    """Covers outputs of a region with the reduces of one space, while `sums`, outputs too, reduce the space
+    along the kept side. None if some outputs do not fit."""
     instructions = list(region.computation.instructions)
     heroes = _by_space(instructions, space_of).get(space, [])
     if not heroes:
         return None
     walk = _Walk(region, instructions, heroes, space)
-    walk.elsewhere = depending_on(instructions, sums)  # sums that other threads have parts of are not waited for
+    walk.elsewhere = depending_on(instructions, sums)  # other threads have parts of these
     if not walk.elsewhere.isdisjoint(o for r in sums for o in above(r.operands)):
         return None
     return walk.cover(roots, sums)
 
 
 def across_index(space: Space, reduce: Instruction, kept: Expression, reduced: Expression) -> Index:
-    """The logical index, at a position of the space, of the operand of a reduce that folds the space the other way."""
+    """The logical index, at a position of the space, of the operand of a reduce along the kept side."""
     return physical_index(reduce.operands[0].shape, space.position(kept, reduced))
 
 
@@ -189,7 +188,7 @@ class _Walk:
         self._own: dict[Instruction, Index | None] = {hero: result_index(hero, self.kept) for hero in heroes}
         self.depending = depending_on(instructions, heroes)
         self.elsewhere: set[Instruction] = set()
-        """What needs reduces of other spaces only: they would be loops in each thread of this one."""
+        """Instructions that need reduces of other spaces only: in this space they would be loops of each thread."""
         self._below: dict[Instruction, set[Instruction] | None] = {}
         for hero in heroes:
             half = len(hero.operands) // 2
@@ -199,8 +198,8 @@ class _Walk:
         self._needs: dict[int, set[Instruction] | None] = {}
 
     def _reads(self, starts: Iterable[Element]) -> set[Instruction] | None:
-        found = heroes_read(starts, self.depending, self._own)
-        return None if found is None else set(found)
+        heroes = heroes_read(starts, self.depending, self._own)
+        return None if heroes is None else set(heroes)
 
     def needs(self, number: int) -> set[Instruction] | None:
         """The reduces that an output reads, or None when it does not fit the space."""
@@ -213,32 +212,32 @@ class _Walk:
         if size not in (self.space.kept, self.space.elements) or root in self.elsewhere:
             return None
         at = root_index(self.space, self.heroes, root, self.kept, None if size == self.space.kept else self.reduced)
-        found = self._reads([(root, at)])
-        if not found and any(tiled_move(i) for i in above([root])):  # tiles do that better
+        heroes = self._reads([(root, at)])
+        if not heroes and any(tiled_move(i) for i in above([root])):  # tiles do that better
             return None
-        return self._with_below(found)
+        return self._with_below(heroes)
 
-    def _with_below(self, found: set[Instruction] | None) -> set[Instruction] | None:
-        """The reduces, and those that they need; None where one of these is read at another place."""
-        if found is None:
+    def _with_below(self, heroes: set[Instruction] | None) -> set[Instruction] | None:
+        """The reduces and those that they need; None if one of these is read at another index."""
+        if heroes is None:
             return None
         for hero in reversed(self.heroes):  # operands come before users: what a needed reduce needs
-            if hero in found:
+            if hero in heroes:
                 below = self._below[hero]
                 if below is None:
                     return None
-                found = found | below
-        return found
+                heroes = heroes | below
+        return heroes
 
     def cover(self, roots: Sequence[int], across: Sequence[Instruction] = ()) -> Folded | None:
-        """All the outputs at once, and reduces that fold the space the other way; None when one does not fit, or none
-        has a reduction."""
+        """All the outputs as one part, with the reduces along the kept side (`across`). None if an output does not fit,
+        or none needs a reduce."""
         needed: set[Instruction] = set()
         at = [(r.operands[0], across_index(self.space, r, self.kept, self.reduced)) for r in across]
-        for found in (*map(self.needs, roots), *(self._with_below(self._reads([start])) for start in at)):
-            if found is None:
+        for heroes in (*map(self.needs, roots), *(self._with_below(self._reads([start])) for start in at)):
+            if heroes is None:
                 return None
-            needed |= found
+            needed |= heroes
         if not needed:
             return None
         reached: dict[Instruction, int] = {}
@@ -252,11 +251,11 @@ class _Walk:
 
 
 class Folding(Part, Protocol):
-    """A part that folds."""
+    """A part with reduces."""
 
     @property
     def space(self) -> Space:
-        """What its threads walk."""
+        """The space that its threads walk."""
         ...
 
     @property
@@ -266,8 +265,8 @@ class Folding(Part, Protocol):
 
 
 def passes(region: Region, segment: Segment[Folding], walk: Walk, across: Sequence[Instruction] = ()) -> list[Walk]:
-    """The passes of threads that walk the space as `walk` says, where `kept` and `reduced` are the position, and what
-    the results alone are needed for. `across` are the roots that fold the space the other way."""
+    """The walks of a part: one per level, with the threads of `walk`, and one for outputs with an element per kept
+    position. The places of `walk` are `kept` and `reduced`. `across` are the roots that reduce along the kept side."""
     space, levels = segment.part.space, segment.part.levels
     kept, reduced = variable("kept", space.kept), variable("reduced", space.reduced)
     reduces = [r for level in levels for r in level]
@@ -283,7 +282,7 @@ def passes(region: Region, segment: Segment[Folding], walk: Walk, across: Sequen
             singles.append(root)
         else:
             stores.setdefault(level, []).append(root)
-    found: list[Walk] = []
+    walks: list[Walk] = []
     known: frozenset[Instruction] = frozenset()
     for level in range(len(levels) + 1):
         folds = levels[level] if level < len(levels) else ()
@@ -294,15 +293,17 @@ def passes(region: Region, segment: Segment[Folding], walk: Walk, across: Sequen
         at = [(root, root_index(space, reduces, root, kept, reduced)) for root in roots]
         body = sum(map(of_fold, (*folds, *beside)), NOTHING)
         meets = (walk.barriers, walk.shuffles, walk.trips) if folds else (0, 0, 0)
-        made = replace(
+        level_walk = replace(
             walk, wanted=[*wanted, *at], written=leaves_at(at), known=known, body=body, steps=min(1, len(folds))
         )
-        made = replace(made, barriers=meets[0], shuffles=meets[1], trips=meets[2], keeps=walk.keeps and level > 0)
+        level_walk = replace(
+            level_walk, barriers=meets[0], shuffles=meets[1], trips=meets[2], keeps=walk.keeps and level > 0
+        )
         known |= frozenset(folds)
         if wanted or at:
-            found.append(made)
+            walks.append(level_walk)
     if singles:
         at = [(root, root_index(space, reduces, root, kept, None)) for root in singles]
         places = {"kept": variable(THREAD, space.kept)}
-        found.append(Walk(space.kept, at, leaves_at(at), places=places, known=known))
-    return found
+        walks.append(Walk(space.kept, at, leaves_at(at), places=places, known=known))
+    return walks

@@ -1,8 +1,8 @@
-"""The gather plan: a thread takes neighbouring elements of one slice, so that it looks the slice up once and moves what
-it takes together.
+"""The gather plan: a thread copies neighbouring elements of one slice, so that it reads the slice's index once and uses
+wide accesses.
 
-Only where the device is full without that many threads, and slices lie in whole vectors along the result's fastest
-dimension; any other gather is a loop.
+It needs enough elements to fill the device, and slices of whole vectors along the result's minor-most dimension; any
+other gather is a loop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hlo_opt.plans.tiled_transpose import read_along
 
 @dataclass(frozen=True)
 class Slices:
-    """Outputs (`roots` are positions) of the size of gathers, all of one shape, that they read at their own place."""
+    """Outputs (`roots` are positions) that are elementwise functions of gathers of one shape."""
 
     kind: ClassVar[str] = "gather"
     heroes: tuple[Instruction, ...]
@@ -41,7 +41,7 @@ class Slices:
 
     @property
     def block(self) -> int:
-        """Threads per block when nothing else asks for more."""
+        """The number of threads per block that this part needs."""
         return max(1, min(BLOCK, self.threads))
 
     def segment(self, block: int) -> Segment[Slices]:
@@ -49,16 +49,16 @@ class Slices:
         return Segment(self, -(-self.threads // block), self.vector)
 
     def shared_bytes(self, block: int) -> int:
-        """None."""
+        """Bytes of shared memory."""
         return 0
 
 
 def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[list[Slices], list[int]]:
-    """The outputs of a region that are slices of gathers, and the positions of the other outputs."""
+    """The outputs of a region that have a gather plan, and the positions of the other outputs."""
     groups: dict[int, list[int]] = {}
     for position in roots:
         groups.setdefault(next(region.roots[position].shape.leaves()).element_count, []).append(position)
-    found: list[Slices] = []
+    parts: list[Slices] = []
     rest: list[int] = []
     for elements, positions in groups.items():
         heroes = heroes_of(region, positions)
@@ -66,15 +66,15 @@ def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[l
         vector = elements_per_thread(outputs, region.inputs, elements, target.resident_threads)
         vector = math.gcd(vector, *(_together(hero) for hero in heroes))
         if heroes and vector > 1:
-            found.append(Slices(tuple(heroes), tuple(positions), vector))
+            parts.append(Slices(tuple(heroes), tuple(positions), vector))
         else:
             rest += positions
-    return found, sorted(rest)
+    return parts, sorted(rest)
 
 
 def heroes_of(region: Region, positions: Sequence[int]) -> list[Instruction]:
-    """The gathers that outputs of one size read at their own place in memory; only those that lie like the first of
-    them."""
+    """The gathers that outputs of one size read at the same position in memory; only those with the shape and layout of
+    the first."""
     roots = [region.roots[n] for n in positions]
     elements = next(roots[0].shape.leaves()).element_count
     heroes = [i for i in region.computation.instructions if i.opcode == "gather" and i.shape.element_count == elements]
@@ -91,7 +91,7 @@ def _order(hero: Instruction) -> tuple[int, ...]:
 
 
 def _together(hero: Instruction) -> int:
-    """Elements of a slice that follow each other in the result and in the operand."""
+    """The number of elements of a slice that are contiguous in the result and in the operand."""
     dimensions = gather_dimensions(hero)
     minor = next(iter(hero.shape.minor_to_major), None)  # none of a single element
     if minor not in dimensions.offset_dims:

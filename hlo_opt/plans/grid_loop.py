@@ -1,9 +1,8 @@
-"""The plan of a `while` that all blocks of a launch go through together (see `hlo_opt.plans.phases`): its state and its
-cells lie in memory that L2 holds, and behind each phase all blocks wait for each other. The launch is a cooperative
-one: all blocks run at the same time.
+"""The plan of a `while` that all blocks of a launch run together (see `hlo_opt.plans.phases`): state and cells are in
+memory that L2 holds, and after each phase all blocks wait for each other. The launch is cooperative.
 
-What a round hands on goes to and fro between two arrays, so that nothing has to be copied: of two rounds that follow
-each other, each reads what the other writes. Only where rounds are not counted is it copied.
+Carried values alternate between two arrays: each of two consecutive rounds reads what the other writes, so that nothing
+is copied. They are copied only if the number of rounds is unknown.
 """
 
 from __future__ import annotations
@@ -24,25 +23,24 @@ from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.walks import ROUND, THREAD, Walk
 
 BLOCK = 256
-"""Threads of a block. One block for a multiprocessor is enough to keep L2 busy, and the fewer blocks there are, the
-sooner they have met."""
+"""Threads per block. One block per multiprocessor keeps L2 busy, and fewer blocks meet sooner."""
 
 
 @dataclass(frozen=True)
 class InGrid(Phases):
-    """A loop that all blocks of a launch share. `blocks`: how many there are."""
+    """A loop that all blocks of a launch share; `blocks` is their number."""
 
     kind: ClassVar[str] = "grid-loop"
     blocks: int = 1
 
     @property
     def block(self) -> int:
-        """Threads of a block."""
+        """Threads per block."""
         return BLOCK
 
     @property
     def threads(self) -> int:
-        """Of all blocks."""
+        """Threads of all blocks."""
         return self.blocks * BLOCK
 
     @property
@@ -52,12 +50,12 @@ class InGrid(Phases):
 
     @property
     def near(self) -> frozenset[Instruction]:
-        """What stands for the state and the cells."""
+        """The round's parameters for the state and the cells."""
         return frozenset({*(v.taken for v in self.state), *(cell.stands for cell in self.cells)})
 
     @property
     def counters(self) -> frozenset[Instruction]:
-        """What stands for counters, which threads compute from the number of the round."""
+        """The round's parameters for counters, which threads compute from the number of the round."""
         return frozenset(v.taken for v in self.values if v.counts is not None)
 
     def segment(self, block: int) -> Segment[InGrid]:
@@ -68,12 +66,12 @@ class InGrid(Phases):
         )
 
     def shared_bytes(self, block: int) -> int:
-        """For the parts of sums that warps of a block bring together: a place for each value and warp."""
+        """Bytes of the partial sums that the warps of a block combine: one per value and warp."""
         return sum(cell.team.places(block) * cell.part_bytes for cell in self.cells)
 
     def written_in(self, result: Results) -> int:
-        """The phase in which a result is written: the first in which all that it is computed from is there; the number
-        of phases for the time behind the last."""
+        """The number of the first phase at which all inputs of a result are ready; the number of phases if they are
+        ready only after the last."""
         read, first = self.read_by(result), 0
         for number, phase in enumerate(self.phases):
             if any(cell.stands in read for cell in phase):
@@ -82,40 +80,40 @@ class InGrid(Phases):
 
     @property
     def waits(self) -> bool:
-        """Whether all threads have to have written the results of a round before the next may begin, whose first phase
-        writes what some are computed from."""
-        made = {v.made for v in self.state}
+        """Whether all threads must have written a round's results before the next round may start, because its first
+        phase overwrites inputs of some."""
+        ends = {v.made for v in self.state}
         first = {cell.stands for cell in self.phases[0]}
-        gone = (first - made) | {v.taken for v in self.state if v.made in first}
+        overwritten = (first - ends) | {v.taken for v in self.state if v.made in first}
         late = [r for r in self.results if self.written_in(r) == len(self.phases)]
-        return any(not gone.isdisjoint(self.read_by(r)) for r in late)
+        return any(not overwritten.isdisjoint(self.read_by(r)) for r in late)
 
 
 def walks(region: Region, segment: Segment[InGrid], launch: Launch) -> list[Walk]:
-    """What threads read of the state before the rounds and write of it at the end; the phases of a round, with a
-    meeting of all blocks behind each; its results."""
+    """The walks over the initial and the final state, over the cells of each phase, with a meeting of all blocks, and
+    over the results of a round."""
     part, threads, trips = segment.part, segment.part.threads, segment.part.rounds
-    near, found = part.near, []
+    near, walks = part.near, []
     for value in part.state:
         shape = value.taken.shape
         at, places = _shared_out(shape, threads)
         written = [(shape, at)] * (value.number in part.numbers)
-        found.append(
+        walks.append(
             Walk(
                 min(threads, shape.element_count),
                 [(value.given, at)],
                 written,
                 places=places,
                 rounds=_rounds(shape, threads),
-                handed=[(shape, at)],
+                published=[(shape, at)],
             )
         )
-    found[0] = _meeting(found[0], 1)
+    walks[0] = _meeting(walks[0], 1)
     for result in part.results:
         if result.before is not None:
             shape = result.update.shape
             at, places = _shared_out(shape, threads)
-            found.append(
+            walks.append(
                 Walk(
                     min(threads, shape.element_count),
                     [(result.before, at)],
@@ -126,11 +124,11 @@ def walks(region: Region, segment: Segment[InGrid], launch: Launch) -> list[Walk
             )
     for phase in part.phases:
         of_phase = [walk for cell in phase for walk in _of_cell(part, cell)]
-        found += [_meeting(of_phase[0], 1), *of_phase[1:]]
+        walks += [_meeting(of_phase[0], 1), *of_phase[1:]]
     for number, result in enumerate(part.results):
         shape = result.window
         at, places = _shared_out(shape, threads)
-        made = Walk(
+        writing = Walk(
             min(threads, shape.element_count),
             [(result.update.operands[1], at)],
             [(shape, at)],
@@ -141,15 +139,15 @@ def walks(region: Region, segment: Segment[InGrid], launch: Launch) -> list[Walk
             known=part.counters,
             origins=part.origins,
         )
-        found.append(_meeting(made, int(not number and (part.waits if part.trips else part.lasting))))
+        walks.append(_meeting(writing, int(not number and (part.waits if part.trips else part.lasting))))
     for number, value in enumerate(part.state) if part.trips is None else ():
         shape = value.taken.shape
-        found.append(_meeting(_each_element(part, value.made, shape), int(not number)))
-    return found
+        walks.append(_meeting(_each_element(part, value.made, shape), int(not number)))
+    return walks
 
 
 def _each_element(part: InGrid, value: Instruction, shape: Shape) -> Walk:
-    """What threads do in each iteration for a value of a shape, every element by one thread, which hands it on."""
+    """The walk in which each thread computes elements of a value and writes them for other threads."""
     at, places = _shared_out(shape, part.threads)
     return Walk(
         min(part.threads, shape.element_count),
@@ -160,12 +158,12 @@ def _each_element(part: InGrid, value: Instruction, shape: Shape) -> Walk:
         near=part.near,
         known=part.counters,
         origins=part.origins,
-        handed=[(shape, at)],
+        published=[(shape, at)],
     )
 
 
 def _of_cell(part: InGrid, cell: Cell) -> Iterator[Walk]:
-    """What threads do for a cell: all of it, or, where several share an element, first the terms that are folded."""
+    """The walks for a cell. Teams of several threads have one over the terms before the one over the elements."""
     shape, team, threads, trips, near = cell.value.shape, cell.team, part.threads, part.rounds, part.near
     whole = _each_element(part, cell.value, shape)
     if team.ways == 1:
@@ -201,7 +199,7 @@ def _of_cell(part: InGrid, cell: Cell) -> Iterator[Walk]:
 
 
 def _shared_out(shape: Shape, threads: int) -> tuple[Index, Mapping[str, Expression]]:
-    """The index of a thread's element of an array, and where that lies."""
+    """The index of a thread's element of an array in terms of `place`, and the expression of that."""
     size = shape.element_count
     place, rounds = variable("place", size), _rounds(shape, threads)
     own = add(multiply(variable(ROUND, rounds), threads), variable(THREAD, min(threads, size)))
@@ -213,5 +211,5 @@ def _rounds(shape: Shape, threads: int) -> int:
 
 
 def _meeting(walk: Walk, times: int) -> Walk:
-    """A walk behind which all blocks wait for each other."""
+    """A walk after which all blocks wait for each other."""
     return replace(walk, meetings=times)

@@ -13,17 +13,17 @@ from hlo_opt.plans.lane_search import Search
 from hlo_opt.plans.plan import Region
 
 SHARE = 0.5
-"""Of L2, what the state and the cells may take: the rest is for what the rounds read besides."""
+"""The share of L2 that the state and the cells may occupy: the rest is for other reads of the rounds."""
 
 
 def match(region: Region, target: DeviceTarget) -> InGrid | None:
-    """The region as a loop that blocks share, one for each multiprocessor of the target at the most, so that all run at
-    the same time; or None."""
+    """The region as a loop that all blocks share; None if it is not one. There is at most one block for each
+    multiprocessor of the target, so that all are resident."""
     return _shared(phase_search.of_region(region), target)
 
 
 def fits(module: Module, loop: Instruction, target: DeviceTarget) -> bool:
-    """Whether blocks could share a loop of a module, all that its rounds change being read afterwards."""
+    """Whether blocks could share a loop of a module, if all values that its rounds change are read afterwards."""
     return _shared(phase_search.of_loop(module, loop), target) is not None
 
 
@@ -31,10 +31,10 @@ def _shared(search: Search | None, target: DeviceTarget) -> InGrid | None:
     cut = None if search is None else phase_search.cut(search)
     if cut is None or len({v.made for v in cut.state}) < len(cut.state):
         return None
-    found = InGrid.of(cut)
+    part = InGrid.of(cut)
     most = target.core_count * BLOCK
     phases = tuple(tuple(cell.with_team(most, BLOCK) for cell in phase) for phase in cut.phases)
     threads = max(cell.value.shape.element_count * cell.team.ways for phase in phases for cell in phase)
-    found = replace(found, phases=phases, blocks=min(target.core_count, -(-threads // BLOCK)))
-    size = sum(shape.element_count * shape.type.bytes for shape in found.scratch)
-    return found if size <= SHARE * target.l2_cache_size and found.shared_bytes(BLOCK) <= SHARED_BYTES else None
+    part = replace(part, phases=phases, blocks=min(target.core_count, -(-threads // BLOCK)))
+    size = sum(shape.element_count * shape.type.bytes for shape in part.scratch)
+    return part if size <= SHARE * target.l2_cache_size and part.shared_bytes(BLOCK) <= SHARED_BYTES else None

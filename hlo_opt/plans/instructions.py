@@ -1,6 +1,6 @@
-"""Instructions that a thread issues for an element of an operation, as machine code for an H100 has them, and those of
-them that go through the slow pipe: MUFU for functions, F2F and I2F for conversions. As kernels are compiled
-(`hlo_opt.codegen.options`): division and roots are XLA:GPU's, nothing is contracted."""
+"""The work of an operation: the instructions that a thread issues for an element, as in machine code for an H100, and
+those among them for the slow pipe (MUFU for functions, F2F and I2F for conversions). The counts are for the options
+that kernels are compiled with (`hlo_opt.codegen.options`): XLA:GPU's division and roots, and no contraction."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ class Work:
 
 NOTHING = Work()
 THREAD = Work(14)
-"""Of a thread, that do not count elements: its number, its bounds, its end."""
+"""The fixed work of a thread: its number, its bounds, its end."""
 ACCESS = Work(2.5)
-"""Of a load or a store: its address, and itself."""
+"""The work of a load or a store, its address included."""
 ROUND = Work(3)
-"""Of a round of a loop: counting, comparing, jumping."""
+"""The work of a round of a loop besides its body: count, compare, jump."""
 DIVISION = Work(4)
-"""Of an index divided by a constant: a product, its upper half, shifts."""
+"""The work of an index divided by a constant: a product, its upper half, shifts."""
 _ROUNDING = {"bf16": Work(1), "f16": Work(2, 1)}
-"""To a narrow float and back: a bf16 is the upper half of a pair that is converted together, and so an f32 again;
-`cvt.rn.f16.f32` goes through F2F."""
+"""The work of rounding to a narrow float and back. Two bf16 are converted together, and are the upper halves of f32;
+`cvt.rn.f16.f32` uses F2F."""
 _ROUNDING_TO_BITS = Work(12, 1)
-"""To f8 and narrower, by instructions on bits."""
+"""The work of rounding to f8 and narrower floats, by instructions on bits."""
 _WIDTH = {64: 2.0, 128: 8.0}
 """By width in bits, the number of 32-bit instructions that one instruction takes."""
 _RANDOM = Work(80)
-"""Of a random number: ten rounds of Philox."""
+"""The work of a random number: ten rounds of Philox."""
 _DIVIDE, _RECIPROCAL = Work(8, 1), Work(5, 1)
 _INVERTED_AGAIN = Work(5, 1)
-"""Of a division, what is saved where the divisor is the one of the division before: what scales and inverts it."""
+"""The work that a division saves if the division before has the same divisor: scaling and inverting it."""
 _NARROW = "hlo_divide_narrow"
 _FUNCTIONS = {
     "sqrtf": Work(1, 1),
@@ -75,13 +75,13 @@ _FUNCTIONS = {
     "hlo_log_bf16": Work(5, 1),
     "hlo_tanh_bf16": Work(1, 1),
 }
-"""Of functions of f32, on the way that is taken nearly always; of any other one."""
+"""The work of functions of f32, on the usual path; `Work(1)` for others."""
 _SHIFTS = {"shift-left", "shift-right-logical"}
 _CALLED, _OPERATOR = re.compile(r"\b[a-z]\w*(?=[(<])"), re.compile(r" [-+*&|^<>=?]+ |^[-~]")
 
 
 def divides(instruction: Instruction) -> bool:
-    """Whether it divides by its second operand, in f32."""
+    """Whether an instruction divides by its second operand, in f32."""
     spec = find(instruction.opcode)
     if spec is None or not isinstance(spec.cuda, Elementwise) or len(instruction.operands) != 2:
         return False
@@ -90,13 +90,13 @@ def divides(instruction: Instruction) -> bool:
 
 
 def inverted_again(division: Instruction) -> Work:
-    """What a division does not take whose divisor is the one of the division before."""
+    """The work that a division saves if the division before has the same divisor."""
     return _INVERTED_AGAIN + Work(division.shape.type.is_narrow_float)
 
 
 def of_value(instruction: Instruction, *, rounds: bool = True) -> Work:
-    """Of one element of a result, its rounding included, by the text that kernels have for it; nothing for what only
-    says where elements lie."""
+    """The work of one element of a result, by its text in kernels. `rounds` says whether rounding is included. Nothing
+    for operations that only move elements."""
     spec, shape = find(instruction.opcode), instruction.shape
     if _is_half_a_turn(instruction):
         return NOTHING
@@ -104,8 +104,8 @@ def of_value(instruction: Instruction, *, rounds: bool = True) -> Work:
         return _RANDOM if spec is not None and spec.kind is OpKind.RANDOM else NOTHING
     if callable(spec.cuda.texts):
         return _of_elementwise(instruction, spec.cuda, rounds=rounds)
-    given = [operand.shape for operand in instruction.operands]
-    key = instruction.opcode, rounds, shape.type.name, *[s.type.name if s.is_array else "" for s in given]
+    shapes = [operand.shape for operand in instruction.operands]
+    key = instruction.opcode, rounds, shape.type.name, *[s.type.name if s.is_array else "" for s in shapes]
     known = _KNOWN.get(key)
     if known is None or known[0] is not spec:
         known = _KNOWN[key] = spec, _of_elementwise(instruction, spec.cuda, rounds=rounds)
@@ -113,7 +113,7 @@ def of_value(instruction: Instruction, *, rounds: bool = True) -> Work:
 
 
 _KNOWN: dict[Hashable, tuple[OpSpec, Work]] = {}
-"""Work by opcode and element types, of operations whose text goes by nothing else."""
+"""Work by opcode and element types, for operations whose text depends on nothing else."""
 
 
 def _of_elementwise(instruction: Instruction, how: Elementwise, *, rounds: bool) -> Work:
@@ -123,21 +123,22 @@ def _of_elementwise(instruction: Instruction, how: Elementwise, *, rounds: bool)
 
 
 @functools.cache
-def _of_text(text: str, given: ElementType, made_of: ElementType, rounds: bool) -> Work:
+def _of_text(text: str, operand_type: ElementType, result_type: ElementType, rounds: bool) -> Work:
     text = text.replace("{F}", "f")
     inverted = text.count(")1 / ")
-    made = _RECIPROCAL * inverted + _DIVIDE * (text.count(" / ") - inverted) + Work(len(_OPERATOR.findall(text)))
-    made = sum((_FUNCTIONS.get(name, Work(1)) for name in _CALLED.findall(text)), made)
-    if (given.is_float and made_of.is_integer) or (given.is_integer and made_of.is_float):
-        made += Work(1, 1)
-    is_new = made != NOTHING or given != made_of
-    made *= _WIDTH.get(made_of.bits, 1.0)
-    is_rounded = rounds and is_new and made_of.is_narrow_float
-    return made + _ROUNDING.get(made_of.name, _ROUNDING_TO_BITS) if is_rounded else made
+    work = _RECIPROCAL * inverted + _DIVIDE * (text.count(" / ") - inverted) + Work(len(_OPERATOR.findall(text)))
+    work = sum((_FUNCTIONS.get(name, Work(1)) for name in _CALLED.findall(text)), work)
+    if (operand_type.is_float and result_type.is_integer) or (operand_type.is_integer and result_type.is_float):
+        work += Work(1, 1)
+    is_new = work != NOTHING or operand_type != result_type
+    work *= _WIDTH.get(result_type.bits, 1.0)
+    is_rounded = rounds and is_new and result_type.is_narrow_float
+    return work + _ROUNDING.get(result_type.name, _ROUNDING_TO_BITS) if is_rounded else work
 
 
 def _is_half_a_turn(instruction: Instruction) -> bool:
-    """Whether it is one of the two shifts of a rotation by a constant, which is one instruction: that of the `or`."""
+    """Whether an instruction is one of the two shifts of a rotation by a constant: the rotation is one instruction,
+    counted for the `or`."""
     if instruction.opcode not in _SHIFTS or instruction.shape.type.bits != 32 or len(instruction.users) != 1:
         return False
     (user,) = instruction.users
@@ -148,7 +149,7 @@ def _is_half_a_turn(instruction: Instruction) -> bool:
 
 
 def _amount(shift: Instruction) -> int:
-    """By how much it shifts, if that is a constant; else 0."""
+    """The constant amount of a shift; 0 if it is not constant."""
     by = shift.operands[1]
     literal = (by.operands[0] if by.opcode == "broadcast" else by).literal
     if literal is None or literal.is_elided or literal.shape.rank:
@@ -157,26 +158,25 @@ def _amount(shift: Instruction) -> int:
 
 
 def of_fold(fold: Instruction) -> Work:
-    """Of one element that is folded: by a reducer, which rounds nothing on its way where the fold is a wide one; or
-    multiplied and added."""
+    """The work of folding one element: of the reducer, without rounding in a wide fold, or of a multiply-add."""
     called = list(fold.called())
     return sum((of_body(c, rounds=not is_wide(fold)) for c in called), NOTHING) if called else Work(1)
 
 
 def of_body(body: Computation, *, rounds: bool = True) -> Work:
-    """Of one call of a reducer or a comparator."""
+    """The work of one call of a reducer or a comparator."""
     return sum((of_value(i, rounds=rounds) for i in body.instructions), NOTHING)
 
 
 def of_packing(element: ElementType) -> Work:
-    """Of an element that is brought from what is loaded into the form that registers hold, or back."""
+    """The work of converting an element between its form in memory and that in registers."""
     if element.bits >= 32:
         return NOTHING
     return Work(3) if element.per_byte > 1 or (element.is_float and element.bits == 8) else Work(1)
 
 
 def divisions(expression: Expression) -> Iterator[Expression]:
-    """The divisions in an index; all else of it goes into addresses."""
+    """The divisions in an index; the rest of it is free in addresses."""
     stack = [expression]
     while stack:
         node = stack.pop()

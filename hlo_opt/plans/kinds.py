@@ -1,7 +1,7 @@
-"""The table of kinds of kernels: how each is found, and in which order segments of several follow each other. An
-emitter of each kind has the same name in `hlo_opt.codegen`.
+"""The table of kinds: the matcher of each, and the order of its segments in a launch. The emitter of a kind has the
+same name in `hlo_opt.codegen`.
 
-A kind is two files, one here and one there, and a row of this table; nothing else knows kinds by name.
+A kind is one file here, one file there, and a row of this table; nothing else names kinds.
 """
 
 from __future__ import annotations
@@ -49,30 +49,27 @@ Match = Callable[[Region, Sequence[int], DeviceTarget, int], tuple[Sequence[Part
 positions of the other outputs."""
 
 Walks = Callable[..., list[Walk]]
-"""(region, segment, launch) -> what the threads of the segment do, one walk after another."""
+"""(region, segment, launch) -> the walks of the segment's threads, in order."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How kernels of a kind are found. Exactly one of the matchers is there, or none where the kind before finds both.
+    """A kind. It has exactly one matcher (`match`, `whole` or `product`), or none if the matcher of the kind before it
+    also returns its parts.
 
-    name     of its parts, of its emitter's file (with underscores), and in what is shown to users
-    heroes   the opcodes of which a region holds one where the kind is in it; None: it may be in any
-    order    where its segments stand among those of a launch; rows of the table have an order of their own
-    match    finds parts among outputs
-    whole    finds the region as one sort, scan or loop, whose operation no other kind computes
-    has_rivals  others may be quicker: the region is arranged once with the kinds that say so and once without them, and
-                the arrangement that takes the least time is kept
-    product  finds the region as one product, given what is multiplied
-    unheard  only where no library has what the region asks for
-    whole_warps  its threads meet by warps, so that blocks must be whole ones
-    rereads_near its threads go over the same elements several times and find in registers, or near them, what they have
-    read before
-    moves_tiles  it transposes in shared memory, so that reads and writes are in the order of memory: it may be in every
-                 region whose arrays lie in several orders
-    inside   the operations of a round, or a step, of its hero that it computes itself, where it opens what the hero
-             calls
-    walks    what its threads do, for its price; without a word of its own, they share elements out among them
+    name          the name, also of its emitter's file (with underscores)
+    heroes        a region of this kind has an operation with one of these opcodes; None: with any
+    order         the order of its segments in a launch
+    match         finds parts among outputs
+    whole         matches a whole region that is one sort, scan or loop
+    product       matches a whole region that is one product
+    has_rivals    other kinds with this flag may match the same region: the cheapest is used
+    unheard       the kind is used only if no library can do the region
+    whole_warps   its threads work by warps, so that blocks must be whole warps
+    rereads_near  its threads walk the same elements several times, and keep them in registers or near them
+    moves_tiles   it transposes in shared memory: it may occur in every region with arrays of several layouts
+    inside        the instructions of the computations that its hero calls, if the kind computes these itself
+    walks         the walks of its threads, for the price; by default they divide elements among them
     """
 
     name: str
@@ -90,16 +87,16 @@ class Kind:
     walks: Walks = by_element
 
     def may_be_in(self, opcodes: frozenset[str], *, orders_differ: bool) -> bool:
-        """Whether a region that holds such operations, and reads and writes arrays of one order in memory or several,
-        may be, or have a part, of this kind."""
+        """Whether a region with these opcodes, and with arrays of several layouts (`orders_differ`) or one, may be of
+        this kind, or have a part of it."""
         return self.heroes is None or not self.heroes.isdisjoint(opcodes) or (self.moves_tiles and orders_differ)
 
 
 def _folds(region: Region, roots: Sequence[int], target: DeviceTarget, room: int) -> tuple[Sequence[Part], list[int]]:
     """Row and column reductions."""
     parts: list[Part] = []
-    found, rest = folding.match(region, roots, lambda r: row_reduction.space_of(r) or column_reduction.space_of(r))
-    for folded in found:
+    matched, rest = folding.match(region, roots, lambda r: row_reduction.space_of(r) or column_reduction.space_of(r))
+    for folded in matched:
         part: Part | None
         if folded.space.minor > 1:
             part = column_reduction.of(region, folded, target, room)
@@ -210,15 +207,15 @@ KINDS: list[Kind] = [
     ),
     Kind("loop", order=3, match=lambda region, roots, target, room: (loop.match(region, roots, target), [])),
 ]
-"""In the order in which they are asked. The last takes what no other does."""
+"""The kinds, in the order in which they are tried. The last matches everything."""
 
 
 def orders_differ(shapes: Iterable[Shape]) -> bool:
-    """Whether arrays of the same number of dimensions have these in different orders in memory."""
+    """Whether arrays of the same rank have different layouts."""
     orders: dict[int, tuple[int, ...]] = {}
     return any(orders.setdefault(s.rank, s.minor_to_major) != s.minor_to_major for s in shapes if s.is_array)
 
 
 def kind_of(part: Part) -> Kind:
-    """The row of a part's kind."""
+    """The row of the table for a part's kind."""
     return next(kind for kind in KINDS if kind.name == part.kind)

@@ -1,8 +1,8 @@
-"""Lanes that end for themselves.
+"""Lanes that end by themselves.
 
-Where a loop goes on as long as a predicate holds of any lane, and a round leaves a lane as it is once its own predicate
-does not hold, nothing is lost when that lane stops: it would only hand on what it has. So `jax.vmap` writes a
-`while_loop` (jax/_src/lax/control_flow/loops.py): `select(predicate, new, old)` for all that is handed on.
+A loop may run until a predicate fails for all lanes, while no round changes a lane whose own predicate fails.
+Such a lane can stop early. `jax.vmap` of a `while_loop` has this form (jax/_src/lax/control_flow/loops.py):
+`select(predicate, new, old)` for every carried value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hlo_opt.plans.element_reads import Element, is_elsewhere, read_at
 
 @dataclass
 class Quiet:
-    """What is known of a lane whose predicate `test` does not hold."""
+    """The facts about a lane whose predicate `test` is false."""
 
     test: Element
     _keys: dict[Element, Hashable] = field(default_factory=dict)
@@ -37,29 +37,29 @@ class Quiet:
             if follows is not None:
                 stack += [(operand, follows) for operand in self.operands((value, index))]
 
-    def keeps(self, made: Element, taken: Element) -> bool:
-        """Whether a round makes an element what it was."""
-        if self.key(made) == self.key(taken):
+    def keeps(self, after: Element, before: Element) -> bool:
+        """Whether an element has the same value before and after a round."""
+        if self.key(after) == self.key(before):
             return True
-        truth = self.truth(made)
+        truth = self.truth(after)
         if truth is not None:
-            return truth == self.truth(taken)
-        value, index = self.moved(made)
+            return truth == self.truth(before)
+        value, index = self.moved(after)
         passed = passed_on(value, self.truths((value, index)), [self.is_zero(o) for o in self.operands((value, index))])
-        return passed is not None and self.keeps(self.operands((value, index))[passed], taken)
+        return passed is not None and self.keeps(self.operands((value, index))[passed], before)
 
     def truth(self, element: Element) -> bool | None:
-        """Whether a predicate holds, where that is known."""
+        """The value of a predicate; None if it is unknown."""
         value, index = self.moved(element)
         if value.shape.type.kind != "pred":
             return None
-        told = self._facts.get(self.key((value, index)))
-        if told is not None:
-            return told
+        fact = self._facts.get(self.key((value, index)))
+        if fact is not None:
+            return fact
         return known(value) if value.literal is not None else truth_of(value, self.truths((value, index)))
 
     def truths(self, element: Element) -> list[bool | None]:
-        """Of the operands of an operation that works on each element by itself."""
+        """The `truth` of each operand of an elementwise operation."""
         return [self.truth(o) for o in self.operands(element)]
 
     def is_zero(self, element: Element) -> bool:
@@ -68,14 +68,14 @@ class Quiet:
         return is_zero(value, self.truths((value, index)))
 
     def operands(self, element: Element) -> list[Element]:
-        """What an operation that works on each element by itself reads; nothing of any other."""
+        """The elements that an elementwise operation reads; empty for any other operation."""
         value, index = element
         if not is_elementwise(value):
             return []
         return [(o, index if o.shape.rank else ()) for o in value.operands]
 
     def moved(self, element: Element) -> Element:
-        """Where an element comes from that is only moved."""
+        """The element that this one is a copy of, through all operations that only move elements."""
         while True:
             value, index = element
             spec = find(value.opcode)
@@ -92,16 +92,16 @@ class Quiet:
             element = sources[0][0], sources[0][1]
 
     def key(self, element: Element) -> Hashable:
-        """Equal for elements that are computed in the same way."""
+        """The value number of an element: equal for elements that are computed in the same way."""
         if element not in self._keys:
             value, index = self.moved(element)
-            found: Hashable = (value, index)
+            key: Hashable = (value, index)
             if value.literal is not None:
-                found = (value.shape, literal_key(value.literal), index)
+                key = (value.shape, literal_key(value.literal), index)
             elif not value.operands and value.parameter_number is None and not has_side_effect(value):
-                found = (value.opcode, value.shape, attribute_key(value), index)
+                key = (value.opcode, value.shape, attribute_key(value), index)
             elif is_elementwise(value) and value.operands and next(iter(value.called()), None) is None:
                 operands = tuple(self.key(o) for o in self.operands((value, index)))
-                found = (value.opcode, value.shape.type, attribute_key(value), operands)
-            self._keys[element] = self._numbers.setdefault(found, len(self._numbers))
+                key = (value.opcode, value.shape.type, attribute_key(value), operands)
+            self._keys[element] = self._numbers.setdefault(key, len(self._numbers))
         return self._keys[element]

@@ -1,11 +1,11 @@
-"""The plan of a `while` whose lanes do not need each other: a thread goes through all rounds of a lane and keeps the
-lane's state in registers.
+"""The plan of a `while` with independent lanes: a thread runs all rounds of one lane, with the lane's state in
+registers.
 
-The lanes are some dimensions that all large values have which the loop hands on from round to round. A value of a round
-may read of these only what is its own lane's; arrays that the loop leaves as they are it may read anywhere. What a
-round writes into an array of results (`dynamic-update-slice`) goes to memory at once. Index maps say what is read: an
-operation without one couples lanes, whatever it does. XLA:GPU runs every loop as a thunk that launches the kernels of
-its body round after round (xla/backends/gpu/runtime/while_thunk.cc).
+The lanes are dimensions that all large carried values share. A round may read only its own lane's elements of a carried
+value, but any element of an array that the loop does not change. Windows that a round writes into an array
+(`dynamic-update-slice`) go to memory at once. Index maps tell what is read: an operation without one couples lanes.
+XLA:GPU runs every loop as a thunk that launches the kernels of its body for each iteration
+(xla/backends/gpu/runtime/while_thunk.cc).
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.walks import ROUND, THREAD, Walk
 
 MOST_HELD = 64
-"""Elements of a lane's state: each is a register."""
+"""Limit of elements of a lane's state: each is a register."""
 LANE, STEP = "lane", "step"
-"""Variables: the number of a lane, and of a round."""
+"""Variables of index expressions: the number of a lane, and of a round."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """What the loop hands on from round to round in registers.
+    """A carried value, which a thread keeps in registers from round to round.
 
-    number  in the loop's tuple
-    given   what it is before the first round: a value of the region
-    taken   what stands for it in a round
-    made    what it is after the round
-    lanes   the dimensions that lanes lie along; none: it is the same for all lanes
-    counts  (first value, step) of a counter in a loop whose rounds are numbered
+    number  its position in the loop's tuple
+    given   its initial value, of the region
+    taken   the round's parameter for it
+    made    its value after the round
+    lanes   its dimensions that are lanes; without any, it is equal for all lanes
+    counts  (first value, step) of a counter in a loop with a known number of rounds
     """
 
     number: int
@@ -51,18 +51,18 @@ class Value:
     counts: tuple[int, int] | None = None
 
     def places(self, lane: Index) -> list[Index]:
-        """The elements that a lane has of it."""
+        """The elements of one lane."""
         return places_of(self.taken.shape, self.lanes, lane)
 
 
 @dataclass(frozen=True)
 class Results:
-    """An array into which each round writes, and which no round reads.
+    """An array that each round writes a window of, and that no round reads.
 
-    number  in the loop's tuple
-    update  the operation of a round that writes
-    lanes   the dimensions that lanes lie along
-    before  what the array is before the first round, where threads have to write that first
+    number  its position in the loop's tuple
+    update  the `dynamic-update-slice` of a round
+    lanes   its dimensions that are lanes
+    before  its initial value, if threads must write that before the first round
     """
 
     number: int
@@ -72,25 +72,25 @@ class Results:
 
     @property
     def window(self) -> Shape:
-        """What a round writes."""
+        """The shape of what a round writes."""
         return self.update.operands[1].shape
 
     @property
     def is_apart(self) -> bool:
-        """Whether each lane writes what no other lane does: along the lanes the window is as wide as the array."""
+        """Whether no two lanes write the same element: along the lanes the window is as wide as the array."""
         return all(self.window.dimensions[d] == self.update.shape.dimensions[d] for d in self.lanes)
 
     def places(self, lane: Index) -> list[Index]:
-        """The elements of the window that a lane has."""
+        """The elements of the window that one lane writes."""
         return places_of(self.window, self.lanes, lane)
 
     @property
     def share(self) -> int:
-        """How many elements of the array are a lane's."""
+        """The number of elements of the array that belong to one lane."""
         return self.update.shape.element_count // math.prod(self.update.shape.dimensions[d] for d in self.lanes)
 
     def place(self, number: Expression, lane: Index) -> Index:
-        """One of these."""
+        """The index of the element with a number below `share`."""
         shape = self.update.shape
         rest = [d for d in reversed(shape.minor_to_major) if d not in self.lanes]
         at = dict(zip(rest, delinearize(number, [shape.dimensions[d] for d in rest]), strict=True))
@@ -99,7 +99,7 @@ class Results:
 
 
 def places_of(shape: Shape, lanes: Sequence[int], lane: Index) -> list[Index]:
-    """The elements of an array that belong to a lane, some of its dimensions being the lanes'."""
+    """The elements of an array that belong to a lane; `lanes` are the dimensions that the lanes lie along."""
     return list(_each_place(shape, lanes, lane))
 
 
@@ -111,22 +111,22 @@ def _each_place(shape: Shape, lanes: Sequence[int], lane: Index) -> Iterator[Ind
 
 
 class ByLanes:
-    """What parts share of which each thread has one lane. `dimensions` are the sizes of the lanes' dimensions."""
+    """Base of the parts in which each thread has one lane. `dimensions` are the sizes of the lanes' dimensions."""
 
     dimensions: tuple[int, ...]
 
     @property
     def lanes(self) -> int:
-        """How many there are, each a thread's."""
+        """The number of lanes, which is that of threads."""
         return math.prod(self.dimensions)
 
     @property
     def block(self) -> int:
-        """Threads per block when nothing else asks for more."""
+        """The least number of threads per block."""
         return max(1, min(BLOCK, self.lanes))
 
     def shared_bytes(self, block: int) -> int:
-        """None."""
+        """Bytes of shared memory."""
         return 0
 
 
@@ -134,19 +134,18 @@ class ByLanes:
 class Lanes(ByLanes):
     """A loop by lanes.
 
-    roots      positions of outputs, all of them the loop's
-    numbers    of each root, which element of the loop's tuple it is
+    roots      positions of outputs, all of them results of the loop
+    numbers    for each root, its position in the loop's tuple
     dimensions sizes of the lanes' dimensions
-    order      these dimensions from the one with the largest stride to that with the least
-    round      what a round computes, with `taken` in the place of what is handed on
-    tests      what has to hold for another round, each with the dimensions that lanes lie along: with none, it is the
-               same for all lanes; with some, a lane for which it does not hold ends
-               by itself. Not asked where rounds are counted
-    trips      how many there are, where that is known and not 0
-    rounds     how many the price expects
-    work       of a lane in a round
-    serial     instructions of a round that wait for each other
-    aliases    (output, parameter): arrays of which the rounds may leave something as it was
+    order      these dimensions by falling stride
+    round      a round as a computation; its parameters are the `taken` of the values
+    tests      the predicates that must hold for another round, each with its dimensions that are lanes. Without any, it
+               is equal for all lanes; with some, each lane ends by itself. Empty if the number of rounds is known
+    trips      the number of rounds, if it is known and not 0
+    rounds     the number of rounds for the price
+    work       of one lane in one round
+    serial     instructions on the longest path through a round
+    aliases    (output, parameter): arrays of which the rounds may leave elements unchanged
     """
 
     kind: ClassVar[str] = "lane-loop"
@@ -170,30 +169,30 @@ class Lanes(ByLanes):
         return Segment(self, -(-self.lanes // block), aliases=self.aliases, own=tuple(n for n, _ in self.aliases))
 
     def lane_at(self, position: Expression) -> Index:
-        """The lane with a number, neighbours in memory being neighbours."""
+        """The lane with a number; consecutive numbers are neighbours in memory."""
         parts = delinearize(position, [self.dimensions[d] for d in self.order])
         at = dict(zip(self.order, parts, strict=True))
         return tuple(at[d] for d in range(len(self.order)))
 
 
 def along(shape: Shape, dimensions: Sequence[int]) -> tuple[int, ...] | None:
-    """Where an array has the lanes' dimensions, one after another; None where it has not, or has too much for each
-    lane."""
-    found: list[int] = []
+    """The dimensions of an array that are the lanes', in order; None if it lacks one, or has more than `MOST_HELD`
+    elements per lane."""
+    positions: list[int] = []
     for d, size in enumerate(shape.dimensions):
-        if len(found) < len(dimensions) and size == dimensions[len(found)]:
-            found.append(d)
+        if len(positions) < len(dimensions) and size == dimensions[len(positions)]:
+            positions.append(d)
     lanes = math.prod(dimensions)
-    return tuple(found) if len(found) == len(dimensions) and shape.element_count <= MOST_HELD * lanes else None
+    return tuple(positions) if len(positions) == len(dimensions) and shape.element_count <= MOST_HELD * lanes else None
 
 
 def inside(part: Lanes) -> Sequence[Instruction]:
-    """What a round computes, and what stands for what it is given."""
+    """The instructions of a round, parameters included."""
     return list(part.round.instructions)
 
 
 def walks(region: Region, segment: Segment[Lanes], launch: Launch) -> list[Walk]:
-    """What threads read of their state and write of it at the end; the rounds."""
+    """The walks over the initial and the final state, and those of the rounds."""
     part, threads = segment.part, segment.part.lanes
     lane, trips = part.lane_at(variable(LANE, threads)), part.rounds
     places = [(v, index) for v in part.values for index in v.places(lane)]
@@ -230,8 +229,8 @@ def walks(region: Region, segment: Segment[Lanes], launch: Launch) -> list[Walk]
 
 
 def _places_read(slice_: Instruction, part: Lanes, lane: Index, step: Expression) -> list[Index]:
-    """Where a lane reads of a window in a round, which is taken to move on by one place with each round: some of the
-    places, where a lane may read more than it holds."""
+    """The elements of a `dynamic-slice` that a lane reads in a round, at most `MOST_HELD`. The window is assumed
+    to move by one position per round."""
     whole, window = slice_.operands[0].shape, slice_.shape
     lanes = along(window, part.dimensions) or ()
     few = Shape(window.type, tuple(n if d in lanes else min(n, MOST_HELD) for d, n in enumerate(window.dimensions)))
@@ -239,7 +238,7 @@ def _places_read(slice_: Instruction, part: Lanes, lane: Index, step: Expression
 
 
 def _moving(whole: Shape, window: Shape, at: Index, step: Expression) -> Index:
-    """The place in an array of an element of a window that moves along it."""
+    """The index in an array of a window's element, in round `step`."""
     return tuple(
         e if size == part else modulo(step, size)
         for e, size, part in zip(at, whole.dimensions, window.dimensions, strict=True)

@@ -1,5 +1,5 @@
-"""The round of a loop as one computation, in which small products and small folds are sums of what they are made of:
-then each element of theirs is computed from elements at known places."""
+"""The round of a loop as one computation. Small products and reductions are expanded into scalar sums, so that each of
+their elements depends on elements at known indices."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hlo_opt.ops.terms import Terms
 
 
 class Round(Terms):
-    """Writes a round. `origins` are the operations of the module that what is written stands for. `written_out` says
-    whether small products and folds are."""
+    """Builds a round. `origins` maps its instructions to the operations of the module. `written_out` says whether small
+    products and reductions are expanded."""
 
     def __init__(self, *, written_out: bool = True) -> None:
         super().__init__("round")
@@ -22,20 +22,20 @@ class Round(Terms):
         self.origins: dict[Instruction, Instruction] = {}
 
     def copy(self, instruction: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
-        """An operation of the loop on values of the round, written out where it is a small product or fold. None where
+        """Copies an operation of the loop into the round, expanded if it is a small product or reduction. None if
         kernels have no text for it."""
         before = len(self.computation.instructions)
-        made = self.written_out(instruction, operands) if self._opens else None
-        if made is None and not has_text(instruction):
+        result = self.written_out(instruction, operands) if self._opens else None
+        if result is None and not has_text(instruction):
             return None
-        made = made or edit.clone_into(self.computation, instruction, operands)
+        result = result or edit.clone_into(self.computation, instruction, operands)
         for written in itertools.islice(self.computation.instructions, before, None):
             self.origins[written] = instruction
-        return made
+        return result
 
 
 def has_text(i: Instruction) -> bool:
-    """Whether kernels have a text for an operation by itself."""
+    """Whether code generation has a text for an operation by itself."""
     if i.literal is not None or taken_element(i) is not None or held(i) is not None:
         return True
     spec = find(i.opcode)

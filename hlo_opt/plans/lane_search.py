@@ -1,7 +1,7 @@
-"""The search for the lanes of a loop, and what keeps other loops from having any.
+"""The search for the lanes of a loop, and for the operation that prevents them.
 
-A round is looked at as one computation, in which a parameter stands for each value that is handed on. From what a round
-hands on, index maps lead down to these: where all ways end at the lane's own elements, lanes do not need each other.
+A round becomes one computation with a parameter for each carried value. Index maps are followed from the round's
+results down to these parameters. Lanes are independent if every path ends at elements of the same lane.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from hlo_opt.plans.plan import Region
 from hlo_opt.plans.region import inlined
 
 MOST_SAME = 16
-"""Elements of a value that every thread has for itself."""
+"""Limit of elements of a value that every thread has a copy of."""
 MOST_DIMENSIONS = 4
-"""Of lanes."""
+"""Limit of the rank of the values whose dimensions may be lanes."""
 MOST_VALUES = 4_000
-"""Values that a round computes for a lane: the code has a statement for each."""
+"""Limit of values that a round computes for a lane: the code has a statement for each."""
 LARGEST = 1 << 62
-"""Below it, counters are computed from the number of the round."""
+"""Counters below this bound are computed from the number of the round."""
 
 
 def match(region: Region) -> Lanes | None:
@@ -45,21 +45,24 @@ def match(region: Region) -> Lanes | None:
     if None in numbers or len(set(numbers)) != len(numbers):
         return None
     opened = opened_of(loops[0])
-    found = None if opened is None else Search(opened, [n for n in numbers if n is not None], region.parameters)
-    return None if found is None else found.plan()
+    search = None if opened is None else Search(opened, [n for n in numbers if n is not None], region.parameters)
+    return None if search is None else search.plan()
 
 
 @dataclass(frozen=True)
 class Obstacle:
-    """What keeps a loop from being one kernel. `instruction` is the operation of its rounds at which lanes meet, or for
-    which kernels have no text; without one nothing does (`has_plan`), or the way in which the loop is written."""
+    """Why a loop is not one kernel.
+
+    `instruction` is the operation of a round at which lanes meet, or that kernels have no text for. If it is None, the
+    loop either is one kernel (`has_plan`), or has a form that is not supported.
+    """
 
     instruction: Instruction | None = None
     has_plan: bool = False
 
 
 def obstacle(module: Module, loop: Instruction) -> Obstacle:
-    """Of a loop of a module."""
+    """The obstacle of a loop of a module."""
     alone = by_itself(module, loop)
     opened = opened_of(alone)
     if opened is None:
@@ -70,63 +73,65 @@ def obstacle(module: Module, loop: Instruction) -> Obstacle:
 
 
 def by_itself(module: Module, loop: Instruction) -> Instruction:
-    """A loop whose computations hold what the fusions in them do."""
+    """A copy of a loop, with the fusions in its computations inlined."""
     called = {name: Called(inlined(module, loop.called_by(name))) for name in ("body", "condition")}
     return Instruction(loop.name, loop.opcode, loop.shape, list(loop.operands), {**loop.attributes, **called})
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A loop with its round as one computation.
+    """A loop with its round as one computation. Numbers are positions in the loop's tuple.
 
-    given    what is handed on, before the first round
-    taken    what stands for it in a round; what the loop leaves as it is stands for itself
-    made     what it is after the round
-    origins  of what a round computes, the operations of the module
-    same     the predicates that have to hold for another round, but for those
-    any      of which one lane's has to: each with what asks all lanes, an operation of the module
+    initial     the carried values before the first round
+    parameters  by number, the round's parameter for a carried value; a value that the loop does not change has none
+    results     by number, the carried value after the round
+    test        the condition for another round
+    origins     the operation of the module for each instruction of the round
+    same        the parts of the condition that are equal for all lanes
+    any         the parts that must hold for at least one lane, each with the operation of the module that reduces it
+                over all lanes
     """
 
     loop: Instruction
     round: Computation
-    given: list[Instruction]
-    taken: dict[int, Instruction]
-    made: dict[int, Instruction]
+    initial: list[Instruction]
+    parameters: dict[int, Instruction]
+    results: dict[int, Instruction]
     test: Instruction
     origins: dict[Instruction, Instruction]
     same: list[Instruction]
     any: list[tuple[Instruction, Instruction]]
 
     def read_of(self, loop: Instruction) -> list[int]:
-        """What somebody reads of the loop in its module, among what its rounds change."""
+        """The numbers of the changed values that users of the loop read in its module."""
         read = {taken_element(user) for user in loop.users}
-        return [n for n in self.taken if n in read or None in read or loop.is_root]
+        return [n for n in self.parameters if n in read or None in read or loop.is_root]
 
 
 def opened_of(loop: Instruction, *, written_out: bool = True) -> Opened | None:
-    """A loop over a tuple of arrays whose rounds call nothing; None for any other. Small products and folds are
-    `written_out`, or left as they are."""
+    """Opens a loop over a tuple of arrays whose rounds call nothing; None for any other loop. `written_out` says
+    whether small products and reductions are expanded into scalar sums."""
     body, condition = loop.called_by("body"), loop.called_by("condition")
-    given, results = held(loop.operands[0]), held(body.root)
-    if given is None or results is None or not all(shape.is_array for shape in loop.shape.elements or ()):
+    initial, yields = held(loop.operands[0]), held(body.root)
+    if initial is None or yields is None or not all(shape.is_array for shape in loop.shape.elements or ()):
         return None
     writer = Round(written_out=written_out)
-    made = writer.computation
+    round_ = writer.computation
     copies: dict[Instruction, Instruction] = {}
-    taken: dict[int, Instruction] = {}
-    for number, (start, end) in enumerate(zip(given, results, strict=True)):
+    parameters: dict[int, Instruction] = {}
+    for number, (start, end) in enumerate(zip(initial, yields, strict=True)):
         if not (taken_element(end) == number and end.operands[0] is body.parameters[0]):
-            taken[number] = edit.create_parameter(made, f"x{number}", start.shape, number)
+            parameters[number] = edit.create_parameter(round_, f"x{number}", start.shape, number)
     for computation in (body, condition):
         state = computation.parameters[0]
         for i in computation.instructions:
             element = taken_element(i)
             if element is not None and i.operands[0] is state:
-                copies[i] = taken.get(element, given[element])
+                copies[i] = parameters.get(element, initial[element])
             elif element is not None and (parts := held(i.operands[0])) is not None:
                 copies[i] = copies[parts[element]]
             elif element is not None and (parts := held(copies.get(i.operands[0], i))) is not None:
-                copies[i] = parts[element]  # of several arrays that were folded at once
+                copies[i] = parts[element]  # of a reduce with several operands
             elif i is not state and not (i is computation.root and computation is body):
                 copy = (
                     None
@@ -136,28 +141,32 @@ def opened_of(loop: Instruction, *, written_out: bool = True) -> Opened | None:
                 if copy is None:
                     return None
                 copies[i] = copy
-    if any(r not in copies for r in results) or condition.root not in copies:
+    if any(r not in copies for r in yields) or condition.root not in copies:
         return None
-    after = {n: copies[results[n]] for n in taken}
-    found = Opened(loop, made, given, taken, after, copies[condition.root], writer.origins, [], [])
+    results = {n: copies[yields[n]] for n in parameters}
+    opened = Opened(loop, round_, initial, parameters, results, copies[condition.root], writer.origins, [], [])
     for part in conjuncts(condition.root):
         asked = asked_of_all(part)
         if asked is None:
-            found.same.append(copies[part])
+            opened.same.append(copies[part])
         else:
             array, wanted = asked
             test = copies[array]
             if not wanted:
                 test = writer.unary(part.opcode, test)
                 writer.origins[test] = part
-            found.any.append((test, part))
-    return found
+            opened.any.append((test, part))
+    return opened
 
 
 @dataclass
 class Search:
-    """The search for the lanes of a loop. `numbers` are the elements of its tuple that are written; `obstacle` is the
-    operation at which the most lanes that were tried meet."""
+    """The search for the lanes of a loop.
+
+    numbers     the elements of the loop's tuple that the kernel writes
+    parameters  those of the region
+    obstacle    after `plan`, the operation at which lanes meet, for the largest number of lanes tried
+    """
 
     opened: Opened
     numbers: list[int]
@@ -166,33 +175,33 @@ class Search:
 
     @cached_property
     def trips(self) -> int | None:
-        """How many rounds there are, where that is known and not 0. What the text states is not enough."""
+        """The number of rounds, if it can be derived and is not 0. A `known_trip_count` in the text is not trusted."""
         return derived_trip_count(self.opened.loop) or None
 
     @property
     def rounds(self) -> int:
-        """The rounds that a price expects."""
+        """The number of rounds for the price."""
         return self.trips or known_trip_count(self.opened.loop) or 1
 
     def plan(self) -> Lanes | None:
-        """The most lanes that do not need each other; None where there are none."""
+        """The plan with the most independent lanes; None where there are none."""
         opened = self.opened
-        if any(n not in opened.taken for n in self.numbers):
+        if any(n not in opened.parameters for n in self.numbers):
             return None
-        written = {n: made for n, made in opened.made.items() if self.is_written_only(n)}
+        written = {n: update for n, update in opened.results.items() if self.is_written_only(n)}
         aliases = self.aliases_of(written)
-        held_on = [n for n in opened.taken if n not in written]
+        carried = [n for n in opened.parameters if n not in written]
         windows = {n: update.operands[1].shape for n, update in written.items()}
-        for most in (1, MOST_SAME):  # a small array may be lanes, or the same for all of others
-            same = self._same_for_all(set(held_on), most)
-            state = {n: opened.taken[n].shape for n in held_on if n not in same}
+        for most in (1, MOST_SAME):  # a small array may be lanes, or a copy in every lane
+            same = self._same_for_all(set(carried), most)
+            state = {n: opened.parameters[n].shape for n in carried if n not in same}
             for dimensions in _candidates([*state.values()] or [*windows.values()]):
                 where = {n: along(shape, dimensions) for n, shape in (*state.items(), *windows.items())}
-                lanes = {n: found for n, found in where.items() if found is not None}
+                lanes = {n: dims for n, dims in where.items() if dims is not None}
                 if len(lanes) == len(where):
-                    found = self._by(dimensions, {**dict.fromkeys(same, ()), **lanes}, written, aliases)
-                    if found is not None:
-                        return found
+                    plan = self._by(dimensions, {**dict.fromkeys(same, ()), **lanes}, written, aliases)
+                    if plan is not None:
+                        return plan
         return None
 
     def _by(
@@ -202,12 +211,12 @@ class Search:
         written: dict[int, Instruction],
         aliases: tuple[tuple[int, int], ...],
     ) -> Lanes | None:
-        """The plan with these lanes, if they do not need each other."""
+        """The plan with these lanes, if they are independent."""
         opened = self.opened
         trips = self.trips
         values = tuple(
-            Value(n, opened.given[n], taken, opened.made[n], lanes[n], None if trips is None else self.counts(n))
-            for n, taken in opened.taken.items()
+            Value(n, opened.initial[n], taken, opened.results[n], lanes[n], None if trips is None else self.counts(n))
+            for n, taken in opened.parameters.items()
             if n not in written
         )
         results = tuple(
@@ -221,9 +230,9 @@ class Search:
             return None
         order: tuple[int, ...] = ()
         if first is not None:
-            shape = written[first].operands[1].shape if first in written else opened.taken[first].shape
+            shape = written[first].operands[1].shape if first in written else opened.parameters[first].shape
             order = tuple(lanes[first].index(d) for d in reversed(shape.minor_to_major) if d in lanes[first])
-        found = Lanes(
+        plan = Lanes(
             hero=opened.loop,
             roots=tuple(range(len(self.numbers))),
             numbers=tuple(self.numbers),
@@ -239,74 +248,75 @@ class Search:
             serial=0,
             aliases=aliases,
         )
-        if (
-            sum(len(v.places(found.lane_at(variable(LANE, found.lanes)))) for v in values if v.counts is None)
-            > MOST_HELD
-        ):
+        if sum(len(v.places(plan.lane_at(variable(LANE, plan.lanes)))) for v in values if v.counts is None) > MOST_HELD:
             return None
-        trace = _traced(found)
+        trace = _traced(plan)
         if trace.obstacle is not None:
             self.obstacle = self.obstacle or opened.origins.get(trace.obstacle)
             return None
-        if any(dims for _, dims in tests) and not _end_by_themselves(found):
+        if any(dims for _, dims in tests) and not _end_by_themselves(plan):
             self.obstacle = self.obstacle or opened.any[0][1]
             return None
         costs = {i: of_value(old if old.opcode == i.opcode else i) for i, old in opened.origins.items()}
         work = sum((costs[i] for i, _ in trace.computed), NOTHING)
-        return replace(found, work=work, serial=_longest(opened, costs))
+        return replace(plan, work=work, serial=_longest(opened, costs))
 
     def _tests(self, dimensions: tuple[int, ...]) -> tuple[tuple[Instruction, tuple[int, ...]], ...] | None:
-        """See `Lanes.tests`. None where what is asked of all lanes does not lie along them, one element for each."""
+        """See `Lanes.tests`. None where a predicate that is reduced over all lanes does not have one element per
+        lane."""
         asked = [(test, along(test.shape, dimensions)) for test, _ in self.opened.any]
-        found = [(test, lanes) for test, lanes in asked if lanes and test.shape.element_count == math.prod(dimensions)]
-        if len(found) < len(asked):
+        laid_out = [
+            (test, lanes) for test, lanes in asked if lanes and test.shape.element_count == math.prod(dimensions)
+        ]
+        if len(laid_out) < len(asked):
             self.obstacle = self.obstacle or self.opened.any[0][1]
             return None
-        return (*((test, ()) for test in self.opened.same), *found)
+        return (*((test, ()) for test in self.opened.same), *laid_out)
 
     def is_written_only(self, number: int) -> bool:
-        """Whether a round does nothing with an array but write a window of it."""
-        made, taken = self.opened.made[number], self.opened.taken[number]
-        if written_window(made) is None or made.operands.count(taken) != 1 or made.operands[0] is not taken:
+        """Whether a round only writes a window of an array, and does not read it."""
+        update, parameter = self.opened.results[number], self.opened.parameters[number]
+        reads = update.operands.count(parameter)
+        if written_window(update) is None or reads != 1 or update.operands[0] is not parameter:
             return False
-        if any(o.shape.rank for o in made.operands[2:]):
+        if any(o.shape.rank for o in update.operands[2:]):
             return False
-        readers = [i for i in self.opened.round.instructions if taken in i.operands or made in i.operands]
-        handed_on = [*self.opened.made.values(), self.opened.test]
-        return readers == [made] and handed_on.count(made) == 1 and taken not in handed_on
+        readers = [i for i in self.opened.round.instructions if parameter in i.operands or update in i.operands]
+        carried = [*self.opened.results.values(), self.opened.test]
+        return readers == [update] and carried.count(update) == 1 and parameter not in carried
 
     def _same_for_all(self, numbers: set[int], most: int) -> set[int]:
-        """What has few elements and is computed from nothing but what is the same for all lanes: counters, keys of
-        random numbers."""
-        taken, made = self.opened.taken, self.opened.made
-        needed = {n: _needed(made[n], self.opened.round) for n in numbers}
-        found = {n for n in numbers if taken[n].shape.element_count <= most}
+        """The values with at most `most` elements that depend only on each other, so that they are equal in all lanes:
+        counters, keys of random numbers."""
+        parameters, results = self.opened.parameters, self.opened.results
+        needed = {n: _needed(results[n], self.opened.round) for n in numbers}
+        same = {n for n in numbers if parameters[n].shape.element_count <= most}
         while True:
-            wide = {i for n, i in taken.items() if n not in found}
-            lost = {n for n in found if not wide.isdisjoint(needed[n])}
+            wide = {i for n, i in parameters.items() if n not in same}
+            lost = {n for n in same if not wide.isdisjoint(needed[n])}
             if not lost:
-                return found
-            found -= lost
+                return same
+            same -= lost
 
     def aliases_of(self, written: dict[int, Instruction]) -> tuple[tuple[int, int], ...]:
-        """(output, parameter) for arrays that are written in the memory in which they were given: of which the rounds
-        may leave something as it was, and which nothing else reads."""
-        found = []
-        given, parameters = self.opened.given, self.parameters
+        """(output, parameter) for each array that is written in its input's memory: the rounds may leave elements of
+        it unchanged, and nothing else reads the input."""
+        aliases = []
+        initial, parameters = self.opened.initial, self.parameters
         for number, update in written.items():
-            buffer = given[number]
-            is_own = buffer in parameters and len(buffer.users) == 1 and given.count(buffer) == 1
+            buffer = initial[number]
+            is_own = buffer in parameters and len(buffer.users) == 1 and initial.count(buffer) == 1
             if number in self.numbers and is_own and not self._is_whole(update):
-                found.append((self.numbers.index(number), parameters.index(buffer)))
-        return tuple(found)
+                aliases.append((self.numbers.index(number), parameters.index(buffer)))
+        return tuple(aliases)
 
     def before(self, number: int, update: Instruction, aliases: tuple[tuple[int, int], ...]) -> Instruction | None:
         """See `Results.before`."""
         is_there = self.numbers.index(number) in dict(aliases) or self._is_whole(update)
-        return None if is_there else self.opened.given[number]
+        return None if is_there else self.opened.initial[number]
 
     def _is_whole(self, update: Instruction) -> bool:
-        """Whether the rounds write all of an array together: all of it each, or each the next row."""
+        """Whether all rounds together write the whole array: each round all of it, or each round the next row."""
         opened, shape, window = self.opened, update.shape, update.operands[1].shape
         trips = self.trips or 0
         differ = [d for d in range(shape.rank) if shape.dimensions[d] != window.dimensions[d]]
@@ -315,20 +325,20 @@ class Search:
         if window.dimensions[differ[0]] != 1 or trips < shape.dimensions[differ[0]]:
             return False
         start = update.operands[2 + differ[0]]
-        return any(taken is start and self.counts(n) == (0, 1) for n, taken in opened.taken.items())
+        return any(parameter is start and self.counts(n) == (0, 1) for n, parameter in opened.parameters.items())
 
     def counts(self, number: int) -> tuple[int, int] | None:
-        """The first value and the step of what each round adds the same number to; None for any other value."""
-        taken, made = self.opened.taken[number], self.opened.made[number]
-        first = _integer(self.opened.given[number])
-        if first is None or SIGNS.get(made.opcode) != 1 or made.operands.count(taken) != 1:
+        """(first value, step) of a value to which each round adds the same number; None for any other value."""
+        parameter, result = self.opened.parameters[number], self.opened.results[number]
+        first = _integer(self.opened.initial[number])
+        if first is None or SIGNS.get(result.opcode) != 1 or result.operands.count(parameter) != 1:
             return None
-        (other,) = (o for o in made.operands if o is not taken)
+        (other,) = (o for o in result.operands if o is not parameter)
         step = _integer(other)
         trips = self.trips or 0
         if step is None or abs(first) + abs(step) * trips >= LARGEST:
             return None
-        low, high = taken.shape.type.limits
+        low, high = parameter.shape.type.limits
         return (first, step) if low <= first + step * trips <= high else None  # one that wraps is state
 
 
@@ -341,41 +351,42 @@ def _integer(value: Instruction) -> int | None:
 
 
 def _needed(root: Instruction, inside: Computation) -> set[Instruction]:
-    """What a value of a computation is computed from there, itself among it."""
-    found, stack = {root}, [root]
+    """The instructions of a computation that a value depends on, and itself."""
+    needed, stack = {root}, [root]
     while stack:
         for operand in stack.pop().operands:
-            if operand not in found and operand.parent is inside:
-                found.add(operand)
+            if operand not in needed and operand.parent is inside:
+                needed.add(operand)
                 stack.append(operand)
-    return found
+    return needed
 
 
 def _candidates(shapes: Sequence[Shape]) -> list[tuple[int, ...]]:
-    """Which dimensions may be the lanes': those of the smallest value, or some of these, the most lanes first."""
+    """The sizes of the dimensions that lanes may have: all or some of those of the smallest value, the most lanes
+    first."""
     smallest = min(shapes, key=lambda s: s.rank, default=None)
     if smallest is None:
-        return [()]  # numbers alone
+        return [()]  # there are only scalars
     if smallest.rank > MOST_DIMENSIONS:
         return []
     sizes = smallest.dimensions
     kept = (c for n in range(1, len(sizes) + 1) for c in itertools.combinations(range(len(sizes)), n))
-    found = {tuple(sizes[d] for d in dimensions) for dimensions in kept}
-    return sorted(found, key=lambda s: (-math.prod(s), s))
+    choices = {tuple(sizes[d] for d in dimensions) for dimensions in kept}
+    return sorted(choices, key=lambda s: (-math.prod(s), s))
 
 
 @dataclass
 class _Trace:
-    """What a round computes for a lane; and the operation at which lanes meet, or at which the way to what it reads is
-    lost, if there is one."""
+    """The elements that a round computes for a lane. `obstacle` is the operation at which lanes meet, or whose reads
+    are unknown, if there is one."""
 
     computed: set[Element]
     obstacle: Instruction | None = None
 
 
 def _traced(loop: Lanes) -> _Trace:
-    """All that a round computes has to come from what the lane has itself, and what is the same for all lanes from
-    nothing else."""
+    """Checks that a lane's values depend only on the lane's own elements and on values that are equal in all lanes, and
+    the latter only on each other."""
     lane = loop.lane_at(variable(LANE, loop.lanes))
     places = [(v, index) for v in loop.values for index in v.places(lane)]
     own = {(v.taken, index) for v, index in places}
@@ -388,20 +399,20 @@ def _traced(loop: Lanes) -> _Trace:
     own_tests: list[Element] = [
         (t, index) for t, dims in loop.tests if dims for index in places_of(t.shape, dims, lane)
     ]
-    found = _Trace(set())
+    trace = _Trace(set())
     for starts, allowed in ((apart, own), (shared, alike), (own_tests, own - alike)):
         seen: set[Element] = set()
         for end, blamed in _ends(starts, loop.round, seen):
             if end not in allowed:
-                found.obstacle = blamed
-                return found
-        found.computed |= seen
-    return found
+                trace.obstacle = blamed
+                return trace
+        trace.computed |= seen
+    return trace
 
 
 def _end_by_themselves(loop: Lanes) -> bool:
-    """Whether a round leaves a lane as it is for which one of its own tests does not hold. What is the same for all
-    lanes goes on: nobody may read it, nor what rounds write."""
+    """Whether a round leaves a lane unchanged once one of the lane's own tests fails. Values that are equal in all
+    lanes still change: neither they nor the arrays that rounds write may be outputs."""
     lane = loop.lane_at(variable(LANE, loop.lanes))
     if loop.results or any(v.number in loop.numbers and not v.lanes for v in loop.values):
         return False
@@ -418,9 +429,11 @@ def _end_by_themselves(loop: Lanes) -> bool:
 def _ends(
     starts: Sequence[Element], inside: Computation, computed: set[Element]
 ) -> Iterator[tuple[Element | None, Instruction]]:
-    """What is read of what is handed on, or None where the way there is lost, each with the operation to blame: the
-    last at which the place along the lanes became another one, else the one that reads. What is read under a condition
-    is computed there, once more under each."""
+    """The elements of the carried values that `starts` depend on, each with an operation to blame: the last one that
+    changes the position along the lanes, else the reader. None instead of an element whose index is unknown.
+
+    A value that is read under a condition is computed there, once per condition.
+    """
     stack: list[tuple[Instruction, Index, int, Instruction, Instruction | None]] = [
         (i, index, 0, i, None) for i, index in starts
     ]
@@ -453,8 +466,8 @@ def _ends(
 
 
 def _turns(index: Index, there: Index, shape: Shape) -> bool:
-    """Whether an operation that needs an element of an operand for one of its own goes to another place along the
-    lanes, or to one and the same for all lanes."""
+    """Whether reading an operand at index `there`, for a result's element at `index`, changes the position along the
+    lanes, or reads one position for all lanes."""
     if there == index:
         return False
     lanes = _lanes_of(there)
@@ -468,9 +481,9 @@ def _lanes_of(index: Index) -> list[Expression]:
 
 
 def _longest(opened: Opened, costs: dict[Instruction, Work]) -> int:
-    """Instructions of a round that wait for each other."""
-    found: dict[Instruction, float] = {}
+    """The instructions on the longest path through a round."""
+    lengths: dict[Instruction, float] = {}
     for i in opened.round.instructions:
-        before = max((found.get(o, 0.0) for o in i.operands), default=0.0)
-        found[i] = before + costs.get(i, NOTHING).slots
-    return math.ceil(max((found.get(i, 0.0) for i in opened.made.values()), default=0.0))
+        before = max((lengths.get(o, 0.0) for o in i.operands), default=0.0)
+        lengths[i] = before + costs.get(i, NOTHING).slots
+    return math.ceil(max((lengths.get(i, 0.0) for i in opened.results.values()), default=0.0))

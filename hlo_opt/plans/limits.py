@@ -1,5 +1,5 @@
-"""How large the code of a region would get. Regions above the limits are refused, so that no input makes kernels
-without end."""
+"""The size of a region's code. Regions above the limits are refused, so that no input leads to kernels of unlimited
+size."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from hlo_opt.ops.spec import find
 from hlo_opt.plans.plan import Region
 
 DEEPEST = 60
-"""Operations nested in each other that ask for operands under conditions or in loops: each is a pair of braces inside
-the other."""
+"""Limit of nested blocks of code: an operation that reads operands under conditions or in loops opens one."""
 
 LARGEST = 20_000
-"""Values that one kernel computes per element. XLA refuses code duplication much earlier
+"""Limit of values that one kernel computes per element. XLA refuses code duplication much earlier
 (xla/service/fusion_node_indexing_evaluation.cc)."""
 
 HEAVIEST = 24
-"""Nodes of an index expression; code generation puts heavier ones into variables."""
+"""Limit of nodes of an index expression; code generation puts heavier ones into variables."""
 
 
 def weight(expression: Expression, most: int) -> int:
-    """Number of nodes, counted up to `most`. No recursion, however deep the expression is."""
+    """The number of nodes of an expression, counted up to `most`. Not recursive, because expressions may be deep."""
     count, stack = 0, [expression]
     while stack and count < most:
         node = stack.pop()
@@ -36,29 +35,31 @@ def weight(expression: Expression, most: int) -> int:
 
 
 def same_index(instruction: Instruction, number: int) -> bool:
-    """Whether the operand is read exactly at the index that is computed."""
+    """Whether an operand is read at the index of the result's element."""
     spec = find(instruction.opcode)
     if spec is None:
         return False
     if isinstance(spec.cuda, Elementwise):
         return True
-    found = None if spec.index is None else spec.index(instruction, number)
-    return found is not None and found.is_identity
+    read = None if spec.index is None else spec.index(instruction, number)
+    return read is not None and read.is_identity
 
 
 def is_direct(instruction: Instruction, number: int) -> bool:
-    """Whether the operand is read once, at an index known beforehand: then it is computed first, without nesting."""
+    """Whether an operand is read once, without a condition, at a known index: it is then computed before its user,
+    without nesting."""
     spec = find(instruction.opcode)
     if spec is None or instruction.opcode in ("tuple", "get-tuple-element"):
         return True
     if isinstance(spec.cuda, Elementwise) or not instruction.operands[number].shape.rank:
         return True
-    found = None if spec.index is None else spec.index(instruction, number)
-    return found is not None and not (found.symbols or found.runtime or found.conditions)
+    read = None if spec.index is None else spec.index(instruction, number)
+    return read is not None and not (read.symbols or read.runtime or read.conditions)
 
 
 def nesting(computation: Computation, most: int = DEEPEST) -> int:
-    """How deep braces may nest in the code of a computation. Called computations are looked into `most` deep."""
+    """An upper bound of the nesting of blocks in the code of a computation. Called computations are followed `most`
+    levels deep."""
     depths: dict[Instruction, int] = {}
     for instruction in computation.instructions:
         depth = 0
@@ -74,10 +75,9 @@ def nesting(computation: Computation, most: int = DEEPEST) -> int:
 
 
 def values_computed(region: Region, most: int = LARGEST) -> int:
-    """An upper estimate of the values that the kernel computes per element: each instruction once per distinct index at
-    which it is needed.
+    """An upper estimate of the values that the kernel computes per element: each instruction once per distinct index.
 
-    Counted up to a little above `most`.
+    Counting stops above `most`.
     """
     indices: dict[Instruction, set[object]] = {root: {number} for number, root in enumerate(region.roots)}
     total = 0
@@ -106,9 +106,8 @@ def values_computed(region: Region, most: int = LARGEST) -> int:
 
 
 def is_small(region: Region) -> bool:
-    """Whether a region is far from both limits, as nearly all are: it holds fewer operations than may nest, those of
-    called computations too, and there are fewer ways from its results to all that they need than it may compute values.
-    """
+    """Whether a region is far from both limits, as nearly all are: it has fewer operations than may nest, called
+    computations included, and fewer paths from its results to their operands than it may compute values."""
     instructions = list(region.computation.instructions)
     todo, size = [region.computation], 0
     while todo and size <= DEEPEST:

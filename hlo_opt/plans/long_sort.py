@@ -1,10 +1,10 @@
-"""The plan of a sort whose lines are too long for a block's memory, and whose comparator no library knows: a block
-orders the places of a line in global memory.
+"""The plan of a sort whose lines are too long for shared memory, and whose comparator no library supports: a block
+sorts the positions of a line in global memory.
 
-The network is that of the sort plan. Only places change theirs, so operands of any number and type are read where they
-are, and written once at the end. XLA:GPU sorts such lines in global memory too, with a launch for each step of the
-network (xla/backends/gpu/codegen/emitters/sort.cc, sort_thunk_emitter); here one block does all steps of a line in one
-launch, which is slower for a single line of millions of elements and needs no buffer but the places.
+The network is that of the sort plan. Only positions are exchanged: operands of any number and type stay in place, and
+are written once at the end. XLA:GPU sorts such lines in global memory too, with a launch for each step of the network
+(xla/backends/gpu/codegen/emitters/sort.cc, sort_thunk_emitter). Here one block does all steps of a line in one launch,
+which is slower for a single line of millions of elements, but needs no buffer besides the positions.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from hlo_opt.plans.plan import Region, Segment
 from hlo_opt.plans.sort import Lines, along_of
 
 MOST = 1 << 29
-"""Elements of a line: twice the network's size is counted in 32 bits."""
+"""Limit of the length of a line: twice the network's size must fit into 32 bits."""
 
 
 @dataclass(frozen=True)
 class LongLines(Lines):
-    """A sort or topk alone in its region, a block for each of its lines."""
+    """A sort or topk that is a whole region, with one block per line."""
 
     kind: ClassVar[str] = "long-sort"
 
@@ -36,7 +36,7 @@ class LongLines(Lines):
 
     @property
     def places(self) -> Shape:
-        """Memory that the launch needs besides operands and results: where each element of a line comes from."""
+        """The scratch array: the original position of each element of a line."""
         return Shape(ELEMENT_TYPES["s32"], (self.lines, self.length))
 
     def segment(self, block: int) -> Segment[Self]:
@@ -44,12 +44,12 @@ class LongLines(Lines):
         return Segment(self, self.lines, scratch=(self.places,))
 
     def shared_bytes(self, block: int) -> int:
-        """None."""
+        """Bytes of shared memory."""
         return 0
 
 
 def match(region: Region) -> LongLines | None:
-    """The region as such a sort, or None where there is more in it than the sort, or nothing to sort."""
+    """The region as a sort in global memory. None if it has other operations, or lines of less than two elements."""
     hero = region.roots[0]
     alone = len(region.roots) == 1 and hero.opcode in ("sort", "topk")
     if not alone or any(o.parameter_number is None for o in hero.operands) or not hero.operands[0].shape.rank:

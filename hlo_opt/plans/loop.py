@@ -1,4 +1,4 @@
-"""The loop plan: every thread computes some consecutive elements of each output, whatever they need.
+"""The loop plan: every thread computes some consecutive elements of each output, with all that they need.
 
 Launch rule: xla/backends/gpu/codegen/emitters/loop.cc and xla/service/gpu/gpu_fusible.cc (ComputeLoopFusionConfig):
 four elements per thread once the elements are enough to fill the device, one before that; 128 threads per block.
@@ -21,12 +21,12 @@ BLOCK = 128
 WIDEST_ACCESS = 16
 """Bytes that one instruction of a thread loads or stores at most."""
 MOST_ELEMENTS = 32
-"""Of a thread, however narrow (`MAX_UNROLL` of xla/service/gpu/gpu_fusible.cc)."""
+"""Limit of elements per thread (`MAX_UNROLL` of xla/service/gpu/gpu_fusible.cc)."""
 
 
 @dataclass(frozen=True)
 class Elements:
-    """Outputs (`roots` are positions) of one size that threads write element by element."""
+    """Outputs (`roots` are positions) of one size, whose elements are divided among threads."""
 
     hero: Instruction
     elements: int
@@ -40,7 +40,7 @@ class Elements:
 
     @property
     def block(self) -> int:
-        """Threads per block when nothing else asks for more."""
+        """The number of threads per block that this part needs."""
         return launch(self.threads).block
 
     def segment(self, block: int) -> Segment[Elements]:
@@ -48,44 +48,44 @@ class Elements:
         return Segment(self, -(-self.threads // block), self.vector)
 
     def shared_bytes(self, block: int) -> int:
-        """None."""
+        """Bytes of shared memory."""
         return 0
 
 
 def launch(threads: int) -> Launch:
-    """The launch of a kernel that is one such loop."""
+    """The launch of a kernel that is one loop."""
     block = max(1, min(BLOCK, threads))
     return Launch(-(-threads // block), block)
 
 
 def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> list[Elements]:
-    """The outputs of a region by their sizes: those of one size share an index space."""
+    """The outputs of a region, grouped by size: those of one size share an index space."""
     groups: dict[int, list[int]] = {}
     for position in roots:
         groups.setdefault(next(region.roots[position].shape.leaves()).element_count, []).append(position)
-    found = []
+    parts = []
     for elements, positions in groups.items():
         outputs = [leaf for n in positions for leaf in region.roots[n].shape.leaves()]
         vector = elements_per_thread(outputs, region.inputs, elements, target.resident_threads)
-        found.append(Elements(region.roots[positions[0]], elements, vector, tuple(positions)))
-    return found
+        parts.append(Elements(region.roots[positions[0]], elements, vector, tuple(positions)))
+    return parts
 
 
 def elements_per_thread(outputs: Sequence[Shape], inputs: Iterable[Shape], elements: int, resident: int) -> int:
-    """Consecutive elements per thread, once there are enough for the device: 4, or as many as 16 bytes hold where all
-    that is read and written is narrow. Where elements share bytes of an output, no fewer than a byte holds (as
-    xla/service/gpu/gpu_fusible.cc, ComputeLoopFusionConfig): a thread then writes whole bytes."""
+    """Consecutive elements per thread. If there are enough for the device, 4, or as many as 16 bytes hold if all arrays
+    are narrow; else 1. If elements share bytes of an output, a thread writes whole bytes (as in
+    xla/service/gpu/gpu_fusible.cc, ComputeLoopFusionConfig)."""
     moved = [*outputs, *(shape for shape in inputs if shape.is_array and shape.element_count >= elements)]
     vector = max(4, min(MOST_ELEMENTS, *(WIDEST_ACCESS // s.type.bytes * s.type.per_byte for s in moved)))
     while vector > 4 and (elements % vector or 4 * elements < vector * resident):
         vector //= 2
-    found = math.gcd(elements, vector) if elements >= resident else 1
+    count = math.gcd(elements, vector) if elements >= resident else 1
     least = max(leaf.type.per_byte for leaf in outputs)
-    return found if elements % least else math.lcm(found, least)
+    return count if elements % least else math.lcm(count, least)
 
 
 def root_index(hero: Instruction, root: Instruction, position: Expression) -> tuple[Expression, ...]:
-    """Which element of a root the thread at a position writes: the hero's, or, in other dimensions, the one at the same
-    place in memory."""
+    """The index of the root's element that the thread at a position writes: that of the hero, or, if the dimensions
+    differ, the one at the same position in memory."""
     first, shape = next(hero.shape.leaves()), next(root.shape.leaves())
     return physical_index(first if first.dimensions == shape.dimensions else shape, position)

@@ -1,11 +1,10 @@
 """The matmul plan: a block computes a tile of a product from tiles of both operands in shared memory; each thread sums
-some elements in its registers.
+some elements in registers.
 
-What leads to an operand is computed once per element of a tile, while the tile is filled, along the dimension whose
-neighbours lie together in memory; what follows the product is computed where a sum is done. Sums go through the
-contracted dimensions in order, as the loop of `lower_dot` does, so that both give the same result. The form is the
-classic one of V. Volkov and J. Demmel, "Benchmarking GPUs to tune dense linear algebra", 2008; where it pays is
-measured by `score`.
+An operand's producers are computed once per element of a tile, while the tile is filled along the dimension that is
+contiguous in memory. The product's users are computed when a sum is complete. Sums have the order of the contracted
+dimensions, as in the loop of `lower_dot`, so that both give the same result. The form is that of V. Volkov and
+J. Demmel, "Benchmarking GPUs to tune dense linear algebra", 2008; `score` selects the tile.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from hlo_opt.plans.products import BLOCK, OfProduct, Space, ends, parameters_rea
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 
 SHORTEST = 8
-"""Elements that each of the three sizes has at least: a tile of less is mostly empty."""
+"""The least of each of the three sizes: a tile of less is mostly empty."""
 PADDING = (4, 4)
-"""Cells between lines of the tiles of rows and of columns: threads that fill a column of a tile then meet in few banks,
-and lines start at whole 16 bytes."""
+"""Padding of the lines of the tiles of rows and of columns, in elements: it avoids bank conflicts where threads fill a
+column, and lines stay aligned to 16 bytes."""
 _DEPTHS = (16, 32, 24, 20, 12, 28, 8, 30, 14, 18, 22, 10, 15, 13, 11, 9)
 _SHAPES = ((8, 4), (8, 2), (4, 2), (4, 1), (2, 1), (1, 1))
 _WIDE_SUMS = 16  # elements of a thread whose sums take two registers each
@@ -36,10 +35,10 @@ _WIDE_SUMS = 16  # elements of a thread whose sums take two registers each
 
 @dataclass(frozen=True)
 class Tile:
-    """What a block does.
+    """The tile of a block.
 
-    lanes    threads side by side along columns; the others lie along rows
-    rows     rows of a thread, next to each other
+    lanes    threads along columns; the others are along rows
+    rows     adjacent rows of a thread
     columns  columns of a thread, `lanes` apart, so that neighbouring threads have neighbouring columns
     depth    contracted elements that shared memory holds at a time
     """
@@ -61,7 +60,7 @@ class Tile:
 
     @property
     def lines(self) -> tuple[int, int]:
-        """Cells of a line of the tile of rows and of that of columns, padding included."""
+        """Elements of a line of the tile of rows and of that of columns, padding included."""
         return self.height + PADDING[0], self.width + PADDING[1]
 
 
@@ -89,7 +88,7 @@ def tiles_of(space: Space, tile: BlockTile) -> tuple[int, int, int]:
 
 
 def match(region: Region, space: Space, target: DeviceTarget) -> Products | None:
-    """The product as one that is worth tiles, or None."""
+    """The part for a product that is large enough for tiles, or None."""
     if min(space.sizes[1:]) < SHORTEST:
         return None
     _, rows, columns, _ = space.sizes
@@ -100,12 +99,13 @@ def match(region: Region, space: Space, target: DeviceTarget) -> Products | None
 
 
 def tile_of(space: Space, cores: int) -> Tile:
-    """The tile with the least work, accesses to shared memory included, for a device with `cores` multiprocessors."""
+    """The tile with the least work for a device with `cores` multiprocessors; accesses to shared memory count as
+    work."""
     _, _, columns, depth = space.sizes
     wide = sum_type(space.hero.shape.type).bytes > 4
     lanes = WARP if columns > WARP // 2 else WARP // 2 if columns > WARP // 4 else WARP // 4
-    found = [Tile(lanes, *shape, depth_of(depth)) for shape in _SHAPES if not wide or math.prod(shape) <= _WIDE_SUMS]
-    fitting = [t for t in found if sum(t.lines) * t.depth * (8 if wide else 4) <= SHARED_BYTES]
+    tiles = [Tile(lanes, *shape, depth_of(depth)) for shape in _SHAPES if not wide or math.prod(shape) <= _WIDE_SUMS]
+    fitting = [t for t in tiles if sum(t.lines) * t.depth * (8 if wide else 4) <= SHARED_BYTES]
 
     def score(tile: Tile) -> float:
         rounds = -(-math.prod(tiles_of(space, tile)) // cores)
@@ -115,15 +115,15 @@ def tile_of(space: Space, cores: int) -> Tile:
 
 
 def depth_of(depth: int) -> int:
-    """Contracted elements of a tile: a number that leaves no rest where one near 16 does."""
+    """Contracted elements of a tile: a divisor of `depth` near 16, if there is one."""
     if depth <= _DEPTHS[0]:
         return depth
     return next((d for d in _DEPTHS if depth % d == 0), _DEPTHS[0])
 
 
 def vector_of(space: Space, tile: BlockTile, side: int) -> int:
-    """Neighbouring elements of an operand that a thread reads together: 16 bytes, or fewer where a tile or the operand
-    ends in between."""
+    """Neighbouring elements of an operand that a thread reads together: 16 bytes, or fewer if they do not divide the
+    tile and the operand."""
     operand = space.hero.operands[space.operand_of(side)]
     _, rows, columns, depth = space.sizes
     along = space.goes_along(side)
@@ -144,7 +144,7 @@ def widest(space: Space, tile: BlockTile) -> int:
 
 
 class BlockTile(Protocol):
-    """What a block does, as far as filling its tiles goes."""
+    """The sizes of a block's tiles."""
 
     @property
     def height(self) -> int:
@@ -163,20 +163,21 @@ class BlockTile(Protocol):
 
 
 def fills(space: Space, tile: BlockTile, blocks: int, held: int) -> list[Walk]:
-    """The walks in which `blocks` blocks fill the tiles of both operands, whose elements have `held` bytes there."""
+    """The walks in which `blocks` blocks fill the tiles of both operands; `held` is the bytes of an element of a
+    tile."""
     batch, rows, columns, depth = space.sizes
     threads = blocks * BLOCK
     thread = variable(THREAD, threads)
     corner = delinearize(divide(thread, BLOCK), tiles_of(space, tile))
     rounds = -(-depth // tile.depth)
     number, k = variable("batch", batch), variable("along", depth)
-    found = []
+    walks = []
     for side, (free, own) in enumerate(((rows, tile.height), (columns, tile.width))):
         vector = vector_of(space, tile, side)
         items, shared = max(1, own * tile.depth // BLOCK), 1 / min(vector, WIDEST_ACCESS // held)
-        taken = variable(ITEM, items)
-        first = add(multiply(divide(taken, vector), BLOCK), modulo(thread, BLOCK))
-        cell = add(multiply(first, vector), modulo(taken, vector))
+        item = variable(ITEM, items)
+        first = add(multiply(divide(item, vector), BLOCK), modulo(thread, BLOCK))
+        cell = add(multiply(first, vector), modulo(item, vector))
         near = tile.depth if space.goes_along(side) else own
         inner, outer = modulo(cell, near), divide(cell, near)
         at, across = (inner, outer) if space.goes_along(side) else (outer, inner)
@@ -188,33 +189,32 @@ def fills(space: Space, tile: BlockTile, blocks: int, held: int) -> list[Walk]:
         wanted = [
             (space.hero.operands[space.operand_of(side)], space.operand_index(side, number, variable("free", free), k))
         ]
-        found.append(
+        walks.append(
             Walk(threads, wanted, places=places, items=items, rounds=rounds, ahead=1, barriers=rounds, shared=shared)
         )
-    return found
+    return walks
 
 
 def walks(region: Region, segment: Segment[Products], launch: Launch) -> list[Walk]:
-    """A block fills both tiles, multiplies them, and goes on along the contracted elements; then it writes its tile of
-    the product."""
+    """The walks that fill both tiles, multiply them for all contracted elements, and write the tile of the product."""
     tile, space = segment.part.tile, segment.part.space
     batch, rows, columns, depth = space.sizes
     threads = segment.blocks * BLOCK
     thread = variable(THREAD, threads)
     corner = delinearize(divide(thread, BLOCK), tiles_of(space, tile))
     number, rounds = variable("batch", batch), -(-depth // tile.depth)
-    found = fills(space, tile, segment.blocks, sum_type(space.hero.shape.type).bytes)
+    walks = fills(space, tile, segment.blocks, sum_type(space.hero.shape.type).bytes)
     cells = tile.rows * tile.columns
-    shared = (tile.rows / 4 + tile.columns) / cells  # of a thread's rows, which lie together, one access brings four
-    found.append(Walk(threads, (), items=cells * tile.depth, rounds=rounds, body=Work(1), shared=shared))
-    taken = variable(ITEM, cells)
+    shared = (tile.rows / 4 + tile.columns) / cells  # one access loads four of a thread's adjacent rows
+    walks.append(Walk(threads, (), items=cells * tile.depth, rounds=rounds, body=Work(1), shared=shared))
+    item = variable(ITEM, cells)
     lane, line = modulo(modulo(thread, BLOCK), tile.lanes), divide(modulo(thread, BLOCK), tile.lanes)
-    row = add(multiply(line, tile.rows), modulo(taken, tile.rows))
-    column = add(multiply(divide(taken, tile.rows), tile.lanes), lane)
+    row = add(multiply(line, tile.rows), modulo(item, tile.rows))
+    column = add(multiply(divide(item, tile.rows), tile.lanes), lane)
     places = {
         "batch": corner[0],
         "row": add(multiply(corner[1], tile.height), row),
         "column": add(multiply(corner[2], tile.width), column),
     }
     here = space.index(number, variable("row", rows), variable("column", columns))
-    return [*found, ends(region, space, here, Walk(threads, (), places=places, items=cells))]
+    return [*walks, ends(region, space, here, Walk(threads, (), places=places, items=cells))]

@@ -1,9 +1,9 @@
-"""The matrix-vector plan: for products of few rows, as in decoding, threads share the sum of each element and bring
-their parts together in shared memory.
+"""The matrix-vector plan: for products of few rows, as in decoding, threads share the sum of each element and add up
+their partial sums in shared memory.
 
-The large operand is read once, by neighbouring threads from neighbouring places: a warp goes along the contracted
-elements of a column where these lie together, else across columns. The sums' order is not that of `lower_dot`. XLA:GPU
-does such products with its row and column reductions (xla/service/gpu/transforms/gemv_rewriter.cc).
+The large operand is read once, with neighbouring threads at neighbouring addresses: a warp reads along the contracted
+elements of a column if these are contiguous, else across columns. The order of sums is not that of `lower_dot`. XLA:GPU
+uses its row and column reductions for such products (xla/service/gpu/transforms/gemv_rewriter.cc).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 MOST_ROWS = 8
 """Rows of a product; with more, tiles are quicker."""
 SHORTEST = 64
-"""Contracted elements that are worth several threads."""
+"""The least number of contracted elements for several threads."""
 _LONG = 1024  # contracted elements that are worth a block of their own
 
 
@@ -31,7 +31,7 @@ _LONG = 1024  # contracted elements that are worth a block of their own
 class Strips(OfProduct):
     """A product of few rows, whose sums several threads share.
 
-    along    whether a warp goes along contracted elements; else it lies across columns
+    along    whether a warp reads along contracted elements; else across columns
     vector   neighbouring contracted elements of a thread
     """
 
@@ -51,8 +51,8 @@ class Strips(OfProduct):
 
     @property
     def cells(self) -> int:
-        """Partial sums of a block in shared memory: those of an element lie side by side, one cell more than ways so
-        that columns do not meet in a bank."""
+        """Partial sums of a block in shared memory. Those of an element are adjacent, with one element of padding
+        against bank conflicts."""
         return self.columns * self.space.sizes[1] * (self.ways + 1)
 
     @property
@@ -71,7 +71,7 @@ class Strips(OfProduct):
 
 
 def match(region: Region, space: Space) -> Strips | None:
-    """The product as one of few rows and long sums, or None."""
+    """The part for a product of few rows and long sums, or None."""
     _, rows, columns, depth = space.sizes
     if columns < rows:
         space = Space(space.hero, not space.turned)
@@ -85,7 +85,8 @@ def match(region: Region, space: Space) -> Strips | None:
 
 
 def _vector(strips: Strips) -> int:
-    """As many contracted elements as 16 bytes hold, where these divide them and leave all threads work."""
+    """Contracted elements that a thread reads together: as many as 16 bytes hold, or fewer if these do not divide the
+    sum or leave threads without any."""
     operand = strips.space.hero.operands[strips.space.operand_of(1)]
     depth = strips.space.sizes[3]
     read = parameters_read(operand, (constant(0),) * operand.shape.rank)
@@ -97,8 +98,7 @@ def _vector(strips: Strips) -> int:
 
 
 def walks(region: Region, segment: Segment[Strips], launch: Launch) -> list[Walk]:
-    """The threads of a column go along its contracted elements, all rows at once, and bring their sums together; then
-    outputs are written."""
+    """The walk over the contracted elements of a column, for all rows at once, and the one that writes the outputs."""
     part, space = segment.part, segment.part.space
     batch, rows, columns, depth = space.sizes
     threads = segment.blocks * BLOCK

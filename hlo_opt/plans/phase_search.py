@@ -1,7 +1,7 @@
-"""The search for the phases of a loop whose threads go through all rounds together.
+"""The search for the phases of a loop whose threads run all rounds together.
 
-An operation that reads many elements for one of its own is a cell, whoever reads it. So is a value of which an element
-would be computed more than once: the readers of each are counted from the ends of the round upwards.
+An operation that reads many elements for one of its own is a cell. So is a value whose elements would be computed more
+than once. Reads are counted from the results of a round upwards.
 """
 
 from __future__ import annotations
@@ -23,44 +23,46 @@ from hlo_opt.plans.walks import AHEAD
 
 MOST_CELLS = 64
 ANSWER = 8
-"""Instructions that wait for each other in the time in which shared memory, or L1, answers."""
+"""The latency of shared memory and L1, in dependent instructions."""
 
 
 def of_region(region: Region) -> Search | None:
-    """The loop that is all of a region; None where it is something else."""
+    """The search for a region that is one loop; None for any other region."""
     loops = [i for i in region.computation.instructions if looped(i) is not None]
     if len(loops) != 1:
         return None
-    taken = [taken_element(root) if loops[0] in root.operands else None for root in region.roots]
-    numbers = [number for number in taken if number is not None]
-    if len(numbers) != len(taken) or len(set(numbers)) != len(numbers):
+    positions = [taken_element(root) if loops[0] in root.operands else None for root in region.roots]
+    numbers = [number for number in positions if number is not None]
+    if len(numbers) != len(positions) or len(set(numbers)) != len(numbers):
         return None
     opened = opened_of(loops[0], written_out=False)
     return None if opened is None else Search(opened, numbers, region.parameters)
 
 
 def of_loop(module: Module, loop: Instruction) -> Search | None:
-    """A loop of a module."""
+    """The search for a loop of a module; None if it cannot be opened."""
     opened = opened_of(by_itself(module, loop), written_out=False)
     return None if opened is None else Search(opened, opened.read_of(loop))
 
 
 def cut(search: Search) -> Phases | None:
-    """The phases of a loop; None where it cannot be cut. It changes the round that was opened: a second cut needs
-    another."""
+    """The phases of a loop; None where it cannot be cut. Changes the round of `search.opened`, so that it can be called
+    only once for a search."""
     opened, trips = search.opened, search.trips
-    if any(n not in opened.taken for n in search.numbers) or any(
+    if any(n not in opened.parameters for n in search.numbers) or any(
         i.shape.is_tuple and held(i) is None for i in opened.round.instructions
     ):
         return None
-    written = {n: made for n, made in opened.made.items() if search.is_written_only(n)}
+    written = {n: update for n, update in opened.results.items() if search.is_written_only(n)}
     aliases = search.aliases_of(written)
     results = tuple(
-        Results(n, made, (), search.before(n, made, aliases)) for n, made in written.items() if n in search.numbers
+        Results(n, update, (), search.before(n, update, aliases))
+        for n, update in written.items()
+        if n in search.numbers
     )
     values = [
-        Value(n, opened.given[n], taken, opened.made[n], (), None if trips is None else search.counts(n))
-        for n, taken in opened.taken.items()
+        Value(n, opened.initial[n], taken, opened.results[n], (), None if trips is None else search.counts(n))
+        for n, taken in opened.parameters.items()
         if n not in written
     ]
     state = [v for v in values if v.counts is None]
@@ -70,7 +72,7 @@ def cut(search: Search) -> Phases | None:
         return None
     phases, stands = _phased(opened, cells)
     shapes = [v.taken.shape for v in state] + [c.value.shape for phase in phases for c in phase]
-    made = tuple(v if v.counts is not None else replace(v, made=stands[v.made]) for v in values)
+    carried = tuple(v if v.counts is not None else replace(v, made=stands[v.made]) for v in values)
     read = {
         o
         for i in opened.round.instructions
@@ -88,11 +90,11 @@ def cut(search: Search) -> Phases | None:
         hero=opened.loop,
         roots=tuple(range(len(search.numbers))),
         numbers=tuple(search.numbers),
-        values=made,
+        values=carried,
         results=results,
         phases=phases,
         round=opened.round,
-        read=tuple(o for o in opened.given if o in read),
+        read=tuple(o for o in opened.initial if o in read),
         trips=trips,
         rounds=search.rounds,
         test=stands[opened.test] if trips is None else None,
@@ -102,7 +104,7 @@ def cut(search: Search) -> Phases | None:
 
 
 def _terms(i: Instruction) -> int:
-    """How many elements of its first operand an element needs."""
+    """The number of elements of the first operand that an element needs."""
     spec = find(i.opcode)
     read = None if spec is None or spec.index is None or not i.operands else spec.index(i, 0)
     return 1 if read is None else math.prod(read.symbols)
@@ -114,8 +116,7 @@ def _is_movement(i: Instruction) -> bool:
 
 
 def _cells(opened: Opened, ends: Sequence[Instruction], results: Sequence[Results]) -> list[Instruction] | None:
-    """The values of a round that are cells, operands first; None where an element of the loop would be read in a way
-    that is not known."""
+    """The values of a round that are cells, operands first; None where an operation has no index map."""
     inside = opened.round
     cells = set(ends)
     times: dict[Instruction, float] = dict.fromkeys(ends, 0.0)
@@ -155,9 +156,9 @@ def _cells(opened: Opened, ends: Sequence[Instruction], results: Sequence[Result
 def _phased(
     opened: Opened, cells: Sequence[Instruction]
 ) -> tuple[tuple[tuple[Cell, ...], ...], dict[Instruction, Instruction]]:
-    """The cells by phases, and what stands for each in the round."""
+    """The cells by phase, and the round's parameter for each."""
     inside = opened.round
-    found: list[list[Cell]] = []
+    phases: list[list[Cell]] = []
     stands: dict[Instruction, Instruction] = {}
     phase: dict[Instruction, int] = {}
     for value in cells:
@@ -173,15 +174,15 @@ def _phased(
         stands[value] = stand
         phase[stand] = first
         work, serial = _work(value, [opened.origins.get(i, i) for i in under[1:]], opened.origins.get(value, value))
-        while len(found) <= first:
-            found.append([])
-        found[first].append(Cell(value, stand, work, serial, _terms(value)))
-    return tuple(tuple(f) for f in found), stands
+        while len(phases) <= first:
+            phases.append([])
+        phases[first].append(Cell(value, stand, work, serial, _terms(value)))
+    return tuple(tuple(f) for f in phases), stands
 
 
 def _work(value: Instruction, under: Sequence[Instruction], origin: Instruction) -> tuple[Work, int]:
-    """Of an element: of the values inside a fold, or of a product's factors, as often as it has terms. What these are
-    is asked of the operations of the module."""
+    """The work of an element of a cell, and its longest path in instructions. The operands of a fold or product count
+    once per term. `under` and `origin` are operations of the module."""
     terms = _terms(value)
     own = of_fold(origin) if terms > 1 else of_value(origin)
     total = sum(map(of_value, under), own)

@@ -1,5 +1,5 @@
-"""Region and Plan: what one kernel covers, and how it will run. Legality, cost, code generation and explanations read
-the same plan."""
+"""Regions, the instructions of a kernel, and plans, the way in which it computes them. Legality, cost, code generation
+and explanations read the same plan."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class Region:
         return {instruction: place for place, instruction in enumerate(self.computation.instructions)}
 
     def needed_by(self, roots: Sequence[int]) -> list[Instruction]:
-        """What the roots at these positions need, and they, operands first; for all roots the whole computation."""
+        """The roots at some positions, and the instructions that they need, operands first. For all roots, the whole
+        computation."""
         if len(roots) == len(self.roots):
             return list(self.computation.instructions)
         return sorted(above(self.roots[n] for n in roots), key=self._places.__getitem__)
@@ -45,9 +46,13 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Grid and block are one-dimensional: block counts and threads per block. `shared_bytes` is static shared memory
-    per block. `cooperative`: blocks wait for each other, so that the launch has to be one that runs all of them at the
-    same time."""
+    """The launch of a kernel.
+
+    grid          blocks
+    block         threads per block
+    shared_bytes  static shared memory per block
+    cooperative   all blocks must be resident, because they wait for each other
+    """
 
     grid: int
     block: int
@@ -56,8 +61,7 @@ class Launch:
 
 
 class Part(Protocol):
-    """What a matcher found: outputs that a segment will write. Each kind has a class of its own, which its emitter
-    reads."""
+    """The data of a segment, from a matcher. Each kind has a class of its own, which its emitter reads."""
 
     kind: ClassVar[str]
     """`loop`, `row-reduction`, ...: names the emitter."""
@@ -69,12 +73,12 @@ class Part(Protocol):
 
     @property
     def hero(self) -> Instruction:
-        """The instruction that decides the form."""
+        """The instruction that determines the kind."""
         ...
 
     @property
     def block(self) -> int:
-        """Threads per block when nothing else asks for more."""
+        """The number of threads per block that this part needs."""
         ...
 
     def segment(self, block: int) -> Segment[Self]:
@@ -93,18 +97,18 @@ P = TypeVar("P", bound=Part, covariant=True)
 class Segment(Generic[P]):
     """A part of a launch with its own range of the launch's blocks.
 
-    part      what its kind knows of it
-    blocks    how many of the launch's blocks are its own; segments follow each other in the order of blocks
+    part      the data of its kind
+    blocks    its number of blocks; the blocks of segments are consecutive
     vector    consecutive elements per thread
-    folded    the reduces whose results threads bring together
+    folded    the reduces whose partial results threads combine
     aliases   (output, parameter), both as numbers: before the launch the output holds the parameter's elements
-    own       outputs among these that may take the parameter's own memory: nothing else reads it
-    in_order  the result depends on which thread comes first; open on a GPU, HLO's order where threads run one after
+    own       the outputs among these that may use the parameter's own memory: nothing else reads it
+    in_order  the result depends on the order of threads; unspecified on a GPU, HLO's order if threads run one after
               another
-    scratch   arrays that the launch writes and reads, and that are no results
+    scratch   arrays that the launch writes and reads, but that are not results
     rereads   threads read each element many times, as in a product
     meets     threads may write the same element
-    resident  blocks that registers of a multiprocessor are to hold at a time; 0 leaves it to the compiler
+    resident  resident blocks per multiprocessor for which registers must suffice; 0 leaves it to the compiler
     together  its blocks wait for each other
     """
 
@@ -128,12 +132,12 @@ class Segment(Generic[P]):
 
     @property
     def roots(self) -> tuple[int, ...]:
-        """Positions in the region's roots that it writes."""
+        """Positions in the region's roots that the segment writes."""
         return self.part.roots
 
     @property
     def hero(self) -> Instruction:
-        """The instruction that decides its form."""
+        """The instruction that determines the kind."""
         return self.part.hero
 
 
@@ -147,7 +151,7 @@ class Plan:
 
     @property
     def row_reductions(self) -> int:
-        """How many reductions the threads of a block share. One that another segment needs as well, and repeats, does
+        """The number of reductions whose results the threads of a block share. One that several segments compute does
         not count."""
         folded = {reduce for segment in self.segments for reduce in segment.folded}
         if len(self.segments) > 1 and folded:
@@ -162,7 +166,7 @@ class Plan:
 
     @property
     def scratch_names(self) -> tuple[str, ...]:
-        """Names of the pointers to these, in the kernel's text."""
+        """The names of the scratch pointers in the kernel's text."""
         return tuple(f"scratch{number}" for number in range(len(self.scratch)))
 
     @property
@@ -173,11 +177,11 @@ class Plan:
 
 def above(roots: Iterable[Instruction]) -> set[Instruction]:
     """The roots and everything that they need."""
-    found = set(roots)
-    stack = list(found)
+    needed = set(roots)
+    stack = list(needed)
     while stack:
         for operand in stack.pop().operands:
-            if operand not in found:
-                found.add(operand)
+            if operand not in needed:
+                needed.add(operand)
                 stack.append(operand)
-    return found
+    return needed

@@ -1,12 +1,11 @@
-"""The price of a plan: microseconds of its launch on its target, and what they are made of.
+"""The price of a plan: microseconds of its launch on its target, and their parts.
 
-Five things take time, each at a rate of its own: bytes between memory and L2; bytes between L2 and multiprocessors;
-instructions; functions and conversions in their slow pipe; and the way of a block by itself (loads that wait for
-memory, barriers, steps that need each other), as often as blocks follow each other on a multiprocessor. They overlap,
-but a launch of which two take equally long takes longer than either.
+There are five parts: bytes between memory and L2; bytes between L2 and multiprocessors; instructions; functions and
+conversions in the slow pipe; and the latency of a block (loads, barriers, dependent steps), times the number of blocks
+that a multiprocessor runs one after another. The parts overlap, but two of equal length take longer than either.
 
 The constants come from a review of some 110 kernels and their machine code for an H100, from measured copies, or from
-NVIDIA. None belongs to a single kernel. All that users see and all presets but `xla-*` go by this price (through
+NVIDIA. None is fitted to a single kernel. All that users see and all presets but `xla-*` go by this price (through
 `hlo_opt.fusion.prices`); those go by XLA's (`hlo_opt.analysis.xla`).
 """
 
@@ -30,64 +29,66 @@ from hlo_opt.plans.reads import SECTOR, Key, Lay, Trace, lay_of, traced
 from hlo_opt.plans.walks import AHEAD
 
 COPY = 0.895
-"""Of the peak bandwidth, what a plain copy reaches: 3.0 of 3.35 TB/s on an H100, 4.3 of 4.8 on an H200, both
-measured."""
+"""The fraction of the peak bandwidth that a plain copy reaches: 3.0 of 3.35 TB/s on an H100, 4.3 of 4.8 on an H200,
+both measured."""
 LATENCY = 0.75
-"""Microseconds of a load while memory is as busy as it can be: 17 KB under way in each multiprocessor of an H100 are
-the least that reach 3.0 TB/s."""
+"""Microseconds of a load while memory is busy: 17 KB in flight per multiprocessor of an H100 are the least that reach
+3.0 TB/s."""
 IDLE = 0.5
-"""Microseconds of a load while memory has little to do: some 850 cycles of an H100 (measured by chases of pointers)."""
+"""Microseconds of a load while memory is idle: some 850 cycles of an H100 (measured by pointer chasing)."""
 L2_HIT, HIT = 0.2, 0.03
 """Microseconds of a load from L2 and from L1: some 270 and 40 cycles."""
 CLOCK = 0.886
-"""Of the highest clock rate, under load: 1.755 of 1.98 GHz on an H100."""
+"""The fraction of the highest clock rate that is reached under load: 1.755 of 1.98 GHz on an H100."""
 USABLE = 0.78
-"""Of the instructions that a multiprocessor could issue: 75 to 80 %."""
+"""The fraction of issue slots that kernels use at most: 75 to 80 %."""
 SCHEDULERS = 4
-"""Of a multiprocessor; each issues an instruction of a warp in a cycle (CUDA C++ Programming Guide, since compute
-capability 7.0)."""
+"""Schedulers of a multiprocessor; each issues an instruction of a warp per cycle (CUDA C++ Programming Guide, since
+compute capability 7.0)."""
 SLOW_LANES = 16
-"""Results of functions and conversions that a multiprocessor makes in a cycle (CUDA C++ Programming Guide, "Arithmetic
-Instructions")."""
+"""Functions and conversions of a multiprocessor per cycle (CUDA C++ Programming Guide, "Arithmetic Instructions")."""
 L2_RATE = 2.0
-"""Bandwidth of L2, in peaks of memory: XLA's model has 2.5, reads measured on an H100 1.7."""
+"""The bandwidth of L2 over that of memory: XLA's model has 2.5, reads measured on an H100 1.7."""
 L2_HELD, L1_HELD = 0.6, 0.5
-"""Of L2, what is still there when it is read again: 26 MB of rows are on an H100, 64 MB are not. Of L1, what it keeps
-for all blocks: the other half is for their shared memory."""
+"""The fraction of L2 that is still there when it is read again: 26 MB of rows are on an H100, 64 MB are not. The
+fraction of L1 that caches loads of all blocks: the other half is their shared memory."""
 JUMP = 10
-"""Bytes that memory could have brought while it turns to another place: columns in rows of 32 bytes reach 75 to 85 % of
-a copy, tiles in rows of 128 bytes nearly all of it."""
+"""The cost of a jump to another address, in bytes of a copy: columns in rows of 32 bytes reach 75 to 85 % of a copy,
+tiles in rows of 128 bytes nearly all of it."""
 STEP, SHUFFLE, BARRIER = 4.5, 30, 40
-"""Cycles from an instruction to one that needs its result; of a shuffle with what is done with it; of a barrier of a
+"""Cycles from an instruction to one that needs its result; of a shuffle with the use of its result; of a barrier of a
 block."""
 MEETING = 1.6
-"""Microseconds until all blocks of a launch have met: an atomic operation of each on one word in L2, and a look at it
-until it has changed. An estimate, of five ways to L2 and back; not measured."""
+"""Microseconds of a barrier of all blocks of a launch: each changes one word in L2 by an atomic operation, and polls
+it. An estimate of five round trips to L2; not measured."""
 TOGETHER = 3
-"""The exponent of the norm that brings the parts together: two that take equally long take a quarter more than one."""
+"""The exponent of the norm that combines the parts: two equal parts take a quarter more time than one."""
 REGISTERS, MOST_READ, MOST_AHEAD = 16, 20, 64
-"""Of a thread: for addresses and numbers; at the most for what is read ahead, where no compiler has said so; and at the
-most for that at all."""
+"""Registers of a thread: for addresses and numbers; the limit for loads in flight in the estimate of registers; and the
+limit for loads in flight in any case."""
 MOST_BLOCKS = 32
-"""Of a multiprocessor at a time."""
+"""Limit of resident blocks of a multiprocessor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Microseconds of a launch, or of a library's call: `us` is all of it, the others overlap.
+    """The time of a launch, or of a library call, in microseconds. `us` is the total; the parts overlap.
 
-    memory        bytes between memory and L2, at the rate of a copy
-    cache         bytes between L2 and multiprocessors, and cache lines looked up
-    instructions  at the rate at which they are issued; of a library's call, its arithmetic
+    memory        transfers between memory and L2
+    cache         transfers between L2 and multiprocessors, and lookups of cache lines
+    instructions  issued instructions; the arithmetic of a library call
     slow          functions and conversions
-    way           blocks by themselves, one after another
-    launch        from the end of the kernel before to the begin of this one
-    read, written bytes that move between memory and L2
-    least         bytes that have to: operands that are read and results, each once
+    way           the latency of blocks, one after another
+    launch        from the end of the kernel before to the start of this one
+
+    Besides:
+
+    read, written bytes between memory and L2
+    least         the least of these bytes: each operand that is read, and each result, once
     in_flight     bytes that the threads of a multiprocessor wait for at a time
-    waves         of blocks over the multiprocessors
-    resident      threads of a multiprocessor at a time
-    registers     of a thread, known or estimated
+    waves         waves of blocks over the multiprocessors
+    resident      resident threads of a multiprocessor
+    registers     registers of a thread, known or estimated
     loads, stores bits of the widest and the narrowest access to the largest arrays
     """
 
@@ -110,22 +111,22 @@ class Price:
 
     @property
     def is_small(self) -> bool:
-        """Whether it is little more than a launch: then computing its results again elsewhere may save more than it
-        costs, for kernels that do not wait for each other can share one."""
+        """Whether the kernel takes little more than its launch. Computing its results again in other kernels may then
+        save more than it costs, since independent kernels can share a launch."""
         return self.us < 2 * self.launch
 
     @property
     def bytes(self) -> float:
-        """Read and written."""
+        """Bytes that are read and written."""
         return self.read + self.written
 
 
 FREE = Price(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-"""Of what launches nothing."""
+"""The price of an instruction without a launch."""
 
 
 def one_after_another(prices: Iterable[Price]) -> Price:
-    """Of several launches together: everything adds up; what is said of threads and accesses, as of the dearest."""
+    """The price of several launches: the sum of times and bytes; threads and accesses are those of the costliest."""
     every = list(prices)
     if len(every) == 1:
         return every[0]
@@ -138,15 +139,19 @@ _ADDED = ("us", "memory", "cache", "instructions", "slow", "way", "launch", "rea
 
 
 def together(parts: Iterable[float]) -> float:
-    """Microseconds of what overlaps."""
+    """Microseconds of overlapping parts."""
     return math.fsum(part**TOGETHER for part in parts) ** (1 / TOGETHER)
 
 
 @dataclass
 class _Sums:
-    """What all threads do together, and `way`: microseconds of a block by itself, on average. `at_a_time` blocks run,
-    and a load from memory takes `latency` then. `turned`: bytes that memory does not bring while it turns to other
-    places."""
+    """Sums over all threads of a launch.
+
+    at_a_time  resident blocks of the device
+    latency    microseconds of a load from memory
+    turned     the cost of jumps to other addresses, in bytes
+    way        microseconds of a block, on average
+    """
 
     plan: Plan
     target: DeviceTarget
@@ -166,8 +171,8 @@ class _Sums:
 
 
 def price(plan: Plan, target: DeviceTarget, *, registers: int | None = None) -> Price:
-    """The price of a launch on its target. `registers` of a thread, where a compiler has said how many it takes; else
-    they are guessed, and the price is made once."""
+    """The price of a launch on a target. `registers` are those of a thread, if a compiler has reported them; else they
+    are estimated, and the price is cached."""
     if registers is not None:
         return _price(plan, target, registers)
     known = _KNOWN.get(plan)
@@ -177,7 +182,7 @@ def price(plan: Plan, target: DeviceTarget, *, registers: int | None = None) -> 
 
 
 _KNOWN: WeakKeyDictionary[Plan, tuple[DeviceTarget, Price]] = WeakKeyDictionary()
-"""Prices of plans that are still there: plans compete by them before one is asked for its own."""
+"""Prices of plans: plans compete by price before one of them is used."""
 
 
 def _price(plan: Plan, target: DeviceTarget, registers: int | None) -> Price:
@@ -228,13 +233,13 @@ def _price(plan: Plan, target: DeviceTarget, registers: int | None) -> Price:
 
 
 def clock(target: DeviceTarget) -> float:
-    """Cycles in a microsecond."""
+    """Cycles per microsecond."""
     return CLOCK * target.clock_rate_ghz * 1e3
 
 
 def resident_blocks(launch: Launch, registers: int, target: DeviceTarget) -> int:
-    """Blocks that a multiprocessor holds at a time: registers come in eights for each thread, shared memory with a
-    kilobyte for the system."""
+    """The number of resident blocks of a multiprocessor. Registers are allocated in units of eight per thread; each
+    block's shared memory has one more kilobyte for the system."""
     threads = round_up(launch.block, target.threads_per_warp)
     by_registers = target.registers_per_block_limit // (round_up(registers, 8) * threads)
     by_memory = target.shared_memory_per_core // (launch.shared_bytes + 1024)
@@ -247,11 +252,11 @@ def _traces(plan: Plan, segment: Segment[Part]) -> list[Trace]:
 
 
 def _kept(traces: Sequence[Trace]) -> int:
-    """Registers of a thread for what it reads ahead, or keeps from walk to walk."""
-    found = [min(MOST_READ, trace.ahead / 4) for trace in traces]
+    """Registers of a thread for loads in flight, or for values that it keeps from walk to walk."""
+    counts = [min(MOST_READ, trace.ahead / 4) for trace in traces]
     if any(trace.walk.keeps for trace in traces):
-        found += [trace.walk.held or trace.walk.items * trace.walk.rounds for trace in traces]
-    return math.ceil(max(found, default=0))
+        counts += [trace.walk.held or trace.walk.items * trace.walk.rounds for trace in traces]
+    return math.ceil(max(counts, default=0))
 
 
 def _add_segment(sums: _Sums, segment: Segment[Part], traces: Sequence[Trace]) -> None:
@@ -266,19 +271,19 @@ def _add_segment(sums: _Sums, segment: Segment[Part], traces: Sequence[Trace]) -
         moved = sum(lay.useful for lay in lays) / segment.blocks / target.bytes_per_core_and_clock
         latencies = [_latency(sums, segment, lay, trace.walk.early) for lay in lays[: len(trace.reads)]]
         waiting = _waiting(trace, latencies, cycles)
-        # the warps of a block hide each other's ways within a walk, but not from one walk to the next
+        # the warps of a block hide each other's latency within a walk, but not between walks
         way = max(waiting, moved / cycles, work.slots * issue / cycles) + MEETING * trace.walk.meetings
         sums.way += way * trace.walk.times * segment.blocks / launch.grid
 
 
 def _add_access(sums: _Sums, segment: Segment[Part], trace: Trace, lay: Lay) -> None:
-    """Add what goes through memory and caches."""
+    """Adds the bytes of an access to those of memory and caches."""
     target, threads, access = sums.target, trace.walk.threads, lay.access
     (sums.stores if access.operand is None else sums.loads).append((lay.useful, lay.bits))
     if access.operand is None and access.again:
         _add_moved(sums, [lay], _lost(access.size, target), written=True)
     elif access.operand is None:
-        times = 2 if access.tries else 1  # what is changed is read and written
+        times = 2 if access.tries else 1  # a changed element is read and written
         _add_moved(sums, [lay], times, written=True)
         sums.least += times * min(lay.useful, access.size)
     elif access.again:
@@ -286,7 +291,7 @@ def _add_access(sums: _Sums, segment: Segment[Part], trace: Trace, lay: Lay) -> 
         _add_moved(sums, [lay], _lost(min(access.size, live), target))
     else:
         number, operands = access.operand.parameter_number or 0, sums.plan.region.instruction.operands
-        # an array that is given twice is one array
+        # two operands that are the same value are one array
         sums.first.setdefault(operands[number], []).append(lay)
     again = trace.walk.times - 1
     if again:
@@ -299,7 +304,7 @@ def _add_access(sums: _Sums, segment: Segment[Part], trace: Trace, lay: Lay) -> 
 
 
 def _work(trace: Trace, lays: Sequence[Lay]) -> Work:
-    """What a thread issues on a walk. Accesses share the divisions of their indices, and inner loops have none."""
+    """The work of a thread on a walk. Accesses share the divisions of their indices; inner loops have none."""
     walk, divided = trace.walk, dict[Expression, float]()
     rounds = walk.rounds * walk.filled
     fixed = (walk.body + work_of.ACCESS * walk.shared) * (walk.items * rounds) + work_of.ROUND * (rounds / walk.ahead)
@@ -331,41 +336,40 @@ def _ahead(trace: Trace) -> float:
 
 
 def _latency(sums: _Sums, segment: Segment[Part], lay: Lay, early: bool) -> float:
-    """Microseconds until what a thread reads next is there, where it is not in L1 with what it has read. What a block
-    has read before is still near, if it is not too much."""
+    """The average latency of a thread's next load, in microseconds. Elements that a block has read before are still in
+    a cache, if they fit."""
     miss = min(1.0, lay.advance * AHEAD / SECTOR) if lay.advance else 1.0
-    found = L2_HIT if early else sums.latency
-    if segment.together:  # what other blocks have written, L1 does not know
-        found = L2_HIT if not _lost(lay.access.size, sums.target) else found
+    latency = L2_HIT if early else sums.latency
+    if segment.together:  # L1 is not coherent with the writes of other blocks
+        latency = L2_HIT if not _lost(lay.access.size, sums.target) else latency
     elif lay.access.again:
         live = lay.useful / segment.blocks * sums.at_a_time
         if live <= L1_HELD * sums.target.shared_memory_per_core * sums.target.core_count:
-            found = HIT
+            latency = HIT
         elif not _lost(min(live, lay.access.size), sums.target):
-            found = L2_HIT
-    return HIT + miss * (found - HIT)
+            latency = L2_HIT
+    return HIT + miss * (latency - HIT)
 
 
 def _waiting(trace: Trace, latencies: Sequence[float], cycles: float) -> float:
-    """Microseconds for which a thread waits on its walk: for what it reads; for other threads; for the steps of a
-    fold."""
+    """Microseconds that a thread waits on its walk: for loads, for other threads, and for the steps of a fold."""
     walk = trace.walk
-    found = trace.waits * max(latencies, default=0.0)
+    waiting = trace.waits * max(latencies, default=0.0)
     answers = sum(max(1.0, tries) for _, _, tries in walk.changed)
-    found += LATENCY * (bool(trace.drawn) + answers + 2 * walk.trips)
+    waiting += LATENCY * (bool(trace.drawn) + answers + 2 * walk.trips)
     steps = walk.rounds * (walk.steps + sum(size for _, _, size in trace.folds))
-    return found + (walk.barriers * BARRIER + walk.shuffles * SHUFFLE + steps * STEP) / cycles
+    return waiting + (walk.barriers * BARRIER + walk.shuffles * SHUFFLE + steps * STEP) / cycles
 
 
 def _lost(size: float, target: DeviceTarget) -> float:
-    """The fraction of `size` bytes that is no longer in L2 when it is read again."""
+    """The fraction of `size` bytes that is no longer in L2 at the next read."""
     return min(1.0, max(0.0, size / (L2_HELD * target.l2_cache_size) - 1))
 
 
 def _add_moved(sums: _Sums, lays: Sequence[Lay], times: float = 1.0, *, written: bool = False) -> None:
-    """Bytes between memory and L2 for accesses to an array. What is asked for again soon is still in L2. What sectors
-    hold besides is, too, where the whole array fits there, or where a block reads whole sectors but for the ends, which
-    its neighbour needs at the same time."""
+    """Adds the bytes between memory and L2 for accesses to an array. Elements that are accessed again soon are still in
+    L2. So is the unused rest of sectors, if the whole array fits into L2, or if a block reads contiguous ranges, at
+    whose ends its neighbour reads at the same time."""
     useful, moved, turned = sum(lay.useful for lay in lays), 0.0, 0.0
     for lay in lays:
         wasted = (lay.fetched - lay.useful) * _lost(lay.access.size, sums.target) if lay.run < SECTOR else 0.0
@@ -380,7 +384,8 @@ def _add_moved(sums: _Sums, lays: Sequence[Lay], times: float = 1.0, *, written:
 
 
 def _widths(accesses: Sequence[tuple[float, int]]) -> tuple[int, int]:
-    """Bits of the widest and the narrowest access that moves a good part of what is moved most."""
+    """Bits of the widest and the narrowest access, among those that move at least a quarter of the bytes of the
+    largest."""
     most = max((size for size, _ in accesses), default=0.0)
     bits = [b for size, b in accesses if 4 * size >= most]
     return (max(bits), min(bits)) if bits else (0, 0)

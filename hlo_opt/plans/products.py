@@ -1,5 +1,4 @@
-"""Products of two arrays, with each kind of their dimensions seen as one: what the plans for matrices and for vectors
-share."""
+"""Products of two arrays as batches of matrices: the common base of the plans for matrices and for vectors."""
 
 from __future__ import annotations
 
@@ -20,18 +19,18 @@ from hlo_opt.plans.plan import Region
 from hlo_opt.plans.walks import Walk
 
 BLOCK = 256
-"""Threads of a block."""
+"""Threads per block."""
 LEAST = 1 << 15
-"""Products of elements below which a loop is as quick."""
-_MOST_STEPS = 500  # of the walk from an operand to what it is computed from
+"""Multiplications below which a loop is as quick."""
+_MOST_STEPS = 500  # elements that are followed from an operand up to parameters
 
 
 @dataclass(frozen=True)
 class Space:
-    """A product with each kind of dimension as one: numbers of batches, rows, columns and contracted elements.
+    """A product with its dimensions merged to four: batches, rows, columns and contracted elements.
 
-    Rows are the free dimensions of one operand and columns those of the other: of the right one, unless `turned`.
-    Columns are what neighbouring threads write side by side.
+    Rows are the free dimensions of one operand, columns those of the other: of the right one, unless `turned`.
+    Neighbouring threads write neighbouring columns.
     """
 
     hero: Instruction
@@ -40,9 +39,9 @@ class Space:
     @cached_property
     def groups(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         """The product's dimensions that are batches, rows and columns, each in the order of memory."""
-        found, left = DotDimensions.of(self.hero), self.hero.operands[0].shape
-        batch = len(found.lhs_batch)
-        middle = batch + len(found.free(left.rank, right=False))
+        dimensions, left = DotDimensions.of(self.hero), self.hero.operands[0].shape
+        batch = len(dimensions.lhs_batch)
+        middle = batch + len(dimensions.free(left.rank, right=False))
         parts = [range(batch), range(batch, middle), range(middle, self.hero.shape.rank)]
         strides = self.hero.shape.strides
         order = [tuple(sorted(part, key=lambda d: -strides[d])) for part in parts]
@@ -64,18 +63,19 @@ class Space:
 
     def index(self, batch: Expression, row: Expression, column: Expression) -> Index:
         """The logical index of an element of the product."""
-        found: dict[int, Expression] = {}
+        digits: dict[int, Expression] = {}
         for group, position in zip(self.groups, (batch, row, column), strict=True):
             sizes = [self.hero.shape.dimensions[d] for d in group]
-            found.update(zip(group, delinearize(position, sizes), strict=True))
-        return tuple(found[d] for d in range(self.hero.shape.rank))
+            digits.update(zip(group, delinearize(position, sizes), strict=True))
+        return tuple(digits[d] for d in range(self.hero.shape.rank))
 
     def operand_of(self, side: int) -> int:
         """The number of the operand with the rows (side 0) or the columns (side 1)."""
         return 1 - side if self.turned else side
 
     def operand_index(self, side: int, batch: Expression, free: Expression, along: Expression) -> Index:
-        """Where the operand of the rows, or of the columns, is read for a row or a column and a contracted element."""
+        """The index at which the operand of the rows (side 0) or columns (side 1) is read, for a row or column (`free`)
+        and a contracted element (`along`)."""
         nothing = constant(0)
         out = self.index(batch, free, nothing) if side == 0 else self.index(batch, nothing, free)
         read = index_dot(self.hero, self.operand_of(side))
@@ -83,8 +83,8 @@ class Space:
         return read.apply(out, delinearize(along, self.contracted))
 
     def goes_along(self, side: int) -> bool:
-        """Whether neighbouring contracted elements, not neighbouring rows (or columns), lie side by side in the memory
-        that an operand is computed from."""
+        """Whether neighbouring contracted elements, rather than rows (or columns), are adjacent in the memory that an
+        operand is computed from."""
         zero, one = constant(0), constant(1)
         operand = self.hero.operands[self.operand_of(side)]
         _, rows, columns, depth = self.sizes
@@ -105,8 +105,8 @@ class Space:
 
 @dataclass(frozen=True)
 class OfProduct:
-    """Outputs that are computed from elements of a product at their own place; `roots` are positions of outputs, all of
-    them. What the parts of all kinds of products have."""
+    """Base of the parts of products: outputs whose elements depend on one element of the product each. `roots` are the
+    positions of all outputs."""
 
     space: Space
     roots: tuple[int, ...]
@@ -123,9 +123,8 @@ class OfProduct:
 
 
 def product_of(region: Region) -> Space | None:
-    """The one product that all outputs are computed from, element by element at their own places, where it is large
-    enough to be worth threads that work together. Columns are what belongs to neighbours in the first output, as far as
-    that can be told."""
+    """The only product of a region, if all outputs are elementwise functions of it, and it is large enough for threads
+    to share work. Neighbouring columns are neighbours in the first output where that is known."""
     heroes = [i for i in region.computation.instructions if i.opcode == "dot"]
     if len(heroes) != 1 or not is_summed(heroes[0].shape.type):
         return None
@@ -139,49 +138,49 @@ def product_of(region: Region) -> Space | None:
 
 
 def is_summed(element_type: ElementType) -> bool:
-    """Whether sums of products of the type are kept in memory as they are in registers."""
+    """Whether sums of products of the type have the same form in memory as in registers."""
     return element_type.is_float or element_type.kind == "pred" or (element_type.is_integer and element_type.bits >= 8)
 
 
 def root_indices(region: Region, hero: Instruction, at: Index) -> list[Index] | None:
-    """For each output, the index of its element that belongs to the product's at an index; None where one has none, or
-    reads others too."""
+    """For each output, the index of the element that depends on the product's element at `at`; None if an output has no
+    such element, or also depends on others."""
     indices = following(region, hero, at)
-    found = []
+    result = []
     for root in region.roots:
         index = indices.get(root)
         if index is None or not root.shape.is_array or root.shape.element_count != hero.shape.element_count:
             return None
         if heroes_read([(root, index)], depending_below(root, {hero}), {hero: at}) != [hero]:
             return None
-        found.append(index)
-    return found
+        result.append(index)
+    return result
 
 
 def following(region: Region, hero: Instruction, at: Index) -> dict[Instruction, Index]:
-    """Where what follows the product has the element that belongs to the product's at an index, as far as elements keep
-    to themselves."""
-    found: dict[Instruction, Index] = {hero: at}
+    """The index of the element that depends on the product's element at `at`, for each user of the product as far as
+    these are elementwise or moves."""
+    indices: dict[Instruction, Index] = {hero: at}
     for i in region.computation.instructions:
-        operand = next((o for o in i.operands if o in found), None)
+        operand = next((o for o in i.operands if o in indices), None)
         if operand is None or not i.shape.is_array or i.shape.element_count != hero.shape.element_count:
             continue
-        index, spec = found[operand], find(i.opcode)
+        index, spec = indices[operand], find(i.opcode)
         if i.opcode == "bitcast" and i.shape.type.bits == operand.shape.type.bits:
             order = operand.shape.minor_to_major[::-1]
             place = linearize([index[d] for d in order], [operand.shape.dimensions[d] for d in order])
-            found[i] = physical_index(i.shape, place)
+            indices[i] = physical_index(i.shape, place)
         elif i.opcode == "reshape":
-            found[i] = delinearize(linearize(index, operand.shape.dimensions), i.shape.dimensions)
+            indices[i] = delinearize(linearize(index, operand.shape.dimensions), i.shape.dimensions)
         elif i.opcode == "transpose":
-            found[i] = tuple(index[d] for d in i.ints("dimensions"))
+            indices[i] = tuple(index[d] for d in i.ints("dimensions"))
         elif spec is not None and (isinstance(spec.cuda, Elementwise) or i.opcode in ("copy", "convert")):
-            found[i] = index
-    return found
+            indices[i] = index
+    return indices
 
 
 def _writes_rows(region: Region, space: Space) -> bool:
-    """Whether neighbours in the first output are of the same column, not of the same row."""
+    """Whether neighbours in the first output are in the same column rather than the same row."""
     shape = region.roots[0].shape
     zero, one = constant(0), constant(1)
     steps = []
@@ -199,9 +198,9 @@ def _address(strides: Sequence[int], index: Index) -> int:
 
 
 def parameters_read(instruction: Instruction, index: Index) -> list[tuple[Instruction, int]]:
-    """The parameters that an element is computed from, and which of their elements are read; `index` is of
-    constants."""
-    found: list[tuple[Instruction, int]] = []
+    """The parameters that an element depends on, each with the linear position of the element read. `index` is
+    constant."""
+    reads: list[tuple[Instruction, int]] = []
     todo = [(instruction, index)]
     zero = constant(0)
     steps = 0
@@ -209,7 +208,7 @@ def parameters_read(instruction: Instruction, index: Index) -> list[tuple[Instru
         steps += 1
         current, place = todo.pop()
         if current.parameter_number is not None:
-            found.append((current, _address(current.shape.strides, place)))
+            reads.append((current, _address(current.shape.strides, place)))
             continue
         spec = find(current.opcode)
         for number, operand in enumerate(current.operands):
@@ -219,11 +218,11 @@ def parameters_read(instruction: Instruction, index: Index) -> list[tuple[Instru
             elif read is not None and operand.shape.is_array:
                 none = [zero] * max(len(read.symbols), len(read.runtime))
                 todo.append((operand, read.apply(place, none[: len(read.symbols)], none[: len(read.runtime)])))
-    return found
+    return reads
 
 
 def ends(region: Region, space: Space, at: Index, walk: Walk) -> Walk:
-    """The walk in which outputs are computed from the product's element at an index, and written."""
+    """The walk that computes outputs from the product's element at an index, and writes them."""
     indices = root_indices(region, space.hero, at) or []
     wanted = list(zip(region.roots, indices, strict=False))
     written = [(root.shape, index) for root, index in wanted]

@@ -1,5 +1,5 @@
-"""From a walk to the elements that it reads: what is wanted is followed by index maps down to the operands of the
-kernel. And how such an access lies in memory."""
+"""The memory accesses of a walk: the values that it computes are followed by index maps down to the kernel's operands.
+Also the layout of such an access in memory."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from hlo_opt.plans.instructions import divides
 from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Walk
 
 SECTOR, LINE = 32, 128
-"""Bytes that caches and memory hand over together, and bytes of a cache line (CUDA C++ Best Practices Guide, "Coalesced
-Access to Global Memory")."""
+"""Bytes of a memory transaction and of a cache line (CUDA C++ Best Practices Guide, "Coalesced Access to Global
+Memory")."""
 WIDEST_BITS = 128
-_MOST_STEPS = 20_000  # of the walk from what is wanted to operands
+_MOST_STEPS = 20_000  # elements that are followed from the wanted values to operands
 _SAMPLED_ROUNDS = 4096
-_SAMPLED = (1024, 16, 32)  # threads of a block, rounds, and steps of inner loops that are looked at
+_SAMPLED = (1024, 16, 32)  # threads of a block, rounds, and steps of inner loops that are sampled
 
 SPARSE = 16
-"""Places for each of some numbers, from the first to the last: further apart they are sorted."""
+"""The range of some numbers over their count above which they are sorted instead of marked."""
 
 Key = tuple[Instruction, Index]
 Numbers = npt.NDArray[np.int64]
@@ -37,12 +37,12 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Access:
-    """An element of an array that is read, or written (`operand` is None), for each item.
+    """An access to one element of an array for each item: a read, or a write if `operand` is None.
 
-    share     of all cases, in which it is
-    may_miss  that depends on a condition
-    again     a walk before has read it, or the launch has written it itself
-    tries     atomic operations that change it; 0 where it is written
+    share     the fraction of items that have the access
+    may_miss  whether the access is under a condition
+    again     whether an earlier walk has read the element, or the launch itself has written it
+    tries     atomic operations that change the element; 0 for a plain write
     """
 
     shape: Shape
@@ -55,7 +55,7 @@ class Access:
 
     @property
     def bits(self) -> int:
-        """Of an element in memory."""
+        """Bits of an element in memory."""
         return 8 * self.shape.type.bytes // self.shape.type.per_byte
 
     @property
@@ -66,12 +66,12 @@ class Access:
 
 @dataclass
 class Trace:
-    """What a walk needs.
+    """The accesses and operations of a walk.
 
-    values  what is computed, where, and in how much of all cases
-    folds   what folds elements in an inner loop, where, and how many
-    loops   sizes of inner loops, by the variable of each
-    drawn   variables for indices that data give: where these are read, and how large they get
+    values  the instructions that are computed, each with its index and the fraction of items that need it
+    folds   the instructions with an inner loop, each with its index and the number of elements that it folds
+    loops   sizes of inner loops, by variable
+    drawn   variables for indices that come from data, each with the index of that data and its upper bound
     """
 
     walk: Walk
@@ -82,7 +82,7 @@ class Trace:
     loops: dict[str, int] = field(default_factory=dict)
     drawn: dict[str, tuple[Index, int]] = field(default_factory=dict)
     _varying: dict[int, tuple[Index, frozenset[str], float, int]] = field(default_factory=dict)
-    """What is known of an index, by its identity: most of what a kernel computes is at the same one."""
+    """Results of `_of` by the index's identity: a kernel computes most values at the same index."""
     _addresses: dict[tuple[int, Shape], Expression] = field(default_factory=dict)
     _looks: dict[tuple[int, Shape, bool, int], _Seen] = field(default_factory=dict)
 
@@ -91,36 +91,35 @@ class Trace:
         return self._of(index)[1]
 
     def times(self, index: Index) -> float:
-        """How often a thread has something of an index, on average: once for each value that the index takes on its
-        way."""
+        """How often a thread computes a value at an index, on average: once for each value that the index takes."""
         known = self._varying.get(id(index))
         return self._of(index)[2] if known is None else known[2]
 
     def inner(self, index: Index) -> int:
-        """Steps of the inner loops in which an index changes."""
+        """The number of steps of the inner loops in which an index changes."""
         return self._of(index)[3]
 
     def _of(self, index: Index) -> tuple[Index, frozenset[str], float, int]:
         known = self._varying.get(id(index))
         if known is not None:
             return known
-        found: set[str] = set()
+        loops: set[str] = set()
         for name in frozenset[str]().union(*map(variables_of, index)):
             if name in self.walk.places:
-                found |= variables_of(self.walk.places[name])
+                loops |= variables_of(self.walk.places[name])
             elif name in self.drawn:
-                found |= self.varies_with(self.drawn[name][0])
+                loops |= self.varies_with(self.drawn[name][0])
             else:
-                found.add(name)
-        inner = math.prod(self.loops[name] for name in found if name in self.loops)
-        rounds = self._rounds(index) * self.walk.filled if ROUND in found else 1.0
-        times = inner * (self.walk.items if ITEM in found else 1) * rounds
+                loops.add(name)
+        inner = math.prod(self.loops[name] for name in loops if name in self.loops)
+        rounds = self._rounds(index) * self.walk.filled if ROUND in loops else 1.0
+        times = inner * (self.walk.items if ITEM in loops else 1) * rounds
         # the index stays alive as long as its identity is a key
-        made = self._varying[id(index)] = index, frozenset(found), times, inner
-        return made
+        known = self._varying[id(index)] = index, frozenset(loops), times, inner
+        return known
 
     def _rounds(self, index: Index) -> int:
-        """In how many rounds an index is another than before."""
+        """The number of rounds in which an index differs from the round before."""
         rounds, whole = self.walk.rounds, {name for e in index for name in variables_of(e)}
         if rounds > _SAMPLED_ROUNDS or not whole <= self.walk.places.keys():
             return rounds
@@ -132,17 +131,17 @@ class Trace:
         return 1 + int(np.count_nonzero(changes))
 
     def address(self, access: Access) -> Expression:
-        """The place in memory of what is accessed."""
+        """The linear position in memory of an access."""
         key = id(access.index), access.shape
-        found = self._addresses.get(key)
-        if found is None:
+        address = self._addresses.get(key)
+        if address is None:
             self._of(access.index)
-            found = self._addresses[key] = address_of(access.shape, access.index)
-        return found
+            address = self._addresses[key] = address_of(access.shape, access.index)
+        return address
 
     def divisor(self, instruction: Instruction, index: Index) -> Index | None:
-        """Where a division finds its divisor, if that is repeated along dimensions: a compiler inverts each one once.
-        None for anything else."""
+        """The index of a division's divisor if that is a broadcast: a compiler computes the inverse once for each
+        element of the operand. None for any other instruction."""
         if not divides(instruction):
             return None
         repeated = instruction.operands[1]
@@ -154,23 +153,23 @@ class Trace:
 
     @property
     def waits(self) -> int:
-        """How often a thread waits for what it reads."""
+        """How often a thread waits for its loads."""
         inner = max((self.inner(read.index) for read in self.reads), default=1)
         return max(1, math.ceil(self.walk.rounds / self.walk.ahead) * math.ceil(inner / AHEAD))
 
     @property
     def ahead(self) -> float:
-        """Bytes that a thread asks for before it needs the first of them."""
+        """Bytes that a thread loads before it needs the first of them."""
         return sum(read.share * self.times(read.index) * read.bits / 8 for read in self.reads) / self.waits
 
 
 def traced(walk: Walk, before: set[Key]) -> Trace:
-    """Follow what a walk wants down to operands. `before` is what the segment's walks before have needed, and takes in
-    what this one does."""
-    found = Trace(walk)
-    found.writes += [Access(shape, index) for shape, index in walk.written]
-    found.writes += [Access(shape, index, again=True) for shape, index in walk.handed]
-    found.writes += [Access(shape, index, tries=tries) for shape, index, tries in walk.changed]
+    """Follows the wanted values of a walk down to operands. `before` has the elements that earlier walks of the segment
+    need; those of this walk are added to it."""
+    trace = Trace(walk)
+    trace.writes += [Access(shape, index) for shape, index in walk.written]
+    trace.writes += [Access(shape, index, again=True) for shape, index in walk.published]
+    trace.writes += [Access(shape, index, tries=tries) for shape, index, tries in walk.changed]
     seen = set(before) if walk.keeps else set()
     stack = [(instruction, index, 1.0, False) for instruction, index in walk.wanted]
     for _ in range(_MOST_STEPS):
@@ -182,47 +181,47 @@ def traced(walk: Walk, before: set[Key]) -> Trace:
         seen.add((instruction, index))
         if instruction.parameter_number is not None:
             again = (instruction, index) in before or instruction in walk.near
-            found.reads.append(Access(instruction.shape, index, instruction, share, may_miss, again))
+            trace.reads.append(Access(instruction.shape, index, instruction, share, may_miss, again))
             continue
-        found.values.append((instruction, index, share))
+        trace.values.append((instruction, index, share))
         spec = find(instruction.opcode)
         if spec is not None and isinstance(spec.cuda, Elementwise):
             for operand in instruction.operands:
                 stack.append((operand, index if _sizes(operand) else (), share, may_miss))
             continue
         for number, operand in enumerate(instruction.operands):
-            below, part, is_conditional = _below(found, instruction, number, index)
+            below, part, is_conditional = _below(trace, instruction, number, index)
             if part > 0:
                 stack.append((operand, below, share * part, may_miss or is_conditional))
     before |= seen
-    return found
+    return trace
 
 
 def _sizes(value: Instruction) -> tuple[int, ...]:
-    """The dimensions of an array, or of the first of a tuple."""
+    """The dimensions of an array, or of the first leaf of a tuple."""
     shape = value.shape
     return shape.dimensions if shape.is_array else next(shape.leaves()).dimensions
 
 
-def _below(found: Trace, instruction: Instruction, number: int, index: Index) -> tuple[Index, float, bool]:
-    """Where an operand is read, in how much of all cases, and whether only under a condition."""
+def _below(trace: Trace, instruction: Instruction, number: int, index: Index) -> tuple[Index, float, bool]:
+    """The index at which an operand is read, the fraction of items that read it, and whether that is conditional."""
     if taken_element(instruction) is not None:  # all results of an operation are computed together
         return index, 1.0, False
     spec, sizes = find(instruction.opcode), _sizes(instruction.operands[number])
     read = None if spec is None or spec.index is None else spec.index(instruction, number)
-    if read is None:  # anywhere, as data says
-        return tuple(_drawn(found, index, size) for size in sizes), 1.0, False
+    if read is None:  # anywhere: the index is data
+        return tuple(_drawn(trace, index, size) for size in sizes), 1.0, False
     if read.symbols and number == 0:
-        found.folds.append((instruction, index, math.prod(read.symbols)))
+        trace.folds.append((instruction, index, math.prod(read.symbols)))
     symbols = []
     for size in read.symbols:
-        symbols.append(variable(f"loop{len(found.loops)}", size))
-        found.loops[f"loop{len(found.loops)}"] = size
+        symbols.append(variable(f"loop{len(trace.loops)}", size))
+        trace.loops[f"loop{len(trace.loops)}"] = size
     runtime = []
     for at in read.runtime:
         how = spec.index(instruction, at) if spec is not None and spec.index is not None else None
-        runtime.append(_drawn(found, index if how is None else how.apply(index), max(sizes, default=1)))
-    if 0 in read.symbols:  # a fold of no elements reads none
+        runtime.append(_drawn(trace, index if how is None else how.apply(index), max(sizes, default=1)))
+    if 0 in read.symbols:  # an empty fold reads nothing
         return (), 0.0, False
     share, conditions = 1.0, read.conditions_at(index, symbols)
     for c in conditions:
@@ -231,20 +230,20 @@ def _below(found: Trace, instruction: Instruction, number: int, index: Index) ->
     return read.apply(index, symbols, runtime), share, bool(conditions)
 
 
-def _drawn(found: Trace, at: Index, size: int) -> Expression:
-    name = f"drawn{len(found.drawn)}"
-    found.drawn[name] = (at, size)
+def _drawn(trace: Trace, at: Index, size: int) -> Expression:
+    name = f"drawn{len(trace.drawn)}"
+    trace.drawn[name] = (at, size)
     return variable(name, size)
 
 
 def address_of(shape: Shape, index: Index) -> Expression:
-    """The place in memory of the element at an index."""
+    """The linear position in memory of the element at an index."""
     order = shape.minor_to_major[::-1]
     return linearize([index[d] for d in order], [shape.dimensions[d] for d in order])
 
 
 def value_of(expression: Expression, env: Mapping[str, Numbers]) -> Numbers:
-    """The values of an expression where its variables have these."""
+    """The values of an expression for values of its variables."""
     match expression:
         case maps.Variable(name=name) if name in env:
             return env[name]
@@ -261,15 +260,15 @@ def value_of(expression: Expression, env: Mapping[str, Numbers]) -> Numbers:
 
 @dataclass(frozen=True)
 class Lay:
-    """How an access lies in memory.
+    """The memory layout of an access.
 
-    bits     that one instruction moves
-    count    instructions of a thread
-    useful   bytes that all threads together ask for; those that a block asks for twice count once
+    bits     bits that one instruction moves
+    count    instructions per thread
+    useful   bytes that all threads access; those that a block accesses twice count once
     fetched  bytes of the sectors that hold these
-    run      bytes that follow each other in what a block asks for at a time
-    lines    cache lines that an instruction of a warp touches
-    advance  bytes between the reads of a thread in one step of its loop and in the next; 0 without a loop
+    run      average bytes of a contiguous range that a block accesses at a time
+    lines    cache lines that one instruction of a warp accesses
+    advance  bytes between the accesses of a thread in consecutive steps of its loop; 0 without a loop
     """
 
     access: Access
@@ -283,7 +282,7 @@ class Lay:
 
 
 def lay_of(trace: Trace, access: Access, block: int) -> Lay:
-    """How the elements of an access lie, seen on the threads of one block in the middle of the launch."""
+    """The layout of an access, sampled from the threads of one block in the middle of the launch."""
     walk, bits = trace.walk, access.bits
     varies = trace.varies_with(access.index)
     key = id(access.index), access.shape, access.may_miss, block
@@ -304,7 +303,7 @@ def lay_of(trace: Trace, access: Access, block: int) -> Lay:
 
 
 def _look(trace: Trace, access: Access, block: int) -> _Seen:
-    """What a block asks for with an access."""
+    """The sample of an access."""
     walk, varies, address = trace.walk, trace.varies_with(access.index), trace.address(access)
     loops = tuple([(name, size) for name, size in trace.loops.items() if name in varies])
     sizes = zip(access.index, access.shape.dimensions, strict=True)
@@ -319,7 +318,7 @@ def _look(trace: Trace, access: Access, block: int) -> _Seen:
 
 @dataclass(frozen=True)
 class _Frame:
-    """From which threads, rounds and steps an access is looked at: what `_Seen` goes by besides the address."""
+    """The threads, rounds and steps from which an access is sampled: with the address, all that `_Seen` depends on."""
 
     threads: int
     block: int
@@ -333,8 +332,16 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the sampled threads ask for: different elements and sectors, by what these have to be multiplied for all
-    threads, and as `Lay` says of one instruction and warp; `together` neighbours are moved by one instruction."""
+    """The accesses of the sampled threads.
+
+    places    the number of distinct elements
+    sectors   the number of distinct sectors
+    scale     the factor from the sample to all threads
+    together  neighbouring items that one instruction moves
+    is_shared whether all items of a thread access the same element
+
+    The others are as in `Lay`.
+    """
 
     places: int
     sectors: int
@@ -347,8 +354,8 @@ class _Seen:
 
 
 def _different(numbers: Numbers) -> Numbers:
-    """The different ones of some numbers, in their order. Those of a kernel mostly lie close together: then each is
-    marked, which takes a tenth of sorting them."""
+    """The distinct numbers in ascending order. If they are dense, as mostly in kernels, they are marked in an array,
+    which takes a tenth of the time of sorting."""
     low, high = int(numbers.min()), int(numbers.max())
     if high - low > SPARSE * numbers.size:
         return np.unique(numbers)
@@ -359,24 +366,24 @@ def _different(numbers: Numbers) -> Numbers:
 
 @functools.lru_cache(maxsize=4096)
 def _seen(frame: _Frame, address_at: Expression, bits: int, outside: tuple[Expression, ...]) -> _Seen:
-    """Kernels are often alike in how they go over memory, however different in what they compute. `outside`: of an
-    element's index what may lie outside the array."""
+    """The sample for a frame and an address. Cached, because kernels that differ in what they compute often access
+    memory in the same way. `outside` has the expressions of the index that may be out of bounds."""
     threads = min(frame.threads, frame.block, _SAMPLED[0])
     rounds = min(frame.rounds, _SAMPLED[1])
     loops = dict(frame.loops)
-    taken: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for name, size in reversed(loops.items()):  # the innermost first
-        taken[name] = min(size, max(1, _SAMPLED[2] // math.prod(taken.values())))
-    steps = math.prod(taken.values())
+        counts[name] = min(size, max(1, _SAMPLED[2] // math.prod(counts.values())))
+    steps = math.prod(counts.values())
     env: dict[str, Numbers] = {
         THREAD: frame.threads // 2 // threads * threads + np.arange(threads).reshape(-1, 1, 1, 1),
         ROUND: (frame.all_rounds - rounds) // 2 + np.arange(rounds).reshape(-1, 1, 1),
         ITEM: np.arange(frame.items).reshape(-1, 1),
     }
-    numbers = np.unravel_index(np.arange(steps), [taken[name] for name in loops]) if loops else ()
-    env.update({n: (loops[n] - taken[n]) // 2 + number for n, number in zip(loops, numbers, strict=True)})
+    numbers = np.unravel_index(np.arange(steps), [counts[name] for name in loops]) if loops else ()
+    env.update({n: (loops[n] - counts[n]) // 2 + number for n, number in zip(loops, numbers, strict=True)})
     env.update({name: value_of(place, env) for name, place in frame.places})
-    for name, at, size in frame.drawn:  # scattered, and the same wherever they are read at the same place
+    for name, at, size in frame.drawn:  # scattered, but equal for equal indices
         env[name] = sum((value_of(e, env) for e in at), start=np.asarray(1)) * 40503 % max(1, size)
     address = value_of(address_at, env)
     address = address.reshape((1,) * (4 - address.ndim) + address.shape)
@@ -400,14 +407,14 @@ def _seen(frame: _Frame, address_at: Expression, bits: int, outside: tuple[Expre
 
 
 def _misses_apart(expression: Expression, env: Mapping[str, Numbers]) -> bool:
-    """Whether some of the items that neighbours are may lie outside an array and others not."""
+    """Whether some of a thread's items may be out of bounds while others are not."""
     at = value_of(expression, env)
     at = at.reshape((1,) * (4 - at.ndim) + at.shape)
     return bool((at != at[:, :, :1]).any())
 
 
 def _together(address: Numbers, bits: int) -> int:
-    """Neighbouring items that one instruction moves."""
+    """The number of neighbouring items that one instruction moves."""
     items, moved = address.shape[2], 1
     if bool((np.diff(address, axis=2) == 1).all()):
         moved = min(items, max(1, WIDEST_BITS // bits))

@@ -17,9 +17,9 @@ _MOST_EXPANSIONS = 100_000  # instructions that one region may become; far above
 def region_of(module: Module, instruction: Instruction) -> Region:
     """The region of a fusion, of a single operation, or of an operation that is expanded into simpler ones.
 
-    The region's computation holds no calls: nested fusions and calls are inlined, operations that only know an
-    expansion are expanded, also in what loops run. The module stays as it is. Raises BackendError when expansions do
-    not end.
+    The region's computation has no calls: nested fusions and calls are inlined, and operations that have only an
+    expansion are expanded, also in the computations of loops. The module does not change. Raises BackendError when
+    expansions do not end.
     """
     if instruction.opcode in ("fusion", "call"):
         computation = instruction.called_by("calls" if instruction.opcode == "fusion" else "to_apply")
@@ -53,29 +53,29 @@ def inlined(module: Module, computation: Computation) -> Computation:
 
 
 def _with_loops_inlined(module: Module, computation: Computation) -> Computation:
-    """The computation with loops whose rounds hold no calls; itself when there is nothing to do."""
+    """The computation with calls inlined in the computations of its loops; itself if there are none."""
     runs = {c: inlined(module, c) for i in computation.instructions if looped(i) is not None for c in i.called()}
     if all(old is new for old, new in runs.items()):
         return computation
-    made = Computation(computation.name)
+    copy = Computation(computation.name)
     copies: dict[Instruction, Instruction] = {}
     for instruction in computation.instructions:
-        copies[instruction] = edit.clone_into(made, instruction, [copies[o] for o in instruction.operands])
+        copies[instruction] = edit.clone_into(copy, instruction, [copies[o] for o in instruction.operands])
         for name, value in instruction.attributes.items():
             if isinstance(value, Called) and not runs.keys().isdisjoint(value.computations):
                 edit.set_attribute(copies[instruction], name, Called(*(runs.get(c, c) for c in value.computations)))
-    edit.set_root(made, copies[computation.root])
-    return made
+    edit.set_root(copy, copies[computation.root])
+    return copy
 
 
 def _wrap(instruction: Instruction) -> Computation:
-    made = Computation(f"wrapped_{instruction.opcode}")
+    copy = Computation(f"wrapped_{instruction.opcode}")
     parameters = [
-        edit.create_parameter(made, f"p{number}", operand.shape, number)
+        edit.create_parameter(copy, f"p{number}", operand.shape, number)
         for number, operand in enumerate(instruction.operands)
     ]
-    edit.set_root(made, edit.clone_into(made, instruction, parameters))
-    return made
+    edit.set_root(copy, edit.clone_into(copy, instruction, parameters))
+    return copy
 
 
 def _expansion(module: Module, instruction: Instruction) -> Computation | None:
@@ -94,26 +94,26 @@ def _callee(module: Module, instruction: Instruction) -> Computation | None:
 
 
 def _inlined_once(module: Module, computation: Computation) -> Computation:
-    made = Computation(computation.name)
+    copy = Computation(computation.name)
     copies: dict[Instruction, Instruction] = {}
     for instruction in computation.instructions:
         operands = [copies[o] for o in instruction.operands]
         callee = _callee(module, instruction)
         if callee is not None:
-            copies[instruction] = _copy_body(made, callee, operands)
+            copies[instruction] = _copy_body(copy, callee, operands)
         elif instruction.opcode == "get-tuple-element" and operands[0].opcode == "tuple":
             copies[instruction] = operands[0].operands[instruction.attribute("index", int)]
         else:
-            copies[instruction] = edit.clone_into(made, instruction, operands)
-    edit.set_root(made, copies[computation.root])
-    return made
+            copies[instruction] = edit.clone_into(copy, instruction, operands)
+    edit.set_root(copy, copies[computation.root])
+    return copy
 
 
-def _copy_body(made: Computation, callee: Computation, arguments: list[Instruction]) -> Instruction:
+def _copy_body(to: Computation, callee: Computation, arguments: list[Instruction]) -> Instruction:
     copies: dict[Instruction, Instruction] = {}
-    for instruction in operands_first(callee.root):  # a pass may be about to put the callee in order
+    for instruction in operands_first(callee.root):  # a pass may not have sorted the callee yet
         if instruction.parameter_number is not None:
             copies[instruction] = arguments[instruction.parameter_number]
         else:
-            copies[instruction] = edit.clone_into(made, instruction, [copies[o] for o in instruction.operands])
+            copies[instruction] = edit.clone_into(to, instruction, [copies[o] for o in instruction.operands])
     return copies[callee.root]

@@ -1,8 +1,8 @@
-"""The plan of rows with sums of columns beside them: threads that walk rows, one after another, keep what they fold of
-their own columns in registers.
+"""The plan of row reductions with sums of columns of the same array: threads walk one row after another and keep the
+sums of their own columns in registers.
 
-So the gradient of a layer norm reads its operands once: sums of rows, what follows them, and of each stretch of rows
-the sums of columns, which a small kernel brings together.
+The gradient of a layer norm then reads its operands once: for sums of rows, for their users, and for the sums of
+columns over each stretch of rows. A small kernel adds up the stretches.
 """
 
 from __future__ import annotations
@@ -27,25 +27,24 @@ from hlo_opt.plans.row_reduction import Rows
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 
 OTHER_REGISTERS = 8
-"""Of a thread besides columns: for results of rows and what is being computed, where the compiler has 16 more for
-addresses."""
+"""Registers of a thread besides its columns: for results of rows and intermediate values. The compiler needs 16 more
+for addresses."""
 
 
 @dataclass(frozen=True)
 class RowsAndColumns(Rows):
-    """Rows that come in stretches, each walked by threads of its own, and the reduces of columns over a stretch."""
+    """Rows in stretches, each walked by threads of its own, and the reduces of columns over a stretch."""
 
     kind: ClassVar[str] = "row-and-column-reduction"
     sums: tuple[Instruction, ...] = ()
     stretch: int = 1
-    """Rows of which sums are left."""
+    """The number of rows of a stretch."""
     in_halves: bool = False
-    """Whether two teams of threads of a block walk a stretch, each a half of it, and bring their sums together at the
-    end. Else it is one."""
+    """Whether two teams of threads of a block walk one half of a stretch each, and add up their sums at the end."""
 
     @property
     def abreast(self) -> int:
-        """Teams of a stretch."""
+        """The number of teams of a stretch."""
         return 1 + self.in_halves
 
     @property
@@ -55,28 +54,28 @@ class RowsAndColumns(Rows):
 
     @property
     def block(self) -> int:
-        """Threads per block when nothing else asks for more."""
+        """The number of threads per block that this part needs."""
         return self.threads * max(self.abreast, SMALLEST // self.threads)
 
     def rows_per_block(self, block: int) -> int:
-        """Teams of a block, those of a stretch together."""
-        found = super().rows_per_block(block)
-        return found // self.abreast * self.abreast
+        """Teams per block; those of a stretch share a block."""
+        rows = super().rows_per_block(block)
+        return rows // self.abreast * self.abreast
 
     def shared_bytes(self, block: int) -> int:
-        """Bytes in which the warps of a row meet, and the teams of a stretch."""
+        """Bytes in which the warps of a row, and the teams of a stretch, combine their results."""
         kinds = {t for r in self.sums for t in running_types(r)}
         halves = sum(max(4, t.bytes) for t in kinds) * self.columns * self.rows_per_block(block)
         return super().shared_bytes(block) + halves * self.in_halves
 
     @property
     def columns_per_thread(self) -> int:
-        """Of the thread that has most."""
+        """The largest number of columns of a thread."""
         return math.ceil(self.columns / (self.vector * self.threads)) * self.vector
 
     @property
     def held(self) -> int:
-        """Registers of a thread: its columns of each sum and of what is kept of a row, and others."""
+        """Registers of a thread: for its columns of each sum, for what it keeps of a row, and others."""
         words = sum(max(1, t.bytes // 4) for r in self.sums for t in running_types(r))
         kept = min(row_reduction.MOST_KEPT, 2 * self.columns_per_thread)
         return self.columns_per_thread * words + kept + OTHER_REGISTERS
@@ -88,18 +87,18 @@ class RowsAndColumns(Rows):
 
 
 SHORTEST = 16
-"""Rows of a stretch: the parts of sums are then no more than that part of what is read."""
+"""The least number of rows of a stretch: partial sums are then at most 1/16 of the elements read."""
 THREADS = 512
-"""Of a multiprocessor that are wanted: two blocks for rows of 4,096."""
+"""The wanted number of threads per multiprocessor: two blocks for rows of 4,096."""
 _MEETING = 1024
-"""Bytes of shared memory, at the most, in which the warps of a row meet."""
+"""Limit of bytes of shared memory in which the warps of a row combine their results."""
 SMALLEST = 128
-"""Threads of a block: short rows share one."""
+"""The least number of threads per block: short rows share one."""
 
 
 def stretch_of(rows: Rows, target: DeviceTarget) -> int:
-    """Of how many rows sums are best left: then there are so many threads as are wanted, or a few less. All rows where
-    their number has no such divisor."""
+    """The number of rows per stretch with which there are as many threads as wanted, or a few less; all rows if their
+    number has no such divisor."""
     most = min(target.core_count * THREADS // rows.threads, rows.rows // SHORTEST)
     halves = max((d for d in range(1, most // 2 + 1) if rows.rows % (2 * d) == 0), default=1)
     if _may_share(rows, halves, target, SHARED_BYTES):
@@ -109,7 +108,7 @@ def stretch_of(rows: Rows, target: DeviceTarget) -> int:
 
 
 def _may_share(rows: Rows, stretches: int, target: DeviceTarget, room: int) -> bool:
-    """Whether two teams fit into a block, with a row of sums in shared memory, and so many blocks keep the device
+    """Whether two teams fit into a block, with a row of sums in shared memory, and `stretches` blocks keep the device
     busy."""
     fits_in = SMALLEST <= rows.threads <= THREADS // 2 and 2 * 4 * rows.columns + _MEETING <= room
     return fits_in and 4 * stretches >= 3 * target.core_count
@@ -118,28 +117,28 @@ def _may_share(rows: Rows, stretches: int, target: DeviceTarget, room: int) -> b
 def match(
     region: Region, roots: Sequence[int], target: DeviceTarget, room: int
 ) -> tuple[Sequence[RowsAndColumns], list[int]]:
-    """Outputs of a region as one part; nothing where some do not fit."""
-    found = {n: split for n in roots if (split := rows_beside(region.roots[n])) is not None}
-    if len(set(found.values())) != 1:
+    """All outputs of a region as one part; none if some do not fit."""
+    splits = {n: split for n in roots if (split := rows_beside(region.roots[n])) is not None}
+    if len(set(splits.values())) != 1:
         return [], list(roots)
-    space, stretch = next(iter(found.values()))
-    sums = tuple(region.roots[n] for n in found)
-    folded = across(region, [n for n in roots if n not in found], sums, space, row_reduction.space_of)
+    space, stretch = next(iter(splits.values()))
+    sums = tuple(region.roots[n] for n in splits)
+    folded = across(region, [n for n in roots if n not in splits], sums, space, row_reduction.space_of)
     if folded is None:
         return [], list(roots)
     rows = row_reduction.of(region, folded, target)
-    made = RowsAndColumns(
+    part = RowsAndColumns(
         rows.rows, rows.columns, rows.levels, tuple(roots), rows.element_bytes, sums=sums, stretch=stretch
     )
-    halves = replace(made, in_halves=True)
-    few = made.teams * 2 * made.threads <= target.core_count * THREADS and stretch % 2 == 0
-    if few and _may_share(made, made.teams, target, room) and halves.shared_bytes(halves.block) <= room:
-        made = halves
-    return ([made], []) if fits(made, target) else ([], list(roots))
+    halves = replace(part, in_halves=True)
+    few = part.teams * 2 * part.threads <= target.core_count * THREADS and stretch % 2 == 0
+    if few and _may_share(part, part.teams, target, room) and halves.shared_bytes(halves.block) <= room:
+        part = halves
+    return ([part], []) if fits(part, target) else ([], list(roots))
 
 
 def rows_beside(reduce: Instruction) -> tuple[Space, int] | None:
-    """The rows that a reduce of columns goes over, and how many of them it folds."""
+    """The space of the rows that a reduce of columns reads, and the number of rows that it folds."""
     if reduce.opcode != "reduce" or reduce.shape.is_tuple or not starts_with_identity(reduce):
         return None
     if reduce.shape.type.is_complex or not row_reduction.may_be_reordered(reduce):
@@ -154,15 +153,14 @@ def rows_beside(reduce: Instruction) -> tuple[Space, int] | None:
 
 
 def fits(part: RowsAndColumns, target: DeviceTarget) -> bool:
-    """Whether there is work for the device, and registers of a thread hold its columns."""
+    """Whether the part keeps the device busy, and a thread's columns fit into registers."""
     if part.threads < WARP or 2 * part.segment(part.block).blocks < target.core_count:
         return False
     return part.held + 16 <= min(255, target.registers_per_block_limit // part.block)
 
 
 def along_rows(region: Region, part: RowsAndColumns) -> list[Instruction]:
-    """Parameters that lie in memory as rows are walked: what of them the next row needs is asked for while a row is
-    computed."""
+    """The parameters with the layout of the rows: the next row of these is loaded while a row is computed."""
     shape = part.hero.operands[0].shape
     return [
         p
@@ -175,7 +173,7 @@ def along_rows(region: Region, part: RowsAndColumns) -> list[Instruction]:
 
 
 def walks(region: Region, segment: Segment[RowsAndColumns], launch: Launch) -> list[Walk]:
-    """Those of a row, as often as a stretch has rows, and one that writes the sums."""
+    """The walks over the rows of a stretch, and one that writes the sums."""
     part, vector = segment.part, segment.vector
     threads = segment.blocks * part.rows_per_block(launch.block) * part.threads
     thread = variable(THREAD, threads)
@@ -186,7 +184,7 @@ def walks(region: Region, segment: Segment[RowsAndColumns], launch: Launch) -> l
     places = {"kept": row, "reduced": add(multiply(step, vector), variable(ITEM, vector))}
     warps = part.threads > WARP
     keeps = part.columns_per_thread <= row_reduction.MOST_KEPT
-    found = passes(
+    walks = passes(
         region,
         segment,
         Walk(
@@ -205,7 +203,7 @@ def walks(region: Region, segment: Segment[RowsAndColumns], launch: Launch) -> l
     )
     early = along_rows(region, part)
     if early and own > 1:
-        found[0] = replace(found[0], body=found[0].body + ACCESS * (len(early) / vector), early=True)
+        walks[0] = replace(walks[0], body=walks[0].body + ACCESS * (len(early) / vector), early=True)
     stretches = part.teams // part.abreast
     team, column = variable("team", stretches), variable("column", part.columns)
     written = [(r.shape, physical_index(r.shape, add(multiply(team, part.columns), column))) for r in part.sums]
@@ -218,6 +216,6 @@ def walks(region: Region, segment: Segment[RowsAndColumns], launch: Launch) -> l
     }
     shared, barriers = 2.0 * len(part.sums) * part.in_halves, 2 * len(part.sums) * part.in_halves
     return [
-        *found,
+        *walks,
         Walk(writing, (), written, places=places, items=vector, rounds=rounds, shared=shared, barriers=barriers),
     ]

@@ -1,4 +1,4 @@
-"""The row-reduction plan: a warp or a block folds each row of a reduce whose fastest varying dimensions are reduced.
+"""The row-reduction plan: a warp or a block folds each row of a reduce of minor-most dimensions.
 
 Which reduces qualify: xla/service/gpu/reduction_utils.cc; sizes and launch:
 xla/backends/gpu/codegen/emitters/reduction.cc.
@@ -25,17 +25,18 @@ from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 
 SHORT_ROW_BLOCK = 256
 HALF_OF_THREADS = 512
-"""Threads of a long row that registers can keep: a multiprocessor then has two, and one loads while the other
-computes."""
+"""Threads for a long row that fits into registers: a multiprocessor then has two such blocks, and one loads while the
+other computes."""
 ROW_PER_THREAD = 16
 """Elements of a row that one thread folds, before the row gets more threads."""
 
 MOST_NEIGHBOURS = 8
-"""Elements that a thread takes at a time: 16 bytes of bf16. Bytes would keep twice as many values in registers."""
+"""Limit of elements that a thread reads at a time: 16 bytes of bf16. With bytes, 16 elements would need too many
+registers."""
 
 
 def space_of(reduce: Instruction) -> Space | None:
-    """The space of a reduce whose minor-most dimensions are reduced, or None when it is no row reduction."""
+    """The space of a reduce of minor-most dimensions; None for any other reduce."""
     shape = reduce.operands[0].shape
     gone = set(reduce.ints("dimensions"))
     minor = 1
@@ -54,17 +55,18 @@ def space_of(reduce: Instruction) -> Space | None:
 
 
 def may_be_reordered(reduce: Instruction) -> bool:
-    """Whether folding in another order stays close to HLO's own. A reducer that keeps a narrow float in its own type
-    rounds after every step, and a running sum stops growing where a tree's does not: it keeps its order, in a loop,
-    unless it rounds nothing."""
+    """Whether folding in another order stays close to the result in HLO's order.
+
+    A reducer in a narrow float type rounds after every step: a running sum stops growing where a tree's does not. Such
+    a fold keeps its order, in a loop, unless it never rounds.
+    """
     exact = monoid(reduce.called_by("to_apply")) in ("maximum", "minimum")
     return exact or is_wide(reduce) or not any(leaf.type.is_narrow_float for leaf in reduce.shape.leaves())
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Outputs (`roots` are positions) that the threads of rows write, and the reduces, by level, that they fold on the
-    way."""
+    """Outputs (`roots` are positions) that the threads of rows write, and the reduces that these need, by level."""
 
     kind: ClassVar[str] = "row-reduction"
     rows: int
@@ -72,12 +74,12 @@ class Rows:
     levels: Levels
     roots: tuple[int, ...]
     element_bytes: int
-    """Of the narrowest array that is read or written all along a row."""
+    """Bytes of an element of the narrowest array that is read or written along a row."""
     parts: int = 1
     is_flat: bool = False
-    """Whether the rows' elements lie one after another in memory, row after row."""
+    """Whether the rows are contiguous in memory."""
     in_pairs: bool = False
-    """Whether all arrays along a row hold bf16, of which a register can keep two."""
+    """Whether all arrays along a row are bf16, so that a register can keep two elements."""
 
     @property
     def hero(self) -> Instruction:
@@ -86,7 +88,7 @@ class Rows:
 
     @property
     def space(self) -> Space:
-        """Rows, and what they have."""
+        """The space of rows and columns."""
         return Space(self.rows, self.columns)
 
     @property
@@ -96,8 +98,8 @@ class Rows:
 
     @property
     def vector(self) -> int:
-        """Neighbouring elements that a thread takes at a time: all of its own where several rows share a warp, else 16
-        bytes of the narrowest array, as long as threads would have something to do."""
+        """Neighbouring elements that a thread reads at a time: all of its own if several rows share a warp, else 16
+        bytes of the narrowest array, or fewer if threads would have none."""
         vector = self._widest
         if self.is_peeled:
             return vector
@@ -111,8 +113,8 @@ class Rows:
 
     @property
     def is_peeled(self) -> bool:
-        """Whether rows begin and end anywhere between the places of accesses as wide as can be: their ends are taken
-        element by element, and vectors between these."""
+        """Whether rows are not aligned to the widest accesses, so that their ends are read element by element, and the
+        middle in vectors."""
         across = self.threads * self.parts
         if not self.is_flat or not self.columns % self._widest or self.threads < WARP or self.vectors[0] < across:
             return False
@@ -120,13 +122,13 @@ class Rows:
 
     @property
     def vectors(self) -> tuple[int, int]:
-        """How many vectors a peeled row has at least and at most, as it begins."""
+        """The least and the greatest number of vectors of a peeled row, which depends on its alignment."""
         return (self.columns + 1) // self._widest - 1, self.columns // self._widest
 
     @property
     def threads(self) -> int:
-        """Threads per row: whole warps, or a part of one for a short row, each with one access where the row divides
-        so."""
+        """Threads per row: whole warps, or a part of a warp for a short row, with one access per thread if that divides
+        the row."""
         lanes, rest = divmod(self.columns, self._widest)
         if not rest and lanes in (2, 4, 8, 16):
             return lanes
@@ -139,33 +141,33 @@ class Rows:
 
     @property
     def slots(self) -> int:
-        """Columns of the thread that has most."""
+        """The largest number of columns of a thread."""
         across = self.threads * self.parts
         return self._slots(across) if self.is_peeled else -(-self.columns // (self.vector * across)) * self.vector
 
     def _slots(self, across: int) -> int:
-        """That with accesses as wide as can be, and one end where the row has such, or with one column at a time."""
+        """The largest number of columns of a thread, with the widest accesses and one end of a row, or one by one."""
         vectors, ends = divmod(self.columns, self._widest)
         return max(-(-vectors // across) * self._widest + (ends > 0), -(-self.columns // across))
 
     @property
     def most_kept(self) -> int:
-        """Columns of a thread that registers keep from pass to pass."""
+        """Limit of the columns of a thread that registers keep from pass to pass."""
         return MOST_KEPT * (1 + self.in_pairs)
 
     def _is_kept(self, slots: int) -> bool:
-        """Whether there is another pass for which registers may keep so many columns."""
+        """Whether registers keep that number of columns per thread for another pass."""
         return len(self.levels) > 1 and slots <= self.most_kept
 
     @property
     def block(self) -> int:
-        """Threads per block when nothing else asks for more: short rows share one."""
+        """The number of threads per block that this part needs: short rows share a block."""
         if 2 * self.threads > SHORT_ROW_BLOCK:
             return self.threads
         return round_up(self.threads * min(self.teams, SHORT_ROW_BLOCK // self.threads), WARP)
 
     def rows_per_block(self, block: int) -> int:
-        """So many that their threads are whole warps."""
+        """Rows per block, such that their threads are whole warps."""
         return min(round_up(self.teams, max(1, WARP // self.threads)), block // self.threads)
 
     def segment(self, block: int) -> Segment[Rows]:
@@ -176,7 +178,7 @@ class Rows:
         return Segment(self, blocks, self.vector, folded=folded, resident=resident)
 
     def shared_bytes(self, block: int) -> int:
-        """Bytes in which the warps of a row meet."""
+        """Bytes in which the warps of a row combine their results."""
         if self.threads <= WARP:
             return 0
         leaves = [leaf for level in self.levels for r in level for leaf in r.shape.leaves()]
@@ -185,7 +187,7 @@ class Rows:
 
 
 def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
-    """The row reduction that folds this."""
+    """The part for some folds of rows."""
     rows, columns = folded.space.kept, folded.space.reduced
     parts = row_parts(rows, columns, target.core_count) if ends_in_one_pass(region, folded) else 1
     along = [leaf for shape in (*region.inputs, *region.outputs) for leaf in shape.leaves()]
@@ -199,7 +201,7 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
 
 
 def _is_flat(folded: Folded) -> bool:
-    """Whether the first reduce's operand lies in memory as it is walked."""
+    """Whether the rows of the first reduce's operand are contiguous in memory."""
     space, reduce = folded.space, folded.levels[0][0]
     row, column = variable("row", space.kept), variable("column", space.reduced)
     place = address_of(reduce.operands[0].shape, operand_index(reduce, row, column))
@@ -220,17 +222,17 @@ def short_row_vector(reduce: Instruction, columns: int) -> int:
 
 
 PAIRING, PAIRED = Work(0.5), Work(1)
-"""Of a column that is kept with another in one register: to put them together, and to take them apart in a later
-pass."""
+"""The work of packing a column with another in one register, and of unpacking it in a later pass."""
 ENDS = Work(30)
-"""Of a thread of the warp that takes the ends of a peeled row: where they are, and an element."""
+"""The work of a thread that reads the ends of a peeled row: their position, and an element."""
 MOST_KEPT = 32
-"""Columns of a thread that registers keep from pass to pass (`MOST_REGISTERS` of hlo_opt/codegen/registers.py)."""
+"""Limit of columns of a thread that registers keep from pass to pass (`MOST_REGISTERS` of
+hlo_opt/codegen/registers.py)."""
 
 
 def walks(region: Region, segment: Segment[Rows], launch: Launch) -> list[Walk]:
-    """A pass over the row for each level of reduces and one for what is written last; between them the threads of a row
-    meet."""
+    """The walks over a row: one for each level of reduces, and one that writes the last outputs. Between them, the
+    threads of a row combine their results."""
     part, vector = segment.part, segment.vector
     across, per_block = part.threads * part.parts, part.rows_per_block(launch.block)
     thread = variable(THREAD, segment.blocks * per_block * part.threads)
@@ -241,13 +243,13 @@ def walks(region: Region, segment: Segment[Rows], launch: Launch) -> list[Walk]:
     rounds = math.ceil(part.columns / (vector * across))
     step = add(multiply(variable(ROUND, rounds), across), start)
     column = add(multiply(step, vector), variable(ITEM, vector))
-    if part.is_peeled:  # up to the first place of a vector
+    if part.is_peeled:  # up to the first aligned element
         column = add(column, modulo(multiply(row, vector - part.columns % vector), vector))
     places = {"kept": row, "reduced": column}
     warps = part.threads > WARP
     kept = part.slots <= part.most_kept
     halves = kept and part.slots > MOST_KEPT
-    found = passes(
+    walks = passes(
         region,
         segment,
         Walk(
@@ -267,8 +269,8 @@ def walks(region: Region, segment: Segment[Rows], launch: Launch) -> list[Walk]:
     )
     if part.is_peeled:
         ends = ENDS * (WARP / part.columns * part.parts)
-        found = [replace(walk, body=walk.body + ends) if walk.rounds == rounds else walk for walk in found]
+        walks = [replace(walk, body=walk.body + ends) if walk.rounds == rounds else walk for walk in walks]
     if not halves:
-        return found
+        return walks
     paired = [PAIRING, *[PAIRING + PAIRED] * (len(part.levels) - 1), PAIRED]
-    return [replace(walk, body=walk.body + more) for walk, more in zip(found, paired, strict=False)]
+    return [replace(walk, body=walk.body + more) for walk, more in zip(walks, paired, strict=False)]

@@ -1,7 +1,7 @@
-"""The scan plan: a thread goes along one line of the scanned dimension and keeps what is carried in registers.
+"""The scan plan: a thread walks one line along the scanned dimension, with the carried values in registers.
 
-Only where the body of the scan works on each element of its slices by itself; another body is left to the interpreter.
-XLA:GPU makes a loop of kernels of every scan (xla/hlo/transforms/expanders/scan_expander.cc).
+The body of the scan must be elementwise; the interpreter runs others. XLA:GPU expands every scan to a loop of kernels
+(xla/hlo/transforms/expanders/scan_expander.cc).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hlo_opt.plans.walks import ROUND, THREAD, Walk
 
 @dataclass(frozen=True)
 class Runs:
-    """A scan; `roots` are positions of outputs, all of them the scan's."""
+    """A scan; `roots` are positions of outputs, all of them its results."""
 
     kind: ClassVar[str] = "scan"
     hero: Instruction
@@ -32,34 +32,34 @@ class Runs:
 
     @property
     def carries(self) -> int:
-        """How many values are handed on from step to step: the last operands, and the last results."""
+        """The number of carried values: the last operands, and the last results."""
         return integer(self.hero, "num_carries")
 
     @property
     def inputs(self) -> Sequence[Instruction]:
-        """The operands that are gone through."""
+        """The scanned operands."""
         return self.hero.operands[: len(self.hero.operands) - self.carries]
 
     @property
     def axis(self) -> int:
-        """The dimension along which it goes."""
+        """The scanned dimension."""
         return self.hero.ints("dimensions")[0]
 
     @property
     def whole(self) -> Shape | None:
-        """The shape of an array that a scan reads or writes step by step; None where there is none."""
-        made = list(self.hero.shape.leaves())
-        shapes = [*(o.shape for o in self.inputs), *made[: len(made) - self.carries]]
+        """The shape of a scanned operand or result; None if there is none."""
+        results = list(self.hero.shape.leaves())
+        shapes = [*(o.shape for o in self.inputs), *results[: len(results) - self.carries]]
         return next(iter(shapes), None)
 
     @property
     def length(self) -> int:
-        """Steps."""
+        """The number of steps."""
         return self.whole.dimensions[self.axis] if self.whole is not None else 0
 
     @property
     def line_dimensions(self) -> tuple[int, ...]:
-        """Sizes of the dimensions across which threads lie."""
+        """The sizes of the dimensions that are not scanned."""
         assert self.whole is not None
         return tuple(size for d, size in enumerate(self.whole.dimensions) if d != self.axis)
 
@@ -70,7 +70,7 @@ class Runs:
 
     @property
     def lines(self) -> int:
-        """How many lines there are."""
+        """The number of lines, which is that of threads."""
         return math.prod(self.line_dimensions)
 
     def segment(self, block: int) -> Segment[Runs]:
@@ -78,24 +78,23 @@ class Runs:
         return Segment(self, -(-self.lines // block))
 
     def shared_bytes(self, block: int) -> int:
-        """None."""
+        """Bytes of shared memory."""
         return 0
 
 
 def match(region: Region) -> Runs | None:
-    """The region as a scan whose lines do not need each other, or None."""
+    """The region as a scan with independent lines, or None."""
     heroes = [i for i in region.computation.instructions if i.opcode == "scan"]
     if len(heroes) != 1 or any(_maker(root) is not heroes[0] for root in region.roots):
         return None
-    found = Runs(heroes[0], tuple(range(len(region.roots))))
-    body = found.hero.called_by("to_apply")
-    fits = found.whole is not None and _works_on_elements(body, found.line_dimensions)
-    return found if fits else None
+    part = Runs(heroes[0], tuple(range(len(region.roots))))
+    body = part.hero.called_by("to_apply")
+    fits = part.whole is not None and _works_on_elements(body, part.line_dimensions)
+    return part if fits else None
 
 
 def _works_on_elements(body: Computation, dimensions: tuple[int, ...]) -> bool:
-    """Whether every value of the body has those dimensions and is computed from elements at the same place, or is a
-    constant number everywhere."""
+    """Whether every value of the body has those dimensions and is elementwise, or is a scalar constant."""
     for i in body.instructions:
         shapes = list(i.shape.leaves())
         if i.opcode == "constant" and not i.shape.is_tuple and not i.shape.rank:
@@ -119,12 +118,12 @@ def _maker(root: Instruction) -> Instruction:
 
 
 def walks(region: Region, segment: Segment[Runs], launch: Launch) -> list[Walk]:
-    """A thread goes along its line, step after step."""
+    """The walk of a thread along its line."""
     part = segment.part
     place, step = list(delinearize(variable("line", part.lines), part.line_dimensions)), variable("step", part.length)
     along = (*place[: part.axis], step, *place[part.axis :])
-    made = list(part.hero.shape.leaves())
-    written = [(shape, along) for shape in made[: len(made) - part.carries]]
+    results = list(part.hero.shape.leaves())
+    written = [(shape, along) for shape in results[: len(results) - part.carries]]
     places = {"line": variable(THREAD, max(1, part.lines)), "step": variable(ROUND, part.length)}
     wanted = [(operand, along) for operand in part.inputs]
     body = part.hero.called_by("to_apply")

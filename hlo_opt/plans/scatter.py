@@ -1,12 +1,11 @@
-"""The scatter plan: threads walk the updates and change the output, which starts as a copy of the operand, in place.
+"""The scatter plan: threads walk the updates and change the output in place, which starts as a copy of the operand.
 
-Who makes that copy is the schedule (`Segment.aliases`): blocks of one launch cannot wait for each other. Updates that
-may meet go through atomic operations. Where no atomic operation does what the combiner asks for (several results that
-depend on each other, 16 bytes), the updates of an element come in turns, in one thread. Where neighbours in an update
-are neighbours in the output, and both begin at a multiple of what one operation takes, a thread brings several of them
-at a time: sums of f32, bf16 and f16 by one atomic operation as wide as the device has it (PTX ISA, "red": vectors since
-sm_90, pairs of f16 since sm_60), elements that no other thread changes by wide loads and stores. Source:
-xla/backends/gpu/codegen/emitters/scatter.cc.
+The schedule makes that copy (`Segment.aliases`), because blocks of one launch cannot wait for each other. Updates that
+may conflict are atomic operations. If no atomic operation can do the combiner's work (several results that depend on
+each other, 16 bytes), one thread does all updates of an element, one after another. If neighbours in an update are
+aligned neighbours in the output, a thread updates several of them at a time: sums of f32, bf16 and f16 by the widest
+atomic operation of the device (PTX ISA, "red": vectors since sm_90, pairs of f16 since sm_60), elements without
+conflicts by wide loads and stores. Source: xla/backends/gpu/codegen/emitters/scatter.cc.
 """
 
 from __future__ import annotations
@@ -34,20 +33,20 @@ from hlo_opt.plans.walks import ROUND, Walk, neighbours
 _ATOMIC = frozenset({"add", "maximum", "minimum", "and", "or", "xor"})
 _MOST_IN_ONE_BLOCK = 1024
 _SUMS = {"f32": 1, "bf16": 2, "f16": 2}
-"""Floats that come several at a time, and how many of them a word holds: a device without wider operations changes so
-many together."""
+"""Floats with atomic sums of several elements: the number of elements in a word, which is the vector on devices without
+wider operations."""
 _HAS_VECTORS = 90
-"""The compute capability from which on there are atomic operations on vectors."""
+"""The least compute capability with atomic operations on vectors."""
 
 
 class Update(Enum):
     """How an update changes an element.
 
     KEEP    not at all: the combiner returns the old value
-    STORE   it takes the element's place
-    PLAIN   read, combine, write: no other thread has the same element
+    STORE   it replaces the element
+    PLAIN   read, combine, write: no other thread changes the same element
     ATOMIC  one atomic operation
-    SWAP    read, combine, write if the element is still what was read, else again
+    SWAP    read, combine, compare-and-swap, until the swap succeeds
     """
 
     KEEP = "keep"
@@ -59,9 +58,9 @@ class Update(Enum):
 
 @dataclass(frozen=True)
 class Form:
-    """What a scatter's dimensions and combiner say about its kernel.
+    """The properties of a scatter's kernel that follow from its dimensions and combiner.
 
-    results  how many arrays it updates together
+    results  the number of arrays that it updates together
     """
 
     hero: Instruction
@@ -96,30 +95,30 @@ class Form:
 
     @cached_property
     def meets(self) -> bool:
-        """Whether two updates may want the same element."""
+        """Whether two updates may change the same element."""
         updates = math.prod(self._sizes(self._batch))
         return updates > 1 and not (flag(self.hero, "unique_indices") and self.starts_apart)
 
     @cached_property
     def updates(self) -> tuple[Update, ...]:
         """How each array's elements are changed."""
-        found = [self._update(k) for k in range(self.results)]
-        return (Update.PLAIN,) * self.results if None in found else tuple(u for u in found if u is not None)
+        forms = [self._update(k) for k in range(self.results)]
+        return (Update.PLAIN,) * self.results if None in forms else tuple(u for u in forms if u is not None)
 
     @cached_property
     def in_turns(self) -> bool:
-        """Whether all updates of an element must come from one thread, in their order."""
+        """Whether one thread must do all updates of an element, in their order."""
         return any(self._update(k) is None for k in range(self.results))
 
     @property
     def in_order(self) -> bool:
-        """Whether the order of threads shows in the result. On a GPU it is open; where threads run one after another it
-        is HLO's."""
+        """Whether the result depends on the order of threads. On a GPU it is unspecified; if threads run one after
+        another it is HLO's."""
         kept = (Update.ATOMIC, Update.KEEP)
         return self.meets and not self.in_turns and any(u not in kept for u in self.updates)
 
     def _update(self, number: int) -> Update | None:
-        """None: only in turns."""
+        """How an update changes array `number`; None if one thread must do all updates of an element."""
         combiner, half = self.combiner, self.results
         root = combiner.root
         part = root.operands[number] if root.opcode == "tuple" else root
@@ -141,13 +140,13 @@ class Form:
         return Update.SWAP
 
     def sums_together(self, number: int) -> bool:
-        """Whether neighbours of a result can be added by one atomic operation."""
+        """Whether one atomic operation can add to several neighbours of array `number`."""
         name = monoid(self.combiner) if self.results == 1 else None
         changes = self._update(number) in (Update.ATOMIC, Update.SWAP)
         return changes and name == "add" and self.hero.operands[number].shape.type.name in _SUMS
 
     def vector(self, target: DeviceTarget) -> int:
-        """How many neighbours a thread takes at a time."""
+        """The number of neighbours that a thread updates at a time."""
         most = min((self._most_together(k, target) for k in range(self.results)), default=1)
         room = self._aligned
         while most > 1 and (room is None or any(size % most for size in room)):
@@ -167,8 +166,8 @@ class Form:
 
     @property
     def _aligned(self) -> tuple[int, int] | None:
-        """Elements from one row of an update to the next, and of the output, where neighbours in one are neighbours in
-        the other; else None."""
+        """The row lengths of an update and of the output, if neighbours in one are neighbours in the other; else
+        None."""
         s, update, output = self.dimensions, self.hero.operands[self.results + 1].shape, self.hero.operands[0].shape
         others = self.hero.operands[1 : self.results]
         if not update.rank or any(o.shape.minor_to_major != output.minor_to_major for o in others):
@@ -216,38 +215,39 @@ class Form:
 
     @property
     def space(self) -> tuple[int, ...]:
-        """Sizes of what threads walk."""
+        """The sizes of the dimensions that threads walk."""
         return self._sizes(self.parallel)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no update can land anywhere."""
+        """Whether no update can be in bounds."""
         update = self.hero.operands[self.results + 1].shape
         return not update.element_count or any(room < 0 for room in self.rooms.values())
 
 
 def _reads(root: Instruction) -> set[int]:
     """The parameters that a value depends on."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     todo, seen = [root], {root}
     while todo:
         instruction = todo.pop()
         if instruction.parameter_number is not None:
-            found.add(instruction.parameter_number)
+            numbers.add(instruction.parameter_number)
         for operand in instruction.operands:
             if operand not in seen:
                 seen.add(operand)
                 todo.append(operand)
-    return found
+    return numbers
 
 
 @dataclass(frozen=True)
 class Updates:
-    """A scatter and the positions of the roots that it, or elements of its tuple, are.
+    """A scatter, and the positions of the roots that are its results.
 
-    aliases  (output, parameter): the output starts as a copy of the parameter
-    own      outputs that may be made in their parameter's own memory: nothing else of the region reads it
-    vector   neighbours that a thread takes at a time
+    aliases           (output, parameter): the output starts as a copy of the parameter
+    own               outputs that may use their parameter's own memory: nothing else of the region reads it
+    is_copied_inside  the kernel, in one block, computes the operands itself before the updates
+    vector            neighbours that a thread updates at a time
     """
 
     kind: ClassVar[str] = "scatter"
@@ -255,18 +255,18 @@ class Updates:
     roots: tuple[int, ...]
     aliases: tuple[tuple[int, int], ...]
     own: tuple[int, ...]
-    made_inside: bool
+    is_copied_inside: bool
     vector: int = 1
 
     @property
     def threads(self) -> int:
-        """Of all blocks."""
+        """Threads of all blocks."""
         return math.prod(Form(self.hero).space) // self.vector
 
     @property
     def block(self) -> int:
-        """Threads per block when nothing else asks for more."""
-        if self.made_inside:
+        """The number of threads per block that this part needs."""
+        if self.is_copied_inside:
             most = max(leaf.element_count for leaf in self.hero.shape.leaves())
             return max(1, min(_MOST_IN_ONE_BLOCK, max(most, math.prod(Form(self.hero).space))))
         return max(1, min(BLOCK, self.threads))
@@ -275,19 +275,19 @@ class Updates:
         """The segment in a launch of blocks of that size, which is at least `self.block`."""
         form = Form(self.hero)
         threads = 0 if form.is_empty else self.threads
-        blocks = 1 if self.made_inside else max(1, -(-threads // block))
+        blocks = 1 if self.is_copied_inside else max(1, -(-threads // block))
         return Segment(
             self, blocks, self.vector, aliases=self.aliases, own=self.own, in_order=form.in_order, meets=True
         )
 
     def shared_bytes(self, block: int) -> int:
-        """None."""
+        """Bytes of shared memory."""
         return 0
 
 
 def refusal(region: Region) -> Reason | None:
-    """Why the region's scatters have no kernel: something reads what they make, which is complete only when the launch
-    is done."""
+    """The reason why the region's scatters have no kernel: something in it reads their results, which are complete only
+    after the launch."""
     roots = {source_of(root) for root in region.roots}
     for instruction in region.computation.instructions:
         if instruction.opcode != "scatter":
@@ -301,20 +301,20 @@ def refusal(region: Region) -> Reason | None:
         form = Form(instruction)
         if form.in_turns and instruction not in region.roots:
             parts = {element_of(root) for root in region.roots if source_of(root) is instruction}
-            if len(parts) < form.results:  # the combiner also needs results that are not used
+            if len(parts) < form.results:  # the combiner needs unused results, too
                 return Reason.of("FUS301", element_type="tuple", opcode="scatter")
     return None
 
 
 def source_of(root: Instruction) -> Instruction:
-    """The operation that a root, or the tuple that it is an element of, comes from."""
+    """The operation whose result, or tuple element, a root is."""
     while root.opcode == "get-tuple-element":
         root = root.operands[0]
     return root
 
 
 def element_of(root: Instruction) -> int | None:
-    """Which array of a scatter of several a root is; None for all of them."""
+    """The number of the scatter's array that a root is; None for all of them."""
     return root.attribute("index", int) if root.opcode == "get-tuple-element" else None
 
 
@@ -355,19 +355,21 @@ def _updates(region: Region, hero: Instruction, positions: Sequence[int], target
 
 
 def _place(region: Region, operand: Instruction, output: Shape) -> Instruction | None:
-    """The parameter that holds an operand as the output will lie, or None where the kernel has to compute it."""
+    """The parameter that is an operand, in the output's layout; None if the kernel must compute the operand."""
     lies_alike = operand.shape.minor_to_major == output.minor_to_major
-    found = operand
-    while keeps_values(found, ("bitcast",)):
-        found = found.operands[0]
-    if found not in region.parameters:
+    source = operand
+    while keeps_values(source, ("bitcast",)):
+        source = source.operands[0]
+    if source not in region.parameters:
         return None
-    # a parameter that nothing else reads may be asked for in the output's layout
-    return found if lies_alike or (found is operand and _reads_once(region, region.parameters.index(found))) else None
+    # the kernel may require the output's layout of a parameter that nothing else reads
+    return (
+        source if lies_alike or (source is operand and _reads_once(region, region.parameters.index(source))) else None
+    )
 
 
 def _reads_once(region: Region, number: int) -> bool:
-    """Whether one instruction alone reads a parameter, once, and no root hands it on."""
+    """Whether a scatter is the only reader of a parameter, and no root is the parameter."""
     instruction = region.parameters[number]
     while True:
         if instruction in region.roots or len(instruction.users) != 1:
@@ -381,14 +383,13 @@ def _reads_once(region: Region, number: int) -> bool:
 
 
 _TRIES = {Update.PLAIN: (1.0, 1.0), Update.ATOMIC: (1.0, 1.0), Update.SWAP: (2.0, 3.0)}
-"""How often an update goes to an element that is a whole word, and to a part of one. A swap reads before it swaps; of
-two lanes that want parts of one word at the same time, one comes again. Sums that come together need no swap where the
-device has an operation for them."""
+"""Memory operations of an update, for an element that is a whole word and for one that is part of a word. A swap reads
+first; of two lanes that swap parts of one word at the same time, one tries again."""
 
 
 def walks(region: Region, segment: Segment[Updates], launch: Launch) -> list[Walk]:
-    """Each thread brings an update to its element, or all updates of an element in turns; where an index puts it is
-    known at run time only, and is the same for a window."""
+    """The walk in which a thread does one update, or all updates of an element. The position of a window is known only
+    at run time."""
     form, results = Form(segment.hero), Form(segment.hero).results
     shape, indices = segment.hero.operands[results + 1].shape, segment.hero.operands[results]
     places, rounds = max(1, math.prod(form.space)), max(1, math.prod(form._sizes(form.serial)))
@@ -406,7 +407,7 @@ def walks(region: Region, segment: Segment[Updates], launch: Launch) -> list[Wal
     window = iter([index[d] for d in s.offset_dims])
     target = [constant(0) if d in s.removed else next(window) for d in range(segment.hero.operands[0].shape.rank)]
     sizes = [shape.dimensions[d] for d in range(shape.rank) if d not in s.offset_dims]
-    for d in s.start_index_map:  # windows go to rows in the order in which they come: other rows, as scattered as these
+    for d in s.start_index_map:  # windows are assumed to go to consecutive rows
         target[d] = add(target[d], modulo(linearize(batch, sizes), max(1, form.rooms[d] + 1)))
     written, changed = [], []
     for number, (how, operand) in enumerate(zip(form.updates, segment.hero.operands[:results], strict=True)):

@@ -1,5 +1,5 @@
-"""How kernels that are not made yet would be launched, and what they would take: what rules and explanations ask. A
-sketch comes from the plan, never from a rule of its own."""
+"""Summaries of plans for kernels that do not exist yet, for rules and explanations. A sketch comes from a plan, never
+from rules of its own."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from hlo_opt.plans.region import region_of
 
 @dataclass(frozen=True)
 class Sketch:
-    """What is asked of the plan of a kernel.
+    """The summary of a plan.
 
     kind            the kinds of its segments, joined
-    row_reductions  how many reductions the threads of a block share
+    row_reductions  the number of reductions whose results the threads of a block share
     launch          blocks, threads and shared memory
-    one_walk        its threads go over the same elements level by level, and near them what they read before
+    one_walk        whether the plan is one segment whose threads walk the same elements several times, and keep them
+                    near
     """
 
     kind: str
@@ -34,37 +35,36 @@ class Sketch:
     _planned: tuple[Plan, DeviceTarget] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of(cls, made: Plan, target: DeviceTarget) -> Sketch:
-        """What is asked of a plan. Its region must stay as it is until the price is asked for."""
-        kinds = [kind_of(segment.part) for segment in made.segments]
+    def of(cls, plan: Plan, target: DeviceTarget) -> Sketch:
+        """The sketch of a plan. The plan's region must not change before the first use of `price`."""
+        kinds = [kind_of(segment.part) for segment in plan.segments]
         one_walk = len(kinds) == 1 and kinds[0].rereads_near
-        return cls(made.kind, made.row_reductions, made.launch, one_walk, (made, target))
+        return cls(plan.kind, plan.row_reductions, plan.launch, one_walk, (plan, target))
 
     @cached_property
     def price(self) -> Price:
-        """Of the launch; made when it is first asked for, and what it was made from is forgotten then."""
+        """The price of the launch. It is computed at the first use; then the plan is released."""
         assert self._planned is not None, "a sketch without a plan has no price"
-        found = price(*self._planned)
+        result = price(*self._planned)
         object.__setattr__(self, "_planned", None)
-        return found
+        return result
 
 
 def sketch_of(module: Module, cluster: Cluster, target: DeviceTarget) -> Sketch | Reason:
-    """Of a cluster as one kernel, or the reason why no kernel can have it. Its members have a lowering, each by
-    itself."""
+    """The sketch of a cluster as one kernel, or the reason why there is none. Each member must have a lowering."""
     alone = _alone(cluster)
     if alone is not None:
-        made = plan(region_of(module, alone), target)
+        result = plan(region_of(module, alone), target)
     else:
         fusion = as_fusion(cluster)
         region = region_of(module, fusion)
-        # where operations were expanded, what they became has to be looked at
-        made = plan(region, target, lowered=region.computation is fusion.called_by("calls"))
-    return made if isinstance(made, Reason) else Sketch.of(made, target)
+        # where operations were expanded, their expansions must be checked
+        result = plan(region, target, lowered=region.computation is fusion.called_by("calls"))
+    return result if isinstance(result, Reason) else Sketch.of(result, target)
 
 
 def _alone(cluster: Cluster) -> Instruction | None:
-    """The one instruction of a kernel that is no fusion."""
+    """The instruction of a cluster that has only one; else None."""
     root = cluster.roots[0]
     is_alone = cluster.size == 1 and not root.is_input and all(o in cluster.inputs for o in root.instruction.operands)
     return root.instruction if is_alone else None
@@ -73,27 +73,29 @@ def _alone(cluster: Cluster) -> Instruction | None:
 def as_fusion(cluster: Cluster) -> Instruction:
     """A fusion instruction over a computation that holds the cluster; neither is part of a module."""
     body = Computation("candidate")
-    made: dict[Node, Instruction] = {}
+    copies: dict[Node, Instruction] = {}
     for number, node in enumerate(cluster.inputs.values()):
-        made[node] = edit.append(body, Instruction(f"param_{number}", "parameter", node.shape, parameter_number=number))
+        copies[node] = edit.append(
+            body, Instruction(f"param_{number}", "parameter", node.shape, parameter_number=number)
+        )
     for node in cluster.nodes:
         if node.is_input:
             continue
         old = node.instruction
-        made[node] = edit.append(
+        copies[node] = edit.append(
             body,
             Instruction(
                 old.name,
                 old.opcode,
                 old.shape,
-                [made[o] for o in node.operands],
+                [copies[o] for o in node.operands],
                 old.attributes,
                 literal=old.literal,
                 offset=old.offset,
                 end=old.end,
             ),
         )
-    roots = [made[r] for r in cluster.roots]
+    roots = [copies[r] for r in cluster.roots]
     root = roots[0]
     if len(roots) > 1:
         root = edit.append(body, Instruction("roots", "tuple", Shape.tuple_of(*(r.shape for r in roots)), roots))

@@ -1,11 +1,10 @@
-"""The sort plan: a block holds lines of what a sort compares in shared memory, orders them there, and writes every
-operand in that order.
+"""The sort plan: a block sorts lines of the compared operands in shared memory, and writes every operand in that order.
 
-Lines are compared and exchanged in a bitonic network whose first step of each size compares mirrored places, so that
-every exchange brings the lesser element to the front and lines of any length need no padding (XLA's sort_util.cc,
-EmitSortInPlace). Equal elements stay in order whether or not the sort is stable: every backend then gives the same
-result. Operands that the comparator does not read take no shared memory. A `topk` is a sort of which the first elements
-of each line, and where they were, are written (xla/service/topk_rewriter.cc, TopkDecomposer).
+The network is bitonic; the first step of each size compares mirrored positions, so that every exchange moves the lesser
+element to the front, and lines of any length need no padding (XLA's sort_util.cc, EmitSortInPlace). Equal elements
+stay in order whether or not the sort is stable, so that every backend gives the same result. Operands that the
+comparator does not read take no shared memory. A `topk` is a sort that writes the first elements of each line and their
+positions (xla/service/topk_rewriter.cc, TopkDecomposer).
 """
 
 from __future__ import annotations
@@ -28,11 +27,12 @@ from hlo_opt.plans.plan import Launch, Region, Segment, above
 from hlo_opt.plans.walks import ROUND, THREAD, Walk
 
 LONGEST = 4096
-"""Elements of a line. A longer one is a library's: its radix sort reads each element a fixed number of times."""
+"""Limit of the length of a line. A library sorts longer ones: its radix sort reads each element a fixed number of
+times."""
 POSITION_BYTES = 2
-"""Of the place that an element had in its line."""
+"""Bytes of the original position of an element in its line."""
 _BLOCK = 128
-_ACROSS = 32  # lines side by side that threads read together where the elements of a line do not follow each other
+_ACROSS = 32  # adjacent lines that threads read together if the elements of a line are not contiguous
 
 
 _Pointer = TypeVar("_Pointer")
@@ -40,8 +40,7 @@ _Pointer = TypeVar("_Pointer")
 
 @dataclass(frozen=True)
 class Lines:
-    """A sort or topk that blocks of threads do, `per_block` of its lines each; `roots` are positions of outputs, all of
-    them the sort's."""
+    """A sort or topk with `per_block` lines per block; `roots` are positions of outputs, all of them its results."""
 
     kind: ClassVar[str] = "sort"
     hero: Instruction
@@ -52,7 +51,7 @@ class Lines:
 
     @cached_property
     def comparator(self) -> Computation:
-        """What says whether elements come before others."""
+        """The comparator of the sort; for a topk, one by total order."""
         if self.hero.opcode == "sort":
             return self.hero.called_by("to_apply")
         direction = "GT" if flag(self.hero, "largest", True) else "LT"
@@ -67,13 +66,13 @@ class Lines:
 
     @cached_property
     def has_positions(self) -> bool:
-        """Whether places are sorted along: to fetch what is not compared, and to keep equal elements in order."""
+        """Whether positions are sorted with the elements: to read operands that are not compared, and to keep equal
+        elements in order."""
         return self.hero.opcode == "topk" or len(self.compared) < len(self.hero.operands) or not self.breaks_ties
 
     @cached_property
     def breaks_ties(self) -> bool:
-        """Whether the order of what the comparator does not tell apart is all the same: it compares the elements
-        themselves, in a total order, and nothing goes with them."""
+        """Whether the order of equal elements cannot be seen: the comparator is a total order of the only operand."""
         comparator = self.comparator
         root, parameters = comparator.root, comparator.parameters
         if (
@@ -93,20 +92,20 @@ class Lines:
 
     @property
     def kept(self) -> int:
-        """Elements of a line that are written, the first ones."""
+        """The number of elements of a line that are written."""
         return integer(self.hero, "k") if self.hero.opcode == "topk" else self.length
 
     @property
     def across(self) -> bool:
-        """Whether neighbouring threads belong to neighbouring lines: the sorted dimension is not the fastest varying
-        one."""
+        """Whether neighbouring threads have neighbouring lines: the sorted dimension is not minor-most."""
         shape = self.hero.operands[0].shape
         faster = shape.minor_to_major[: shape.minor_to_major.index(self.along)]
         return any(shape.dimensions[d] != 1 for d in faster)
 
     @property
     def pairs(self) -> int:
-        """Pairs of places of a line that one step compares, the line's length rounded up to a power of two."""
+        """The number of pairs that one step of the network compares in a line, whose length is rounded up to a power of
+        two."""
         return (1 << (self.length - 1).bit_length()) // 2
 
     @property
@@ -124,14 +123,14 @@ class Lines:
         return Segment(self, -(-self.lines // self.per_block) if self.length else 0)
 
     def shared_bytes(self, block: int) -> int:
-        """Bytes of what is compared, and of places."""
+        """Bytes of the compared elements and the positions."""
         width = sum(self.hero.operands[k].shape.type.bytes for k in self.compared)
         return self.cells * (width + (POSITION_BYTES if self.has_positions else 0))
 
 
 def match(region: Region) -> Lines | None:
-    """The region as a sort that fits into shared memory, or None: it gives something else than results of one sort, or
-    lines are too long."""
+    """The region as a sort in shared memory. None if its outputs are not all results of one sort, or lines are too
+    long."""
     heroes = [i for i in region.computation.instructions if i.opcode in ("sort", "topk")]
     if len(heroes) != 1 or any(_maker(root) is not heroes[0] for root in region.roots):
         return None
@@ -143,18 +142,18 @@ def match(region: Region) -> Lines | None:
     lines = math.prod(size for d, size in enumerate(shape.dimensions) if d != along)
     if length > LONGEST:
         return None
-    found = Lines(hero, tuple(range(len(region.roots))), lines, length, 1)
-    wanted = max(_ACROSS if found.across else 1, _BLOCK // max(1, found.pairs))
+    part = Lines(hero, tuple(range(len(region.roots))), lines, length, 1)
+    wanted = max(_ACROSS if part.across else 1, _BLOCK // max(1, part.pairs))
     for per_block in _halves(max(1, min(lines, wanted))):
-        found = Lines(hero, found.roots, lines, length, per_block)
-        if found.shared_bytes(found.block) <= SHARED_BYTES:
-            return found
+        part = Lines(hero, part.roots, lines, length, per_block)
+        if part.shared_bytes(part.block) <= SHARED_BYTES:
+            return part
     return None
 
 
 def operands_of(root: Instruction, outputs: Sequence[tuple[_Pointer, Shape]]) -> list[tuple[int, _Pointer, Shape]]:
-    """For each array of a root: the operand of the sort that it holds in order (for a topk, 1 stands for positions),
-    and where it is written."""
+    """For each array of a root: the number of the operand that it holds in order (for a topk, 1 for the positions), and
+    the pointer and shape of the output."""
     if root.opcode == "get-tuple-element":
         return [(root.attribute("index", int), *outputs[0])]
     return [(k, *output) for k, output in enumerate(outputs)]
@@ -166,13 +165,13 @@ def along_of(hero: Instruction) -> int:
 
 def _comparison(element_type: ElementType, direction: str) -> Computation:
     """A comparator of two elements, floats in total order."""
-    made = Computation("comparator")
+    comparator = Computation("comparator")
     scalar = Shape(element_type)
-    sides = [edit.create(made, name, "parameter", scalar, parameter_number=n) for n, name in enumerate("ab")]
+    sides = [edit.create(comparator, name, "parameter", scalar, parameter_number=n) for n, name in enumerate("ab")]
     order = {"type": Attribute.of("TOTALORDER")} if element_type.is_float else {}
     attributes = {"direction": Attribute.of(direction), **order}
-    edit.set_root(made, edit.create(made, "less", "compare", Shape(PRED), sides, attributes))
-    return made
+    edit.set_root(comparator, edit.create(comparator, "less", "compare", Shape(PRED), sides, attributes))
+    return comparator
 
 
 def _maker(root: Instruction) -> Instruction:
@@ -180,14 +179,14 @@ def _maker(root: Instruction) -> Instruction:
 
 
 def _halves(number: int) -> list[int]:
-    found = [number]
-    while found[-1] > 1:
-        found.append(found[-1] // 2)
-    return found
+    sizes = [number]
+    while sizes[-1] > 1:
+        sizes.append(sizes[-1] // 2)
+    return sizes
 
 
 def walks(region: Region, segment: Segment[Lines], launch: Launch) -> list[Walk]:
-    """A block reads its lines, takes them through the network, whose every step it waits for, and writes them."""
+    """The walk in which a block reads its lines, sorts them with a barrier after each step, and writes them."""
     part = segment.part
     shape = part.hero.operands[0].shape
     threads = segment.blocks * part.block
@@ -195,7 +194,7 @@ def walks(region: Region, segment: Segment[Lines], launch: Launch) -> list[Walk]
     number = add(multiply(variable(ROUND, rounds), part.block), modulo(variable(THREAD, threads), part.block))
     line, place = (modulo(number, part.per_block), divide(number, part.per_block))
     if not part.across:
-        length = max(1, part.length)  # of lines of nothing no thread reads anything
+        length = max(1, part.length)  # lines may be empty
         line, place = divide(number, length), modulo(number, length)
     line = add(multiply(divide(variable(THREAD, threads), part.block), part.per_block), line)
     sizes = [size for d, size in enumerate(shape.dimensions) if d != part.along]

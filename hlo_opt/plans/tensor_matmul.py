@@ -1,9 +1,9 @@
-"""The tensor-matmul plan: as matmul, with tiles in the operands' own narrow type, and products by tensor cores: each
-warp sums pieces of 16 rows by 8 columns.
+"""The tensor-matmul plan: as matmul, with tiles in the operands' own narrow type, and tensor cores: each warp sums
+pieces of 16 rows by 8 columns.
 
-Tiles lie in shared memory as their operand lies in memory, so that threads fill them in vectors; a warp turns what lies
-the other way while it reads it (`ldmatrix`). Sums are f32. Source of the pieces: PTX ISA, "Matrix Fragments for
-mma.m16n8k16 with floating point type"; cubes of so many elements on devices from compute capability 8.0 on.
+Tiles have the layout of their operand, so that threads fill them in vectors; a warp transposes them, where needed,
+while it reads them (`ldmatrix`). Sums are f32. Source of the pieces: PTX ISA, "Matrix Fragments for mma.m16n8k16 with
+floating point type", which needs compute capability 8.0.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from hlo_opt.plans.products import BLOCK, OfProduct, Space, ends
 from hlo_opt.plans.walks import ITEM, THREAD, Walk
 
 ROWS, COLUMNS, STEP = 16, 8, 16
-"""Of a piece, and contracted elements that one instruction multiplies."""
+"""Rows and columns of a piece, and the contracted elements that one instruction multiplies."""
 PADDING = 8
-"""Elements between lines of a tile: 16 bytes, so that eight lines next to each other lie in different banks."""
+"""Padding of the lines of a tile, in elements: 16 bytes, so that eight adjacent lines are in different banks."""
 OLDEST = 80
-"""The compute capability from which on one instruction multiplies such pieces."""
+"""The least compute capability with an instruction for such pieces."""
 _WARPS = BLOCK // WARP
 _DEEPEST = 64
 _SHAPES = ((2, 4, 4), (2, 2, 4), (4, 2, 4), (2, 2, 2), (4, 2, 2), (1, 2, 2), (1, 1, 2), (2, 1, 1), (8, 1, 1))
 _MULTIPLIED = 1024
-"""Products that the tensor cores of a multiprocessor make and add in a cycle (NVIDIA A100 Tensor Core GPU Architecture,
-table 1; `mma` on newer devices is not slower)."""
+"""Multiply-adds of the tensor cores of a multiprocessor in a cycle (NVIDIA A100 Tensor Core GPU Architecture, table 1;
+`mma` on newer devices is not slower)."""
 
 
 @dataclass(frozen=True)
 class WarpTile:
-    """What a block does.
+    """The tile of a block.
 
-    down     warps side by side along rows; the others lie along columns
+    down     warps along rows; the others are along columns
     rows     pieces of a warp along rows
-    columns  and along columns
+    columns  pieces of a warp along columns
     depth    contracted elements that shared memory holds at a time
     """
 
@@ -68,19 +68,19 @@ class WarpTile:
 
     @property
     def pieces(self) -> int:
-        """Of a warp; each thread sums four elements of each."""
+        """Pieces of a warp; each thread sums four elements of each."""
         return self.rows * self.columns
 
     def sizes(self, side: int, along: bool) -> tuple[int, int]:
-        """Lines of the tile of rows (side 0) or columns, and elements from one to the next; `along`: a line goes along
-        contracted elements."""
+        """The number of lines of the tile of rows (side 0) or columns (side 1), and their stride. `along` says whether
+        a line is along contracted elements."""
         extent = (self.height, self.width)[side]
         return (extent, self.depth + PADDING) if along else (self.depth, extent + PADDING)
 
     def element(
         self, warp: Expression, lane: Expression, piece: Expression, high: Expression, low: Expression
     ) -> Index:
-        """The row and the column in the block of one of the four elements that a lane has of a piece."""
+        """The row and column, in the block's tile, of one of the four elements of a piece that a lane sums."""
         across = _WARPS // self.down
         row = add(multiply(divide(warp, across), self.rows), divide(piece, self.columns))
         column = add(multiply(modulo(warp, across), self.columns), modulo(piece, self.columns))
@@ -97,13 +97,12 @@ class TensorProducts(OfProduct):
 
     @property
     def type(self) -> ElementType:
-        """Of the operands, and of the tiles."""
+        """The element type of the operands and of the tiles."""
         return self.hero.operands[0].shape.type
 
     @property
     def is_staged(self) -> bool:
-        """Whether sums go through shared memory, from where neighbours are written together: where they are as narrow
-        there as what the tiles held."""
+        """Whether sums are written through shared memory, in vectors: if they are as narrow as the operands."""
         return self.hero.shape.type.bytes == self.type.bytes
 
     @property
@@ -119,8 +118,8 @@ class TensorProducts(OfProduct):
 
     @property
     def vector(self) -> int:
-        """Neighbouring columns that a thread writes together: 16 bytes, or fewer where the product ends in between, or
-        threads would have none."""
+        """Neighbouring columns that a thread writes together: 16 bytes, or fewer if they do not divide the product or
+        leave threads without any."""
         return math.gcd(self.space.sizes[2], WIDEST_ACCESS // self.type.bytes, 4 * self.tile.pieces)
 
     def segment(self, block: int) -> Segment[TensorProducts]:
@@ -134,7 +133,8 @@ class TensorProducts(OfProduct):
 
 
 def match(region: Region, space: Space, target: DeviceTarget) -> TensorProducts | None:
-    """The product as one for tensor cores, or None: of two operands of one type, bf16 or f16, summed in f32."""
+    """The part for a product that tensor cores can compute: both operands bf16 or both f16, summed in f32. None for
+    others."""
     types = {operand.shape.type.name for operand in space.hero.operands[:2]}
     if types not in ({"bf16"}, {"f16"}) or sum_type(space.hero.shape.type).name != "f32":
         return None
@@ -147,47 +147,46 @@ def match(region: Region, space: Space, target: DeviceTarget) -> TensorProducts 
 
 
 def tile_of(space: Space, cores: int) -> WarpTile:
-    """The tile with which a device of so many multiprocessors is done first, by cycles of a block for one step:
-    products, and half a cycle of each processor for an element that is filled in."""
+    """The tile with the least time on `cores` multiprocessors. The cost of a step of a block is the cycles of its
+    products, and one for each 32 elements that are filled in."""
     depth = min(_DEEPEST, round_up(space.sizes[3], STEP))
-    found = [WarpTile(*shape, depth) for shape in _SHAPES]
+    tiles = [WarpTile(*shape, depth) for shape in _SHAPES]
     along = [space.goes_along(side) for side in (0, 1)]
-    bytes_of = [2 * sum(math.prod(t.sizes(side, along[side])) for side in (0, 1)) for t in found]
+    bytes_of = [2 * sum(math.prod(t.sizes(side, along[side])) for side in (0, 1)) for t in tiles]
 
     def score(tile: WarpTile) -> float:
         rounds = -(-math.prod(tiles_of(space, tile)) // cores)
         return rounds * (tile.height * tile.width * STEP / _MULTIPLIED + (tile.height + tile.width) * STEP / WARP)
 
-    return min((t for t, size in zip(found, bytes_of, strict=True) if size <= SHARED_BYTES), key=score)
+    return min((t for t, size in zip(tiles, bytes_of, strict=True) if size <= SHARED_BYTES), key=score)
 
 
 def walks(region: Region, segment: Segment[TensorProducts], launch: Launch) -> list[Walk]:
-    """A block fills both tiles, multiplies them, and goes on along the contracted elements; then it writes its tile of
-    the product."""
+    """The walks that fill both tiles, multiply them for all contracted elements, and write the tile of the product."""
     part, tile, space = segment.part, segment.part.tile, segment.part.space
     batch, rows, columns, depth = space.sizes
     threads, rounds = segment.blocks * BLOCK, -(-depth // tile.depth)
     thread = variable(THREAD, threads)
     corner = delinearize(divide(thread, BLOCK), tiles_of(space, tile))
     own = modulo(thread, BLOCK)
-    found = fills(space, tile, segment.blocks, part.type.bytes)
+    walks = fills(space, tile, segment.blocks, part.type.bytes)
     cycles = ROWS * COLUMNS * STEP / (_MULTIPLIED / 4)
     shared = (tile.rows + tile.columns) / tile.pieces
-    found.append(
+    walks.append(
         Walk(threads, (), items=tile.pieces * tile.depth // STEP, rounds=rounds, body=Work(cycles), shared=shared)
     )
-    taken, vector = variable(ITEM, 4 * tile.pieces), part.vector
+    item, vector = variable(ITEM, 4 * tile.pieces), part.vector
     row, column = tile.element(
-        divide(own, WARP), modulo(own, WARP), divide(taken, 4), modulo(divide(taken, 2), 2), modulo(taken, 2)
+        divide(own, WARP), modulo(own, WARP), divide(item, 4), modulo(divide(item, 2), 2), modulo(item, 2)
     )
     if part.is_staged:
-        unit = add(multiply(divide(taken, vector), BLOCK), own)
+        unit = add(multiply(divide(item, vector), BLOCK), own)
         row = divide(unit, tile.width // vector)
-        column = add(multiply(modulo(unit, tile.width // vector), vector), modulo(taken, vector))
+        column = add(multiply(modulo(unit, tile.width // vector), vector), modulo(item, vector))
     places = {
         "batch": corner[0],
         "row": add(multiply(corner[1], tile.height), row),
         "column": add(multiply(corner[2], tile.width), column),
     }
     here = space.index(variable("batch", batch), variable("row", rows), variable("column", columns))
-    return [*found, ends(region, space, here, Walk(threads, (), places=places, items=4 * tile.pieces))]
+    return [*walks, ends(region, space, here, Walk(threads, (), places=places, items=4 * tile.pieces))]

@@ -1,10 +1,10 @@
-"""The tiled-transpose plan: a block reads a square tile in the order of the operand and writes it in the order of the
-result; shared memory lies between.
+"""The tiled-transpose plan: a block reads a square tile in the order of the operand, keeps it in shared memory, and
+writes it in the order of the result.
 
-Transposes that move the same dimensions of the same sizes share the kernel, as do outputs in the order of the operand.
-What leads to a transpose is computed while reading, what follows it while writing. An operand that lies in memory in
-another order than the result moves as a transpose does: so JAX writes `x.T + y`, with a transpose that is only another
-name, `f32[4,3]{0,1} transpose(f32[3,4]{1,0} x)`. Which transposes qualify: xla/service/gpu/ir_emission_utils.cc
+Transposes of the same dimensions and sizes share the kernel, as do outputs in the order of the operand. The producers
+of a transpose are computed while a tile is read, its users while it is written. An operand with another layout than the
+result moves as a transpose does: JAX writes `x.T + y` with a transpose that is only a change of layout,
+`f32[4,3]{0,1} transpose(f32[3,4]{1,0} x)`. Which transposes qualify: xla/service/gpu/ir_emission_utils.cc
 (GetDescriptionForTiledTransposeEmitter); how: xla/backends/gpu/codegen/emitters/transpose.cc.
 """
 
@@ -39,12 +39,13 @@ BLOCK = 128
 
 @dataclass(frozen=True)
 class Frame:
-    """What moves: the operand's sizes in memory, and which of its dimensions each of the result's is.
+    """A permutation of dimensions, in the order of memory: the operand's sizes, and its dimension for each dimension of
+    the result.
 
-    near   the operand's dimension whose neighbours lie together
-    far    the one that changes places with it
-    width  elements that stay together: 1 unless the fastest dimension stays where it is
-    vector neighbouring elements that a thread moves together: narrow ones, as many as a bank of shared memory holds
+    near   the operand's minor-most dimension that moves
+    far    the dimension that takes its place in the result
+    width  elements that stay adjacent: 1 unless the minor-most dimension does not move
+    vector neighbouring elements that a thread moves together: as many narrow ones as a bank of shared memory holds
     """
 
     sizes: tuple[int, ...]
@@ -52,8 +53,8 @@ class Frame:
     vector: int = 1
 
     @staticmethod
-    def of(found: TiledTranspose, vector: int = 1) -> Frame:
-        return Frame(found.operand_sizes, found.permutation, vector)
+    def of(move: TiledTranspose, vector: int = 1) -> Frame:
+        return Frame(move.operand_sizes, move.permutation, vector)
 
     @property
     def side(self) -> int:
@@ -81,19 +82,19 @@ class Frame:
         """Tiles along each dimension of the operand."""
         return tile_counts(self.sizes, self.permutation, self.vector)
 
-    def given(self, at: Sequence[Expression]) -> Expression:
-        """The place in the operand's memory of a position."""
+    def operand_place(self, at: Sequence[Expression]) -> Expression:
+        """The linear position in the operand's memory of an index of the operand."""
         return linearize(at, self.sizes)
 
-    def made(self, at: Sequence[Expression]) -> Expression:
-        """The place in the result's memory of a position, which is given by the operand's dimensions."""
+    def result_place(self, at: Sequence[Expression]) -> Expression:
+        """The linear position in the result's memory of an index of the operand."""
         return linearize([at[d] for d in self.permutation], [self.sizes[d] for d in self.permutation])
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """Outputs (`roots` are positions) that come out of tiles, and the transposes, and arrays in another order, that go
-    through them."""
+    """Outputs (`roots` are positions) that are written from tiles, and the transposes, or arrays of another layout,
+    that fill them."""
 
     kind: ClassVar[str] = "tiled-transpose"
     frame: Frame
@@ -102,12 +103,12 @@ class Tiles:
 
     @property
     def hero(self) -> Instruction:
-        """The first that goes through tiles."""
+        """The first tiled instruction."""
         return self.tiled[0]
 
     @property
     def block(self) -> int:
-        """Threads per block when nothing else asks for more."""
+        """The number of threads per block that this part needs."""
         return BLOCK
 
     def segment(self, block: int) -> Segment[Tiles]:
@@ -120,26 +121,25 @@ class Tiles:
 
 
 def source_of(tiled: Instruction) -> Instruction:
-    """What a tile is filled with: a transpose's operand, or, where only others are in another order, the value
-    itself."""
+    """The value that a tile is filled with: a transpose's operand, or, for an array of another layout, the array."""
     return tiled.operands[0] if tiled_move(tiled) is not None else tiled
 
 
 def index_in(frame: Frame, tiled: Instruction, at: Sequence[Expression]) -> Index:
-    """The index of the element that a tile holds of an instruction for a position."""
-    return physical_index(tiled.shape, frame.given(at) if tiled_move(tiled) is None else frame.made(at))
+    """The index of an instruction's element in its tile, for an index of the operand."""
+    return physical_index(tiled.shape, frame.operand_place(at) if tiled_move(tiled) is None else frame.result_place(at))
 
 
 def tile_bytes(frame: Frame, transpose: Instruction) -> int:
-    """Bytes of a tile, one column more than it needs so that neither rows nor columns meet in a bank."""
+    """Bytes of a tile. One more column avoids bank conflicts along rows and columns."""
     return frame.side * (frame.side + 1) * frame.width * transpose.shape.type.bytes
 
 
 def match(
     region: Region, roots: Sequence[int], target: DeviceTarget, shared_bytes: int = SHARED_BYTES
 ) -> tuple[list[Tiles], list[int]]:
-    """The tiled transposes that outputs of a region come out of, as far as shared memory has room, and the positions of
-    the other outputs."""
+    """The tiled transposes for outputs of a region, as far as they fit into shared memory, and the positions of the
+    other outputs."""
     frames: dict[Frame, list[Instruction]] = {}
     for instruction in region.computation.instructions:
         description = tiled_move(instruction)
@@ -147,14 +147,14 @@ def match(
             frames.setdefault(Frame.of(description), []).append(instruction)
     for instruction, description in _in_other_order(region, roots):
         frames.setdefault(Frame.of(description), []).append(instruction)
-    found, rest = [], list(roots)
+    parts, rest = [], list(roots)
     for frame in sorted(frames, key=lambda f: -math.prod(f.sizes)):  # equal ones in the order of the text
         tiles = _cover(region, rest, frame, frames[frame], shared_bytes, target.core_count)
         if tiles is not None:
-            found.append(tiles)
+            parts.append(tiles)
             rest = [n for n in rest if n not in tiles.roots]
             shared_bytes -= tiles.shared_bytes(BLOCK)
-    return found, rest
+    return parts, rest
 
 
 def _cover(
@@ -166,7 +166,7 @@ def _cover(
         shapes = list(region.roots[number].shape.leaves())
         if len(shapes) == 1 and shapes[0].element_count == math.prod(frame.sizes):
             needs[number] = read_at(
-                region.roots[number], {t: index_in(frame, t, at) for t in transposes}, frame.made(at)
+                region.roots[number], {t: index_in(frame, t, at) for t in transposes}, frame.result_place(at)
             )
     tiled: list[Instruction] = []
     whole_room = room
@@ -189,49 +189,48 @@ def _cover(
 
 
 def _goes_along(root: Instruction, transposes: Sequence[Instruction], beside: set[Instruction]) -> bool:
-    """Whether an output needs what tiles are filled with or come from, and no transpose."""
+    """Whether an output shares inputs with the tiles, and needs no transpose."""
     needed = above([root])
     return not needed.isdisjoint(beside) and needed.isdisjoint(transposes)
 
 
 def writes_after(root: Instruction, tiled: Sequence[Instruction], frame: Frame) -> bool:
-    """Whether an output of the plan comes out of a tile; the others are written while tiles are filled."""
+    """Whether an output of the plan is written from a tile; the others are written while tiles are filled."""
     at = [variable(f"d{d}", size) for d, size in enumerate(frame.sizes)]
-    return bool(read_at(root, {t: index_in(frame, t, at) for t in tiled}, frame.made(at)))
+    return bool(read_at(root, {t: index_in(frame, t, at) for t in tiled}, frame.result_place(at)))
 
 
 def read_at(root: Instruction, wanted: Mapping[Instruction, Index], place: Expression) -> set[Instruction]:
-    """The instructions among some whose element at the index that is given for each the root's element at a place in
-    memory needs."""
+    """The keys of `wanted` whose element at their index the root's element at `place` in memory depends on."""
     start = (root, physical_index(next(root.shape.leaves()), place))
     over = depending_below(root, set(wanted))
     return {end[0] for end in ends_needed([start], over, lambda i, index: wanted.get(i) == index) if end is not None}
 
 
 def read_along(roots: Iterable[Instruction], among: Iterable[Instruction], place: Expression) -> set[Instruction]:
-    """The instructions among some whose element at a place in memory one of the roots' elements at the same place
-    needs."""
+    """The instructions of `among` whose element at `place` in memory an element of a root at the same place depends
+    on."""
     wanted = {i: physical_index(i.shape, place) for i in among}
     return set[Instruction]().union(*(read_at(root, wanted, place) for root in roots))
 
 
 def _in_other_order(region: Region, roots: Sequence[int]) -> list[tuple[Instruction, TiledTranspose]]:
-    """The parameters, and transposes that only rename, whose order in memory is not that of an output that reads them
-    element by element, each with how its elements move."""
+    """The parameters, and transposes that are only changes of layout, that an output of another layout reads element by
+    element, each with the move of its elements."""
     names = [p for p in region.parameters if p.shape.is_array and p.shape.rank > 1]
     names += [i for i in region.computation.instructions if only_renames(i)]
-    found: dict[tuple[Instruction, TiledTranspose], None] = {}
+    moves: dict[tuple[Instruction, TiledTranspose], None] = {}
     for root in (region.roots[n] for n in roots):
         shape = next(root.shape.leaves())
         among = {i for i in names if i.shape.is_array and i.shape.element_count == shape.element_count}
         if any(i.shape.minor_to_major != shape.minor_to_major or i.operands for i in among):
-            found |= dict.fromkeys(_moved(root, among))
-    return sorted(found, key=lambda pair: names.index(pair[0]))
+            moves |= dict.fromkeys(_moved(root, among))
+    return sorted(moves, key=lambda pair: names.index(pair[0]))
 
 
 def _moved(root: Instruction, among: set[Instruction]) -> Iterator[tuple[Instruction, TiledTranspose]]:
-    """The instructions among some that a root reads element by element, in another order, and how their elements
-    move."""
+    """The instructions of `among` that a root reads element by element in another order, each with the move of its
+    elements."""
     shape = next(root.shape.leaves())
     whole = tuple(variable(f"d{d}", size) for d, size in enumerate(shape.dimensions))
 
@@ -244,13 +243,13 @@ def _moved(root: Instruction, among: set[Instruction]) -> Iterator[tuple[Instruc
         return move(instruction, index) is not None or tiled_move(instruction) is not None
 
     for end in ends_needed([(root, whole)], depending_below(root, among), is_end):
-        found = None if end is None else move(*end)
-        if end is not None and found is not None:
-            yield end[0], found
+        moved = None if end is None else move(*end)
+        if end is not None and moved is not None:
+            yield end[0], moved
 
 
 def walks(region: Region, segment: Segment[Tiles], launch: Launch) -> list[Walk]:
-    """A tile is filled in the order of the operand, and written in that of the result."""
+    """The walks that fill a tile in the order of the operand, and write it in that of the result."""
     part, frame = segment.part, segment.part.frame
     threads = segment.blocks * BLOCK
     thread = variable(THREAD, threads)
@@ -258,8 +257,11 @@ def walks(region: Region, segment: Segment[Tiles], launch: Launch) -> list[Walk]
     rounds = frame.side * frame.side * frame.width // (BLOCK * frame.vector)
     at = [variable(f"at{d}", size) for d, size in enumerate(frame.sizes)]
     after = {n for n in part.roots if writes_after(region.roots[n], part.tiled, frame)}
-    found = []
-    for along, place, known in ((frame.near, frame.given(at), frozenset()), (frame.far, frame.made(at), part.tiled)):
+    walks = []
+    for along, place, known in (
+        (frame.near, frame.operand_place(at), frozenset()),
+        (frame.far, frame.result_place(at), part.tiled),
+    ):
         element = add(multiply(variable(ROUND, rounds), BLOCK), modulo(thread, BLOCK))
         row, inside = divide(element, TILE * frame.width), modulo(element, TILE * frame.width)
         column = add(multiply(divide(inside, frame.width), frame.vector), variable(ITEM, frame.vector))
@@ -275,7 +277,7 @@ def walks(region: Region, segment: Segment[Tiles], launch: Launch) -> list[Walk]
         roots = [region.roots[n] for n in part.roots if (n in after) != fills]
         ends = [(root, physical_index(next(root.shape.leaves()), place)) for root in roots]
         wanted = [(t, physical_index(t.shape, place)) for t in map(source_of, part.tiled)] if fills else []
-        found.append(
+        walks.append(
             Walk(
                 threads,
                 [*wanted, *ends],
@@ -289,4 +291,4 @@ def walks(region: Region, segment: Segment[Tiles], launch: Launch) -> list[Walk]
                 shared=len(part.tiled),
             )
         )
-    return found
+    return walks

@@ -1,5 +1,6 @@
-"""What the threads of a segment do, for its price: which values they compute at which indices, in how many rounds, and
-where they wait for each other. Each kind describes its own parts, with the expressions that its emitter writes."""
+"""Walks: the work of a segment's threads, for its price. A walk tells which values threads compute at which indices, in
+how many rounds, and where they wait for each other. Each kind describes its own parts, with the expressions that its
+emitter writes."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from hlo_opt.plans.loop import root_index
 from hlo_opt.plans.plan import Launch, Part, Region, Segment
 
 THREAD, ROUND, ITEM = "thread", "round", "item"
-"""Variables: the number of a thread among all of a segment, of its round, and of one of the neighbours that it takes at
-a time."""
+"""Variables of index expressions: the number of a thread in its segment, of its round, and of one of its neighbouring
+elements."""
 
 AHEAD = 4
 """Rounds of a loop whose loads are in flight together: NVRTC unrolls a loop of unknown length by this factor."""
@@ -23,30 +24,29 @@ AHEAD = 4
 
 @dataclass(frozen=True)
 class Walk:
-    """What each of `threads` threads does for `items` neighbours at a time, `rounds` times one after another.
+    """The work of each of `threads` threads, for `items` neighbouring elements in each of `rounds` rounds.
 
     wanted    values that are computed, each at an index
     written   arrays that are written, each at an index
-    changed   arrays of which elements are changed by atomic operations: the index, and how many such operations an
-              element takes
-    filled    how much of what all rounds of all threads have room for there is: the last rounds may have nothing
-    places    what the variables of the indices are, made of THREAD, ROUND and ITEM
-    known     values that are computed already: folded before, or in shared memory
-    body      what is computed for each item besides: reducers, comparators, products
-    steps     of each round that need the results of the round before
-    ahead     rounds whose loads are under way together
-    barriers  how often the threads of a block wait for each other
-    shuffles  how often those of a warp hand on a register
-    trips     how often blocks meet in memory
+    changed   arrays that atomic operations change: shape, index, and the number of operations per element
+    filled    the fraction of the items of all rounds that exist: the last rounds may be partly empty
+    places    the variables of the indices, in terms of THREAD, ROUND and ITEM
+    known     values that exist already: folded before, or in shared memory
+    body      further work for each item: reducers, comparators, products
+    steps     instructions of each round that depend on the round before
+    ahead     rounds whose loads are in flight together
+    barriers  barriers of a block
+    shuffles  shuffles of a warp
+    trips     how often blocks exchange results in memory
     shared    accesses to shared memory for each item
-    keeps     whether registers hold what the segment's walks before have read and computed
-    early     whether what is read comes from L2, where it was asked for a turn before
-    held      registers of a thread for that and for what it folds; 0: as many as it has items in all rounds
-    times     how often they go on the walk; after the first time, what it reads is in L2, if that holds it
-    near      parameters that stand for what the launch has written before
-    handed    arrays that are written for other threads of the launch, at an index: L2 keeps them, if it holds them
-    origins   operations of the module that others stand for: what one takes is asked of these
-    meetings  how often, each time, all blocks of the launch wait for each other
+    keeps     whether registers hold the values of the segment's earlier walks
+    early     whether loads hit L2, because they were prefetched
+    held      registers of a thread for such values; 0: as many as it has items in all rounds
+    times     how often threads repeat the walk; after the first time, loads hit L2 if the arrays fit
+    near      parameters for values that the launch has written before
+    published arrays that are written for other threads of the launch, at an index: they stay in L2 if they fit
+    origins   the operations of the module that other instructions are copies of, to look up their work
+    meetings  barriers of all blocks of the launch, each time
     """
 
     threads: int
@@ -70,13 +70,13 @@ class Walk:
     held: int = 0
     times: int = 1
     near: frozenset[Instruction] = frozenset()
-    handed: Sequence[tuple[Shape, Index]] = ()
+    published: Sequence[tuple[Shape, Index]] = ()
     origins: Mapping[Instruction, Instruction] = field(default_factory=dict)
     meetings: int = 0
 
 
 def by_element(region: Region, segment: Segment[Part], launch: Launch) -> list[Walk]:
-    """The elements of the outputs are divided among the threads, neighbours to each: the default of a kind."""
+    """The walk in which each thread computes neighbouring elements of the outputs: the default of a kind."""
     roots = [region.roots[n] for n in segment.roots]
     elements = max(next(root.shape.leaves()).element_count for root in roots)
     threads, place = max(1, elements // segment.vector), variable("place", elements)
@@ -86,7 +86,7 @@ def by_element(region: Region, segment: Segment[Part], launch: Launch) -> list[W
 
 
 def neighbours(threads: int, items: int) -> Expression:
-    """The position of an item, if each thread takes `items` neighbours."""
+    """The position of an item, if each thread has `items` neighbouring elements."""
     return add(multiply(variable(THREAD, threads), items), variable(ITEM, items))
 
 

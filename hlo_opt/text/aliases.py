@@ -38,7 +38,7 @@ def read_aliases(text: str) -> list[Alias]:
 
 
 def alias_text(aliases: Iterable[Alias]) -> str:
-    """What `read_aliases` reads."""
+    """The result of `read_aliases`."""
     parts = [
         f"{_text(a.output)}: ({a.parameter}, {_text(a.index)}, {'must' if a.must else 'may'}-alias)" for a in aliases
     ]
@@ -46,7 +46,7 @@ def alias_text(aliases: Iterable[Alias]) -> str:
 
 
 def aliases_of(module: Module) -> list[Alias]:
-    """What a module's header says of its inputs and outputs."""
+    """The aliases and donations of a module's header."""
     return read_aliases(module.attributes[ALIASES].text) if ALIASES in module.attributes else []
 
 
@@ -96,7 +96,7 @@ def _leaves(shape: Shape, index: Index) -> range:
 def alias_fault(module: Module) -> tuple[str, str] | None:
     """The first fault of the module's aliases and donations: the attribute and a message. None when there is none."""
     parameters = module.entry.parameters
-    taken: dict[tuple[int, Index], str] = {}
+    used: dict[tuple[int, Index], str] = {}
     outputs: set[Index] = set()
     attribute = ALIASES
     for alias in aliases_of(module):
@@ -109,7 +109,7 @@ def alias_fault(module: Module) -> tuple[str, str] | None:
         if alias.output in outputs:
             return attribute, f"output {_text(alias.output)} is aliased twice"
         outputs.add(alias.output)
-        fault = _parameter_fault(parameters, alias.parameter, alias.index, taken, attribute)
+        fault = _parameter_fault(parameters, alias.parameter, alias.index, used, attribute)
         if fault is not None:
             return attribute, fault
         donated = subshape(parameters[alias.parameter].shape, alias.index)
@@ -123,23 +123,23 @@ def alias_fault(module: Module) -> tuple[str, str] | None:
     attribute = "buffer_donor"
     text = module.attributes[attribute].text if attribute in module.attributes else ""
     for number, index in dict.fromkeys(read_donors(text)):
-        fault = _parameter_fault(parameters, number, index, taken, attribute)
+        fault = _parameter_fault(parameters, number, index, used, attribute)
         if fault is not None:
             return attribute, fault
     return None
 
 
 def _parameter_fault(
-    parameters: list[Instruction], number: int, index: Index, taken: dict[tuple[int, Index], str], attribute: str
+    parameters: list[Instruction], number: int, index: Index, used: dict[tuple[int, Index], str], attribute: str
 ) -> str | None:
     if not 0 <= number < len(parameters):
         return f"there is no parameter {number}; the entry has {len(parameters)}"
     shape = parameters[number].shape
     if subshape(shape, index) is None:
         return f"parameter {number} is {shape.without_layout()} and has no place {_text(index)}"
-    if (number, index) in taken:
-        return f"parameter {number} at {_text(index)} is in {taken[number, index]} already"
-    taken[number, index] = attribute
+    if (number, index) in used:
+        return f"parameter {number} at {_text(index)} is in {used[number, index]} already"
+    used[number, index] = attribute
     return None
 
 

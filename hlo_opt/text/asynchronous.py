@@ -51,10 +51,10 @@ def attributes_of(opcode: str) -> Mapping[str, bool]:
     opcode."""
     base = base_opcode(opcode)
     spec = find(opcode if base is None else base)
-    taken: Mapping[str, bool] = {} if spec is None else spec.attributes
+    known: Mapping[str, bool] = {} if spec is None else spec.attributes
     if base is None:
-        return taken
-    return {_THREAD: False, **taken, _ALIASING: False} if link(opcode) == "start" else {_THREAD: False}
+        return known
+    return {_THREAD: False, **known, _ALIASING: False} if link(opcode) == "start" else {_THREAD: False}
 
 
 def check_link(instruction: Instruction) -> None:

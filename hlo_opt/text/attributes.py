@@ -27,8 +27,8 @@ def unquote(text: str) -> str:
     if "\\" not in inner:
         return inner
 
-    def one(found: re.Match[bytes]) -> bytes:
-        hexadecimal, octal, short, wide, simple = found.groups()
+    def one(escape: re.Match[bytes]) -> bytes:
+        hexadecimal, octal, short, wide, simple = escape.groups()
         if simple is not None:
             if simple not in _SIMPLE_ESCAPES:
                 raise ParseError(f"unknown escape '\\{simple.decode('utf-8', 'replace')}' in a string")

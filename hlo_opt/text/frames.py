@@ -139,10 +139,10 @@ def _rows(tables: str) -> Rows | None:
         elif number is not None:
             if kind not in rows or (text is None) != (kind in _CELLS):
                 return None
-            found = [text] if cells is None else [cell[0] for cell in _CELL.finditer(cells)]
-            if cells is not None and not _CELLS[kind].issuperset(cell.partition("=")[0] for cell in found):
+            fields = [text] if cells is None else [cell[0] for cell in _CELL.finditer(cells)]
+            if cells is not None and not _CELLS[kind].issuperset(cell.partition("=")[0] for cell in fields):
                 return None
-            rows[kind][int(number)] = found
+            rows[kind][int(number)] = fields
         position = row.end()
     return None if left else rows
 

@@ -70,7 +70,7 @@ def grammar_text(name: str = "hlo.lark") -> str:
 
 
 def _source() -> str:
-    """What derives expressions: this file."""
+    """The file whose code derives expressions: this one."""
     return Path(__file__).read_text(encoding="utf-8")
 
 

@@ -78,7 +78,7 @@ class ShapeTexts(dict[Shape, str]):
 
 @dataclass(frozen=True)
 class PrintOptions:
-    """What a print style shows."""
+    """The options of a print style."""
 
     percent: bool = True
     signature: bool = True

@@ -47,16 +47,16 @@ class _Patterns:
 
     def __getattr__(self, name: str) -> re.Pattern[str]:
         if name == "space":
-            found = self._grammar.space()
+            pattern = self._grammar.space()
         elif name in self._FLAT:
-            found = self._grammar.flat(self._FLAT[name])
+            pattern = self._grammar.flat(self._FLAT[name])
         elif name == "names":
             one = self.name.pattern
-            found = compiled(rf"\{{\s*+(?:{one})(?:\s*+,\s*+(?:{one}))*+\s*+\}}")
+            pattern = compiled(rf"\{{\s*+(?:{one})(?:\s*+,\s*+(?:{one}))*+\s*+\}}")
         else:
-            found = self._grammar.terminal(name.upper())
-        setattr(self, name, found)
-        return found
+            pattern = self._grammar.terminal(name.upper())
+        setattr(self, name, pattern)
+        return pattern
 
 
 @functools.cache
@@ -89,7 +89,7 @@ class Reader:
         self.anonymous: dict[str, int] = {}
         self.inline_count = 0
         self.result = Module("", source=source)
-        self.given = {spec.opcode: spec.given for spec in table() if spec.given is not None}
+        self.implied = {spec.opcode: spec.implied for spec in table() if spec.implied is not None}
         """By opcode, how XLA derives the shape from the operands, whatever the text says (HloInstruction::CreateSend,
         ...)."""
 
@@ -297,7 +297,7 @@ class Reader:
             if position < end and text[position] == ",":
                 position, finish = self.attributes(position, end, attributes, scope, instruction)
             instruction.end = finish
-            if shape_text is None or opcode in self.given:
+            if shape_text is None or opcode in self.implied:
                 instruction.shape = self.implied_shape(instruction, shape_text, item.start(4), item.end(4))
             names[written] = names[name] = instruction
             instruction.parent = computation
@@ -334,7 +334,7 @@ class Reader:
 
         `start` and `end` are the position of the opcode.
         """
-        derive = self.given.get(instruction.opcode)
+        derive = self.implied.get(instruction.opcode)
         if written is not None:
             return instruction.shape if derive is None else derive(instruction)
         try:

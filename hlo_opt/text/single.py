@@ -30,8 +30,8 @@ class SingleReader(Reader):
         if self.patterns.instruction.match(self.text, position) is not None:
             position = self.instructions(self.scope, position, end, once=True)
         elif (match := self.patterns.unnamed.match(self.text, position)) is not None:
-            made = self.nested(self.scope, match, "_")
-            position, made.end = self.attributes(match.end(), end, made.attributes, self.scope, made)
+            unnamed = self.nested(self.scope, match, "_")
+            position, unnamed.end = self.attributes(match.end(), end, unnamed.attributes, self.scope, unnamed)
         if not computation.instructions:
             self.unexpected("single", position)
         if position < end:

@@ -1,4 +1,4 @@
-"""Whether a module is well formed: names, order, parameters, attributes and shapes, checked against the op table.
+"""The verifier: checks names, order, parameters, attributes and shapes of a module against the op table.
 
 Source: xla/service/hlo_verifier.cc and the checks that xla/hlo/parser/hlo_parser.cc makes while it builds instructions.
 """

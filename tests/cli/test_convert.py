@@ -13,7 +13,7 @@ from form_samples import INPUTS, TEXT, forms, literal, module
 
 from hlo_opt.analysis.graph.digest import module_digest
 from hlo_opt.cli.group import run
-from hlo_opt.forms.kinds import HELD, Form, form_of, held, unzipped
+from hlo_opt.forms.kinds import MODULE_FIELD, Form, form_of, inner_message, unzipped
 from hlo_opt.forms.wire import of_bytes
 from hlo_opt.text import parse
 
@@ -53,7 +53,7 @@ def test_the_name_says_the_form(suffix: str, file: Path, capsys: pytest.CaptureF
 
 def test_to_says_the_form(file: Path, tmp_path: Path) -> None:
     assert run(["convert", str(file), str(tmp_path / "x"), "--to", "hlo.pb"]) == 0
-    assert held((tmp_path / "x").read_bytes()) is not None and HELD == 1
+    assert inner_message((tmp_path / "x").read_bytes()) is not None and MODULE_FIELD == 1
 
 
 def test_text_on_stdout(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -135,7 +135,9 @@ def test_a_snapshot_of_another_program_is_refused(tmp_path: Path, capsys: pytest
     path = tmp_path / "s.pb"
     one, two = map(literal, INPUTS)
     for inputs in ((two, one), (one,), (one, two, two)):
-        path.write_bytes(of_bytes(HELD, of_bytes(HELD, module())) + b"".join(of_bytes(2, given) for given in inputs))
+        path.write_bytes(
+            of_bytes(MODULE_FIELD, of_bytes(MODULE_FIELD, module())) + b"".join(of_bytes(2, given) for given in inputs)
+        )
         assert run(["run", str(path)]) == 2
         assert f"{path}: HLO401 " in capsys.readouterr().err
 

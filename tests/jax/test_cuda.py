@@ -345,7 +345,7 @@ def test_a_kernel_that_nvrtc_refuses_is_a_line_of_the_report(
     monkeypatch.setattr(cuda, "architecture", lambda *_: "sm_90")
     monkeypatch.setattr(cuda, "gpu", lambda: Gpu("90", 132))
     report = hlo_opt.jax.Report()
-    backend = Backend("cuda test", handler, cuda.made_for_cuda, is_timed=False)
+    backend = Backend("cuda test", handler, cuda.build_for_cuda, is_timed=False)
     Decision("m", Wish(min_saving_us=0), report, backend=backend).run(parse(CHAIN))
     assert report.count("JAX201") == 1 and "HLO522" in str(report)
 
@@ -377,7 +377,7 @@ ENTRY e {
 """
     message = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
     report = hlo_opt.jax.Report()
-    backend = Backend("cuda test", handler, cuda.made_for_cuda, is_timed=False, memory=handler().memory)
+    backend = Backend("cuda test", handler, cuda.build_for_cuda, is_timed=False, memory=handler().memory)
     chosen = decided(message, "m", "key", Wish(min_saving_us=0), report, backend)
     assert len(chosen) == 1, str(report)
     printed = _hlo.HloModule.from_serialized_hlo_module_proto(changed(message, chosen)).to_string()

@@ -6,7 +6,7 @@ import pytest
 import hlo_opt
 from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ir import Module
-from hlo_opt.ops.calls.collectives import handed_on
+from hlo_opt.ops.calls.collectives import forwards
 
 ADD = "add { x = f32[] parameter(0) y = f32[] parameter(1) ROOT s = f32[] add(x, y) }"
 P = "f32[4,3]{1,0}"
@@ -53,7 +53,7 @@ def test_operands_are_the_results(name: str) -> None:
     ids=["several devices", "nobody sends", "an array is copied", "another shape", "a larger result", "no such thing"],
 )
 def test_what_does_something_is_not_handed_on(body: str, header: str) -> None:
-    assert not handed_on(module_of(body, header).entry.root)
+    assert not forwards(module_of(body, header).entry.root)
 
 
 def test_an_update_of_what_was_handed_on_leaves_the_operand_alone() -> None:

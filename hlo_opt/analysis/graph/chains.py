@@ -179,7 +179,7 @@ class _Pairs:
         """Let `one` correspond to `other`, and their operands to each other. Changes nothing and returns False where
         impossible."""
         added: dict[Instruction, Instruction] = {}
-        taken: dict[Instruction, Instruction] = {}
+        before: dict[Instruction, Instruction] = {}
         opened: dict[Instruction, Instruction] = {}
         stack = [(one, other)]
         while stack:
@@ -188,9 +188,9 @@ class _Pairs:
                 continue
             alike = self.finder.kind(a) == self.finder.kind(b) and bool(a.operands) and self.finder.may_repeat(a)
             if differ_by_copy(a, b) or alike:
-                if a in self.next or a in added or b in self.before or b in taken:
+                if a in self.next or a in added or b in self.before or b in before:
                     return False
-                added[a], taken[b] = b, a
+                added[a], before[b] = b, a
                 if a.operands != b.operands:
                     stack.extend(zip(a.operands, b.operands, strict=True))
             elif may_open and a.shape.same_bytes(b.shape) and b.shape.is_array:
@@ -200,33 +200,34 @@ class _Pairs:
             else:
                 return False
         self.next.update(added)
-        self.before.update(taken)
+        self.before.update(before)
         self.handed.update(opened)
         return True
 
     def close(self) -> bool:
-        """Find what the first copy's results correspond to in the second copy. May discover more state."""
+        """Find the counterparts of the first copy's results in the second copy. May discover more state."""
         done: set[Instruction] = set()
-        while todo := [made for made in self.handed if made not in done]:
-            for made in todo:
-                done.add(made)
-                if made not in self.next and made not in self.handed.values() and not self._found(made):
+        while todo := [result for result in self.handed if result not in done]:
+            for result in todo:
+                done.add(result)
+                if result not in self.next and result not in self.handed.values() and not self._pair_up(result):
                     return False
-        taken = set(self.handed.values())
-        return bool(self.handed) and all(made in taken or self.finder.may_repeat(made) for made in self.handed)
+        state = set(self.handed.values())
+        return bool(self.handed) and all(result in state or self.finder.may_repeat(result) for result in self.handed)
 
-    def _found(self, made: Instruction) -> bool:
-        """Walk up from the known correspondences to a result of the first copy."""
+    def _pair_up(self, result: Instruction) -> bool:
+        """Walk up from the known correspondences to a result of the first copy. Returns whether it now has a
+        counterpart."""
         place = self.finder.place
-        needed = _above(set(self.handed.values()), [made], self)
+        needed = _above(set(self.handed.values()), [result], self)
         for i in sorted(needed, key=place.__getitem__):
             if i not in self.next:
                 any(self.join(i, there, may_open=True) for there in self._candidates(i))
-        return made in self.next
+        return result in self.next
 
     def _candidates(self, i: Instruction) -> Iterator[Instruction]:
-        """What an operation of the first copy may correspond to: users of what its operands correspond to."""
-        results = {taken: made for made, taken in self.handed.items()}
+        """The candidates for the counterpart of an operation of the first copy: users of its operands' counterparts."""
+        results = {state: result for result, state in self.handed.items()}
         for position, operand in enumerate(i.operands):
             there = self.next.get(operand) or results.get(operand)
             if there is None:
@@ -238,13 +239,13 @@ class _Pairs:
             return
 
 
-def _above(taken: set[Instruction], ends: Iterable[Instruction], pairs: _Pairs) -> set[Instruction]:
+def _above(state: set[Instruction], ends: Iterable[Instruction], pairs: _Pairs) -> set[Instruction]:
     """The operations that compute `ends`, including them, down to the state and to values common to all copies."""
     needed: set[Instruction] = set()
     stack = list(ends)
     while stack:
         i = stack.pop()
-        if i in needed or i in taken or not i.operands or not pairs.finder.may_repeat(i):
+        if i in needed or i in state or not i.operands or not pairs.finder.may_repeat(i):
             continue
         needed.add(i)
         stack.extend(i.operands)
@@ -259,7 +260,7 @@ class Handed:
 
 
 Edge = Instruction | Handed
-"""Where an operand in the first copy comes from: a member or leaf, the state, or a value common to all copies."""
+"""The origin of an operand in the first copy: a member or leaf, the state, or a value common to all copies."""
 
 
 class _Copies:
@@ -267,8 +268,8 @@ class _Copies:
 
     def __init__(self, finder: _Finder, pairs: _Pairs) -> None:
         self.finder, self.pairs = finder, pairs
-        self.made = sorted(pairs.handed, key=finder.place.__getitem__)
-        self.taken = [pairs.handed[m] for m in self.made]
+        self.results = sorted(pairs.handed, key=finder.place.__getitem__)
+        self.initial = [pairs.handed[m] for m in self.results]
         self.edges: dict[Instruction, list[Edge]] = {}
         self.leaves: dict[Instruction, None] = {}
         self.moves: dict[Instruction, None] = {}
@@ -282,7 +283,7 @@ class _Copies:
             return None
         first = {i: i for i in (*self.edges, *self.leaves)}
         self.images.append(first)
-        self.values += [self.taken, self._results(first, self.taken)]
+        self.values += [self.initial, self._results(first, self.initial)]
         self.used = set(self.edges)
         while (image := self._following()) is not None:
             self.images.append(image)
@@ -295,7 +296,7 @@ class _Copies:
             copies,
             [tuple(image[i] for image in self.images[:copies]) for i in self.edges],
             [tuple(image[i] for image in self.images[:copies]) for i in self.leaves],
-            [tuple(values[n] for values in self.values[: copies + 1]) for n in range(len(self.taken))],
+            [tuple(values[n] for values in self.values[: copies + 1]) for n in range(len(self.initial))],
         )
         short = self._short() if copies == len(self.images) else None
         chain = replace(_Absorbed(self.finder, chain).chain(), short=short)
@@ -313,9 +314,9 @@ class _Copies:
     def _collect(self) -> bool:
         """Collect the members of the first copy, operands first, and where their operands come from. False where it is
         not a chain."""
-        results = {m: n for n, m in enumerate(self.made)}
+        results = {m: n for n, m in enumerate(self.results)}
         edges: dict[Instruction, list[Edge]] = {}
-        stack = [m for m in self.made if m not in self.taken]
+        stack = [m for m in self.results if m not in self.initial]
         while stack:
             a = stack.pop()
             if a in edges:
@@ -327,7 +328,7 @@ class _Copies:
             for one, other in zip(a.operands, b.operands, strict=True):
                 if one is other:
                     edges[a].append(one)
-                elif other in results and self.taken[results[other]] is one:
+                elif other in results and self.initial[results[other]] is one:
                     edges[a].append(Handed(results[other]))
                 elif self.pairs.next.get(one) is other:
                     edges[a].append(one)
@@ -343,10 +344,10 @@ class _Copies:
         for i in order:
             if any(isinstance(e, Handed) or e in self.moves for e in edges[i]):
                 self.moves[i] = None
-        return bool(self.moves) and all(m in self.moves or m in self.taken for m in self.made)
+        return bool(self.moves) and all(m in self.moves or m in self.initial for m in self.results)
 
     def _results(self, image: dict[Instruction, Instruction], before: list[Instruction]) -> list[Instruction]:
-        return [image[m] if m in image else before[self.taken.index(m)] for m in self.made]
+        return [image[m] if m in image else before[self.initial.index(m)] for m in self.results]
 
     def _following(self) -> dict[Instruction, Instruction] | None:
         """The next complete copy; None where there is none."""
@@ -354,7 +355,7 @@ class _Copies:
         return present if all(i in present for i in (*self.edges, *self.leaves)) else None
 
     def _next_members(self) -> tuple[dict[Instruction, Instruction], list[Instruction]]:
-        """What exists of the next copy, and the state it reads."""
+        """The existing members of the next copy, and the state it reads."""
         last, values = self.images[-1], self.values[-1]
         present: dict[Instruction, Instruction] = {}
         for i in self.moves:
@@ -367,23 +368,26 @@ class _Copies:
         return present, values
 
     def _candidates(
-        self, i: Instruction, made: dict[Instruction, Instruction], values: list[Instruction]
+        self, i: Instruction, present: dict[Instruction, Instruction], values: list[Instruction]
     ) -> Iterable[Instruction]:
         for edge in self.edges[i]:
-            there = values[edge.number] if isinstance(edge, Handed) else made.get(edge) if edge in self.moves else None
+            if isinstance(edge, Handed):
+                there: Instruction | None = values[edge.number]
+            else:
+                there = present.get(edge) if edge in self.moves else None
             if there is not None:
                 return [user for user in there.users if self.finder.kind(user) == self.finder.kind(i)]
         return ()
 
     def _fitting(
-        self, i: Instruction, candidate: Instruction, made: dict[Instruction, Instruction], values: list[Instruction]
+        self, i: Instruction, candidate: Instruction, present: dict[Instruction, Instruction], values: list[Instruction]
     ) -> dict[Instruction, Instruction] | None:
         """The counterparts of a member and its operands in a copy, if it is the candidate; None where it cannot be."""
         counterparts: dict[Instruction, Instruction] = {}
         stack = [(i, candidate)]
         while stack:
             a, b = stack.pop()
-            known = made.get(a) or counterparts.get(a)
+            known = present.get(a) or counterparts.get(a)
             if known is not None:
                 if known is not b:
                     return None
@@ -413,7 +417,7 @@ def _regular(leaves: Sequence[Instruction]) -> int:
     ranges = [cut_out(i) for i in leaves]
     if ranges[0] is None:
         return len(leaves)
-    starts = [[r.start for r in found] for found in ranges if found is not None]
+    starts = [[r.start for r in sliced] for sliced in ranges if sliced is not None]
     if any(r.stride != 1 for r in ranges[0]):
         return 1
     for n in range(2, len(starts)):
@@ -491,8 +495,8 @@ def is_chain(chain: Chain) -> bool:
     members = {i for row in chain.nodes for i in row}
     if len(members) != chain.copies * len(chain.nodes) or not chain.state:
         return False
-    given = {o for i in members for o in i.operands if o not in members} | {s[0] for s in chain.state}
-    if not members.isdisjoint(given):
+    inputs = {o for i in members for o in i.operands if o not in members} | {s[0] for s in chain.state}
+    if not members.isdisjoint(inputs):
         return False
     for row in chain.nodes:
         for position in range(len(row[0].operands)):
@@ -501,15 +505,12 @@ def is_chain(chain: Chain) -> bool:
     last = {state[-1] for state in chain.state} - members
     if any(all(state[-1] is not other[-2] for other in chain.state) for state in chain.state if state[-1] in last):
         return False
-    return not _reaches(members, given)
+    return not _reaches(members, inputs)
 
 
 def source(chain: Chain, operands: Row) -> Row | int | None:
-    """Where an operand of members comes from: the row of a member or leaf, a state number, or the operand if common to
-    all copies.
-
-    None where it is none of these.
-    """
+    """The origin of an operand of members: the row of a member or leaf, a state number, or the operand if common to all
+    copies. None where it is none of these."""
     if all(o is operands[0] for o in operands):
         return operands
     if chain.rows.get(operands[0]) == operands:
@@ -517,10 +518,10 @@ def source(chain: Chain, operands: Row) -> Row | int | None:
     return chain.handed.get(operands)
 
 
-def _reaches(members: set[Instruction], given: set[Instruction]) -> bool:
+def _reaches(members: set[Instruction], inputs: set[Instruction]) -> bool:
     """Whether an input of the members is computed from them."""
     seen: set[Instruction] = set()
-    stack = list(given)
+    stack = list(inputs)
     while stack:
         i = stack.pop()
         if i in members:

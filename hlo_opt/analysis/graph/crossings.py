@@ -1,4 +1,4 @@
-"""Which kernels' results enter or leave a loop, branch or call through a value."""
+"""Crossings: kernels whose results enter or leave a loop, branch or call through a value."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Crossings:
         return list(crossings.values())
 
     def _before(self, value: Instruction, path: tuple[int, ...]) -> Iterator[_Place]:
-        """Where an element of a value comes from."""
+        """The origins of an element of a value."""
         number, parts = taken_element(value), held(value)
         if number is not None:
             yield value.operands[0], (number, *path), None, ""

@@ -32,10 +32,10 @@ def may_be_alike(one: Module, other: Module) -> bool:
 
 
 def _results(module: Module) -> Counter[tuple[str, Shape]]:
-    found = Counter[tuple[str, Shape]]()
+    counts = Counter[tuple[str, Shape]]()
     for (opcode, shape), count in Counter([(i.opcode, i.shape) for i in module.entry.instructions]).items():
-        found[opcode, shape.laid_out()] += count
-    return found
+        counts[opcode, shape.laid_out()] += count
+    return counts
 
 
 def module_digest(module: Module) -> str:
@@ -114,10 +114,10 @@ class _Digests:
         return own
 
     def _shape(self, shape: Shape) -> str:
-        found = self._shapes.get(shape)
-        if found is None:
-            found = self._shapes[shape] = str(shape.laid_out())
-        return found
+        text = self._shapes.get(shape)
+        if text is None:
+            text = self._shapes[shape] = str(shape.laid_out())
+        return text
 
 
 def _plain(key: Hashable) -> Hashable:

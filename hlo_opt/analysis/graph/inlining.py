@@ -128,7 +128,7 @@ def _splice(
         copies[member] = edit.append(computation, copy)
         if not keep_names:
             _start_own(copy, started)
-    callers.update(callee for made in started.values() for callee in made.called)
+    callers.update(callee for copy in started.values() for callee in copy.called)
     edit.redirect_users(instruction, copies[body.root])
     edit.remove(instruction)
     return [copies[member] for member in body.instructions if member.parameter_number is None]

@@ -38,18 +38,18 @@ TripCounts = Mapping[str, int]
 NO_TRIP_COUNTS: TripCounts = MappingProxyType({})
 
 
-def trip_count(loop: Instruction, told: TripCounts = NO_TRIP_COUNTS) -> int | None:
-    """The trip count of a while; None where it is unknown before the run. `told` applies where the text does not
-    determine it."""
+def trip_count(loop: Instruction, supplied: TripCounts = NO_TRIP_COUNTS) -> int | None:
+    """The trip count of a while; None where it is unknown before the run. `supplied` has the user's trip counts for
+    loops whose count the text does not determine."""
     stated = known_trip_count(loop)
     count = derived_trip_count(loop) if stated is None else stated
-    return told.get(loop.name) if count is None else count
+    return supplied.get(loop.name) if count is None else count
 
 
-def check_trip_counts(module: Module, told: TripCounts) -> None:
+def check_trip_counts(module: Module, supplied: TripCounts) -> None:
     """Raises UsageError for a name that is not a loop's, and for a loop with a known trip count."""
     loops = {i.name: i for c in module.computations for i in c.instructions if looped(i) is not None}
-    for name in told:
+    for name in supplied:
         if name not in loops:
             uncounted = [loop.name for loop in loops.values() if trip_count(loop) is None]
             hint = (

@@ -292,7 +292,7 @@ class Numbering:
 
     def _advance(self, walk: _Walk) -> _Walk | None:
         """Number instructions until one needs an unnumbered computation, and return its walk; None when done."""
-        order, values, given, roles = walk.order, walk.values, walk.arguments, self.table.roles
+        order, values, values_given, roles = walk.order, walk.values, walk.arguments, self.table.roles
         start = walk.position
         for position in range(start, len(order)):
             instruction = order[position]
@@ -303,8 +303,8 @@ class Numbering:
                 role = roles[opcode] = _role(instruction)
             value: Value | None = None
             if role is _Role.ELSEWHERE:
-                if given is not None and instruction.parameter_number is not None:
-                    value = given[instruction.parameter_number]
+                if values_given is not None and instruction.parameter_number is not None:
+                    value = values_given[instruction.parameter_number]
             elif role is not _Role.OPAQUE:
                 value = self._computed(instruction, role, operands)
             if value is None:

@@ -35,7 +35,7 @@ def signature(instruction: Instruction) -> Hashable:
 
 
 def edge_signature(producer: Instruction, consumer: Instruction, above: Hashable, below: Hashable) -> Hashable:
-    """What the cost of fusing two instructions depends on: their signatures and the operands they share."""
+    """The key of the cost of fusing two instructions: their signatures and the operands they share."""
     numbers: dict[Instruction, int] = {producer: 0}
     return (
         above,

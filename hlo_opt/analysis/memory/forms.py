@@ -175,13 +175,13 @@ def memory_order(instruction: Instruction) -> tuple[tuple[int, ...], tuple[int, 
 
 
 @functools.lru_cache(maxsize=4096)
-def relative_order(given: Shape, logical: tuple[int, ...], made: Shape) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The normalized sizes of `made` and permutation, in memory order; its dimension d is dimension `logical[d]` of
-    `given`."""
-    from_major = list(reversed(given.minor_to_major))
+def relative_order(operand: Shape, logical: tuple[int, ...], result: Shape) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The normalized sizes of `result`, and the permutation, in memory order; its dimension d is dimension `logical[d]`
+    of `operand`."""
+    from_major = list(reversed(operand.minor_to_major))
     position = {d: n for n, d in enumerate(from_major)}
-    sizes = tuple(given.dimensions[d] for d in from_major)
-    return normalized(sizes, tuple(position[logical[d]] for d in reversed(made.minor_to_major)))
+    sizes = tuple(operand.dimensions[d] for d in from_major)
+    return normalized(sizes, tuple(position[logical[d]] for d in reversed(result.minor_to_major)))
 
 
 def moves_data(instruction: Instruction) -> bool:
@@ -205,7 +205,7 @@ def _transposes(instruction: Instruction) -> bool:
 
 
 def only_renames(instruction: Instruction) -> bool:
-    """Whether it is a transpose that is a bitcast, so it moves nothing."""
+    """Whether an instruction is a transpose that is only a change of layout."""
     return _transposes(instruction) and not moves_data(instruction)
 
 
@@ -220,9 +220,9 @@ def tiled_move(instruction: Instruction) -> TiledTranspose | None:
     return _tiled(instruction, packs=False)
 
 
-def tiled_read(given: Shape, logical: tuple[int, ...], made: Shape) -> TiledTranspose | None:
-    """The description of reading `given` in the order of `made` (see `relative_order`), as `tiled_move`."""
-    return _described(relative_order(given, logical, made), bits_of(given), packs=False)
+def tiled_read(operand: Shape, logical: tuple[int, ...], result: Shape) -> TiledTranspose | None:
+    """The description of reading `operand` in the order of `result` (see `relative_order`), as `tiled_move`."""
+    return _described(relative_order(operand, logical, result), bits_of(operand), packs=False)
 
 
 def _tiled(instruction: Instruction, *, packs: bool) -> TiledTranspose | None:

@@ -108,10 +108,10 @@ def bytes_accessed(instruction: Instruction) -> float:
     has_index = spec is not None and spec.first_index is not None
     if rule is None and not has_index:
         return float(sum([o.shape.byte_size for o in instruction.operands]) + instruction.shape.byte_size)
-    found = whole(instruction) if rule is None else rule(instruction, called_flops)
+    access = whole(instruction) if rule is None else rule(instruction, called_flops)
     if spec is None or spec.first_index is None:
-        return found.bytes
-    return sum(found.read[: spec.first_index + 1]) + found.written  # XLA counts only the first start index
+        return access.bytes
+    return sum(access.read[: spec.first_index + 1]) + access.written  # XLA counts only the first start index
 
 
 def _of_fusion(body: Computation) -> float:

@@ -93,8 +93,8 @@ def hero_of(root: Node, emitters: frozenset[Emitter] = _DECIDES) -> Node:
         return root
     end = _end_of(root)
     for wanted in _SOUGHT:
-        if wanted in emitters and (found := _climb(end, wanted)) is not None:
-            return found
+        if wanted in emitters and (hero := _climb(end, wanted)) is not None:
+            return hero
     return end if end.emitter is Emitter.REDUCTION else root
 
 

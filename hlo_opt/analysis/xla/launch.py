@@ -244,9 +244,9 @@ def _most_unrolled(emitter: Emitter, cluster: Cluster, target: DeviceTarget) -> 
 
 def _minor_size(transpose: Node) -> int:
     """The contiguous elements of a transpose's result."""
-    found = memory_order(transpose.instruction)
-    assert found is not None
-    return found[0][-1] if found[0] else 1
+    order = memory_order(transpose.instruction)
+    assert order is not None
+    return order[0][-1] if order[0] else 1
 
 
 def _concatenate(hero: Node, target: DeviceTarget, *, most: int) -> LaunchDimensions:
@@ -265,15 +265,15 @@ def _scatter(hero: Node, target: DeviceTarget, *, most: int) -> LaunchDimensions
     indices."""
     instruction = hero.instruction
     count = len(hero.operands) // 2
-    given, indices, updates = hero.operands[0].shape, hero.operands[count].shape, hero.operands[count + 1].shape
+    operand, indices, updates = hero.operands[0].shape, hero.operands[count].shape, hero.operands[count + 1].shape
     window = instruction.ints("update_window_dims")
     extents = [updates.dimensions[d] for d in window]
     slices = math.prod(s for d, s in enumerate(updates.dimensions) if d not in window)
     if _is_set(instruction, "indices_are_sorted") and not _is_set(instruction, "unique_indices"):
         warps = SCATTER_WARPS * target.core_count
-        if slices > warps and len(extents) == given.rank:
+        if slices > warps and len(extents) == operand.rank:
             length = indices.dimensions[-1] if indices.rank > 1 else 1
-            places = math.prod(given.dimensions[d] - extents[d] + 1 for d in range(min(length, given.rank)))
+            places = math.prod(operand.dimensions[d] - extents[d] + 1 for d in range(min(length, operand.rank)))
             per_warp = -(-slices // max(warps, places))
             vector = SCATTER_VECTOR_BITS // bits_of(indices)
             if length == 1 and per_warp > vector:
@@ -297,12 +297,12 @@ def _transpose(hero: Node, cluster: Cluster, target: DeviceTarget) -> LaunchDime
             math.prod(-(-s // t) for s, t in zip(tiled.packed_sizes, tiled.packed_tile, strict=True)), LOOP_BLOCK
         )
     rank = len(tiled.sizes)
-    given = tiled.operand_sizes
+    sizes = tiled.operand_sizes
     if tiled.permutation[-1] == rank - 1:
-        tiles = {rank - 2: TILE, tiled.permutation[rank - 2]: TILE, rank - 1: given[-1]}
-        return LaunchDimensions(_tile_count(given, tiles), LOOP_BLOCK)
+        tiles = {rank - 2: TILE, tiled.permutation[rank - 2]: TILE, rank - 1: sizes[-1]}
+        return LaunchDimensions(_tile_count(sizes, tiles), LOOP_BLOCK)
     swapped = (rank - 1, tiled.permutation[-1])
-    blocks = _tile_count(given, dict.fromkeys(swapped, TILE))
+    blocks = _tile_count(sizes, dict.fromkeys(swapped, TILE))
     heroes = set(heroes_of(cluster))
     widths = [h.shape.type.bytes for h in heroes if not h.is_input and tiled_transpose(h.instruction) is not None]
     shared = TILE * (TILE + 1) * sum(widths)
@@ -311,8 +311,8 @@ def _transpose(hero: Node, cluster: Cluster, target: DeviceTarget) -> LaunchDime
         per_thread = vector * vector
         enough_work = blocks * LOOP_BLOCK >= per_thread * target.core_count * target.threads_per_core_limit
         fits = shared * per_thread <= target.shared_memory_per_block
-        if enough_work and fits and all(given[d] % vector == 0 for d in swapped):
-            blocks = _tile_count(given, dict.fromkeys(swapped, TILE * vector))
+        if enough_work and fits and all(sizes[d] % vector == 0 for d in swapped):
+            blocks = _tile_count(sizes, dict.fromkeys(swapped, TILE * vector))
             break
         vector //= 2
     return LaunchDimensions(blocks, LOOP_BLOCK)

@@ -278,18 +278,18 @@ def _depends_on_inputs(consumer: Priced) -> bool:
 
 
 def _read_together(producer: Priced, consumer: Priced, form: LaunchForm, share: float) -> ReadTotal:
-    """What a fused pair reads: the consumer's reads, updated for the producer and its operands."""
+    """The reads of a fused pair: the consumer's, updated for the producer and its operands."""
     times = consumer.read_times(form)
     # XLA's list of a fused pair's reads repeats an operand as often as the consumer does
     repeats = len(consumer.instruction.operands) != len(consumer.reads)
     named = Counter(consumer.instruction.operands) if repeats else None
     total = times.all_of(None if named is None else consumer.instruction.operands)
     quarters, size = total.quarters, total.bytes
-    made = producer.instruction
-    if made in times.quarters:
-        often = 1 if named is None else named[made]
-        quarters -= often * times.quarters[made]
-        size -= often * times.bytes[made]
+    fused = producer.instruction
+    if fused in times.quarters:
+        often = 1 if named is None else named[fused]
+        quarters -= often * times.quarters[fused]
+        size -= often * times.bytes[fused]
     for operand, by_producer in producer.reads.items():
         wanted = round(by_producer * share)
         often = 1

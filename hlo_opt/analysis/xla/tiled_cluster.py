@@ -40,7 +40,7 @@ class Digit:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it takes all values of its source."""
+        """Whether the digit has all values of its source."""
         return self.size == self.extent
 
     def elements(self, tiles: tuple[int, ...]) -> int:
@@ -183,38 +183,38 @@ def _scaled(index: Index, factor: int) -> Index:
     return Index(tuple(digits), index.offset * factor)
 
 
-def _reshaped(made: Shape, given: Shape, indices: Indices) -> list[Index] | None:
+def _reshaped(result: Shape, operand: Shape, indices: Indices) -> list[Index] | None:
     """The indices before a reshape: equal dimensions pass through, others are split and joined digit by digit."""
-    if made.element_count != given.element_count or not made.element_count:
+    if result.element_count != operand.element_count or not result.element_count:
         return None
-    if not (made.is_row_major and given.is_row_major):
+    if not (result.is_row_major and operand.is_row_major):
         return None
-    operand: list[Index] = []
+    split: list[Index] = []
     left, right = 0, 0
-    while left < made.rank or right < given.rank:
+    while left < result.rank or right < operand.rank:
         first, second = left, right
-        product_made = product_given = 1
-        while (first == left and second == right) or product_made != product_given:
-            if product_made <= product_given and left < made.rank:
-                product_made *= made.dimensions[left]
+        result_size = operand_size = 1
+        while (first == left and second == right) or result_size != operand_size:
+            if result_size <= operand_size and left < result.rank:
+                result_size *= result.dimensions[left]
                 left += 1
             else:
-                product_given *= given.dimensions[right]
+                operand_size *= operand.dimensions[right]
                 right += 1
-        part = _regroup(made.dimensions[first:left], given.dimensions[second:right], list(indices[first:left]))
+        part = _regroup(result.dimensions[first:left], operand.dimensions[second:right], list(indices[first:left]))
         if part is None:
             return None
-        operand.extend(part)
-    return operand
+        split.extend(part)
+    return split
 
 
-def _regroup(made: tuple[int, ...], given: tuple[int, ...], indices: list[Index]) -> list[Index] | None:
-    if [s for s in made if s > 1] == [s for s in given if s > 1]:
-        kept = iter([i for i, size in zip(indices, made, strict=True) if size > 1])
-        return [next(kept) if size > 1 else Index(()) for size in given]
+def _regroup(result: tuple[int, ...], operand: tuple[int, ...], indices: list[Index]) -> list[Index] | None:
+    if [s for s in result if s > 1] == [s for s in operand if s > 1]:
+        kept = iter([i for i, size in zip(indices, result, strict=True) if size > 1])
+        return [next(kept) if size > 1 else Index(()) for size in operand]
     digits: list[Digit] = []
     place = 1
-    for size, index in zip(reversed(made), reversed(indices), strict=True):
+    for size, index in zip(reversed(result), reversed(indices), strict=True):
         if index.offset:
             return None
         scaled = [Digit(d.source, d.extent, d.divisor, d.size, d.stride * place) for d in reversed(index.digits)]
@@ -223,8 +223,8 @@ def _regroup(made: tuple[int, ...], given: tuple[int, ...], indices: list[Index]
     if not _covers(digits, place):
         return None
     regrouped: list[Index] = []
-    for size in reversed(given):
-        taken: list[Digit] = []
+    for size in reversed(operand):
+        joined: list[Digit] = []
         room = size
         while room > 1:
             digit = digits.pop(0)
@@ -237,9 +237,9 @@ def _regroup(made: tuple[int, ...], given: tuple[int, ...], indices: list[Index]
             elif room % digit.size:
                 return None
             place = size // room
-            taken.append(Digit(digit.source, digit.extent, digit.divisor, digit.size, place))
+            joined.append(Digit(digit.source, digit.extent, digit.divisor, digit.size, place))
             room //= digit.size
-        regrouped.append(Index(tuple(reversed(_joined(taken)))))
+        regrouped.append(Index(tuple(reversed(_joined(joined)))))
     return regrouped[::-1]
 
 
@@ -309,7 +309,7 @@ class TiledCluster:
     repeated: tuple[int, ...] = ()
     """Positions of nodes that several paths reach, in order."""
     sums: Sums | None = None
-    """What the model adds up once for all tilings."""
+    """The sums of the model that do not depend on the tiling."""
 
     @property
     def root(self) -> Node:
@@ -399,13 +399,13 @@ def _operands_of(node: Node, indices: Indices) -> list[tuple[Node, Indices]] | N
         return None
     if node.is_input:
         return []
-    found = []
+    operands = []
     for number, operand in enumerate(node.operands):
         reached = operand_indices(node, number, indices)
         if reached is None:
             return None
-        found.append((operand, reached))
-    return found
+        operands.append((operand, reached))
+    return operands
 
 
 def _repeated(nodes: list[TiledNode]) -> tuple[int, ...]:

@@ -92,7 +92,7 @@ def best_tiling(cluster: Cluster, target: DeviceTarget) -> Best:
 
 
 def structure(cluster: Cluster, capability: int) -> tuple[object, ...]:
-    """What an estimate depends on: operations, shapes and connections, but not names or which values are read."""
+    """The key of an estimate: operations, shapes and connections, but not names or which values are read."""
     nodes = needed_first(cluster.roots, lambda node: node.operands)  # independent of how the cluster was built
     position = {node: n for n, node in enumerate(nodes)}
     parts: list[object] = [position[root] for root in cluster.roots]
@@ -133,7 +133,7 @@ def _search(cluster: Cluster, target: DeviceTarget) -> Best:
 
 
 def _write_ns(tiled: TiledCluster, tiles: Tiles, target: DeviceTarget) -> float:
-    """The time to write the result, which a kernel takes at the least."""
+    """The time to write the result, a lower bound of the kernel's."""
     root = tiled.root.shape
     used = _transaction_use(root, tiles.sizes, tiles.strides(tiled.nodes[-1].index), target)
     return write_ns(root.byte_size, target, used)
@@ -154,21 +154,21 @@ def flops_per_tile_element(instruction: Instruction, capability: int) -> float:
     if is_elementwise(instruction):
         return float(per_element(instruction, capability))
     if HEROES.get(instruction.opcode) is Emitter.REDUCTION:
-        given = instruction.operands[0].shape.element_count
-        made = next(instruction.shape.leaves()).element_count
+        operand_count = instruction.operands[0].shape.element_count
+        result_count = next(instruction.shape.leaves()).element_count
         reducer = reducer_flops(instruction.called_by("to_apply"), capability)
-        return (given // max(1, made) - 1) * reducer
+        return (operand_count // max(1, result_count) - 1) * reducer
     return 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What is asked of the nodes of a kernel, whatever its tiles are.
+    """Sums over the nodes of a kernel that do not depend on the tiling.
 
     each    operations per element of each node's tile, or KEPT
-    flops   the same by index, together, of the nodes that one path reaches
-    kept    indices of those of them whose tiles are loaded or generated and stay in registers
-    inputs  those of them that are read
+    flops   by index, the operations of the nodes that only one path reaches
+    kept    the indices of such nodes whose tiles are loaded or generated and stay in registers
+    inputs  such nodes that are read
     """
 
     each: list[int]
@@ -184,19 +184,19 @@ class Sums:
             else int(flops_per_tile_element(node.instruction, capability))
             for node in [tiled_node.node for tiled_node in tiled.nodes]
         ]
-        found = cls(each, {}, set(), [])
+        sums = cls(each, {}, set(), [])
         repeated = set(tiled.repeated)
         for number, tiled_node in enumerate(tiled.nodes):
             if number in repeated:
                 continue
             index = tiled_node.index
             if each[number] >= 0:
-                found.flops[index] = found.flops.get(index, 0) + each[number]
+                sums.flops[index] = sums.flops.get(index, 0) + each[number]
                 continue
-            found.kept.add(index)
+            sums.kept.add(index)
             if tiled_node.node.is_input:
-                found.inputs.append(tiled_node)
-        return found
+                sums.inputs.append(tiled_node)
+        return sums
 
 
 KEPT = -1
@@ -230,16 +230,16 @@ def _price(tiled: TiledCluster, tiles: Tiles, target: DeviceTarget, warps: int) 
     for tiled_node in inputs:
         index, shape = tiled_node.index, tiled_node.node.shape
         sizes = tiles.extents[index]
-        taken = blocks * math.prod(map(min, sizes, shape.dimensions)) * shape.type.bytes
+        size = blocks * math.prod(map(min, sizes, shape.dimensions)) * shape.type.bytes
         used = _transaction_use(shape, sizes, tiles.strides(index), target)
         earlier, worst = reads.get(tiled_node.node.instruction, (0, 1.0))
-        reads[tiled_node.node.instruction] = (earlier + taken, min(worst, used))
+        reads[tiled_node.node.instruction] = (earlier + size, min(worst, used))
     flops = blocks * elements
     time_read = 0.0  # in quarters of a nanosecond: exact, in any order
     total = 0
-    for operand, (taken, used) in reads.items():
-        time_read += read_ns(min(operand.shape.byte_size, taken), taken, used, blocks, target)
-        total += taken
+    for operand, (size, used) in reads.items():
+        time_read += read_ns(min(operand.shape.byte_size, size), size, used, blocks, target)
+        total += size
     written = tiled.root.shape.byte_size
     memory = time_read + _write_ns(tiled, tiles, target)
     compute = compute_ns(flops, blocks, warps * target.threads_per_warp, target)

@@ -31,7 +31,7 @@ class KernelEstimate:
 
 
 RESOLUTION = 0.25
-"""Nanoseconds that absl::Duration tells apart."""
+"""The resolution of absl::Duration in nanoseconds."""
 
 
 def nanoseconds(value: float) -> float:
@@ -122,10 +122,10 @@ class ReadTimes:
     def put(self, operand: Instruction, size: int) -> None:
         """Set the bytes read of an operand."""
         self.drop(operand)
-        taken = self.one(operand, size)
-        self.bytes[operand], self.quarters[operand] = size, taken
+        quarters = self.one(operand, size)
+        self.bytes[operand], self.quarters[operand] = size, quarters
         self._size += size
-        self._sum += taken
+        self._sum += quarters
 
     def drop(self, operand: Instruction) -> None:
         """Remove an operand."""

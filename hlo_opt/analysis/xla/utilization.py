@@ -242,8 +242,8 @@ def use_of(instruction: Instruction, capability: int) -> Use:
 def _passes_on(instruction: Instruction) -> bool:
     """Whether operands are read at the indices at which the instruction is read."""
     if is_view(instruction.opcode):
-        given, made = instruction.operands[0].shape, instruction.shape
-        return given.dimensions == made.dimensions and given.minor_to_major == made.minor_to_major
+        operand, result = instruction.operands[0].shape, instruction.shape
+        return operand.dimensions == result.dimensions and operand.minor_to_major == result.minor_to_major
     return is_elementwise(instruction) or held(instruction) is not None or taken_element(instruction) is not None
 
 

@@ -64,13 +64,13 @@ def call_of(instruction: Instruction) -> DeviceCall | None:
 
 def _asked(instruction: Instruction) -> DeviceCall | None:
     spec = find(instruction.opcode)
-    made = None if spec is None or spec.call is None else spec.call(instruction)
-    return None if made is None else as_call(instruction, made)
+    call = None if spec is None or spec.call is None else spec.call(instruction)
+    return None if call is None else as_call(instruction, call)
 
 
-def as_call(instruction: Instruction, made: LibraryCall) -> DeviceCall:
-    """A face's answer as a DeviceCall with the instruction's shapes."""
-    function, arguments, does = made
+def as_call(instruction: Instruction, call: LibraryCall) -> DeviceCall:
+    """The result of a `call` face as a DeviceCall, with the instruction's shapes."""
+    function, arguments, does = call
     shapes = [*given_leaves(instruction), *instruction.shape.leaves()]
     return DeviceCall(function, tuple(map(described, shapes)), arguments, does)
 
@@ -84,9 +84,9 @@ def over_numpy(evaluator: Evaluator, instruction: Instruction, values: list[Arra
         raise ValueError("shapes, types or the configuration are not those of the routine")
     rows = [(name, stored, sizes, tuple(reversed(range(len(sizes))))) for name, stored, sizes, _ in call.shapes]
     buffers = [np.ascontiguousarray(v).reshape(-1).view(s[1]) for v, s in zip(values, rows, strict=False)]
-    made = FUNCTIONS[call.function](np, buffers, rows, *call.arguments)
+    results = FUNCTIONS[call.function](np, buffers, rows, *call.arguments)
     leaves = instruction.shape.leaves()
-    arrays = [m.view(leaf.type.dtype).reshape(leaf.dimensions) for m, leaf in zip(made, leaves, strict=True)]
+    arrays = [m.view(leaf.type.dtype).reshape(leaf.dimensions) for m, leaf in zip(results, leaves, strict=True)]
     return packed(instruction, arrays)
 
 

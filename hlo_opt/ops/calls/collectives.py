@@ -29,18 +29,18 @@ def device_call(instruction: Instruction) -> DeviceCall | None:
     """The library call for an instruction on one GPU; None where there is none."""
     if not exchanges(instruction):
         return call_of(instruction)
-    made = alone(instruction)
-    return None if made is None else as_call(instruction, made)
+    call = alone(instruction)
+    return None if call is None else as_call(instruction, call)
 
 
 def alone(instruction: Instruction) -> LibraryCall | None:
     """A collective on a device alone: its own operands, cut or zero-padded to the result's shape."""
-    given, made = given_leaves(instruction), list(instruction.shape.leaves())
-    if len(given) != len(made) or any(
-        not m.is_array or g.type != m.type or g.rank != m.rank for g, m in zip(given, made, strict=True)
+    operands, results = given_leaves(instruction), list(instruction.shape.leaves())
+    if len(operands) != len(results) or any(
+        not m.is_array or g.type != m.type or g.rank != m.rank for g, m in zip(operands, results, strict=True)
     ):
         return None
-    count = len(given)
+    count = len(operands)
     return "alone_call", (count, tuple(range(count)) if _hears_itself(instruction) else (None,) * count), "cupy"
 
 
@@ -48,18 +48,18 @@ def _hears_itself(instruction: Instruction) -> bool:
     return "source_target_pairs" not in instruction.attributes or (0, 0) in source_target_pairs(instruction)
 
 
-def handed_on(instruction: Instruction) -> bool:
-    """Whether the results are the operands' arrays: a tuple copy, a custom call that only marks its operand, a
+def forwards(instruction: Instruction) -> bool:
+    """Whether the results are the operands' own arrays: a tuple copy, a custom call that only marks its operand, a
     collective for one device."""
-    given, made = given_leaves(instruction), list(instruction.shape.leaves())
+    operands, results = given_leaves(instruction), list(instruction.shape.leaves())
     is_copy = instruction.opcode == "copy" and instruction.shape.is_tuple
     is_mark = instruction.opcode == "custom-call" and hands_on(instruction)
     is_alone = exchanges(instruction) and _is_alone(instruction) and _hears_itself(instruction)
-    if not (is_copy or is_mark or is_alone) or len(given) != len(made):
+    if not (is_copy or is_mark or is_alone) or len(operands) != len(results):
         return False
     if instruction.opcode == "all-reduce":
         return True  # XLA accepts another result type here, and on XLA:CPU the result has the operand's
-    pairs = zip(given, made, strict=True)
+    pairs = zip(operands, results, strict=True)
     return all(g.is_array and g.type == m.type and g.dimensions == m.dimensions for g, m in pairs)
 
 
@@ -79,24 +79,24 @@ def exchange(instruction: Instruction) -> LibraryCall | None:
         return None if module is None else alone(instruction)
     replicas, partitions = counts(module)
     devices = replicas * partitions
-    given, made = [o.shape for o in instruction.operands], list(instruction.shape.leaves())
-    if devices > _MOST or len(given) != len(made) or not all(s.is_array for s in (*given, *made)):
+    operands, results = [o.shape for o in instruction.operands], list(instruction.shape.leaves())
+    if devices > _MOST or len(operands) != len(results) or not all(s.is_array for s in (*operands, *results)):
         return None
     is_sent, reduces = "source_target_pairs" in instruction.attributes, "to_apply" in instruction.attributes
     groups = (_pairs if is_sent else _groups)(instruction, replicas, partitions)
     along = (instruction.ints("dimensions") or (0,))[0]
     operation = monoid(instruction.called_by("to_apply")) or "" if reduces else ""
-    if kind in _KINDS and groups == (tuple(range(devices)),) and all(s.type.name in _TYPES for s in given):
+    if kind in _KINDS and groups == (tuple(range(devices)),) and all(s.type.name in _TYPES for s in operands):
         combine = _COMBINERS.get(operation, "")
         if combine or not reduces:
             return "exchange_call", (kind, combine, along, devices), f"cupyx.distributed {_KINDS[kind]}"
-    if reduces and not (operation in _FOLDS and all(_folded(s, operation) for s in given)):
+    if reduces and not (operation in _FOLDS and all(_folded(s, operation) for s in operands)):
         return None
     is_whole = kind == "all-to-all" and instruction.shape.is_tuple
     combine = "whole" if is_whole else FUNCTIONS[operation] if reduces else ""
-    if not all(_fits(kind, combine, along, groups, devices, *pair) for pair in zip(given, made, strict=True)):
+    if not all(_fits(kind, combine, along, groups, devices, *pair) for pair in zip(operands, results, strict=True)):
         return None
-    if is_whole and any(len(group) != len(given) for group in groups):
+    if is_whole and any(len(group) != len(operands) for group in groups):
         return None
     return "group_exchange_call", (kind, combine, along, devices, groups), "cupyx.distributed all_gather"
 
@@ -126,17 +126,17 @@ def _pairs(instruction: Instruction, replicas: int, partitions: int) -> Groups:
     return tuple((s * partitions + p, t * partitions + p) for p in range(partitions) for s, t in pairs)
 
 
-def _fits(kind: str, combine: str, along: int, groups: Groups, devices: int, given: Shape, made: Shape) -> bool:
+def _fits(kind: str, combine: str, along: int, groups: Groups, devices: int, operands: Shape, results: Shape) -> bool:
     """Whether the result has the shape that the exchange returns, on every device."""
-    if given.type != made.type or given.rank != made.rank:
+    if operands.type != results.type or operands.rank != results.rank:
         return False
     if kind not in ("all-gather", "reduce-scatter", "all-to-all"):
-        return given.dimensions == made.dimensions
+        return operands.dimensions == results.dimensions
     sizes = {len(group) for group in groups}
     if len(sizes) != 1 or sum(map(len, groups)) != devices:
         return False
     (size,) = sizes
-    wanted = list(given.dimensions)
+    wanted = list(operands.dimensions)
     if kind == "all-gather":
         wanted[along] *= size
     elif combine != "whole":
@@ -144,7 +144,7 @@ def _fits(kind: str, combine: str, along: int, groups: Groups, devices: int, giv
             return False
         if kind == "reduce-scatter":
             wanted[along] //= size
-    return tuple(wanted) == made.dimensions
+    return tuple(wanted) == results.dimensions
 
 
 def _folded(shape: Shape, operation: str) -> bool:

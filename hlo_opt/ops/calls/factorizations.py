@@ -16,95 +16,95 @@ def factorization_call(instruction: Instruction) -> LibraryCall | None:
     """The call for a factorization; None for other custom calls, routines that CuPy lacks, and results of other
     shapes."""
     make = _CALLS.get(routine(instruction.word("custom_call_target", "")) or "")
-    given, made = given_leaves(instruction), list(instruction.shape.leaves())
-    if make is None or not all(leaf.is_array for leaf in (*given, *made)):
+    operands, results = given_leaves(instruction), list(instruction.shape.leaves())
+    if make is None or not all(leaf.is_array for leaf in (*operands, *results)):
         return None
-    return make(instruction, given, made)
+    return make(instruction, operands, results)
 
 
 def _is_matrix(shape: Shape) -> bool:
     return shape.rank >= 2 and is_solved(shape.type)
 
 
-def _geqrf(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
-    (a,) = given
+def _geqrf(instruction: Instruction, operands: list[Shape], results: list[Shape]) -> LibraryCall | None:
+    (a,) = operands
     steps = min(a.dimensions[-2:])
-    fits = _is_matrix(a) and _holds(made, [(*a.dimensions,), (*a.dimensions[:-2], steps)])
+    fits = _is_matrix(a) and _holds(results, [(*a.dimensions,), (*a.dimensions[:-2], steps)])
     return ("geqrf_call", (), "cupy.matmul of reflections") if fits else None
 
 
-def _orgqr(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
-    a, factors = given
-    fits = _is_matrix(a) and _holds(made, [a.dimensions]) and factors.dimensions[-1] <= min(a.dimensions[-2:])
+def _orgqr(instruction: Instruction, operands: list[Shape], results: list[Shape]) -> LibraryCall | None:
+    a, factors = operands
+    fits = _is_matrix(a) and _holds(results, [a.dimensions]) and factors.dimensions[-1] <= min(a.dimensions[-2:])
     return ("orgqr_call", (), "cupy.matmul of reflections") if fits else None
 
 
-def _ormqr(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
-    a, _, c = given
+def _ormqr(instruction: Instruction, operands: list[Shape], results: list[Shape]) -> LibraryCall | None:
+    a, _, c = operands
     arguments = (is_true(instruction, "left", True), is_true(instruction, "transpose"))
-    fits = _is_matrix(a) and _is_matrix(c) and _holds(made, [c.dimensions])
+    fits = _is_matrix(a) and _is_matrix(c) and _holds(results, [c.dimensions])
     return ("ormqr_call", arguments, "cupy.matmul of reflections") if fits else None
 
 
-def _getrf(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
-    (a,) = given
+def _getrf(instruction: Instruction, operands: list[Shape], results: list[Shape]) -> LibraryCall | None:
+    (a,) = operands
     batch, steps = a.dimensions[:-2], min(a.dimensions[-2:])
-    fits = _is_matrix(a) and _holds(made, [a.dimensions, (*batch, steps), batch])
+    fits = _is_matrix(a) and _holds(results, [a.dimensions, (*batch, steps), batch])
     return ("getrf_call", (), "cupy, column by column") if fits else None
 
 
-def _potrf(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
-    a = given[0]
-    fits = _is_matrix(a) and _holds(made, [a.dimensions, a.dimensions[:-2]])
+def _potrf(instruction: Instruction, operands: list[Shape], results: list[Shape]) -> LibraryCall | None:
+    a = operands[0]
+    fits = _is_matrix(a) and _holds(results, [a.dimensions, a.dimensions[:-2]])
     return ("potrf_call", (is_lower(instruction), False), "cupy.linalg.cholesky") if fits else None
 
 
-def _cusolver_cholesky(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
-    (a,) = given
+def _cusolver_cholesky(instruction: Instruction, operands: list[Shape], results: list[Shape]) -> LibraryCall | None:
+    (a,) = operands
     lower = configuration(instruction).get("lower") is True
-    fits = _is_matrix(a) and len(made) == 3 and _holds([made[0], made[2]], [a.dimensions, a.dimensions[:-2]])
+    fits = _is_matrix(a) and len(results) == 3 and _holds([results[0], results[2]], [a.dimensions, a.dimensions[:-2]])
     return ("potrf_call", (lower, True), "cupy.linalg.cholesky") if fits else None
 
 
-def _trsm(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
-    if len(made) != 1 or len(given) != 2 or not all(map(_is_matrix, given)):
+def _trsm(instruction: Instruction, operands: list[Shape], results: list[Shape]) -> LibraryCall | None:
+    if len(results) != 1 or len(operands) != 2 or not all(map(_is_matrix, operands)):
         return None
     return "triangular_solve_call", solved_by_trsm(instruction), "cupyx.scipy.linalg.solve_triangular"
 
 
-def _pivots(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
-    fits = len(given) == 1 and len(made) == 1 and given[0].rank == made[0].rank and given[0].rank > 0
+def _pivots(instruction: Instruction, operands: list[Shape], results: list[Shape]) -> LibraryCall | None:
+    fits = len(operands) == 1 and len(results) == 1 and operands[0].rank == results[0].rank and operands[0].rank > 0
     return ("pivots_call", (), "cupy") if fits else None
 
 
-def _syevd(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
-    a = given[0]
-    fits = len(given) == 1 and _is_matrix(a) and _holds(made, [a.dimensions, a.dimensions[:-1]])
+def _syevd(instruction: Instruction, operands: list[Shape], results: list[Shape]) -> LibraryCall | None:
+    a = operands[0]
+    fits = len(operands) == 1 and _is_matrix(a) and _holds(results, [a.dimensions, a.dimensions[:-1]])
     return ("syevd_call", (is_lower(instruction),), "cupy.linalg.eigh") if fits else None
 
 
-def _gesdd(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
-    _check_five(made)
+def _gesdd(instruction: Instruction, operands: list[Shape], results: list[Shape]) -> LibraryCall | None:
+    _check_five(results)
     turned = is_true(instruction, "transposed")
-    u, v = (made[3], made[2]) if turned else (made[2], made[3])
+    u, v = (results[3], results[2]) if turned else (results[2], results[3])
     wants = u.rank >= 2 and is_true(instruction, "compute_uv", True) and letter(instruction, "mode", "S") != "N"
-    return _singular(given, (u.dimensions[-1], v.dimensions[-2]) if wants else None, "H", turned)
+    return _singular(operands, (u.dimensions[-1], v.dimensions[-2]) if wants else None, "H", turned)
 
 
-def _gesvdj(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
-    _check_five(made)
-    return _singular(given, (made[2].dimensions[-1], made[3].dimensions[-1]), "V", False)
+def _gesvdj(instruction: Instruction, operands: list[Shape], results: list[Shape]) -> LibraryCall | None:
+    _check_five(results)
+    return _singular(operands, (results[2].dimensions[-1], results[3].dimensions[-1]), "V", False)
 
 
-def _check_five(made: list[Shape]) -> None:
-    if len(made) < 5:
-        raise ValueError(f"a singular value decomposition has 5 results, not {len(made)}")
+def _check_five(results: list[Shape]) -> None:
+    if len(results) < 5:
+        raise ValueError(f"a singular value decomposition has 5 results, not {len(results)}")
 
 
-def _singular(given: list[Shape], wanted: tuple[int, int] | None, kind: str, turned: bool) -> LibraryCall | None:
+def _singular(operands: list[Shape], wanted: tuple[int, int] | None, kind: str, turned: bool) -> LibraryCall | None:
     """SVD. `wanted` is (columns of U, rows of V^H), None for values only. Raises ValueError unless both are full or
     both reduced."""
-    (a,) = given
+    (a,) = operands
     if not _is_matrix(a):
         return None
     whole, steps = a.dimensions[-2:], min(a.dimensions[-2:])
@@ -113,9 +113,9 @@ def _singular(given: list[Shape], wanted: tuple[int, int] | None, kind: str, tur
     return "gesvd_call", ("" if wanted is None else kind, wanted == whole, turned), "cupy.linalg.svd"
 
 
-def _holds(made: list[Shape], wanted: list[tuple[int, ...]]) -> bool:
+def _holds(results: list[Shape], wanted: list[tuple[int, ...]]) -> bool:
     """Whether the first results have these shapes, as far as there are results."""
-    return all(shape.dimensions == dimensions for shape, dimensions in zip(made, wanted, strict=False))
+    return all(shape.dimensions == dimensions for shape, dimensions in zip(results, wanted, strict=False))
 
 
 _CALLS: dict[str, Callable[[Instruction, list[Shape], list[Shape]], LibraryCall | None]] = {

@@ -36,10 +36,10 @@ def sort_keys(comparator: Computation) -> tuple[Key, ...] | None:
         direction, left = compare.word("direction"), compare.operands[0]
         if side is None or direction not in ("LT", "GT") or not is_ordered(left.shape.type):
             return None
-        made = steps_of([left], parameters, len(parameters) // 2, _is_exact)
-        if made is None or len(made[0]) > _LONGEST:
+        computed = steps_of([left], parameters, len(parameters) // 2, _is_exact)
+        if computed is None or len(computed[0]) > _LONGEST:
             return None
-        steps, (number,) = made
+        steps, (number,) = computed
         keys.append(((steps, number), compare.word("type") == "TOTALORDER", (direction == "GT") != bool(side)))
     return tuple(keys) or None
 
@@ -64,7 +64,7 @@ def sort(instruction: Instruction) -> LibraryCall | None:
 def sort_fusion(instruction: Instruction) -> LibraryCall | None:
     """A fusion that sorts its parameters and iotas: XLA's form of a sort that also returns positions."""
     root = instruction.called_by("calls").root
-    made = sort(root) if root.opcode == "sort" else None
+    call = sort(root) if root.opcode == "sort" else None
     sources: list[Any] = []
     for o in root.operands:
         if o.parameter_number is not None:
@@ -73,7 +73,7 @@ def sort_fusion(instruction: Instruction) -> LibraryCall | None:
             sources.append((integer(o, "iota_dimension"), described(o.shape)))
         else:
             return None
-    return None if made is None else ("sort_fusion_call", (tuple(sources), *made[1]), made[2])
+    return None if call is None else ("sort_fusion_call", (tuple(sources), *call[1]), call[2])
 
 
 def topk(instruction: Instruction) -> LibraryCall | None:

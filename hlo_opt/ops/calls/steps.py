@@ -46,11 +46,11 @@ def steps_of(
         own = _steps(i) if allowed(i) else None
         if own is None:
             return None
-        taken = tuple(numbers[o] for o in i.operands)
+        sources = tuple(numbers[o] for o in i.operands)
         for operation, arguments in own:
-            steps.append((operation, arguments, taken))
-            taken = (count + len(steps) - 1,)
-        numbers[i] = taken[0]
+            steps.append((operation, arguments, sources))
+            sources = (count + len(steps) - 1,)
+        numbers[i] = sources[0]
     return tuple(steps), tuple(numbers[root] for root in roots)
 
 

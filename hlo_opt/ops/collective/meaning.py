@@ -1,6 +1,6 @@
-"""What collectives compute on one of the participating devices.
+"""The meaning of collectives on one of the participating devices.
 
-A face asks its evaluator for the values of the devices in its group. Values from devices that do not exist are zero.
+A face gets the values of the devices in its group from the evaluator. Values from devices that do not exist are zero.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def _exchange(evaluator: Evaluator, instruction: Instruction, values: Sequence[V
     return received, group.index(device.number) if device.number in group else -1
 
 
-def _reduced(evaluator: Evaluator, instruction: Instruction, given: list[Any], number: int) -> Value:
+def _reduced(evaluator: Evaluator, instruction: Instruction, members: list[Any], number: int) -> Value:
     """Operand `number` of all members, reduced in group order."""
-    if len(given) == 1:
-        return np.asarray(given[0][number])
+    if len(members) == 1:
+        return np.asarray(members[0][number])
     reducer, wide = instruction.called_by("to_apply"), is_wide(instruction)
     own = instruction.operands[number].shape.type
-    arrays = [np.asarray(values[number]) for values in given]
+    arrays = [np.asarray(values[number]) for values in members]
     if wide:
         arrays = [array.astype(running_type(own).dtype) for array in arrays]
     total = arrays[0]
@@ -70,8 +70,8 @@ def _fitted(value: Array, shape: Shape) -> Array:
     return padded
 
 
-def _gathered(instruction: Instruction, given: list[Any], number: int, shape: Shape) -> Value:
-    return _fitted(np.concatenate([np.asarray(v[number]) for v in given], axis=_along(instruction)), shape)
+def _gathered(instruction: Instruction, members: list[Any], number: int, shape: Shape) -> Value:
+    return _fitted(np.concatenate([np.asarray(v[number]) for v in members], axis=_along(instruction)), shape)
 
 
 def all_gather(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:

@@ -151,8 +151,8 @@ class DotDimensions:
 
     def free(self, rank: int, *, right: bool) -> tuple[int, ...]:
         """The dimensions of one operand that are neither batch nor contracting, in order."""
-        taken = self.rhs_batch + self.rhs_contracting if right else self.lhs_batch + self.lhs_contracting
-        return tuple(d for d in range(rank) if d not in taken)
+        others = self.rhs_batch + self.rhs_contracting if right else self.lhs_batch + self.lhs_contracting
+        return tuple(d for d in range(rank) if d not in others)
 
 
 def infer_dot(instruction: Instruction) -> Shape:

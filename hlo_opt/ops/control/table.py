@@ -47,7 +47,7 @@ def infer_get_tuple_element(instruction: Instruction) -> Shape:
 
 
 def _called_whole(instruction: Instruction) -> Iterator[Calling]:
-    """All operands, returning the result; for an async-start, its second element."""
+    """The callee gets all operands and returns the result, or, for an async-start, its second element."""
     result: Shape | None = instruction.shape
     if instruction.opcode == "async-start":
         result = (*(instruction.shape.elements or ()), None, None)[1]
@@ -64,10 +64,11 @@ def _called_in_loop(instruction: Instruction) -> Iterator[Calling]:
 
 
 def _called_as_branches(instruction: Instruction) -> Iterator[Calling]:
-    """One operand each, returning the result. Raises ShapeError where operands and branches differ in number."""
-    called, given = list(instruction.called()), instruction.operands[1:]
-    need(len(called) == len(given), f"conditional has {len(called)} branches and {len(given)} operands for them")
-    for callee, operand in zip(called, given, strict=True):
+    """Each branch gets one operand and returns the result. Raises ShapeError where operands and branches differ in
+    number."""
+    called, operands = list(instruction.called()), instruction.operands[1:]
+    need(len(called) == len(operands), f"conditional has {len(called)} branches and {len(operands)} operands for them")
+    for callee, operand in zip(called, operands, strict=True):
         yield callee, [operand.shape], instruction.shape
 
 
@@ -228,7 +229,7 @@ _OMITTED: dict[str, omitted.Omitted | None] = {
     "get-tuple-element": omitted.of_element,
     "while": lambda i, shape: i.operands[0].shape,
 }
-_GIVEN: dict[str, Callable[[Instruction], Shape]] = {
+_IMPLIED: dict[str, Callable[[Instruction], Shape]] = {
     **dict.fromkeys(("after-all", "outfeed", "send-done"), lambda i: _TOKEN),
     "add-dependency": lambda i: i.operands[0].shape if i.operands else i.shape,
     "recv-done": _given_to_recv_done,
@@ -259,7 +260,7 @@ for _opcode, (_least, _most, _attributes, _infer) in _ROWS.items():
         tolerance=faces.bit_exact,
         expensive=None if _opcode in _CALLS else faces.never,
         omitted=_OMITTED.get(_opcode, omitted.anew),
-        given=_GIVEN.get(_opcode),
+        implied=_IMPLIED.get(_opcode),
         calls=_CALLS.get(_opcode),
         call=lazy("calls.order", "sort_fusion") if _opcode == "fusion" else None,
         ways=lazy("ways", _opcode.upper()) if _opcode in _DECIDES else None,
@@ -275,7 +276,7 @@ for _opcode, (_least, _attributes, _infer) in _TRANSFERS.items():
         _attributes,
         _ACCEPTS.get(_opcode, EVERYTHING),
         infer=_infer,
-        given=_GIVEN.get(_opcode),
+        implied=_IMPLIED.get(_opcode),
         side_effects=True,
         is_library=True,
     )

@@ -94,10 +94,10 @@ def syrk(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
 
 def _from_right(a: Array, factor: Array, v: Array) -> Array:
     """a H."""
-    made: Array = (
+    product: Array = (
         a - factor[..., None, None] * np.einsum("...ij,...j->...i", a, v)[..., :, None] * v.conj()[..., None, :]
     )
-    return made
+    return product
 
 
 def geqp3(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
@@ -149,7 +149,7 @@ def sytrd(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -
     factors, 0)."""
     stored = wide(values[0])
     lower = is_lower(instruction)
-    a, made = hermitian(np, stored, lower), stored.copy()
+    a, reduced = hermitian(np, stored, lower), stored.copy()
     n = a.shape[-1]
     off = np.zeros((*a.shape[:-2], max(n - 1, 0)))
     factors = np.zeros(off.shape, a.dtype)
@@ -163,11 +163,11 @@ def sytrd(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -
         vector = v if lower else v[..., ::-1]
         block = np.s_[..., k + 1 :, k + 1 :] if lower else np.s_[..., : k + 1, : k + 1]
         a[block] = reflected(np, _from_right(a[block], factor, vector), factor.conj(), vector)
-        made[rest] = vector
-        made[..., *((k + 1, k) if lower else (k, k + 1))] = beta
+        reduced[rest] = vector
+        reduced[..., *((k + 1, k) if lower else (k, k + 1))] = beta
     diagonal = np.diagonal(a, axis1=-2, axis2=-1).real
-    made[..., range(n), range(n)] = diagonal
-    return returned(instruction, [made, diagonal, off, factors, _no_fault(a)])
+    reduced[..., range(n), range(n)] = diagonal
+    return returned(instruction, [reduced, diagonal, off, factors, _no_fault(a)])
 
 
 def geev(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:

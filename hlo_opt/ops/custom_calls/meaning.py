@@ -39,9 +39,9 @@ def elementwise(evaluator: Evaluator, instruction: Instruction, values: list[Arr
 def pad_to_static(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
     """(the array at its bound, zero-padded; its sizes)"""
     dynamic = values[0] if isinstance(values[0], Dynamic) else whole(values[0])
-    made = np.zeros(dynamic.padded.shape, dynamic.padded.dtype)
-    made[tuple(map(slice, dynamic.shape))] = dynamic.used
-    return (made, *(np.asarray(size, np.int32) for size in dynamic.shape))
+    padded = np.zeros(dynamic.padded.shape, dynamic.padded.dtype)
+    padded[tuple(map(slice, dynamic.shape))] = dynamic.used
+    return (padded, *(np.asarray(size, np.int32) for size in dynamic.shape))
 
 
 def slice_to_dynamic(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Dynamic:
@@ -101,12 +101,12 @@ class _Operands:
         scaled = is_f8 and gives_f8 and len(rest) == wanted + 1
         if len(rest) != wanted + scaled:
             raise ValueError(f"{len(rest)} operands, expected {wanted}")
-        taken = iter(rest)
-        lhs, rhs = next(taken), next(taken)
-        matrix = next(taken) if beta else None
-        scale = _scalar(next(taken)) * _scalar(next(taken)) if is_f8 else 1.0
-        bias = next(taken) if has_bias else None
-        return cls(lhs, rhs, matrix, bias, scale, _scalar(next(taken)) if scaled else 1.0)
+        values_left = iter(rest)
+        lhs, rhs = next(values_left), next(values_left)
+        matrix = next(values_left) if beta else None
+        scale = _scalar(next(values_left)) * _scalar(next(values_left)) if is_f8 else 1.0
+        bias = next(values_left) if has_bias else None
+        return cls(lhs, rhs, matrix, bias, scale, _scalar(next(values_left)) if scaled else 1.0)
 
 
 def _scalar(value: Array) -> float:
@@ -180,10 +180,10 @@ def block_scaled_dot(evaluator: Evaluator, instruction: Instruction, values: lis
     """lhs [batch.., m, k] times rhs [batch.., n, k]^T, with scales for blocks along k, and an optional fifth operand as
     a global scale."""
     lhs, rhs = (_scaled(wide(value), wide(scale)) for value, scale in zip(values[:2], values[2:4], strict=True))
-    made = np.matmul(lhs, np.swapaxes(rhs, -1, -2))
+    product = np.matmul(lhs, np.swapaxes(rhs, -1, -2))
     if len(values) > 4:
-        made = made * wide(values[4])
-    return returned(instruction, [made])
+        product = product * wide(values[4])
+    return returned(instruction, [product])
 
 
 def dequantize(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
@@ -239,9 +239,9 @@ def best(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
     for line, initial, leaf in zip(parts(ordered), values[count:], leaves, strict=True):
         array = np.asarray(line)
         kept = np.take(array, range(min(leaf.dimensions[axis], array.shape[axis])), axis=axis)
-        made = np.full(leaf.dimensions, initial, leaf.type.dtype)
-        made[tuple(map(slice, kept.shape))] = kept
-        results.append(made)
+        result = np.full(leaf.dimensions, initial, leaf.type.dtype)
+        result[tuple(map(slice, kept.shape))] = kept
+        results.append(result)
     return tuple(results)
 
 
@@ -254,6 +254,6 @@ def radix_sort(evaluator: Evaluator, instruction: Instruction, values: list[Arra
     even = np.where(keys == 0, np.zeros((), keys.dtype), keys)
     key = total_order_key(even, instruction.operands[0].shape.type)
     order = np.argsort(~key if is_true(instruction, "descending") else key, axis=-1, kind="stable")
-    made = [np.take_along_axis(np.asarray(value), order, axis=-1) for value in values]
+    ordered = [np.take_along_axis(np.asarray(value), order, axis=-1) for value in values]
     leaves = list(instruction.shape.elements or (instruction.shape,))
-    return (*made, *(zeros(leaf) for leaf in leaves[len(made) :]))
+    return (*ordered, *(zeros(leaf) for leaf in leaves[len(ordered) :]))

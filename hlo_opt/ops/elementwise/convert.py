@@ -403,7 +403,7 @@ def split_bits(source: ElementType, target: ElementType, whole: Code, number: Co
 
 
 def joined_bits(source: ElementType, target: ElementType, parts: Sequence[Code]) -> Code:
-    """The element of a wider, or equally wide, type made of the bits of several; the first are the lowest."""
+    """The element of a type at least as wide whose bits are those of several elements, the first one lowest."""
     wide = _unsigned(max(8, target.bits))
     moved = [f"(({wide}){bits_text(source)} << {source.bits * k})" for k in range(len(parts))]
     return code(value_text(target, " | ".join(moved)), *parts)

@@ -1,7 +1,7 @@
 """Roots, powers, exponentials, circular functions and rounding.
 
-`ulp` is the larger of CUDA's documented error for f32 (CUDA C++ Programming Guide, "Mathematical Functions") and what
-glibc needs, plus 1 for the reference's rounding. Texts do not rely on `-use_fast_math`. With `-prec-div=false` and
+`ulp` is the larger of CUDA's documented error for f32 (CUDA C++ Programming Guide, "Mathematical Functions") and
+glibc's error, plus 1 for the reference's rounding. Texts do not rely on `-use_fast_math`. With `-prec-div=false` and
 `-prec-sqrt=false`, square roots and reciprocals are within 1 ULP by the same table, and narrow floats use cheaper
 functions with errors below half an ULP of their type; `on_gpu` gives these in ULP of f32.
 """

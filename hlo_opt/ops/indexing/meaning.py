@@ -29,10 +29,10 @@ def dynamic_slice(evaluator: Evaluator, instruction: Instruction, values: list[A
 
 def dynamic_update_slice(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
     update = np.asarray(values[1])
-    made = np.array(values[0])
-    starts = _clamped(values[2:], update.shape, made.shape)
-    made[tuple(slice(s, s + size) for s, size in zip(starts, update.shape, strict=True))] = update
-    return made
+    result = np.array(values[0])
+    starts = _clamped(values[2:], update.shape, result.shape)
+    result[tuple(slice(s, s + size) for s, size in zip(starts, update.shape, strict=True))] = update
+    return result
 
 
 def _components(w: IndexedWindows, indices: Array) -> list[Array]:

@@ -108,15 +108,15 @@ def clamped_starts(
         if room <= size:
             starts.append(constant(0))
             continue
-        given, at = (instruction.operands[first], (constant(k),)) if vector else (instruction.operands[first + k], ())
-        starts.append(_start(builder, given, at, room - size))
+        start, at = (instruction.operands[first], (constant(k),)) if vector else (instruction.operands[first + k], ())
+        starts.append(_start(builder, start, at, room - size))
     return starts
 
 
-def _start(builder: KernelBuilder, given: Instruction, at: Index, most: int) -> Expression:
+def _start(builder: KernelBuilder, start: Instruction, at: Index, most: int) -> Expression:
     """A start index, clamped. A u64 is clamped first, as it may exceed the index type."""
-    value = builder.value(given, at)
-    if given.shape.type == U64:
+    value = builder.value(start, at)
+    if start.shape.type == U64:
         value = code(f"({{0}} > {most}ull ? {most}ull : {{0}})", value)
     return builder.index(value, 0, most)
 
@@ -137,12 +137,12 @@ def lower_update(builder: KernelBuilder, instruction: Instruction, index: Index)
     updated = guard(builder, conditions)
     if not updated:
         return builder.value(update, inside)
-    made = builder.variable(instruction.shape.type, zero(instruction.shape.type))
+    element = builder.variable(instruction.shape.type, zero(instruction.shape.type))
     with builder.branch(updated):
-        builder.assign(made, builder.value(update, inside))
+        builder.assign(element, builder.value(update, inside))
     with builder.otherwise():
-        builder.assign(made, builder.value(source, index))
-    return made
+        builder.assign(element, builder.value(source, index))
+    return element
 
 
 def infer_gather(instruction: Instruction) -> Shape:

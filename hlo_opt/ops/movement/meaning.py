@@ -85,17 +85,17 @@ def bitcast(evaluator: Evaluator, instruction: Instruction, values: list[Array])
 def pad(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
     """Interior padding is applied first; negative low or high padding crops."""
     value, filler = np.asarray(values[0]), values[1]
-    made = np.full(instruction.shape.dimensions, filler, dtype=instruction.shape.type.dtype)
+    padded = np.full(instruction.shape.dimensions, filler, dtype=instruction.shape.type.dtype)
     to, source = [], []
-    for size, out, part in zip(value.shape, made.shape, padding_dimensions(instruction), strict=True):
+    for size, out, part in zip(value.shape, padded.shape, padding_dimensions(instruction), strict=True):
         step = part.interior + 1
         first = 0 if part.low >= 0 else -(part.low // step)
         start = part.low + first * step
         count = 0 if start >= out else min(size - first, -(-(out - start) // step))
         source.append(np.s_[first : first + max(count, 0)])
         to.append(np.s_[start : start + max(count, 0) * step : step])
-    made[tuple(to)] = value[tuple(source)]
-    return made
+    padded[tuple(to)] = value[tuple(source)]
+    return padded
 
 
 def iota(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:

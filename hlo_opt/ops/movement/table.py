@@ -39,10 +39,10 @@ def index_broadcast(instruction: Instruction, number: int) -> IndexMap:
 
 
 @functools.lru_cache(maxsize=4096)
-def _picked(sizes: tuple[int, ...], taken: tuple[int, ...]) -> IndexMap:
+def _picked(sizes: tuple[int, ...], chosen: tuple[int, ...]) -> IndexMap:
     """Some dimensions of the result, in an order."""
     out = dimensions(sizes)
-    return IndexMap(tuple([out[d] for d in taken]))
+    return IndexMap(tuple([out[d] for d in chosen]))
 
 
 def infer_reshape(instruction: Instruction) -> Shape:
@@ -279,12 +279,12 @@ def lower_pad(builder: KernelBuilder, instruction: Instruction, index: Index) ->
     if not inside:
         return builder.value(instruction.operands[0], index_map.apply(index))
     source = instruction.operands[0]
-    made = builder.variable(instruction.shape.type, builder.value(instruction.operands[1], ()))
+    element = builder.variable(instruction.shape.type, builder.value(instruction.operands[1], ()))
     is_most = 2 * source.shape.element_count >= instruction.shape.element_count
     with builder.likely(inside) if is_most else builder.branch(inside) as still:
         value = builder.value(source, index_map.apply(index))
-        builder.assign(made, code("{} ? {} : {}", still, value, made) if still else value)
-    return made
+        builder.assign(element, code("{} ? {} : {}", still, value, element) if still else value)
+    return element
 
 
 def lower_concatenate(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
@@ -298,11 +298,11 @@ def lower_concatenate(builder: KernelBuilder, instruction: Instruction, index: I
         if not inside:
             return builder.value(source, index_map.apply(index))
         candidates.append((source, index_map, inside))
-    made = builder.variable(instruction.shape.type, zero(instruction.shape.type))
+    element = builder.variable(instruction.shape.type, zero(instruction.shape.type))
     for source, index_map, inside in candidates:
         with builder.branch(inside):
-            builder.assign(made, builder.value(source, index_map.apply(index)))
-    return made
+            builder.assign(element, builder.value(source, index_map.apply(index)))
+    return element
 
 
 def lower_iota(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:

@@ -251,8 +251,8 @@ def first_of(value: Array, element_type: ElementType, count: int, *, largest: bo
 
 
 def _first_few(key: Array, count: int) -> Array:
-    """The positions of the smallest keys, of 32 bits at most: as numbers with the position behind the key no two are
-    equal, so a partition finds them without a sort of all."""
+    """The positions of the smallest keys, of at most 32 bits. With the position appended to the key, all numbers
+    differ, so that a partition finds the smallest without sorting all."""
     wide = key.astype(np.int64)
     if key.dtype.kind == "u":
         wide -= 1 << (8 * key.dtype.itemsize - 1)
@@ -285,8 +285,8 @@ def select_and_scatter(evaluator: Evaluator, instruction: Instruction, values: l
         take = valid & ((where < 0) | ~keep)
         best = np.where(take, candidate, best)
         where = np.where(take, linear, where)
-    made = np.full(value.size, init, dtype=running_types(instruction)[0].dtype)
+    scattered = np.full(value.size, init, dtype=running_types(instruction)[0].dtype)
     chosen = where.reshape(-1) >= 0
-    updates = source.reshape(-1)[chosen].astype(made.dtype)
-    combine_at(evaluator, scatter, [made], where.reshape(-1)[chosen], [updates], wide=is_wide(instruction))
-    return made.reshape(value.shape).astype(instruction.shape.type.dtype)
+    updates = source.reshape(-1)[chosen].astype(scattered.dtype)
+    combine_at(evaluator, scatter, [scattered], where.reshape(-1)[chosen], [updates], wide=is_wide(instruction))
+    return scattered.reshape(value.shape).astype(instruction.shape.type.dtype)

@@ -89,8 +89,8 @@ def fold(
         even = count // 2 * 2
         paired = combined([v[0:even:2] for v in values], [v[1:even:2] for v in values])
         values = [
-            np.concatenate([made, old[even:]]) if even < count else made
-            for made, old in zip(paired, values, strict=True)
+            np.concatenate([pair, old[even:]]) if even < count else pair
+            for pair, old in zip(paired, values, strict=True)
         ]
         count = values[0].shape[0]
     for position in range(count):
@@ -126,7 +126,7 @@ def combine_at(
 
 
 def _occurrence(positions: Array) -> Array:
-    """For each position, how many equal ones precede it."""
+    """For each position, the number of equal positions before it."""
     order = stable_order(positions)
     ranked = positions[order]
     fresh = np.concatenate([[True], ranked[1:] != ranked[:-1]])

@@ -93,7 +93,7 @@ def reduce_window(evaluator: Evaluator, instruction: Instruction, values: list[A
         inputs = [inputs[0].astype(types[0])]
     elif wide:
         inputs = _widened(instruction, inputs)
-    made = [
+    folded = [
         np.full(leaf.dimensions, np.asarray(init).astype(t), dtype=t)
         for leaf, init, t in zip(leaves, inits, types, strict=True)
     ]
@@ -111,16 +111,16 @@ def reduce_window(evaluator: Evaluator, instruction: Instruction, values: list[A
                 else [combine(ufunc, left[0], right[0])]
             )
 
-        made = both(made, fold_long(inputs, identities, parts, both, ufunc))
+        folded = both(folded, fold_long(inputs, identities, parts, both, ufunc))
     else:
-        made = _fold_windows(evaluator, reducer, made, inputs, parts, ufunc, wide)
-    return packed(instruction, [_narrowed(m, leaf.type) for m, leaf in zip(made, leaves, strict=True)])
+        folded = _fold_windows(evaluator, reducer, folded, inputs, parts, ufunc, wide)
+    return packed(instruction, [_narrowed(m, leaf.type) for m, leaf in zip(folded, leaves, strict=True)])
 
 
 def _fold_windows(
     evaluator: Evaluator,
     reducer: Computation,
-    made: list[Array],
+    folded: list[Array],
     inputs: list[Array],
     parts: Sequence[WindowDimension],
     ufunc: np.ufunc | None,
@@ -129,7 +129,7 @@ def _fold_windows(
     """The accumulators after all window positions; they change in place."""
     reach = [
         [_reach(w, at, size, out) for at in range(w.size)]
-        for w, size, out in zip(parts, inputs[0].shape, made[0].shape, strict=True)
+        for w, size, out in zip(parts, inputs[0].shape, folded[0].shape, strict=True)
     ]
     for position in itertools.product(*(range(w.size) for w in parts)):
         spans = [reach[k][at] for k, at in enumerate(position)]
@@ -138,12 +138,12 @@ def _fold_windows(
         to = tuple(_as_slice(r) for r, _ in spans)
         source = tuple(_as_slice(s) for _, s in spans)
         if ufunc is not None:
-            made[0][to] = combine(ufunc, made[0][to], inputs[0][source])
+            folded[0][to] = combine(ufunc, folded[0][to], inputs[0][source])
             continue
-        new = evaluator.map_elements(reducer, [*(m[to] for m in made), *(i[source] for i in inputs)], wide=wide)
-        for target, value in zip(made, new, strict=True):
+        new = evaluator.map_elements(reducer, [*(m[to] for m in folded), *(i[source] for i in inputs)], wide=wide)
+        for target, value in zip(folded, new, strict=True):
             target[to] = value
-    return made
+    return folded
 
 
 def _as_slice(indices: Array) -> slice:

@@ -26,7 +26,7 @@ from hlo_opt.ir import Computation, Instruction, Layout, Literal, Module, Shape
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.calls.call import call_of
-from hlo_opt.ops.calls.collectives import handed_on
+from hlo_opt.ops.calls.collectives import forwards
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE
 from hlo_opt.ops.control.table import branches as branches_of
 from hlo_opt.ops.custom_calls.targets import find_custom_call
@@ -253,7 +253,7 @@ class RoutineBuilder:
         spec = find(i.opcode)
         if spec is not None and spec.is_identity:
             return self.leaves[i.operands[0]]
-        if handed_on(i):
+        if forwards(i):
             self.ops.append(Call(i, (), (), "empty", i.word("custom_call_target", i.opcode)))
             return operands
         if i.opcode == "tuple":

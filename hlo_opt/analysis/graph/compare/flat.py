@@ -228,10 +228,10 @@ class _Flattening:
 
     def _site(self, scope: Scope, frame: _Frame, instruction: Instruction) -> Value:
         values = frame.values
-        given = [values[o] for o in instruction.operands]
-        if any(isinstance(value, list) for value in given):
-            given = [leaf for value in given for leaf in _leaves(value)]
-        inputs: tuple[tuple[Site, int], ...] = tuple(given)  # type: ignore[arg-type]
+        operands = [values[o] for o in instruction.operands]
+        if any(isinstance(value, list) for value in operands):
+            operands = [leaf for value in operands for leaf in _leaves(value)]
+        inputs: tuple[tuple[Site, int], ...] = tuple(operands)  # type: ignore[arg-type]
         bodies = tuple(
             [
                 (f"{name}.{n}" if len(value.computations) > 1 else name, self.scopes[c])

@@ -34,7 +34,7 @@ class Matched:
     """Old scopes to new scopes."""
     moved: list[tuple[Site, Site]] = field(default_factory=list)
     _results: dict[Site, dict[int, int]] = field(default_factory=dict)
-    """Which result of a site is which of its partner's, where their numbers of results differ."""
+    """The partner's result number for each result of a site, if their numbers of results differ."""
 
     def agree(self, one: tuple[Site, int], other: tuple[Site, int]) -> bool:
         """Whether an array of the old module is one of the new: of matched sites, or of equal value."""
@@ -75,16 +75,16 @@ def _count(site: Site) -> int:
 
 
 def _places(site: Site, twin: Site) -> dict[int, int]:
-    """Which result of a site is which of its partner's, by majority among the matched readers.
+    """The partner's result number for each result of a site, by majority among the matched readers.
 
-    A loop with one more carried array shifts all others.
+    An additional carried array of a loop shifts all others.
     """
     votes: dict[int, Counter[int]] = defaultdict(Counter)
     for user, place, result in site.users:
         other = user.partner
         if other is not None and len(other.inputs) == len(user.inputs) and other.inputs[place][0] is twin:
             votes[result][other.inputs[place][1]] += 1
-    return {result: found.most_common(1)[0][0] for result, found in votes.items()}
+    return {result: counter.most_common(1)[0][0] for result, counter in votes.items()}
 
 
 def _bodies(one: Site, other: Site) -> Iterable[tuple[Scope, Scope]]:
@@ -103,10 +103,10 @@ def _left(sites: Iterable[Site]) -> list[Site]:
 
 
 def _by(sites: Iterable[Site], key: Callable[[Site], K]) -> dict[K, list[Site]]:
-    found: dict[K, list[Site]] = defaultdict(list)
+    groups: dict[K, list[Site]] = defaultdict(list)
     for site in sites:
-        found[key(site)].append(site)
-    return found
+        groups[key(site)].append(site)
+    return groups
 
 
 class _Pairing:
@@ -161,7 +161,7 @@ class _Pairing:
                 self._pair(mine[0], others[0])
 
     def _sources(self, site: Site) -> Hashable:
-        """What a site reads, as matched sites of the old module."""
+        """A site's inputs, as matched sites of the old module."""
         scope = self.old
         known = []
         for source, result in site.inputs:
@@ -217,15 +217,15 @@ class _Pairing:
         todo = _left(self.old.sites)
         while todo:
             best = self.similar.best(todo, self.new, FAN)
-            taken = []
+            paired = []
             for _, one, other in best:
                 if one.partner is None and other.partner is None:
                     self._pair(one, other)
-                    taken.append(one)
-            if not taken:
+                    paired.append(one)
+            if not paired:
                 return
             self._spread()
-            near = {n: None for t in taken for n in _near(t)}
+            near = {n: None for t in paired for n in _near(t)}
             todo = [s for s in near if s.partner is None and s.scope is self.old]
 
     def _exact_in_line(self) -> None:
@@ -251,23 +251,23 @@ def _near(site: Site) -> list[Site]:
     return [*(s for s, _ in site.inputs), *users]
 
 
-def _moved(found: Matched, similar: Similar) -> list[tuple[Site, Site]]:
+def _moved(matched: Matched, similar: Similar) -> list[tuple[Site, Site]]:
     """Match remaining sites across scopes that do not match: unique on both sides by key, or by key and source line."""
-    twins = {new: old for old, new in found.scopes.items()}
+    twins = {new: old for old, new in matched.scopes.items()}
 
     def left(flat: Flat) -> list[Site]:
         return [s for scope in flat.scopes.values() if is_run(scope) for s in scope.sites if s.partner is None]
 
     pairs = []
     for key in (lambda s: (s.key, similar.place(s)), lambda s: (s.key, ())):
-        there = _by(left(found.new), key)
-        for value, mine in _by(left(found.old), key).items():
+        there = _by(left(matched.new), key)
+        for value, mine in _by(left(matched.old), key).items():
             others = there.get(value, ())
             if len(mine) != 1 or len(others) != 1 or not mine[0].inputs:
                 continue
             one, other = mine[0], others[0]
-            is_matched = one.scope in found.scopes or other.scope in twins
-            if is_matched and found.scopes.get(one.scope) is not other.scope:
+            is_matched = one.scope in matched.scopes or other.scope in twins
+            if is_matched and matched.scopes.get(one.scope) is not other.scope:
                 one.partner, other.partner = other, one
                 pairs.append((one, other))
     return pairs
