@@ -293,7 +293,9 @@ class _Writer(StretchText):
     def compound(self, item: Block | For | Walk | Neighbours | Segment, nodes: list[Node]) -> None:
         if isinstance(item, Segment):
             alive = self.alive
-            self.around(f"if ({BLOCK.text} >= {item.first} && {BLOCK.text} < {item.last})", item.body, nodes)
+            self.flush(nodes)
+            header = f"if ({BLOCK.text} >= {item.first} && {BLOCK.text} < {item.last})"
+            nodes.append(Around(header, self.sequence(item.body), is_segment=True))
             self.alive = alive
             return
         if not meets([item]):

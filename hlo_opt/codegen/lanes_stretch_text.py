@@ -106,10 +106,11 @@ class StretchText(ThreadText):
                 yield node
             elif isinstance(node, Around):
                 outer, self.is_whole = self.is_whole, node.is_whole or self.is_whole
+                left = self.left
                 yield f"{node.header} {{"
                 yield from self.written(node.inside)
                 yield "}"
-                self.is_whole = outer
+                self.is_whole, self.left = outer, left if node.is_segment else self.left
             elif isinstance(node, Rows):
                 yield from self.rows(node)
             elif node.tree is not None:

@@ -46,11 +46,12 @@ class Step:
 @dataclass(eq=False)
 class Around:
     """A loop or a condition that is the same for all threads, around stretches. `is_whole`: in its rounds all threads
-    have an element."""
+    have an element. `is_segment`: no other segment runs in the same block, so threads that leave it leave no other."""
 
     header: str
     inside: list[Node]
     is_whole: bool = False
+    is_segment: bool = False
 
 
 @dataclass(eq=False)

@@ -13,10 +13,10 @@ from functools import partial
 
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold, levels_of, writes_of
-from hlo_opt.codegen.indices import block_of, thread_of
+from hlo_opt.codegen.indices import block_of, only_first, thread_of
 from hlo_opt.codegen.row_reduction import Frame, fold_rows, steps_of
 from hlo_opt.codegen.scalars import register_type
-from hlo_opt.codegen.tree import Barrier, Leave
+from hlo_opt.codegen.tree import Barrier
 from hlo_opt.codegen.vectors import Store, Target, Targets, each_element, store_all
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply
 from hlo_opt.ops.code import NOTHING, Code, Name, both, call, cell, code
@@ -68,8 +68,8 @@ def emit(builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], first_b
     part, threads = segment.part, segment.part.threads
     per_block = part.rows_per_block(plan.launch.block)
     thread, live = thread_of(plan.launch.block), NOTHING
-    if threads * per_block < plan.launch.block:  # surplus warps, needed by other segments
-        builder.add(Leave(code("{} >= {}", thread, threads * per_block)))
+    if threads * per_block < plan.launch.block:
+        only_first(builder, threads * per_block, plan.launch.block)
         thread = thread_of(threads * per_block)
     lane = builder.declare("lane", modulo(thread, threads))
     place = add(multiply(block_of(first_block, segment.blocks), per_block), divide(thread, threads))

@@ -16,12 +16,11 @@ from typing import Protocol
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold, Write, open_folds, writes_of
 from hlo_opt.codegen.index_text import index_type
-from hlo_opt.codegen.indices import block_of, thread_of
+from hlo_opt.codegen.indices import block_of, only_first, thread_of
 from hlo_opt.codegen.parts import last_only, leave, meeting, part_at, reset
 from hlo_opt.codegen.registers import Keeper, keeper
 from hlo_opt.codegen.scalars import loaded, memory_type, register_type, shuffled
-from hlo_opt.codegen.statements import THREAD
-from hlo_opt.codegen.tree import Barrier, Leave, Let, Peeled
+from hlo_opt.codegen.tree import Barrier, Let, Peeled
 from hlo_opt.codegen.vectors import Store, Targets, each_element, store_all
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply, variables_of
@@ -37,10 +36,8 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Rows], first_block: int,
     rows, threads = segment.part.rows, segment.part.threads
     per_block = segment.part.rows_per_block(plan.launch.block)
     thread, live = thread_of(plan.launch.block), NOTHING
-    if (
-        threads * per_block < plan.launch.block
-    ):  # the rest are whole warps, for another segment; barriers do not wait for threads that have returned
-        builder.add(Leave(code("{} >= {}", thread, threads * per_block)))
+    if threads * per_block < plan.launch.block:
+        only_first(builder, threads * per_block, plan.launch.block)
         thread = thread_of(threads * per_block)
     lane = builder.declare("lane", modulo(thread, threads))
     row: Expression = constant(0)
@@ -344,7 +341,7 @@ def _met(builder: Builder, frame: Frame, part: Variable, folds: Sequence[Fold]) 
         leave(builder, meet, [folds], [builder.text(add(first, part))])
     last_only(builder, meet, group)
     reset(builder, meet, group)
-    builder.add(Leave(code("{} >= {}", THREAD, WARP)))
+    only_first(builder, WARP, segment.part.threads)
     row_folds = open_folds(builder, [fold.reduce for fold in folds])
     number = Variable(0, parts - 1, builder.names.numbered("k"))
     with builder.walk("int", number, lane, parts, WARP):

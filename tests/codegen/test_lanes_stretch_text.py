@@ -82,3 +82,49 @@ ENTRY e {
     first = [n for n, line in enumerate(lines) if re.match(r"if \(hlo_base\d+ == 0 && s\d+ == 0\) \{", line)]
     assert first
     assert all(lines[n + 1] == "#pragma omp simd" for n in first)
+
+
+TWO_WIDTHS = """add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b)
+}
+
+max {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] maximum(a, b)
+}
+
+both {
+  p = f32[16,16] parameter(0)
+  q = f32[16,16] parameter(1)
+  zero = f32[] constant(0)
+  least = f32[] constant(-inf)
+  product = f32[16,16] multiply(p, q)
+  total = f32[] reduce(product, zero), dimensions={0,1}, to_apply=add
+  top = f32[16] reduce(p, least), dimensions={1}, to_apply=max
+  tops = f32[16,16] broadcast(top), dimensions={0}
+  less = f32[16,16] subtract(p, tops)
+  e = f32[16,16] exponential(less)
+  sum = f32[16] reduce(e, zero), dimensions={1}, to_apply=add
+  sums = f32[16,16] broadcast(sum), dimensions={0}
+  share = f32[16,16] divide(e, sums)
+  ROOT t = (f32[], f32[16,16]) tuple(total, share)
+}
+
+ENTRY e {
+  p = f32[16,16] parameter(0)
+  q = f32[16,16] parameter(1)
+  ROOT f = (f32[], f32[16,16]) fusion(p, q), kind=kInput, calls=both
+}
+"""
+
+
+def test_threads_that_leave_a_segment_stay_in_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A total takes one warp of blocks that have two for rows of a softmax."""
+    p, q = np.random.default_rng(0).standard_normal((2, 16, 16)).astype(np.float32)
+    (_, found), text = run_on_host(TWO_WIDTHS, p, q, monkeypatch=monkeypatch)
+    e = np.exp(p - p.max(1, keepdims=True))
+    np.testing.assert_allclose(found, e / e.sum(1, keepdims=True), rtol=1e-5)
+    assert "blockIdx.x >= 1" in text and "hlo_left" not in text

@@ -55,14 +55,16 @@ GCC_FLAGS = (
     "-fno-thread-jumps",
     "-fno-tree-pre",
     "-fno-tree-loop-distribute-patterns",
-    "-fno-gcse",
-    "-fno-gcse-after-reload",
 )
 """Keep what is selected between a selection: paths that jump over a second test of the same condition meet again in
 selections of conditions, of which GCC makes no vector code. And keep loops that copy what lanes have: as calls of
 memcpy they are written in pieces of 16 bytes, and a vector that is read right after that waits until all have reached
-the cache. And do without passes that take four fifths of the time of long kernels (a scan that is a tree, 660 kB of
-text) and make none quicker."""
+the cache."""
+
+LONG, LONG_FLAGS = 200_000, ("-fno-gcse", "-fno-gcse-after-reload")
+"""Units of more characters do without passes of GCC that take four fifths of the time of long kernels (a scan that is a
+tree, 660 kB of text) and make none quicker. Short ones keep them: without, GCC 12 has mixed up the conditions of
+threads that leave before others."""
 
 CALLS = "-fsanitize=thread"
 """Has the compiler call a function at each access to memory. Units bring these functions, so the linker must not take
@@ -210,7 +212,7 @@ def build(
                 source = folder / f"unit{len(objects)}.cpp"
                 source.write_text(text, encoding="utf-8")
                 objects.append(str(source.with_suffix(".o")))
-                runs.append(_start([*base, *flags, str(source), "-c", "-o", objects[-1]]))
+                runs.append(_start([*base, *flags, *_for_text(base, text), str(source), "-c", "-o", objects[-1]]))
         for run in runs:
             _finish(run, folder)
         _finish(_start([*base, "-shared", *objects, *more, "-o", str(folder / "all.so")]), folder)
@@ -241,7 +243,7 @@ def _build(command: tuple[str, ...], units: Sequence[str], path: Path) -> None:
             last = [str(source), "-shared", "-o", str(folder / "all.so")]
             if in_steps:
                 last = [str(source), "-c", "-o", str(folder / f"unit{number}.o")]
-            runs.append(_start([*command, *last]))
+            runs.append(_start([*command, *_for_text(command, text), *last]))
         for run in runs:
             _finish(run, folder)
         if in_steps:
@@ -249,6 +251,11 @@ def _build(command: tuple[str, ...], units: Sequence[str], path: Path) -> None:
             linked = [flag for flag in command if flag != CALLS]
             _finish(_start([*linked, "-shared", *objects, "-o", str(folder / "all.so")]), folder)
         os.replace(folder / "all.so", path)  # whole or not at all, also with other processes at it
+
+
+def _for_text(command: Sequence[str], text: str) -> tuple[str, ...]:
+    """Flags of a compiler's command for a unit of so much text."""
+    return LONG_FLAGS if len(text) > LONG and GCC_FLAGS[0] in command else ()
 
 
 def _start(arguments: list[str]) -> subprocess.Popen[str]:
