@@ -43,15 +43,29 @@ class CostEstimate:
 @dataclass(eq=False)
 class Pricing:
     """What an edge costs, or why no kernel can be both ends; found out when it is first asked for, so the module must
-    be as it was when this was made."""
+    be as it was when this was made. `find_refusal` asks the latter alone, for no price; None: as `find` does."""
 
     find: Callable[[], CostEstimate | Reason | None] = lambda: None
+    find_refusal: Callable[[], Reason | None] | None = None
 
     @cached_property
     def found(self) -> CostEstimate | Reason | None:
         """May be set by a caller that has joined both. None where nothing asks: for members of a kernel of
         which one would not be launched."""
         return self.find()
+
+    @property
+    def refusal(self) -> Reason | None:
+        """Why no kernel can be both ends; None where one can."""
+        if self.find_refusal is not None and "found" not in self.__dict__:
+            return self._refusal
+        found = self.found
+        return found if isinstance(found, Reason) else None
+
+    @cached_property
+    def _refusal(self) -> Reason | None:
+        assert self.find_refusal is not None
+        return self.find_refusal()
 
 
 @dataclass(frozen=True)
@@ -129,8 +143,7 @@ class FusionDecision:
     @property
     def unpriced(self) -> Reason | None:
         """Why there can be no one kernel; None where there can be."""
-        found = self.pricing.found
-        return found if isinstance(found, Reason) else None
+        return self.pricing.refusal
 
 
 class Decisions(Sequence[FusionDecision]):

@@ -53,6 +53,47 @@ def impossible(edge: Edge) -> Reason | None:
 def union_of(engine: Engine, producer: Instruction, consumer: Instruction) -> Union | Reason:
     """Of a producer and a consumer that reads it, through elements of a tuple and bitcasts, too: as it costs less,
     where others read the producer. Or the reason why there is none."""
+    forms = _forms(engine, producer, consumer)
+    if isinstance(forms, Reason):
+        return forms
+    unions: list[Union] = []
+    refusal: Reason | None = None
+    for ways, written, copies in forms:
+        cost = _cost(engine, producer, consumer, ways, written, copies=copies)
+        if isinstance(cost, Reason):
+            refusal = cost
+        else:
+            unions.append(Union(producer, consumer, ways, written, copies, cost))
+    if unions:
+        return min(unions, key=lambda u: u.cost.us_fused)
+    assert refusal is not None
+    return refusal
+
+
+def no_union_of(engine: Engine, producer: Instruction, consumer: Instruction) -> Reason | None:
+    """The reason that `union_of` gives, or None; without a price."""
+    forms = _forms(engine, producer, consumer)
+    if isinstance(forms, Reason):
+        return forms
+    prices, refusal = engine.state.prices, None
+    for ways, written, _ in forms:
+        if not _is_direct(producer, ways):
+            found = prices.sketch_through(producer, consumer, ways, written)
+        elif written:
+            found = prices.sketch_kept(producer, consumer)
+        else:
+            found = prices.sketch_joined(producer, consumer)
+        if not isinstance(found, Reason):
+            return None
+        refusal = found
+    return refusal
+
+
+def _forms(
+    engine: Engine, producer: Instruction, consumer: Instruction
+) -> list[tuple[Ways, tuple[Instruction, ...], bool]] | Reason:
+    """How one kernel may be both, as far as that can be told without a plan: fields `ways`, `written` and `copies` of a
+    `Union`. Or the reason why none may."""
     edge = engine.edge(producer, consumer)
     found = impossible(edge)
     if found is not None:
@@ -60,20 +101,19 @@ def union_of(engine: Engine, producer: Instruction, consumer: Instruction) -> Un
     ways = ways_between(producer, consumer)
     if ways is None:
         return Reason.of("FUS113", producer=edge.producer_name, consumer=edge.consumer_name)
-    written = read_by_others(producer, consumer, ways)
+    written = tuple(read_by_others(producer, consumer, ways))
     may_keep = not written or not _depends_otherwise(engine, producer, consumer, ways)
-    unions: list[Union] = []
-    refusal: Reason | None = None
-    for kept in ([True] if may_keep else []) + ([False] if written else []):
-        cost = _cost(engine, producer, consumer, ways, written if kept else (), copies=not kept)
-        if isinstance(cost, Reason):
-            refusal = cost
-        else:
-            unions.append(Union(producer, consumer, ways, tuple(written) if kept else (), not kept, cost))
-    if unions:
-        return min(unions, key=lambda u: u.cost.us_fused)
-    assert refusal is not None
-    return refusal
+    forms: list[tuple[Ways, tuple[Instruction, ...], bool]] = []
+    if may_keep:
+        forms.append((ways, written, False))
+    if written:
+        forms.append((ways, (), True))
+    return forms
+
+
+def _is_direct(producer: Instruction, ways: Ways) -> bool:
+    """Whether a consumer reads a producer of one result as it is, as over most edges: structures tell them apart."""
+    return not any(ways.values()) and not producer.shape.is_tuple
 
 
 def _cost(
@@ -86,7 +126,7 @@ def _cost(
     copies: bool,
 ) -> Cost:
     state = engine.state
-    if not any(ways.values()) and not producer.shape.is_tuple:  # as many edges are: structures tell them apart
+    if _is_direct(producer, ways):
         return joined_cost(state, producer, consumer, written=bool(written), copies=copies)
     fused = state.prices.through(producer, consumer, ways, written)
     alone = state.prices.of(producer)
@@ -95,6 +135,21 @@ def _cost(
 
 def union_beside(engine: Engine, first: Instruction, second: Instruction) -> Union | Reason:
     """Of two that do not read each other. Or the reason why there is none."""
+    found = _kept_apart(engine, first, second)
+    if found is not None:
+        return found
+    cost = beside_cost(engine.state, first, second)
+    return cost if isinstance(cost, Reason) else Union(second, first, {}, (second,), False, cost)
+
+
+def no_union_beside(engine: Engine, first: Instruction, second: Instruction) -> Reason | None:
+    """The reason that `union_beside` gives, or None; without a price."""
+    found = _kept_apart(engine, first, second) or engine.state.prices.sketch_beside(first, second)
+    return found if isinstance(found, Reason) else None
+
+
+def _kept_apart(engine: Engine, first: Instruction, second: Instruction) -> Reason | None:
+    """Why two that do not read each other can be no one kernel, as far as that can be told without a plan."""
     edge = engine.edge(first, second)
     found = impossible(edge)
     if found is not None:
@@ -105,8 +160,7 @@ def union_beside(engine: Engine, first: Instruction, second: Instruction) -> Uni
         return Reason.of(
             "FUS132", needed=engine.edge(needed, user).producer_name, user=engine.edge(needed, user).consumer_name
         )
-    cost = beside_cost(engine.state, first, second)
-    return cost if isinstance(cost, Reason) else Union(second, first, {}, (second,), False, cost)
+    return None
 
 
 def join(engine: Engine, union: Union) -> Instruction | Reason:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from hlo_opt.fusion.state import FusionState
 
 
+Ways = Mapping[Instruction, Sequence[Instruction]]
+"""The ways on which a consumer reads a producer: of each operand, what hands the value on."""
+
+
 class Prices:
     """The prices of the kernels of a module."""
 
@@ -63,6 +67,24 @@ class Prices:
 
     def joined(self, producer: Instruction, consumer: Instruction) -> Price | Reason:
         """Of a producer computed in the kernel of a consumer that reads it; or why there is no such kernel."""
+        return _price_of(self.sketch_joined(producer, consumer))
+
+    def kept(self, producer: Instruction, consumer: Instruction) -> Price | Reason:
+        """As `joined`, of one that writes the producer's value, too."""
+        return _price_of(self.sketch_kept(producer, consumer))
+
+    def beside(self, one: Instruction, other: Instruction) -> Price | Reason:
+        """Of two that do not read each other, as one kernel."""
+        return _price_of(self.sketch_beside(one, other))
+
+    def through(
+        self, producer: Instruction, consumer: Instruction, ways: Ways, written: Sequence[Instruction]
+    ) -> Price | Reason:
+        """Of a consumer that reads a producer by `ways`, as `sketch_through` has them."""
+        return _price_of(self.sketch_through(producer, consumer, ways, written))
+
+    def sketch_joined(self, producer: Instruction, consumer: Instruction) -> Sketch | Reason:
+        """The kernel of `joined`, without its price."""
         state = self._plans
         return self._one_kernel(
             (producer, consumer),
@@ -70,8 +92,8 @@ class Prices:
             lambda: merge_clusters(state.cluster(producer), state.cluster(consumer), producer),
         )
 
-    def kept(self, producer: Instruction, consumer: Instruction) -> Price | Reason:
-        """As `joined`, of one that writes the producer's value, too."""
+    def sketch_kept(self, producer: Instruction, consumer: Instruction) -> Sketch | Reason:
+        """The kernel of `kept`, without its price."""
         state = self._plans
         return self._one_kernel(
             (producer, consumer),
@@ -79,8 +101,8 @@ class Prices:
             lambda: merge_clusters(state.cluster(producer), state.cluster(consumer), producer, keep_producer=True),
         )
 
-    def beside(self, one: Instruction, other: Instruction) -> Price | Reason:
-        """Of two that do not read each other, as one kernel."""
+    def sketch_beside(self, one: Instruction, other: Instruction) -> Sketch | Reason:
+        """The kernel of `beside`, without its price."""
         state = self._plans
         return self._one_kernel(
             (one, other),
@@ -88,13 +110,9 @@ class Prices:
             lambda: side_by_side(state.cluster(one), state.cluster(other)),
         )
 
-    def through(
-        self,
-        producer: Instruction,
-        consumer: Instruction,
-        ways: Mapping[Instruction, Sequence[Instruction]],
-        written: Sequence[Instruction],
-    ) -> Price | Reason:
+    def sketch_through(
+        self, producer: Instruction, consumer: Instruction, ways: Ways, written: Sequence[Instruction]
+    ) -> Sketch | Reason:
         """Of a consumer that reads a producer by `ways`: of each such operand what hands the value on, the element of a
         tuple and bitcasts, from the producer on. `written` are the elements of the producer that others read, or the
         producer."""
@@ -102,9 +120,7 @@ class Prices:
         refusal = self.refusal(producer) or self.refusal(consumer)
         if refusal is not None:
             return refusal
-        held = merge_elements(state.cluster(producer), state.cluster(consumer), ways, written)
-        found = state.sketch_of(held)
-        return found if isinstance(found, Reason) else found.price
+        return state.sketch_of(merge_elements(state.cluster(producer), state.cluster(consumer), ways, written))
 
     def refusal(self, instruction: Instruction) -> Reason | None:
         """Why no kernel can hold an instruction together with another."""
@@ -115,11 +131,14 @@ class Prices:
 
     def _one_kernel(
         self, parts: tuple[Instruction, Instruction], number: Callable[[], int], cluster: Callable[[], Cluster]
-    ) -> Price | Reason:
+    ) -> Sketch | Reason:
         state = self._plans
         for part in parts:
             refusal = self.refusal(part)
             if refusal is not None:
                 return refusal
-        found = state.sketch(number(), cluster)
-        return found if isinstance(found, Reason) else found.price
+        return state.sketch(number(), cluster)
+
+
+def _price_of(found: Sketch | Reason) -> Price | Reason:
+    return found if isinstance(found, Reason) else found.price

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 KEPT = 4096
 """Size of the caches of constants and variables: index maps ask for the same few again and again."""
@@ -400,11 +400,20 @@ class IndexMap:
     symbols: tuple[int, ...] = ()
     conditions: tuple[Condition, ...] = ()
     runtime: tuple[int, ...] = ()
+    _picks: tuple[int, ...] | None = field(default=None, init=False, repr=False, compare=False)
+    """Which coordinates of the output index the results are, -1 for a constant; empty where one is something else.
+    None until first asked for."""
 
     def apply(
         self, index: Sequence[Expression], symbols: Sequence[Expression] = (), runtime: Sequence[Expression] = ()
     ) -> tuple[Expression, ...]:
         """The operand index at an output index."""
+        picks = self._picks
+        if picks is None:
+            picks = _picks_of(self.results)
+            object.__setattr__(self, "_picks", picks)
+        if picks and max(picks) < len(index):  # most maps only pick coordinates
+            return tuple([index[k] if k >= 0 else e for k, e in zip(picks, self.results)])  # noqa: B905
         values = bindings(index, symbols, runtime)
         return tuple([substitute(e, values) for e in self.results])
 
@@ -425,9 +434,23 @@ class IndexMap:
         )
 
 
+def _picks_of(results: tuple[Expression, ...]) -> tuple[int, ...]:
+    """Which dimensions of an output results are, -1 for a constant; nothing where one is something else."""
+    found = []
+    for expression in results:
+        if isinstance(expression, Constant):
+            found.append(-1)
+        elif isinstance(expression, Variable) and expression.name in _NUMBERS:
+            found.append(_NUMBERS[expression.name])
+        else:
+            return ()
+    return tuple(found)
+
+
 _NAMED = 32
 _VARIABLES = {letter: tuple([f"{letter}{k}" for k in range(_NAMED)]) for letter in "dsr"}
 """The names of the first variables of an index map."""
+_NUMBERS = {name: number for number, name in enumerate(_VARIABLES["d"])}
 
 
 def bindings(

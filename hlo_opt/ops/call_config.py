@@ -51,7 +51,13 @@ def field(instruction: Instruction, *path: str) -> str | None:
     written = instruction.attributes.get("backend_config")
     if written is None or path[0] not in written.text:
         return None
-    text, position = written.text.replace('\\"', '"'), 0
+    return _field_of(written.text, path)
+
+
+@functools.lru_cache(maxsize=4096)
+def _field_of(written: str, path: tuple[str, ...]) -> str | None:
+    """Of a configuration's text: fusions of one kind share theirs, and every pass asks for the kind."""
+    text, position = written.replace('\\"', '"'), 0
     for name in path:
         match = _name(name).search(text, position)
         if match is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hlo_opt.analysis.graph.numbering import Numbering, Table, Value
+from hlo_opt.analysis.graph.numbering import Numbering, Table, Value, all_differ
 from hlo_opt.analysis.properties import effectful_computations, has_side_effect
 from hlo_opt.ir import Attribute, Computation, Instruction, Module, edit
 from hlo_opt.ir.shape import Shape
@@ -32,7 +32,8 @@ class CommonSubexpressionElimination(Pass):
         changed = [
             computation
             for computation in list(module.computations)
-            if _merge(computation, numbering.computation(computation, None).values, effects, context)
+            if not all_differ(computation)
+            and _merge(computation, numbering.computation(computation, None).values, effects, context)
         ]
         context.memory.changed_inside(changed, module)
         return bool(changed)

@@ -16,7 +16,7 @@ from hlo_opt.fusion.choices import library_call
 from hlo_opt.fusion.costs import beside_cost, member_cost
 from hlo_opt.fusion.decision import CostEstimate, FusionDecision, Pricing
 from hlo_opt.fusion.engine import Engine, reader_names
-from hlo_opt.fusion.joining import Union, union_beside, union_of, ways_between
+from hlo_opt.fusion.joining import Union, no_union_beside, no_union_of, union_beside, union_of, ways_between
 from hlo_opt.fusion.legality import PLACE_CHECKS, Edge, illegal
 from hlo_opt.fusion.outline import Origins, original_name
 from hlo_opt.fusion.state import FusionState
@@ -71,11 +71,21 @@ def _cost(
     return found if isinstance(found, Reason) else found.cost
 
 
+def _pricing_of(engine: Engine, producer: Instruction, consumer: Instruction) -> Pricing:
+    return Pricing(
+        partial(_cost, union_of, engine, producer, consumer), partial(no_union_of, engine, producer, consumer)
+    )
+
+
+def _pricing_beside(engine: Engine, first: Instruction, second: Instruction) -> Pricing:
+    return Pricing(partial(_cost, union_beside, engine, first, second), partial(no_union_beside, engine, first, second))
+
+
 def decisive(reasons: list[Reason], pricing: Pricing, engine: Engine) -> list[Reason]:
     """The reason that decides first: where both can be no one kernel, why not; then it does not matter whether that
     would be worth it (FUS4xx), or was tried (FUS504)."""
-    found = pricing.found
-    if not isinstance(found, Reason):
+    found = pricing.refusal
+    if found is None:
         return reasons
     (first,) = engine.legal([found])
     told = [r for r in reasons if r.code == first.code] or [first]  # by the pass, with its own names
@@ -261,7 +271,7 @@ def _left(
         else:
             assert before is not None
             by_pass, rule, pricing_then = told
-            now = Pricing(partial(_cost, union_of, engine, producer, consumer))
+            now = _pricing_of(engine, producer, consumer)
             reasons, pricing = _of_both(by_pass, pricing_then, now, before.engine)
         yield FusionDecision(
             producer=left.names[0],
@@ -289,7 +299,7 @@ def _told_of(
 ) -> tuple[list[list[Reason]], str, Pricing]:
     """What each pass has against an edge, the names of those passes, and what the edge costs."""
     by_pass, rule = _reasons(left.edge, left.through, engine, fusers, context)
-    return by_pass, rule, Pricing(partial(_cost, union_of, engine, left.edge.producer, left.edge.consumer))
+    return by_pass, rule, _pricing_of(engine, left.edge.producer, left.edge.consumer)
 
 
 def _all_of(by_pass: Iterable[Iterable[Reason]]) -> list[Reason]:
@@ -299,10 +309,10 @@ def _all_of(by_pass: Iterable[Iterable[Reason]]) -> list[Reason]:
 def _of_both(by_pass: list[list[Reason]], then: Pricing, now: Pricing, engine: Engine) -> tuple[list[Reason], Pricing]:
     """The reasons against an edge whose ends were joined with others later, and what it costs now. What kept the ends
     apart comes first; that the joint kernels cannot be one is only what came of it."""
-    found = now.found
-    if not isinstance(found, Reason):
+    found = now.refusal
+    if found is None:
         return _all_of(by_pass), now
-    if isinstance(then.found, Reason):
+    if then.refusal is not None:
         return decisive(_all_of(by_pass), then, engine), then
     first = min(by_pass, key=len)
     return _unique([*first, *itertools.chain.from_iterable(by_pass), *engine.legal([found])]), now
@@ -328,11 +338,11 @@ def _apart(
             continue
         if ways_between(first, second) or ways_between(second, first):  # no siblings: the edge is told of
             continue
-        pricing = Pricing(partial(_cost, union_beside, engine, one, other))
+        pricing = _pricing_beside(engine, one, other)
         if told is engine:
             reasons = decisive(reasons, pricing, engine)
         else:
-            pricing_then = Pricing(partial(_cost, union_beside, told, first, second))
+            pricing_then = _pricing_beside(told, first, second)
             reasons, pricing = _of_both([reasons], pricing_then, pricing, told)
         yield FusionDecision(
             producer=names[0],

@@ -5,7 +5,8 @@ Source: the classic xla/service/gpu/fusion_merger.cc (removed from XLA; priority
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -21,10 +22,14 @@ from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import post_order
 from hlo_opt.ops.sets import launches
 from hlo_opt.passes.base import FusionPass
+from hlo_opt.plans.price import Price
 
 KEPT_SHARE = 0.97
 """Of the time of a fusion that its first user writes for the others, what is set against merging it into each of them:
 prices do not tell times apart that are nearer, and of two that are equal the one that computes less is better."""
+
+CERTAIN = 1 + 1e-9
+"""What is longer by this factor is longer in whatever order microseconds are added."""
 
 
 class _MergerChoices(InstructionFusionChoices):
@@ -75,11 +80,14 @@ class FusionMerger(FusionPass):
         """The users that a fusion is merged into: all of them, or none but those that are forced."""
         if self._copies(engine, producer) is not None:
             return []
-        refusal = next((reason for _, reason in self.against_producer(engine, producer)), None)
-        if refusal is not None and (refusal.code != "FUS108" or not engine.forced):
+        all_take = "FUS108" in engine.disabled or all(self.takes(engine, producer, u) for u in producer.users)
+        if not all_take and not engine.forced:
             return []
         takers = [u for u in producer.users if self.takes(engine, producer, u)]
-        return takers if refusal is None else [u for u in takers if engine.is_forced(engine.edge(producer, u))]
+        if not all_take:
+            return [u for u in takers if engine.is_forced(engine.edge(producer, u))]
+        is_slower = self._may_be_slower(engine, producer, takers) and self._is_slower(engine, producer, takers)
+        return [] if is_slower else takers
 
     def policy(self, engine: Engine, computation: Computation) -> _MergerChoices:
         return _MergerChoices(max_emissions=self.max_emissions, row_kernels=self.row_kernels)
@@ -97,9 +105,7 @@ class FusionMerger(FusionPass):
         return Reason.of("FUS205", producer=name, size=size, users=users, copies=copies, limit=self.max_copies)
 
     def _slower(self, engine: Engine, producer: Instruction, takers: list[Instruction]) -> Reason | None:
-        if "FUS408" in engine.disabled or producer.shape.is_tuple:
-            return None
-        if any(engine.is_forced(engine.edge(producer, u)) for u in takers):
+        if not self._may_be_slower(engine, producer, takers):
             return None
         us_unfused, us_fused = self._times(engine, producer, takers)
         if us_fused <= us_unfused:
@@ -113,10 +119,33 @@ class FusionMerger(FusionPass):
             us_unfused=us_unfused,
         )
 
+    def _may_be_slower(self, engine: Engine, producer: Instruction, takers: list[Instruction]) -> bool:
+        """Whether it is asked what merging costs."""
+        if "FUS408" in engine.disabled or producer.shape.is_tuple or not takers:
+            return False
+        return not any(engine.is_forced(engine.edge(producer, u)) for u in takers)
+
+    def _is_slower(self, engine: Engine, producer: Instruction, takers: list[Instruction]) -> bool:
+        """Whether merging takes longer; as soon as that is certain, without the price of every kernel. None of them
+        takes less than its launch."""
+        state = engine.state
+        if self.row_kernels and self._key(state, producer, takers) not in state.known.merges:
+            prices, launch = state.prices, state.target.kernel_launch_us
+            if not any(isinstance(prices.sketch_joined(producer, u), Reason) for u in takers):
+                room = CERTAIN * (prices.of(producer).us + sum([prices.of(u).us for u in takers]))
+                merged = itertools.accumulate(_us(prices.joined(producer, u)) - launch for u in takers)
+                if any(launch * len(takers) + us > room for us in merged):
+                    return True
+        us_unfused, us_fused = self._times(engine, producer, takers)
+        return us_fused > us_unfused
+
+    def _key(self, state: FusionState, producer: Instruction, takers: list[Instruction]) -> Hashable:
+        return self.row_kernels, self.weigh_kept, tuple([state.structure_of_both(producer, u) for u in takers])
+
     def _times(self, engine: Engine, producer: Instruction, takers: list[Instruction]) -> tuple[float, float]:
         """Microseconds of a fusion and the users that take it, apart and merged."""
         state = engine.state
-        key = (self.row_kernels, self.weigh_kept, tuple([state.structure_of_both(producer, u) for u in takers]))
+        key = self._key(state, producer, takers)
         found = state.known.merges.get(key)
         if found is None:
             found = self._priced(engine, producer, takers) if self.row_kernels else _by_xla(state, producer, takers)
@@ -168,6 +197,11 @@ class FusionMerger(FusionPass):
             why = "it is how the value leaves" if user.is_root else f"`{user.opcode}` launches no kernel"
         name = engine.edge(producer, user).producer_name
         return Reason.of("FUS108", producer=name, user=user.name, opcode=user.opcode, why=why)
+
+
+def _us(found: Price | Reason) -> float:
+    assert not isinstance(found, Reason)
+    return found.us
 
 
 def _by_xla(state: FusionState, producer: Instruction, takers: list[Instruction]) -> tuple[float, float]:

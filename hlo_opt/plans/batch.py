@@ -16,7 +16,7 @@ from typing import ClassVar
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, delinearize, places_taken, variable
 from hlo_opt.ops.lowering import Index
-from hlo_opt.plans.element_reads import Element, is_elsewhere, read_at
+from hlo_opt.plans.element_reads import Element, Reads, read_at
 from hlo_opt.plans.instructions import NOTHING, of_value
 from hlo_opt.plans.lane_loop import LANE, ByLanes, along, places_of
 from hlo_opt.plans.plan import Launch, Region, Segment
@@ -97,7 +97,8 @@ def _by(region: Region, arrays: Sequence[int], hero: int, dimensions: tuple[int,
     if total is None or GAIN * apart.at_least(part) > total:
         return None
     whole = 0.0
-    for element in _needed([(region.roots[n], index) for n, index in part.written(region, variable(LANE, lanes))]):
+    wanted = [(region.roots[n], index) for n, index in part.written(region, variable(LANE, lanes))]
+    for element in _needed(wanted, apart.reads):
         if element is None or GAIN * whole > total:
             return None
         whole += of_value(element[0]).slots
@@ -109,6 +110,7 @@ class _Apart:
 
     def __init__(self, region: Region) -> None:
         self._region = region
+        self.reads = Reads()
         self._known: dict[int, list[tuple[Instruction, Index, float]] | None] = {}
 
     def _of(self, number: int) -> list[tuple[Instruction, Index, float]] | None:
@@ -117,7 +119,7 @@ class _Apart:
         if number not in self._known:
             root, needed = self._region.roots[number], list[tuple[Instruction, Index, float]]()
             self._known[number] = needed
-            for element in _needed([(root, _origin(root))]):
+            for element in _needed([(root, _origin(root))], self.reads):
                 if element is None:
                     self._known[number] = None
                     break
@@ -159,23 +161,21 @@ def _origin(i: Instruction) -> Index:
     return tuple(variable(f"d{k}", size) for k, size in enumerate(i.shape.dimensions)) if i.shape.is_array else ()
 
 
-def _needed(starts: Sequence[Element]) -> Iterator[Element | None]:
+def _needed(starts: Sequence[Element], reads: Reads) -> Iterator[Element | None]:
     """The elements and all that they depend on, each once. Ends with None if there are too many, or if an operation
     folds, or reads an index from data."""
     seen, stack = set(starts), list(starts)
     while stack:
         instruction, index = stack.pop()
         yield instruction, index
-        for number, operand in enumerate(instruction.operands):
-            if is_elsewhere(instruction, number, index):
-                continue
-            there = index if operand.shape.is_tuple else read_at(instruction, number, index)
+        for operand, there in reads.below(instruction, index):
             if there is None:
                 yield None
                 return
-            if (operand, there) not in seen:
-                seen.add((operand, there))
-                stack.append((operand, there))
+            needed, count = (operand, there), len(seen)
+            seen.add(needed)
+            if len(seen) > count:  # looked up once, not twice: the key is long
+                stack.append(needed)
         if len(seen) > MOST_VALUES:
             yield None
             return

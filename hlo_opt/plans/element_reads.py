@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from hlo_opt.ir import Instruction
+from hlo_opt.ir import IndexMap, Instruction
 from hlo_opt.ir.index_map import constant
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.spec import find
@@ -16,6 +16,8 @@ from hlo_opt.plans.limits import HEAVIEST, weight
 from hlo_opt.plans.plan import above
 
 Element = tuple[Instruction, Index]
+Read = tuple[Instruction, Index | None]
+"""An operand, and where it is read; None where that is lost."""
 
 _MOST_STEPS = 20_000
 
@@ -84,10 +86,40 @@ def heroes_read(
     return list(heroes)
 
 
+class Reads:
+    """Where instructions read their operands; the index maps of each are asked for once. The instructions stay as they
+    are meanwhile."""
+
+    def __init__(self) -> None:
+        self._maps: dict[Instruction, list[IndexMap | None]] = {}
+
+    def below(self, instruction: Instruction, index: Index) -> list[Read]:
+        """The operands that an element is computed from, and where; None where that is lost. Those that are certainly
+        elsewhere are left out; tuples have the index of their elements."""
+        maps = self._maps.get(instruction)
+        if maps is None:
+            maps = self._maps[instruction] = [_map_of(instruction, n) for n in range(len(instruction.operands))]
+        found: list[Read] = []
+        for operand, read in zip(instruction.operands, maps, strict=True):
+            if read is not None and not (read.symbols or read.conditions or read.runtime):
+                found.append((operand, index if operand.shape.is_tuple else read.apply(index)))
+            elif not _is_never(read, index):
+                found.append((operand, index if operand.shape.is_tuple else _read_by(instruction, read, index)))
+        return found
+
+
 def is_elsewhere(instruction: Instruction, number: int, index: Index) -> bool:
     """Whether an element certainly does not depend on an operand, as in a concatenate."""
+    return _is_never(_map_of(instruction, number), index)
+
+
+def _map_of(instruction: Instruction, number: int) -> IndexMap | None:
     spec = find(instruction.opcode)
-    read = None if spec is None or spec.index is None else spec.index(instruction, number)
+    return None if spec is None or spec.index is None else spec.index(instruction, number)
+
+
+def _is_never(read: IndexMap | None, index: Index) -> bool:
+    """Whether an element certainly reads nothing by a map."""
     if read is None or not read.conditions or read.symbols or read.runtime:
         return False
     return any(condition.never for condition in read.conditions_at(index))
@@ -96,18 +128,19 @@ def is_elsewhere(instruction: Instruction, number: int, index: Index) -> bool:
 def is_under_condition(instruction: Instruction, number: int, index: Index) -> bool:
     """Whether an operand is read under a condition. Its value is then computed inside the condition, where no other
     reader can use it."""
-    spec = find(instruction.opcode)
-    read = None if spec is None or spec.index is None else spec.index(instruction, number)
+    read = _map_of(instruction, number)
     return read is not None and bool(read.conditions) and bool(read.conditions_at(index))
 
 
 def read_at(instruction: Instruction, number: int, index: Index) -> Index | None:
     """The index at which an operand is read for an element; None if it is unknown, or there are several. Elements of a
     tuple have the tuple's index."""
+    return _read_by(instruction, _map_of(instruction, number), index)
+
+
+def _read_by(instruction: Instruction, read: IndexMap | None, index: Index) -> Index | None:
     if instruction.opcode in ("tuple", "get-tuple-element"):
         return index
-    spec = find(instruction.opcode)
-    read = None if spec is None or spec.index is None else spec.index(instruction, number)
     if read is None or read.runtime or any(size > 1 for size in read.symbols):
         return None
     return read.apply(index, [constant(0)] * len(read.symbols))

@@ -176,9 +176,12 @@ def traced(walk: Walk, before: set[Key]) -> Trace:
         if not stack:
             break
         instruction, index, share, may_miss = stack.pop()
-        if instruction in walk.known or instruction.literal is not None or (instruction, index) in seen:
+        if instruction in walk.known or instruction.literal is not None:
             continue
+        count = len(seen)
         seen.add((instruction, index))
+        if len(seen) == count:  # looked up once, not twice: the key is long
+            continue
         if instruction.parameter_number is not None:
             again = (instruction, index) in before or instruction in walk.near
             trace.reads.append(Access(instruction.shape, index, instruction, share, may_miss, again))

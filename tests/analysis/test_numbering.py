@@ -4,7 +4,7 @@ import pytest
 import hlo_opt
 from hlo_opt.analysis.graph import numbering
 from hlo_opt.analysis.graph.inlining import inline, is_plain_call
-from hlo_opt.analysis.graph.numbering import Numbered, Numbering, Table, agree
+from hlo_opt.analysis.graph.numbering import Numbered, Numbering, Table, agree, all_differ
 from hlo_opt.analysis.graph.occurrences import Budget
 from hlo_opt.diag import VerifyError
 from hlo_opt.ir import Literal, Shape
@@ -37,6 +37,28 @@ def test_attributes_and_types_count():
         entry("ROOT a = pred[8]{0} compare(p, q), direction=GT"),
     )
     assert not same(entry("ROOT a = f32[8]{0} convert(p)"), entry("ROOT a = bf16[8]{0} convert(p)"))
+
+
+@pytest.mark.parametrize(
+    ("body", "certain"),
+    [
+        ("a = f32[8]{0} add(p, q)\n b = f32[8]{0} subtract(p, q)\n ROOT c = f32[8]{0} add(a, b)", True),
+        ("c = f32[] constant(1)\n ROOT d = f32[] constant(2)", True),
+        ("a = s32[8]{0} convert(p)\n ROOT b = s8[8]{0} convert(p)", True),
+        ("a = f32[8]{0} add(p, q)\n ROOT b = f32[8]{0} add(q, p)", False),
+        ("a = f32[8]{0} subtract(p, q)\n ROOT b = f32[8]{0} subtract(q, p)", False),
+        ("c = f32[] constant(1)\n ROOT d = f32[] constant(1.0)", False),
+        ("t = (f32[8]{0}) tuple(p)\n ROOT g = f32[8]{0} get-tuple-element(t), index=0", False),
+        ("a = f32[16]{0} concatenate(p, q), dimensions={0}\n ROOT b = f32[8]{0} negate(p)", False),
+        ("a = f32[8]{0} negate(p), control-predecessors={q}\n ROOT b = f32[8]{0} negate(p)", False),
+    ],
+)
+def test_what_is_certain_to_differ_does(body: str, certain: bool):
+    """That it is not certain says nothing."""
+    computation = hlo_opt.parse(f"HloModule m\n\n{entry(body)}").entry
+    assert all_differ(computation) == certain
+    values = Numbering(computation.module, Table()).computation(computation, None).values
+    assert not certain or len(set(values.values())) == len(values)
 
 
 def test_attributes_count_in_any_order():

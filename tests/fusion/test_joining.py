@@ -10,10 +10,20 @@ import hlo_opt
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine
-from hlo_opt.fusion.joining import Union, join, read_by_others, union_beside, union_of, ways_between
+from hlo_opt.fusion.joining import (
+    Union,
+    join,
+    no_union_beside,
+    no_union_of,
+    read_by_others,
+    union_beside,
+    union_of,
+    ways_between,
+)
 from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.ir import Module, edit
 from hlo_opt.ops.sets import launches
+from hlo_opt.plans.sketch import Sketch
 
 V = "f32[4096]{0}"
 P = f"p = {V} parameter(0)"
@@ -115,6 +125,33 @@ def test_why_there_is_no_one_kernel(lines: tuple[str, ...], code: str) -> None:
     module = module_of(P, *lines)
     found = union_of(engine_of(module), named(module, "n"), named(module, "t"))
     assert isinstance(found, Reason) and found.code == code
+    assert no_union_of(engine_of(module), named(module, "n"), named(module, "t")) == found
+
+
+@pytest.mark.parametrize(
+    ("lines", "ends"),
+    [
+        ((P, f"n = {V} negate(p)", f"t = {V} tanh(n)"), ("n", "t")),
+        ((P, f"n = {V} negate(p)", f"t = {V} tanh(n)", f"r = ({V}, {V}) tuple(n, t)"), ("n", "t")),
+        ((P, f"n = {V} negate(p)", "b = f32[64,64]{1,0} bitcast(n)", "t = f32[64,64]{1,0} tanh(b)"), ("n", "t")),
+        ((*PAIR, "n = f32[64]{0} negate(sum)", "r = (f32[64]{0}, f32[64]{0}) tuple(n, most)"), ("pair", "n")),
+    ],
+)
+def test_that_there_is_one_takes_no_price_to_know(
+    lines: tuple[str, ...], ends: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = module_of(*lines, **({"both": BOTH} if "pair" in ends else {}))
+    monkeypatch.setattr(Sketch, "price", property(lambda self: pytest.fail("a price was asked for")))
+    assert no_union_of(engine_of(module), *(named(module, end) for end in ends)) is None
+
+
+def test_nor_for_siblings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sketch, "price", property(lambda self: pytest.fail("a price was asked for")))
+    module = module_of(P, f"n = {V} negate(p)", f"t = {V} tanh(p)", f"s = {V} sine(t)")
+    engine = engine_of(module)
+    assert no_union_beside(engine, named(module, "n"), named(module, "t")) is None
+    found = no_union_beside(engine, named(module, "t"), named(module, "s"))
+    assert found is not None and found.code == "FUS132"
 
 
 def test_ways_name_what_hands_on() -> None:

@@ -166,6 +166,21 @@ def test_one_that_takes_as_long_is_merged(
         assert merger._slower(engine, of["f"], [of["a"], of["b"]]) is None
 
 
+@pytest.mark.parametrize("dear", [0, 1, 2])
+def test_no_kernel_is_priced_after_it_is_certain_that_merging_takes_longer(dear: int, monkeypatch: pytest.MonkeyPatch):
+    engine, of = read(*THREE)
+    takers, asked = [of["a"], of["b"], of["c"]], list[Instruction]()
+
+    def joined(self: Prices, producer: Instruction, consumer: Instruction) -> Price:
+        asked.append(consumer)
+        return replace(FREE, us=100.0 if consumer is takers[dear] else engine.state.target.kernel_launch_us)
+
+    monkeypatch.setattr(Prices, "of", lambda self, kernel: replace(FREE, us=5.0))
+    monkeypatch.setattr(Prices, "joined", joined)
+    assert FusionMerger()._takers(engine, of["f"]) == []
+    assert asked == takers[: dear + 1] and not engine.state.known.merges
+
+
 @pytest.mark.parametrize("row_kernels", [True, False])
 def test_times_are_estimated_once_for_kernels_alike(row_kernels: bool, monkeypatch: pytest.MonkeyPatch):
     engine, of = read(*THREE)

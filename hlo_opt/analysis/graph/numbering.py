@@ -255,6 +255,28 @@ def is_commutative(opcode: str) -> bool:
     return spec is not None and spec.commutative and opcode != "mulhi"
 
 
+def all_differ(computation: Computation) -> bool:
+    """Whether it is certain without numbering that all values of a computation differ, as in most bodies of fusions:
+    the first two that are equal would be the same operation on the same operands, for all before them differ. False
+    where anything is looked through."""
+    seen: set[Hashable] = set()
+    roles: dict[str, _Role] = {}
+    for i in computation.instructions:
+        if i.parameter_number is not None:
+            continue
+        role = roles.get(i.opcode)
+        if role is None:
+            role = roles[i.opcode] = _role(i)
+        if role is _Role.ELSEWHERE or i.opcode in APPLIED or i.control_predecessors:
+            return False
+        literal = None if i.literal is None else literal_key(i.literal)
+        key = (i.opcode, i.shape.element_type, i.shape.dimensions, literal, *sorted(map(id, i.operands)))
+        if key in seen:
+            return False
+        seen.add(key)
+    return True
+
+
 class Numbering:
     """Numbers the values of one module."""
 
