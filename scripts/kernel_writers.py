@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import collections
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,9 @@ class Tracer:
             self.written[id(statement)] = _writer()
             self._add(builder, statement)
 
-        def emitted(plan: Plan) -> Kernel:
+        def emitted(plan: Plan, in_place: Sequence[tuple[int, int]] = ()) -> Kernel:
             self.written = {}
-            made = self._emit(plan)
+            made = self._emit(plan, in_place)
             self.maps.setdefault(made.symbol, self._map(made))
             return made
 

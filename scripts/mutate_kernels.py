@@ -244,8 +244,8 @@ def _planted(kernel: Kernel, work: Callable[[], T]) -> T:
     """What is done while a kernel of this symbol has this text."""
     emitted = lowering.emit_kernel  # type: ignore[attr-defined]
 
-    def planted(plan: Plan) -> Kernel:
-        made = emitted(plan)
+    def planted(plan: Plan, in_place: Sequence[tuple[int, int]] = ()) -> Kernel:
+        made = emitted(plan, in_place)
         return replace(made, source=kernel.source) if made.symbol == kernel.symbol else made
 
     lowering.emit_kernel = planted  # type: ignore[attr-defined]

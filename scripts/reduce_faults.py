@@ -117,10 +117,10 @@ def plant(fault: InKernels) -> None:
     from hlo_opt.plans.plan import Plan
     from hlo_opt.runtime.schedule import lowering
 
-    emitted: Callable[[Plan], Kernel] = lowering.emit_kernel  # type: ignore[attr-defined]
+    emitted: Callable[..., Kernel] = lowering.emit_kernel  # type: ignore[attr-defined]
 
-    def planted(plan: Plan) -> Kernel:
-        made = emitted(plan)
+    def planted(plan: Plan, in_place: Sequence[tuple[int, int]] = ()) -> Kernel:
+        made = emitted(plan, in_place)
         return replace(made, source=fault.planted(made.source))
 
     lowering.emit_kernel = planted  # type: ignore[attr-defined]

@@ -43,8 +43,9 @@ FEWEST_MULTIPROCESSORS = 108
 _MOST_COMMENTED = 60  # instructions listed in a kernel's comment
 
 
-def emit_kernel(plan: Plan) -> Kernel:
+def emit_kernel(plan: Plan, in_place: Sequence[tuple[int, int]] = ()) -> Kernel:
     """The kernel of a plan. Equal plans over structurally equal regions give equal texts, and so equal symbols.
+    `in_place`: outputs, each with a parameter, among `sharing_of(plan)`; the kernel is made for one memory of both.
 
     Raises BackendError for a region that `hlo_opt.plans.plan` would have refused.
     """
@@ -54,8 +55,8 @@ def emit_kernel(plan: Plan) -> Kernel:
     rest = iter(outputs)
     of_roots = [[next(rest) for _ in root.shape.leaves()] for root in region.roots]
     pointers = {parameter: Name(f"in{number}") for number, parameter in enumerate(region.parameters)}
-    own = tuple(output for segment in plan.segments for output in segment.own)
-    aliases = tuple(alias for segment in plan.segments for alias in segment.aliases)
+    own = (*(output for segment in plan.segments for output in segment.own), *(output for output, _ in in_place))
+    aliases = (*(alias for segment in plan.segments for alias in segment.aliases), *in_place)
     places = dict(pointers)  # an updated input is read from the output, so that both pointers may be equal
     places.update((region.parameters[number], Name(f"out{output}")) for output, number in aliases if output in own)
     unread = [name for p, name in pointers.items() if places[p] != name]

@@ -52,16 +52,6 @@ extern "C" int hlo_opt_entry(const void* const* inputs, void* const* outputs) {
   at += rounded(frame_words * 8);
   void** const pointers = (void**)at;
   at += rounded(pointer_count * 8);
-  for (Word k = 0; k < input_count; ++k) {
-    const Word bytes = input_arrays[k].bytes;
-    const void* data = inputs[k];
-    if (const size_t copy = copy_bytes(data, bytes)) {
-      memcpy(at, data, (size_t)bytes);
-      data = at;
-      at += copy;
-    }
-    slots[input_arrays[k].slot] = (void*)data;
-  }
   for (Word k = 0; k < output_count; ++k) {
     const Word bytes = output_arrays[k].bytes;
     void* data = outputs[k];
@@ -70,6 +60,20 @@ extern "C" int hlo_opt_entry(const void* const* inputs, void* const* outputs) {
       at += copy;
     }
     slots[output_arrays[k].slot] = data;
+  }
+  for (Word k = 0; k < input_count; ++k) {
+    const Word bytes = input_arrays[k].bytes;
+    const void* data = inputs[k];
+    if (held_in[k] >= 0) {  // the output is made there
+      void* const made = slots[output_arrays[held_in[k]].slot];
+      if (made != data && bytes) memcpy(made, data, (size_t)bytes);
+      data = made;
+    } else if (const size_t copy = copy_bytes(data, bytes)) {
+      memcpy(at, data, (size_t)bytes);
+      data = at;
+      at += copy;
+    }
+    slots[input_arrays[k].slot] = (void*)data;
   }
   static const int threads = processors();
   Program program = {routines, launchers, timings, constants, -1, threads};

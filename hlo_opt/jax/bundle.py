@@ -20,7 +20,7 @@ from hlo_opt.analysis.targets import DeviceTarget, target_of
 from hlo_opt.codegen.options import compile_options
 from hlo_opt.diag import BackendError, HloOptError, UsageError
 from hlo_opt.evaluate.elided import Elided, elided_constants, with_values
-from hlo_opt.ir import Module, Shape, edit
+from hlo_opt.ir import Module, Shape
 from hlo_opt.jax import bundle_texts as texts
 from hlo_opt.ops.collective.module_devices import counts
 from hlo_opt.runtime.driver.emission import check_folder, described, emit, put_in_place, unusable
@@ -76,7 +76,7 @@ def build_bundle(
     if counts(module) != (1, 1):
         raise UsageError("a bundle runs on one device, and the module is for several", code="HLO334")
     march = portable(find_compiler()) if march is None else march
-    module = _prepared(with_values(module, elided))
+    module = with_values(module, elided)
     if elided_constants(module):
         raise UsageError("the text leaves out values of constants", code="HLO407")
     inputs, outputs = entry_shapes(module), [leaf for leaf in module.entry.root.shape.leaves() if leaf.is_array]
@@ -124,16 +124,6 @@ def _files(folder: Path) -> list[str]:
         return []
 
 
-def _prepared(module: Module) -> Module:
-    """The module without donations: a bundle does not change its inputs."""
-    if not any(a in module.attributes for a in ("input_output_alias", "buffer_donor")):
-        return module
-    copy = edit.clone_module(module)
-    for attribute in ("input_output_alias", "buffer_donor"):
-        copy.attributes.pop(attribute, None)
-    return copy
-
-
 def _host(
     bundle: Bundle,
     module: Module,
@@ -163,15 +153,23 @@ def _host(
     build(parts, folder / library, ("-pthread", f"-Wl,--version-script={folder / _EXPORTS}"), march)
     (folder / DATA).unlink()
     (folder / _EXPORTS).unlink()
-    (folder / f"{bundle.name}.h").write_text(texts.header(bundle.name, inputs, outputs), encoding="utf-8")
+    header = texts.header(bundle.name, inputs, outputs, program.donated)
+    (folder / f"{bundle.name}.h").write_text(header, encoding="utf-8")
     bundle.files += [library, f"{bundle.name}.h"]
     if not handler:
         bundle.left_out["jax"] = why
         return [k.symbol for k in schedule.kernels]
     digest = hashlib.sha256((folder / library).read_bytes()).hexdigest()[:16]
     is_tuple = module.entry.root.shape.is_tuple
-    target_name = f"hlo_opt.{bundle.name}.{digest}"
-    shown = texts.python_module(bundle.name, target_name, handler, inputs, outputs, is_tuple=is_tuple)
+    shown = texts.python_module(
+        bundle.name,
+        f"hlo_opt.{bundle.name}.{digest}",
+        handler,
+        inputs,
+        outputs,
+        program.donated,
+        is_tuple=is_tuple,
+    )
     (folder / f"{bundle.name}.py").write_text(shown, encoding="utf-8")
     bundle.files.append(f"{bundle.name}.py")
     return [k.symbol for k in schedule.kernels]

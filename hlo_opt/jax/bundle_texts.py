@@ -45,7 +45,11 @@ def identifier(name: str) -> str:
     return plain
 
 
-def header(name: str, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> str:
+Donated = Sequence[tuple[int, int]]
+"""Inputs that a module gives away, and the outputs that are made there, by their numbers."""
+
+
+def header(name: str, inputs: Sequence[Shape], outputs: Sequence[Shape], donated: Donated) -> str:
     """The C header."""
     guard = f"HLO_OPT_{name.upper()}_H"
     lines = [
@@ -53,12 +57,15 @@ def header(name: str, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> str:
         " *",
         " * Arrays lie dense, the last dimension fastest unless an order is given. They need no alignment; a multiple "
         "of 16 bytes saves a copy.",
-        " * Outputs must not overlap inputs or each other. Several threads may call it at once. HLO_OPT_THREADS in the "
-        "environment bounds the threads that it uses.",
+        " * Outputs must not overlap inputs or each other, but for what is said below. Several threads may call it at "
+        "once. HLO_OPT_THREADS in the environment bounds the threads that it uses.",
         " *",
     ]
     for title, shapes in (("inputs", inputs), ("outputs", outputs)):
         lines += [f" * {title}[{k}]: {_described(shape)}" for k, shape in enumerate(shapes)] or [f" * no {title}"]
+    lines += [
+        f" * outputs[{made}] may be inputs[{given}]: it is made in place, without a copy" for given, made in donated
+    ]
     lines += [
         " *",
         " * Returns 0; 1 where there is no memory for intermediate values, 2 where a kernel failed.",
@@ -129,6 +136,7 @@ def program(name: str, frozen: Frozen, data: str, places: Sequence[int], handler
         "void* const constants": [f"hlo_opt_data + {at}" for at in constants],
         "Array input_arrays": [f"{{{slot}, {size}}}" for slot, size in frozen.inputs],
         "Array output_arrays": [f"{{{slot}, {size}}}" for slot, size in frozen.outputs],
+        "Word held_in": [str(dict(frozen.donated).get(k, -1)) for k in range(len(frozen.inputs))],
     }
     numbers = {
         "memory_bytes": frozen.memory,
@@ -156,7 +164,14 @@ def program(name: str, frozen: Frozen, data: str, places: Sequence[int], handler
 
 
 def python_module(
-    name: str, target: str, handler: str, inputs: Sequence[Shape], outputs: Sequence[Shape], *, is_tuple: bool
+    name: str,
+    target: str,
+    handler: str,
+    inputs: Sequence[Shape],
+    outputs: Sequence[Shape],
+    donated: Donated,
+    *,
+    is_tuple: bool,
 ) -> str:
     """The Python module that registers the FFI handler and calls it."""
     body = resources.files("hlo_opt.jax").joinpath("bundle_module.txt").read_text(encoding="utf-8")
@@ -166,6 +181,7 @@ def python_module(
         "HANDLER": handler,
         "INPUTS": _rows(inputs),
         "OUTPUTS": _rows(outputs),
+        "DONATED": repr(dict(donated)),
         "IS_TUPLE": repr(is_tuple),
     }
     for key, text in values.items():

@@ -288,3 +288,13 @@ def goes_on(instruction: Instruction) -> tuple[int, ...] | None:
             return () if source is None or instruction.shape.is_tuple else (len(source) - 1,)
         return () if source is None else (1,)
     return (0,) if base == "copy" else None
+
+
+def takes_first(instruction: Instruction) -> bool:
+    """Whether it gives the first elements of rows by rank, and where they are."""
+    return instruction.opcode == "topk"
+
+
+def solves_triangles(instruction: Instruction) -> bool:
+    """Whether it solves triangular systems."""
+    return instruction.opcode == "triangular-solve"

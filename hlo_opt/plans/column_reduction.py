@@ -6,6 +6,7 @@ Which reduces qualify: xla/service/gpu/reduction_utils.cc; how columns are divid
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -23,10 +24,10 @@ from hlo_opt.plans.columns import (
     lanes_tile,
     wide_tile,
 )
-from hlo_opt.plans.folding import Folded, Levels, Space, ends_in_one_pass, passes
+from hlo_opt.plans.folding import KEPT, REDUCED, Folded, Levels, Space, ends_in_one_pass, passes
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.row_reduction import may_be_reordered
-from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
+from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Own, Walk, own_on
 
 
 def space_of(reduce: Instruction) -> Space | None:
@@ -124,7 +125,7 @@ def walks(region: Region, segment: Segment[Columns], launch: Launch) -> list[Wal
     stride = tile.ways * part.parts
     rounds = -(-reduced // stride)
     step = add(add(multiply(variable(ROUND, rounds), stride), multiply(number, tile.ways)), way)
-    places = {"kept": add(multiply(divide(block, tiles), minor), column), "reduced": step}
+    places = {KEPT: add(multiply(divide(block, tiles), minor), column), REDUCED: step}
     meetings = tile.ways.bit_length() - 1
     return passes(
         region,
@@ -139,3 +140,8 @@ def walks(region: Region, segment: Segment[Columns], launch: Launch) -> list[Wal
             trips=part.parts > 1,
         ),
     )
+
+
+def own(region: Region, segment: Segment[Columns], launch: Launch, walks: Sequence[Walk]) -> list[Own]:
+    """Results of columns, which one thread writes. Of the columns themselves, surplus threads repeat the last ones."""
+    return own_on(region, segment, launch, walks, lambda walk: REDUCED not in walk.places)

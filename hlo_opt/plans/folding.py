@@ -24,6 +24,9 @@ from hlo_opt.plans.walks import THREAD, Walk, leaves_at
 
 Levels = tuple[tuple[Instruction, ...], ...]
 
+KEPT, REDUCED = "kept", "reduced"
+"""Variables of walks: a position of each side of a space."""
+
 
 @dataclass(frozen=True, order=True)
 class Space:
@@ -184,7 +187,7 @@ class _Walk:
     ) -> None:
         """`instructions` are those that the outputs need, operands first."""
         self.region, self.heroes, self.space = region, heroes, space
-        self.kept, self.reduced = variable("kept", space.kept), variable("reduced", space.reduced)
+        self.kept, self.reduced = variable(KEPT, space.kept), variable(REDUCED, space.reduced)
         self._own: dict[Instruction, Index | None] = {hero: result_index(hero, self.kept) for hero in heroes}
         self.depending = depending_on(instructions, heroes)
         self.elsewhere: set[Instruction] = set()
@@ -268,7 +271,7 @@ def passes(region: Region, segment: Segment[Folding], walk: Walk, across: Sequen
     """The walks of a part: one per level, with the threads of `walk`, and one for outputs with an element per kept
     position. The places of `walk` are `kept` and `reduced`. `across` are the roots that reduce along the kept side."""
     space, levels = segment.part.space, segment.part.levels
-    kept, reduced = variable("kept", space.kept), variable("reduced", space.reduced)
+    kept, reduced = variable(KEPT, space.kept), variable(REDUCED, space.reduced)
     reduces = [r for level in levels for r in level]
     stores: dict[int, list[Instruction]] = {}
     singles: list[Instruction] = []
@@ -304,6 +307,6 @@ def passes(region: Region, segment: Segment[Folding], walk: Walk, across: Sequen
             walks.append(level_walk)
     if singles:
         at = [(root, root_index(space, reduces, root, kept, None)) for root in singles]
-        places = {"kept": variable(THREAD, space.kept)}
+        places = {KEPT: variable(THREAD, space.kept)}
         walks.append(Walk(space.kept, at, leaves_at(at), places=places, known=known))
     return walks

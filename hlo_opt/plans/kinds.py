@@ -42,7 +42,7 @@ from hlo_opt.plans import (
 )
 from hlo_opt.plans.plan import Part, Region
 from hlo_opt.plans.products import Space
-from hlo_opt.plans.walks import Walk, by_element
+from hlo_opt.plans.walks import Own, Walk, by_element, no_own, own_on
 
 Match = Callable[[Region, Sequence[int], DeviceTarget, int], tuple[Sequence[Part], list[int]]]
 """(region, positions of outputs, target, free bytes of shared memory) -> the parts of a kind that fit, and the
@@ -50,6 +50,9 @@ positions of the other outputs."""
 
 Walks = Callable[..., list[Walk]]
 """(region, segment, launch) -> the walks of the segment's threads, in order."""
+
+Owned = Callable[..., list[Own]]
+"""(region, segment, launch, walks) -> outputs of which each element is one thread's."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,8 @@ class Kind:
     moves_tiles   it transposes in shared memory: it may occur in every region with arrays of several layouts
     inside        the instructions of the computations that its hero calls, if the kind computes these itself
     walks         the walks of its threads, for the price; by default they divide elements among them
+    own           outputs of which each element is one thread's, so that they may share an operand's memory; by default
+                  none
     """
 
     name: str
@@ -85,6 +90,7 @@ class Kind:
     moves_tiles: bool = False
     inside: Callable[..., Sequence[Instruction]] | None = None
     walks: Walks = by_element
+    own: Owned = no_own
 
     def may_be_in(self, opcodes: frozenset[str], *, orders_differ: bool) -> bool:
         """Whether a region with these opcodes, and with arrays of several layouts (`orders_differ`) or one, may be of
@@ -123,6 +129,7 @@ KINDS: list[Kind] = [
         whole=lambda region, target: lane_search.match(region),
         inside=lane_loop.inside,
         walks=lane_loop.walks,
+        own=lane_loop.own,
     ),
     _LOOP(
         "block-loop",
@@ -180,8 +187,17 @@ KINDS: list[Kind] = [
         rereads_near=True,
         walks=row_and_column_reduction.walks,
     ),
-    Kind("row-reduction", _FOLDS, 0, _folds, whole_warps=True, rereads_near=True, walks=row_reduction.walks),
-    Kind("column-reduction", _FOLDS, 1, walks=column_reduction.walks),
+    Kind(
+        "row-reduction",
+        _FOLDS,
+        0,
+        _folds,
+        whole_warps=True,
+        rereads_near=True,
+        walks=row_reduction.walks,
+        own=row_reduction.own,
+    ),
+    Kind("column-reduction", _FOLDS, 1, walks=column_reduction.walks, own=column_reduction.own),
     Kind(
         "tiled-transpose",
         frozenset({"transpose", "copy"}),
@@ -189,6 +205,7 @@ KINDS: list[Kind] = [
         tiled_transpose.match,
         moves_tiles=True,
         walks=tiled_transpose.walks,
+        own=own_on,
     ),
     Kind(
         "concatenate",
@@ -205,7 +222,12 @@ KINDS: list[Kind] = [
         has_rivals=True,
         walks=batch.walks,
     ),
-    Kind("loop", order=3, match=lambda region, roots, target, room: (loop.match(region, roots, target), [])),
+    Kind(
+        "loop",
+        order=3,
+        match=lambda region, roots, target, room: (loop.match(region, roots, target), []),
+        own=own_on,
+    ),
 ]
 """The kinds, in the order in which they are tried. The last matches everything."""
 

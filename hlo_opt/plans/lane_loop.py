@@ -23,7 +23,7 @@ from hlo_opt.ops.sets import read_window
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.loop import BLOCK
 from hlo_opt.plans.plan import Launch, Region, Segment
-from hlo_opt.plans.walks import ROUND, THREAD, Walk
+from hlo_opt.plans.walks import ROUND, THREAD, Own, Walk
 
 MOST_HELD = 64
 """Limit of elements of a lane's state: each is a register."""
@@ -226,6 +226,17 @@ def walks(region: Region, segment: Segment[Lanes], launch: Launch) -> list[Walk]
         steps=part.serial,
     )
     return [outside, *firsts, rounds]
+
+
+def own(region: Region, segment: Segment[Lanes], launch: Launch, walks: Sequence[Walk]) -> list[Own]:
+    """The state of lanes: a lane reads what is its own of it before the first round, and writes it after the last."""
+    part, lane = segment.part, segment.part.lane_at(variable(LANE, segment.part.lanes))
+    roots = dict(zip(part.numbers, part.roots, strict=True))
+    return [
+        Own(roots[v.number], 0, frozenset(v.places(lane)))
+        for v in part.values
+        if v.lanes and v.counts is None and v.number in roots
+    ]
 
 
 def _places_read(slice_: Instruction, part: Lanes, lane: Index, step: Expression) -> list[Index]:

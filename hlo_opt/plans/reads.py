@@ -68,10 +68,11 @@ class Access:
 class Trace:
     """The accesses and operations of a walk.
 
-    values  the instructions that are computed, each with its index and the fraction of items that need it
-    folds   the instructions with an inner loop, each with its index and the number of elements that it folds
-    loops   sizes of inner loops, by variable
-    drawn   variables for indices that come from data, each with the index of that data and its upper bound
+    values    the instructions that are computed, each with its index and the fraction of items that need it
+    folds     the instructions with an inner loop, each with its index and the number of elements that it folds
+    loops     sizes of inner loops, by variable
+    drawn     variables for indices that come from data, each with the index of that data and its upper bound
+    is_whole  whether all reads could be followed
     """
 
     walk: Walk
@@ -81,6 +82,7 @@ class Trace:
     folds: list[tuple[Instruction, Index, int]] = field(default_factory=list)
     loops: dict[str, int] = field(default_factory=dict)
     drawn: dict[str, tuple[Index, int]] = field(default_factory=dict)
+    is_whole: bool = True
     _varying: dict[int, tuple[Index, frozenset[str], float, int]] = field(default_factory=dict)
     """Results of `_of` by the index's identity: a kernel computes most values at the same index."""
     _addresses: dict[tuple[int, Shape], Expression] = field(default_factory=dict)
@@ -196,6 +198,7 @@ def traced(walk: Walk, before: set[Key]) -> Trace:
             below, part, is_conditional = _below(trace, instruction, number, index)
             if part > 0:
                 stack.append((operand, below, share * part, may_miss or is_conditional))
+    trace.is_whole = not stack
     before |= seen
     return trace
 

@@ -20,7 +20,7 @@ from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.reduction.reducers import running_types, starts_with_identity
 from hlo_opt.plans import row_reduction
 from hlo_opt.plans.columns import SHARED_BYTES, WARP
-from hlo_opt.plans.folding import Space, across, passes
+from hlo_opt.plans.folding import KEPT, REDUCED, Space, across, passes
 from hlo_opt.plans.instructions import ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.row_reduction import Rows
@@ -181,7 +181,7 @@ def walks(region: Region, segment: Segment[RowsAndColumns], launch: Launch) -> l
     turn = variable(ROUND, rounds * own)
     row = add(multiply(divide(thread, part.threads), own), divide(turn, rounds))
     step = add(multiply(modulo(turn, rounds), part.threads), modulo(thread, part.threads))
-    places = {"kept": row, "reduced": add(multiply(step, vector), variable(ITEM, vector))}
+    places = {KEPT: row, REDUCED: add(multiply(step, vector), variable(ITEM, vector))}
     warps = part.threads > WARP
     keeps = part.columns_per_thread <= row_reduction.MOST_KEPT
     walks = passes(

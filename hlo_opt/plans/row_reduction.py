@@ -7,6 +7,7 @@ xla/backends/gpu/codegen/emitters/reduction.cc.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -16,12 +17,21 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
 from hlo_opt.ops.reduction.reducers import is_wide, monoid
 from hlo_opt.plans.columns import MOST_THREADS, PART, WARP
-from hlo_opt.plans.folding import Folded, Levels, Space, ends_in_one_pass, operand_index, passes
+from hlo_opt.plans.folding import (
+    KEPT,
+    REDUCED,
+    Folded,
+    Levels,
+    Space,
+    ends_in_one_pass,
+    operand_index,
+    passes,
+)
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.loop import WIDEST_ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.reads import address_of
-from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
+from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Own, Walk, own_on
 
 SHORT_ROW_BLOCK = 256
 HALF_OF_THREADS = 512
@@ -245,7 +255,7 @@ def walks(region: Region, segment: Segment[Rows], launch: Launch) -> list[Walk]:
     column = add(multiply(step, vector), variable(ITEM, vector))
     if part.is_peeled:  # up to the first aligned element
         column = add(column, modulo(multiply(row, vector - part.columns % vector), vector))
-    places = {"kept": row, "reduced": column}
+    places = {KEPT: row, REDUCED: column}
     warps = part.threads > WARP
     kept = part.slots <= part.most_kept
     halves = kept and part.slots > MOST_KEPT
@@ -274,3 +284,11 @@ def walks(region: Region, segment: Segment[Rows], launch: Launch) -> list[Walk]:
         return walks
     paired = [PAIRING, *[PAIRING + PAIRED] * (len(part.levels) - 1), PAIRED]
     return [replace(walk, body=walk.body + more) for walk, more in zip(walks, paired, strict=False)]
+
+
+def own(region: Region, segment: Segment[Rows], launch: Launch, walks: Sequence[Walk]) -> list[Own]:
+    """Results of rows, which one thread writes; and whole rows, where each row has threads of its own: no block repeats
+    the last row, shares a row with other blocks, or peels the ends of a row."""
+    part = segment.part
+    is_whole = part.parts == 1 and not part.is_peeled and part.rows % part.rows_per_block(launch.block) == 0
+    return own_on(region, segment, launch, walks, lambda walk: is_whole or REDUCED not in walk.places)

@@ -4,7 +4,7 @@ emitter writes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hlo_opt.ir import Instruction, Shape
@@ -93,3 +93,47 @@ def neighbours(threads: int, items: int) -> Expression:
 def leaves_at(roots: Sequence[tuple[Instruction, Index]]) -> list[tuple[Shape, Index]]:
     """The arrays that outputs are written to, at their indices."""
     return [(leaf, index) for root, index in roots for leaf in root.shape.leaves()]
+
+
+@dataclass(frozen=True)
+class Own:
+    """An output of which each element is one thread's: it alone writes it, and where it reads an operand there, on this
+    walk or one before with the same `places`, no other thread does.
+
+    root     its position among the region's roots
+    walk     the number of the walk on which it is written, or which says what is read before
+    indices  the elements that a thread writes of it, after all that it reads on the walk for these elements
+    """
+
+    root: int
+    walk: int
+    indices: frozenset[Index]
+
+
+def no_own(region: Region, segment: Segment[Part], launch: Launch, walks: Sequence[Walk]) -> list[Own]:
+    """None is known to be."""
+    return []
+
+
+def own_on(
+    region: Region,
+    segment: Segment[Part],
+    launch: Launch,
+    walks: Sequence[Walk],
+    is_exact: Callable[[Walk], bool] = lambda walk: True,
+) -> list[Own]:
+    """Arrays that are written on one walk, each element by the thread that the walk names, where the walk is exact."""
+    found = []
+    for position in segment.roots:
+        root = region.roots[position]
+        at = {
+            (number, index)
+            for number, walk in enumerate(walks)
+            for wanted, index in walk.wanted
+            if wanted is root and (root.shape, index) in walk.written
+        }
+        if root.shape.is_array and len(at) == 1:
+            number, index = at.pop()
+            if is_exact(walks[number]):
+                found.append(Own(position, number, frozenset({index})))
+    return found

@@ -5,9 +5,9 @@ Without FILE: programs that people would compare (`host_programs.py`, `host_furt
 environments and the MLP's training step. Each is fused with preset `default` and compiled by both before anything is
 timed. Then both run in turns, in pairs, so that whatever else the machine does hits both alike; the ratio of a pair is
 XLA's time over ours (above 1: `host` is quicker). Times are of whole calls: arguments in NumPy arrays or XLA buffers to
-finished outputs. Each gets new copies of its arguments right before its clock starts: XLA, in buffers, may overwrite
-them, and what was just written is in the cache for both alike (the copies of one would push those of the other out of
-it).
+finished outputs. Each gets new copies of its arguments right before its clock starts: both may overwrite those that a
+program gives away, and what was just written is in the cache for both alike (the copies of one would push those of the
+other out of it).
 Prints the median time of both, the median ratio with its quartiles, and seconds to compile.
 """
 
@@ -103,7 +103,7 @@ def measure(work: Work, rounds: int, seconds: float) -> Result:
 
     def timed_host() -> float:
         arrays = [array.copy() for array in inputs]
-        return timed(lambda: executable(*arrays))
+        return timed(lambda: executable(*arrays, donate=True))
 
     def timed_xla() -> float:
         buffers = put()

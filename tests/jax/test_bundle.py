@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import platform
 import shutil
@@ -225,14 +226,27 @@ def test_one_array_is_no_tuple_and_a_bundle_is_replaced(tmp_path: Path) -> None:
     assert isinstance(found, jax.Array) and int(found) == 42
 
 
-def test_inputs_stay_as_they_are_where_the_module_gives_them_away(tmp_path: Path) -> None:
+def test_an_input_that_is_given_away_holds_the_output_where_the_caller_says_so(tmp_path: Path) -> None:
     module = parse(
-        "HloModule m, input_output_alias={ {}: (0, {}, may-alias) }\n\nENTRY e {\n  p = f32[64] parameter(0)\n  ROOT s "
-        "= f32[64] negate(p)\n}\n"
+        "HloModule m, input_output_alias={ {}: (1, {}, may-alias) }\n\nENTRY e {\n  p = f32[64] parameter(0)\n"
+        "  q = f32[64] parameter(1)\n  ROOT s = f32[64] subtract(p, q)\n}\n"
     )
     build_bundle(module, tmp_path / "b")
-    given = jnp.ones(64)
-    assert hlo_opt.jax.call(tmp_path / "b", given).tolist() == [-1.0] * 64 and given.tolist() == [1.0] * 64
+    assert "outputs[0] may be inputs[1]: it is made in place" in (tmp_path / "b" / "m.h").read_text()
+    ones, twos = jnp.ones(64), jnp.full(64, 2.0)
+    assert hlo_opt.jax.call(tmp_path / "b", ones, twos).tolist() == [-1.0] * 64 and twos.tolist() == [2.0] * 64
+    given = jnp.full(64, 2.0)
+    pointer = given.unsafe_buffer_pointer()
+    made = jax.jit(lambda p, q: hlo_opt.jax.call(tmp_path / "b", p, q), donate_argnums=1)(ones, given)
+    assert made.tolist() == [-1.0] * 64 and made.unsafe_buffer_pointer() == pointer and given.is_deleted()
+    function = ctypes.CDLL(str(tmp_path / "b" / "libm.so")).m
+    for shift in (0, 1):  # elements that do not begin on a multiple of 16 bytes are copied, there and back
+        p, q, out = (np.full(65, value, np.float32)[shift : 64 + shift] for value in (1.0, 2.0, 0.0))
+        for result in (out, q):
+            inputs = (ctypes.c_void_p * 2)(p.ctypes.data, q.ctypes.data)
+            assert function(inputs, (ctypes.c_void_p * 1)(result.ctypes.data)) == 0
+            np.testing.assert_array_equal(result, np.full(64, -1.0))
+            assert (q[0] == 2.0) == (result is out)
 
 
 @pytest.mark.parametrize(

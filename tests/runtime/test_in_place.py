@@ -211,7 +211,8 @@ def copies(module: Module) -> int:
 def test_memory_that_the_header_gives_away(body: str, aliases: str, expected: int) -> None:
     module = given_away(body, aliases)
     assert copies(module) == expected
-    assert bool(build_schedule(module).entry.donated) == (not expected)
+    is_read_before = "{1}" in aliases and "negate(s)" in body  # the copy is the last that reads the input
+    assert bool(build_schedule(module).entry.donated) == (not expected or is_read_before)
 
 
 @pytest.mark.parametrize("backend", ["host", "cupy"])

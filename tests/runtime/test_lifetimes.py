@@ -117,7 +117,7 @@ ENTRY e {
 def test_a_loop_shares_what_it_owns_and_what_it_leaves_alone() -> None:
     entry, found = entry_of(LOOP)
     (loop,) = [op for op in entry.ops if isinstance(op, Loop)]
-    assert (loop.unchanged, loop.owned, loop.updated, loop.copied) == ((2,), (1,), (), ())
+    assert (loop.unchanged, loop.owned, loop.updated, loop.copied) == ((2,), (1,), (1,), ())
     assert [found.root[b] for b in loop.outputs] == [loop.outputs[0], loop.inputs[1], loop.inputs[2]]
     apart = lifetimes(entry.ops, entry.shapes, shares_unchanged=False)
     assert [apart.root[b] for b in loop.outputs] == [loop.outputs[0], loop.inputs[1], loop.outputs[2]]

@@ -21,10 +21,6 @@ from hlo_opt.text.aliases import aliased_leaves
 MOST_EDGES = 6
 """Edges that are joined to see what that does to the peak."""
 
-IN_XLA = (
-    "the result has memory of its own; XLA makes it in the input's, kernels of hlo-opt only where they update in place"
-)
-
 MOST_ORDERED = 4_000
 """Instructions of an entry that another order is looked for of: the search takes the square of their number at the
 worst."""
@@ -128,27 +124,10 @@ def _by_donation(report: ExplainReport, now: Moment) -> Iterator[Advice]:
         if saved > 0:
             free.remove(result)
             yield Advice("donation", _donating(parameter, result), saved)
-    yield from _by_memory_of_operands(module, now, free)
 
 
 def _donating(parameter: Instruction, result: int) -> str:
     return f"jax.jit(..., donate_argnums=({parameter.parameter_number},)): `{parameter.name}`, for result {result}"
-
-
-def _by_memory_of_operands(module: Module, now: Moment, free: list[int]) -> Iterator[Advice]:
-    """Inputs that nothing reads after the kernel that makes a result of the same shape, while both are alive at the
-    peak."""
-    shapes = [leaf for p in module.entry.parameters for leaf in p.shape.leaves()]
-    results = list(module.entry.root.shape.leaves())
-    results_in_memory = [h for h in now.holders if h.kind == "results" and h.number in free]
-    for holder in now.holders:
-        if holder.kind != "inputs" or holder.number in aliased_leaves(module):
-            continue
-        for result in results_in_memory:
-            if results[result.number] == shapes[holder.number] and {*holder.readers} <= {result.maker}:
-                results_in_memory.remove(result)
-                yield Advice("donation", _donating(holder.maker, result.number), holder.bytes, IN_XLA)
-                break
 
 
 def _given_away(module: Module, target: DeviceTarget, parameter: Instruction, place: int, result: int) -> int:

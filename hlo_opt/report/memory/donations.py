@@ -19,12 +19,14 @@ class Donation:
     result       the number of the array among all results whose memory it may be
     bytes        the array's size
     is_honoured  whether the result is made in the array's memory
+    why          where it is not: why, in words
     """
 
     parameter: Instruction
     result: int
     bytes: int
     is_honoured: bool
+    why: str = ""
 
 
 def donations(module: Module, schedule: Schedule) -> list[Donation]:
@@ -32,10 +34,9 @@ def donations(module: Module, schedule: Schedule) -> list[Donation]:
     entry = schedule.entry
     root = lifetimes(entry.ops, entry.shapes).root
     parameters = [p for p in module.entry.parameters for _ in p.shape.leaves()]
-    donated = []
+    donated, apart = [], dict(entry.apart)
     for leaf, result in sorted(aliased_leaves(module).items()):
         source, target = entry.inputs[leaf], entry.results[result]
-        donated.append(
-            Donation(parameters[leaf], result, buffer_bytes(entry.shapes[source]), root[source] == root[target])
-        )
+        size, is_honoured = buffer_bytes(entry.shapes[source]), root[source] == root[target]
+        donated.append(Donation(parameters[leaf], result, size, is_honoured, "" if is_honoured else apart[leaf]))
     return donated

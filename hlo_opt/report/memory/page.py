@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from hlo_opt.ir import Module
 from hlo_opt.passes import ExplainReport
-from hlo_opt.report.memory.advice import IN_XLA, Advice, advice
+from hlo_opt.report.memory.advice import Advice, advice
 from hlo_opt.report.memory.donations import Donation, donations
 from hlo_opt.report.memory.timeline import Holder, Moment, moment_of
 from hlo_opt.report.page import Page, Word, count, counted, size
@@ -79,13 +79,11 @@ def _donations_page(given: Sequence[Donation], most: int | None) -> Page:
     shown = sorted(given, key=lambda one: (one.is_honoured, -one.bytes))[:most]
     rows: list[list[str | Word]] = []
     for one in shown:
-        becomes = f"holds result {one.result}" if one.is_honoured else f"does not hold result {one.result}"
+        becomes = f"holds result {one.result}" if one.is_honoured else f"does not hold result {one.result}: {one.why}"
         rows.append([size(one.bytes), f"`{one.parameter.name}` {becomes}"])
     page.table(rows, right=frozenset({0}), indent=2)
     if len(given) > len(shown):
         page.add(f"  and {count(len(given) - len(shown))} more (--all)")
-    if honoured < len(given):
-        page.add(f"  not honoured: {IN_XLA}")
     return page
 
 
@@ -124,6 +122,7 @@ def as_json(report: MemoryReport) -> dict[str, object]:
                 "result": one.result,
                 "bytes": one.bytes,
                 "honoured": one.is_honoured,
+                "why": one.why,
             }
             for one in report.donations
         ],

@@ -43,6 +43,7 @@ class Frozen:
     constants  as they lie in memory
     inputs     slot and bytes of each array that a run is given
     outputs    slot and bytes of each that it makes
+    donated    inputs that it overwrites with an output, and that output, both by number
     memory     bytes of all its intermediate values, from a multiple of 64 on
     slots      pointers of all frames at once
     frames     routines that are under way at once
@@ -56,6 +57,7 @@ class Frozen:
     constants: tuple[Array, ...]
     inputs: tuple[tuple[int, int], ...]
     outputs: tuple[tuple[int, int], ...]
+    donated: tuple[tuple[int, int], ...]
     memory: int
     slots: int
     frames: int
@@ -86,6 +88,7 @@ class Frozen:
                 constants=tuple(arrays[f"held{k}"] for k in range(count)),
                 inputs=tuple((int(slot), int(size)) for slot, size in head["inputs"]),
                 outputs=tuple((int(slot), int(size)) for slot, size in head["outputs"]),
+                donated=tuple((int(given), int(made)) for given, made in head["donated"]),
                 **{name: int(head[name]) for name in ("memory", "slots", "frames", "pointers")},
             )
         except (KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile) as fault:
@@ -120,6 +123,7 @@ def frozen(schedule: Schedule, words: ProgramWords, library: str = "") -> Frozen
         tuple(constants_of(words)),
         tuple((b, buffer_bytes(routine.shapes[b])) for b in routine.inputs),
         outputs,
+        routine.donated,
         entry.bytes,
         entry.deepest,
         entry.depth,

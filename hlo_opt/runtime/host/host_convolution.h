@@ -148,6 +148,60 @@ static int convolve_tiles(void** argument, Word begin, Word end) {
   return 0;
 }
 
+static const Word few_columns = 4, line_places = 1024;
+
+// whether the result has so few features that a product would mostly multiply zeros, and neighbours of its last
+// dimension can be computed side by side
+static bool lies_in_lines(const Convolution* c) {
+  if (!c->count || c->columns > few_columns) return false;
+  const Spatial* const last = &c->spatial[c->count - 1];
+  return last->stride == 1 && last->spread == 1 && last->image == 1 && last->result == 1;
+}
+
+// pieces of lines from `begin` up to `end`, of one feature of the result after another; the face of a kernel's launcher
+static int convolve_lines(void** argument, Word begin, Word end) {
+  const Convolution* const c = (const Convolution*)argument;
+  const Word across = c->count - 1, window = c->terms / c->features;
+  const Spatial* const last = &c->spatial[across];
+  const Word pieces = (last->places + line_places - 1) / line_places;
+  alignas(64) float sums[line_places];
+  for (Word b = begin; b < end; ++b) {
+    const Word first = b % pieces * line_places, column = b / pieces % c->columns;
+    const Word count = last->places - first < line_places ? last->places - first : line_places;
+    Word rest = b / pieces / c->columns, place[most_spatial], at[most_spatial];
+    float* to = c->result + column * c->result_column + first;
+    for (Word d = across; d-- > 0; rest /= c->spatial[d].places) {
+      place[d] = rest % c->spatial[d].places;
+      to += place[d] * c->spatial[d].result;
+    }
+    to += rest * c->result_batch;
+    memset(sums, 0, (size_t)count * sizeof(float));
+    for (Word t = 0; t < window; ++t) {
+      digits_of(c, t, at);
+      const float *from = c->image + rest * c->image_batch, *weight = c->weights + column * c->weights_column;
+      bool inside = true;
+      for (Word d = 0; d < c->count; ++d) {
+        const Spatial* const s = &c->spatial[d];
+        weight += (s->turned ? s->window - 1 - at[d] : at[d]) * s->weights;
+        if (d == across) continue;
+        const Word there = place[d] * s->stride - s->low + at[d] * s->apart, own = there / s->spread;
+        inside &= there >= 0 && own < s->size && own * s->spread == there;
+        from += inside ? own * s->image : 0;
+      }
+      if (!inside) continue;
+      const Word shift = first - last->low + at[across] * last->apart, left = last->size - shift;
+      const Word low = shift < 0 ? -shift : 0, high = left < count ? left : count;
+      for (Word f = 0; f < c->features; ++f) {
+        const float factor = weight[f * c->weights_feature];
+        const float* const line = from + f * c->image_feature;
+        for (Word k = low; k < high; ++k) sums[k] += factor * line[k + shift];
+      }
+    }
+    memcpy(to, sums, (size_t)count * sizeof(float));
+  }
+  return 0;
+}
+
 // false without memory
 static bool convolve(Convolution* c, int processors) {
   c->rows = c->batch;
@@ -155,6 +209,12 @@ static bool convolve(Convolution* c, int processors) {
   for (Word d = 0; d < c->count; ++d) {
     c->rows *= c->spatial[d].places;
     c->terms *= c->spatial[d].window;
+  }
+  if (lies_in_lines(c)) {
+    const Word places = c->spatial[c->count - 1].places, pieces = (places + line_places - 1) / line_places;
+    const Word lines = c->rows / places * c->columns;
+    launch(convolve_lines, (void**)c, lines * pieces, lines * places * c->terms > 1 << 18 ? processors : 1);
+    return true;
   }
   c->panels = (float*)malloc((size_t)(panel_columns(c) * (c->terms < depth ? c->terms : depth)) * sizeof(float));
   if (!c->panels) return false;

@@ -4,6 +4,8 @@
 // A routine is a list of 64-bit words (hlo_opt/runtime/host/words.py writes them). A frame is a table of pointers, one
 // per buffer, and a base address at which the routine's own buffers lie. Control flow is an explicit stack, so that no
 // input decides how deep the processor's stack grows.
+#include <algorithm>
+#include <functional>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -15,7 +17,8 @@ typedef long long Word;
 typedef int (*Launcher)(void**, Word, Word);
 
 enum Operation : Word {
-  op_kernel, op_view, op_copy, op_library, op_while, op_branch, op_return, op_product, op_convolution, op_convert
+  op_kernel, op_view, op_copy, op_library, op_while, op_branch, op_return, op_product, op_convolution, op_convert,
+  op_selection, op_substitution
 };
 enum Mode : Word { mode_swap, mode_same, mode_in_place };
 // after `call` and `pause` the caller goes on by calling again
@@ -179,6 +182,8 @@ int launch(Launcher launcher, void** pointers, Word grid, int processors) {
 HLO_PRODUCT
 HLO_CONVOLUTION
 HLO_WIDTHS
+HLO_SELECTION
+HLO_SUBSTITUTION
 
 // what a product computes with
 enum Number : Word { number_f32, number_f64, number_s32 };
@@ -363,19 +368,38 @@ extern "C" __attribute__((visibility("default"))) int hlo_run(
         break;
       }
       case op_convolution: {
-        // slots of image, weights and result, then what Convolution has from `batch` on: numbers, and for each spatial
-        // dimension its own
-        Convolution c = {(const float*)top->slots[w[0]], (const float*)top->slots[w[1]], (float*)top->slots[w[2]], 0,
-                         w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12]};
-        memcpy(c.spatial, w + 13, (size_t)c.count * sizeof(Spatial));
+        // slots of image, weights and result, where weights and result begin, then what Convolution has from `batch` on:
+        // numbers, and for each spatial dimension its own
+        void** const own = top->slots;
+        Convolution c = {(const float*)own[w[0]], (const float*)own[w[1]] + w[3], (float*)own[w[2]] + w[4], 0,
+                         w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13], w[14]};
+        memcpy(c.spatial, w + 15, (size_t)c.count * sizeof(Spatial));
         if (!convolve(&c, program->processors)) return status_memory;
-        top->at = w + 13 + c.count * (Word)(sizeof(Spatial) / sizeof(Word));
+        top->at = w + 15 + c.count * (Word)(sizeof(Spatial) / sizeof(Word));
         break;
       }
       case op_convert:
         convert_all({top->slots[w[0]], top->slots[w[1]], w[2], w[3]}, program->processors);
         top->at = w + 4;
         break;
+      case op_selection: {
+        // slots of values, kept and places, rows, then as Selection from `columns` on
+        void** const own = top->slots;
+        const Selection s = {own[w[0]], own[w[1]], (int*)own[w[2]], w[4], w[5], w[6], w[7], false};
+        if (!select_all(s, w[3], program->processors)) return status_memory;
+        top->at = w + 8;
+        break;
+      }
+      case op_substitution: {
+        // slots of matrix, right sides and solution, then as Substitution from `size` on
+        void** const own = top->slots;
+        Substitution s = {own[w[0]], own[w[1]], own[w[2]], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10],
+                          w[11], w[12], w[13], w[14], w[15], w[16], w[17], false};
+        (s.number == number_f64 ? substitute_all<double> : substitute_all<float>)(&s, program->processors);
+        if (s.failed) return status_memory;
+        top->at = w + 18;
+        break;
+      }
       case op_while: {
         const Word* leaf = w + w_leaves;
         void** const own = top->slots;

@@ -61,7 +61,7 @@ def runtime_text() -> str:
     """The text of `host_runtime.cpp`, with what it includes."""
     folder = resources.files("hlo_opt.runtime.host")
     text = folder.joinpath("host_runtime.cpp").read_text(encoding="utf-8")
-    for name in ("product", "convolution", "widths"):
+    for name in ("product", "convolution", "widths", "selection", "substitution"):
         part = folder.joinpath(f"host_{name}.h").read_text(encoding="utf-8").replace("#pragma once\n", "")
         text = text.replace(f"HLO_{name.upper()}\n", part)
     return text
@@ -264,7 +264,9 @@ class _Run:
             kernel = self.owner.schedule.kernels[self.program.at_instruction]
             raise self.owner._library.fault(kernel)
         if status == _MEMORY:
-            raise BackendError("no memory for a matrix product or a convolution", code="HLO512")
+            raise BackendError(
+                "no memory for what a product, a convolution, topk or triangular-solve holds meanwhile", code="HLO512"
+            )
         if status == _STEPS:
             loop = self.owner._program.loops[self.program.at_instruction].instruction
             raise endless(loop, self.program.at_iterations, self.program.steps, self.owner._most_steps)

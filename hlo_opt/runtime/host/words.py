@@ -22,6 +22,7 @@ from hlo_opt.codegen.lanes import may_spread
 from hlo_opt.ir import Literal, Shape
 from hlo_opt.ops import find
 from hlo_opt.ops.contraction.table import MATMUL, convolution_dimensions
+from hlo_opt.runtime.host.own_calls import Number, as_one, phases_of, selection_of, substitution_of
 from hlo_opt.runtime.schedule import Schedule
 from hlo_opt.runtime.schedule.lifetimes import Arena, buffer_bytes, callees_first, lifetimes
 from hlo_opt.runtime.schedule.ops import (
@@ -55,15 +56,8 @@ class Operation(IntEnum):
     PRODUCT = 7
     CONVOLUTION = 8
     CONVERT = 9
-
-
-class Number(IntEnum):
-    """What a product computes with; `host_runtime.cpp` has the same. Integers of 32 bits wrap, so their sign does not
-    matter."""
-
-    F32 = 0
-    F64 = 1
-    S32 = 2
+    SELECTION = 10
+    SUBSTITUTION = 11
 
 
 class Width(IntEnum):
@@ -179,10 +173,10 @@ def product_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
     dimensions = list(range(result.rank))
     batch, rest = dimensions[: len(left_batch)], dimensions[len(left_batch) :]
     rows, columns = rest[: len(left_rows)], rest[len(left_rows) :]
-    batches = _as_one((left, left_batch), (right, right_batch), (result, batch))
-    of_rows = _as_one((left, left_rows), (result, rows))
-    of_columns = _as_one((right, right_columns), (result, columns))
-    terms = _as_one((left, left_terms), (right, right_terms))
+    batches = as_one((left, left_batch), (right, right_batch), (result, batch))
+    of_rows = as_one((left, left_rows), (result, rows))
+    of_columns = as_one((right, right_columns), (result, columns))
+    terms = as_one((left, left_terms), (right, right_terms))
     if batches is None or of_rows is None or of_columns is None or terms is None:
         return None
     across = (of_rows[1], terms[1], terms[2], of_columns[1], of_rows[2], of_columns[2])
@@ -216,20 +210,6 @@ def convolution_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
         words += [result.dimensions[to], size, stride, low, spread, apart, int(turned), image.dimensions[at]]
         words += [image.strides[at], weights.strides[weight], result.strides[to]]
     return tuple(words)
-
-
-def _as_one(*sides: tuple[Shape, Sequence[int]]) -> tuple[int, ...] | None:
-    """Dimensions that arrays have in common as one: its size, and its stride in each; None where they do not lie so."""
-    steps: tuple[int, ...] | None = None
-    for dimensions in zip(*(dims for _, dims in sides), strict=True):
-        size = sides[0][0].dimensions[dimensions[0]]
-        strides = [shape.strides[d] for (shape, _), d in zip(sides, dimensions, strict=True)]
-        if size == 1:
-            continue
-        if steps is not None and any(before != size * here for before, here in zip(steps[1:], strides, strict=True)):
-            return None
-        steps = (size if steps is None else size * steps[0], *strides)
-    return steps or (1, *(0 for _ in sides))
 
 
 class _Writer:
@@ -330,9 +310,13 @@ class _Writer:
             case Call():
                 product = product_of(op, self.shapes)
                 if product is not None:
-                    self.computed(Operation.PRODUCT, op, product)
+                    self.computed(Operation.PRODUCT, op, [product])
                 elif (convolution := convolution_of(op, self.shapes)) is not None:
-                    self.computed(Operation.CONVOLUTION, op, convolution)
+                    self.computed(Operation.CONVOLUTION, op, phases_of(convolution))
+                elif (selection := selection_of(op, self.shapes)) is not None:
+                    self.words += [Operation.SELECTION, *op.inputs, *op.outputs, *selection]
+                elif (substitution := substitution_of(op, self.shapes)) is not None:
+                    self.words += [Operation.SUBSTITUTION, *op.inputs, *op.outputs, *substitution]
                 elif op.kind != "empty":
                     self.call(op)
             case Loop():
@@ -355,8 +339,9 @@ class _Writer:
         self.words += [Operation.KERNEL, self.launchers[kernel.symbol], kernel.launch.grid, touched, spread]
         self.words += [len(pointers), *pointers]
 
-    def computed(self, operation: Operation, op: Call, described: tuple[int, ...]) -> None:
-        """A product or a convolution. Arrays of narrow types are widened before it, the result is narrowed after it."""
+    def computed(self, operation: Operation, op: Call, described: Sequence[tuple[int, ...]]) -> None:
+        """A product, or the parts of a convolution. Arrays of narrow types are widened before it, the result is
+        narrowed after it."""
         buffers = (*op.inputs, *op.outputs)
         places, after = list(buffers), list[int]()
         for k, b in enumerate(buffers):
@@ -370,7 +355,9 @@ class _Writer:
                 self.words += [Operation.CONVERT, b, places[k], shape.element_count, widened]
             else:
                 after = [Operation.CONVERT, places[k], b, shape.element_count, narrowed]
-        self.words += [operation, *places, *described, *after]
+        for part in described:
+            self.words += [operation, *places, *part]
+        self.words += after
 
     def call(self, op: Call | Relayout) -> None:
         self.words += [Operation.LIBRARY, len(self.program.calls)]
@@ -431,6 +418,10 @@ def _routine(op: Call, shapes: Any) -> str:
         return "a product of the host's own (host_product.h)"
     if convolution_of(op, shapes) is not None:
         return "a convolution of the host's own (host_convolution.h)"
+    if selection_of(op, shapes) is not None:
+        return "a selection of the host's own (host_selection.h)"
+    if substitution_of(op, shapes) is not None:
+        return "a substitution of the host's own (host_substitution.h)"
     spec = find(op.call)
     routine = "" if spec is None else spec.routine
     result = shapes[op.outputs[0]].type if op.outputs else None

@@ -35,8 +35,10 @@ from hlo_opt.ops.spec import Device
 from hlo_opt.passes.for_kernels import expanded
 from hlo_opt.plans import region_of
 from hlo_opt.plans.choose import is_left_to_library, plan, separate_plans
+from hlo_opt.plans.in_place import Sharing, sharing_of
 from hlo_opt.plans.plan import Plan
-from hlo_opt.runtime.schedule.lifetimes import callees_first, with_donations, with_frees
+from hlo_opt.runtime.schedule.donation import with_donations
+from hlo_opt.runtime.schedule.lifetimes import callees_first, with_frees
 from hlo_opt.runtime.schedule.ops import (
     Alias,
     Allocate,
@@ -77,6 +79,8 @@ class KernelSet:
         self._target = target
         self._by_symbol: dict[str, Kernel] = {}
         self._of: dict[Instruction, tuple[Part, ...]] = {}
+        self._plans: dict[Kernel, Plan] = {}
+        self._sharing: dict[Kernel, Sharing] = {}
         self.reasons: dict[Instruction, Reason] = {}
 
     def parts_of(self, instruction: Instruction) -> tuple[Part, ...]:
@@ -114,11 +118,24 @@ class KernelSet:
             kernel = first
         else:  # equal texts may read arrays of other shapes
             kernel = replace(kernel, source=first.source)
+        self._plans.setdefault(kernel, made)
         return Part(kernel, tuple(leaf for leaves in positions for leaf in leaves))
 
-    def distinct(self) -> tuple[Kernel, ...]:
-        """Every kernel once, in the order of first use."""
-        return tuple(self._by_symbol.values())
+    def sharing(self, kernel: Kernel) -> Sharing:
+        """The outputs of a kernel, with operands, that `in_place` may be asked for."""
+        if kernel not in self._sharing:
+            self._sharing[kernel] = sharing_of(self._plans[kernel])
+        return self._sharing[kernel]
+
+    def in_place(self, kernel: Kernel, pairs: Sequence[tuple[int, int]]) -> Kernel:
+        """The kernel with outputs in the memory of operands: (output, operand), among its `sharing`."""
+        made = emit_kernel(self._plans[kernel], sorted(pairs))
+        return replace(self._by_symbol.setdefault(made.symbol, made), inputs=kernel.inputs, outputs=kernel.outputs)
+
+    def distinct(self, routines: Iterable[Routine]) -> tuple[Kernel, ...]:
+        """The kernels that routines launch, each once, in the order in which they were made."""
+        launched = {op.kernel.symbol for routine in routines for op in routine.ops if isinstance(op, Launch)}
+        return tuple(kernel for symbol, kernel in self._by_symbol.items() if symbol in launched)
 
 
 def without_dead_control(routines: Mapping[RoutineKey, Routine]) -> dict[RoutineKey, Routine]:
@@ -195,9 +212,10 @@ def build_schedule(module: Module, target: str | DeviceTarget | None = None) -> 
         if key not in routines:
             routines[key] = RoutineBuilder(key, kernels).build()
             todo.extend(reversed([k for op in routines[key].ops for k in callees(op)]))
-    finished = without_dead_control(with_donations(routines, aliased_leaves(module)))
+    decided = with_donations(routines, aliased_leaves(module), kernels)
+    finished = without_dead_control(decided)
     freed = {key: replace(r, ops=with_frees(r.ops, r.results)) for key, r in finished.items()}
-    return Schedule(module, device, freed, kernels.distinct())
+    return Schedule(module, device, freed, kernels.distinct(decided.values()))
 
 
 class RoutineBuilder:

@@ -42,8 +42,8 @@ class Copy(Op):
 
 @dataclass(frozen=True, eq=False)
 class Alias(Op):
-    """The output uses the memory of the input: under another shape if `is_view` (`bitcast`); otherwise a kernel updates
-    it, and nothing else needs it."""
+    """The output uses the memory of the input: under another shape if `is_view` (`bitcast`); otherwise a kernel writes
+    there, and nothing else needs it."""
 
     is_view: bool
 
@@ -142,6 +142,7 @@ class Routine:
     donated  results written into the memory of an input: (number of the input, number of the result). For the entry
              these are among the header's `input_output_alias`; the only other routines with any are loop bodies, where
              both numbers are that of a leaf of the state
+    apart    why inputs that are given away hold no result, in words, by their numbers
     """
 
     computation: Computation
@@ -150,6 +151,7 @@ class Routine:
     results: Buffers
     ops: tuple[Op, ...]
     donated: tuple[tuple[int, int], ...] = ()
+    apart: tuple[tuple[int, str], ...] = ()
 
 
 def made_by(op: Op) -> Buffers:

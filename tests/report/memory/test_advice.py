@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hlo_opt import parse
 from hlo_opt.ir import edit
 from hlo_opt.passes.run import report_on, run
 from hlo_opt.report.lint.base import rule_specs
-from hlo_opt.report.memory.advice import IN_XLA, Advice, advice, least_first
+from hlo_opt.report.memory.advice import Advice, advice, least_first
 from hlo_opt.report.memory.page import memory_report
 from hlo_opt.report.memory.timeline import moment_of
 from hlo_opt.runtime.schedule import build_schedule
@@ -67,10 +69,10 @@ def test_a_given_input_is_not_asked_for_again() -> None:
     assert [a for a in told(text) if a.kind == "donation"] == []
 
 
-def test_what_only_xla_gives_is_said_to_be_so() -> None:
-    text = "HloModule m\n\nENTRY e {\n  p = f32[1024]{0} parameter(0)\n  ROOT n = f32[1024]{0} negate(p)\n}\n"
-    (one,) = told(text)
-    assert (one.kind, one.saves, one.why) == ("donation", 4096, IN_XLA)
+@pytest.mark.parametrize(("operation", "saves"), [("negate(p)", [4096]), ("reverse(p), dimensions={0}", [])])
+def test_a_donation_saves_a_result_that_is_made_in_place(operation: str, saves: list[int]) -> None:
+    text = f"HloModule m\n\nENTRY e {{\n  p = f32[1024]{{0}} parameter(0)\n  ROOT n = f32[1024]{{0}} {operation}\n}}\n"
+    assert [one.saves for one in told(text) if one.kind == "donation"] == saves
 
 
 def test_joining_an_edge_lowers_the_peak() -> None:

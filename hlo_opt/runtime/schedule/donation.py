@@ -1,0 +1,264 @@
+"""Which operations write their outputs into the memory of inputs that nothing needs any more. Backends, drivers and
+reports read what is decided here.
+
+Within a routine the memory must be its own, or an input's that the module's header donates (`input_output_alias`). A
+loop owns its state (copied before, if necessary), so that the body may write a result leaf into the memory of the same
+leaf. There are three ways:
+
+- A kernel that updates an operand in place is lowered to a copy of the operand and a launch on the copy; where the
+  memory may be reused, the copy becomes an alias.
+- A kernel whose threads read an operand only where they write (`hlo_opt.plans.in_place`) is made again for one memory
+  of both.
+- A kernel that runs after the last reader of an input writes there.
+
+The last two spare memory, and no copy. So they serve what is given away: donated inputs, and state that a loop owns
+where it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.ops import OpKind, find
+from hlo_opt.plans.in_place import Sharing
+from hlo_opt.runtime.schedule.lifetimes import callees_first, lifetimes
+from hlo_opt.runtime.schedule.ops import Alias, Allocate, Branch, Call, Copy, Launch, Loop, Op, Routine, RoutineKey
+
+
+class Kernels(Protocol):
+    """Kernels, and these made for outputs in the memory of operands."""
+
+    def sharing(self, kernel: Kernel) -> Sharing: ...
+
+    def in_place(self, kernel: Kernel, pairs: Sequence[tuple[int, int]]) -> Kernel: ...
+
+
+def with_donations(
+    routines: Mapping[RoutineKey, Routine], given: Mapping[int, int], kernels: Kernels
+) -> dict[RoutineKey, Routine]:
+    """The routines with donation decided, in the same order. `given`: the results, by number of an entry input, that
+    may use the input's memory."""
+    done: dict[RoutineKey, Routine] = {}
+    shared, entry = _run_otherwise(routines), next(iter(routines))
+    order = callees_first(routines)
+    for key in order:
+        owner = _owning(_with_loops(routines[key], done))
+        leaves = {} if key in shared else {k: k for k in range(len(owner.inputs))}
+        done[key] = _sharing(owner, given, kernels) if key == entry else _donating(owner, leaves)
+    for key in reversed(order):  # callers first: which state loops own is known
+        owned = {} if key in shared else {k: k for k in _owned_by_all(key, done)}
+        if owned:
+            done[key] = _sharing(done[key], owned, kernels)
+    return {key: _with_loops(done[key], done) for key in routines}
+
+
+def _owned_by_all(body: RoutineKey, done: Mapping[RoutineKey, Routine]) -> set[int]:
+    """The leaves of the state that every loop with this body owns, and that the body neither hands on nor updates in
+    place."""
+    loops = [op for routine in done.values() for op in routine.ops if isinstance(op, Loop) and op.body == body]
+    owned = [set(op.owned) - set(op.unchanged) - set(op.updated) for op in loops]
+    return set.intersection(*owned) if owned else set()
+
+
+def _run_otherwise(routines: Mapping[RoutineKey, Routine]) -> set[RoutineKey]:
+    """The routines that are not, or not only, loop bodies."""
+    keys = {next(iter(routines))}
+    for routine in routines.values():
+        for op in routine.ops:
+            if isinstance(op, Loop):
+                keys.add(op.condition)
+            elif isinstance(op, Branch):
+                keys.update(op.branches)
+    return keys
+
+
+def _with_loops(routine: Routine, done: Mapping[RoutineKey, Routine]) -> Routine:
+    """The routine, with each loop's `unchanged` and `updated` set from its body."""
+    ops = [
+        replace(op, unchanged=_unchanged(done[op.body]), updated=tuple(k for k, _ in done[op.body].donated))
+        if isinstance(op, Loop)
+        else op
+        for op in routine.ops
+    ]
+    return replace(routine, ops=tuple(ops))
+
+
+def _unchanged(routine: Routine) -> tuple[int, ...]:
+    """The leaves that a routine, as a loop body, returns unchanged."""
+    root = lifetimes(routine.ops, routine.shapes).root
+    leaves = enumerate(zip(routine.inputs, routine.results, strict=False))
+    return tuple(k for k, (i, r) in leaves if root[r] == i and (k, k) not in routine.donated)
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """A reuse of memory that an operation could make.
+
+    reader          position of the launch or loop that would update the memory
+    source, output  buffers: the memory's current name, and the next one
+    at, leaf        position of the copy that becomes unnecessary, or where memory would be given; for loops the loop's
+                    position, and the leaf's number
+    pair            numbers of the output and the operand for which the kernel is made again; None: it stays as it is
+    """
+
+    reader: int
+    source: int
+    output: int
+    at: int
+    leaf: int = -1
+    pair: tuple[int, int] | None = None
+
+
+def _wishes(ops: Sequence[Op]) -> list[_Wish]:
+    """The reuses that spare a copy."""
+    launches = {b: position for position, op in enumerate(ops) if isinstance(op, Launch) for b in op.outputs}
+    wishes: list[_Wish] = []
+    for position, op in enumerate(ops):
+        if isinstance(op, Copy):
+            (source,), (output,) = op.inputs, op.outputs
+            launch = ops[launches[output]]
+            assert isinstance(launch, Launch)
+            if launch.outputs.index(output) in launch.kernel.own:
+                wishes.append(_Wish(launches[output], source, output, position))
+        elif isinstance(op, Loop):
+            leaves = enumerate(zip(op.inputs, op.outputs, strict=True))
+            wishes += [_Wish(position, i, o, position, k) for k, (i, o) in leaves if k not in op.unchanged]
+    return wishes
+
+
+def _granted(routine: Routine, wishes: Sequence[_Wish], kernels: Kernels | None = None) -> Routine:
+    """The routine with some reuses made."""
+    ops = list(routine.ops)
+    made_again: dict[int, list[tuple[int, int]]] = {}
+    for wish in wishes:
+        op = ops[wish.at]
+        if isinstance(op, Loop):
+            ops[wish.at] = replace(op, owned=(*op.owned, wish.leaf))
+        else:
+            ops[wish.at] = Alias(op.instruction, (wish.source,), op.outputs, is_view=False)
+        if wish.pair is not None:
+            made_again.setdefault(wish.reader, []).append(wish.pair)
+    for position, pairs in made_again.items():
+        launch = ops[position]
+        assert isinstance(launch, Launch) and kernels is not None
+        ops[position] = replace(launch, kernel=kernels.in_place(launch.kernel, pairs))
+    return replace(routine, ops=tuple(ops))
+
+
+def _reads_only(op: Op) -> bool:
+    """Whether no result can be a view of what the operation reads. Results of other library calls may be."""
+    if isinstance(op, Call):
+        spec = find(op.instruction.opcode)
+        return spec is not None and spec.kind is OpKind.CONTRACTION
+    return isinstance(op, Launch | Alias | Copy)
+
+
+def _needs(memory: int, wish: _Wish, ops: Sequence[Op], root: Sequence[int]) -> Op | None:
+    """The operation that keeps a memory from the reader of a wish: it reads it later, or together with the reader, or
+    its results may share it, as those of control flow and library calls may. None: the reader may have it."""
+    for position, op in enumerate(ops):
+        if position == wish.at != wish.reader:
+            continue  # the copy itself
+        count = [root[b] for b in op.inputs].count(memory)
+        if count and (position > wish.reader or (position == wish.reader and count > 1)):
+            return op
+        if count and position < wish.reader and not _reads_only(op):
+            return op
+    return None
+
+
+def _owning(routine: Routine) -> Routine:
+    """Decide reuse of the memory of kernel outputs."""
+    ops = routine.ops
+    root = lifetimes(ops, routine.shapes).root
+    made = {b for op in ops if isinstance(op, Launch) for b in op.outputs}
+    kept = {root[b] for b in routine.results}
+    granted: list[_Wish] = []
+    for wish in _wishes(ops):
+        memory = root[wish.source]
+        if memory in made and memory not in kept and _needs(memory, wish, ops, root) is None:
+            granted.append(wish)
+            loop = ops[wish.at]
+            if isinstance(loop, Loop) and wish.leaf in loop.updated:
+                made.add(wish.output)  # memory owned by the loop, not passed through by its body
+    return _granted(routine, granted)
+
+
+def _donating(routine: Routine, leaves: Mapping[int, int]) -> Routine:
+    """Decide reuse of the memory of inputs that spares a copy, each only for the result whose number `leaves` gives."""
+    ops = routine.ops
+    root = lifetimes(ops, routine.shapes).root
+    returned = [root[b] for b in routine.results]
+    numbers = {b: k for k, b in enumerate(routine.inputs)}
+    granted: dict[int, _Wish] = {}
+    for wish in _wishes(ops):
+        memory, made = root[wish.source], root[wish.output]
+        k = numbers.get(memory, -1)
+        if k not in leaves or k in granted or memory in returned:
+            continue
+        if made != returned[leaves[k]] or returned.count(made) > 1:
+            continue
+        if _needs(memory, wish, ops, root) is None:
+            granted[k] = wish
+    donated = {**dict(routine.donated), **{k: leaves[k] for k in granted}}
+    return replace(_granted(routine, list(granted.values())), donated=tuple(sorted(donated.items())))
+
+
+def _sharing(routine: Routine, leaves: Mapping[int, int], kernels: Kernels) -> Routine:
+    """As `_donating`, and where no copy is spared: kernels write into the memory of inputs. Says of the inputs that are
+    left why."""
+    routine = _donating(routine, leaves)
+    root = lifetimes(routine.ops, routine.shapes).root
+    granted: dict[int, _Wish] = {}
+    apart: dict[int, str] = {}
+    for k, result in sorted(leaves.items()):
+        if k in dict(routine.donated):
+            continue
+        found = _wish_for(routine, root, k, result, kernels)
+        if isinstance(found, str):
+            apart[k] = found
+        elif any(leaves[other] == result for other in granted):  # a header that is not verified
+            apart[k] = "another input holds the result"
+        else:
+            granted[k] = found
+    donated = {**dict(routine.donated), **{k: leaves[k] for k in granted}}
+    made = _granted(routine, list(granted.values()), kernels)
+    return replace(made, donated=tuple(sorted(donated.items())), apart=tuple(apart.items()))
+
+
+def _wish_for(routine: Routine, root: Sequence[int], k: int, result: int, kernels: Kernels) -> _Wish | str:
+    """How a result is made in the memory of an input, or why it is not, in words."""
+    ops, shapes = routine.ops, routine.shapes
+    memory, returned = routine.inputs[k], [root[b] for b in routine.results]
+    made = returned[result]
+    if made == memory:
+        return "it is the result itself"
+    if memory in returned:
+        return f"it is result {returned.index(memory)} as it stands"
+    if returned.count(made) > 1:
+        return "the result is another one, too"
+    at = next((n for n, op in enumerate(ops) if made in op.outputs and not isinstance(op, Launch)), -1)
+    reader = next((n for n, op in enumerate(ops) if made in op.outputs and isinstance(op, Launch)), -1)
+    if at < 0 or reader < 0 or not isinstance(ops[at], Allocate):
+        maker = next((op.instruction.name for op in ops if made in op.outputs), "")
+        return f"`{maker}`, which makes the result, is no kernel" if maker else "the result is a value that was there"
+    launch, shape, given = ops[reader], shapes[made], shapes[memory]
+    assert isinstance(launch, Launch)
+    name = launch.instruction.name
+    if shape.type is not given.type or shape.element_count != given.element_count or given.type.per_byte > 1:
+        return f"the result is {shape.without_layout()}, the input {given.without_layout()}"
+    needed_by = _needs(memory, _Wish(reader, memory, made, at), ops, root)
+    if needed_by is launch:
+        return f"`{name}`, which makes the result, reads it as two operands"
+    if needed_by is not None:
+        return f"`{needed_by.instruction.name}` needs it after `{name}` has made the result"
+    read = [number for number, b in enumerate(launch.inputs) if root[b] == memory]
+    if not read:
+        return _Wish(reader, memory, made, at)
+    pair = (launch.outputs.index(made), read[0])
+    if pair not in kernels.sharing(launch.kernel):
+        return f"`{name}`, which makes the result, reads it at other elements than it writes"
+    return _Wish(reader, memory, made, at, pair=pair)
