@@ -194,6 +194,79 @@ _SLICED = (
     "ROOT out = f32[1,1024]{1,0} exponential(row) @91",
 )
 
+_NARROW_PRODUCT = (
+    "x = f32[256,1024]{1,0} parameter(0)",
+    "w = f32[1024,8]{1,0} parameter(1)",
+    "t = f32[256,1024]{1,0} tanh(x) @12",
+)
+_AS_PRODUCT = (
+    *_NARROW_PRODUCT,
+    "ROOT y = f32[256,8]{1,0} dot(t, w), lhs_contracting_dims={1}, rhs_contracting_dims={0} @14",
+)
+_AS_LOOP = (
+    *_NARROW_PRODUCT,
+    "zero = f32[] constant(0)",
+    "rows = f32[256,1024,8]{2,1,0} broadcast(t), dimensions={0,1} @14",
+    "columns = f32[256,1024,8]{2,1,0} broadcast(w), dimensions={1,2} @14",
+    "terms = f32[256,1024,8]{2,1,0} multiply(rows, columns) @14",
+    "ROOT y = f32[256,8]{1,0} reduce(terms, zero), dimensions={1}, to_apply=add @14",
+)
+
+_TABLE = ("table = f32[4096,64]{1,0} parameter(0)", "rows = s32[1024]{0} parameter(1)")
+_TAKEN_BY_INDEX = (
+    *_TABLE,
+    "places = s32[1024,1]{1,0} reshape(rows) @20",
+    "taken = f32[1024,64]{1,0} gather(table, places), offset_dims={1}, collapsed_slice_dims={0}, "
+    "start_index_map={0}, index_vector_dim=1, slice_sizes={1,64} @20",
+    "ROOT out = f32[1024,64]{1,0} tanh(taken) @21",
+)
+_TAKEN_BY_PRODUCT = (
+    *_TABLE,
+    "numbers = s32[1024,4096]{1,0} iota(), iota_dimension=1 @20",
+    "wanted = s32[1024,4096]{1,0} broadcast(rows), dimensions={0} @20",
+    "equal = pred[1024,4096]{1,0} compare(numbers, wanted), direction=EQ @20",
+    "ones = f32[1024,4096]{1,0} convert(equal) @20",
+    "taken = f32[1024,64]{1,0} dot(ones, table), lhs_contracting_dims={1}, rhs_contracting_dims={0} @20",
+    "ROOT out = f32[1024,64]{1,0} tanh(taken) @21",
+)
+
+_REDUCED = (
+    "gradient = f32[4096,256]{1,0} parameter(0)",
+    "scaled = f32[4096,256]{1,0} multiply(gradient, gradient) @30",
+    "whole = f32[4096,256]{1,0} all-reduce(scaled), channel_id=1, replica_groups={{0,1,2,3}}, "
+    "use_global_device_ids=true, to_apply=add @31",
+    "ROOT out = f32[4096,256]{1,0} tanh(whole) @32",
+)
+_SCATTERED_AND_GATHERED = _replaced(
+    _REDUCED,
+    (
+        "whole = f32[4096,256]{1,0} all-reduce(scaled), channel_id=1, replica_groups={{0,1,2,3}}, "
+        "use_global_device_ids=true, to_apply=add @31",
+        "part = f32[1024,256]{1,0} reduce-scatter(scaled), channel_id=1, replica_groups={{0,1,2,3}}, "
+        "use_global_device_ids=true, dimensions={0}, to_apply=add @31\n"
+        "whole = f32[4096,256]{1,0} all-gather(part), channel_id=2, replica_groups={{0,1,2,3}}, "
+        "use_global_device_ids=true, dimensions={0} @31",
+    ),
+)
+
+_KEPT = (
+    "cache = f32[64,4096]{1,0} parameter(0)",
+    "row = f32[1,4096]{1,0} parameter(1)",
+    "place = s32[] parameter(2)",
+    "zero = s32[] constant(0)",
+    "ROOT out = f32[64,4096]{1,0} dynamic-update-slice(cache, row, place, zero) @70",
+)
+_COPIED = _replaced(
+    _KEPT,
+    ("zero = s32[]", "copied = f32[64,4096]{1,0} copy(cache) @70\nzero = s32[]"),
+    ("dynamic-update-slice(cache,", "dynamic-update-slice(copied,"),
+)
+
+
+def _with_header(entry: tuple[str, ...], header: str) -> str:
+    return _entry(*entry).replace("HloModule step", f"HloModule step, {header}", 1)
+
+
 REGRESSIONS: dict[str, Regression] = {
     "bf16 became f32": _pair(_PRODUCT, _WIDE_PRODUCT, "y x w b biased out", 20),
     "a product that is summed in f32": _pair(_PRODUCT, _ACCUMULATED, "y wide", 20),
@@ -281,6 +354,58 @@ REGRESSIONS: dict[str, Regression] = {
         "y",
         20,
         worse=False,
+    ),
+    "a softmax in f32 in the middle": Regression(
+        _entry(*_PLAIN).replace("f32", "bf16"),
+        _entry(
+            "logits = bf16[512,1024]{1,0} parameter(0)",
+            "wide = f32[512,1024]{1,0} convert(logits) @29",
+            *(line.replace("logits", "wide") for line in _SOFTMAX),
+            "quotients = f32[512,1024]{1,0} divide(weights, totals) @33",
+            "ROOT probabilities = bf16[512,1024]{1,0} convert(quotients) @33",
+        ),
+        frozenset({"wide"}),
+        "model.py:29",
+        worse=False,
+    ),
+    "a product that became a loop": _pair(_AS_PRODUCT, _AS_LOOP, "y", 14, worse=False),
+    "rows taken by a product": _pair(_TAKEN_BY_INDEX, _TAKEN_BY_PRODUCT, "taken", 20),
+    "an all-reduce in two": Regression(
+        _with_header(_REDUCED, "num_partitions=4"),
+        _with_header(_SCATTERED_AND_GATHERED, "num_partitions=4"),
+        frozenset({"whole", "part"}),
+        "model.py:31",
+    ),
+    "a donation that is lost": Regression(
+        _with_header(_KEPT, "input_output_alias={ {}: (0, {}, may-alias) }"),
+        _entry(*_COPIED),
+        frozenset({"`cache`"}),
+        "model.py:70",
+        worse=False,
+    ),
+    "a chain that is computed again": _pair(
+        _replaced(
+            _PLAIN,
+            ("ROOT probabilities", "probabilities"),
+            ("divide(weights, totals) @33", "divide(weights, totals) @33\nROOT out = f32[512,1024]{1,0} multiply(weights, probabilities) @35"),
+        ),
+        _replaced(
+            _PLAIN,
+            ("ROOT probabilities", "probabilities"),
+            (
+                "divide(weights, totals) @33",
+                "divide(weights, totals) @33\nheld = (f32[512,1024]{1,0}, f32[512]{0}) tuple(logits, top) @34\n"
+                "kept = (f32[512,1024]{1,0}, f32[512]{0}) opt-barrier(held) @34\n"
+                "logits2 = f32[512,1024]{1,0} get-tuple-element(kept), index=0 @34\n"
+                "top2 = f32[512]{0} get-tuple-element(kept), index=1 @34\n"
+                "tops2 = f32[512,1024]{1,0} broadcast(top2), dimensions={0} @34\n"
+                "shifted2 = f32[512,1024]{1,0} subtract(logits2, tops2) @34\n"
+                "weights2 = f32[512,1024]{1,0} exponential(shifted2) @34\n"
+                "ROOT out = f32[512,1024]{1,0} multiply(weights2, probabilities) @35",
+            ),
+        ),
+        "kept",
+        34,
     ),
     "a variance in two readings": _pair(
         (

@@ -27,7 +27,7 @@ from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import executed_computations
-from hlo_opt.ops.sets import launches
+from hlo_opt.ops.sets import launches, looped
 from hlo_opt.passes import preset_names
 from hlo_opt.passes.pipeline import Pipeline
 from hlo_opt.passes.run import Outcome, run
@@ -153,8 +153,8 @@ def _members(kernel: Instruction) -> Iterator[Instruction]:
     while todo:
         for member in todo.pop().instructions:
             yield member
-            if member.opcode == "fusion":
-                todo.append(member.called_by("calls"))
+            if member.opcode == "fusion" or looped(member) is not None:
+                todo.extend(member.called())
 
 
 def verdict(edge: FusionDecision, off: frozenset[str], after: Fused) -> tuple[str, str]:

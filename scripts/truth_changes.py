@@ -18,7 +18,7 @@ from hlo_opt.ir import Computation, Instruction, Module, Shape, array, edit
 from hlo_opt.ir.attribute import PaddingDimension, SliceDimension
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.control.table import branches
-from hlo_opt.ops.sets import launches, looped, taken_element
+from hlo_opt.ops.sets import held, launches, looped, taken_element
 from hlo_opt.ops.writer import Writer
 from hlo_opt.passes.pipeline import Best, Fixpoint, Pipeline, Step, parse_pipeline
 from hlo_opt.passes.run import run
@@ -26,7 +26,7 @@ from hlo_opt.passes.stages import first_stage
 from hlo_opt.passes.table import preset as text_of_preset
 
 OWN_KERNELS = frozenset(
-    {"FUS102", "FUS301", "FUS302", "FUS303", "FUS305", "FUS307", "FUS308", "FUS309", "FUS321",
+    {"FUS102", "FUS104", "FUS301", "FUS302", "FUS303", "FUS305", "FUS307", "FUS308", "FUS309", "FUS310", "FUS321",
      "FUS609", "FUS610"}
 )  # fmt: skip
 """Codes of what an operation is by itself."""
@@ -124,12 +124,16 @@ def stand_in(i: Instruction, reader: str = "") -> None:
     that the reader reads, has the name of the instruction. Raises ValueError where they cannot."""
     name, computation = i.name, i.computation
     elements = i.shape.elements if i.shape.is_tuple else (i.shape,)
-    if elements is None or not elements or any(not e.is_array or e.element_count < 1 for e in elements):
+    if not elements or not all(e.is_array for e in elements) or not any(e.element_count for e in elements):
         raise ValueError(f"{i.shape} holds more than arrays")
-    operands = [o for o in dict.fromkeys(i.operands) if o.shape.is_array and o.shape.element_count > 0]
+    given = [e for o in i.operands for e in held(o) or [o]]
+    operands = [o for o in dict.fromkeys(given) if o.shape.is_array and o.shape.element_count > 0]
     read = next((n for u in i.users if (n := taken_element(u)) is not None and _leads_to(u, reader)), 0)
     i.name = f"{name}.before"
-    values = [_mixed(Writer("", computation), operands, shape) for shape in elements]
+    values = [
+        _mixed(Writer("", computation), operands if shape.element_count else [], shape, 1 + n)
+        for n, shape in enumerate(elements)
+    ]
     made = edit.create_tuple(computation, values) if i.shape.is_tuple else values[0]
     if i.shape.is_tuple:
         for user in list(i.users):
@@ -151,10 +155,11 @@ def _leads_to(value: Instruction, reader: str) -> bool:
     )
 
 
-def _mixed(writer: Writer, operands: list[Instruction], shape: Shape) -> Instruction:
-    """The first elements of each operand, in a shape, added up."""
+def _mixed(writer: Writer, operands: list[Instruction], shape: Shape, start: int) -> Instruction:
+    """The first elements of each operand, in a shape, added up from a number on: results of one operation that are
+    equal would become one."""
     plain = array(shape.type, *shape.dimensions)
-    total = writer.spread(writer.number(shape.type, 1), shape.dimensions)
+    total = writer.spread(writer.number(shape.type, start if shape.type.name != "pred" else 1), shape.dimensions)
     n = shape.element_count
     for operand in operands:
         value, m = operand, operand.shape.element_count

@@ -80,6 +80,7 @@ TWINS: dict[str, tuple[Change, ...]] = {
     "FUS308": (('custom-call(n), custom_call_target="generate"', "abs(n)"),),
     # the fusion holds what reads the array by index
     "FUS309": (("f32[2,4]{1,0} bitcast", "f32[2,4]{1,0} reshape"),),
+    "FUS310": ((", while-fusion", ""),),
     "FUS321": (("f32[8,128]{1,0} dynamic-slice(t, i, i), dynamic_slice_sizes={8,128}", "f32[64,128]{1,0} abs(t)"),),
     "FUS322": (
         ("f32[4,15]{1,0} reshape(t)", "f32[6,10]{1,0} abs(t)"),

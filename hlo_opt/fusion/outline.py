@@ -32,8 +32,16 @@ def original_name(instruction: Instruction, origins: Origins) -> str:
     """What the instruction was called in the input; for a fusion, what its root was. A fusion that stands for a
     library's kernel came under its own name."""
     while instruction not in origins and (body := inside(instruction)) is not None:
-        instruction = body.root
+        instruction = computed(body.root)
     return origins.get(instruction, instruction.name)
+
+
+def computed(output: Instruction) -> Instruction:
+    """What computes an output of a fusion: of one element of an operation with several results, the operation. The
+    element is of the fusion's own making."""
+    while taken_element(output) is not None and output.operands[0].parameter_number is None:
+        output = output.operands[0]
+    return output
 
 
 def start_fusion(consumer: Instruction) -> Instruction:

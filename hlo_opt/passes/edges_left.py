@@ -12,7 +12,7 @@ from hlo_opt.fusion.context import PassContext
 from hlo_opt.fusion.engine import Engine, reader_names
 from hlo_opt.fusion.joining import HANDS_ON
 from hlo_opt.fusion.legality import Edge
-from hlo_opt.fusion.outline import Origins, original_name
+from hlo_opt.fusion.outline import Origins, computed, original_name
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.sets import held, launches, results_of, taken_element
@@ -65,9 +65,11 @@ def _written(producer: Instruction, operand: Instruction) -> Instruction:
     while taken_element(operand) is None and operand is not producer and operand.operands:
         operand = operand.operands[0]
     number, outputs = taken_element(operand), held(body.root)
+    if outputs is None and taken_element(body.root) is not None:
+        return computed(body.root)
     if outputs is None or number is None or operand.operands[0] is not producer:
         return producer
-    return outputs[number]
+    return computed(outputs[number])
 
 
 class BeforeJoining:
@@ -115,7 +117,8 @@ class BeforeJoining:
 def written_by(kernel: Instruction, origins: Origins) -> frozenset[str]:
     """What a kernel writes, by the names in the input."""
     body = inside(kernel)
-    return frozenset(original_name(output, origins) for output in ([kernel] if body is None else results_of(body)))
+    outputs = [kernel] if body is None else map(computed, results_of(body))
+    return frozenset(original_name(output, origins) for output in outputs)
 
 
 def kernels_by_output(computation: Computation, origins: Origins) -> dict[str, Instruction]:

@@ -192,6 +192,8 @@ def _own_reason(instruction: Instruction, is_planned: bool) -> Reason | None:
                 return Reason.of("FUS302", opcode=instruction.opcode, runs_as=spec.runs_as)
             if instruction.opcode == "custom-call":
                 return _call_reason(instruction)
+            if looped(instruction) is not None:
+                return Reason.of("FUS310", loop=instruction.name)
             return _no_lowering(instruction, instruction.shape)
         if instruction.opcode in WHICH_DEVICE and _is_for_several_devices(instruction):
             return _no_lowering(instruction, instruction.shape)

@@ -128,3 +128,35 @@ def test_the_promise_of_an_edge_is_kept_on_joint_kernels() -> None:
     forced = report_on(run(module, force=[edge.edge]))
     assert edge.cost is not None
     assert forced.after.est_us == pytest.approx(report.after.est_us - edge.cost.us_saved, abs=1e-6)
+
+
+HANDED_ON = """HloModule m
+
+drawn {
+  k = u64[2]{0} parameter(0)
+  x = f32[64]{0} parameter(1)
+  bits = (u64[2]{0}, u32[64]{0}) rng-bit-generator(k), algorithm=rng_philox
+  first = u64[2]{0} get-tuple-element(bits), index=0
+  second = u32[64]{0} get-tuple-element(bits), index=1
+  c = f32[64]{0} cosine(x)
+  ROOT r = (u64[2]{0}, u32[64]{0}, f32[64]{0}) tuple(first, second, c)
+}
+
+ENTRY e {
+  key = u64[2]{0} parameter(0)
+  x = f32[64]{0} parameter(1)
+  all = (u64[2]{0}, u32[64]{0}, f32[64]{0}) fusion(key, x), kind=kLoop, calls=drawn
+  taken = u32[64]{0} get-tuple-element(all), index=1
+  turned = f32[64]{0} get-tuple-element(all), index=2
+  n = u32[64]{0} not(taken)
+  ROOT r = (u32[64]{0}, f32[64]{0}) tuple(n, turned)
+}
+"""
+
+
+def test_one_of_several_results_is_named_by_its_operation() -> None:
+    """The element that a kernel hands on is of its own making: nobody finds its name in the input."""
+    found = refused(hlo_opt.parse(HANDED_ON), PACKED)
+    assert [(a, b) for a, b, relation in found if relation == "operand"] == [("bits", "n")]
+    decision = found["bits", "n", "operand"]
+    assert (decision.producer_opcode, codes(decision)[0]) == ("rng-bit-generator", "FUS105")

@@ -16,6 +16,8 @@ from hlo_opt.analysis.graph.digest import HEADER, header
 from hlo_opt.analysis.graph.spelling import config, plain_attributes, sharding
 from hlo_opt.ir import Instruction, Module, Shape
 from hlo_opt.ops.sets import launches
+from hlo_opt.report.diff.donated import given_away, given_by_one
+from hlo_opt.text.aliases import ALIASES
 from hlo_opt.text.frames import source_location
 
 LONGEST = 60
@@ -23,6 +25,12 @@ LONGEST = 60
 
 TYPE = "type"
 """What a detail about the element type is called."""
+
+OPCODE = "opcode"
+"""What a detail about the opcode is called."""
+
+DONATED = "input_output_alias (donated inputs)"
+"""What a detail about the inputs that a module gives away is called."""
 
 FORMS = frozenset({TYPE, "shape", "layout"})
 """Details about the value itself, which whoever reads it sees."""
@@ -57,7 +65,7 @@ class Change:
     order: float = 0.0
     """Where it stands among the others: what is needed comes first."""
     repeated: list[Site] = field(default_factory=list)
-    """Its sites in further calls of the computation that it is in."""
+    """Its sites in further calls of the computation that it is in; of what the header says of inputs, these."""
 
     @property
     def sites(self) -> list[Site]:
@@ -103,7 +111,7 @@ def changes(matched: Matched) -> tuple[list[Change], Counts]:
     """All changes, each after those that it may come from."""
     rows = _Finding()
     said = _said(matched.old.module) & _said(matched.new.module)
-    for detail in _header(matched.old.module, matched.new.module):
+    for detail in _header(matched):
         rows.add(Change("module", details=(detail,)))
     alike = changed = 0
     applied = {s for flat in (matched.old, matched.new) for s in flat.scopes.values() if is_small(s) and not is_run(s)}
@@ -144,6 +152,9 @@ def changes(matched: Matched) -> tuple[list[Change], Counts]:
             "" if site is None else source_location(module, site.instruction)
             for site, module in ((change.old, matched.old.module), (change.new, matched.new.module))
         )
+    for change in rows.seen.values():
+        if change.details[:1] and change.details[0].what == DONATED:
+            change.repeated.extend(given_by_one(matched))
     listed = sorted(rows.seen.values(), key=lambda c: c.order)
     return listed, Counts(alike, changed, len(added), len(lost), len(matched.moved))
 
@@ -211,9 +222,15 @@ def _holds(site: Site) -> int:
     return found
 
 
-def _header(old: Module, new: Module) -> Iterator[Detail]:
+def _header(matched: Matched) -> Iterator[Detail]:
+    old, new = matched.old.module, matched.new.module
     for name in HEADER:
-        yield from _text(name, header(old, name), header(new, name))
+        texts = header(old, name), header(new, name)
+        given = given_away(matched) if name == ALIASES and texts[0] != texts[1] else None
+        if given is not None:
+            yield Detail(DONATED, *given)
+        else:
+            yield from _text(name, *texts)
 
 
 _SOMETIMES = frozenset({"sharding", "backend_config"})
@@ -258,7 +275,7 @@ def _text(what: str, old: str, new: str) -> list[Detail]:
 
 def _own(a: Instruction, b: Instruction) -> Iterator[Detail]:
     if a.opcode != b.opcode:
-        yield Detail("opcode", a.opcode, b.opcode)
+        yield Detail(OPCODE, a.opcode, b.opcode)
     one, other = a.shape, b.shape
     if one.is_tuple or other.is_tuple:
         if one.without_layout() != other.without_layout():

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
-from hlo_opt.analysis.graph.compare.flat import Site
+from hlo_opt.analysis.graph.compare.flat import Scope, Site
 from hlo_opt.analysis.graph.compare.matching import Matched, is_run, match
 from hlo_opt.analysis.graph.digest import may_be_alike, module_digest
 from hlo_opt.analysis.graph.loops import NO_TRIP_COUNTS, TripCounts
@@ -20,11 +20,12 @@ from hlo_opt.fusion.decision import ByStructure, FusionDecision
 from hlo_opt.fusion.summary import ModuleSummary, executions, module_summary
 from hlo_opt.ir import Module
 from hlo_opt.ir.walk import executed_computations
+from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.sets import fused
 from hlo_opt.passes.pipeline import Pipeline, parse_pipeline
 from hlo_opt.passes.run import Outcome, collector_paused, run
 from hlo_opt.passes.table import preset as preset_text
-from hlo_opt.report.diff.changes import FORMS, TYPE, Change, Counts, changes
+from hlo_opt.report.diff.changes import FORMS, OPCODE, TYPE, Change, Counts, changes
 from hlo_opt.report.diff.kernels import WAS_DONE, Group, Kernel, Seam, groups, kernels_of
 from hlo_opt.text import parse, verify
 
@@ -42,6 +43,9 @@ of a module of which none are."""
 
 LEAST_SAVED, OTHER_SAVED = 0.1, 0.1
 """Microseconds, and share, by which what an edge would save must differ to count as another price."""
+
+WEIGHTY = frozenset({OpKind.CONTRACTION, OpKind.INDEXING, OpKind.COLLECTIVE, OpKind.LINALG, OpKind.OPAQUE})
+"""Kinds of operations that decide about kernels."""
 
 NEIGHBOURS = 64
 """Readers of one value that are looked at."""
@@ -231,7 +235,8 @@ def _compared(old: Side, new: Side, target: DeviceTarget, fused_by: str, too_lar
         for flat, side in ((launched.old, old), (launched.new, new))
     ]
     changed = groups(launched, *(kernels.values() for kernels in sides))
-    differences = _differences(found, changed, is_one_graph=launched is matched)
+    twins = {one: other for pair in matched.scopes.items() for one, other in (pair, pair[::-1])}
+    differences = _differences(found, changed, twins, is_one_graph=launched is matched)
     _add_seams([g for d in differences for g in d.groups], launched, old.outcome, new.outcome)
     unit = NOTHING * old.summary.est_us
     differences.sort(key=partial(_rank, unit=unit))
@@ -262,9 +267,11 @@ class _Joining:
         return thing
 
 
-def _differences(comparison: list[Change], changed: list[Group], *, is_one_graph: bool) -> list[Difference]:
+def _differences(
+    comparison: list[Change], changed: list[Group], twins: Mapping[Scope, Scope], *, is_one_graph: bool
+) -> list[Difference]:
     """Changes that stand next to each other are one difference; so are the kernels that hold them, or read what they
-    give."""
+    give. `twins`: matched computations, either way."""
     joining = _Joining((*comparison, *changed))
     homes: dict[Site, Change] = {}
     for change in comparison:
@@ -272,7 +279,7 @@ def _differences(comparison: list[Change], changed: list[Group], *, is_one_graph
             homes.setdefault(site, change)
     for change in comparison:
         for site in (*change.sites, *change.repeated):
-            for near in (*(s for s, _ in site.inputs), *(_instead(site) if site.partner is None else ())):
+            for near in (*(s for s, _ in site.inputs), *(_instead(site, twins) if site.partner is None else ())):
                 if near in homes:
                     joining.join(homes[near], change)
     kernels: dict[object, Group] = {}
@@ -300,14 +307,37 @@ def _differences(comparison: list[Change], changed: list[Group], *, is_one_graph
     for difference in made.values():
         difference.groups = _gathered(difference.groups)
         difference.groups.sort(key=lambda g: -abs(g.us))
-        retyped = any(d.what == TYPE for c in difference.changes for d in c.details)
-        difference.changes.sort(key=lambda c: (not _runs_others(c), _only_spreads(c) or (retyped and _only_casts(c))))
+        difference.changes.sort(key=_beginning(difference.changes, homes))
     return list(made.values())
 
 
-def _instead(site: Site) -> Iterable[Site]:
+def _beginning(changes: Sequence[Change], homes: Mapping[Site, Change]) -> Callable[[Change], tuple[bool, bool, bool]]:
+    """What orders the changes of a difference: first what it begins with, last what only comes with others. Where
+    operations are there in the place of others, those of weight say what was replaced."""
+    whats = {d.what for c in changes for d in c.details}
+    is_replaced = whats.isdisjoint(FORMS) and ({"added", "lost"} <= {c.kind for c in changes} or OPCODE in whats)
+
+    def key(change: Change) -> tuple[bool, bool, bool]:
+        comes_with = TYPE in whats and _only_casts(change) and not _begins(change, homes)
+        replaces = is_replaced and (change.kind in ("added", "lost") or any(d.what == OPCODE for d in change.details))
+        weighs = replaces and any(map(_is_of_weight, change.sites))
+        return not _runs_others(change), not weighs, comes_with or _follows(change)
+
+    return key
+
+
+def _is_of_weight(site: Site) -> bool:
+    """Whether it is a product, a gather, a collective or the like: what decides about kernels."""
+    spec = find(site.instruction.opcode)
+    return spec is not None and spec.kind in WEIGHTY
+
+
+def _instead(site: Site, twins: Mapping[Scope, Scope]) -> Iterable[Site]:
     """What stands in the other module where something that only one has stands in its own: what its readers read
-    there."""
+    there, or what is the same result there."""
+    other = twins.get(site.scope)
+    if other is not None and len(other.results) == len(site.scope.results):
+        yield from (s for s, _ in (other.results[place] for place in site.roots) if s.partner is None)
     for user, place, _ in site.users[:NEIGHBOURS]:
         twin = user.partner
         if twin is not None:
@@ -347,10 +377,20 @@ def _runs_others(change: Change) -> bool:
     return change.kind in ("added", "lost") and site is not None and any(is_run(body) for _, body in site.bodies)
 
 
-def _only_spreads(change: Change) -> bool:
-    """Whether it is an operation on constants alone: where it is another one, what reads it made it so."""
+def _follows(change: Change) -> bool:
+    """Whether it is an operation on constants alone, or a constant of the same value in another form: where it is
+    another one, what reads it made it so."""
     site = change.new or change.old
-    return site is not None and site.inputs != () and all(s.instruction.literal is not None for s, _ in site.inputs)
+    if site is None:
+        return False
+    if site.instruction.literal is not None:
+        return any(d.what in FORMS for d in change.details)
+    return site.inputs != () and all(s.instruction.literal is not None for s, _ in site.inputs)
+
+
+def _begins(change: Change, homes: Mapping[Site, Change]) -> bool:
+    """Whether nothing that it reads has changed."""
+    return all(near not in homes for site in change.sites for near, _ in site.inputs)
 
 
 def _only_casts(change: Change) -> bool:
