@@ -446,11 +446,12 @@ example(
     True,
 )
 W1 = "window={size=1}, dim_labels=b0f_0io->b0f"
+POINTS = "x: T[8,5,2]; w: T[1,2,4]; T[8,{}] convolution(x, w), window={{size=1 {}}}, dim_labels=b0f_0io->b0f"
 example(
     "convolution-of-points",
     "g",
-    f"x: T[8,5,2]; w: T[1,2,4]; T[8,5,4] convolution(x, w), {W1}",
-    "x: T[8,5,2]; w: T[1,2,4]; T[8,3,4] convolution(x, w), window={size=1 stride=2}, dim_labels=b0f_0io->b0f",
+    (f"x: T[8,5,2]; w: T[1,2,4]; T[8,5,4] convolution(x, w), {W1}", POINTS.format("3,4", "stride=2")),
+    (POINTS.format("7,4", "pad=1_1"), POINTS.format("9,4", "lhs_dilate=2")),
     True,
 )
 

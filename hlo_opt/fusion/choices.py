@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
 from hlo_opt.analysis.graph.cluster import Node
-from hlo_opt.analysis.memory.forms import fast_form, moves_data
+from hlo_opt.analysis.memory.forms import WARP, fast_form, moves_data
 from hlo_opt.analysis.properties import is_boundary_fusion, is_effectively_scalar
 from hlo_opt.analysis.xla.heroes import emitter_of
 from hlo_opt.diag import Reason
@@ -239,7 +239,7 @@ def reduction_epilogue(edge: Edge, *, row_kernels: bool = True) -> Reason | None
     consumer = edge.consumer
     if consumer.opcode in WIDENINGS and len(edge.producer.users) == 1:
         return None
-    if row_kernels and _merges_into_row_kernel(edge):
+    if row_kernels and (_merges_into_row_kernel(edge) or folds_short_rows(edge)):
         return None
     return reduction_ends_kernel(edge, hero.instruction)
 
@@ -267,6 +267,24 @@ def _merges_into_row_kernel(edge: Edge) -> bool:
     return isinstance(merged, Sketch) and merged.row_reductions >= wanted
 
 
+def folds_short_rows(edge: Edge) -> bool:
+    """Whether a thread folds each row of the producer by itself in a row kernel of the consumer, which keeps all its
+    own reductions, and that takes less time than two kernels. The rows are no longer than a warp: distances of a few
+    coordinates, before the softmax or the least of them."""
+    wanted = edge.state.row_reductions(edge.consumer)
+    if not wanted or not edge.above.reductions or not can_be_planned(edge):
+        return False
+    forms = [form for n in edge.state.cluster(edge.producer).members if (form := fast_form(n.instruction)) is not None]
+    if any(not form.is_row or form.sizes[0] != 1 or form.sizes[2] > WARP for form in forms):
+        return False
+    merged = edge.merged
+    if not isinstance(merged, Sketch) or merged.row_reductions < wanted:
+        return False
+    prices = edge.state.prices
+    both = prices.joined(edge.producer, edge.consumer)
+    return not isinstance(both, Reason) and both.us < prices.of(edge.producer).us + prices.of(edge.consumer).us
+
+
 def keeps_row_reduction(edge: Edge) -> Reason | None:
     """What is a row kernel must stay one, with all its reductions: those of both sides. Else a thread would fold a row
     for each element."""
@@ -274,7 +292,7 @@ def keeps_row_reduction(edge: Edge) -> Reason | None:
         return None
     before = edge.state.row_reductions(edge.consumer) + edge.state.row_reductions(edge.producer)
     merged = edge.merged if before else None
-    if not isinstance(merged, Sketch) or merged.row_reductions >= before:
+    if not isinstance(merged, Sketch) or merged.row_reductions >= before or folds_short_rows(edge):
         return None
     return Reason.of("FUS407", consumer=edge.consumer_name, producer=edge.producer_name, kind=merged.kind)
 

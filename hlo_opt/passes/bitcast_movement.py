@@ -12,7 +12,9 @@ from functools import partial
 from typing import ClassVar, Literal
 
 from hlo_opt.ir import Computation, Instruction, Shape, edit
+from hlo_opt.ops.sets import launches, taken_element
 from hlo_opt.passes.base import PassContext, RewritingPass
+from hlo_opt.plans.choose import is_left_to_library
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class BitcastMovement(RewritingPass):
     memory of their own.
 
     reshapes  those, too, besides transposes and copies; passes that look for loops know reshapes better
+    given     of reshapes those of what the computation is given, where no kernel of ours could take them in: weights
+              on their way into a loop, or to a library
     """
 
     name: ClassVar[str] = "bitcast-movement"
@@ -28,12 +32,22 @@ class BitcastMovement(RewritingPass):
     idempotent: ClassVar[bool] = True
 
     reshapes: bool = True
+    given: bool = True
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
         for i in list(computation.instructions):
-            wanted = ("reshape", "transpose", "copy") if self.reshapes else ("transpose", "copy")
-            if i.opcode in wanted and _moves_nothing(i) and not _is_result(i):
+            if i.opcode not in ("reshape", "transpose", "copy") or not _moves_nothing(i) or _is_result(i):
+                continue
+            if self.reshapes or i.opcode != "reshape" or (self.given and _is_handed_on(i)):
                 yield partial(_put, i)
+
+
+def _is_handed_on(reshape: Instruction) -> bool:
+    """Whether what is reshaped comes from no kernel of the computation and is read by none."""
+    value = reshape.operands[0]
+    if value.parameter_number is None and taken_element(value) is None:
+        return False
+    return not any(launches(user) and not is_left_to_library(user) for user in reshape.users)
 
 
 def _put(move: Instruction) -> None:

@@ -41,7 +41,9 @@ _TABLE: dict[str, str] = {
     "multi-output-fusion": "hlo_opt.passes.multi_output_fusion:MultiOutputFusion",
     "online-softmax": "hlo_opt.passes.online_softmax:OnlineSoftmax",
     "priority-fusion": "hlo_opt.passes.priority_fusion:PriorityFusion",
+    "product-fusion": "hlo_opt.passes.product_fusion:ProductFusion",
     "reduction-simplifier": "hlo_opt.passes.reduction_simplifier:ReductionSimplifier",
+    "reduction-splitter": "hlo_opt.passes.reduction_splitter:ReductionSplitter",
     "row-fusion": "hlo_opt.passes.row_fusion:RowFusion",
     "sort-iota-fusion": "hlo_opt.passes.sort_iota_fusion:SortIotaFusion",
     "sum-factoring": "hlo_opt.passes.sum_factoring:SumFactoring",
@@ -167,7 +169,7 @@ _MULTI_TENSOR = _HORIZONTAL.replace(
 )
 
 _OUTPUTS = (
-    "multi-output-fusion{levels=true},fusion-merger{weigh-kept=false},multi-output-fusion{levels=true},cse,dce,"
+    "product-fusion,multi-output-fusion{levels=true},fusion-merger{weigh-kept=false},multi-output-fusion{levels=true},cse,dce,"
     "row-fusion,online-softmax,cse,dce"
 )
 """What no user could take in and write for the others after all is merged where that pays."""
@@ -176,6 +178,7 @@ _PRESETS = {
     "default": (
         "while-loop-simplifier,while-select,while-loop-unroller,cse,dce,while-reroll,while-flatten,"
         "reduction-simplifier,sum-factoring,dot-strength-reduction,cse,moment-folding,dce,cumulative-splitter,"
+        "reduction-splitter,"
         f"best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
         " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},"
         f"instruction-fusion{{may-duplicate=true}},fusion-merger,cse,dce),{_OUTPUTS}),"
@@ -190,10 +193,11 @@ _PRESETS = {
 }
 """default: loops without what they do not need, without branches that take little time, short elementwise ones without
 the loop, loops that were written out as loops again, reduces of single elements as reshapes, products of small matrices
-as sums, long cumulative windows in parts, then what xla-2026 does and then horizontal fusion, or, where that is
-estimated to take less time, instruction fusion with our row-reduction kernels, which keep a softmax in one kernel; then
-loops whose lanes do not need each other as one kernel; then kernels that are ready at the same time in one launch;
-last, bitcasts of what kernels update in place in front of them. xla-2023: the paper's order. xla-2026:
+as sums, long cumulative windows and reduces of dimensions that lie apart in parts, then what xla-2026 does and then
+horizontal fusion, or, where that is estimated to take less time, instruction fusion with our row-reduction kernels,
+which keep a softmax in one kernel; then loops whose lanes do not need each other as one kernel; then kernels that are
+ready at the same time in one launch; last, bitcasts of what kernels update in place in front of them. xla-2023: the
+paper's order. xla-2026:
 xla/service/gpu/fusion_pipeline.cc."""
 
 

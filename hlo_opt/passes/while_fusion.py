@@ -219,7 +219,10 @@ def _made_of_numbers(value: Instruction) -> list[Instruction] | None:
 
 
 def _is_number(i: Instruction) -> bool:
-    """Whether it is a scalar constant, or moves what it is given, or computes little: rounds may read it often."""
+    """Whether it is a scalar constant, or moves what it is given, or computes little: rounds may read it often. What
+    waits for something is made where it waits."""
+    if i.control_predecessors:
+        return False
     if i.literal is not None:
         return not i.literal.is_elided and i.shape.is_array and not i.shape.rank
     spec = find(i.opcode)

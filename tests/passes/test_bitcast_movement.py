@@ -42,3 +42,33 @@ def test_what_moves_no_byte_is_a_bitcast(operand: str, result: str, operation: s
     given = np.arange(np.prod(sizes), dtype=np.float32).reshape(sizes)
     (want,), (got,) = hlo_opt.evaluate(module, [given]), hlo_opt.evaluate(found, [given])
     assert want.tobytes() == got.tobytes()
+
+
+def handed_on(user: str) -> bool:
+    """Whether a reshaped weight is a bitcast after the simplify stage's pass."""
+    text = f"""HloModule m
+
+ENTRY e {{
+  x = f32[8,64] parameter(0)
+  w = f32[1,64,64] parameter(1)
+  v = f32[64,64] reshape(w)
+  {user}
+}}
+"""
+    module = hlo_opt.parse(text)
+    made, _ = hlo_opt.fuse(module, passes="bitcast-movement{reshapes=false}", simplify="never")
+    hlo_opt.verify(made)
+    draw = np.random.default_rng(4)
+    given = [draw.normal(size=p.shape.dimensions).astype(np.float32) for p in module.entry.parameters]
+    (want,), (got,) = hlo_opt.evaluate(module, given), hlo_opt.evaluate(made, given)
+    assert want.tobytes() == got.tobytes()
+    return any(i.opcode == "bitcast" for i in made.entry.instructions)
+
+
+def test_weights_that_no_kernel_reads_are_bitcasts() -> None:
+    product = "dot(x, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    assert handed_on(f"ROOT d = f32[8,64] {product}")
+    assert not handed_on("ROOT d = f32[64,64] negate(v)")
+    assert not handed_on("o = f32[64,64] negate(v)\n  ROOT d = (f32[64,64]) tuple(o)")
+    assert not handed_on(f"o = f32[64,64] negate(v)\n  d = f32[8,64] {product}\n  ROOT t = f32[8,64] dot(d, o), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}")  # fmt: skip
+    assert not handed_on("ROOT d = (f32[64,64]) tuple(v)")  # results have memory of their own

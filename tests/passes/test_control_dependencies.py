@@ -144,3 +144,40 @@ def test_what_waits_for_a_loop_waits_for_what_is_left_of_it(passes: str | None, 
     x = np.linspace(-1, 1, 8, dtype=np.float32)
     for got, want in zip(hlo_opt.evaluate(again, [x]), hlo_opt.evaluate(module, [x]), strict=True):
         assert got.tobytes() == want.tobytes()
+
+
+def test_a_number_that_waits_is_not_made_inside_a_loop_kernel() -> None:
+    text = """\
+HloModule m
+
+body {
+  s = (s32[], f32[64]{0}) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[64]{0} get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  k = f32[] convert(i)
+  ks = f32[64]{0} broadcast(k), dimensions={}
+  y = f32[64]{0} multiply(x, ks)
+  ROOT t = (s32[], f32[64]{0}) tuple(next, y)
+}
+
+condition {
+  s = (s32[], f32[64]{0}) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  limit = s32[] constant(7)
+  ROOT c = pred[] compare(i, limit), direction=LT
+}
+
+ENTRY e {
+  p = f32[64]{0} parameter(0)
+  zero = s32[] constant(0), control-predecessors={p}
+  t = (s32[], f32[64]{0}) tuple(zero, p)
+  w = (s32[], f32[64]{0}) while(t), condition=condition, body=body
+  ROOT r = f32[64]{0} get-tuple-element(w), index=1
+}
+"""
+    made, _ = hlo_opt.fuse(hlo_opt.parse(text), passes="while-fusion", simplify="never")
+    assert made.entry.root.opcode == "fusion"
+    (zero,) = [i for i in made.entry.instructions if i.opcode == "constant"]
+    assert [i.name for i in zero.control_predecessors] == ["p"]

@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from small_modules import H100, module_of
 
@@ -252,3 +253,45 @@ def test_each_user_is_a_step(steps: int | None, kernels: int):
     assert len(launched) == kernels and sum(i.opcode == "fusion" for i in launched) == (
         1 if steps == 0 else 3 if steps in (3, None) else 1 + context.steps
     )
+
+
+def distances(coordinates: int) -> str:
+    """Which of 32 centres is nearest to each of 4,096 points."""
+    whole, flat = f"f32[4096,32,{coordinates}]", f"f32[4096,{coordinates}]"
+    return f"""HloModule m
+
+sum {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+
+least {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] minimum(a, b)
+}}
+
+ENTRY e {{
+  x = {flat} parameter(0)
+  y = f32[32,{coordinates}] parameter(1)
+  xs = {whole} broadcast(x), dimensions={{0,2}}
+  ys = {whole} broadcast(y), dimensions={{1,2}}
+  d = {whole} subtract(xs, ys)
+  s = {whole} multiply(d, d)
+  zero = f32[] constant(0)
+  far = f32[] constant(inf)
+  r = f32[4096,32] reduce(s, zero), dimensions={{2}}, to_apply=sum
+  ROOT n = f32[4096] reduce(r, far), dimensions={{1}}, to_apply=least
+}}"""
+
+
+@pytest.mark.parametrize(("coordinates", "kernels"), [(8, 1), (16, 1), (256, 2)])
+def test_a_thread_folds_a_short_row_in_the_row_kernel_after_it(coordinates: int, kernels: int) -> None:
+    module = hlo_opt.parse(distances(coordinates))
+    made, _ = hlo_opt.fuse(module)
+    assert sum(i.opcode in ("fusion", "reduce") for i in made.entry.instructions) == kernels
+    draw = np.random.default_rng(2)
+    given = [draw.normal(size=p.shape.dimensions).astype(np.float32) for p in module.entry.parameters]
+    (want,), (got,) = hlo_opt.evaluate(module, given), hlo_opt.compile(made, backend="host")(*given)
+    np.testing.assert_allclose(got, want, rtol=1e-5)

@@ -259,5 +259,6 @@ def test_what_presets_run() -> None:
         "moment-folding",
         "dce",
         "cumulative-splitter",
+        "reduction-splitter",
     ]
-    assert ran["default"][:19] == [*before, *ran["xla-2026"][:5]]
+    assert ran["default"][:20] == [*before, *ran["xla-2026"][:5]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hlo_opt.ir import Attribute, Instruction, Raw, Window, edit
+from hlo_opt.ir import Attribute, Instruction, Raw, SliceDimension, Window, edit
 from hlo_opt.ops.contraction.table import ConvolutionDimensions, convolution_dimensions
 from hlo_opt.ops.movement.table import padding_dimensions
 from hlo_opt.passes.simplify.reading import is_a, is_number
@@ -90,7 +90,7 @@ def convolution_of_reverse(i: Instruction, site: Site) -> Instruction | None:
 @rule(
     "convolution-of-points",
     "convolution",
-    "convolution by a kernel of size 1 in space, without strides, padding and groups = dot",
+    "convolution by a kernel of size 1 in space, without padding and groups = dot; with strides, of a slice",
     _OPEN,
 )
 def convolution_of_points(i: Instruction, site: Site) -> Instruction | None:
@@ -105,6 +105,7 @@ def convolution_of_points(i: Instruction, site: Site) -> Instruction | None:
     free = [d for d in range(value.shape.rank) if d != c.lhs[1]]
     if [place[d] for d in free] != list(range(len(free))) or c.output[1] != len(free):
         return None
+    value = _strided(site, value, c)
     inputs, outputs = kernel.shape.dimensions[c.rhs[1]], kernel.shape.dimensions[c.rhs[0]]
     first = c.rhs[1] < c.rhs[0]
     matrix = site.reshape(kernel, (inputs, outputs) if first else (outputs, inputs))
@@ -141,5 +142,13 @@ def convolution_of_pad(i: Instruction, site: Site) -> Instruction | None:
 
 
 def _is_pointwise(c: ConvolutionDimensions) -> bool:
-    plain = all(w.size == w.stride == w.lhs_dilate == 1 and not (w.pad_low or w.pad_high) for w in c.window)
+    plain = all(w.size == w.lhs_dilate == 1 and not (w.pad_low or w.pad_high) for w in c.window)
     return plain and c.feature_groups == c.batch_groups == 1
+
+
+def _strided(site: Site, value: Instruction, c: ConvolutionDimensions) -> Instruction:
+    """The points that a kernel of size 1 with strides meets."""
+    strides = dict(zip(c.lhs[2], (w.stride for w in c.window), strict=True))
+    if all(stride == 1 for stride in strides.values()):
+        return value
+    return site.slice(value, [SliceDimension(0, n, strides.get(d, 1)) for d, n in enumerate(value.shape.dimensions)])

@@ -1,0 +1,115 @@
+"""Products take in what is done to their elements, and what makes their operands, where our kernel of both takes less
+time than a library's product and the kernel beside it.
+
+A library writes a product, and what adds a bias, a residual or an activation reads all of it again. Where few terms are
+added up that is most of the time. Prices decide, and have to be well apart: a library is better at its products than
+they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from hlo_opt.analysis.targets import InLanes
+from hlo_opt.diag import Reason
+from hlo_opt.fusion.engine import Engine
+from hlo_opt.fusion.in_place import in_place_conflict
+from hlo_opt.fusion.legality import Edge, can_be_planned
+from hlo_opt.ir import Computation, Instruction
+from hlo_opt.ir.walk import post_order
+from hlo_opt.ops.sets import launches
+from hlo_opt.ops.spec import OpKind, find
+from hlo_opt.passes.base import FusionPass
+
+LEAST = 1 << 19
+"""Bytes of the smallest product that is worth it: the kernel after a smaller one takes next to no time."""
+WORTH = 0.85
+"""What one kernel must come to at the most, next to a library's product and the kernel beside it."""
+
+
+@dataclass(frozen=True)
+class _ProductChoices:
+    """One kernel has to be priced so much lower."""
+
+    any_form: ClassVar[bool] = True
+
+    def rules_out(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> bool:
+        return not _is_beside_product(edge)
+
+    def likeness(self, edge: Edge) -> Hashable:
+        return type(self).__name__
+
+    def against(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> Iterator[Reason]:
+        conflict = in_place_conflict(edge)
+        if conflict is not None:
+            yield conflict
+        reason = _slower(edge) if can_be_planned(edge) else None
+        if reason is not None and reason.code not in disabled:
+            yield reason
+
+
+@dataclass(frozen=True)
+class ProductFusion(FusionPass):
+    """Move products into the kernels after them, and what makes their operands into them, where these are the only
+    users."""
+
+    name: ClassVar[str] = "product-fusion"
+    preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
+
+    def fuse_in(self, computation: Computation, engine: Engine) -> bool:
+        if isinstance(engine.context.options.target, InLanes):
+            return False  # routines that know a processor's caches
+        changed = False
+        for product in [i for i in post_order(computation) if _is_product(i)]:
+            users = [u for u in product.users if launches(u)]
+            around = [(product, users[0])] if len(product.users) == len(users) == 1 else []
+            around += [(o, product) for o in dict.fromkeys(product.operands) if launches(o)]
+            kernel = product
+            for producer, consumer in around:
+                pair = (producer, kernel) if consumer is product else (producer, consumer)
+                if self.takes(engine, *pair):
+                    if not engine.context.step():
+                        return changed
+                    kernel = engine.fuse(*pair)
+                    changed = True
+        return changed
+
+    def looks_at(self, edge: Edge) -> bool:
+        return launches(edge.consumer) and launches(edge.producer) and _is_beside_product(edge)
+
+    def policy(self, engine: Engine, computation: Computation) -> _ProductChoices:
+        return _ProductChoices()
+
+
+def _is_product(i: Instruction) -> bool:
+    spec = find(i.opcode)
+    return spec is not None and spec.kind is OpKind.CONTRACTION
+
+
+def _is_beside_product(edge: Edge) -> bool:
+    """Whether one side is a large product, with what has been joined to it, and the other a loop."""
+    if (
+        edge.duplicates
+        or edge.above.reduces
+        or edge.below.reduces
+        or bool(edge.above.library) == bool(edge.below.library)
+    ):
+        return False
+    product = edge.producer if edge.above.library else edge.consumer
+    found = find(edge.above.library or edge.below.library)
+    return found is not None and found.kind is OpKind.CONTRACTION and product.shape.byte_size >= LEAST
+
+
+def _slower(edge: Edge) -> Reason | None:
+    merged, prices = edge.merged, edge.state.prices
+    if isinstance(merged, Reason):
+        return merged
+    both = merged.price
+    apart = WORTH * (prices.of(edge.producer).us + prices.of(edge.consumer).us)
+    if both.us <= apart:
+        return None
+    return Reason.of(
+        "FUS408", producer=edge.producer_name, users=1, model="", us_fused=both.us, us_unfused=apart / WORTH
+    )

@@ -1,0 +1,91 @@
+"""Reduces of dimensions that lie apart, between kept ones, in two, where no kernel walks rows or columns of them: one
+thread for each result would fold all of it by itself.
+
+A group norm of an image reduces the pixels and a few channels of each group. The longest run of reduced dimensions is
+folded first, as columns or rows, and the short rest after it, which reads what little is left. The same elements are
+folded; HLO leaves their order open. Source of the idea: xla/backends/gpu/transforms/reduction_splitter.cc.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+from typing import Literal as OneOf
+
+import numpy as np
+
+from hlo_opt.analysis.memory.forms import reduction_form
+from hlo_opt.ir import Attribute, Called, Computation, Instruction, Layout, Shape, edit
+from hlo_opt.ops.reduction.reducers import monoid, running_types, starts_with_identity
+from hlo_opt.passes.base import PassContext, RewritingPass
+from hlo_opt.passes.expansion import Writer, scalar_reducer
+from hlo_opt.plans.row_reduction import may_be_reordered, space_of
+
+SHORTEST = 9
+"""Elements of the shortest run that is worth a kernel of its own, as in XLA."""
+SMALLEST = 1 << 15
+"""Elements of the smallest array that is read in two kernels: a launch takes longer than one thread's share of less."""
+
+
+@dataclass(frozen=True)
+class ReductionSplitter(RewritingPass):
+    """Split reduces of dimensions that lie apart. The values stay the same up to rounding; the graph does not."""
+
+    name: ClassVar[str] = "reduction-splitter"
+    preserves: ClassVar[OneOf["graph", "meaning"]] = "meaning"
+    simplifies: ClassVar[bool] = True
+    idempotent: ClassVar[bool] = True
+
+    def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
+        for reduce in [i for i in computation.instructions if i.opcode == "reduce"]:
+            first = _longest_run(reduce)
+            if first is not None:
+                yield partial(_put, reduce, first)
+
+
+def _longest_run(reduce: Instruction) -> tuple[int, ...] | None:
+    """The reduced dimensions of the longest run in memory, where the reduce is worth splitting: its init value is the
+    identity, since both parts start with it, and no row kernel takes it as it is."""
+    value = reduce.operands[0].shape
+    if not reduce.shape.is_array or any(value.dynamic) or reduce.control_predecessors:
+        return None
+    if value.element_count < SMALLEST or reduction_form(reduce) is not None or space_of(reduce) is not None:
+        return None
+    if not starts_with_identity(reduce) or not may_be_reordered(reduce):
+        return None
+    sizes, folded = value.dimensions, reduce.ints("dimensions")
+    in_order = [d for d in value.minor_to_major if sizes[d] != 1]
+    runs = [tuple(run) for is_folded, run in itertools.groupby(in_order, lambda d: d in folded) if is_folded]
+    longest = max(runs, key=lambda run: math.prod(sizes[d] for d in run))
+    return tuple(sorted(longest)) if math.prod(sizes[d] for d in longest) >= SHORTEST else None
+
+
+def _put(reduce: Instruction, first: tuple[int, ...]) -> None:
+    """Put two reduces in the place of one. Narrow floats are f32 from the first to the result, which is rounded
+    once."""
+    writer, value = Writer(reduce.computation), reduce.operands[0]
+    (wide,) = running_types(reduce)
+    literal = reduce.operands[1].literal
+    assert literal is not None  # the identity
+    start = writer.scalar(wide, np.asarray(literal.value).reshape(-1)[0])
+    called = Called(scalar_reducer(reduce.computation, str(monoid(reduce.called_by("to_apply"))), Shape(wide)))
+    kept = [d for d in range(value.shape.rank) if d not in first]
+    order = tuple(kept.index(d) for d in value.shape.minor_to_major if d in kept)
+    middle = Shape(wide, tuple(value.shape.dimensions[d] for d in kept), Layout(order))
+    rest = tuple(kept.index(d) for d in reduce.ints("dimensions") if d in kept)
+
+    said = {name: a for name, a in reduce.attributes.items() if name in ("metadata", "frontend_attributes")}
+
+    def fold(x: Instruction, shape: Shape, dimensions: tuple[int, ...]) -> Instruction:
+        attributes: dict[str, Attribute | Called] = {"dimensions": Attribute.of(dimensions), "to_apply": called}
+        attributes |= said
+        return edit.create(reduce.computation, "reduce", "reduce", shape, (x, start), attributes)
+
+    part = fold(writer.convert(value, wide), middle, first)
+    whole = fold(part, Shape(wide, reduce.shape.dimensions, reduce.shape.layout), rest)
+    edit.replace_all_uses(reduce, writer.convert(whole, reduce.shape.type))
+    edit.remove(reduce)

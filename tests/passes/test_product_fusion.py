@@ -1,0 +1,85 @@
+"""Products with what comes before and after them in one kernel: where that pays, and what it leaves alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hlo_opt
+from hlo_opt.analysis.targets import DeviceTarget, InLanes, target
+
+PASSES = "priority-fusion,product-fusion,dce"
+
+BODY = """
+  x = f32[1024,{k}] parameter(0)
+  w = f32[{k},256] parameter(1)
+  y = f32[1024,256] parameter(2)
+"""
+DOT = "d = f32[1024,256] dot({x}, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+
+
+def module(*lines: str, terms: int = 16, x: str = "x") -> str:
+    """A module with a product `d` and further lines."""
+    before = [line for line in lines if line.startswith("p")]
+    after = [line for line in lines if not line.startswith("p")]
+    body = "\n  ".join([BODY.format(k=terms).strip(), *before, DOT.format(x=x), *after])
+    return f"""HloModule m
+
+sum {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+
+ENTRY e {{
+  {body}
+}}"""
+
+
+def launched(text: str, device: str | DeviceTarget = "h100_sxm") -> list[str]:
+    made, _ = hlo_opt.fuse(hlo_opt.parse(text), passes=PASSES, target=device)
+    hlo_opt.verify(made)
+    return [i.opcode for i in made.entry.instructions if i.opcode not in ("parameter", "constant", "tuple")]
+
+
+RESIDUAL = module("ROOT r = f32[1024,256] add(d, y)")
+SCALED = module("p = f32[1024,16] multiply(x, x)", "ROOT r = f32[1024,256] add(d, y)", x="p")
+
+
+@pytest.mark.parametrize("text", [RESIDUAL, SCALED, module("p = f32[1024,16] multiply(x, x)", "ROOT r = (f32[1024,256]) tuple(d)", x="p")])  # fmt: skip
+def test_one_kernel(text: str) -> None:
+    assert launched(text) == ["fusion"]
+    parsed = hlo_opt.parse(text)
+    made, _ = hlo_opt.fuse(parsed)
+    draw = np.random.default_rng(3)
+    given = [draw.normal(size=p.shape.dimensions).astype(np.float32) for p in parsed.entry.parameters]
+    (want,), (got,) = hlo_opt.evaluate(parsed, given), hlo_opt.compile(made, backend="host")(*given)
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        module("ROOT r = f32[1024,256] add(d, y)", terms=4096),  # most of the time is the product's
+        RESIDUAL.replace("1024", "256"),  # small
+        module("s = f32[1024,256] add(d, y)", "ROOT r = (f32[1024,256], f32[1024,256]) tuple(s, d)"),  # others read it
+        module("z = f32[] constant(0)", "ROOT r = f32[1024] reduce(d, z), dimensions={1}, to_apply=sum"),
+        module("ROOT r = f32[1024,256] dot(d, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}").replace(
+            "  y = f32[1024,256] parameter(2)\n", "  v = f32[256,256] parameter(2)\n"
+        ),
+    ],
+)
+def test_what_is_left(text: str) -> None:
+    assert "dot" in launched(text)
+
+
+def test_a_processor_has_routines_of_its_own() -> None:
+    assert "dot" in launched(RESIDUAL, InLanes.of(target("h100_sxm")))
+
+
+def test_default_does_it_and_says_what_it_left() -> None:
+    made, _ = hlo_opt.fuse(hlo_opt.parse(RESIDUAL))
+    assert [i.opcode for i in made.entry.instructions if i.opcode in ("dot", "fusion")] == ["fusion"]
+    _, decisions = hlo_opt.fuse(hlo_opt.parse(module("ROOT r = f32[1024,256] add(d, y)", terms=4096)))
+    (edge,) = decisions
+    assert edge.rule == "product-fusion" and edge.reasons

@@ -1,0 +1,104 @@
+"""Reduces of dimensions that lie apart: which are split, into what, and that the values stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hlo_opt
+from hlo_opt.ir import Module
+
+PASSES = "reduction-splitter,dce"
+
+
+def reduce(
+    shape: str, dimensions: str, result: str, opcode: str = "add", init: str = "0", kind: str = "f32", order: str = ""
+) -> str:
+    """A module that reduces a parameter."""
+    return f"""HloModule m
+
+f {{
+  a = {kind}[] parameter(0)
+  b = {kind}[] parameter(1)
+  ROOT c = {kind}[] {opcode}(a, b)
+}}
+
+ENTRY e {{
+  p = {kind}[{shape}]{order} parameter(0)
+  i = {kind}[] constant({init})
+  ROOT r = {kind}[{result}] reduce(p, i), dimensions={{{dimensions}}}, to_apply=f, metadata={{op_name="sum"}}
+}}"""
+
+
+GROUPS = "4,40,40,8,6", "1,2,4", "4,8"
+
+
+def split(text: str) -> Module:
+    made, _ = hlo_opt.fuse(hlo_opt.parse(text), passes=PASSES)
+    hlo_opt.verify(made)
+    return made
+
+
+def reduces(module: Module) -> list[tuple[int, ...]]:
+    return [i.ints("dimensions") for i in module.entry.instructions if i.opcode == "reduce"]
+
+
+@pytest.mark.parametrize(
+    ("case", "parts"),
+    [
+        (reduce(*GROUPS, kind="s32"), [(1, 2), (2,)]),
+        (reduce(*GROUPS, kind="u8", opcode="multiply", init="1"), [(1, 2), (2,)]),
+        (reduce(*GROUPS, kind="f32", opcode="maximum", init="-inf"), [(1, 2), (2,)]),
+        (reduce(*GROUPS, kind="pred", opcode="or", init="false"), [(1, 2), (2,)]),
+        (reduce("4,4,5,300,31", "1,3", "4,5,31", kind="s32"), [(3,), (1,)]),  # the longest run
+        (reduce("3,16,4,16,4,16", "1,3,5", "3,4,4", kind="s32"), [(5,), (1, 3)]),
+        (reduce("40,8,6,4,40", "0,2,4", "8,4", kind="s32", order="{2,1,4,0,3}"), [(0, 4), (1,)]),  # as they lie
+    ],
+)
+def test_the_values_stay(case: str, parts: list[tuple[int, ...]]) -> None:
+    module = hlo_opt.parse(case)
+    made = split(case)
+    assert reduces(made)[:2] == parts
+    (given,) = [p.shape for p in module.entry.parameters]
+    drawn = np.random.default_rng(1).integers(0, 7, given.dimensions).astype(given.type.dtype)
+    (want,), (got,) = hlo_opt.evaluate(module, [drawn]), hlo_opt.evaluate(made, [drawn])
+    np.testing.assert_array_equal(got, want)
+    fused, _ = hlo_opt.fuse(module)
+    np.testing.assert_array_equal(hlo_opt.compile(fused, backend="host")(drawn)[0], want)
+
+
+def test_narrow_sums_are_rounded_once() -> None:
+    case = reduce(*GROUPS, kind="bf16")
+    module = hlo_opt.parse(case)
+    ones = np.ones(module.entry.parameters[0].shape.dimensions, module.entry.root.shape.type.dtype)
+    (got,) = hlo_opt.evaluate(split(case), [ones])
+    assert (got.astype(np.float32) == np.float32(9600).astype(ones.dtype)).all()
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        reduce("40,40,8,6", "0,1", "8,6"),  # columns
+        reduce("40,40,8,6", "2,3", "40,40"),  # rows
+        reduce("40,40,8,60", "0,3", "40,8"),  # rows that lie apart in major dimensions
+        reduce("4,40,8,60", "1,3", "4,8"),  # a row kernel walks runs as long as a warp
+        reduce(*GROUPS, init="1"),  # would be added twice
+        reduce("2,40,40,3,2", "1,2,4", "2,3"),  # small
+        reduce("400,8,400,8", "1,3", "400,400"),  # short runs
+    ],
+)
+def test_what_is_not_split(case: str) -> None:
+    assert len(reduces(split(case))) == 1
+
+
+def test_parts_keep_what_is_said_of_the_whole() -> None:
+    made = split(reduce(*GROUPS))
+    said = [i.attributes["metadata"] for i in made.entry.instructions if i.opcode == "reduce"]
+    assert ['op_name="sum"' in str(s) for s in said] == [True, True]
+
+
+def test_a_group_norm_is_kernels_of_columns() -> None:
+    module = hlo_opt.parse(reduce("8,56,56,32,8", "1,2,4", "8,32"))
+    whole, _ = hlo_opt.fuse(module, simplify="never")
+    parts, _ = hlo_opt.fuse(module)
+    assert hlo_opt.stats(parts).summary.est_us < hlo_opt.stats(whole).summary.est_us / 4
