@@ -23,7 +23,7 @@ from hlo_opt.ops.sets import launches
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.passes.base import FusionPass
 
-LEAST = 1 << 19
+LEAST = 1 << 20
 """Bytes of the smallest product that is worth it: the kernel after a smaller one takes next to no time."""
 WORTH = 0.85
 """What one kernel must come to at the most, next to a library's product and the kernel beside it."""
