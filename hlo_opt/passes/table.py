@@ -169,8 +169,8 @@ _MULTI_TENSOR = _HORIZONTAL.replace(
 )
 
 _OUTPUTS = (
-    "product-fusion,multi-output-fusion{levels=true},fusion-merger{weigh-kept=false},multi-output-fusion{levels=true},cse,dce,"
-    "row-fusion,online-softmax,cse,dce"
+    "product-fusion,multi-output-fusion{levels=true},fusion-merger{weigh-kept=false},"
+    "multi-output-fusion{levels=true},cse,dce,row-fusion,online-softmax,cse,dce"
 )
 """What no user could take in and write for the others after all is merged where that pays."""
 

@@ -368,8 +368,8 @@ extern "C" __attribute__((visibility("default"))) int hlo_run(
         break;
       }
       case op_convolution: {
-        // slots of image, weights and result, where weights and result begin, then what Convolution has from `batch` on:
-        // numbers, and for each spatial dimension its own
+        // slots of image, weights and result, where weights and result begin, then what Convolution has from `batch`
+        // on: numbers, and for each spatial dimension its own
         void** const own = top->slots;
         Convolution c = {(const float*)own[w[0]], (const float*)own[w[1]] + w[3], (float*)own[w[2]] + w[4], 0,
                          w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13], w[14]};

@@ -1,5 +1,5 @@
-// Triangular systems, for `host_runtime.cpp`: substitution row by row, for some right sides at a time. Neither the other
-// triangle nor a unit diagonal is read.
+// Triangular systems, for `host_runtime.cpp`: substitution row by row, for some right sides at a time. Neither the
+// other triangle nor a unit diagonal is read.
 #pragma once
 
 struct Substitution {
