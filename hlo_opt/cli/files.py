@@ -110,19 +110,26 @@ def check_writable(name: str | None) -> None:
 
 
 @contextlib.contextmanager
+def _to_stdout() -> Iterator[None]:
+    """Name stdout in the errors of what is written to it."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "stdout") from None
+
+
+@contextlib.contextmanager
 def whole_file(name: str) -> Iterator[IO[bytes]]:
     """A file to write that takes its name when it is complete; what was there before stays until then. `-` is stdout.
 
     Raises UsageError, with the path, for what cannot be written, BrokenPipeError when a reader went away.
     """
     if name == STANDARD:
-        try:
+        with _to_stdout():
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, "stdout") from None
         return
     try:
         with _replacing(name) as stream:
@@ -238,7 +245,8 @@ def show_json(value: object) -> None:
     import click
 
     stop_waiting()
-    click.echo(json.dumps(value, indent=2))
+    with _to_stdout():
+        click.echo(json.dumps(value, indent=2))
 
 
 def columns(stream: IO[str] | None = None) -> int:
@@ -258,7 +266,8 @@ def show(page: Page, *, err: bool = False) -> None:
         page = page.wrapped(columns(stream))
     if not wants_colour(stream):
         encoding = stream.encoding or "utf-8"
-        stream.write(str(page).encode(encoding, "backslashreplace").decode(encoding))
+        with contextlib.nullcontext() if err else _to_stdout():
+            stream.write(str(page).encode(encoding, "backslashreplace").decode(encoding))
         return
     from rich.console import Console
     from rich.text import Text
