@@ -49,6 +49,7 @@ def test_sizes(tool: Any, rows: int, columns: int, threads: int, rows_per_block:
     tool.agrees(text, whole=True)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("element_type", ["bf16", "f16", "f64", "s8", "u8", "s16", "s32", "u32", "s64", "u64"])
 @pytest.mark.parametrize("fold", ["add", "max"])
 def test_types(tool: Any, element_type: str, fold: str) -> None:

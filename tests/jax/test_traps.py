@@ -388,6 +388,7 @@ def test_t14_a_module_taken_apart_and_put_together_is_the_same(function: Any) ->
     np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("folder", ["TMPDIR", "HOME", "HLO_OPT_CACHE"])
 def test_folders_that_are_not_there(folder: str, tmp_path: Path) -> None:
     """Kernels are made all the same, for this process alone."""

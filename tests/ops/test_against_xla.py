@@ -40,6 +40,7 @@ def judged(cases: list[Case]) -> Verdict:
     return verdict
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("family", "name"), GROUPS)
 def test_agrees(family: str, name: str) -> None:
     cases = [case for opcode in FAMILIES[family] for case in cases_of(opcode, name)]
