@@ -252,7 +252,7 @@ class Statements:
 
     @contextmanager
     def likely(self, condition: Code) -> Iterator[Code]:
-        if self._has_likely:
+        if self._has_likely or not condition:  # without a condition there is no scope of its own
             yield condition
             return
         outside, hid = self._scopes[-1], self._scopes[-1].hides

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.options import compile_options
 from hlo_opt.ops.reduction.table import MOST_UNROLLED
 from hlo_opt.plans.price import price
@@ -71,3 +72,18 @@ def test_channels_are_read_together(kind: str, planner: Any) -> None:
     assert wide >= 8
     lay = price(planner.plan(text), H100).loads
     assert lay == (128, 128)
+
+
+def test_windows_that_are_always_inside_are_listed_once(planner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads without a condition are no likely ones: once each doubled the list of those."""
+    counts = []
+    likely_loads = Builder.likely_loads
+
+    def counted(builder: Builder) -> Any:
+        loads, is_whole = likely_loads(builder)
+        counts.append(len(loads))
+        return loads, is_whole
+
+    monkeypatch.setattr(Builder, "likely_loads", counted)
+    planner.kernel(pool("f32", "add", "0", "64,31,31,64", "size=1x3x3x1"))
+    assert counts and max(counts) == 0
