@@ -27,6 +27,27 @@ def module_of(*lines: str, **kernels: tuple[str, ...]) -> Module:
     return module
 
 
+def reduce_text(
+    kind: str, opcode: str, init: str, dimensions: str, shape: str, result: str, *, order: str = "", more: str = ""
+) -> str:
+    """A module that reduces a parameter `x` from an init value `i` on; `order` is the parameter's layout,
+    `more` are attributes."""
+    return f"""HloModule m
+
+f {{
+  a = {kind}[] parameter(0)
+  b = {kind}[] parameter(1)
+  ROOT c = {kind}[] {opcode}(a, b)
+}}
+
+ENTRY e {{
+  x = {kind}[{shape}]{order} parameter(0)
+  i = {kind}[] constant({init})
+  ROOT r = {kind}[{result}] reduce(x, i), dimensions={{{dimensions}}}, to_apply=f{more}
+}}
+"""
+
+
 def state_of(module: Module) -> FusionState:
     return FusionState(module, H100)
 

@@ -25,8 +25,7 @@ from hlo_opt.ir.index_map import (
     substitute,
 )
 from hlo_opt.ops.code import Code
-
-WARP = 32
+from hlo_opt.plans.columns import WARP
 
 
 def keep_alive(

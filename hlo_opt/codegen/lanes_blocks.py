@@ -16,7 +16,7 @@ from typing import TypeGuard
 
 from hlo_opt.codegen.lanes_alive import keep_alive
 from hlo_opt.codegen.lanes_merges import merges
-from hlo_opt.codegen.lanes_stretch_text import WARP, WIDE, StretchText
+from hlo_opt.codegen.lanes_stretch_text import WIDE, StretchText
 from hlo_opt.codegen.lanes_stretches import Around, Node, Rows, Step, Stretch, stretches
 from hlo_opt.codegen.lanes_text import WIDER, digits_in, first_threads, index_names, inlined, places_of
 from hlo_opt.codegen.lanes_walks import walk_lines
@@ -48,6 +48,7 @@ from hlo_opt.codegen.tree import (
 )
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, modulo, substitute, variables_of
 from hlo_opt.ops.code import Cell, Function, Name, Shuffle, of
+from hlo_opt.plans.columns import WARP
 
 _EACH = "hlo_block"
 _WHOLE, _PART = "const bool hlo_whole = true;", "const bool hlo_whole = false;"

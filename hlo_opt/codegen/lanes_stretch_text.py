@@ -35,8 +35,8 @@ from hlo_opt.codegen.tree import (
 )
 from hlo_opt.ir.index_map import Expression, Variable, add, multiply, substitute, variables_of
 from hlo_opt.ops.code import Code, FirstRound, Name, Part, Shuffle
+from hlo_opt.plans.columns import WARP
 
-WARP = 32
 VECTOR = 8
 """Threads whose floats fill a vector."""
 WIDE = "long long"

@@ -70,5 +70,8 @@ def test_weights_that_no_kernel_reads_are_bitcasts() -> None:
     assert handed_on(f"ROOT d = f32[8,64] {product}")
     assert not handed_on("ROOT d = f32[64,64] negate(v)")
     assert not handed_on("o = f32[64,64] negate(v)\n  ROOT d = (f32[64,64]) tuple(o)")
-    assert not handed_on(f"o = f32[64,64] negate(v)\n  d = f32[8,64] {product}\n  ROOT t = f32[8,64] dot(d, o), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}")  # fmt: skip
+    terms = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    assert not handed_on(
+        f"o = f32[64,64] negate(v)\n  d = f32[8,64] {product}\n  ROOT t = f32[8,64] dot(d, o), {terms}"
+    )
     assert not handed_on("ROOT d = (f32[64,64]) tuple(v)")  # results have memory of their own

@@ -46,7 +46,10 @@ RESIDUAL = module("ROOT r = f32[1024,256] add(d, y)")
 SCALED = module("p = f32[1024,16] multiply(x, x)", "ROOT r = f32[1024,256] add(d, y)", x="p")
 
 
-@pytest.mark.parametrize("text", [RESIDUAL, SCALED, module("p = f32[1024,16] multiply(x, x)", "ROOT r = (f32[1024,256]) tuple(d)", x="p")])  # fmt: skip
+SQUARED = module("p = f32[1024,16] multiply(x, x)", "ROOT r = (f32[1024,256]) tuple(d)", x="p")
+
+
+@pytest.mark.parametrize("text", [RESIDUAL, SCALED, SQUARED])
 def test_one_kernel(text: str) -> None:
     assert launched(text) == ["fusion"]
     parsed = hlo_opt.parse(text)

@@ -6,26 +6,14 @@ import numpy as np
 import pytest
 
 import hlo_opt
+from tests.small_modules import reduce_text
 
 PASSES = "reduction-simplifier,dce"
 _ODD = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.5, -3.0, 1e-40]
 
 
 def folded(kind: str, opcode: str, init: str, dimensions: str = "1", shape: str = "8,1", result: str = "8") -> str:
-    return f"""HloModule m
-
-f {{
-  a = {kind}[] parameter(0)
-  b = {kind}[] parameter(1)
-  ROOT c = {kind}[] {opcode}(a, b)
-}}
-
-ENTRY e {{
-  x = {kind}[{shape}] parameter(0)
-  i = {kind}[] constant({init})
-  ROOT r = {kind}[{result}] reduce(x, i), dimensions={{{dimensions}}}, to_apply=f
-}}
-"""
+    return reduce_text(kind, opcode, init, dimensions, shape, result)
 
 
 def simplified(text: str) -> hlo_opt.Module:

@@ -7,6 +7,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.ir import Module
+from tests.small_modules import reduce_text
 
 PASSES = "reduction-splitter,dce"
 
@@ -14,20 +15,7 @@ PASSES = "reduction-splitter,dce"
 def reduce(
     shape: str, dimensions: str, result: str, opcode: str = "add", init: str = "0", kind: str = "f32", order: str = ""
 ) -> str:
-    """A module that reduces a parameter."""
-    return f"""HloModule m
-
-f {{
-  a = {kind}[] parameter(0)
-  b = {kind}[] parameter(1)
-  ROOT c = {kind}[] {opcode}(a, b)
-}}
-
-ENTRY e {{
-  p = {kind}[{shape}]{order} parameter(0)
-  i = {kind}[] constant({init})
-  ROOT r = {kind}[{result}] reduce(p, i), dimensions={{{dimensions}}}, to_apply=f, metadata={{op_name="sum"}}
-}}"""
+    return reduce_text(kind, opcode, init, dimensions, shape, result, order=order, more=', metadata={op_name="sum"}')
 
 
 GROUPS = "4,40,40,8,6", "1,2,4", "4,8"

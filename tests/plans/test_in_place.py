@@ -100,7 +100,8 @@ CASES: dict[str, tuple[str, set[tuple[int, int]]]] = {
         set(),
     ),
     "in two segments": (
-        "p = A parameter(0)\nq = C parameter(1)\nn = A negate(p)\ns = f32[1,128]{1,0} slice(p), slice={[5:6], [0:128]}\n"
+        "p = A parameter(0)\nq = C parameter(1)\nn = A negate(p)\n"
+        "s = f32[1,128]{1,0} slice(p), slice={[5:6], [0:128]}\n"
         "r = C reshape(s)\na = C add(r, q)\nROOT t = (A, C) tuple(n, a)",
         {(1, 1)},
     ),
