@@ -131,11 +131,10 @@ def keeps_row_reductions(pair: Pair) -> Reason | None:
 def is_one_walk(pair: Kept) -> bool:
     """Whether the threads of one kernel go over what both read as they would for either: then it is read once, and
     nothing is computed twice."""
-    wanted = pair.state.row_reductions(pair.producer)
-    if not wanted or next(structure(pair), None) is not None:
+    both = sum(pair.state.row_reductions(i) for i in (pair.producer, pair.consumer))
+    if not both or next(structure(pair), None) is not None:
         return False
     found = _plan(pair)
-    both = wanted + pair.state.row_reductions(pair.consumer)
     return isinstance(found, Sketch) and found.one_walk and found.row_reductions == both
 
 

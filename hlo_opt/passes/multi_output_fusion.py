@@ -36,7 +36,7 @@ class MultiOutputFusion(FusionPass):
     plain_siblings     join two siblings even where neither is a fusion yet
     any_form           join kernels whatever loops they walk; each index space then has blocks of its own
     price_siblings     join siblings only where that pays, as producers are always asked
-    levels             join a row-reduction kernel with one that goes over the same rows, which are then read once
+    levels             join kernels of which one reduces rows and the other goes over the same rows: read once
     xla_prices         XLA's cost model says what pays, instead of the prices of our kernels
     max_tries          refusals after which a kernel looks at no more siblings
     """

@@ -224,6 +224,31 @@ def test_a_row_that_several_levels_fold_is_read_once() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-4)
 
 
+GROUPS = """  p = f32[32,14,14,1024]{3,2,1,0} parameter(0)
+  q = f32[32,14,14,1024]{3,2,1,0} parameter(1)
+  a = f32[32,14,14,1024]{3,2,1,0} add(p, q)
+  g = f32[32,14,14,32,32]{4,3,2,1,0} reshape(a)
+  z = f32[] constant(0)
+  s = f32[32,32]{1,0} reduce(g, z), dimensions={1,2,4}, to_apply=sum
+  b = f32[32,14,14,32,32]{4,3,2,1,0} broadcast(s), dimensions={0,3}
+  d = f32[32,14,14,32,32]{4,3,2,1,0} subtract(g, b)
+  v = f32[32,32]{1,0} reduce(d, z), dimensions={1,2,4}, to_apply=sum
+  ROOT r = (f32[32,14,14,1024]{3,2,1,0}, f32[32,32]{1,0}) tuple(a, v)
+"""
+
+
+def test_what_rows_are_made_of_is_written_by_their_kernel() -> None:
+    """A residual sum before a group norm: XLA sees two loops, but our rows go over its elements as they lie."""
+    module = hlo_opt.parse(f"HloModule m\n{SUM}\nENTRY e {{\n{GROUPS}}}\n")
+    by_walks, _ = hlo_opt.fuse(module, passes=f"{INSIDE}instruction-fusion,multi-output-fusion,dce", simplify="never")
+    assert launched(by_walks)[0] == "add"
+    fused, _ = hlo_opt.fuse(module)
+    assert launched(fused) == ["fusion"] and outputs(fused) == [2]
+    data = [np.random.default_rng(n).normal(size=(32, 14, 14, 1024)).astype(np.float32) for n in range(2)]
+    for got, want in zip(hlo_opt.compile(fused, backend="host")(*data), hlo_opt.evaluate(module, data), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4)
+
+
 def test_columns_of_several_levels_would_be_read_twice() -> None:
     columns = (
         LEVELS.replace("f32[512]", "f32[2048]")
