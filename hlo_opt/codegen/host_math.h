@@ -359,6 +359,13 @@ __forceinline__ float tan_f32(float x) {
   return magnitude_of(x) < __builtin_inff() ? made : x - x;
 }
 
+// Elements of an array that are soon to be read. They may lie behind its end: asking for them touches nothing.
+template <typename T> __forceinline__ void ahead(const T* array, long long first, long long count) {
+  const unsigned long long at = (unsigned long long)array + (unsigned long long)first * sizeof(T);
+  for (long long byte = 0; byte < count * (long long)sizeof(T); byte += 64)
+    __builtin_prefetch((const void*)(at + (unsigned long long)byte));
+}
+
 // Those of n numbers that are asked for. Where all of a group are near, or not finite, it goes the short way.
 template <bool with_sine, bool with_cosine, bool with_tangent>
 __attribute__((noinline)) static void turn(const float* __restrict x, float* __restrict sine, float* __restrict cosine,

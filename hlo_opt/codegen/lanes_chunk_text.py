@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from hlo_opt.codegen.cuda import walked
 from hlo_opt.codegen.index_text import digit_text, render
+from hlo_opt.codegen.lanes_ahead import lines_ahead
 from hlo_opt.codegen.lanes_folds import place_of, stride, sums_along, terms
 from hlo_opt.codegen.lanes_halves import Halves, first_of, read_of, rounded_of
 from hlo_opt.codegen.lanes_nodes import Around, Node, Stretch, changes, cut, has_condition
@@ -326,6 +327,10 @@ class Writer(ThreadText):
         inside = self.sequence(loop.body)
         if loop.carries or apart or has_condition(inside):
             head = f"{head}{self.text(loop.test)}; {self.text(loop.step)})"
+            if loop.carries and not self.by_rows:
+                inside += lines_ahead(
+                    loop, self.full, self.constants, LANE, self.first, self.end, self.lanes, self.index_text
+                )
             nodes.append(Around(head, inside, is_loop=loop.carries or apart))
             return True
         self.full, self.wide, self.uniform, self.types, self.homes = saved  # type: ignore[assignment]  # as they were
