@@ -181,6 +181,7 @@ def test_nothing_stays_known_where_more_changed_than_what_kernels_hold(before: s
     assert context.memory.state(module, H100) is not found
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("preset", ["default", "xla-2023", "xla-2026"])
 @pytest.mark.parametrize("name", ["adam", "attention", "cartpole_random", "transformer_block"])
 def test_what_is_kept_between_passes_changes_no_answer(name: str, preset: str, monkeypatch: pytest.MonkeyPatch):

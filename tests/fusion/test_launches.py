@@ -28,6 +28,7 @@ def fused(file: Path, target: str) -> Module:
     return hlo_opt.fuse(module, target=target)[0]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("file", SOME, ids=lambda f: f.stem)
 def test_kernels_are_launched_as_they_are_priced(file: Path) -> None:
     """Long modules, each for one of the devices; short ones for all."""
