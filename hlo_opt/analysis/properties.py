@@ -24,13 +24,23 @@ def has_side_effect(instruction: Instruction) -> bool:
         if base is None or not instruction.opcode.endswith("-start"):
             return base is None
         spec = find(base)
-    return (spec is not None and spec.side_effects) or says_side_effect(instruction)
+        if spec is None:
+            return says_side_effect(instruction)
+    return spec.side_effects or (bool(instruction.attributes) and says_side_effect(instruction))
 
 
 def elsewhere(computation: Computation) -> bool:
     """Whether a computation runs on another thread than its caller, so that a call is more than its body."""
     thread = computation.attributes.get("execution_thread")
     return thread is not None and thread.text.strip('"') != "main"
+
+
+def _acts(computation: Computation) -> bool:
+    """Whether an instruction has a side effect itself; found out once until the computation is edited."""
+    found = computation.facts.get("acts")
+    if not isinstance(found, bool):
+        found = computation.facts["acts"] = any(map(has_side_effect, computation.instructions))
+    return found
 
 
 def effectful_computations(computations: list[Computation]) -> set[Computation]:
@@ -42,9 +52,7 @@ def effectful_computations(computations: list[Computation]) -> set[Computation]:
         for computation in computations:
             if computation in effectful:
                 continue
-            if any(has_side_effect(i) for i in computation.instructions) or (
-                effectful and not effectful.isdisjoint(computation.called)
-            ):
+            if _acts(computation) or (effectful and not effectful.isdisjoint(computation.called)):
                 effectful.add(computation)
                 changed = True
     return effectful
@@ -83,4 +91,5 @@ def is_boundary_fusion(instruction: Instruction) -> bool:
 
 def inside(instruction: Instruction) -> Computation | None:
     """The computation of a fusion that may be looked into; None for library calls and other operations."""
-    return None if is_boundary_fusion(instruction) else fused(instruction)
+    body = fused(instruction)  # None for most
+    return None if body is None or is_boundary_fusion(instruction) else body

@@ -122,10 +122,15 @@ class FuseOptions:
 
 
 class Memory:
-    """The state that passes over one module hand on to each other, as long as only fusion passes change the module."""
+    """What passes over one module hand on to each other, as long as only fusion passes change the module.
+
+    distinct  executed computations of which all values differed. All arrays still do: kernels that are joined write
+              arrays that were there before; only the tuples of them are new
+    """
 
     def __init__(self, known: ByStructure | None = None) -> None:
         self.known = ByStructure() if known is None else known
+        self.distinct: set[Computation] = set()
         self._state: FusionState | None = None
 
     def state(self, module: Module, target: DeviceTarget) -> FusionState:
@@ -136,6 +141,7 @@ class Memory:
 
     def clear(self) -> None:
         self._state = None
+        self.distinct.clear()
 
     def changed_inside(self, computations: Iterable[Computation], module: Module) -> None:
         """These computations compute the same in another way. What is known of kernels that hold none of them stays
@@ -221,6 +227,8 @@ class PassContext:
         self.fused_by.update(before.fused_by)
         self.apart = before.apart
         self.origins.update(_origins_of_copies(before.origins, module, copy))
+        pairs = zip(module.computations, copy.computations, strict=True)
+        self.memory.distinct.update(new for old, new in pairs if old in before.memory.distinct)
 
     def keep_apart(self, module: Module) -> None:
         """Keep a copy of the module as it is, where none is kept: before kernels are joined that do not read each

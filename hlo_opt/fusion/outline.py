@@ -339,7 +339,7 @@ def _lead_out(fusion: Instruction, other: Instruction, body: Computation) -> int
     """Give the fusion the shape of its new root; its users read elements from now on. Returns the number of the first
     new output."""
     before = fusion.shape
-    fusion.shape = body.root.shape
+    edit.set_shape(fusion, body.root.shape)
     if before.is_tuple:
         return len(before.elements or ())
     users = list(fusion.users)

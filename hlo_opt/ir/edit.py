@@ -9,7 +9,7 @@ from hlo_opt.ir.attribute import Attribute, Called
 from hlo_opt.ir.literal import Literal
 from hlo_opt.ir.module import Computation, Instruction, Module
 from hlo_opt.ir.shape import Shape
-from hlo_opt.ir.walk import needed_first
+from hlo_opt.ir.walk import needed_by, needed_first
 
 
 def add_computation(module: Module, computation: Computation, *, entry: bool = False) -> Computation:
@@ -36,6 +36,7 @@ def remove_computation(computation: Computation) -> None:
 def append(computation: Computation, instruction: Instruction, *, root: bool = False) -> Instruction:
     """Append an instruction. Its operands must be in the computation already."""
     computation._instructions[instruction] = None
+    computation.facts.clear()
     instruction.parent = computation
     if computation._parameters is not None and instruction.parameter_number is not None:
         computation._parameters[instruction] = None
@@ -119,6 +120,13 @@ def copied(
 
 def set_root(computation: Computation, root: Instruction) -> None:
     computation._root = root
+    computation.facts.clear()
+
+
+def _touch(instruction: Instruction) -> None:
+    """Forget what was found out about the computation of a changed instruction, which may be in none yet."""
+    if instruction.parent is not None:
+        instruction.parent.facts.clear()
 
 
 def set_header(module: Module, name: str, value: Attribute) -> None:
@@ -134,21 +142,25 @@ def take_header(module: Module, other: Module) -> None:
 
 def set_attribute(instruction: Instruction, name: str, value: Attribute | Called) -> None:
     instruction.attributes[name] = value
+    _touch(instruction)
 
 
 def set_shape(instruction: Instruction, shape: Shape) -> None:
     instruction.shape = shape
+    _touch(instruction)
 
 
 def set_literal(constant: Instruction, literal: Literal) -> None:
     """Give a constant another value, and its shape."""
     constant.literal, constant.shape = literal, literal.shape
+    _touch(constant)
 
 
 def stop_waiting(computation: Computation) -> None:
     """Drop all control predecessors in the computation."""
     for instruction in computation._instructions:
         instruction.control_predecessors = []
+    computation.facts.clear()
 
 
 def replace_operand(user: Instruction, position: int, new: Instruction) -> None:
@@ -157,6 +169,7 @@ def replace_operand(user: Instruction, position: int, new: Instruction) -> None:
     if old is new:
         return
     user.operands[position] = new
+    _touch(user)
     if user._places is not None:
         user._places[old].remove(position)
         insort(user._places.setdefault(new, []), position)
@@ -175,6 +188,7 @@ def set_operands(user: Instruction, operands: Iterable[Instruction]) -> None:
             old._users.pop(user, None)
     user.operands = list(operands)
     user._places = None
+    _touch(user)
     if known:
         for new in user.operands:
             _add_use(new, user)
@@ -190,7 +204,7 @@ def redirect_users(old: Instruction, new: Instruction) -> None:
             replace_operand(user, position, new)
     computation = old.computation
     if computation._root is old:
-        computation._root = new
+        set_root(computation, new)
 
 
 MANY_OPERANDS = 64
@@ -218,6 +232,7 @@ def replace_all_uses(old: Instruction, new: Instruction) -> None:
     for instruction in computation._instructions:
         if instruction.control_predecessors and old in instruction.control_predecessors:
             instruction.control_predecessors = [new if p is old else p for p in instruction.control_predecessors]
+            computation.facts.clear()
 
 
 def remove(instruction: Instruction) -> None:
@@ -230,6 +245,7 @@ def remove(instruction: Instruction) -> None:
         for operand in instruction.operands:
             _drop_use(operand, instruction)
     del computation._instructions[instruction]
+    computation.facts.clear()
     if computation._parameters is not None:
         computation._parameters.pop(instruction, None)
     instruction.parent = None
@@ -263,6 +279,8 @@ def splice(inner: Computation, computation: Computation, arguments: list[Instruc
     computation._instructions.update(inner._instructions)
     inner._instructions = {}
     inner._parameters = None
+    inner.facts.clear()
+    computation.facts.clear()
     for parameter, argument in zip(parameters, arguments, strict=True):
         for user in list(parameter.users):
             for position in _positions(user, parameter):
@@ -275,13 +293,16 @@ def sort(computation: Computation) -> None:
 
     Raises AssertionError on a cycle, so that a wrong edit cannot loop for ever.
     """
-    order = needed_first(computation._instructions, lambda i: (*i.operands, *i.control_predecessors))
-    computation._instructions = dict.fromkeys(order)
+    order = needed_first(computation._instructions, needed_by)
+    if order != [*computation._instructions]:
+        computation._instructions = dict.fromkeys(order)
+        computation.facts.pop("called", None)  # the one that goes by the order
 
 
 def arrange(computation: Computation, order: Iterable[Instruction]) -> None:
     """Reorder the instructions. `order` names each once, with operands and control predecessors before users."""
     computation._instructions = dict.fromkeys(order)
+    computation.facts.clear()
 
 
 def sort_computations(module: Module) -> None:
@@ -370,8 +391,19 @@ def clone_computation(computation: Computation) -> Computation:
 def _copy_instructions(old: Computation, new: Computation, computations: Mapping[Computation, Computation]) -> None:
     copies: dict[Instruction, Instruction] = {}
     for i in old._instructions:
-        clone = copied(i, i.name, [copies[o] for o in i.operands], calling(i, computations))
-        clone.control_predecessors = [copies[p] for p in i.control_predecessors]
+        clone = Instruction(
+            i.name,
+            i.opcode,
+            i.shape,
+            [copies[o] for o in i.operands],
+            calling(i, computations),
+            literal=i.literal,
+            parameter_number=i.parameter_number,
+            offset=i.offset,
+            end=i.end,
+        )
+        if i.control_predecessors:
+            clone.control_predecessors = [copies[p] for p in i.control_predecessors]
         copies[i] = append(new, clone, root=i is old._root)
 
 

@@ -130,6 +130,9 @@ class Computation:
         self._users_known = False
         self._parameters: dict[Instruction, None] | None = None
         """The parameters in order of appearance; None until first used."""
+        self.facts: dict[str, object] = {}
+        """What passes found out about the instructions, by names of theirs, until the next edit of one of them; an edit
+        of a called computation forgets nothing here."""
 
     @property
     def instructions(self) -> KeysView[Instruction]:
@@ -145,14 +148,18 @@ class Computation:
 
     @property
     def called(self) -> list[Computation]:
-        """The computations named by the instructions' attributes, in order, with repetitions."""
-        return [
-            computation
-            for instruction in self._instructions
-            for value in instruction.attributes.values()
-            if isinstance(value, Called)
-            for computation in value.computations
-        ]
+        """The computations named by the instructions' attributes, in order, with repetitions. Not to be changed."""
+        found = self.facts.get("called")
+        if not isinstance(found, list):
+            found = self.facts["called"] = [
+                computation
+                for instruction in self._instructions
+                if instruction.attributes
+                for value in instruction.attributes.values()
+                if isinstance(value, Called)
+                for computation in value.computations
+            ]
+        return found
 
     @property
     def parameters(self) -> list[Instruction]:

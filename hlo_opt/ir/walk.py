@@ -17,15 +17,21 @@ def needed_first(starts: Iterable[N], needs: Callable[[N], Sequence[N]]) -> list
     """
     entered: set[N] = set()
     order: dict[N, None] = {}
-    stack = list(starts)[::-1]
-    while stack:
-        node = stack[-1]
-        if node in entered:
-            order[stack.pop()] = None
+    for start in starts:
+        if start in order:
             continue
-        entered.add(node)
-        for needed in reversed(needs(node)):
-            if needed not in order:
+        stack = [start]
+        while stack:
+            node = stack[-1]
+            if node in entered:
+                order[stack.pop()] = None
+                continue
+            missing = [needed for needed in needs(node) if needed not in order]
+            if not missing and node not in entered:
+                order[stack.pop()] = None
+                continue
+            entered.add(node)
+            for needed in reversed(missing):
                 assert needed not in entered, f"{needed} needs itself"
                 stack.append(needed)
     return list(order)
@@ -34,7 +40,28 @@ def needed_first(starts: Iterable[N], needs: Callable[[N], Sequence[N]]) -> list
 def post_order(computation: Computation) -> list[Instruction]:
     """Instructions in post order, depth first from those without users, as XLA's MakeInstructionPostOrder."""
     ends = [i for i in computation.instructions if i.is_root or not i.users]
-    return needed_first(ends, lambda i: (*i.operands, *i.control_predecessors))
+    return needed_first(ends, needed_by)
+
+
+def needed_by(instruction: Instruction) -> list[Instruction]:
+    """What must come before an instruction: its operands, then its control predecessors. Not to be changed."""
+    if not instruction.control_predecessors:
+        return instruction.operands
+    return [*instruction.operands, *instruction.control_predecessors]
+
+
+def edited_since(module: Module, fact: str) -> list[Computation]:
+    """The computations that do not have a fact, or call one without it, directly or not; in the module's order."""
+    edited: set[Computation] = set()
+    before = -1
+    while len(edited) != before:  # two rounds, when callees come first
+        before = len(edited)
+        for computation in module.computations:
+            if computation not in edited and (
+                fact not in computation.facts or not edited.isdisjoint(computation.called)
+            ):
+                edited.add(computation)
+    return [c for c in module.computations if c in edited]
 
 
 CONTROL_FLOW = frozenset({"while", "conditional", "call"})

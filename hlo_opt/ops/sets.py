@@ -89,7 +89,8 @@ def rounds_nothing(instruction: Instruction) -> bool:
 
 def launches(instruction: Instruction) -> bool:
     """Whether the instruction launches a kernel or a library call."""
-    return not is_free(instruction.opcode) and not instruction.opcode.endswith("-done")
+    spec = find(instruction.opcode)  # asked of every instruction again and again: no call of `is_free`
+    return not (spec is not None and spec.is_free) and not instruction.opcode.endswith("-done")
 
 
 def is_elementwise(instruction: Instruction, operand: int | None = None) -> bool:

@@ -35,8 +35,11 @@ class BitcastMovement(RewritingPass):
     given: bool = True
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
+        waited_for = {p for i in computation.instructions for p in i.control_predecessors}
         for i in list(computation.instructions):
-            if i.opcode not in ("reshape", "transpose", "copy") or not _moves_nothing(i) or _is_result(i):
+            if i.opcode not in ("reshape", "transpose", "copy") or i in waited_for:
+                continue
+            if not _moves_nothing(i) or _is_result(i):
                 continue
             if self.reshapes or i.opcode != "reshape" or (self.given and _is_handed_on(i)):
                 yield partial(_put, i)
@@ -62,8 +65,6 @@ def _moves_nothing(move: Instruction) -> bool:
     source, shape = move.operands[0].shape, move.shape
     waits = move.control_predecessors or "sharding" in move.attributes
     if waits or len(move.operands) != 1 or not (_is_plain(source) and _is_plain(shape)):
-        return False
-    if any(move in i.control_predecessors for i in move.computation.instructions if i.control_predecessors):
         return False
     if move.opcode == "reshape":
         return (

@@ -108,7 +108,7 @@ def _write_copies(fusion: Instruction, paths: list[Path], engine: Engine) -> Non
         engine.state.forget(instruction)
     was_array = not fusion.shape.is_tuple
     others = list(fusion.users) if was_array else []
-    fusion.shape = body.root.shape
+    edit.set_shape(fusion, body.root.shape)
     if was_array:
         element = edit.create_element(fusion, 0)
         for user in others:

@@ -12,6 +12,8 @@ from hlo_opt.analysis.graph.numbering import Numbering, Table, Value, all_differ
 from hlo_opt.analysis.properties import effectful_computations, has_side_effect
 from hlo_opt.ir import Attribute, Computation, Instruction, Module, edit
 from hlo_opt.ir.shape import Shape
+from hlo_opt.ir.walk import edited_since, executed_computations
+from hlo_opt.ops.sets import held, taken_element
 from hlo_opt.passes.base import Pass, PassContext
 
 
@@ -29,14 +31,36 @@ class CommonSubexpressionElimination(Pass):
     def run(self, module: Module, context: PassContext) -> bool:
         numbering = Numbering(module, Table())
         effects = effectful_computations(list(module.computations))
-        changed = [
-            computation
-            for computation in list(module.computations)
-            if not all_differ(computation)
-            and _merge(computation, numbering.computation(computation, None).values, effects, context)
-        ]
+        changed = []
+        executed = set(executed_computations(module))
+        distinct = context.memory.distinct
+        for computation in edited_since(module, _NOTHING_EQUAL):
+            known = computation in distinct and not any(map(_is_another_tuple, computation.instructions))
+            if not known and not all_differ(computation):
+                values = numbering.computation(computation, None).values
+                if len(set(values.values())) < len(values):
+                    if _merge(computation, values, effects, context):
+                        changed.append(computation)
+                elif computation in executed:
+                    distinct.add(computation)
+            if not context.exhausted:
+                computation.facts[_NOTHING_EQUAL] = True
         context.memory.changed_inside(changed, module)
         return bool(changed)
+
+
+_NOTHING_EQUAL = "nothing equal"
+"""The fact that no two values of a computation are equal, or that those that are have to stay."""
+
+
+def _is_another_tuple(instruction: Instruction) -> bool:
+    """Whether a tuple is made of all elements of one that there is: the only values that joining kernels adds are the
+    tuples that they write."""
+    parts = held(instruction)
+    whole = parts[0].operands[0] if parts and taken_element(parts[0]) is not None else None
+    if parts is None or whole is None or len(parts) != len(whole.shape.elements or ()):
+        return False
+    return all(taken_element(part) == n and part.operands[0] is whole for n, part in enumerate(parts))
 
 
 def _merge(
@@ -44,8 +68,6 @@ def _merge(
 ) -> bool:
     first: dict[tuple[Value, Shape, str], Instruction] = {}
     instructions = list(computation.instructions)
-    if len({values[i] for i in instructions}) == len(instructions):
-        return False
     ordered = {p for i in instructions for p in i.control_predecessors}
     changed = False
     for instruction in instructions:

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from hlo_opt.analysis.graph.inlining import remove_uncalled
 from hlo_opt.analysis.properties import effectful_computations, has_side_effect, is_boundary_fusion
 from hlo_opt.ir import Attribute, Computation, Instruction, Module, Shape, edit
+from hlo_opt.ir.walk import edited_since
 from hlo_opt.ops.sets import fused, held, taken_element
 from hlo_opt.passes.base import Pass, PassContext
 
@@ -28,14 +29,22 @@ class DeadCodeElimination(Pass):
         effects = effectful_computations(list(module.computations))
         changed = remove_uncalled(module)
         swept = False
-        for computation in list(module.computations):
+        for computation in edited_since(module, _NOTHING_DEAD):
             swept |= sweep(computation, effects)
-            while sum(narrow(fusion, effects) for fusion in _of_several(computation)):
+            while several := _of_several(computation):
+                if not sum(narrow(fusion, effects) for fusion in several):
+                    break
                 sweep(computation, effects)
                 swept = True
+            if not several:  # else others may stop to call what they call
+                computation.facts[_NOTHING_DEAD] = True
         if swept:
             remove_uncalled(module)
         return changed or swept
+
+
+_NOTHING_DEAD = "nothing dead"
+"""The fact that each value of a computation is used, or has to stay, and that no fusion in it writes several."""
 
 
 def sweep(computation: Computation, effects: set[Computation]) -> bool:
@@ -88,12 +97,12 @@ def narrow(fusion: Instruction, effects: set[Computation]) -> bool:
         return False
     if len(kept) > 1:
         edit.create_tuple(body, kept, root=True)
-        fusion.shape = Shape.tuple_of(*((fusion.shape.elements or ())[number] for number in read))
+        edit.set_shape(fusion, Shape.tuple_of(*((fusion.shape.elements or ())[number] for number in read)))
         for user, number in readers.items():
             edit.set_attribute(user, "index", Attribute.of(read.index(number)))
     else:
         edit.set_root(body, kept[0])
-        fusion.shape = (fusion.shape.elements or ())[read[0]]
+        edit.set_shape(fusion, (fusion.shape.elements or ())[read[0]])
         for user in readers:
             edit.replace_all_uses(user, fusion)
             edit.remove(user)

@@ -224,7 +224,7 @@ class _Rewriter:
         if i.opcode in _CARRIERS:
             if i.parameter_number is None:
                 edit.set_operands(i, [self.carried(o) for o in i.operands])
-            i.shape = _carried(shape)
+            edit.set_shape(i, _carried(shape))
             return self.taken(i, shape)
         operands = [self.values[o] for o in i.operands]
         spec = find(i.opcode)

@@ -78,6 +78,7 @@ class BeforeJoining:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._edges: dict[Computation, dict[tuple[str, str], list[EdgeLeft]]] = {}
+        self._then: dict[Computation, Computation | None] = {}
 
     @classmethod
     def of(cls, context: PassContext) -> BeforeJoining | None:
@@ -90,12 +91,15 @@ class BeforeJoining:
         return {c.name: c for c in executed_computations(self.engine.module)}
 
     def computation(self, now: Computation) -> Computation | None:
-        """What a computation was; None where the same kernels are in it now."""
-        before = self._computations.get(now.name)
-        if before is None:
-            return None
-        names = [{i.name for i in c.instructions if launches(i)} for c in (before, now)]
-        return None if names[0] == names[1] else before
+        """What a computation was; None where the same kernels are in it now. Found out once: nothing changes any
+        more."""
+        if now not in self._then:
+            before = self._computations.get(now.name)
+            if before is not None:
+                names = [{i.name for i in c.instructions if launches(i)} for c in (before, now)]
+                before = None if names[0] == names[1] else before
+            self._then[now] = before
+        return self._then[now]
 
     def edge(self, computation: Computation, now: EdgeLeft) -> EdgeLeft | None:
         """What an edge was: of those with its names, for a value may be computed in several kernels, the one between

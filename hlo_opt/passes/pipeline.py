@@ -98,12 +98,14 @@ class Pipeline:
         seconds: dict[str, float] | None = None,
         runs: dict[str, int] | None = None,
         verify: Callable[[Module], None] | None = None,
+        settled: set[Pass] | None = None,
     ) -> bool:
         """Run everything on the module in place. `seconds` collects the time of each pass by name, `runs` how often it
         ran; `verify` is called after each pass that changed something. The pipeline has no choices left
         (`alternatives`). A pass that found nothing to do, or finds nothing right after itself, is not run again before
-        the module has changed. True when anything changed."""
-        settled: set[Pass] = set()
+        the module has changed; `settled` has those of which that is known before, and gets those of which it is known
+        afterwards. True when anything changed."""
+        settled = set() if settled is None else settled
 
         def run_steps(steps: tuple[Step | Best, ...]) -> bool:
             changed = False

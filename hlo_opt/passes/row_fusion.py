@@ -399,7 +399,7 @@ def _cut(reduce: Instruction, space: Space, stretch: int) -> Instruction:
     attributes = {**reduce.attributes, "dimensions": Attribute.of((1,))}
     parts = Instruction("parts", "reduce", _row_major(reduce.shape, sizes), [cut, init], attributes)
     reduce.operands = [parts, init]
-    reduce.attributes["dimensions"] = Attribute.of((0,))
+    edit.set_attribute(reduce, "dimensions", Attribute.of((0,)))
     return parts
 
 

@@ -8,9 +8,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
+from hlo_opt.analysis.graph.identity import identical
 from hlo_opt.analysis.graph.loops import NO_TRIP_COUNTS, TripCounts, check_trip_counts
 from hlo_opt.analysis.targets import DEFAULT_TARGET, DeviceTarget
 from hlo_opt.diag import UsageError, did_you_mean
@@ -20,6 +21,7 @@ from hlo_opt.fusion.preparation import prepare
 from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.fusion.summary import ModuleSummary, executions, module_summary
 from hlo_opt.ir import Module, edit
+from hlo_opt.passes.base import Pass
 from hlo_opt.passes.decisions import decisions
 from hlo_opt.passes.forcing import chosen, join_edge, price_by_joining, told_apart
 from hlo_opt.passes.pipeline import Observer, Pipeline, parse_pipeline
@@ -31,7 +33,7 @@ from hlo_opt.passes.table import preset
 class Outcome:
     """What a run gave. `seconds` has the time of every pass by name, and of `proof` and `decisions`; `runs` says how
     often each pass ran, fixpoint groups repeat theirs; `steps` counts single rewrites; `original` is the module that
-    the run was given."""
+    the run was given; `settled` are passes that find nothing to do in the result."""
 
     original: Module
     module: Module
@@ -39,6 +41,7 @@ class Outcome:
     context: PassContext
     seconds: dict[str, float]
     runs: dict[str, int]
+    settled: set[Pass] = field(default_factory=set)
 
     def decide(self, kernels: Container[str] | None = None, *, siblings: bool = True) -> list[FusionDecision]:
         """One decision for every edge between kernels, fused or left; with `kernels` for the edges into these only,
@@ -182,6 +185,7 @@ def _run(
     time counts as this run's."""
     seconds: dict[str, float] = {} if begun is None else dict(begun.seconds)
     runs: dict[str, int] = {} if begun is None else dict(begun.runs)
+    settled: set[Pass] = set() if begun is None else set(begun.settled)
     with collector_paused():
         work = edit.clone_module(module if begun is None else begun.module)
         work.target = context.options.target
@@ -191,21 +195,23 @@ def _run(
             _prove(module, work, seconds)
         parts = _provable_parts(Pipeline(pipeline.steps[0 if begun is None else len(begun.pipeline.steps) :]))
         for part in parts:
-            before = edit.clone_module(work) if part.preserves_graph else None
-            part.run(work, context, observer=observer, seconds=seconds, runs=runs, verify=verify)
+            is_proved = part.preserves_graph and not settled.issuperset(part.passes())
+            before = edit.clone_module(work) if is_proved else None
+            part.run(work, context, observer=observer, seconds=seconds, runs=runs, verify=verify, settled=settled)
             edit.sort_computations(work)
             edit.restore_names(work)
             if before is not None and unproved is not None and part is parts[-1]:
                 unproved[work] = before
             elif before is not None:
                 _prove(before, work, seconds)
-    return Outcome(module, work, pipeline, context, seconds, runs)
+    return Outcome(module, work, pipeline, context, seconds, runs, settled)
 
 
 def _prove(before: Module, after: Module, seconds: dict[str, float]) -> None:
-    """Raises ProofError when the graphs differ."""
+    """Raises ProofError when the graphs differ. Passes that found nothing to do left the module as it was."""
     started = time.perf_counter()
-    prove_same_graph(before, after)
+    if not identical(before, after):
+        prove_same_graph(before, after)
     seconds["proof"] = seconds.get("proof", 0.0) + time.perf_counter() - started
 
 

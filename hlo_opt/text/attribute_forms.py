@@ -28,6 +28,7 @@ class Form:
     what        description for messages
     terminals   terminals of the grammar, one of which must match
     rule        a rule of the grammar that must match
+    usual       values that match the rule: most modules have no others, and need not compile its expression
     words       the allowed words, compared in lower case when `any_case` is set
     test        a further check, which raises ParseError
     """
@@ -35,6 +36,7 @@ class Form:
     what: str
     terminals: tuple[str, ...] = ()
     rule: str = ""
+    usual: frozenset[str] = frozenset()
     words: tuple[str, ...] = ()
     any_case: bool = False
     test: Callable[[str], object] | None = None
@@ -257,7 +259,9 @@ FORMS: dict[str, Form] = {
     ),
     "result_accuracy": Form("an accuracy such as {mode=highest}", rule="accuracy"),
     "schedule": _words("a schedule", "schedule_none schedule_latest schedule_earliest", any_case=True),
-    "sharding": Form("a sharding", rule="sharding", test=_check_sharding),
+    "sharding": Form(
+        "a sharding", rule="sharding", usual=frozenset({"{manual}", "{replicated}"}), test=_check_sharding
+    ),
     "slice": Form("ranges such as {[0:2], [1:9:2]}", rule="slices", test=decode_slices),
     "source_target_pairs": Form("pairs such as {{0,1},{1,0}}", ("INTEGER_LISTS",), test=_check_pairs),
     "statistics": Form("statistics such as {visualizing_index=0,stat-0=1}", rule="statistics"),
@@ -329,7 +333,7 @@ def _check(form: Form, text: str, source: Source | None, offset: int) -> None:
         close = nearest(text.lower() if form.any_case else text, form.words)
         hint = f"did you mean {close}?" if close else f"it is one of {', '.join(form.words)}"
         raise ParseError(f"expected {form.what}, found {text[:40]!r}", hint=hint)
-    if form.rule and form.rule not in _TESTED:
+    if form.rule and form.rule not in _TESTED and text not in form.usual:
         quick = _quick(form.rule)
         if quick is None or not (quick.fullmatch(text) or quick.fullmatch(terminal("COMMENT").sub(" ", text))):
             if quick is not None and len(text) > EXPLAINED:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 
 from hlo_opt.diag import ParseError
 from hlo_opt.ir import Metadata, PaddingDimension, Quoted, Raw, SliceDimension, Value, Window, WindowDimension
@@ -161,15 +161,16 @@ def decode_metadata(text: str) -> Metadata:
         if key in entries:
             raise ParseError(f"metadata gives {key} twice")
         if kind == "METADATA_STRING":
-            entries[key] = unquote(terminal("STRING").search(value)[0])  # type: ignore[index]
+            if value[0] not in "\"'":  # white space or a comment comes first
+                value = terminal("STRING").search(value)[0]  # type: ignore[index]
+            entries[key] = unquote(value)
         elif kind == "METADATA_NUMBER":
-            number = entries[key] = int(_items(f"({value})")[0])
+            number = entries[key] = int(value) if value.isdecimal() else int(_items(f"({value})")[0])
             if not -(1 << 31) <= number < 1 << 31:
                 raise ParseError(f"{key}={value.strip()} is out of range")
         elif any(number not in _PROFILE_TYPES for number in _integers(value.strip())):
             raise ParseError(f"unknown {token}")
-    known = {name: value for name, value in entries.items() if name in _METADATA}
-    return replace(Metadata(), **known)  # type: ignore[arg-type]
+    return Metadata(**{name: value for name, value in entries.items() if name in _METADATA})  # type: ignore[arg-type]
 
 
 DECODERS: dict[str, Callable[[str], Value]] = {

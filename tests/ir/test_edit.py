@@ -1,6 +1,8 @@
+import itertools
+
 import pytest
 
-from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, array, edit, walk
+from hlo_opt.ir import Attribute, Called, Computation, Instruction, Literal, Module, array, edit, walk
 from hlo_opt.ir.element_type import F32
 
 F = array(F32, 4)
@@ -104,3 +106,72 @@ def test_a_computation_moves_into_another_module_with_what_it_calls(module: Modu
     made = by_name(other)
     assert made["call"].called_by("to_apply") is not called and made["call"].called_by("to_apply").module is other
     assert copy.root.opcode == "multiply" and list(copy.parameters) == [made["a"]] and call.parent is module.entry
+
+
+def other() -> Called:
+    """A computation of another module, to be named by an attribute."""
+    return Called(Computation("f"))
+
+
+EDITS = {
+    "append": lambda m, i: edit.create(m.entry, "n", "negate", F, [i["a"]]),
+    "arrange": lambda m, i: edit.arrange(m.entry, list(m.entry.instructions)),
+    "attribute": lambda m, i: edit.set_attribute(i["c"], "to_apply", other()),
+    "literal": lambda m, i: edit.set_literal(i["b"], Literal(F, text="1")),
+    "operand": lambda m, i: edit.replace_operand(i["c"], 0, i["a"]),
+    "operands": lambda m, i: edit.set_operands(i["c"], [i["a"], i["a"]]),
+    "redirect": lambda m, i: edit.redirect_users(i["d"], i["c"]),
+    "remove": lambda m, i: (edit.set_root(m.entry, i["c"]), edit.remove(i["d"])),
+    "root": lambda m, i: edit.set_root(m.entry, i["c"]),
+    "shape": lambda m, i: edit.set_shape(i["c"], array(F32, 2, 2)),
+    "wait": lambda m, i: edit.stop_waiting(m.entry),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_forgets_what_was_found_out_about_its_computation(name: str, module: Module):
+    beside = edit.new_computation(module, "beside")
+    edit.create(beside, "p", "parameter", F, parameter_number=0, root=True)
+    for computation in module.computations:
+        computation.facts["seen"] = True
+    EDITS[name](module, by_name(module))
+    assert not module.entry.facts and beside.facts == {"seen": True}
+
+
+def test_what_moves_into_a_computation_is_forgotten_in_both(module: Module):
+    inner = edit.new_computation(module, "inner")
+    p = edit.create(inner, "p", "parameter", F, parameter_number=0)
+    edit.create(inner, "n", "negate", F, [p], root=True)
+    module.entry.index_users()
+    inner.facts["seen"] = module.entry.facts["seen"] = True
+    edit.splice(inner, module.entry, [by_name(module)["a"]])
+    assert not inner.facts and not module.entry.facts
+
+
+def test_called_computations_follow_edits(module: Module):
+    assert module.entry.called == []
+    f = other()
+    edit.set_attribute(by_name(module)["c"], "to_apply", f)
+    assert module.entry.called == list(f.computations)
+
+
+def test_edited_are_those_without_the_fact_and_their_callers():
+    module = Module("m")
+    chain = [edit.add_computation(module, Computation(name)) for name in ("e", "f", "g", "h")]  # callers first
+    for caller, callee in itertools.pairwise(chain):
+        edit.create(caller, caller.name, "call", F, [], {"to_apply": Called(callee)}, root=True)
+    for computation in chain:
+        computation.facts["seen"] = True
+    assert walk.edited_since(module, "seen") == []
+    assert walk.edited_since(module, "other") == chain
+    del chain[2].facts["seen"]
+    assert walk.edited_since(module, "seen") == chain[:3]
+
+
+def test_needed_first_is_post_order_and_ends_on_a_cycle():
+    needs = {"a": ["b", "c"], "b": ["d"], "c": ["d", "b"], "d": [], "e": ["a", "a"]}
+    assert walk.needed_first(["e", "d", "c"], needs.__getitem__) == ["d", "b", "c", "a", "e"]
+    assert walk.needed_first(["d", "b", "e"], needs.__getitem__) == ["d", "b", "c", "a", "e"]
+    for cycle in ({"a": ["a"]}, {"a": ["b"], "b": ["c"], "c": ["a"]}):
+        with pytest.raises(AssertionError, match="needs itself"):
+            walk.needed_first(["a"], cycle.__getitem__)

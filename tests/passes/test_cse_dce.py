@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import hlo_opt
+from hlo_opt.analysis.graph.numbering import Numbering
 from hlo_opt.analysis.targets import target
 from hlo_opt.fusion.context import FuseOptions, PassContext
-from hlo_opt.ir import Computation, Module
+from hlo_opt.ir import Attribute, Called, Computation, Module, edit
 from hlo_opt.passes.base import Pass
 from hlo_opt.passes.cse import CommonSubexpressionElimination
 from hlo_opt.passes.dce import DeadCodeElimination
@@ -288,3 +289,59 @@ def test_two_results_of_one_operation_stay_together():
     )
     module, said = run(DeadCodeElimination(), lines, bodies=largest)
     assert not said and names(module) == ["f", "x", "r"]
+
+
+def test_what_was_looked_at_is_looked_at_again_after_an_edit_of_it_or_of_what_it_calls(monkeypatch: pytest.MonkeyPatch):
+    numbered: list[str] = []
+    real = Numbering.computation
+    monkeypatch.setattr(
+        Numbering, "computation", lambda self, c, arguments: numbered.append(c.name) or real(self, c, arguments)
+    )
+    module, _ = run(CommonSubexpressionElimination(), f"x = {V} call(p), to_apply=calm\nROOT r = {V} abs(x)")
+    context = PassContext(FuseOptions(H100))
+    assert "e" in numbered
+    numbered.clear()
+    assert not CommonSubexpressionElimination().run(module, context) and not numbered
+    calm = next(c for c in module.computations if c.name == "calm")
+    edit.set_attribute(calm.root, "frontend_attributes", Attribute("{}"))
+    assert not CommonSubexpressionElimination().run(module, context) and "e" in numbered
+
+
+def test_values_that_differed_are_not_numbered_again_while_only_kernels_are_joined(monkeypatch: pytest.MonkeyPatch):
+    lines = f"x = {V} call(p), to_apply=calm\ny = {V} abs(x)\nROOT r = {V} negate(y)"
+    module, _ = run(CommonSubexpressionElimination(), lines)
+    context = PassContext(FuseOptions(H100))
+    module.entry.facts.clear()
+    CommonSubexpressionElimination().run(module, context)
+    assert context.memory.distinct == {module.entry}
+    module.entry.facts.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(Numbering, "computation", lambda *_: pytest.fail("was numbered"))
+        assert not CommonSubexpressionElimination().run(module, context)
+    context.memory.clear()  # what a pass does that changes more than that
+    assert not context.memory.distinct
+    edit.create(
+        module.entry, "again", "abs", module.entry.root.shape, module.entry.root.operands[0].operands, root=True
+    )
+    assert CommonSubexpressionElimination().run(module, context) and not context.memory.distinct
+
+
+def test_the_tuple_that_joined_kernels_write_may_be_the_result():
+    """All values differ before; afterwards the kernel's tuple is put together once more."""
+    module, _ = run(CommonSubexpressionElimination(), f"x = {V} abs(p)\ny = {V} negate(p)\n{PAIR}")
+    context = PassContext(FuseOptions(H100))
+    module.entry.facts.clear()
+    cse = CommonSubexpressionElimination()
+    cse.run(module, context)
+    assert context.memory.distinct == {module.entry}
+    body = edit.new_computation(module, "both")
+    a = edit.create_parameter(body, "a", module.entry.parameters[0].shape, 0)
+    values = [edit.create(body, opcode, opcode, a.shape, [a]) for opcode in ("abs", "negate")]
+    root = edit.create_tuple(body, values, root=True)
+    called = {"kind": Attribute.of("kLoop"), "calls": Called(body)}
+    both = edit.create(module.entry, "both", "fusion", root.shape, [module.entry.parameters[0]], called)
+    for n, value in enumerate(list(module.entry.root.operands)):
+        edit.redirect_users(value, edit.create_element(both, n))
+        edit.remove(value)
+    edit.sort(module.entry)
+    assert cse.run(module, context) and module.entry.root is both

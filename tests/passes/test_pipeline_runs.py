@@ -14,7 +14,7 @@ from small_modules import H100, module_of, text_of
 
 import hlo_opt
 import hlo_opt.passes.run
-from hlo_opt.diag import HloOptError, Reason, UsageError
+from hlo_opt.diag import HloOptError, ProofError, Reason, UsageError
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.ir import Module, edit
 from hlo_opt.passes import parse_pipeline, pipeline, register_pass, run, table
@@ -272,13 +272,41 @@ def test_an_unknown_pass_keeps_its_hint_and_gets_its_place():
 
 def test_the_parts_of_a_pipeline_that_keep_the_graph_are_proved_each(monkeypatch: pytest.MonkeyPatch):
     proved: list[None] = []
+    monkeypatch.setattr(runs, "identical", lambda before, after: False)
     monkeypatch.setattr(runs, "prove_same_graph", lambda before, after: proved.append(None))
-    a, m = Counts("a"), Meaning("m")
+    a, m = Counts("a", times=100), Meaning("m", times=100)
     for steps, parts, count in (((a, a), 1, 1), ((a, m, a), 3, 2), ((m, m), 1, 0), ((m, a), 2, 1), ((), 0, 0)):
         assert len(runs._provable_parts(Pipeline(steps))) == parts
         proved.clear()
         outcome = run(hlo_opt.parse(TEXT), passes=Pipeline(steps), simplify="never")
         assert len(proved) == count and ("proof" in outcome.seconds) == (count > 0)
+
+
+class Liar(Counts):
+    """Swaps operands, and says that it did nothing."""
+
+    name: ClassVar[str] = "liar"
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        root = module.entry.root
+        edit.set_operands(root, reversed(root.operands))
+        return False
+
+
+def test_what_is_as_it_was_needs_no_numbering_and_what_a_pass_says_is_not_believed(monkeypatch: pytest.MonkeyPatch):
+    text = "HloModule m\n\nENTRY e {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT r = f32[] divide(a, b)\n}\n"
+    with pytest.raises(ProofError, match="output 0 of the result is another value"):
+        run(hlo_opt.parse(text), passes=Pipeline((Liar(),)), simplify="never")
+    monkeypatch.setattr(runs, "prove_same_graph", lambda before, after: pytest.fail("was numbered"))
+    assert "proof" in run(hlo_opt.parse(text), passes=Pipeline((Counts("a"),)), simplify="never").seconds
+
+
+def test_a_pass_that_is_known_to_find_nothing_is_not_run_in_a_later_part_either():
+    a = Counts("a")
+    for meaning, often in ((Meaning("m"), 1), (Meaning("m", times=1), 2)):
+        a.done.clear()
+        run(hlo_opt.parse(TEXT), passes=Pipeline((a, meaning, a)), simplify="never")
+        assert len(a.done) == often
 
 
 def test_of_equal_results_the_first_is_kept(monkeypatch: pytest.MonkeyPatch):

@@ -113,3 +113,11 @@ def test_a_misspelt_word_has_a_hint():
         )
     assert (caught.value.line, caught.value.column) == (4, 44)
     assert caught.value.hint in ("did you mean LT?", "did you mean LE?")
+
+
+def test_usual_values_match_their_rule():
+    """They are taken without it."""
+    usual = [(form, text) for form in FORMS.values() for text in sorted(form.usual)]
+    assert usual
+    for form, text in usual:
+        assert grammar().regular(form.rule).fullmatch(text) is not None

@@ -101,6 +101,7 @@ class _Finder:
         self._members = Members(Structures())
         self._kinds: dict[Instruction, Hashable] = {}
         self._waited_for = {p for i in computation.instructions for p in i.control_predecessors}
+        self._may_repeat: dict[Instruction, bool] = {}
 
     def kind(self, i: Instruction) -> Hashable:
         """A key that corresponding instructions share, wherever their operands come from."""
@@ -111,6 +112,12 @@ class _Finder:
 
     def may_repeat(self, i: Instruction) -> bool:
         """Whether an operation may be a member of a copy: without side effects or control dependencies."""
+        found = self._may_repeat.get(i)
+        if found is None:
+            found = self._may_repeat[i] = self._repeats(i)
+        return found
+
+    def _repeats(self, i: Instruction) -> bool:
         if i.parameter_number is not None or i.control_predecessors or i in self._waited_for or has_side_effect(i):
             return False
         return not any(has_side_effect(inner) for c in i.called() for inner in c.instructions)
@@ -186,8 +193,7 @@ class _Pairs:
             a, b = stack.pop()
             if a is b or self.next.get(a) is b or added.get(a) is b or self.handed.get(b) is a or opened.get(b) is a:
                 continue
-            alike = self.finder.kind(a) == self.finder.kind(b) and bool(a.operands) and self.finder.may_repeat(a)
-            if differ_by_copy(a, b) or alike:
+            if a.opcode == b.opcode and (self._alike(a, b) or differ_by_copy(a, b)):
                 if a in self.next or a in added or b in self.before or b in before:
                     return False
                 added[a], before[b] = b, a
@@ -203,6 +209,10 @@ class _Pairs:
         self.before.update(before)
         self.handed.update(opened)
         return True
+
+    def _alike(self, a: Instruction, b: Instruction) -> bool:
+        finder = self.finder
+        return bool(a.operands) and finder.kind(a) == finder.kind(b) and finder.may_repeat(a)
 
     def close(self) -> bool:
         """Find the counterparts of the first copy's results in the second copy. May discover more state."""

@@ -43,6 +43,8 @@ _IGNORED_OF_FUSIONS = IGNORED - {"backend_config"}
 _IGNORED_OF_CALLS = _IGNORED_OF_EFFECTS & _IGNORED_OF_FUSIONS
 """An opaque callee may read all of them."""
 
+_NOT_ALWAYS_IGNORED = IGNORED - _IGNORED_OF_CALLS
+
 _REACH_LIMIT = 5_000_000
 """The most values visited to find control dependencies that others imply. Beyond it, each dependency counts."""
 
@@ -236,15 +238,18 @@ def literal_key(literal: Literal) -> Hashable:
 
 def attribute_key(instruction: Instruction) -> tuple[tuple[str, str], ...]:
     """The attributes that affect the value, sorted by name, without called computations."""
-    ignored = IGNORED
-    if _is_opaque(instruction.opcode):
-        ignored = _IGNORED_OF_CALLS
-    elif has_side_effect(instruction):
-        ignored = _IGNORED_OF_EFFECTS
-    elif fused(instruction) is not None:
-        ignored = _IGNORED_OF_FUSIONS
-    attributes = instruction.attributes.items()
-    return tuple(sorted([(name, v.text) for name, v in attributes if name not in ignored and isinstance(v, Attribute)]))
+    attributes, ignored = instruction.attributes, IGNORED
+    if not attributes:
+        return ()
+    if not _NOT_ALWAYS_IGNORED.isdisjoint(attributes):
+        if _is_opaque(instruction.opcode):
+            ignored = _IGNORED_OF_CALLS
+        elif has_side_effect(instruction):
+            ignored = _IGNORED_OF_EFFECTS
+        elif fused(instruction) is not None:
+            ignored = _IGNORED_OF_FUSIONS
+    found = [(name, v.text) for name, v in attributes.items() if name not in ignored and isinstance(v, Attribute)]
+    return tuple(sorted(found) if len(found) > 1 else found)
 
 
 def is_commutative(opcode: str) -> bool:
@@ -381,12 +386,13 @@ class Numbering:
                 if isinstance(attribute, Called):
                     return None
                 attributes.append((name, attribute.text))
-        attributes.sort()
+        if len(attributes) > 1:
+            attributes.sort()
         key = (i.opcode, bare, *attributes, *key_operands)
         number = table.numbers.get(key)
         if number is None:
-            number = table.add(key, i, tuple([table.flat(v) for v in operands]))
-        return table.taken_apart(number, shape)
+            number = table.add(key, i, tuple([v if isinstance(v, int) else table.flat(v) for v in operands]))
+        return number if shape.elements is None else table.taken_apart(number, shape)
 
     def _value(
         self, walk: _Walk, i: Instruction, operands: tuple[Value, ...], called: list[Numbered], inlined: bool

@@ -77,23 +77,22 @@ class Members:
         """The number of opcode, shape, attributes, literal and called computations."""
         known = self._known.get(instruction)
         if known is None:
-            called = instruction.called()
-            for body in needed_first(self._new(called), lambda c: self._new(c.called)) if called else ():
+            called = self._new(instruction.called())
+            for body in needed_first(called, lambda c: self._new(c.called)) if called else ():
                 self._called[body] = self.of_body(body)
             known = self._known[instruction] = self._structures.number(self._key(instruction))
         return known
 
     def _key(self, instruction: Instruction) -> Hashable:
-        called = [
-            (name, *[self._called[c] for c in value.computations])
-            for name, value in instruction.attributes.items()
-            if isinstance(value, Called)
-        ]
+        called: tuple[Hashable, ...] = ()
+        for name, value in instruction.attributes.items():
+            if isinstance(value, Called):
+                called = (*called, (name, *[self._called[c] for c in value.computations]))
         return (
             instruction.opcode,
             instruction.shape,
             attribute_key(instruction),
-            tuple(called),
+            called,
             instruction.parameter_number,
             literal_key(instruction.literal) if instruction.literal is not None else None,
         )

@@ -24,7 +24,7 @@ from hlo_opt.analysis.properties import effectful_computations
 from hlo_opt.fusion import outline
 from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ir import Computation, Instruction, Literal, Module, Shape, SliceDimension, array, edit
-from hlo_opt.ops.sets import COPIES, cut_out, is_elementwise, looped
+from hlo_opt.ops.sets import COPIES, cut_out, is_elementwise, launches, looped
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.dce import sweep
@@ -66,9 +66,11 @@ class WhileReroll(RewritingPass):
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
         while computation.module is not None:
-            chain = _completed(computation, max(2, self.min_copies))
+            chain, added = _completed(computation, max(2, self.min_copies))
             rolled = None if chain is None else _Rolled.of(computation, chain)
             if rolled is None or not self._pays(rolled, context):
+                for i in reversed(added):  # nothing was changed
+                    edit.unmake(i)
                 return
             yield partial(_put, rolled)
 
@@ -86,22 +88,23 @@ class WhileReroll(RewritingPass):
         if not self.one_launch:
             return True
         us = one_launch(loop, context)
-        return us is not None and (us < rolled.least_us(context) or us < rolled.us_written_out(context))
+        return us is not None and rolled.takes_longer(us, context)
 
     def tidy(self, module: Module) -> None:
         remove_uncalled(module)
 
 
-def _completed(computation: Computation, fewest: int) -> Chain | None:
-    """The largest chain of a computation. What a last copy lacks, because nobody needs it there, is put there."""
+def _completed(computation: Computation, fewest: int) -> tuple[Chain | None, list[Instruction]]:
+    """The largest chain of a computation. What a last copy lacks, because nobody needs it there, is put there; it is
+    returned, too, operands first."""
     chain = chain_of(computation, fewest)
     if chain is None or chain.short is None:
-        return chain
+        return chain, []
     made = dict(chain.short.there)
     for i, operands in chain.short.missing.items():
         made[i] = edit.clone_into(computation, i, [made.get(o, o) for o in operands])
     edit.sort(computation)
-    return chain_of(computation, fewest)
+    return chain_of(computation, fewest), [made[i] for i in chain.short.missing]
 
 
 def _put(rolled: _Rolled) -> tuple[Instruction, bool]:
@@ -202,14 +205,14 @@ class _Rolled:
         assert found is not None
         return found
 
-    def least_us(self, context: PassContext) -> float:
-        """What the copies take at least if they are a launch each; 0 where they may all be one."""
-        return 0.0 if self.is_elementwise else self.times * self.chain.copies * context.options.target.kernel_launch_us
-
-    def us_written_out(self, context: PassContext) -> float:
-        """What the copies would take: in one kernel, where one may hold them, else fused each by itself."""
+    def takes_longer(self, us: float, context: PassContext) -> bool:
+        """Whether the copies would take more time than that: in one kernel, where one may hold them, else fused each by
+        itself. Their launches alone may take longer; then they need not be fused."""
         together = self._us_together(context) if self.is_elementwise else None
-        return self.times * (self._us_apart(context) if together is None else together)
+        if together is not None:
+            return us < self.times * together
+        often = self.times * self.chain.copies
+        return us < often * context.options.target.kernel_launch_us or self._takes_longer_apart(us / often, context)
 
     def _us_together(self, context: PassContext) -> float | None:
         """What one kernel of all copies would take; None where none has them."""
@@ -228,24 +231,26 @@ class _Rolled:
         made = plan(region_of(module, candidate_of(inside, operands)), context.options.target)
         return price(made, context.options.target).us if isinstance(made, Plan) else None
 
-    def _us_apart(self, context: PassContext) -> float:
-        """What the copies would take if each were fused by itself."""
-        copied = self.on_copy()
+    def _takes_longer_apart(self, us: float, context: PassContext) -> bool:
+        """Whether one copy would take more time than that if it were fused by itself. It is one kernel, and is priced
+        as such, or several, whose launches may take longer; else it has to be fused."""
+        copied, target = self.on_copy(), context.options.target
         module = copied.computation.module
         assert module is not None
         alone = edit.add_computation(module, Computation(module.unique_name("copy")), entry=True)
-        made: dict[Instruction, Instruction] = {}
-        nodes = {row[0] for row in copied.chain.nodes}
-        for i in nodes:
-            for operand in i.operands:
-                if operand not in nodes and operand not in made:
-                    made[operand] = outline.parameter_for(alone, len(made), operand)
-        copied_into(alone, [row[0] for row in copied.chain.nodes], made)
-        ends = [row[0] for row in copied.chain.nodes if not nodes.issuperset(row[0].users)]
+        nodes = dict.fromkeys(row[0] for row in copied.chain.nodes)
+        operands = list(dict.fromkeys(o for i in nodes for o in i.operands if o not in nodes))
+        made = {o: outline.parameter_for(alone, number, o) for number, o in enumerate(operands)}
+        copied_into(alone, list(nodes), made)
+        ends = [i for i in nodes if not nodes.keys() >= set(i.users)]
         edit.create_tuple(alone, [made[end] for end in ends], root=True)
+        if sum(map(launches, nodes)) > 1 and us < 2 * target.kernel_launch_us:
+            together = plan(region_of(module, candidate_of(alone, operands)), target)
+            if not isinstance(together, Plan) or us < price(together, target).us:
+                return True
         remove_uncalled(module)
         parse_pipeline(ALONE).run(module, PassContext(context.options))
-        return module_summary(module, context.options.target).est_us * self.chain.copies
+        return us < module_summary(module, target).est_us
 
     def put(self) -> Instruction:
         """Put the loop in the place of the copies. Returns it."""

@@ -48,7 +48,9 @@ def constant_of_same(i: Instruction, site: Site) -> Instruction | None:
     "folds the order",
 )
 def operation_on_constants(i: Instruction, site: Site) -> Instruction | None:
-    if not i.operands or not i.shape.is_array or i.shape.element_count > LARGEST or i.opcode in _NEVER:
+    if all(o.literal is None for o in i.operands):  # so for most
+        return None
+    if not i.shape.is_array or i.shape.element_count > LARGEST or i.opcode in _NEVER:
         return None
     if is_a(i, "broadcast") and i.shape.element_count > i.operands[0].shape.element_count:
         return None

@@ -13,7 +13,7 @@ from hlo_opt.passes.simplify.site import Site
 def _is_elementwise(i: Instruction) -> bool:
     spec = find(i.opcode)
     plain = spec is not None and spec.kind is OpKind.ELEMENTWISE and not spec.side_effects
-    return plain and i.shape.is_array and bool(i.operands) and not list(i.called())
+    return plain and i.shape.is_array and bool(i.operands) and next(i.called(), None) is None
 
 
 @rule(
@@ -24,10 +24,8 @@ def _is_elementwise(i: Instruction) -> bool:
     "elements keep their row-major order",
 )
 def operation_on_reshapes(i: Instruction, site: Site) -> Instruction | None:
-    if not _is_elementwise(i) or not i.shape.element_count:
-        return None
-    moved = list(dict.fromkeys(o for o in i.operands if is_a(o, "reshape")))
-    if len(moved) < 2:
+    moved = list(dict.fromkeys([o for o in i.operands if is_a(o, "reshape")]))
+    if len(moved) < 2 or not _is_elementwise(i) or not i.shape.element_count:
         return None
     sizes = moved[0].operands[0].shape.dimensions
     for value in moved:
@@ -95,9 +93,11 @@ _MOST_READERS = 64
 
 def _sliced(i: Instruction) -> list[Instruction] | None:
     """What the operands of an operation of several are slices of, all at the same place."""
-    if not _is_elementwise(i) or not all(is_a(o, "slice") for o in i.operands):
+    first = next(iter(i.operands), None)
+    if first is None or not is_a(first, "slice") or not _is_elementwise(i):
         return None
-    first = i.operands[0]
+    if not all(is_a(o, "slice") for o in i.operands):
+        return None
     if first.shape.dimensions != i.shape.dimensions:
         return None
     sources = [o.operands[0] for o in i.operands]

@@ -31,7 +31,7 @@ def uniform(value: Instruction) -> Array | None:
     scalar constants in other dimensions."""
     while is_a(value, "broadcast", "reshape") and value.operands[0].shape.element_count == 1:
         value = value.operands[0]
-    found = known(value)
+    found = None if value.literal is None else known(value)
     if found is None or not found.size:
         return None
     flat = found.reshape(-1)

@@ -89,16 +89,19 @@ class Worklist:
     def _look_at(self, instruction: Instruction) -> None:
         if not self.may_go(instruction):
             return
+        site = Site(instruction)
         for rule in self.rules.get(instruction.opcode, self.others):
-            if self.apply(rule, instruction):
+            if self.apply(rule, instruction, site):
                 return
 
-    def apply(self, rule: Rule, instruction: Instruction) -> bool:
-        """Try one rule; True where it took the instruction's place."""
-        site = Site(instruction)
+    def apply(self, rule: Rule, instruction: Instruction, site: Site | None = None) -> bool:
+        """Try one rule; True where it took the instruction's place. A site at which nothing was made may be used for
+        several."""
+        site = Site(instruction) if site is None else site
         value = rule.rewrite(instruction, site)
         if value is None or value is instruction:
-            site.undo()
+            if site.made or site.met:
+                site.undo()
             return False
         if not self._fits(instruction, value, site):
             site.undo()

@@ -10,8 +10,12 @@ import pytest
 
 import hlo_opt
 from hlo_opt.evaluate.inputs import module_inputs
+from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.summary import module_summary
+from hlo_opt.ir import Instruction, edit
+from hlo_opt.passes import parse_pipeline
 from hlo_opt.passes.loops.while_reroll import WhileReroll
+from hlo_opt.passes.table import SIMPLIFY_RAW
 from tests.small_modules import H100
 
 PASSES = "while-reroll{one-launch=false,min-operations=4},dce"
@@ -355,3 +359,17 @@ def random_chain(draw: Random) -> str:
 def test_a_good_part_of_random_chains_are_loops() -> None:
     found = [hlo_opt.fuse(hlo_opt.parse(random_chain(Random(seed))), passes=PASSES)[0] for seed in range(30)]
     assert sum(bool(loops(made)) for made in found) >= 10
+
+
+def test_a_chain_that_does_not_pay_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch):
+    """What its last copy lacks is put there to look at it."""
+    added: list[Instruction] = []
+    real = edit.clone_into
+    monkeypatch.setattr(edit, "clone_into", lambda *given: added.append(real(*given)) or added[-1])
+    monkeypatch.setattr(WhileReroll, "_pays", lambda self, rolled, context: False)
+    text = (DUMPS / "activations_f64.hlo").read_text(encoding="utf-8")
+    module, context = hlo_opt.parse(text), PassContext(FuseOptions(H100))
+    parse_pipeline(SIMPLIFY_RAW).run(module, context)
+    before = str(module)
+    assert not WhileReroll().run(module, context)
+    assert added and str(module) == before

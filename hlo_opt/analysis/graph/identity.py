@@ -1,0 +1,50 @@
+"""Whether a module is as it was when a copy of it was made: a proof that needs no value numbering."""
+
+from __future__ import annotations
+
+from hlo_opt.ir import Called, Computation, Instruction, Module
+
+
+def identical(one: Module, other: Module) -> bool:
+    """Whether a module and a copy have the same header, and the same computations of the same instructions in the same
+    order, names aside. A constant is the same where both share its literal, as copies do. False says nothing."""
+    if one.attributes != other.attributes or len(one.computations) != len(other.computations):
+        return False
+    there = dict(zip(one.computations, other.computations, strict=True))
+    if there[one.entry] is not other.entry:
+        return False
+    return all(_same(a, b, there) for a, b in there.items())
+
+
+def _same(one: Computation, other: Computation, there: dict[Computation, Computation]) -> bool:
+    if len(one.instructions) != len(other.instructions) or one.attributes != other.attributes:
+        return False
+    images: dict[Instruction, Instruction] = {}
+    for a, b in zip(one.instructions, other.instructions, strict=True):
+        images[a] = b
+        if a.opcode != b.opcode or a.parameter_number != b.parameter_number or a.literal is not b.literal:
+            return False
+        if not (a.shape is b.shape or a.shape == b.shape) or len(a.operands) != len(b.operands):
+            return False
+        if [images.get(o) for o in a.operands] != b.operands:
+            return False
+        if [images.get(p) for p in a.control_predecessors] != b.control_predecessors:
+            return False
+        if not _same_attributes(a, b, there):
+            return False
+    return images[one.root] is other.root
+
+
+def _same_attributes(one: Instruction, other: Instruction, there: dict[Computation, Computation]) -> bool:
+    if one.attributes.keys() != other.attributes.keys():
+        return False
+    for name, value in one.attributes.items():
+        found = other.attributes[name]
+        if isinstance(value, Called):
+            if not isinstance(found, Called) or value.is_list != found.is_list:
+                return False
+            if tuple([there.get(c) for c in value.computations]) != tuple(found.computations):
+                return False
+        elif value is not found and (isinstance(found, Called) or value.text != found.text):
+            return False
+    return True
