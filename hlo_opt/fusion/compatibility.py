@@ -110,7 +110,10 @@ def without_plan(pair: Pair) -> Reason | None:
 
 def _plan(pair: Pair) -> Sketch | Reason:
     if pair._merged is None:
-        pair._merged = pair.state.sketch(pair.structure(), pair.cluster)
+        if isinstance(pair, Beside):
+            pair._merged = pair.state.sketch_beside(pair.producer, pair.consumer)
+        else:
+            pair._merged = pair.state.sketch(pair.structure(), pair.cluster)
     return pair._merged
 
 

@@ -16,6 +16,7 @@ from hlo_opt.analysis.graph.structure import Structures
 from hlo_opt.analysis.xla.tiled_model import TileSizes
 from hlo_opt.analysis.xla.timing import KernelEstimate
 from hlo_opt.diag import Reason
+from hlo_opt.plans.groups import Group, Placed
 from hlo_opt.plans.price import Price
 from hlo_opt.plans.sketch import Sketch
 
@@ -183,6 +184,8 @@ class ByStructure:
     """Tables by the numbers of `structures`.
 
     plans      what is asked of those of kernels, by all that one holds
+    groups     outputs of kernels that share work, by all that they need; None where they are planned with all others
+    grouped    the groups of a kernel; None where it is planned as a whole
     traits     what the members of a fusion add up to
     sketches   the same by structure
     prices     of kernels, as we launch them
@@ -196,6 +199,8 @@ class ByStructure:
 
     structures: Structures = field(default_factory=Structures)
     plans: dict[bytes, Sketch] = field(default_factory=dict)
+    groups: dict[bytes, Group | None] = field(default_factory=dict)
+    grouped: dict[int, tuple[Placed, ...] | None] = field(default_factory=dict)
     traits: dict[int, object] = field(default_factory=dict)
     sketches: dict[int, Sketch] = field(default_factory=dict)
     prices: dict[int, Price] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from hlo_opt.analysis.graph.cluster import Cluster, merge_clusters, merge_elements, side_by_side
+from hlo_opt.analysis.graph.cluster import Cluster, merge_clusters, merge_elements
 from hlo_opt.diag import Reason
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.calls.call import call_of
@@ -40,10 +40,10 @@ class Prices:
             return FREE
         plans = self._plans
         number = plans.structure(instruction)
-        found = plans.known.prices.get(number)
-        if found is None:
-            found = plans.known.prices[number] = self._alone(instruction, number)
-        return found
+        known = plans.known.prices.get(number)
+        if known is None:
+            known = plans.known.prices[number] = self._alone(instruction, number)
+        return known
 
     def _alone(self, instruction: Instruction, number: int) -> Price:
         plans = self._plans
@@ -52,9 +52,9 @@ class Prices:
         spec = find(instruction.opcode)
         is_planned = spec is not None and (spec.own_kernel or spec.is_planned)
         if is_planned or plans.lowering(instruction) is None:
-            found = plans.sketch(number, lambda: plans.cluster(instruction))
-            if isinstance(found, Sketch):
-                return found.price
+            sketch = plans.sketch(number, lambda: plans.cluster(instruction))
+            if isinstance(sketch, Sketch):
+                return sketch.price
         body = fused(instruction)
         if body is not None:
             if call_of(instruction) is None:  # its operations, one after another
@@ -62,7 +62,7 @@ class Prices:
         elif lowering_reason(instruction) is None:
             separate = separate_plans(region_of(plans.module, instruction), plans.target)
             if not isinstance(separate, Reason):
-                return one_after_another([price(made, plans.target) for made in separate])
+                return one_after_another([price(plan, plans.target) for plan in separate])
         return price_of_call(instruction, plans.target)
 
     def joined(self, producer: Instruction, consumer: Instruction) -> Price | Reason:
@@ -103,12 +103,7 @@ class Prices:
 
     def sketch_beside(self, one: Instruction, other: Instruction) -> Sketch | Reason:
         """The kernel of `beside`, without its price."""
-        state = self._plans
-        return self._one_kernel(
-            (one, other),
-            lambda: state.structure_beside(one, other),
-            lambda: side_by_side(state.cluster(one), state.cluster(other)),
-        )
+        return self.refusal(one) or self.refusal(other) or self._plans.sketch_beside(one, other)
 
     def sketch_through(
         self, producer: Instruction, consumer: Instruction, ways: Ways, written: Sequence[Instruction]
@@ -140,5 +135,5 @@ class Prices:
         return state.sketch(number(), cluster)
 
 
-def _price_of(found: Sketch | Reason) -> Price | Reason:
-    return found if isinstance(found, Reason) else found.price
+def _price_of(sketch: Sketch | Reason) -> Price | Reason:
+    return sketch if isinstance(sketch, Reason) else sketch.price

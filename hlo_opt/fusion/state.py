@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
 
-from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node, cluster_of, merge_clusters
+from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node, cluster_of, merge_clusters, side_by_side
 from hlo_opt.analysis.graph.numbering import attribute_key
 from hlo_opt.analysis.graph.structure import Members, places_of, shared_operands, signature
 from hlo_opt.analysis.memory.forms import fast_form
@@ -20,6 +20,7 @@ from hlo_opt.analysis.xla.timing import KernelEstimate
 from hlo_opt.analysis.xla.utilization import Use
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import ByStructure
+from hlo_opt.fusion.grouping import Grouped, Grouping, operands_beside
 from hlo_opt.fusion.prices import Prices
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ops import find
@@ -48,6 +49,7 @@ class FusionState:
         self.known = ByStructure() if known is None else known
         """What depends on the structure of kernels only."""
         self._members = Members(self.known.structures)
+        self._grouping = Grouping(module, target, self.known, self._members)
         self._caches: dict[str, dict[Instruction, object]] = {}
         self._uses: dict[Instruction, Use] = {}
         self._traits_by_signature: dict[Hashable, Traits] = {}
@@ -64,8 +66,8 @@ class FusionState:
         try:
             return cache[instruction]  # type: ignore[return-value]
         except KeyError:
-            found = cache[instruction] = compute(instruction)
-            return found
+            value = cache[instruction] = compute(instruction)
+            return value
 
     def forget(self, instruction: Instruction) -> None:
         for cache in self._caches.values():
@@ -94,19 +96,19 @@ class FusionState:
         if is_generic_triton(producer) or is_generic_triton(consumer):
             return self._tiled(producer, consumer)[1]
         number = self.structure_of_both(producer, consumer)
-        found = self.known.estimates.get(number)
-        if found is None:
-            found = fused_estimate(self.priced_by_xla(producer), self.priced_by_xla(consumer))
-            self.known.estimates[number] = found
-        return found
+        estimate = self.known.estimates.get(number)
+        if estimate is None:
+            estimate = fused_estimate(self.priced_by_xla(producer), self.priced_by_xla(consumer))
+            self.known.estimates[number] = estimate
+        return estimate
 
     def estimate_by_xla(self, instruction: Instruction) -> KernelEstimate:
         """A kernel by itself, as XLA prices it."""
         number = self.structure(instruction)
-        found = self.known.alone.get(number)
-        if found is None:
-            found = self.known.alone[number] = self.priced_by_xla(instruction).estimate
-        return found
+        estimate = self.known.alone.get(number)
+        if estimate is None:
+            estimate = self.known.alone[number] = self.priced_by_xla(instruction).estimate
+        return estimate
 
     def best_tiles(self, producer: Instruction, consumer: Instruction) -> TileSizes | None:
         """The tiles that one tiled kernel of both would compute best; None where there are none."""
@@ -114,11 +116,11 @@ class FusionState:
 
     def _tiled(self, producer: Instruction, consumer: Instruction) -> tuple[TileSizes | None, KernelEstimate]:
         number = self.structure_of_both(producer, consumer)
-        found = self.known.tilings.get(number)
-        if found is None:
+        tiling = self.known.tilings.get(number)
+        if tiling is None:
             cluster = merge_clusters(self.cluster(producer), self.cluster(consumer), producer)
-            found = self.known.tilings[number] = best_tiling(cluster, self.target)
-        return found
+            tiling = self.known.tilings[number] = best_tiling(cluster, self.target)
+        return tiling
 
     def emitter(self, instruction: Instruction) -> tuple[Emitter, Node]:
         """The emitter that XLA would choose for the instruction as a kernel of its own, and the hero."""
@@ -138,11 +140,11 @@ class FusionState:
 
     def waited_for(self, computation: Computation) -> frozenset[Instruction]:
         """The instructions that others wait for without reading them."""
-        found = self._waited_for.get(computation)
-        if found is None:
-            found = frozenset(p for i in computation.instructions for p in i.control_predecessors)
-            self._waited_for[computation] = found
-        return found
+        predecessors = self._waited_for.get(computation)
+        if predecessors is None:
+            predecessors = frozenset(p for i in computation.instructions for p in i.control_predecessors)
+            self._waited_for[computation] = predecessors
+        return predecessors
 
     def waits_inside(self, fusion: Instruction) -> Instruction | None:
         """A member of a fusion that waits for another; only fusions that came with the input hold any."""
@@ -163,18 +165,18 @@ class FusionState:
         known = self.known.traits.get(structure)
         if isinstance(known, Traits):
             return known
-        found = Traits()
+        traits = Traits()
         for node in self.cluster(instruction).members:
-            found = found.plus(self._traits_of(node.instruction))
-        self.known.traits[structure] = found
-        return found
+            traits = traits.plus(self._traits_of(node.instruction))
+        self.known.traits[structure] = traits
+        return traits
 
     def _traits_of(self, member: Instruction) -> Traits:
         key = self.signature(member)
-        found = self._traits_by_signature.get(key)
-        if found is None:
-            found = self._traits_by_signature[key] = Traits.of(member)
-        return found
+        traits = self._traits_by_signature.get(key)
+        if traits is None:
+            traits = self._traits_by_signature[key] = Traits.of(member)
+        return traits
 
     def signature(self, instruction: Instruction) -> Hashable:
         return self.cached("signature", instruction, signature)
@@ -219,33 +221,54 @@ class FusionState:
 
     def sketch(self, structure: int, cluster: Callable[[], Cluster]) -> Sketch | Reason:
         """What the plan of a kernel of a structure would be; `cluster` says what the kernel holds."""
-        found = self.known.sketches.get(structure)
-        if found is not None:
-            return found
-        made = self.sketch_of(cluster())
-        if not isinstance(made, Reason):  # it names instructions
-            self.known.sketches[structure] = made
-        return made
+        known = self.known.sketches.get(structure)
+        if known is not None:
+            return known
+        sketch = self.sketch_of(cluster())
+        if not isinstance(sketch, Reason):  # it names instructions
+            self.known.sketches[structure] = sketch
+        return sketch
 
     def sketch_of(self, held: Cluster) -> Sketch | Reason:
         """What the plan of a kernel that holds just this would be."""
         digest = self._members.of_cluster(held)
-        found = self.known.plans.get(digest)
-        if found is None:
-            made = sketch_of(self.module, held, self.target)
-            if isinstance(made, Reason):
-                return made
-            found = self.known.plans[digest] = made
-        return found
+        known = self.known.plans.get(digest)
+        if known is None:
+            planned = self._grouping.sketch_of(held) or sketch_of(self.module, held, self.target)
+            if isinstance(planned, Reason):
+                return planned
+            known = self.known.plans[digest] = planned
+        return known
+
+    def sketch_beside(self, one: Instruction, other: Instruction) -> Sketch | Reason:
+        """What the plan of two kernels that do not read each other would be as one."""
+        number = self.structure_beside(one, other)
+        known = self.known.sketches.get(number)
+        if known is not None:
+            return known
+        grouping, operands = self._grouping, (one.operands, other.operands)
+        groups = grouping.beside(*operands, (self._groups(one), self._groups(other)))
+        sketch = grouping.sketch(groups, operands_beside(*operands))
+        if sketch is None:
+            return self.sketch(number, lambda: side_by_side(self.cluster(one), self.cluster(other)))
+        self.known.grouped[number] = groups
+        self.known.sketches[number] = sketch
+        return sketch
+
+    def _groups(self, instruction: Instruction) -> Grouped:
+        number, grouped = self.structure(instruction), self.known.grouped
+        if number not in grouped:
+            grouped[number] = self._grouping.of_cluster(self.cluster(instruction), instruction.operands)
+        return grouped[number]
 
     def made(self, fusion: Instruction) -> str | Reason:
         """The kinds of the plan of a fusion as it is, or the reason why it has no plan."""
-        found = self.sketch(self.structure(fusion), lambda: self.cluster(fusion))
-        if isinstance(found, Reason):  # by what the fusion's own instructions are called
+        sketch = self.sketch(self.structure(fusion), lambda: self.cluster(fusion))
+        if isinstance(sketch, Reason):  # by what the fusion's own instructions are called
             region = region_of(self.module, fusion)
-            made = plan(region, self.target, lowered=region.computation is fusion.called_by("calls"))
-            return made if isinstance(made, Reason) else made.kind
-        return found.kind
+            planned = plan(region, self.target, lowered=region.computation is fusion.called_by("calls"))
+            return planned if isinstance(planned, Reason) else planned.kind
+        return sketch.kind
 
     def emissions(self, instruction: Instruction) -> Emissions:
         """How often each operand would be computed if it were fused into the instruction."""
@@ -263,8 +286,8 @@ class FusionState:
     def _row_reductions(self, instruction: Instruction) -> int:
         if self.lowering(instruction) is not None:
             return 0
-        found = self.sketch(self.structure(instruction), lambda: self.cluster(instruction))
-        return 0 if isinstance(found, Reason) else found.row_reductions
+        sketch = self.sketch(self.structure(instruction), lambda: self.cluster(instruction))
+        return 0 if isinstance(sketch, Reason) else sketch.row_reductions
 
     def started(self, fusion: Instruction, traits: Traits) -> None:
         """A fusion holds one instruction so far, of these traits."""

@@ -61,7 +61,10 @@ class LaunchPacking(FusionPass):
                 if not engine.context.step():
                     return changed
                 engine.context.keep_apart(engine.module)
-                known = compatibility.joint(self._pair(engine, host, kernel))
+                pair = self._pair(engine, host, kernel)
+                known = compatibility.joint(pair)
+                if all(k.word("kind") != "kCustom" for k in (host, kernel)):  # what goes by its config, too
+                    known["structure"] = pair.structure()
                 alone.pop(host, None)
                 begun[begun.index(host)] = join(engine, kernel, host, known)
                 changed = True
@@ -73,11 +76,11 @@ class LaunchPacking(FusionPass):
 
     def _ready(self, computation: Computation, engine: Engine, turns: Turns) -> dict[int, list[Instruction]]:
         """The kernels that may be joined, by their first turns, in the order of the computation."""
-        found: dict[int, list[Instruction]] = {}
+        by_turn: dict[int, list[Instruction]] = {}
         for i in post_order(computation):
             if self._is_candidate(engine, i):
-                found.setdefault(turns.first[i], []).append(i)
-        return dict(sorted(found.items()))
+                by_turn.setdefault(turns.first[i], []).append(i)
+        return dict(sorted(by_turn.items()))
 
     def _is_candidate(self, engine: Engine, kernel: Instruction) -> bool:
         state = engine.state

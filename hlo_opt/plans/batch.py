@@ -61,7 +61,7 @@ def match(region: Region, roots: Sequence[int]) -> tuple[list[Batch], list[int]]
     """The part of outputs for which a batch saves enough work, if there is one, and the positions of the others."""
     arrays = [n for n in roots if region.roots[n].shape.is_array and region.roots[n].shape.type.per_byte == 1]
     hero = max(arrays, key=lambda n: region.roots[n].shape.element_count, default=None)
-    if hero is None or not any(map(_is_read_elsewhere, region.computation.instructions)):
+    if hero is None:
         return [], list(roots)
     apart = _Apart(region)
     for dimensions in _candidates(region.roots[hero].shape.dimensions):
@@ -69,6 +69,11 @@ def match(region: Region, roots: Sequence[int]) -> tuple[list[Batch], list[int]]
         if part is not None:
             return [part], [n for n in roots if n not in part.roots]
     return [], list(roots)
+
+
+def may_pay(region: Region) -> bool:
+    """Whether anything in the region reads a computed operand at another index than its own."""
+    return any(map(_is_read_elsewhere, region.computation.instructions))
 
 
 def _candidates(sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from hlo_opt.analysis.memory.forms import round_up
@@ -18,9 +18,9 @@ from hlo_opt.ops.spec import find
 from hlo_opt.plans import scatter
 from hlo_opt.plans.columns import SHARED_BYTES, WARP
 from hlo_opt.plans.disjoint import disjoint_outputs
-from hlo_opt.plans.kinds import KINDS, Kind, kind_of, orders_differ
+from hlo_opt.plans.kinds import Kind, kind_of, kinds_for
 from hlo_opt.plans.limits import DEEPEST, LARGEST, is_small, nesting, values_computed
-from hlo_opt.plans.plan import Launch, Part, Plan, Region
+from hlo_opt.plans.plan import Launch, Part, Plan, Region, Segment
 from hlo_opt.plans.price import price
 from hlo_opt.plans.products import product_of
 
@@ -38,9 +38,7 @@ def plan(
     `lowered` says that the caller has already checked the `lowering_reason` of every instruction but the parameters.
     `long_sorts` says whether long sorts may be kernels; if None, only those that no library can do.
     """
-    opcodes = frozenset(i.opcode for i in region.computation.instructions)
-    differ = orders_differ((*region.inputs, *region.outputs))
-    kinds = [k for k in KINDS if k.may_be_in(opcodes, orders_differ=differ)]
+    kinds = kinds_for(region)
     if any(k.unheard for k in kinds) and not (_is_unheard(region) if long_sorts is None else long_sorts):
         kinds = [k for k in kinds if not k.unheard]
     alone = _whole(region, target, kinds)
@@ -121,14 +119,25 @@ def _arrange(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Pla
     parts: list[Part] = []
     room = SHARED_BYTES
     for group in disjoint_outputs(region):
-        rest = list(group)
-        for kind in kinds:
-            if kind.match is not None and rest:
-                matched, rest = kind.match(region, rest, target, room)
-                parts += matched
-                room -= sum(part.shared_bytes(part.block) for part in matched)
+        of_group = arranged_group(region, group, target, kinds, room)
+        room -= sum(part.shared_bytes(part.block) for part in of_group)
+        parts += of_group
     parts.sort(key=lambda part: kind_of(part).order)
     return _launch(region, parts)
+
+
+def arranged_group(
+    region: Region, group: Sequence[int], target: DeviceTarget, kinds: Sequence[Kind], room: int
+) -> list[Part]:
+    """The parts of outputs that share work (`group` are positions), with so many free bytes of shared memory."""
+    parts: list[Part] = []
+    rest = list(group)
+    for kind in kinds:
+        if kind.match is not None and rest and (kind.may_pay is None or kind.may_pay(region)):
+            matched, rest = kind.match(region, rest, target, room)
+            parts += matched
+            room -= sum(part.shared_bytes(part.block) for part in matched)
+    return parts
 
 
 def _whole(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Part | None:
@@ -148,13 +157,23 @@ def _whole(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Part 
 
 
 def _launch(region: Region, parts: Sequence[Part]) -> Plan:
-    block = max([1, *(part.block for part in parts)])
-    if any(kind_of(part).whole_warps for part in parts):
-        block = round_up(block, WARP)
+    block = block_of(parts)
     segments = tuple(part.segment(block) for part in parts)
-    shared = sum(part.shared_bytes(block) for part in parts)
-    together = any(s.together for s in segments)
-    return Plan(region, Launch(sum(s.blocks for s in segments), block, shared, together), segments)
+    return Plan(region, launch_of(segments, block), segments)
+
+
+def block_of(parts: Iterable[Part]) -> int:
+    """Threads of a block of a launch that holds parts: of the largest that one needs."""
+    block, whole_warps = 1, False
+    for part in parts:
+        block, whole_warps = max(block, part.block), whole_warps or kind_of(part).whole_warps
+    return round_up(block, WARP) if whole_warps else block
+
+
+def launch_of(segments: Sequence[Segment[Part]], block: int) -> Launch:
+    """The launch of segments, with blocks of that size."""
+    shared = sum(segment.part.shared_bytes(block) for segment in segments)
+    return Launch(sum(s.blocks for s in segments), block, shared, any(s.together for s in segments))
 
 
 def lowering_reason(instruction: Instruction, planned: Instruction | None = None) -> Reason | None:

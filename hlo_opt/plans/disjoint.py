@@ -10,7 +10,8 @@ from __future__ import annotations
 from hlo_opt.ir import Instruction
 from hlo_opt.plans.plan import Region, above
 
-_FREE = frozenset({"constant", "iota"})
+FREE = frozenset({"constant", "iota"})
+REPEATING = frozenset({"broadcast"})
 
 
 def disjoint_outputs(region: Region) -> list[tuple[int, ...]]:
@@ -42,8 +43,8 @@ def disjoint_outputs(region: Region) -> list[tuple[int, ...]]:
 
 def _costs_nothing(instruction: Instruction) -> bool:
     """Whether two threads can both have a value at no more than the cost of one element."""
-    while instruction.opcode == "broadcast":
+    while instruction.opcode in REPEATING:
         instruction = instruction.operands[0]
-    if instruction.opcode in _FREE:
+    if instruction.opcode in FREE:
         return True
     return instruction.opcode == "parameter" and instruction.shape.element_count == 1

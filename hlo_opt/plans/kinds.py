@@ -67,9 +67,11 @@ class Kind:
     whole         matches a whole region that is one sort, scan or loop
     product       matches a whole region that is one product
     has_rivals    other kinds with this flag may match the same region: the cheapest is used
+    may_pay       whether to ask the matcher at all, by the whole region
     unheard       the kind is used only if no library can do the region
     whole_warps   its threads work by warps, so that blocks must be whole warps
     rereads_near  its threads walk the same elements several times, and keep them in registers or near them
+    takes_room    what its matcher finds depends on the free bytes of shared memory
     moves_tiles   it transposes in shared memory: it may occur in every region with arrays of several layouts
     inside        the instructions of the computations that its hero calls, if the kind computes these itself
     walks         the walks of its threads, for the price; by default they divide elements among them
@@ -84,9 +86,11 @@ class Kind:
     whole: Callable[[Region, DeviceTarget], Part | None] | None = None
     has_rivals: bool = False
     product: Callable[[Region, Space, DeviceTarget], Part | None] | None = None
+    may_pay: Callable[[Region], bool] | None = None
     unheard: bool = False
     whole_warps: bool = False
     rereads_near: bool = False
+    takes_room: bool = False
     moves_tiles: bool = False
     inside: Callable[..., Sequence[Instruction]] | None = None
     walks: Walks = by_element
@@ -176,6 +180,7 @@ KINDS: list[Kind] = [
         0,
         cumulative.match,
         whole_warps=True,
+        takes_room=True,
         walks=cumulative.walks,
     ),
     Kind(
@@ -184,6 +189,7 @@ KINDS: list[Kind] = [
         0,
         row_and_column_reduction.match,
         whole_warps=True,
+        takes_room=True,
         rereads_near=True,
         walks=row_and_column_reduction.walks,
     ),
@@ -197,12 +203,13 @@ KINDS: list[Kind] = [
         walks=row_reduction.walks,
         own=row_reduction.own,
     ),
-    Kind("column-reduction", _FOLDS, 1, walks=column_reduction.walks, own=column_reduction.own),
+    Kind("column-reduction", _FOLDS, 1, takes_room=True, walks=column_reduction.walks, own=column_reduction.own),
     Kind(
         "tiled-transpose",
         frozenset({"transpose", "copy"}),
         2,
         tiled_transpose.match,
+        takes_room=True,
         moves_tiles=True,
         walks=tiled_transpose.walks,
         own=own_on,
@@ -220,6 +227,7 @@ KINDS: list[Kind] = [
         order=3,
         match=lambda region, roots, target, room: batch.match(region, roots),
         has_rivals=True,
+        may_pay=batch.may_pay,
         walks=batch.walks,
     ),
     Kind(
@@ -238,6 +246,17 @@ def orders_differ(shapes: Iterable[Shape]) -> bool:
     return any(orders.setdefault(s.rank, s.minor_to_major) != s.minor_to_major for s in shapes if s.is_array)
 
 
+def kinds_for(region: Region) -> list[Kind]:
+    """The kinds of which a region may be, or have a part."""
+    opcodes = frozenset(i.opcode for i in region.computation.instructions)
+    differ = orders_differ((*region.inputs, *region.outputs))
+    return [kind for kind in KINDS if kind.may_be_in(opcodes, orders_differ=differ)]
+
+
+_BY_NAME = {kind.name: kind for kind in KINDS}
+
+
 def kind_of(part: Part) -> Kind:
     """The row of the table for a part's kind."""
-    return next(kind for kind in KINDS if kind.name == part.kind)
+    known = _BY_NAME.get(part.kind)
+    return known if known is not None else next(kind for kind in KINDS if kind.name == part.kind)  # of a test

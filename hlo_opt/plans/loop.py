@@ -15,7 +15,7 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression
 from hlo_opt.ops.movement.memory import physical_index
-from hlo_opt.plans.plan import Launch, Region, Segment
+from hlo_opt.plans.plan import Launch, Region, Segment, above
 
 BLOCK = 128
 WIDEST_ACCESS = 16
@@ -59,14 +59,17 @@ def launch(threads: int) -> Launch:
 
 
 def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> list[Elements]:
-    """The outputs of a region, grouped by size: those of one size share an index space."""
+    """The outputs of a region, grouped by size: those of one size share an index space. How many elements a thread has
+    goes by the arrays that they need, not by those of others in the launch."""
+    needed = above(region.roots[n] for n in roots)
+    inputs = [parameter.shape for parameter in region.parameters if parameter in needed]
     groups: dict[int, list[int]] = {}
     for position in roots:
         groups.setdefault(next(region.roots[position].shape.leaves()).element_count, []).append(position)
     parts = []
     for elements, positions in groups.items():
         outputs = [leaf for n in positions for leaf in region.roots[n].shape.leaves()]
-        vector = elements_per_thread(outputs, region.inputs, elements, target.resident_threads)
+        vector = elements_per_thread(outputs, inputs, elements, target.resident_threads)
         parts.append(Elements(region.roots[positions[0]], elements, vector, tuple(positions)))
     return parts
 

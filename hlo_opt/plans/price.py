@@ -24,9 +24,9 @@ from hlo_opt.ir.index_map import Expression
 from hlo_opt.plans import instructions as work_of
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.kinds import kind_of
-from hlo_opt.plans.plan import Launch, Part, Plan, Segment
+from hlo_opt.plans.plan import Launch, Part, Plan, Region, Segment
 from hlo_opt.plans.reads import SECTOR, Key, Lay, Trace, lay_of, traced
-from hlo_opt.plans.walks import AHEAD
+from hlo_opt.plans.walks import AHEAD, Walk
 
 COPY = 0.895
 """The fraction of the peak bandwidth that a plain copy reaches: 3.0 of 3.35 TB/s on an H100, 4.3 of 4.8 on an H200,
@@ -153,7 +153,7 @@ class _Sums:
     way        microseconds of a block, on average
     """
 
-    plan: Plan
+    launch: Launch
     target: DeviceTarget
     at_a_time: int
     latency: float
@@ -186,21 +186,35 @@ _KNOWN: WeakKeyDictionary[Plan, tuple[DeviceTarget, Price]] = WeakKeyDictionary(
 
 
 def _price(plan: Plan, target: DeviceTarget, registers: int | None) -> Price:
-    launch = plan.launch
-    traces = [_traces(plan, segment) for segment in plan.segments]
+    operands = plan.region.instruction.operands
+    measures = [(measure(plan.region, s, plan.launch.block, target), operands) for s in plan.segments]
+    return price_of_segments(plan.launch, measures, target, registers=registers)
+
+
+def price_of_segments(
+    launch: Launch,
+    measures: Sequence[tuple[Measure, Sequence[Instruction]]],
+    target: DeviceTarget,
+    *,
+    registers: int | None = None,
+) -> Price:
+    """The price of a launch of segments, in order, each with the values that the parameters of its region stand for:
+    two that are the same value are one array."""
     if registers is None:
-        bound = max([1, *(segment.resident for segment in plan.segments)]) * launch.block
-        registers = min(REGISTERS + max(map(_kept, traces), default=0), target.registers_per_block_limit // bound)
+        bound = max([1, *(measured.segment.resident for measured, _ in measures)]) * launch.block
+        kept = max([measured.kept for measured, _ in measures], default=0)
+        registers = min(REGISTERS + kept, target.registers_per_block_limit // bound)
     blocks = resident_blocks(launch, registers, target)
-    ahead = max((_ahead(trace) for of_segment in traces for trace in of_segment), default=0.0)
+    ahead = max([measured.ahead for measured, _ in measures], default=0.0)
     under_way = ahead * launch.block * min(launch.grid, blocks * target.core_count)
     busy = min(1.0, under_way / (LATENCY * COPY * target.memory_bandwidth / 1e6))
-    sums = _Sums(plan, target, blocks * target.core_count, IDLE + busy * (LATENCY - IDLE))
+    sums = _Sums(launch, target, blocks * target.core_count, IDLE + busy * (LATENCY - IDLE))
     longest = 0.0
-    for segment, of_segment in zip(plan.segments, traces, strict=True):
+    for measured, operands in measures:
+        segment = measured.segment
         if segment.blocks:
             before = sums.way
-            _add_segment(sums, segment, of_segment)
+            _add_segment(sums, measured, operands)
             own = (sums.way - before) * launch.grid / segment.blocks
             longest = max(longest, own * math.ceil(segment.blocks / sums.at_a_time))
     for lays in sums.first.values():
@@ -246,9 +260,72 @@ def resident_blocks(launch: Launch, registers: int, target: DeviceTarget) -> int
     return max(1, min(by_registers, by_memory, target.threads_per_core_limit // threads, MOST_BLOCKS))
 
 
-def _traces(plan: Plan, segment: Segment[Part]) -> list[Trace]:
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One walk of a segment's threads, as the price of a launch adds it.
+
+    accesses  how each access lies, and the bytes between L2 and multiprocessors of those that many try
+    reads     how many of them read
+    work      of a thread
+    useful    bytes that all threads access
+    waits     how often a thread waits for its loads
+    answers   microseconds that it waits for answers besides, `fixed` those for other threads and for steps of a fold
+    """
+
+    walk: Walk
+    accesses: tuple[tuple[Lay, float], ...]
+    reads: int
+    work: Work
+    useful: float
+    waits: int
+    answers: float
+    fixed: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measure:
+    """What the price of a launch goes by in one of its segments; it depends on the threads of a block, but on no other
+    segment.
+
+    kept   registers of a thread
+    ahead  bytes that a thread loads before it needs the first
+    """
+
+    segment: Segment[Part]
+    kept: int
+    ahead: float
+    steps: tuple[_Step, ...]
+
+
+def measure(region: Region, segment: Segment[Part], block: int, target: DeviceTarget) -> Measure:
+    """Of a segment in a launch of blocks of that size."""
     before: set[Key] = set()
-    return [traced(walk, before) for walk in kind_of(segment.part).walks(plan.region, segment, plan.launch)]
+    walks = kind_of(segment.part).walks(region, segment, Launch(segment.blocks, block))
+    traces = [traced(walk, before) for walk in walks]
+    ahead = max(map(_ahead, traces), default=0.0)
+    steps = [_step(trace, number, block, target) for number, trace in enumerate(traces)] if segment.blocks else ()
+    return Measure(segment, _kept(traces), ahead, tuple(steps))
+
+
+def _step(trace: Trace, number: int, block: int, target: DeviceTarget) -> _Step:
+    walk, cycles = trace.walk, clock(target)
+    lays = [lay_of(trace, access, block) for access in (*trace.reads, *trace.writes)]
+    tried = [
+        SECTOR * lay.access.tries * walk.threads * trace.times(lay.access.index) if lay.access.tries > 1 else 0.0
+        for lay in lays
+    ]
+    answers = sum(max(1.0, tries) for _, _, tries in walk.changed)
+    steps = walk.rounds * (walk.steps + sum(size for _, _, size in trace.folds))
+    return _Step(
+        walk,
+        tuple(zip(lays, tried, strict=True)),
+        len(trace.reads),
+        _work(trace, lays) + (work_of.NOTHING if number else work_of.THREAD),
+        sum(lay.useful for lay in lays),
+        trace.waits,
+        LATENCY * (bool(trace.drawn) + answers + 2 * walk.trips),
+        (walk.barriers * BARRIER + walk.shuffles * SHUFFLE + steps * STEP) / cycles,
+    )
 
 
 def _kept(traces: Sequence[Trace]) -> int:
@@ -259,47 +336,47 @@ def _kept(traces: Sequence[Trace]) -> int:
     return math.ceil(max(counts, default=0))
 
 
-def _add_segment(sums: _Sums, segment: Segment[Part], traces: Sequence[Trace]) -> None:
-    launch, target, cycles = sums.plan.launch, sums.target, clock(sums.target)
+def _add_segment(sums: _Sums, measured: Measure, operands: Sequence[Instruction]) -> None:
+    launch, target, cycles, segment = sums.launch, sums.target, clock(sums.target), measured.segment
     issue = max(-(-launch.block // target.threads_per_warp) / SCHEDULERS / USABLE, STEP / 2)  # every second one waits
-    for number, trace in enumerate(traces):
-        lays = [lay_of(trace, access, launch.block) for access in (*trace.reads, *trace.writes)]
-        work = _work(trace, lays) + (work_of.NOTHING if number else work_of.THREAD)
-        for lay in lays:
-            _add_access(sums, segment, trace, lay)
-        sums.work += work * (trace.walk.threads * trace.walk.times)
-        moved = sum(lay.useful for lay in lays) / segment.blocks / target.bytes_per_core_and_clock
-        latencies = [_latency(sums, segment, lay, trace.walk.early) for lay in lays[: len(trace.reads)]]
-        waiting = _waiting(trace, latencies, cycles)
+    for step in measured.steps:
+        walk = step.walk
+        for lay, tried in step.accesses:
+            _add_access(sums, segment, walk, lay, tried, operands)
+        sums.work += step.work * (walk.threads * walk.times)
+        moved = step.useful / segment.blocks / target.bytes_per_core_and_clock
+        latency = max([_latency(sums, segment, lay, walk.early) for lay, _ in step.accesses[: step.reads]], default=0.0)
+        waiting = step.waits * latency + step.answers + step.fixed
         # the warps of a block hide each other's latency within a walk, but not between walks
-        way = max(waiting, moved / cycles, work.slots * issue / cycles) + MEETING * trace.walk.meetings
-        sums.way += way * trace.walk.times * segment.blocks / launch.grid
+        way = max(waiting, moved / cycles, step.work.slots * issue / cycles) + MEETING * walk.meetings
+        sums.way += way * walk.times * segment.blocks / launch.grid
 
 
-def _add_access(sums: _Sums, segment: Segment[Part], trace: Trace, lay: Lay) -> None:
+def _add_access(
+    sums: _Sums, segment: Segment[Part], walk: Walk, lay: Lay, tried: float, operands: Sequence[Instruction]
+) -> None:
     """Adds the bytes of an access to those of memory and caches."""
-    target, threads, access = sums.target, trace.walk.threads, lay.access
+    target, access = sums.target, lay.access
+    size = access.size
     (sums.stores if access.operand is None else sums.loads).append((lay.useful, lay.bits))
     if access.operand is None and access.again:
-        _add_moved(sums, [lay], _lost(access.size, target), written=True)
+        _add_moved(sums, [lay], _lost(size, target), written=True)
     elif access.operand is None:
         times = 2 if access.tries else 1  # a changed element is read and written
         _add_moved(sums, [lay], times, written=True)
-        sums.least += times * min(lay.useful, access.size)
+        sums.least += times * min(lay.useful, size)
     elif access.again:
         live = lay.useful * min(1.0, sums.at_a_time / segment.blocks)
-        _add_moved(sums, [lay], _lost(min(access.size, live), target))
+        _add_moved(sums, [lay], _lost(min(size, live), target))
     else:
-        number, operands = access.operand.parameter_number or 0, sums.plan.region.instruction.operands
-        # two operands that are the same value are one array
-        sums.first.setdefault(operands[number], []).append(lay)
-    again = trace.walk.times - 1
+        sums.first.setdefault(operands[access.operand.parameter_number or 0], []).append(lay)
+    again = walk.times - 1
     if again:
-        _add_moved(sums, [lay], again * _lost(access.size, target), written=access.operand is None)
-    sums.lines += threads / target.threads_per_warp * lay.count * lay.lines * (1 + again)
+        _add_moved(sums, [lay], again * _lost(size, target), written=access.operand is None)
+    sums.lines += walk.threads / target.threads_per_warp * lay.count * lay.lines * (1 + again)
     if access.tries > 1:  # each lane by itself
-        sums.cached += SECTOR * access.tries * threads * trace.times(access.index)
-    elif again or access.size > L1_HELD * target.shared_memory_per_core:
+        sums.cached += tried
+    elif again or size > L1_HELD * target.shared_memory_per_core:
         sums.cached += lay.fetched * (1 + again)
 
 
@@ -349,16 +426,6 @@ def _latency(sums: _Sums, segment: Segment[Part], lay: Lay, early: bool) -> floa
         elif not _lost(min(live, lay.access.size), sums.target):
             latency = L2_HIT
     return HIT + miss * (latency - HIT)
-
-
-def _waiting(trace: Trace, latencies: Sequence[float], cycles: float) -> float:
-    """Microseconds that a thread waits on its walk: for loads, for other threads, and for the steps of a fold."""
-    walk = trace.walk
-    waiting = trace.waits * max(latencies, default=0.0)
-    answers = sum(max(1.0, tries) for _, _, tries in walk.changed)
-    waiting += LATENCY * (bool(trace.drawn) + answers + 2 * walk.trips)
-    steps = walk.rounds * (walk.steps + sum(size for _, _, size in trace.folds))
-    return waiting + (walk.barriers * BARRIER + walk.shuffles * SHUFFLE + steps * STEP) / cycles
 
 
 def _lost(size: float, target: DeviceTarget) -> float:

@@ -3,6 +3,7 @@ from rules of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -32,21 +33,21 @@ class Sketch:
     row_reductions: int
     launch: Launch
     one_walk: bool = False
-    _planned: tuple[Plan, DeviceTarget] | None = field(default=None, repr=False, compare=False)
+    _pricing: Callable[[], Price] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, plan: Plan, target: DeviceTarget) -> Sketch:
         """The sketch of a plan. The plan's region must not change before the first use of `price`."""
         kinds = [kind_of(segment.part) for segment in plan.segments]
         one_walk = len(kinds) == 1 and kinds[0].rereads_near
-        return cls(plan.kind, plan.row_reductions, plan.launch, one_walk, (plan, target))
+        return cls(plan.kind, plan.row_reductions, plan.launch, one_walk, lambda: price(plan, target))
 
     @cached_property
     def price(self) -> Price:
         """The price of the launch. It is computed at the first use; then the plan is released."""
-        assert self._planned is not None, "a sketch without a plan has no price"
-        result = price(*self._planned)
-        object.__setattr__(self, "_planned", None)
+        assert self._pricing is not None, "a sketch without a plan has no price"
+        result = self._pricing()
+        object.__setattr__(self, "_pricing", None)
         return result
 
 
