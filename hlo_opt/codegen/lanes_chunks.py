@@ -45,6 +45,8 @@ from hlo_opt.ops.code import Name
 
 _MOST = 1024
 """Lanes of the longest chunk that is a part of a row."""
+_FEW = 32
+"""Lanes of a chunk that is worth what is done once in it, where rows are longer."""
 _WAITING = 32
 """The most lanes of a chunk that wait for each other."""
 _STATE, _ELEMENT = 1 << 13, 4
@@ -176,11 +178,13 @@ def _cut(kernel: Kernel, segment: Segment, elements: _Elements) -> _Cut:
         left = differing(values)
         if len(left) < len(least):
             best, least = _Cut(lanes, 0, values), left
-    rows = {d.divisor for d in least if d.divisor >= 2 * LEAST}
+    rows = {d.divisor for d in differing(first.values) if d.divisor >= 2 * LEAST}
     if rows and _is_flat(kernel, segment, elements.items):
         row = min(rows)
         values = _by_rows(elements, segment, row)
-        if len(differing(values)) < len(least):
+        left = differing(values)
+        is_longer = best.lanes < _FEW and row >= 2 * _FEW and len(left) == len(least)
+        if len(left) < len(least) or is_longer:
             return _Cut(min(row, _MOST), row, values)
     return best
 

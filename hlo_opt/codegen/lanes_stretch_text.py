@@ -3,6 +3,7 @@ suits what they do."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TypeGuard
 
@@ -33,7 +34,7 @@ from hlo_opt.codegen.tree import (
     names_in,
     walk,
 )
-from hlo_opt.ir.index_map import Expression, Variable, add, multiply, substitute, variables_of
+from hlo_opt.ir.index_map import Expression, Quotient, Variable, add, multiply, substitute, variables_of
 from hlo_opt.ops.code import Code, FirstRound, Name, Part, Shuffle
 from hlo_opt.plans.columns import WARP
 
@@ -222,7 +223,9 @@ class StretchText(ThreadText):
             yield f"for (int {number} = 0; {number} < {vector.size}; ++{number}) {{"
             if node.step is not None and self.has_runs(node.step):
                 ahead = f"({node.step.base} + hlo_piece) / {self.lanes} * {vector.size}"
-                yield f"const {WIDE} {_RUN} = {ahead} + {number};"
+                runs = node.step.piece // self.lanes
+                rest = number if runs == 1 else f"{number} * {runs} + hlo_within / {self.lanes}"
+                yield f"const {WIDE} {_RUN} = {ahead} + {rest};"
                 if any(isinstance(s, Let) and s.expression is not None and digits_in(s.expression) for s in node.items):
                     yield _APART
         yield from self.by_round(node, pure, last)
@@ -234,7 +237,7 @@ class StretchText(ThreadText):
 
     def has_runs(self, step: Step) -> bool:
         """Whether threads side by side have elements that begin at a multiple of their number."""
-        return self.is_whole and step.vector is not None and step.piece == self.lanes
+        return self.is_whole and step.vector is not None and step.piece > 0 and step.piece % self.lanes == 0
 
     def place_of(self, place: Let, step: Step, lane: Variable) -> Expression:
         """The place of a vector's element: where it is known that threads side by side begin at a multiple of their
@@ -378,10 +381,11 @@ class StretchText(ThreadText):
         if not folds and not widths and self.is_of_columns(node):
             return node.threads
         least = 4 if folds or any(item.kind in _QUARTERS for item in declared) else 8
-        return min(
-            (d for d in widths if d in (4, 8, 16) and d >= least),
-            default=node.step.piece if node.step is not None and node.step.piece else WARP,
-        )
+        piece = node.step.piece if node.step is not None else 0
+        if node.step is not None and piece:  # so many that all of them are in one row
+            shared = math.gcd(piece, *_rows_of(node.step, declared))
+            piece = shared if shared >= VECTOR else piece
+        return min((d for d in widths if d in (4, 8, 16) and d >= least), default=piece or WARP)
 
     def is_of_columns(self, node: Stretch) -> bool:
         """Whether all threads walk the same rows, each its own column: then all may go side by side."""
@@ -501,3 +505,10 @@ class StretchText(ThreadText):
             return f"{shown}[{warp} + ((int)({lane}) & {WARP - 1})]"
         other = f"hlo::lane_{'down' if shuffle.kind == 'down' else 'at'}((int)hlo_lane, (int)({lane}), {WARP})"
         return f"{shown}[hlo_first + {other}]"
+
+
+def _rows_of(step: Step, declared: Sequence[Let]) -> set[int]:
+    """The lengths of the rows that the elements of a walk lie in: what their places are divided by."""
+    places = {place.name.text for place in step.places}
+    digits = (d for let in declared if let.expression is not None for d in digits_in(let.expression))
+    return {d.divisor for d in digits if not (isinstance(d.left, Quotient) or places.isdisjoint(variables_of(d)))}

@@ -299,3 +299,8 @@ def takes_first(instruction: Instruction) -> bool:
 def solves_triangles(instruction: Instruction) -> bool:
     """Whether it solves triangular systems."""
     return instruction.opcode == "triangular-solve"
+
+
+def transforms_lines(instruction: Instruction) -> bool:
+    """Whether it computes discrete Fourier transforms."""
+    return instruction.opcode == "fft"

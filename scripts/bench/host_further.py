@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from scripts.bench.host_programs import Array, bf16, c64, f16, f64, layer_norm
+from scripts.bench.host_programs import Array, bf16, c64, f16, f64, layer_norm, max_pool
 from scripts.programs.case import Arg, Case, f32, of, s32
 
 
@@ -94,6 +94,31 @@ def recurrence(x: Array) -> Array:
     return lax.scan(lambda state, value: (state * 0.9 + value, state), jnp.zeros(x.shape[1]), x)[1]
 
 
+def in_order(numbers: str) -> Callable[[Array, Array], Array]:
+    """A convolution by every second place whose arrays lie as the letters say."""
+    return lambda x, w: lax.conv_general_dilated(x, w, (2, 2), "SAME", dimension_numbers=(numbers, "OIHW", numbers))
+
+
+def filtered(x: Array, y: Array) -> Array:
+    """A convolution by Fourier transforms."""
+    return jnp.fft.irfft(jnp.fft.rfft(x) * jnp.fft.rfft(y))
+
+
+def scores(q: Array, k: Array) -> Array:
+    """Of attention whose heads lie behind the places."""
+    return jnp.einsum("bqhd,bkhd->bhqk", q, k)
+
+
+def pool_gradient(x: Array, y: Array) -> Array:
+    """Of the largest of 3 by 3."""
+    return jax.vjp(max_pool, x)[1](y)[0]
+
+
+def enlarged(method: str) -> Callable[[Array], Array]:
+    """Images twice as wide and high."""
+    return lambda x: jax.image.resize(x, (x.shape[0], 2 * x.shape[1], 2 * x.shape[2], x.shape[3]), method)
+
+
 FURTHER = [
     Case("add_tiny", lambda x, y: x + y, (f32(3, 5), f32(5))),
     Case("softmax_tiny", lambda x: jax.nn.softmax(x, -1), (f32(4, 10),)),
@@ -134,8 +159,23 @@ FURTHER = [
     Case("complex_exponential", lambda x: jnp.exp(x) * x, (c64(10_000),)),
     Case("uniform", drawn(lambda key: jax.random.uniform(key, (100_000,))), (KEY,)),
     Case("permutation", drawn(lambda key: jax.random.permutation(key, 10_000)), (KEY,)),
+    Case("fft_rows", jnp.fft.fft, (c64(64, 1024),)),
+    Case("fft2", jnp.fft.fft2, (c64(256, 256),)),
+    Case("rfft_rows_odd", jnp.fft.rfft, (f32(64, 1000),)),
+    Case("filtered", filtered, (f32(16, 4096), f32(16, 4096))),
+    Case("matrix_product_complex", lambda x, y: x @ y, (c64(128, 128), c64(128, 128))),
+    Case("scores_heads_inside", scores, (f32(4, 64, 8, 32), f32(4, 64, 8, 32))),
+    Case("resize_bilinear", enlarged("bilinear"), (f32(8, 64, 64, 3),)),
+    Case("resize_nearest", enlarged("nearest"), (f32(8, 64, 64, 3),)),
+    Case("repeat", lambda x: jnp.repeat(x, 4, axis=1), (f32(512, 256),)),
+    Case("norm_outer_axes", lambda x: jnp.sqrt((x * x).sum((0, 2))), (f32(64, 128, 96),)),
+    Case("bernoulli", drawn(lambda key: jax.random.bernoulli(key, 0.3, (200, 1000))), (KEY,)),
+    Case("convolution_channels_first", in_order("NCHW"), (f32(4, 3, 128, 128), f32(32, 3, 7, 7))),
+    Case("pool_gradient", pool_gradient, (f32(4, 56, 56, 16), f32(4, 28, 28, 16))),
+    Case("argsort_rows", lambda x: jnp.argsort(x, -1), (f32(512, 256),)),
     Case("large_sum", jnp.sum, (f32(1 << 24),)),
     Case("large_sort", jnp.sort, (s32(1 << 20, high=1 << 30),)),
     Case("large_product", lambda a, b: a @ b, (f32(1024, 1024), f32(1024, 1024))),
 ]
-"""Sorted by kind: tiny, rows and columns, products, movement, ordering, types, loops, random numbers, large."""
+"""Sorted by kind: tiny, rows and columns, products, movement, ordering, types, loops, random numbers, transforms and
+what NumPy or gathers were slow at, large."""

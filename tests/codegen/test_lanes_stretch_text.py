@@ -128,3 +128,26 @@ def test_threads_that_leave_a_segment_stay_in_the_others(monkeypatch: pytest.Mon
     e = np.exp(p - p.max(1, keepdims=True))
     np.testing.assert_allclose(found, e / e.sum(1, keepdims=True), rtol=1e-5)
     assert "blockIdx.x >= 1" in text and "hlo_left" not in text
+
+
+@pytest.mark.parametrize("inner", [96, 8, 40, 97])
+def test_threads_side_by_side_are_in_one_row(inner: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a fold goes over several dimensions, and the last one is no multiple of a warp: their elements are then
+    neighbours, and none of them asks for its row."""
+    x = np.random.default_rng(0).integers(-9, 9, (64, 16, inner)).astype(np.float32)
+    body = reduced("f32", "add", "0", f"64,16,{inner}", "0,2", "16")
+    found, text = run_on_host(body, x, monkeypatch=monkeypatch)
+    np.testing.assert_array_equal(found, x.sum((0, 2)))
+    assert (f"+ hlo_lane) % {inner})" in text) == (inner == 97)
+
+
+def test_threads_of_a_row_keep_what_they_fold_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a warp walks a row and 8 of its threads go side by side: each has a maximum of its own."""
+    x = -100 * np.arange(2 * 8 * 40, dtype=np.float32).reshape(1, 2, 8, 40)
+    body = REDUCER.format(t="f32", op="maximum") + (
+        "ENTRY e {\n  p = f32[1,2,8,40] parameter(0)\n  z = f32[] constant(-inf)\n  i = s32[1,2,8,40] iota(), "
+        "iota_dimension=3\n  f = f32[1,2,8,40] convert(i)\n  a = f32[1,2,8,40] add(p, f)\n"
+        "  ROOT r = f32[1,2] reduce(a, z), dimensions={2,3}, to_apply=fold\n}\n"
+    )
+    found, _ = run_on_host(body, x, monkeypatch=monkeypatch)
+    np.testing.assert_array_equal(found, (x + np.arange(40)).max((2, 3)))

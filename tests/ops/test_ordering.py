@@ -177,3 +177,31 @@ def test_the_first_of_many_are_those_of_a_stable_sort(kind: Any, few: bool) -> N
         return hlo_opt.evaluate(hlo_opt.parse("HloModule m\n\n" + text.replace("K", str(count))), [x])[1]
 
     np.testing.assert_array_equal(positions(7), positions(400)[:, :7])
+
+
+@pytest.mark.parametrize("direction", ["LT", "GT"])
+@pytest.mark.parametrize("kind", ["s8", "u8", "s16", "u16", "s32", "u32", "s64", "f32", "bf16"])
+def test_equal_keys_of_every_type_stay_in_order(kind: str, direction: str) -> None:
+    """And the ends of a type's range are in order, along any dimension."""
+    order_of = {"s": "SIGNED", "u": "UNSIGNED", "f": "TOTALORDER", "b": "TOTALORDER"}
+    text = (
+        f"HloModule m\nless {{\n  a = {kind}[] parameter(0)\n  b = {kind}[] parameter(1)\n  c = s32[] parameter(2)\n"
+        f"  d = s32[] parameter(3)\n  ROOT r = pred[] compare(a, b), direction={direction}, "
+        f"type={order_of[kind[0]]}\n}}\n"
+        f"ENTRY e {{\n  k = {kind}[300,2] parameter(0)\n  i = s32[300,2] iota(), iota_dimension=0\n"
+        f"  ROOT s = ({kind}[300,2], s32[300,2]) sort(k, i), dimensions={{0}}, is_stable=true, to_apply=less\n}}\n"
+    )
+    module = hlo_opt.parse(text)
+    dtype = module.entry.parameters[0].shape.type.dtype
+    generator = np.random.default_rng(1)
+    if "f" in kind:
+        ends, exact = [-np.inf, np.inf, 0.5], np.float64
+    else:
+        info = np.iinfo(dtype)
+        ends, exact = [info.min, info.max, info.max // 2], dtype
+    keys = generator.choice(np.array(ends, exact), (300, 2)).astype(dtype)
+    got, order = hlo_opt.evaluate(module, [keys])
+    ranks = np.unique(keys.astype(exact), return_inverse=True)[1].reshape(keys.shape)
+    want = np.argsort(ranks if direction == "LT" else -ranks, axis=0, kind="stable")
+    np.testing.assert_array_equal(order, want)
+    np.testing.assert_array_equal(got, np.take_along_axis(keys, want, 0))

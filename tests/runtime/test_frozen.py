@@ -50,8 +50,8 @@ def test_the_library_is_in_the_cache() -> None:
 
 def test_what_needs_numpy_is_refused() -> None:
     text = (
-        "HloModule m\nENTRY e {\n  p = f32[16] parameter(0)\n  ROOT r = c64[9] fft(p), fft_type=RFFT, "
-        "fft_length={16}\n}\n"
+        "HloModule m\nENTRY e {\n  p = f32[37] parameter(0)\n  ROOT r = c64[19] fft(p), fft_type=RFFT, "
+        "fft_length={37}\n}\n"
     )
     with pytest.raises(BackendError, match="fft") as caught:
         freeze(program(text))

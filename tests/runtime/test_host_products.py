@@ -26,6 +26,20 @@ CASES = {
     ),
     "two dimensions of rows": ((5, 3, 7), (7, 4), (5, 3, 4), "lhs_contracting_dims={2}, rhs_contracting_dims={0}"),
     "two of terms": ((5, 3, 7), (3, 7, 6), (5, 6), "lhs_contracting_dims={1,2}, rhs_contracting_dims={0,1}"),
+    "batches apart": (
+        (3, 5, 2, 7),
+        (3, 4, 2, 7),
+        (3, 2, 5, 4),
+        "lhs_batch_dims={0,2}, rhs_batch_dims={0,2}, lhs_contracting_dims={3}, rhs_contracting_dims={3}",
+    ),
+    "rows apart": ((5, 7, 3), (7, 4), (5, 3, 4), "lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
+    "columns apart": ((6, 8), (9, 6, 3), (8, 9, 3), "lhs_contracting_dims={0}, rhs_contracting_dims={1}"),
+    "rows and columns apart": (
+        (5, 7, 3),
+        (9, 7, 2),
+        (5, 3, 9, 2),
+        "lhs_contracting_dims={1}, rhs_contracting_dims={1}",
+    ),
     "vectors": ((17,), (17,), (), "lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
     "few rows": ((3, 37), (37, 70), (3, 70), "lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
     "few rows of many terms": ((2, 801), (801, 65), (2, 65), "lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
@@ -81,6 +95,8 @@ TYPES = {
     "u16": np.uint16,
     "s32": np.int32,
     "u32": np.uint32,
+    "c64": np.complex64,
+    "c128": np.complex128,
 }
 COMPUTED = [
     ("f64", "f64", "f64"),
@@ -94,6 +110,8 @@ COMPUTED = [
     ("u16", "u16", "u32"),
     ("s32", "s32", "s32"),
     ("u32", "u32", "u32"),
+    ("c64", "c64", "c64"),
+    ("c128", "c128", "c128"),
 ]
 SIZES = [(5, 7, 9), (50, 801, 70), (1, 900, 333), (333, 40, 1), (2, 33, 64)]
 """Rows, terms and columns: more terms than a piece, few rows, few columns."""
@@ -105,7 +123,8 @@ def sample(name: str, sizes: tuple[int, ...], generator: np.random.Generator) ->
     if name[0] in "su":
         info = np.iinfo(dtype)
         return generator.integers(info.min, info.max, sizes, dtype, endpoint=True)
-    return generator.normal(size=sizes).astype(dtype)
+    parts = [generator.normal(size=sizes) for _ in range(1 + (name[0] == "c"))]
+    return (parts[0] if len(parts) == 1 else parts[0] + 1j * parts[1]).astype(dtype)
 
 
 @pytest.mark.parametrize("types", COMPUTED, ids="-".join)
@@ -128,9 +147,38 @@ ENTRY e {{
             if made[0] in "su":
                 np.testing.assert_array_equal(got, want)
             else:
-                near = {"f64": 1e-12, "f32": 1e-5, "bf16": 1e-2}[made]
-                wide = got.astype(np.float64), want.astype(np.float64)
+                near = {"f64": 1e-12, "f32": 1e-5, "bf16": 1e-2, "c64": 1e-5, "c128": 1e-12}[made]
+                dtype = np.complex128 if made[0] == "c" else np.float64
+                wide = got.astype(dtype), want.astype(dtype)
                 np.testing.assert_allclose(*wide, rtol=near, atol=near * terms**0.5)
+
+
+LAYOUTS = [("{1,0}", "{1,0}", "{1,0}"), ("{0,1}", "{0,1}", "{0,1}"), ("{0,1}", "{1,0}", "{0,1}")]
+
+
+@pytest.mark.parametrize("layouts", LAYOUTS, ids="".join)
+def test_complex_layouts(layouts: tuple[str, str, str]) -> None:
+    """Of one product, and of batches."""
+    left, right, made = layouts
+    text = f"""HloModule m
+ENTRY e {{
+  x = c64[13,21]{left} parameter(0)
+  y = c64[21,18]{right} parameter(1)
+  u = c64[13,21,3] parameter(2)
+  v = c64[21,18,3] parameter(3)
+  d = c64[13,18]{made} dot(x, y), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  b = c64[3,13,18] dot(u, v), lhs_batch_dims={{2}}, rhs_batch_dims={{2}}, lhs_contracting_dims={{1}},
+    rhs_contracting_dims={{0}}
+  ROOT r = (c64[13,18]{made}, c64[3,13,18]) tuple(d, b)
+}}
+"""
+    module = hlo_opt.parse(text)
+    generator = np.random.default_rng(6)
+    inputs = [sample("c64", p.shape.dimensions, generator) for p in module.entry.parameters]
+    executable = hlo_opt.compile(module, "host")
+    assert executable.report()["routines"] == {"dot": ["a product of the host's own (host_product.h)"]}
+    for got, want in zip(executable(*inputs), hlo_opt.evaluate(module, inputs), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
 def test_a_bf16_nan_stays_one() -> None:

@@ -181,12 +181,35 @@ def sort(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
         return packed(instruction, arrays)
     keys = _keys(evaluator, comparator, values)
     if keys:
-        order = order_by(np, keys, axis)
+        order = _ranked(keys[0], axis) if len(keys) == 1 and _is_short(keys[0]) else order_by(np, keys, axis)
     else:
         rows = _merge_sort(evaluator, comparator, [_rows(a, axis) for a in arrays])
         order = np.moveaxis(rows.reshape(np.moveaxis(arrays[0], axis, -1).shape), -1, axis)
     sorted_arrays = [np.take_along_axis(a, order, axis=axis) for a in arrays]
     return packed(instruction, sorted_arrays)
+
+
+def _is_short(key: Array) -> bool:
+    """Whether a key and an element's position fit 64 bits together."""
+    return key.dtype.kind in "iub" and key.dtype.itemsize <= 4
+
+
+def _ranked(key: Array, axis: int) -> Array:
+    """The stable order by one key. With the position appended to the key all numbers differ, and NumPy sorts numbers in
+    a sixth of the time that it takes for positions."""
+    numbers = _numbered(np.moveaxis(key, axis, -1))
+    numbers.sort(axis=-1)
+    return np.moveaxis(numbers & 0xFFFFFFFF, -1, axis)
+
+
+def _numbered(key: Array) -> Array:
+    """Keys of at most 32 bits as numbers in the same order, with the position in the last 32 bits."""
+    numbers = key.astype(np.int64)
+    if key.dtype.kind == "u":
+        numbers -= 1 << (8 * key.dtype.itemsize - 1)
+    numbers <<= 32
+    numbers |= np.arange(key.shape[-1])
+    return numbers
 
 
 def _rows(array: Array, axis: int) -> Array:
@@ -251,12 +274,8 @@ def first_of(value: Array, element_type: ElementType, count: int, *, largest: bo
 
 
 def _first_few(key: Array, count: int) -> Array:
-    """The positions of the smallest keys, of at most 32 bits. With the position appended to the key, all numbers
-    differ, so that a partition finds the smallest without sorting all."""
-    wide = key.astype(np.int64)
-    if key.dtype.kind == "u":
-        wide -= 1 << (8 * key.dtype.itemsize - 1)
-    numbers = (wide << 32) | np.arange(key.shape[-1])
+    """The positions of the smallest keys, of at most 32 bits, found without sorting all."""
+    numbers = _numbered(key)
     return np.sort(np.partition(numbers, count - 1, axis=-1)[..., :count], axis=-1) & 0xFFFFFFFF
 
 

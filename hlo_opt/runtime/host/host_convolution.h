@@ -16,6 +16,12 @@ static const int lanes = Floats::lanes;
 static const Word tile_columns = Floats::tile_columns, depth = Floats::depth;
 typedef Floats::Lanes Lanes;
 
+// a place of the window and a feature: how far from where the window begins, in elements of the image and of its
+// dimensions
+struct Term {
+  Word offset, place[most_spatial];
+};
+
 struct Convolution {
   const float *image, *weights;
   float *result, *panels;
@@ -23,6 +29,7 @@ struct Convolution {
   Word image_batch, image_feature, weights_feature, weights_column, result_batch, result_column;
   Word count;  // of spatial dimensions
   Spatial spatial[most_spatial];
+  Term* table;  // null where images have gaps
   Word rows, terms, first_term, last_term;  // the piece at hand
 };
 
@@ -75,8 +82,62 @@ struct Row {
   float* result;
 };
 
+static void find_terms(const Convolution* c) {
+  for (Word t = 0; t < c->terms; ++t) {
+    Term* const term = c->table + t;
+    digits_of(c, t / c->features, term->place);
+    term->offset = t % c->features * c->image_feature;
+    for (Word d = 0; d < c->count; ++d) {
+      term->place[d] *= c->spatial[d].apart;
+      term->offset += term->place[d] * c->spatial[d].image;
+    }
+  }
+}
+
+static inline bool lies_inside(const Convolution* c, const Row* row) {
+  bool inside = true;
+  for (Word d = 0; d < c->count; ++d) {
+    const Spatial* const s = &c->spatial[d];
+    inside &= row->first[d] >= 0 && row->first[d] + (s->window - 1) * s->apart < s->size;
+  }
+  return inside;
+}
+
+// the terms at hand of a window of an image without gaps, zeros where it is outside
+static inline void copy_window(const Convolution* c, const Row* row, float* to) {
+  const bool inside = lies_inside(c, row);
+  const float* from = row->batch;
+  for (Word d = 0; d < c->count; ++d) from += row->first[d] * c->spatial[d].image;
+  if (inside && (c->image_feature != 1 || c->features < lanes)) {
+    for (Word t = c->first_term; t < c->last_term; ++t) *to++ = from[c->table[t].offset];
+    return;
+  }
+  for (Word t = c->first_term; t < c->last_term;) {
+    const Word left = c->last_term - t, there = c->features - t % c->features, here = there < left ? there : left;
+    const Term* const term = c->table + t;
+    bool exists = true;
+    for (Word d = 0; !inside && d < c->count; ++d) {
+      const Word place = row->first[d] + term->place[d];
+      exists &= place >= 0 && place < c->spatial[d].size;
+    }
+    if (!exists) {
+      for (Word f = 0; f < here; ++f) to[f] = 0;
+    } else if (c->image_feature == 1) {
+      for (Word f = 0; f < here; ++f) to[f] = from[term->offset + f];
+    } else {
+      for (Word f = 0; f < here; ++f) to[f] = from[term[f].offset];
+    }
+    t += here;
+    to += here;
+  }
+}
+
 // the terms at hand of the windows of some rows
 static inline void copy_windows(const Convolution* c, const Row* rows, Word count, float* to) {
+  if (c->table) {
+    for (Word r = 0; r < count; ++r) copy_window(c, rows + r, to + r * depth);
+    return;
+  }
   for (Word t = c->first_term; t < c->last_term;) {
     Word at[most_spatial];
     digits_of(c, t / c->features, at);
@@ -218,12 +279,17 @@ static bool convolve(Convolution* c, int processors) {
   }
   c->panels = (float*)malloc((size_t)(panel_columns(c) * (c->terms < depth ? c->terms : depth)) * sizeof(float));
   if (!c->panels) return false;
+  bool gaps = false;
+  for (Word d = 0; d < c->count; ++d) gaps |= c->spatial[d].spread != 1;
+  c->table = gaps ? 0 : (Term*)malloc((size_t)c->terms * sizeof(Term));
+  if (c->table) find_terms(c);
   const Word tiles = (c->rows + tile_rows - 1) / tile_rows, work = c->rows * c->columns;
   for (c->first_term = 0; c->first_term < c->terms; c->first_term += depth) {
     c->last_term = c->first_term + depth < c->terms ? c->first_term + depth : c->terms;
     copy_weights(c);
     launch(convolve_tiles, (void**)c, tiles, work * (c->last_term - c->first_term) > 1 << 20 ? processors : 1);
   }
+  free(c->table);
   free(c->panels);
   return true;
 }

@@ -238,28 +238,53 @@ HLO_APART static bool multiply(Product* p, int processors) {
   return true;
 }
 
-// products that lie the same distances apart
+// a dimension of several products: how many, and how far apart their left, right and result are
+struct Distance { Word count, left, right, result; };
+
 struct Products {
   Product first;
-  Word count, left, right, result;
+  Word count;  // of dimensions
+  const Distance* distances;
 };
+
+static inline Word number_of(const Products* all) {
+  Word count = 1;
+  for (Word d = 0; d < all->count; ++d) count *= all->distances[d].count;
+  return count;
+}
+
+// the `k`-th of them, of elements of `parts` numbers each
+static inline Product product_number(const Products* all, Word k, Word parts) {
+  Product p = all->first;
+  for (Word d = all->count; d-- > 0; k /= all->distances[d].count) {
+    const Distance* const at = &all->distances[d];
+    const Word place = k % at->count * parts;
+    p.left += place * at->left;
+    p.right += place * at->right;
+    p.result += place * at->result;
+  }
+  return p;
+}
 
 static int multiply_some(void** argument, Word begin, Word end) {
   const Products* const all = (const Products*)argument;
   for (Word k = begin; k < end; ++k) {
-    Product p = all->first;
-    p.left += k * all->left;
-    p.right += k * all->right;
-    p.result += k * all->result;
+    Product p = product_number(all, k, 1);
     if (!multiply(&p, 1)) return 1;
   }
   return 0;
 }
 
-// false without memory
+// few large products are spread one after another, others side by side; false without memory
 static bool multiply_all(Products all, int processors) {
-  if (all.count == 1) return multiply(&all.first, processors);
-  const Word work = all.count * all.first.rows * all.first.columns * all.first.terms;
-  return !launch(multiply_some, (void**)&all, all.count, work > 1 << 20 ? processors : 1);
+  const Word count = number_of(&all);
+  const Word work = all.first.rows * all.first.columns * all.first.terms;
+  if (count > 4 * processors || (count > 1 && work <= 1 << 22))
+    return !launch(multiply_some, (void**)&all, count, count * work > 1 << 20 ? processors : 1);
+  for (Word k = 0; k < count; ++k) {
+    Product p = product_number(&all, k, 1);
+    if (!multiply(&p, processors)) return false;
+  }
+  return true;
 }
 };

@@ -6,6 +6,7 @@
 // input decides how deep the processor's stack grows.
 #include <algorithm>
 #include <functional>
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@ typedef int (*Launcher)(void**, Word, Word);
 
 enum Operation : Word {
   op_kernel, op_view, op_copy, op_library, op_while, op_branch, op_return, op_product, op_convolution, op_convert,
-  op_selection, op_substitution
+  op_selection, op_substitution, op_transform
 };
 enum Mode : Word { mode_swap, mode_same, mode_in_place };
 // after `call` and `pause` the caller goes on by calling again
@@ -180,22 +181,24 @@ int launch(Launcher launcher, void** pointers, Word grid, int processors) {
 }
 
 HLO_PRODUCT
+HLO_COMPLEX_PRODUCT
 HLO_CONVOLUTION
 HLO_WIDTHS
 HLO_SELECTION
 HLO_SUBSTITUTION
+HLO_TRANSFORM
 
 // what a product computes with
-enum Number : Word { number_f32, number_f64, number_s32 };
+enum Number : Word { number_f32, number_f64, number_s32, number_c64, number_c128 };
 
-// slots of the factors and the result, rows, columns, terms, strides in elements as in Product, products, and how far
-// apart their parts are; false without memory
-template <typename T> bool multiply_words(void** slots, const Word* w, int processors) {
+// slots of the factors and the result, what they compute with, rows, columns, terms, strides in elements as in Product,
+// and the dimensions of several products as in Products; false without memory
+template <typename T, typename By = Multiplier<T>> bool multiply_words(void** slots, const Word* w, int processors) {
   using M = Multiplier<T>;
   const T *left = (const T*)slots[w[0]], *right = (const T*)slots[w[1]];
-  const typename M::Product p = {left, right, (T*)slots[w[2]], 0, w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10],
-                                 w[11], 0, 0, 0, 0};
-  return M::multiply_all({p, w[12], w[13], w[14], w[15]}, processors);
+  const typename M::Product p = {left, right, (T*)slots[w[2]], 0, w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11],
+                                 w[12], 0, 0, 0, 0};
+  return By::multiply_all({p, w[13], (const typename M::Distance*)(w + 14)}, processors);
 }
 
 // ---- the schedule
@@ -359,12 +362,13 @@ extern "C" __attribute__((visibility("default"))) int hlo_run(
         top->at = w + 1;
         return status_call;
       case op_product: {
-        // as multiply_words, then what it computes with
-        const auto words = w[16] == number_f32   ? multiply_words<float>
-                           : w[16] == number_f64 ? multiply_words<double>
-                                                 : multiply_words<int>;
+        const auto words = w[3] == number_f32   ? multiply_words<float>
+                           : w[3] == number_f64 ? multiply_words<double>
+                           : w[3] == number_c64 ? multiply_words<float, ComplexMultiplier<float>>
+                           : w[3] == number_s32 ? multiply_words<int>
+                                                : multiply_words<double, ComplexMultiplier<double>>;
         if (!words(top->slots, w, program->processors)) return status_memory;
-        top->at = w + 17;
+        top->at = w + 14 + 4 * w[13];
         break;
       }
       case op_convolution: {
@@ -398,6 +402,14 @@ extern "C" __attribute__((visibility("default"))) int hlo_run(
         (s.number == number_f64 ? substitute_all<double> : substitute_all<float>)(&s, program->processors);
         if (s.failed) return status_memory;
         top->at = w + 18;
+        break;
+      }
+      case op_transform: {
+        // slots of the array and of its transform, then as transform_words
+        const auto words =
+            w[3] == number_f64 ? Transformer<double>::transform_words : Transformer<float>::transform_words;
+        if (!words(top->slots[w[0]], top->slots[w[1]], w + 2, program->processors)) return status_memory;
+        top->at = w + 6 + w[5];
         break;
       }
       case op_while: {

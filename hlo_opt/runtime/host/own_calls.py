@@ -1,14 +1,15 @@
 """What the host's own routines compute of library calls, as the words that `host_runtime.cpp` runs: the first elements
-of rows, and triangular systems."""
+of rows, triangular systems, and Fourier transforms."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
 from hlo_opt.ir import Shape
 from hlo_opt.ops.linalg.table import solved
-from hlo_opt.ops.sets import solves_triangles, takes_first
+from hlo_opt.ops.sets import solves_triangles, takes_first, transforms_lines
 from hlo_opt.runtime.schedule.ops import Call
 
 
@@ -19,6 +20,8 @@ class Number(IntEnum):
     F32 = 0
     F64 = 1
     S32 = 2
+    C64 = 3
+    C128 = 4
 
 
 class Key(IntEnum):
@@ -79,18 +82,70 @@ def substitution_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None
     return (matrix.dimensions[-1], columns, *across, *batches, int(not lower), int(unit), number)
 
 
+class Direction(IntEnum):
+    """Of a Fourier transform; `host_transform.h` has the same."""
+
+    FFT = 0
+    IFFT = 1
+    RFFT = 2
+    IRFFT = 3
+
+
+LARGEST_FACTOR, LONGEST = 31, 1 << 22
+"""The largest prime factor of lengths that the host transforms itself, and the largest length."""
+
+
+def transform_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
+    """The direction of an `fft`, what it computes with, how many arrays it transforms, and the number of their
+    dimensions and their lengths. None for other steps, and where elements do not lie by rows, real lines are cut or
+    padded, or a length has a large prime factor."""
+    i = op.instruction
+    if not transforms_lines(i) or len(op.inputs) != 1 or len(op.outputs) != 1:
+        return None
+    given, made = (shapes[b] for b in (*op.inputs, *op.outputs))
+    direction, lengths = Direction[i.word("fft_type")], i.ints("fft_length")
+    if not all(s.is_row_major and s.element_count and not any(s.dynamic) for s in (given, made)):
+        return None
+    if not all(0 < n <= LONGEST and _largest_factor(n) <= LARGEST_FACTOR for n in lengths):
+        return None
+    real, other = (made, given) if direction is Direction.IRFFT else (given, made)
+    halved = [*real.dimensions[:-1], real.dimensions[-1] // 2 + 1]
+    fits = list(other.dimensions) == (halved if direction >= Direction.RFFT else list(real.dimensions))
+    if not fits or real.dimensions[real.rank - len(lengths) :] != tuple(lengths):
+        return None
+    number = Number.F64 if other.type.bits == 128 else Number.F32
+    return (direction, number, math.prod(real.dimensions[: real.rank - len(lengths)]), len(lengths), *lengths)
+
+
+def _largest_factor(number: int) -> int:
+    """The largest prime factor up to `LARGEST_FACTOR`, or what is left without these."""
+    largest = 1
+    for factor in range(2, LARGEST_FACTOR + 1):
+        while number % factor == 0:
+            number, largest = number // factor, factor
+    return max(largest, number)
+
+
 def as_one(*sides: tuple[Shape, Sequence[int]]) -> tuple[int, ...] | None:
     """Dimensions that arrays have in common as one: its size, and its stride in each; None where they do not lie so."""
-    found: tuple[int, ...] | None = None
+    found = joined(*sides)
+    return found[0] if len(found) == 1 else None
+
+
+def joined(*sides: tuple[Shape, Sequence[int]]) -> list[tuple[int, ...]]:
+    """Dimensions that arrays have in common, as few as they lie: of each its size, and its stride in each array. At
+    least one, of size 1 where there is none."""
+    found: list[tuple[int, ...]] = []
     for dimensions in zip(*(dims for _, dims in sides), strict=True):
         size = sides[0][0].dimensions[dimensions[0]]
         strides = [shape.strides[d] for (shape, _), d in zip(sides, dimensions, strict=True)]
         if size == 1:
             continue
-        if found is not None and any(before != size * here for before, here in zip(found[1:], strides, strict=True)):
-            return None
-        found = (size if found is None else size * found[0], *strides)
-    return found or (1, *(0 for _ in sides))
+        if found and all(before == size * here for before, here in zip(found[-1][1:], strides, strict=True)):
+            found[-1] = (size * found[-1][0], *strides)
+        else:
+            found.append((size, *strides))
+    return found or [(1, *(0 for _ in sides))]
 
 
 _BEFORE, _SPATIAL = 10, 11

@@ -61,7 +61,7 @@ def runtime_text() -> str:
     """The text of `host_runtime.cpp`, with what it includes."""
     folder = resources.files("hlo_opt.runtime.host")
     text = folder.joinpath("host_runtime.cpp").read_text(encoding="utf-8")
-    for name in ("product", "convolution", "widths", "selection", "substitution"):
+    for name in ("product", "complex_product", "convolution", "widths", "selection", "substitution", "transform"):
         part = folder.joinpath(f"host_{name}.h").read_text(encoding="utf-8").replace("#pragma once\n", "")
         text = text.replace(f"HLO_{name.upper()}\n", part)
     return text
@@ -265,7 +265,8 @@ class _Run:
             raise self.owner._library.fault(kernel)
         if status == _MEMORY:
             raise BackendError(
-                "no memory for what a product, a convolution, topk or triangular-solve holds meanwhile", code="HLO512"
+                "no memory for what a product, a convolution, fft, topk or triangular-solve holds meanwhile",
+                code="HLO512",
             )
         if status == _STEPS:
             loop = self.owner._program.loops[self.program.at_instruction].instruction

@@ -22,7 +22,7 @@ from hlo_opt.codegen.lanes import may_spread
 from hlo_opt.ir import Literal, Shape
 from hlo_opt.ops import find
 from hlo_opt.ops.contraction.table import MATMUL, convolution_dimensions
-from hlo_opt.runtime.host.own_calls import Number, as_one, phases_of, selection_of, substitution_of
+from hlo_opt.runtime.host.own_calls import Number, joined, phases_of, selection_of, substitution_of, transform_of
 from hlo_opt.runtime.schedule import Schedule
 from hlo_opt.runtime.schedule.lifetimes import Arena, buffer_bytes, callees_first, lifetimes
 from hlo_opt.runtime.schedule.ops import (
@@ -58,6 +58,7 @@ class Operation(IntEnum):
     CONVERT = 9
     SELECTION = 10
     SUBSTITUTION = 11
+    TRANSFORM = 12
 
 
 class Width(IntEnum):
@@ -73,7 +74,7 @@ class Width(IntEnum):
     S32_TO_16 = 7
 
 
-_NUMBERS = {"f32": Number.F32, "f64": Number.F64, "s32": Number.S32, "u32": Number.S32}
+_NUMBERS = {**{number.name.lower(): number for number in Number}, "u32": Number.S32}
 _NARROW = {
     "bf16": (Number.F32, Width.BF16_TO_F32, Width.F32_TO_BF16),
     "s8": (Number.S32, Width.S8_TO_S32, Width.S32_TO_8),
@@ -156,9 +157,10 @@ def words_of(schedule: Schedule, *, spread: bool = True) -> ProgramWords:
 
 
 def product_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
-    """Rows, columns, terms, and strides in elements of products of two matrices: left by row and by term, right by
-    term and by column, result by row and by column; then how many products, how far apart their left, right and
-    result are, and what they compute with. None for other steps, and where dimensions of one role do not lie as one."""
+    """What products of two matrices compute with, rows, columns, terms, and strides in elements: left by row and by
+    term, right by term and by column, result by row and by column; then the number of dimensions that several products
+    have, and for each its size, and how far apart left, right and result are. Rows or columns that do not lie as one
+    dimension are several products. None for other steps, and where terms do not lie as one."""
     i = op.instruction
     left_terms, right_terms = i.ints("lhs_contracting_dims"), i.ints("rhs_contracting_dims")
     if not left_terms or len(op.inputs) != 2 or len(op.outputs) != 1:
@@ -173,14 +175,24 @@ def product_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
     dimensions = list(range(result.rank))
     batch, rest = dimensions[: len(left_batch)], dimensions[len(left_batch) :]
     rows, columns = rest[: len(left_rows)], rest[len(left_rows) :]
-    batches = as_one((left, left_batch), (right, right_batch), (result, batch))
-    of_rows = as_one((left, left_rows), (result, rows))
-    of_columns = as_one((right, right_columns), (result, columns))
-    terms = as_one((left, left_terms), (right, right_terms))
-    if batches is None or of_rows is None or of_columns is None or terms is None:
+    terms = joined((left, left_terms), (right, right_terms))
+    if len(terms) > 1:
         return None
-    across = (of_rows[1], terms[1], terms[2], of_columns[1], of_rows[2], of_columns[2])
-    return (of_rows[0], of_columns[0], terms[0], *across, *batches, number)
+    (count, *of_terms) = terms[0]
+    batches = joined((left, left_batch), (right, right_batch), (result, batch))
+    of_rows, several_rows = _longest(joined((left, left_rows), (result, rows)))
+    of_columns, several_columns = _longest(joined((right, right_columns), (result, columns)))
+    batches += [(size, at, 0, to) for size, at, to in several_rows]
+    batches += [(size, 0, at, to) for size, at, to in several_columns]
+    across = (of_rows[1], *of_terms, of_columns[1], of_rows[2], of_columns[2])
+    several = [batch for batch in batches if batch[0] != 1]
+    return (number, of_rows[0], of_columns[0], count, *across, len(several), *(w for words in several for w in words))
+
+
+def _longest(dimensions: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """The longest dimension, and the others."""
+    place = max(range(len(dimensions)), key=lambda k: dimensions[k][0])
+    return dimensions[place], [d for k, d in enumerate(dimensions) if k != place]
 
 
 MOST_SPATIAL = 3
@@ -317,6 +329,8 @@ class _Writer:
                     self.words += [Operation.SELECTION, *op.inputs, *op.outputs, *selection]
                 elif (substitution := substitution_of(op, self.shapes)) is not None:
                     self.words += [Operation.SUBSTITUTION, *op.inputs, *op.outputs, *substitution]
+                elif (transform := transform_of(op, self.shapes)) is not None:
+                    self.words += [Operation.TRANSFORM, *op.inputs, *op.outputs, *transform]
                 elif op.kind != "empty":
                     self.call(op)
             case Loop():
@@ -422,6 +436,8 @@ def _routine(op: Call, shapes: Any) -> str:
         return "a selection of the host's own (host_selection.h)"
     if substitution_of(op, shapes) is not None:
         return "a substitution of the host's own (host_substitution.h)"
+    if transform_of(op, shapes) is not None:
+        return "a transform of the host's own (host_transform.h)"
     spec = find(op.call)
     routine = "" if spec is None else spec.routine
     result = shapes[op.outputs[0]].type if op.outputs else None
