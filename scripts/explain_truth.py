@@ -8,7 +8,8 @@ its ends are no neighbours any more, or something refuses it that did not before
   switched off    the codes of the sentence are switched off (`explain --what-if`); edges of a module whose sentences
                   have the same codes share a run
   module changed  a rule that keeps the program right stays on (FUS110): the module is changed so that there is nothing
-                  for it to refuse (scripts/truth_changes.py), for each edge by itself
+                  for it to refuse (scripts/truth_changes.py), for each edge by itself; where one change is not
+                  enough, two causes of the sentence are taken away at once
   pass left out   a kernel has further outputs because a pass gave it these: the passes without those that do
   impossible      one kernel of both would need itself, or the ends run in different computations: seen in the printed
                   module, by nothing that the rules use
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import random
 import sys
 from collections import Counter, defaultdict
@@ -41,13 +43,19 @@ from hlo_opt.passes.pipeline import Pipeline
 from hlo_opt.passes.run import report_on, run
 from scripts.by_file import Row, add_options, checked, each, files_of
 from scripts.reason_truth import NO_RULES, Fused, ended_in, verdict
-from scripts.truth_changes import CYCLES, Begun, changes, is_across, is_cycle
+from scripts.truth_changes import CYCLES, Begun, Change, changes, is_across, is_cycle
 
 LEAST = 0.95
 """Share of sentences that are shown to be true below which the script fails."""
 
 ALIKE = 5
 """Edges that one run serves, at most."""
+
+JOINED = "FUS105"
+"""What refuses a kernel that a pass gave further outputs."""
+
+MOST_PAIRS = 12
+"""Pairs of changes that are tried for an edge."""
 
 ALWAYS_ON = "FUS110"
 """What refuses where a rule of the sentence keeps the program right or the kernel writable, so that it cannot be
@@ -136,25 +144,46 @@ def tried(path: str, preset: str, codes: list[str], rows: list[Row]) -> Row:
     return {"path": path, "codes": sorted(codes), "found": [[n, c, *f] for n, c, f in zip(names, first, found, strict=True)]}  # fmt: skip
 
 
-def changed(edge: FusionDecision, off: frozenset[str], begun: Begun) -> tuple[str, str] | None:
-    """Whether an edge is decided otherwise once the module is changed so that a rule of its sentence has nothing to
-    refuse, and its other rules are off: by which change, and what came of it."""
+@dataclass(frozen=True)
+class Removal:
+    """A way to take the cause of a code away: a change of the module, or none where passes are left out."""
+
+    code: str
+    words: str
+    change: Change | None
+
+
+def removals(edge: FusionDecision) -> list[Removal]:
+    """The ways to take the causes of an edge's sentence away."""
+    ways = []
     for reason in edge.cause:
-        for words, change in changes(edge, reason.code):
-            module = begun.module
-            try:
-                change(module)
-                verify(module)
-                after = _fused(module, begun.left, off - {reason.code})
-            except (ValueError, KeyError, StopIteration, IndexError, HloOptError):
-                continue
-            became = decided_otherwise(edge, off, after)
-            if became:
-                return "module changed", f"{words}: {became}"
-        if reason.code == "FUS105":
-            became = decided_otherwise(edge, off, _fused(begun.module, begun.without_joining(), off - {"FUS105"}))
-            if became:
-                return "pass left out", became
+        ways += [Removal(reason.code, words, change) for words, change in changes(edge, reason.code)]
+        if reason.code == JOINED:
+            ways.append(Removal(JOINED, "passes left out", None))
+    return ways
+
+
+def changed(edge: FusionDecision, off: frozenset[str], begun: Begun) -> tuple[str, str] | None:
+    """Whether an edge is decided otherwise once a cause of its sentence is taken away, or two of them at once, and its
+    other rules are off: in which way, and what came of it."""
+    ways = removals(edge)
+    pairs = [pair for pair in itertools.combinations(ways, 2) if pair[0].words != pair[1].words]
+    for removed in (*((way,) for way in ways), *pairs[:MOST_PAIRS]):
+        module, is_whole = begun.module, all(way.change is not None for way in removed)
+        try:
+            for way in removed:
+                if way.change is not None:
+                    way.change(module)
+            verify(module)
+            after = _fused(module, begun.left if is_whole else begun.without_joining(), off - {w.code for w in removed})
+        except (ValueError, KeyError, StopIteration, IndexError, HloOptError):
+            continue
+        became = decided_otherwise(edge, off, after)
+        words = " and ".join(way.words for way in removed)
+        if became and any(way.change is not None for way in removed):
+            return "module changed", f"{words}: {became}"
+        if became:
+            return "pass left out", became
     return None
 
 

@@ -1,28 +1,35 @@
 """Planted faults: does `bisect` find the exact step, and `reduce` a module of ten instructions in a minute?
 
     python -m scripts.reduce_faults [--code 20] [--kernels 20] [--dumps 20] [--seed 0] [--jobs N] [--results FILE
-    [--resume]]
+    [--resume]] [--record FOLDER] [--large 0]
 
-Three kinds, all drawn by the seed:
-  code     mistakes of scripts/mutate_code.py in the passes and in what fuses, planted in a copy of the tree
-  kernels  mistakes of scripts/kernel_faults.py in a line of a kernel's text, and in every line of that form
-  dumps    one operation that is another from some module of a series on, as if a pass of XLA's had done it
+Four kinds of faults, all drawn by the seed:
+  code     a mutation of scripts/mutate_code.py in the passes or in fusing, in a copy of the tree
+  kernels  a mutation of scripts/kernel_faults.py in a line of a kernel's text, and in every line of that form
+  dumps    one operation that is another from some module of a series on, as if a pass of XLA's had changed it
+  large    one operation at a drawn place among 5,000 that fusing spoils; the step is its place
 
-A mistake of code is shown to the dumps of testdata whose fusing reaches its line, the smallest first, until
-`fuse --check` fails on one; what fusing gives as it does without the mistake needs no check. One that shows on none is
-no fault, and another one is drawn. Then `bisect` names a step, and the steps around it (all of them, where there are
-few) are asked one by one: the step is right when it is the first that fails. `reduce` makes the module small. The table
-has for each fault the module, the step, whether it is right, the instructions that are left, and the seconds, also
-those of processors. Exit code 1 where a step is wrong, more than ten instructions are left, or it takes longer than a
-minute.
+A fault of code is shown to the dumps of testdata whose fusing reaches its line, the smallest first, until `fuse
+--check` fails on one; where fusing gives the same text as without the fault, no check runs. A fault that shows on none
+does not count, and another one is drawn. Then `bisect` names a step, and the steps around it (all of them, where there
+are few) are asked one by one: the step is right when it is the first that fails. `reduce` makes the module small.
 
-`--results` appends what comes out of each fault to a file as it comes, a line of JSON each; with `--resume` what the
-file has already is not tried again.
+The table has for each fault the module, the step, whether it is right, the instructions that are left (all of them,
+parameters and those of called computations, too) and how many of them are operations (no parameters), and the seconds
+of `reduce`: by the clock, and of processors, which do not depend on what else the machine does. Exit code 1 where a
+step is wrong, more than ten instructions are left, or `reduce` takes longer than a minute by the clock and of
+processors.
+
+`--results` appends each result to a file at once, a line of JSON each; with `--resume` the faults in the file are not
+tried again. `--record` keeps every module that `reduce` tries, and XLA judges them at the end: its parser all of them,
+its verifier, which runs when XLA:CPU compiles, those that `reduce` went on from. Exit code 1 where XLA refuses one.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import hashlib
 import itertools
 import json
 import os
@@ -46,11 +53,15 @@ from scripts.kernel_faults import form, sites
 from scripts.mutate_code import ROOT, copy_tree
 
 if TYPE_CHECKING:
-    from hlo_opt.cutting.shows import Question
+    from hlo_opt.cutting.questions import Question
 
 DUMPS = ROOT / "testdata" / "dumps"
-KEPT = "REDUCE_FAULTS_KEPT"
-"""A folder that the smallest modules are kept in, where the environment names one."""
+RECORD = "REDUCE_FAULTS_RECORD"
+"""The environment variable with the folder of recorded modules, for the processes of faults."""
+ACCEPTED = "accepted"
+CACHE = "HLO_OPT_CACHE"
+TAKEN = ".taken.hlo"
+"""The end of the names of recorded modules that `reduce` went on from."""
 MOST_INSTRUCTIONS, MOST_SECONDS = 10, 60.0
 CODE = ("hlo_opt/passes/**/*.py", "hlo_opt/fusion/*.py", "hlo_opt/analysis/graph/inlining.py")
 SHOWN_TO = (
@@ -58,6 +69,8 @@ SHOWN_TO = (
     "cross_entropy", "dice", "huber", "log_sum_exp", "quantize", "shuffle", "write_rows", "join", "mlp_forward",
 )  # fmt: skip
 """Dumps of which some are drawn for a mistake of code to be shown to."""
+LARGE = 5000
+"""Instructions of a large module."""
 SCANNED = 40
 """So many steps are all asked one by one; of more, those around the one that is found."""
 LOOKING = 40.0
@@ -69,8 +82,8 @@ ENDED = 900.0
 
 
 @dataclass(frozen=True)
-class Told:
-    """What came out for one fault."""
+class Result:
+    """What `bisect` and `reduce` gave for one fault."""
 
     kind: str
     fault: str
@@ -78,13 +91,23 @@ class Told:
     step: int
     is_right: bool
     instructions: int
+    operations: int
     seconds: float
     cpu: float
     """Seconds of processors that `reduce` took, all processes together."""
 
     @property
+    def is_small(self) -> bool:
+        return self.instructions <= MOST_INSTRUCTIONS
+
+    @property
+    def is_quick(self) -> bool:
+        """On a machine that does nothing else, `reduce` takes no more seconds by the clock than of processors."""
+        return min(self.seconds, self.cpu) <= MOST_SECONDS
+
+    @property
     def is_good(self) -> bool:
-        return self.is_right and self.instructions <= MOST_INSTRUCTIONS and self.seconds <= MOST_SECONDS
+        return self.is_right and self.is_small and self.is_quick
 
 
 @dataclass(frozen=True)
@@ -129,57 +152,112 @@ def plant(fault: InKernels) -> None:
 # ---- one fault, in the process that has it
 
 
-def measure(kind: str, fault: str, files: list[Path], known: Mapping[str, str], jobs: int) -> Told | None:
+def measure(kind: str, fault: str, files: list[Path], known: Mapping[str, str], jobs: int) -> Result | None:
     """Show a planted mistake to modules; where one shows it, find the step and the smallest module. None where none
     does. `known`: what fusing gives without the mistake, by file."""
     from hlo_opt.analysis.targets import target
     from hlo_opt.cli.bisect import rewrites
     from hlo_opt.cli.fusing import Fusing
-    from hlo_opt.cutting import shows, turns
+    from hlo_opt.cutting import bisect, questions
     from hlo_opt.cutting.trials import Trials
 
     fuse = Fusing().outcome
-    question = shows.CheckFails(fuse)
+    question = questions.CheckFails(fuse)
     trials = Trials(jobs, LOOKING)
     backend = "host" if kind == "kernels" else "numpy"
 
     def shown(file: Path) -> str | None:
-        module = shows.read(file.read_text(encoding="utf-8"))
+        module = questions.read(file.read_text(encoding="utf-8"))
         try:
             fused = fuse(module).module
         except Exception as failure:
-            return shows.way_of(failure)
+            return questions.failure_kind(failure)
         if str(fused) == known.get(file.name):
             return None
-        return shows.differs(module, fused, backend, 0, is_quick=True)
+        return questions.differs(module, fused, backend, 0, is_quick=True)
 
     for file in files:
         if trials.one(lambda f=file: shown(f)) is None:  # type: ignore[misc]
             continue
-        module = shows.read(file.read_text(encoding="utf-8"))
+        module = questions.read(file.read_text(encoding="utf-8"))
         series = rewrites(Fusing(), module)
-        asks = turns.watched("check", target(Fusing().target))
-        bisection = turns.Bisection(series, asks, jobs)
-        found = bisection.find()
-        if isinstance(found, turns.Stays):  # from the first kernels on
-            step, is_right = 0, found.answer != turns.NO
+        watch = bisect.watch_of("check", target(Fusing().target))
+        bisection = bisect.Bisection(series, watch, jobs)
+        turn = bisection.find()
+        if isinstance(turn, bisect.NoChange):  # from the first kernels on
+            step, is_right = 0, turn.answer != bisect.NO
         else:
-            step, is_right = found.after, first_of(bisection, found.after, series.last or found.after) == found.after
-        made, seconds, cpu = reduced(str(module), question, jobs)
-        return Told(kind, fault, file.name, step, is_right, made, seconds, cpu)
+            step, is_right = turn.after, first_of(bisection, turn.after, series.last or turn.after) == turn.after
+        return Result(kind, fault, file.name, step, is_right, *reduced(str(module), question, jobs))
     return None
 
 
-def reduced(text: str, question: Question, jobs: int) -> tuple[int, float, float]:
-    """Instructions that `reduce` leaves of a module, its seconds, and those of processors."""
+def reduced(text: str, question: Question, jobs: int) -> tuple[int, int, float, float]:
+    """Instructions and operations that `reduce` leaves of a module, its seconds, and those of processors."""
     from hlo_opt.cutting.search import Reducer
 
+    folder = os.environ.get(RECORD)
+    asked = Recorded(question, folder) if folder else question
     started, cpu = time.monotonic(), _cpu_seconds()
-    reducer = Reducer(text, question, jobs)
+    reducer = Reducer(text, asked, jobs, lambda line: record(folder, reducer.text, TAKEN))
     reducer.run()
-    if folder := os.environ.get(KEPT):
-        Path(folder, f"{time.time_ns()}.hlo").write_text(reducer.text, encoding="utf-8")
-    return reducer.instructions, time.monotonic() - started, _cpu_seconds() - cpu
+    return reducer.instructions, reducer.operations, time.monotonic() - started, _cpu_seconds() - cpu
+
+
+def record(folder: str | None, text: str, end: str) -> None:
+    """Keep a module in a folder, if there is one, under a name that its text gives."""
+    if folder:
+        Path(folder, hashlib.sha256(text.encode()).hexdigest()[:20] + end).write_text(text, encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A question that keeps each module it is asked of."""
+
+    question: Question
+    folder: str
+
+    def ways(self) -> Sequence[Callable[[Module, str], str | None]]:
+        return [partial(self._ask, way) for way in self.question.ways()]
+
+    def _ask(self, way: Callable[[Module, str], str | None], module: Module, text: str) -> str | None:
+        record(self.folder, text, ".hlo")
+        return way(module, text)
+
+
+def judged(folder: Path) -> tuple[list[int], list[str]]:
+    """How many recorded modules there are, how many of them `reduce` went on from, and for each that XLA refuses
+    its name and why."""
+    import jaxlib._hlo as hlo
+
+    files, refused = sorted(folder.glob("*.hlo")), []
+    for file in files:
+        try:
+            hlo.hlo_module_from_text(file.read_text(encoding="utf-8"))
+        except Exception as error:
+            refused.append(f"{file.name}: {str(error).splitlines()[0]}")
+    taken = [file for file in files if file.name.endswith(TAKEN)]
+    left = taken
+    while left:  # XLA:CPU may crash: go on behind the module at which it does
+        command = [sys.executable, "-m", "scripts.reduce_faults", "--compile", *map(str, left)]
+        lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+        refused += [f"{file.name}: {why}" for file, why in zip(left, lines, strict=False) if why != ACCEPTED]
+        if len(lines) < len(left):
+            refused.append(f"{left[len(lines)].name}: XLA:CPU crashes")
+        left = left[len(lines) + 1 :]
+    return [len(files), len(taken)], refused
+
+
+def _compile(files: Sequence[Path]) -> None:
+    """Print a line for each module: whether XLA:CPU compiles it, or why not."""
+    from scripts.xla_cpu import Program
+
+    for file in files:
+        try:
+            Program(file.read_text(encoding="utf-8"), optimized=False)
+            print(ACCEPTED, flush=True)
+        except Exception as error:
+            print(str(error).splitlines()[0], flush=True)
 
 
 def _cpu_seconds() -> float:
@@ -189,7 +267,7 @@ def _cpu_seconds() -> float:
 
 def first_of(bisection: object, found: int, last: int) -> int | None:
     """The first step that gives another answer than no step, asked one by one."""
-    from hlo_opt.cutting.turns import Bisection
+    from hlo_opt.cutting.bisect import Bisection
 
     assert isinstance(bisection, Bisection)
     numbers = range(last + 1) if last <= SCANNED else range(max(0, found - 6), min(last, found + 2) + 1)
@@ -226,10 +304,10 @@ def in_kernels(seed: int) -> Iterator[tuple[InKernels, Path]]:
             yield InKernels(form(fault.old), fault.kind, fault.place, fault.which), folder / fault.module
 
 
-def in_a_series(seed: int, jobs: int) -> Told:
+def in_a_series(seed: int, jobs: int) -> Result:
     """A series of modules, as after passes, in which one operation is another from one of them on."""
     from hlo_opt.analysis.targets import target
-    from hlo_opt.cutting import shows, turns
+    from hlo_opt.cutting import bisect, questions
 
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="reduce-faults-") as folder:
@@ -238,13 +316,13 @@ def in_a_series(seed: int, jobs: int) -> Told:
         for number, text in enumerate(texts):
             files.append(Path(folder) / f"module_0001.jit_f.{number:04}.all.after_p{number}.before_q.txt")
             files[-1].write_text(text, encoding="utf-8")
-        series, command = turns.dumped(Path(folder)), shows.command_of("grep -q cosine( {}")
-        named = turns.Bisection(series, turns.by_command(command), jobs).find()
-        asked = turns.watched("check", target("h100_sxm"), "numpy", is_ours=False)
-        found = turns.Bisection(series, asked, jobs).find()
-        seen = at if isinstance(found, turns.Stays) else found.after  # what is masked gives the same results
-        is_right = isinstance(named, turns.Turn) and named.after == at == seen
-        return Told("dumps", victim, name, at, is_right, *reduced(texts[at], command, jobs))
+        series, command = bisect.dumped(Path(folder)), questions.command_of("grep -q cosine( {}")
+        named = bisect.Bisection(series, bisect.by_command(command), jobs).find()
+        asked = bisect.watch_of("check", target("h100_sxm"), "numpy", is_ours=False)
+        found = bisect.Bisection(series, asked, jobs).find()
+        seen = at if isinstance(found, bisect.NoChange) else found.after  # what is masked gives the same results
+        is_right = isinstance(named, bisect.FirstChange) and named.after == at == seen
+        return Result("dumps", victim, name, at, is_right, *reduced(texts[at], command, jobs))
 
 
 def _spoilt(chance: random.Random) -> tuple[str, str, int, list[str]]:
@@ -290,6 +368,33 @@ def _other(text: str, victim: str) -> str:
     return row.sub(r"\1cosine(\2)", text)
 
 
+def in_a_large(seed: int, jobs: int) -> Result:
+    """A module of 5,000 operations, of which one, the only `atan2`, has another operand after fusing."""
+    from hlo_opt.cutting import questions
+    from hlo_opt.passes.run import Outcome, run
+
+    def fuse(module: Module) -> Outcome:
+        outcome = run(module)
+        for computation in outcome.module.computations:
+            for i in computation.instructions:
+                if i.opcode == "atan2":
+                    edit.replace_operand(i, 0, i.operands[1])
+        return outcome
+
+    chance = random.Random(seed)
+    at = chance.randrange(8, LARGE)
+    lines, values = ["HloModule large", "ENTRY e {", "  v0 = f32[64,8]{1,0} parameter(0)"], ["v0"]
+    for n in range(1, LARGE):
+        opcode = "atan2" if n == at else chance.choice(("add", "multiply", "negate", "tanh", "sine"))
+        recent = values[-6:]
+        operands = chance.sample(recent, min(len(recent), 2 if opcode in ("add", "atan2", "multiply") else 1))
+        operands *= 1 if opcode in ("negate", "tanh", "sine") or len(operands) == 2 else 2
+        lines.append(f"  {'ROOT ' * (n == LARGE - 1)}v{n} = f32[64,8]{{1,0}} {opcode}({', '.join(operands)})")
+        values.append(f"v{n}")
+    text = "\n".join([*lines, "}", ""])
+    return Result("large", "atan2", "", at, True, *reduced(text, questions.CheckFails(fuse, "numpy"), jobs))
+
+
 # ---- all of them
 
 
@@ -300,17 +405,19 @@ class Tried:
 
     kind: str
     number: int
-    told: Told | None
+    result: Result | None
 
 
 def _measured(
     kind: str, fault: str, tree: Path, files: list[str], jobs: int, kernels: InKernels | None, known: Mapping[str, str]
-) -> Told | None:
-    """`measure` in a process of its own, with the hlo_opt of a tree. What fails there is told on stderr."""
+) -> Result | None:
+    """`measure` in a process of its own, with the hlo_opt of a tree. What fails there is result on stderr."""
     wanted = {"kind": kind, "fault": fault, "files": files, "jobs": jobs, "kernels": None if kernels is None else asdict(kernels), "known": dict(known)}  # fmt: skip
     command = [sys.executable, "-m", "scripts.reduce_faults", "--worker"]
-    with tempfile.TemporaryDirectory(prefix="reduce-faults-") as cache:  # what a mistake compiles is kept apart
-        more = {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "HLO_OPT_CACHE": cache}
+    with tempfile.TemporaryDirectory(prefix="reduce-faults-") as own:
+        # a fault in a kernel is in its text, which is the key of what is compiled; one in the code may be anywhere
+        cache = own if kernels is None else os.environ.get(CACHE, own)
+        more = {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", CACHE: cache}
         try:
             done = subprocess.run(
                 command, cwd=tree, env={**os.environ, **more}, input=json.dumps(wanted), capture_output=True, text=True, timeout=ENDED, check=False
@@ -324,23 +431,30 @@ def _measured(
         why = "\n  ".join(done.stderr.strip().splitlines()[-4:])
         print(f"{kind}: {fault}: its process ended with {done.returncode}\n  {why}", file=sys.stderr, flush=True)
         return None
-    return None if last is None else Told(**last)
+    return None if last is None else Result(**last)
 
 
 def _worker() -> None:
     wanted = json.load(sys.stdin)
     if wanted["kernels"] is not None:
         plant(InKernels(**wanted["kernels"]))
-    told = measure(wanted["kind"], wanted["fault"], [Path(f) for f in wanted["files"]], wanted["known"], wanted["jobs"])
-    print(json.dumps(None if told is None else asdict(told)))
+    result = measure(
+        wanted["kind"], wanted["fault"], [Path(f) for f in wanted["files"]], wanted["known"], wanted["jobs"]
+    )
+    print(json.dumps(None if result is None else asdict(result)))
 
 
-Try = Callable[[], Told | None]
+Try = Callable[[], Result | None]
 
 
 def _dump_tries(seed: int, jobs: int) -> Iterator[Try]:
     for number in itertools.count(seed * 1000):
         yield partial(in_a_series, number, jobs)
+
+
+def _large_tries(seed: int, jobs: int) -> Iterator[Try]:
+    for number in itertools.count(seed * 1000):
+        yield partial(in_a_large, number, jobs)
 
 
 def _kernel_tries(seed: int, jobs: int) -> Iterator[Try]:
@@ -353,7 +467,7 @@ def _code_tries(seed: int, jobs: int, tree: Path) -> Iterator[Try]:
     reach = reach_of([DUMPS / f"{name}.hlo" for name in SHOWN_TO], CODE)
     known = {name: found.text for name, found in reach.items()}
 
-    def tried(mutant: Mutant, near: list[Path]) -> Told | None:
+    def tried(mutant: Mutant, near: list[Path]) -> Result | None:
         file = tree / mutant.file
         kept = file.read_text(encoding="utf-8")
         file.write_text(mutant.source, encoding="utf-8")
@@ -374,20 +488,21 @@ def all_tried(counts: Mapping[str, int], seed: int, jobs: int, done: Sequence[Tr
         copy_tree(tree)
         tries: dict[str, Callable[[int, int], Iterator[Try]]] = {
             "dumps": _dump_tries,
+            "large": _large_tries,
             "kernels": _kernel_tries,
             "code": partial(_code_tries, tree=tree),
         }
         for kind, count in counts.items():
             before = {t.number: t for t in done if t.kind == kind}
-            left = count - sum(t.told is not None for t in before.values())
+            left = count - sum(t.result is not None for t in before.values())
             if left <= 0:
                 continue
             for number, attempt in enumerate(tries[kind](seed, jobs)):
                 if number in before:
                     continue
-                told = attempt()
-                yield Tried(kind, number, told)
-                left -= told is not None
+                result = attempt()
+                yield Tried(kind, number, result)
+                left -= result is not None
                 if left <= 0:
                     break
 
@@ -395,7 +510,7 @@ def all_tried(counts: Mapping[str, int], seed: int, jobs: int, done: Sequence[Tr
 def read_results(file: Path) -> list[Tried]:
     """What a file of results has."""
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
-    return [Tried(r["kind"], r["number"], None if r["told"] is None else Told(**r["told"])) for r in rows]
+    return [Tried(r["kind"], r["number"], None if r["result"] is None else Result(**r["result"])) for r in rows]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -404,44 +519,70 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--code", type=int, default=20)
     parser.add_argument("--kernels", type=int, default=20)
     parser.add_argument("--dumps", type=int, default=20)
+    parser.add_argument("--large", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--results", type=Path, metavar="FILE", help="append what comes out to FILE")
     parser.add_argument("--resume", action="store_true", help="leave out what FILE has")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--record", type=Path, metavar="FOLDER", help="keep every module tried there, and judge them")
+    parser.add_argument("--judge", type=Path, metavar="FOLDER", help="only judge the modules of --record")
+    parser.add_argument("--compile", type=Path, nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    if options.compile is not None:
+        _compile(options.compile)
+        return 0
+    if options.judge is not None:
+        return _judge(options.judge)
     if options.worker:
         _worker()
         return 0
     if options.resume and options.results is None:
         parser.error("--resume needs --results")
-    counts = {"dumps": options.dumps, "kernels": options.kernels, "code": options.code}
+    counts = {"dumps": options.dumps, "large": options.large, "kernels": options.kernels, "code": options.code}
     done = read_results(options.results) if options.resume else []
     if options.results is not None and not options.resume:
         options.results.write_text("", encoding="utf-8")
-    found = [t.told for t in done if t.told is not None]
-    for told in found:
-        print(_row(told), flush=True)
-    for tried in all_tried(counts, options.seed, options.jobs, done):
-        if options.results is not None:
-            with options.results.open("a", encoding="utf-8") as file:
-                file.write(f"{json.dumps(asdict(tried))}\n")
-        if tried.told is not None:
-            found.append(tried.told)
-            print(_row(tried.told), flush=True)
-    good = sum(told.is_good for told in found)
-    steps = sum(told.is_right for told in found)
+    results = [t.result for t in done if t.result is not None]
+    for result in results:
+        print(_row(result), flush=True)
+    with contextlib.ExitStack() as stack:
+        if CACHE not in os.environ:
+            os.environ[CACHE] = stack.enter_context(tempfile.TemporaryDirectory(prefix="reduce-faults-"))
+        if options.record is not None:
+            options.record.mkdir(parents=True, exist_ok=True)
+            os.environ[RECORD] = str(options.record.resolve())
+        for tried in all_tried(counts, options.seed, options.jobs, done):
+            if options.results is not None:
+                with options.results.open("a", encoding="utf-8") as file:
+                    file.write(f"{json.dumps(asdict(tried))}\n")
+            if tried.result is not None:
+                results.append(tried.result)
+                print(_row(tried.result), flush=True)
+    good = sum(result.is_good for result in results)
     print(
-        f"{good} of {len(found)}: the right step ({steps}), at most {MOST_INSTRUCTIONS} instructions, at most "
-        f"{MOST_SECONDS:.0f} s"
+        f"{good} of {len(results)}: the exact step ({sum(r.is_right for r in results)}), at most {MOST_INSTRUCTIONS} "
+        f"instructions ({sum(r.is_small for r in results)}), at most {MOST_SECONDS:.0f} s "
+        f"({sum(r.is_quick for r in results)}; by the clock {sum(r.seconds <= MOST_SECONDS for r in results)})"
     )
-    return int(good < len(found))
+    return max(int(good < len(results)), 0 if options.record is None else _judge(options.record))
 
 
-def _row(told: Told) -> str:
-    right = "right" if told.is_right else "WRONG"
-    size = f"{told.instructions:3} instructions {told.seconds:6.1f} s, {told.cpu:6.1f} s of processors"
-    return f"{told.kind:8}{told.module:24}step {told.step:4} {right}  {size}  {told.fault}"
+def _judge(folder: Path) -> int:
+    """Print what XLA says of recorded modules; 1 where it refuses one."""
+    (tried, taken), refused = judged(folder)
+    print(f"XLA's parser was given {tried} modules that were tried, its verifier {taken} that were gone on from")
+    print(f"{len(refused)} of them are refused" if refused else "none is refused")
+    for line in refused:
+        print(f"  {line}")
+    return int(bool(refused))
+
+
+def _row(result: Result) -> str:
+    right = "right" if result.is_right else "WRONG"
+    size = f"{result.instructions:3} instructions, {result.operations:2} operations"
+    duration = f"{result.seconds:6.1f} s, {result.cpu:6.1f} s of processors"
+    return f"{result.kind:8}{result.module:24}step {result.step:4} {right}  {size}  {duration}  {result.fault}"
 
 
 if __name__ == "__main__":

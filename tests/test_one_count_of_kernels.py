@@ -11,8 +11,8 @@ import pytest
 import hlo_opt
 from hlo_opt.analysis.targets import target
 from hlo_opt.cli.golden.execute import run_captured
-from hlo_opt.cutting.shows import question_of
-from hlo_opt.cutting.turns import watched
+from hlo_opt.cutting.bisect import watch_of
+from hlo_opt.cutting.questions import question_of
 from hlo_opt.passes.run import report_on, run
 from hlo_opt.report.totals import totals
 
@@ -107,7 +107,7 @@ def test_every_verb_says_the_same_number(file: Path, tmp_path: Path) -> None:
     assert shown(hlo_opt.parse(file.read_text(encoding="utf-8")), "") == f"kernels == {after}"
     for given, number in ((name, before), (fused, after)):
         module = hlo_opt.parse(Path(given).read_text(encoding="utf-8"))
-        (asked,) = watched(f"kernels == {number}", target("h100_sxm")).ways
+        (asked,) = watch_of(f"kernels == {number}", target("h100_sxm")).ways
         assert asked(module, module, "") == f"kernels == {number}"
     report = report_on(run(hlo_opt.parse(file.read_text(encoding="utf-8"))))
     assert totals(report, "op").kernels == after

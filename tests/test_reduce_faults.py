@@ -18,8 +18,8 @@ ENTRY e {
 
 @pytest.mark.parametrize("seed", [0, 3])
 def test_an_operation_that_is_another_from_some_pass_on(seed):
-    told = reduce_faults.in_a_series(seed, jobs=2)
-    assert told.is_right and told.instructions <= 3
+    result = reduce_faults.in_a_series(seed, jobs=2)
+    assert result.is_right and result.instructions <= 3
 
 
 def test_a_mistake_in_kernels_is_found_and_made_small(tmp_path):
@@ -32,5 +32,5 @@ def test_a_mistake_in_kernels_is_found_and_made_small(tmp_path):
     at = list(sites(lines, [place.line])).index(place)
     fault = reduce_faults.InKernels(form(lines[place.line]), "statement", at, 0)
     assert fault.planted(kernel.source) != kernel.source
-    told = reduce_faults._measured("kernels", "a lost store", reduce_faults.ROOT, [str(file)], 2, fault, {})
-    assert told is not None and told.is_good, told
+    result = reduce_faults._measured("kernels", "a lost store", reduce_faults.ROOT, [str(file)], 2, fault, {})
+    assert result is not None and result.is_good, result

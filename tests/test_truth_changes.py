@@ -9,6 +9,7 @@ from small_modules import module_of, named
 
 import hlo_opt
 from hlo_opt.passes.run import run
+from scripts import explain_truth
 from scripts.explain_truth import changed, impossible
 from scripts.truth_changes import Begun, is_cycle, stand_in
 
@@ -49,6 +50,17 @@ def test_an_edge_is_decided_otherwise_once_its_library_call_is_gone() -> None:
     assert edge.cause[0].code == "FUS302"
     shown = changed(edge, frozenset({"FUS302"}), Begun.of(module, "default"))
     assert shown == ("module changed", "d as plain operations: fused")
+
+
+def test_two_causes_are_taken_away_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = (f"p = {SQUARE} parameter(0)", f"d = {SQUARE} dot(p, p), {DOT}", f"e = {SQUARE} dot(d, p), {DOT}")
+    module = module_of(*lines, f"r = {SQUARE} negate(e)")
+    edge = next(d for d in run(module).decide() if (d.producer, d.consumer) == ("d", "e"))
+    ways = [way for way in explain_truth.removals(edge) if " and " not in way.words]
+    assert [way.words for way in ways] == ["d as plain operations", "e as plain operations"]
+    monkeypatch.setattr(explain_truth, "removals", lambda _: ways)
+    shown = changed(edge, frozenset({"FUS302"}), Begun.of(module, "default"))
+    assert shown == ("module changed", "d as plain operations and e as plain operations: fused")
 
 
 def test_a_cycle_is_seen_in_the_printed_module(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The verb `bisect`: the step, the pass or the dump at which something turns."""
+"""The verb `bisect`: the step, the pass or the dump at which something changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hlo_opt.diag import UsageError
 
 if TYPE_CHECKING:
     from hlo_opt.cli.fusing import Fusing
-    from hlo_opt.cutting.turns import Bisection, Rewrites, Stays, Tell
+    from hlo_opt.cutting.bisect import Bisection, NoChange, Rewrites, Tell
     from hlo_opt.ir import Module
     from hlo_opt.passes import Pipeline
     from hlo_opt.passes.run import Outcome
@@ -75,60 +75,63 @@ def bisect_command(
     """
     from hlo_opt.analysis.targets import target
     from hlo_opt.cli.fusing import Fusing
-    from hlo_opt.cutting import turns
-    from hlo_opt.cutting.shows import command_of
+    from hlo_opt.cutting import bisect
+    from hlo_opt.cutting.questions import command_of
     from hlo_opt.report.turns import turn_json, turn_page
 
     fusing = Fusing.of(options)
     device = target(fusing.target)
-    series: turns.Series
+    series: bisect.Series
     is_ours = len(files) == 1 and not Path(files[0]).is_dir()
-    asks = turns.watched(watch, device, backend, seed, is_ours=is_ours)
+    question = bisect.watch_of(watch, device, backend, seed, is_ours=is_ours)
     if command is not None:
-        asks = turns.by_command(command_of(command))
+        question = bisect.by_command(command_of(command))
     if is_ours:
         series = rewrites(fusing, read_module(files[0]))
     elif len(files) == 1:
-        series = turns.dumped(Path(files[0]), wanted)
+        series = bisect.dumped(Path(files[0]), wanted)
     else:
         for file in files:
             read_module(file, allow_unknown=True)
-        series = turns.Files(tuple(map(Path, files)))
+        series = bisect.Files(tuple(map(Path, files)))
     progress = Progress()
-    bisection = turns.Bisection(series, asks, jobs or os.cpu_count() or 1, progress)
+    bisection = bisect.Bisection(series, question, jobs or os.cpu_count() or 1, progress)
     try:
-        turn = bisection.find()
+        change = bisection.find()
     finally:
         progress.end()
-    if isinstance(turn, turns.Stays):
-        _say_stays(bisection, turn, as_json)
+    if isinstance(change, bisect.NoChange):
+        _say_no_change(bisection, change, as_json)
         return 1
-    step = turns.rewrite(series, turn.after) if isinstance(series, turns.Rewrites) else turns.between(series, turn)
-    if as_json:
-        show_json(turn_json(bisection, turn, step))
+    if isinstance(series, bisect.Rewrites):
+        difference = bisect.rewrite(series, change.after)
     else:
-        show(turn_page(bisection, turn, step))
+        difference = bisect.between(series, change)
+    if as_json:
+        show_json(turn_json(bisection, change, difference))
+    else:
+        show(turn_page(bisection, change, difference))
     return 0
 
 
-def _say_stays(bisection: Bisection, turn: Stays, as_json: bool) -> None:
-    """That nothing turns; where every module shows something, which instructions of the first one do by themselves."""
+def _say_no_change(bisection: Bisection, result: NoChange, as_json: bool) -> None:
+    """Say that nothing changes; where every module shows it, the instructions of the first that do so by themselves."""
     from hlo_opt.cutting.alone import alone
-    from hlo_opt.cutting.shows import NAN
-    from hlo_opt.cutting.turns import CHECK, NO
+    from hlo_opt.cutting.bisect import CHECK, NO
+    from hlo_opt.cutting.questions import NAN
     from hlo_opt.report.turns import stays_json, stays_lines
 
-    is_asked = turn.answer != NO and bisection.asks.title in (CHECK, NAN) and bisection.first is not None
+    is_asked = result.answer != NO and bisection.watch.title in (CHECK, NAN) and bisection.first is not None
     shown = alone(bisection) if is_asked else None
     if as_json:
-        show_json(stays_json(bisection, turn, shown))
-    for line in stays_lines(bisection, turn, shown):
+        show_json(stays_json(bisection, result, shown))
+    for line in stays_lines(bisection, result, shown):
         failure.say(line)
 
 
 def rewrites(fusing: Fusing, module: Module) -> Rewrites:
-    """Our own steps, by the passes that fusing chooses; by the first that fail, where fusing fails."""
-    from hlo_opt.cutting.turns import Rewrites
+    """The rewrites of our own passes: of those that fusing chooses, or, where fusing fails, of the first that fail."""
+    from hlo_opt.cutting.bisect import Rewrites
     from hlo_opt.passes import Pipeline
 
     try:

@@ -20,8 +20,8 @@ from hlo_opt.diag import UsageError
     "--keep",
     metavar="CHECK",
     required=True,
-    help="What must stay: 'fuse --check fails', 'fuse fails', 'run fails', nan, a code such as FUS201, 'kernels > 3', "
-    "or 'COMMAND {}'.",
+    help="What OUT must still show: 'fuse --check fails', 'fuse fails', 'run fails', nan, a code such as FUS201, "
+    "'kernels > 3', or 'COMMAND {}'.",
 )
 @click.option("-o", "output", metavar="OUT", default=files.STANDARD, help="Write to OUT instead of stdout.")
 @fuse_options
@@ -31,7 +31,7 @@ from hlo_opt.diag import UsageError
 def reduce_command(
     file: str, keep: str, output: str, backend: str, seed: int, jobs: int | None, **options: Given
 ) -> int:
-    """Make FILE as small as it can be while it still shows what --keep says, and print that.
+    """Print the smallest module that still shows what --keep says, made from FILE.
 
     'fuse --check fails': fusing it ends in an error, or what that gives computes something else; 'fuse fails': fusing
     it ends in an error; 'run fails': running it as it is does; nan: a NaN is born; FUS201: an edge is refused under
@@ -46,8 +46,8 @@ def reduce_command(
     FILE does not show it.
     """
     from hlo_opt.cli.fusing import Fusing
+    from hlo_opt.cutting.questions import question_of
     from hlo_opt.cutting.search import Reducer
-    from hlo_opt.cutting.shows import question_of
 
     files.check_writable(output)
     fusing = Fusing.of(options)

@@ -1,2 +1,2 @@
-"""Cutting down: the smallest module that still shows something, a part of a module that runs on its own, and the step
-at which something turns."""
+"""Cutting modules down: the smallest module that still shows something, a part of a module that runs on its own, and
+the step of a series at which something changes."""

@@ -1,5 +1,5 @@
-"""One fusion, loop, computation or other instruction as a module that runs on its own, and the inputs that it had in a
-run of the whole."""
+"""One fusion, loop, computation or other instruction as a module that runs on its own, and its inputs in a run of the
+whole module."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from hlo_opt.ops.sets import held
 from hlo_opt.ops.values import Value
 
 OFFERED = 6
-"""Names that a hint offers at most."""
+"""Limit of the names in a hint."""
 
 
 def named(module: Module, name: str) -> Instruction | Computation:
-    """What has this name: an instruction (`COMPUTATION/NAME` where several are called so), or else a computation.
-    Raises UsageError where nothing has, or several instructions do."""
+    """The instruction with a name (`COMPUTATION/NAME` where several have it), or else the computation. Raises
+    UsageError where nothing has the name, or several instructions do."""
     name = name.lstrip("%")
     place, _, own = name.rpartition("/")
-    found = [
+    instructions = [
         i for c in module.computations if place in ("", c.name) for i in c.instructions if i.name == own.lstrip("%")
     ]
-    if len(found) > 1:
-        places = " or ".join(f"{i.computation.name}/{name}" for i in found)
-        raise _refused(module, f"{len(found)} instructions are called {name!r}", f"ask for {places}")
-    if found:
-        return found[0]
+    if len(instructions) > 1:
+        places = " or ".join(f"{i.computation.name}/{name}" for i in instructions)
+        raise _refused(module, f"{len(instructions)} instructions are called {name!r}", f"ask for {places}")
+    if instructions:
+        return instructions[0]
     for computation in module.computations:
         if computation.name == name:
             return computation
@@ -47,7 +47,7 @@ def _refused(module: Module, message: str, hint: str | None = None) -> UsageErro
 
 
 def _some(module: Module) -> str:
-    """What may be taken out of a module: fusions and loops first, then whatever computes something."""
+    """A sentence with the names of instructions: fusions and loops first, then other operations."""
     parts = [i for c in reversed(list(module.computations)) for i in c.instructions if i.operands]
     parts.sort(key=lambda i: not i.called())
     more = f" and {len(parts) - OFFERED} more" if len(parts) > OFFERED else ""
@@ -55,8 +55,8 @@ def _some(module: Module) -> str:
 
 
 def isolated(module: Module, name: str) -> Part:
-    """What has this name, as a module: its operands, or what its parameters give, are the entry's parameters; constants
-    come along. Raises UsageError."""
+    """The instruction or computation with a name, as a module. Its operands, or its parameters, are the parameters of
+    the entry; constants are copied. Raises UsageError."""
     target = named(module, name)
     if isinstance(target, Computation):
         needed = needed_first([target.root], lambda i: i.operands)
@@ -68,7 +68,7 @@ def isolated(module: Module, name: str) -> Part:
         return part_of(target, kept, held(root) or [root])
     if target.parameter_number is not None:
         raise _refused(module, f"{target.name} is a parameter, and computes nothing")
-    # What is put together for it alone, such as the state of a loop, is put together in the part.
+    # A tuple that is its operand, such as the state of a loop, is put together in the part.
     together = [o for o in target.operands if held(o) is not None]
     return part_of(target.computation, {target, *together}, [target])
 
@@ -76,26 +76,26 @@ def isolated(module: Module, name: str) -> Part:
 def inputs_of(
     module: Module, name: str, part: Part, inputs: Sequence[Sequence[Array]], call: int = 1
 ) -> list[list[Array]]:
-    """What the parameters of the part are given the `call`-th time that it runs, from 1, in a run of the whole on these
-    inputs of each device, tuples flattened; for each device.
+    """The inputs of a part in its `call`-th run, from 1, when the whole module runs on `inputs`: for each device a list
+    of arrays, tuples flattened.
 
-    Raises UsageError where it does not run so often, or where it is a part of an operation that does not run by itself.
+    Raises UsageError where the part runs less often, or belongs to an operation that does not run by itself.
     """
     target = named(module, name)
     last = target.root if isinstance(target, Computation) else target
     wanted = set(part.inputs)
     latest: dict[int, dict[Instruction, Value]] = {device: {} for device in range(len(inputs))}
-    found: dict[int, list[Array]] = {}
+    recorded: dict[int, list[Array]] = {}
     times = dict.fromkeys(latest, 0)
 
     def watch(event: Event) -> None:
-        if event.instruction in wanted and event.device not in found:
+        if event.instruction in wanted and event.device not in recorded:
             latest[event.device][event.instruction] = event.value
         if event.instruction is last:
             times[event.device] += 1
             if times[event.device] == call:
                 values = latest[event.device]
-                found[event.device] = [leaf for i in part.inputs for leaf in flatten(values[i])]
+                recorded[event.device] = [leaf for i in part.inputs for leaf in flatten(values[i])]
                 if len(inputs) == 1:
                     raise Stopped
 
@@ -108,9 +108,9 @@ def inputs_of(
             evaluate(module, inputs[0], watch=watch)
     except Stopped:
         pass
-    if len(found) < len(inputs):
+    if len(recorded) < len(inputs):
         ran = min(times.values())
         often = "never runs by itself" if not ran else f"runs {ran} time{'s' * (ran > 1)}, not {call},"
-        hint = "without --recorded the module is made all the same"
+        hint = "without --recorded the module is written, too"
         raise _refused(module, f"{name} {often} on these inputs", hint)
-    return [found[device] for device in sorted(found)]
+    return [recorded[device] for device in sorted(recorded)]

@@ -15,24 +15,27 @@ from hlo_opt.ops.sets import held, taken_element
 from hlo_opt.passes.dce import sweep
 
 KEPT_IN_HEADER = ("is_scheduled", "replica_count", "num_partitions", "frontend_attributes")
-"""Attributes of a module's header that hold for a part, too. The others count parameters and outputs, which a part has
-others of; which of these share memory is kept apart (sharing.py)."""
+"""Attributes of a module's header that hold for a part, too. The others are about parameters and outputs, of which a
+part has others; sharing.py keeps the aliases."""
+
+SMALL = 16
+"""Instructions of a module of which all cuts are tried in little time."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A module, and the instructions of the original whose values its parameters stand for, by their numbers."""
+    """A module, and for each parameter the instruction of the original whose value it stands for."""
 
     module: Module
     inputs: tuple[Instruction, ...]
 
 
 def part_of(computation: Computation, kept: Collection[Instruction], outputs: Iterable[Instruction] = ()) -> Part:
-    """The kept instructions as a module of its own. Without `outputs` it returns those of their values that an
-    instruction outside reads, or that none reads.
+    """The kept instructions as a module of its own. Without `outputs` it returns their values that an instruction
+    outside reads, or that none reads.
 
-    Constants that are needed come along, and so does what gives a value that no parameter can have: a token, what an
-    asynchronous start gives. Raises ValueError where nothing is left.
+    The part also has the constants that it reads, and the operations whose value no parameter can have: a token, the
+    result of an asynchronous start. Raises ValueError where nothing is left.
     """
     module = computation.module
     assert module is not None
@@ -67,7 +70,7 @@ def part_of(computation: Computation, kept: Collection[Instruction], outputs: It
 
 
 def set_outputs(entry: Computation, values: list[Instruction]) -> None:
-    """Let a computation give these values: one as it is, several in a tuple."""
+    """Let a computation return these values: one as it is, several in a tuple. Raises ValueError for none."""
     if not values:
         raise ValueError("nothing is left")
     if len(values) == 1:
@@ -77,42 +80,42 @@ def set_outputs(entry: Computation, values: list[Instruction]) -> None:
 
 
 def outputs_of(computation: Computation) -> list[Instruction]:
-    """What a computation gives: what its root's tuple holds, each once, or its root."""
+    """The values that a computation returns: the elements of its root's tuple, each once, or its root."""
     elements = held(computation.root)
     return [computation.root] if elements is None else list(dict.fromkeys(elements))
 
 
-def is_givable(shape: Shape) -> bool:
+def can_be_parameter(shape: Shape) -> bool:
     """Whether a parameter can have a value of this shape."""
     return all(leaf.is_array for leaf in shape.leaves())
 
 
 def _closed(computation: Computation, kept: Collection[Instruction]) -> dict[Instruction, None]:
-    """What is kept and what must come along, in order. Of a tuple that is an input, elements are inputs by
-    themselves."""
+    """The kept instructions and those that they cannot be without, in order. Each element of a tuple from outside is an
+    input by itself."""
     wanted = {i for i in kept if i.parameter_number is None}
     todo = list(wanted)
     while todo:
         for operand in todo.pop().operands:
-            must = operand.literal is not None or not is_givable(operand.shape)
+            must = operand.literal is not None or not can_be_parameter(operand.shape)
             if must and operand not in wanted and operand.parameter_number is None:
                 wanted.add(operand)
                 todo.append(operand)
     for i in computation.instructions:
-        if i in wanted and taken_element(i) is not None and i.operands[0] not in wanted and is_givable(i.shape):
+        if i in wanted and taken_element(i) is not None and i.operands[0] not in wanted and can_be_parameter(i.shape):
             wanted.discard(i)
     return {i: None for i in computation.instructions if i in wanted}
 
 
 def _outputs(computation: Computation, members: dict[Instruction, None]) -> list[Instruction]:
-    """What others need, or nobody, of a part. The tuple of the outputs is no part of its own."""
+    """The values of a part that others read, or nobody. The tuple of the module's outputs is left out."""
     root = computation.root
     if held(root) is not None and len(members) > 1:
         members.pop(root, None)
     outputs = set(outputs_of(computation))
     values = []
     for i in members:
-        if i.literal is not None or not is_givable(i.shape):
+        if i.literal is not None or not can_be_parameter(i.shape):
             continue
         if i in outputs or not i.users or any(user not in members for user in i.users):
             values.append(i)
@@ -120,8 +123,8 @@ def _outputs(computation: Computation, members: dict[Instruction, None]) -> list
 
 
 def tidied(module: Module) -> Module:
-    """The module, changed in place, without what nothing needs and does nothing, unused parameters of the entry
-    included; numbers of parameters close up."""
+    """The module, changed in place, without unused instructions that have no effect, unused parameters of the entry
+    included. The numbers of parameters close up."""
     for computation in module.computations:
         edit.sort(computation)
         _take_elements(computation)
@@ -145,7 +148,7 @@ def tidied(module: Module) -> Module:
 
 
 def _take_elements(computation: Computation) -> None:
-    """Elements that are taken out of a tuple that is put together here are what went into it."""
+    """Replace each element of a tuple that this computation puts together by the value in it."""
     for i in list(computation.instructions):
         number = taken_element(i)
         elements = None if number is None else held(i.operands[0])
@@ -155,8 +158,9 @@ def _take_elements(computation: Computation) -> None:
 
 
 def size(module: Module) -> tuple[int, ...]:
-    """How large a module is: operations, then instructions, then what they hold. The smaller of two modules is the
-    simpler one."""
+    """The size of a module, for comparison: its operations (instructions without parameters), its instructions,
+    elements of arrays, unusual types and layouts, attributes and operands, digits of constants, and the rest of the
+    header."""
     every = [i for c in module.computations for i in c.instructions]
     operations = sum(i.parameter_number is None for i in every)
     elements = sum(max(0, leaf.element_count) for i in every for leaf in i.shape.leaves())
@@ -168,14 +172,15 @@ def size(module: Module) -> tuple[int, ...]:
 
 
 def simpler(after: tuple[int, ...], before: tuple[int, ...]) -> bool:
-    """Whether a module became so much simpler that cuts which failed may hold now: it has fewer operations or
-    instructions, half the elements, or plainer types."""
-    return after[:2] < before[:2] or 2 * after[2] <= before[2] or after[3] < before[3]
+    """Whether a module became so much simpler that cuts which failed before may succeed: it has fewer operations or
+    instructions, plainer types, or half the elements. Elements count for a small module only: they seldom help, and
+    every cut is tried once more."""
+    fewer_elements = after[1] <= SMALL and 2 * after[2] <= before[2]
+    return after[:2] < before[:2] or after[3] < before[3] or fewer_elements
 
 
 def _plainness(shape: Shape) -> int:
-    """0 for the type that everybody has seen most often, more for others, and for layouts that are not the usual
-    one."""
+    """0 for a usual type with the usual layout, more for others."""
     kind = {"f32": 0, "pred": 0, "s32": 0}.get(shape.type.name, 1)
     return kind + (not shape.is_row_major) + any(shape.dynamic)
 
@@ -189,7 +194,7 @@ def _digits(constant: Instruction) -> int:
 
 
 def callers(module: Module) -> dict[Computation, list[Instruction]]:
-    """Who calls each computation."""
+    """The instructions that call each computation."""
     calling: dict[Computation, list[Instruction]] = {c: [] for c in module.computations}
     for computation in module.computations:
         for i in computation.instructions:

@@ -1,5 +1,5 @@
-"""Making what is left plainer: smaller dimensions, usual types and layouts, plain constants, no attributes that nothing
-needs."""
+"""Cuts that keep the operations and make them plainer: smaller dimensions, usual types and layouts, the constants 0 and
+1, and no attributes that a module is valid without."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from hlo_opt.ir.values import Array
 from hlo_opt.ops import ShapeError, find
 from hlo_opt.ops.sets import cut_out
 
-NEEDED_BY_NOBODY = (
+OPTIONAL = (
     *("metadata", "frontend_attributes", "backend_config", "sharding", "statistics", "result_accuracy", "origin"),
     *("is_stable", "indices_are_sorted", "unique_indices", "operand_precision", "precision"),
 )
-"""Attributes that a module is sound without."""
+"""Attributes that a module is valid without."""
 PLAINER = {
     "f64": "f32",
     "bf16": "f32",
@@ -37,14 +37,14 @@ PLAINER = {
     "s8": "s32",
     "u8": "s32",
 }
-"""What to try instead of a type."""
+"""The type to try in place of each other one."""
 
 
 def bare(module: Module) -> Module:
-    """Nothing that nobody needs."""
+    """Without all optional attributes."""
     for computation in module.computations:
         for i in computation.instructions:
-            for name in NEEDED_BY_NOBODY:
+            for name in OPTIONAL:
                 i.attributes.pop(name, None)
     module.tables = ""
     module.attributes.clear()
@@ -52,19 +52,19 @@ def bare(module: Module) -> Module:
 
 
 def barer(module: Module) -> list[Cut]:
-    """One kind of attribute less, everywhere; then at one instruction."""
+    """Cuts that remove an optional attribute: from all instructions, then from one."""
     every = [i for c in module.computations for i in c.instructions]
-    names = dict.fromkeys(n for i in every for n in i.attributes if n in NEEDED_BY_NOBODY)
-    found: list[Cut] = [partial(_without_header, name=name) for name in module.attributes]
-    found += [_without_tables] if module.tables else []
-    found += [partial(_without, name=name, numbers=None) for name in names]
-    found += [
+    names = dict.fromkeys(n for i in every for n in i.attributes if n in OPTIONAL)
+    cuts: list[Cut] = [partial(_without_header, name=name) for name in module.attributes]
+    cuts += [_without_tables] if module.tables else []
+    cuts += [partial(_without, name=name, numbers=None) for name in names]
+    cuts += [
         partial(_without, name=name, numbers=frozenset({n}))
         for n, i in enumerate(every)
         for name in names
         if name in i.attributes
     ]
-    return found
+    return cuts
 
 
 def _without(module: Module, name: str, numbers: frozenset[int] | None) -> Module:
@@ -88,25 +88,27 @@ def _without_tables(module: Module) -> Module:
 
 
 def plainer(module: Module) -> list[Cut]:
-    """Plainer types and layouts, everywhere at once, and plainer constants, one by one."""
+    """Cuts to plainer types and layouts, in the whole module at once, and to plainer constants, one by one."""
     every = [i for c in module.computations for i in c.instructions]
     leaves = {leaf for i in every for leaf in i.shape.leaves() if leaf.is_array}
     names = dict.fromkeys(leaf.type.name for leaf in leaves)
-    found: list[Cut] = [
+    cuts: list[Cut] = [
         partial(retyped, old=name, new=PLAINER[name]) for name in ELEMENT_TYPES if name in names and name in PLAINER
     ]
     if any(not leaf.is_row_major or (leaf.layout and leaf.layout.tail) for leaf in leaves):
-        found.append(_row_major)
+        cuts.append(_row_major)
     if any(any(leaf.dynamic) for leaf in leaves):
-        found.append(_static)
+        cuts.append(_static)
     for n, i in enumerate(every):
         if i.literal is not None and i.shape.is_array and i.shape.type.numpy_name:
-            found += [partial(_constant, number=n, value=value) for value in (0, 1)]
-    return found
+            # a condition that is always true ends no loop
+            values = (0,) if i.shape.type.name == "pred" else (0, 1)
+            cuts += [partial(_constant, number=n, value=value) for value in values]
+    return cuts
 
 
 def retyped(module: Module, old: str, new: str) -> Module:
-    """One type instead of another, everywhere."""
+    """One type in place of another, in the whole module."""
     target = ELEMENT_TYPES[new]
 
     def leaf(shape: Shape) -> Shape:
@@ -140,8 +142,8 @@ def _constant(module: Module, number: int, value: int) -> Module:
 
 
 def _mapped(module: Module, leaf: Callable[[Shape], Shape], value: Callable[[Array, Shape], Array]) -> Module:
-    """All shapes, and the values of constants, made anew. Where operands give the shape of an operation, it has that
-    one."""
+    """The module with `leaf` of every array shape and `value` of every constant. An operation whose shape follows from
+    its operands has that shape."""
 
     def whole(shape: Shape) -> Shape:
         if shape.elements is not None:
@@ -158,20 +160,21 @@ def _mapped(module: Module, leaf: Callable[[Shape], Shape], value: Callable[[Arr
                 continue
             edit.set_shape(i, shape)
             if i.literal is None and i.parameter_number is None:
-                edit.set_shape(i, _given(i))
+                edit.set_shape(i, _inferred(i))
     return tidied(module)
 
 
-def _given(i: Instruction) -> Shape:
-    """The shape that an operation's operands give, laid out as it says itself; its own where they do not."""
+def _inferred(i: Instruction) -> Shape:
+    """The shape that follows from an operation's operands, with the operation's own layout; its own shape where none
+    follows."""
     spec = find(i.opcode)
     if spec is None or spec.infer is None:
         return i.shape
     try:
-        found = spec.infer(i)
+        inferred = spec.infer(i)
     except (ShapeError, HloOptError, KeyError, TypeError, ValueError, IndexError):
         return i.shape
-    return _laid_out(found, i.shape)
+    return _laid_out(inferred, i.shape)
 
 
 def _laid_out(shape: Shape, like: Shape) -> Shape:
@@ -187,19 +190,10 @@ def _laid_out(shape: Shape, like: Shape) -> Shape:
 
 
 def smaller(module: Module) -> Iterator[Cut]:
-    """Smaller sizes, everywhere: all of them at once; then one instead of another, alone and with its multiples, the
-    largest first. The larger ones come down by no less than a 64th, or it would take as many tries as there are sizes.
-    """
-    sizes: dict[int, None] = {}
-    for computation in module.computations:
-        for i in computation.instructions:
-            for leaf in i.shape.leaves():
-                sizes.update(dict.fromkeys(leaf.dimensions))
-    large = sorted((s for s in sizes if s > 1), reverse=True)
-    if len(large) > 1:
-        for part in (64, 8, 2):
-            yield partial(resized, sizes={s: max(1, s // part) for s in large})
-    for size in large:
+    """Cuts to smaller dimensions, in the whole module: one size in place of another, alone and with its multiples, the
+    largest first. A large size comes down by no less than an eighth: smaller steps would take too many tries."""
+    sizes = _sizes(module)
+    for size in sorted((s for s in sizes if s > 1), reverse=True):
         for less in _less(size):
             if 0 < less < size:
                 yield partial(resized, sizes={size: less})
@@ -208,15 +202,27 @@ def smaller(module: Module) -> Iterator[Cut]:
                     yield partial(resized, sizes={size: less} | multiples)
 
 
+def all_smaller(module: Module) -> list[Cut]:
+    """Cuts of all dimensions at once: to a 64th, an eighth, a half."""
+    large = [s for s in _sizes(module) if s > 1]
+    return [partial(resized, sizes={s: max(1, s // part) for s in large}) for part in (64, 8, 2)] if large else []
+
+
+def _sizes(module: Module) -> dict[int, None]:
+    """The dimensions of all arrays, each once."""
+    shapes = (i.shape for computation in module.computations for i in computation.instructions)
+    return dict.fromkeys(size for shape in shapes for leaf in shape.leaves() for size in leaf.dimensions)
+
+
 def _less(size: int) -> Iterable[int]:
-    """What to try instead of a size: the usual small ones, parts of it, then a little less and less."""
-    little = [size - (size >> k) for k in range(2, 7)] if size > 64 else [size - 1]
-    return dict.fromkeys((1, 2, 4, 8, size // 8, size // 4, size // 2, *little))
+    """The sizes to try in place of one: 1, 2, 4, 8, parts of it, and a little less."""
+    little = (size - size // 4, size - size // 8) if size > 64 else (size - size // 4, size - 1)
+    return dict.fromkeys((1, 2, 4, 8, size // 8, size // 2, *little))
 
 
 def resized(module: Module, sizes: Mapping[int, int]) -> Module:
-    """Other sizes instead of these, everywhere: in shapes, in constants, which are cut off, and in the attributes that
-    hold sizes."""
+    """Other sizes in place of these, in the whole module: in shapes, in constants, which keep their first elements, and
+    in the attributes that hold sizes."""
     before = {i: (i.shape, [o.shape for o in i.operands]) for c in module.computations for i in c.instructions}
     for i, (shape, operands) in before.items():
         _resize_attributes(i, shape, operands, sizes)
@@ -230,9 +236,9 @@ def resized(module: Module, sizes: Mapping[int, int]) -> Module:
 def _resize_attributes(i: Instruction, shape: Shape, operands: list[Shape], sizes: Mapping[int, int]) -> None:
     ranges = cut_out(i)
     if ranges is not None:
-        made = [_range(r, n, sizes) for r, n in zip(ranges, operands[0].dimensions, strict=True)]
+        resized_ranges = [_range(r, n, sizes) for r, n in zip(ranges, operands[0].dimensions, strict=True)]
         (name,) = (n for n, value in i.attributes.items() if isinstance(value, Attribute) and value.value == ranges)
-        edit.set_attribute(i, name, Attribute.of(tuple(made)))
+        edit.set_attribute(i, name, Attribute.of(tuple(resized_ranges)))
     for name in ("dynamic_slice_sizes", "slice_sizes"):
         if name in i.attributes:
             edit.set_attribute(i, name, Attribute.of(tuple(sizes.get(n, n) for n in i.ints(name))))
@@ -247,8 +253,8 @@ def _resize_attributes(i: Instruction, shape: Shape, operands: list[Shape], size
 
 
 def _range(cut: SliceDimension, size: int, sizes: Mapping[int, int]) -> SliceDimension:
-    """A range of another size in a dimension of another size: at the end where it was there, else where it was, as far
-    as it goes."""
+    """A range of another size in a dimension of another size. A range at the end of its dimension stays at the end;
+    another one keeps its start if there is room."""
     count = -(-(cut.limit - cut.start) // cut.stride)
     room, wanted = sizes.get(size, size), sizes.get(count, count)
     wanted = max(0, min(wanted, -(-room // cut.stride)))

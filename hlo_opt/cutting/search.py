@@ -1,24 +1,29 @@
 """The search for the smallest module that still shows something.
 
-Large cuts come first: nothing but a stretch of the entry, half of it, then a quarter; what is outside is given as
-parameters, and what is needed outside is an output. So a local fault among thousands of instructions is found in a few
-tries, each half as dear as the one before. Then smaller stretches go, outputs, single instructions, rounds of loops,
-sizes, types and constants, until nothing more can. Of the cuts of a round the first, in order, that still shows it is
-taken, so that the result does not depend on the number of processes.
+Large cuts come first. A stretch of the entry alone, half of it, then a quarter: parameters stand for the values from
+outside it, and the values needed outside are outputs. So a local fault among thousands of instructions is found in a
+few tries, each half as long as the one before. All dimensions of large arrays come down at once, which makes every
+later try quicker. Then shorter stretches are removed, outputs, loops, single instructions, and sizes, types and
+constants become plainer, until no cut is left that still shows it. Of a list of cuts, the search takes the first in
+order that shows it, so the result does not depend on the number of processes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import os
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
-from hlo_opt.cutting import cuts, plainer
+from hlo_opt.cutting import cuts, loops, plainer
 from hlo_opt.cutting.cuts import Cut
 from hlo_opt.cutting.parts import outputs_of, simpler, size
-from hlo_opt.cutting.shows import Command, Question, read
+from hlo_opt.cutting.questions import Command, Question, read
 from hlo_opt.cutting.trials import Trials
 from hlo_opt.diag import UsageError
 from hlo_opt.ir import Module, edit
@@ -27,32 +32,43 @@ Tell = Callable[[str], None]
 LONGEST_TRY = 600.0
 """Seconds of the first try, on the module as it is."""
 SHORTEST_TRY = 20.0
-"""Seconds that every try may take at least."""
+"""The lowest limit of a try, in seconds by the clock."""
+LEAST_CPU = 3.0
+"""The lowest limit of a try, in seconds of a processor. Loops without end are usual among cuts of loops."""
+ALLOWED = 4
+"""A try may take so many times as long as the first one."""
 LONG = 200
 """Instructions of an entry of which stretches are asked first."""
 STRETCH, OVERLAP = 64, 16
-"""How long these are, and how much of each is in the next one, too: fusing takes longer by the instruction where there
-are more."""
+"""The length of a stretch, and how much of it the next one repeats. The time of fusing grows faster than the number of
+instructions."""
 SMALLEST = "HloModule m\n\nENTRY e {\n  p = f32[2]{0} parameter(0)\n  ROOT n = f32[2]{0} negate(p)\n}\n"
+SLOW = 1 << 16
+"""Elements of all arrays from which on the values take longer than the compiler."""
 MANY = 64
-"""Entries and outputs that are tried one by one; of more, halves are."""
+"""So many entries or outputs are tried one by one; of more, halves."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a text shows, by which way of asking, and how long that took."""
+class Shown:
+    """What a text shows, the way of asking, and the time that took: by the clock, and of processors."""
 
     text: str
     answer: str
     way: int
     seconds: float
+    cpu_seconds: float
 
 
-Ask = Callable[[], Found | None]
+Ask = Callable[[], Shown | None]
 
 
 class Reducer:
-    """Makes a module smaller as long as it shows the same. `text` is the smallest so far."""
+    """Makes a module smaller as long as it shows the same.
+
+    text    the smallest module so far
+    answer  what it shows; empty before `begin`
+    """
 
     def __init__(self, text: str, question: Question, jobs: int, tell: Tell = lambda line: None) -> None:
         self.text = text
@@ -64,17 +80,25 @@ class Reducer:
         self.started = time.monotonic()
         self._way = 0
         self._failed: set[str] = set()
-        """Cuts of the module as it is that are known to fail."""
+        """The cuts of the present module that fail."""
+        self._known = Path()
+        """A folder with an empty file for each text that does not show it: several cuts give the same text, and tries
+        run in processes of their own. It is there during `run`."""
 
     @property
     def instructions(self) -> int:
-        """Of the smallest module so far."""
+        """Instructions of the smallest module so far, those of all its computations."""
         return sum(len(c.instructions) for c in self.module.computations)
 
+    @property
+    def operations(self) -> int:
+        """`instructions` without parameters."""
+        return size(self.module)[0]
+
     def begin(self) -> None:
-        """Find out what the module shows, and the quickest way to ask. Of a large module, short stretches are asked
-        first, where there are processors for it with the whole beside them: a local fault is found in one of them
-        before the whole has been looked at. Raises UsageError when nothing shows it."""
+        """Find what the module shows, and the quickest way to ask. Short stretches of a large module are asked first,
+        which finds a local fault before the answer for the whole module is there; with three processes or more the
+        whole module is asked beside them. Raises UsageError where nothing shows it."""
         self._warm()
         self.module.entry.index_users()
         ways = range(len(self.question.ways()))
@@ -86,73 +110,95 @@ class Reducer:
             kept = [range(start, min(start + STRETCH, n)) for start in starts]
             stretches = [partial(self._ask, 0, partial(cuts.parts, kept=k)) for k in kept]
         beside = self.trials.jobs > 2 and stretches
-        found = self.trials.first([*stretches, *whole], ahead=len(stretches) if beside else None)
-        if found is None:
+        first = self.trials.first([*stretches, *whole], ahead=len(stretches) if beside else None)
+        if first is None:
             raise UsageError("the module does not show what is to be kept")
-        self._take(found[1].text)
-        self.answer, self._way = found[1].answer, found[1].way
-        self.trials.seconds = max(SHORTEST_TRY, 4 * found[1].seconds)
+        shown = first[1]
+        self._take(shown.text)
+        self.answer, self._way = shown.answer, shown.way
+        self.trials.seconds = max(SHORTEST_TRY, ALLOWED * shown.seconds)
+        self.trials.cpu_seconds = max(LEAST_CPU, ALLOWED * shown.cpu_seconds)
 
-    def _ask(self, way: int, cut: Cut) -> Found | None:
-        """In a process of its own: what a cut of the module shows, asked in some way."""
-        started = time.monotonic()
+    def _ask(self, way: int, cut: Cut) -> Shown | None:
+        """In a child process: what a cut of the module shows, in one way of asking."""
+        clock, cpu = time.monotonic(), sum(os.times()[:4])
         text = str(cut(self._mine()))
         answer = self.question.ways()[way](read(text), text)
-        return None if answer is None else Found(text, answer, way, time.monotonic() - started)
+        if answer is None:
+            return None
+        return Shown(text, answer, way, time.monotonic() - clock, sum(os.times()[:4]) - cpu)
 
     def _mine(self) -> Module:
-        """The module, to be changed."""
+        """The module, for a cut to change."""
         return self.module if self.trials.are_apart else edit.clone_module(self.module)
 
     def _warm(self) -> None:
-        """Load here what every try would load again."""
+        """Load what every child process would load again."""
         if not isinstance(self.question, Command):
             with contextlib.suppress(Exception):
                 self.question.ways()[0](read(SMALLEST), SMALLEST)
 
     def run(self) -> str:
-        """The smallest module that is found."""
-        self.begin()
+        """The text of the smallest module."""
+        with tempfile.TemporaryDirectory(prefix="hlo-opt-reduce-") as known:
+            self._known = Path(known)
+            self.begin()
+            self._search()
+        return self.text
+
+    def _search(self) -> None:
+        """Take cuts until none is left that shows it."""
         self._one(plainer.bare)
         is_simpler = True
         while is_simpler:
             before = size(self.module)
-            for step in (
-                self._entries,
-                self._stretches,
-                self._chunks,
-                self._outputs,
-                self._singles,
-                self._sizes,
-                self._plainer,
-            ):
-                step()
+            self._entries()
+            self._stretches()
+            self._whole()
+            while True:
+                count = size(self.module)[:2]
+                self._chunks()
+                self._outputs()
+                self._loops()
+                self._singles()
+                if size(self.module)[:2] >= count:
+                    break
+            self._sizes()
+            self._plainer()
             is_simpler = simpler(size(self.module), before)
-        return self.text
 
     # ---- tries
 
     def _try(self, cut: Cut) -> str | None:
-        """In a process of its own: the text that a cut gives, where it is smaller and shows the same."""
+        """In a child process: the text of a cut, where it is smaller and shows the same."""
         before = size(self.module)
-        made = cut(self._mine())
-        if size(made) >= before:
+        smaller = cut(self._mine())
+        if size(smaller) >= before:
             return None
-        text = str(made)
-        module = read(text)
-        answer = self.question.ways()[self._way](module, text)
-        return text if answer == self.answer else None
+        text = str(smaller)
+        mark = Path(self._known, hashlib.sha256(text.encode()).hexdigest())
+        if mark.exists():
+            return None
+        try:
+            module = read(text)
+            if self.question.ways()[self._way](module, text) == self.answer:
+                return text
+        except Exception:
+            mark.touch()
+            raise
+        mark.touch()
+        return None
 
-    def _first(self, tried: Sequence[Cut]) -> int | None:
-        """Take the first of these cuts that still shows it; its number. What failed on this module is not tried
-        again."""
-        left = [(number, cut) for number, cut in enumerate(tried) if repr(cut) not in self._failed]
-        found = self.trials.first([partial(self._try, cut) for _, cut in left])
-        if found is None:
+    def _first(self, cuts: Sequence[Cut]) -> int | None:
+        """Take the first of these cuts that still shows it, and return its number. Cuts that fail are not tried again
+        on the same module."""
+        left = [(number, cut) for number, cut in enumerate(cuts) if repr(cut) not in self._failed]
+        first = self.trials.first([partial(self._try, cut) for _, cut in left])
+        if first is None:
             self._failed.update(repr(cut) for _, cut in left)
             return None
-        self._take(found[1])
-        return left[found[0]][0]
+        self._take(first[1])
+        return left[first[0]][0]
 
     def _take(self, text: str) -> None:
         self.text = text
@@ -165,25 +211,22 @@ class Reducer:
     def _one(self, cut: Cut) -> bool:
         return self._first([cut]) is not None
 
-    def _all(self, listed: Callable[[Module], Sequence[Cut]]) -> None:
-        """Take all cuts of a list that can be taken, going on behind the last that was."""
+    def _all(self, cuts_of: Callable[[Module], Sequence[Cut]]) -> None:
+        """Take every cut of a list that still shows it. The list is made again after each, and the search goes on at
+        the place of the last one."""
         place = 0
-        while True:
-            found = self._first(listed(self.module)[place:])
-            if found is None:
-                return
-            place += found
+        while (number := self._first(cuts_of(self.module)[place:])) is not None:
+            place += number
 
     # ---- kinds of cuts, the largest first
 
     def _entries(self) -> None:
-        """A computation that is called, as the entry."""
+        """A called computation as the entry."""
         while self._first(cuts.entries(self.module)[:MANY]) is not None:
             continue
 
     def _stretches(self) -> None:
-        """The half of the entry at the end, at the beginning or in the middle; then as little as possible at the
-        beginning and at the end."""
+        """One half of the entry: its end, its beginning or its middle; then less at the end and at the beginning."""
         while True:
             n = cuts.count(self.module)
             half = n // 2
@@ -195,16 +238,24 @@ class Reducer:
             self._trim(is_end)
 
     def _trim(self, is_end: bool) -> None:
-        """As much less as can be at an end, by halving what is tried: half of it, or a quarter, ..."""
+        """Remove as much as possible at one end of the entry: a half, or else a quarter, and so on."""
         gone = cuts.count(self.module) // 2
         while gone:
             n = cuts.count(self.module)
             tried = [gone >> k for k in range(gone.bit_length())]
-            found = self._first([partial(cuts.parts, kept=range(n - g) if is_end else range(g, n)) for g in tried])
-            gone = 0 if found is None else tried[found] // 2
+            number = self._first([partial(cuts.parts, kept=range(n - g) if is_end else range(g, n)) for g in tried])
+            gone = 0 if number is None else tried[number] // 2
+
+    def _whole(self) -> None:
+        """Cuts of the whole module at once: no calls and fusions, one round of each loop; smaller dimensions of large
+        arrays. Those of small arrays come later, as a fault may not show in every element."""
+        self._one(cuts.inline_all)
+        self._one(loops.all_once)
+        if size(self.module)[2] > SLOW:
+            self._all(plainer.all_smaller)
 
     def _chunks(self) -> None:
-        """Stretches of the entry that go, shorter and shorter ones, from the end."""
+        """The entry without a stretch, from the end; shorter and shorter stretches."""
         length = cuts.count(self.module) // 4
         while length:
             end = cuts.count(self.module)
@@ -213,14 +264,14 @@ class Reducer:
                 if starts and starts[-1] > 0:
                     starts.append(0)
                 ranges = [range(start, min(start + length, end)) for start in starts]
-                found = self._first([partial(cuts.without, gone=r) for r in ranges])
-                if found is None:
+                number = self._first([partial(cuts.without, gone=r) for r in ranges])
+                if number is None:
                     break
-                end = min(starts[found], cuts.count(self.module))
+                end = min(starts[number], cuts.count(self.module))
             length //= 2
 
     def _outputs(self) -> None:
-        """One output; halves of them; all but one."""
+        """One output alone; a half of the outputs; all but one."""
         while True:
             n = len(outputs_of(self.module.entry))
             if n < 2:
@@ -234,10 +285,14 @@ class Reducer:
                 break
         self._one(cuts.drop_tuple)
 
+    def _loops(self) -> None:
+        self._all(cuts.loop_cuts)
+
     def _singles(self) -> None:
         self._all(cuts.single_cuts)
 
     def _sizes(self) -> None:
+        self._all(plainer.all_smaller)
         self._all(lambda module: list(plainer.smaller(module)))
 
     def _plainer(self) -> None:

@@ -1,5 +1,4 @@
-"""Which outputs of a module have the memory of which parameters, kept while parameters and outputs go and change their
-numbers."""
+"""The parameters whose memory the outputs of a module share, kept while cuts remove and renumber both."""
 
 from __future__ import annotations
 
@@ -13,7 +12,8 @@ from hlo_opt.text.aliases import ALIASES, Alias, alias_text, aliases_of, subshap
 
 @dataclass(frozen=True)
 class Shared:
-    """An output, by what gives it and the place in that, and the parameter whose memory it may have."""
+    """An output, by the instruction that computes it and the place in its tuple, and the parameter whose memory it
+    shares."""
 
     parameter: Instruction
     output: Instruction
@@ -22,8 +22,8 @@ class Shared:
 
 
 def shared_memory(module: Module) -> list[Shared]:
-    """What the header says, by instructions. Entries whose place is not there are left out."""
-    found = []
+    """The aliases of the header, by instructions. An alias of a place that does not exist is left out."""
+    shared = []
     numbered = {p.parameter_number: p for p in module.entry.parameters}
     for alias in aliases_of(module):
         output, place = module.entry.root, alias.output
@@ -33,26 +33,26 @@ def shared_memory(module: Module) -> list[Shared]:
                 continue
             output, place = elements[place[0]], place[1:]
         if alias.parameter in numbered:
-            found.append(Shared(numbered[alias.parameter], output, place, alias))
-    return found
+            shared.append(Shared(numbered[alias.parameter], output, place, alias))
+    return shared
 
 
 def share(module: Module, shared: Iterable[Shared]) -> None:
-    """Write into the header what still holds: the parameter and the output are there, and as large as each other."""
+    """Write to the header the aliases that still hold: parameter and output exist and have equal byte sizes."""
     root = module.entry.root
     elements = held(root)
     places = {root: ()} if elements is None else {e: (n,) for n, e in reversed(list(enumerate(elements)))}
     parameters = set(module.entry.parameters)
-    found: list[Alias] = []
+    aliases: list[Alias] = []
     for one in shared:
         place, number = places.get(one.output), one.parameter.parameter_number
         if place is None or one.parameter not in parameters or number is None:
             continue
-        made = Alias((*place, *one.place), number, one.alias.index, one.alias.must)
-        shapes = subshape(root.shape, made.output), subshape(one.parameter.shape, made.index)
+        alias = Alias((*place, *one.place), number, one.alias.index, one.alias.must)
+        shapes = subshape(root.shape, alias.output), subshape(one.parameter.shape, alias.index)
         sizes = [-1 if s is None else sum(leaf.byte_size for leaf in s.leaves()) for s in shapes]
-        if sizes[0] == sizes[1] and sizes[0] >= 0 and all(made.output != other.output for other in found):
-            found.append(made)
+        if sizes[0] == sizes[1] and sizes[0] >= 0 and all(alias.output != other.output for other in aliases):
+            aliases.append(alias)
     module.attributes.pop(ALIASES, None)
-    if found:
-        module.attributes[ALIASES] = Attribute(alias_text(found))
+    if aliases:
+        module.attributes[ALIASES] = Attribute(alias_text(aliases))

@@ -1,13 +1,14 @@
-"""Trying things in processes of their own, several at once: what is tried may crash, hang or keep what it took.
+"""Tasks in child processes, several at once: a task may crash, hang or leak memory.
 
-Each try is forked off, so it finds everything in memory as it is, and nothing that it does to a module is seen here.
-Where there is no fork, tries run here, one after the other.
+Each task is forked off, so it sees everything in memory as it is, and its changes to a module stay in the child.
+Without fork, tasks run in this process, one after the other.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import os
 import pickle
 import select
@@ -18,18 +19,18 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 FAULTS = "HLO_OPT_SHOW_TRIES"
-"""With this variable in the environment, tries that fail print why: for people who work on the cuts."""
+"""An environment variable: where it is set, tasks that fail print a traceback. For work on the cuts."""
 
 
 @dataclass
-class _Try(Generic[T]):
-    """One that runs: the place of its task, where its answer comes from, what came so far, and when it has had its
-    time."""
+class _Running(Generic[T]):
+    """A task in a child process: its number, the child, the pipe and the bytes of its answer, and its deadline."""
 
     number: int
     child: int
@@ -39,30 +40,35 @@ class _Try(Generic[T]):
 
 
 class Trials:
-    """Runs tasks in `jobs` processes, each for at most `seconds`; one that takes longer, crashes or raises has no
-    answer."""
+    """Runs tasks in `jobs` child processes. A task that crashes, raises, or exceeds a limit has no answer.
 
-    def __init__(self, jobs: int, seconds: float) -> None:
+    seconds      limit of a task, by the clock
+    cpu_seconds  limit of each process of a task, in seconds of a processor; None: no limit
+    tried        tasks started so far
+    """
+
+    def __init__(self, jobs: int, seconds: float, cpu_seconds: float | None = None) -> None:
         self.jobs = max(1, jobs)
         self.seconds = seconds
+        self.cpu_seconds = cpu_seconds
         self.tried = 0
 
     @property
     def are_apart(self) -> bool:
-        """Whether tries may change what is here: they have copies."""
+        """Whether tasks have a copy of the memory, so that they may change modules."""
         return hasattr(os, "fork")
 
     def one(self, task: Callable[[], T | None]) -> T | None:
         """The answer of a task."""
-        found = self.first([task])
-        return None if found is None else found[1]
+        first = self.first([task])
+        return None if first is None else first[1]
 
     def first(self, tasks: Sequence[Callable[[], T | None]], ahead: int | None = None) -> tuple[int, T] | None:
-        """The number and the answer of the first task, in order, whose answer is not None: the same one with any number
-        of processes. The task `ahead` is begun before all others, where there are several processes: it takes long."""
+        """The number and the answer of the first task, in order, that has one: the same with any number of processes.
+        With several processes, the task `ahead` starts before all others: for a long one."""
         if not self.are_apart:
             return self._here(tasks)
-        running: dict[int, _Try[T]] = {}
+        running: dict[int, _Running[T]] = {}
         answers: dict[int, T] = {}
         order = list(range(len(tasks)))
         if ahead is not None and self.jobs > 1:
@@ -84,15 +90,15 @@ class Trials:
 
     def every(self, tasks: Sequence[Callable[[], T]]) -> list[T | None]:
         """The answers of all tasks; None for those that have none."""
-        found: list[T | None] = [None] * len(tasks)
+        results: list[T | None] = [None] * len(tasks)
         place = 0
         while place < len(tasks):
-            running: dict[int, _Try[T]] = {}
+            running: dict[int, _Running[T]] = {}
             answers: dict[int, T] = {}
             batch = range(place, min(place + self.jobs, len(tasks)))
             if not self.are_apart:
-                made = self._here([tasks[place]])
-                found[place] = None if made is None else made[1]
+                first = self._here([tasks[place]])
+                results[place] = None if first is None else first[1]
                 place += 1
                 continue
             try:
@@ -104,9 +110,9 @@ class Trials:
                 for other in running.values():
                     self._end(other)
             for number, answer in answers.items():
-                found[number] = answer
+                results[number] = answer
             place = batch.stop
-        return found
+        return results
 
     def _here(self, tasks: Sequence[Callable[[], T | None]]) -> tuple[int, T] | None:
         for number, task in enumerate(tasks):
@@ -117,48 +123,48 @@ class Trials:
                     return number, answer
         return None
 
-    def _start(self, number: int, task: Callable[[], T | None], running: dict[int, _Try[T]]) -> None:
+    def _start(self, number: int, task: Callable[[], T | None], running: dict[int, _Running[T]]) -> None:
         self.tried += 1
         sys.stdout.flush()
         sys.stderr.flush()
         with _undisturbed():
-            pipe, theirs = os.pipe()
+            pipe, end = os.pipe()
             child = os.fork()
             if child == 0:
-                _answer(task, theirs)
-            os.close(theirs)
-            running[pipe] = _Try(number, child, pipe, time.monotonic() + self.seconds)
+                _answer(task, end, self.cpu_seconds)
+            os.close(end)
+            running[pipe] = _Running(number, child, pipe, time.monotonic() + self.seconds)
 
-    def _listen(self, running: dict[int, _Try[T]], answers: dict[int, T]) -> None:
-        """Take in what tries have to say, and end those whose time is over."""
+    def _listen(self, running: dict[int, _Running[T]], answers: dict[int, T]) -> None:
+        """Read the answers of tasks, and end those past their deadline."""
         left = min(t.end for t in running.values()) - time.monotonic()
         ready, _, _ = select.select(list(running), [], [], max(0.0, left))
         for pipe in ready:
             data = os.read(pipe, 1 << 20)
             running[pipe].data += data
             if not data:
-                done = running.pop(pipe)
-                self._end(done)
-                if done.data:
-                    answers[done.number] = pickle.loads(done.data)
+                task = running.pop(pipe)
+                self._end(task)
+                if task.data:
+                    answers[task.number] = pickle.loads(task.data)
         for late in [t for t in running.values() if t.end <= time.monotonic()]:
             self._end(running.pop(late.pipe))
 
     @staticmethod
-    def _end(ended: _Try[T]) -> None:
-        """Kill a try with all that it started, and wait for it."""
+    def _end(task: _Running[T]) -> None:
+        """Kill a child with all its processes, and wait for it."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(ended.child, signal.SIGKILL)
+            os.killpg(task.child, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):
-            os.kill(ended.child, signal.SIGKILL)
-        os.waitpid(ended.child, 0)
-        os.close(ended.pipe)
+            os.kill(task.child, signal.SIGKILL)
+        os.waitpid(task.child, 0)
+        os.close(task.pipe)
 
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ctrl-C has its effect when this is left. Around a fork it would be lost, as what Python runs there may raise
-    nothing, or end what the child is a copy of."""
+    """Delays Ctrl-C to the end of the block. Python ignores exceptions in its callbacks around a fork, and in the child
+    one would end a copy of the caller."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
         yield
         return
@@ -172,18 +178,32 @@ def _undisturbed() -> Iterator[None]:
         before(signal.SIGINT, None)
 
 
-def _answer(task: Callable[[], T | None], pipe: int) -> None:
-    """In the child: run the task, send its answer, and be gone."""
+def _limit(seconds: int) -> None:
+    """Limit the processor time of this process and of each that it starts: a TimeoutError, and a second later, where
+    compiled code does not return to Python, the end of the process."""
+    import resource  # there is none on systems without fork
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError
+
+    signal.signal(signal.SIGXCPU, stop)
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+
+
+def _answer(task: Callable[[], T | None], pipe: int, cpu_seconds: float | None) -> None:
+    """In the child: run the task, send its answer, and exit."""
     try:
         os.setsid()
-        gc.disable()  # it would touch, and so copy, everything that was made before
+        gc.disable()  # it would write to, and so copy, all memory shared with the parent
+        if cpu_seconds is not None:
+            _limit(math.ceil(cpu_seconds))
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.environ["HLO_OPT_THREADS"] = "1"
         if not os.environ.get(FAULTS):
-            nowhere = os.open(os.devnull, os.O_RDWR)
+            null = os.open(os.devnull, os.O_RDWR)
             for number in (0, 1, 2):
-                os.dup2(nowhere, number)
+                os.dup2(null, number)
         answer = task()
         data = b"" if answer is None else pickle.dumps(answer)
         while data:

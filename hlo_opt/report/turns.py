@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from hlo_opt.cutting.alone import Alone
-from hlo_opt.cutting.turns import NO, Bisection, Rewrites, Stays, Step, Turn
+from hlo_opt.cutting.bisect import NO, Bisection, Difference, FirstChange, NoChange, Rewrites
 from hlo_opt.report.page import Page, Word, counted
 
 LINES_SHOWN = 24
@@ -17,7 +17,7 @@ COLUMNS = 140
 """Of such a line."""
 
 
-def turn_page(bisection: Bisection, turn: Turn, step: Step) -> Page:
+def turn_page(bisection: Bisection, turn: FirstChange, difference: Difference) -> Page:
     """The number and the name of the step, the pass, producer and consumer, the Python lines, and the text before and
     after."""
     page = Page()
@@ -25,27 +25,27 @@ def turn_page(bisection: Bisection, turn: Turn, step: Step) -> Page:
     last = "" if series.last is None else f" of {series.last}"
     ours = isinstance(series, Rewrites)
     name = f"step {turn.after}{last}" if ours else series.name(turn.after)
-    page.add(Word(name, "bold"), f": {step.done_by}" if step.done_by else "")
-    page.add(f"  {bisection.asks.title}: {turn.was} after {series.name(turn.before)}, {turn.became} after this")
-    if step.error:
-        page.add(f"  {step.error.splitlines()[0]}")
+    page.add(Word(name, "bold"), f": {difference.done_by}" if difference.done_by else "")
+    page.add(f"  {bisection.watch.title}: {turn.was} after {series.name(turn.before)}, {turn.became} after this")
+    if difference.error:
+        page.add(f"  {difference.error.splitlines()[0]}")
     if turn.unknown:
         page.add(f"  {counted(len(turn.unknown), 'module')} between could not be compared: it may have turned there")
-    for title, about in zip(("producer", "consumer"), step.about, strict=False):
+    for title, about in zip(("producer", "consumer"), difference.about, strict=False):
         page.add(f"  {title} {about}")
-    for source in step.sources:
+    for source in difference.sources:
         page.add(f"  {source}")
-    for line in step.lines[:LINES_SHOWN]:
+    for line in difference.lines[:LINES_SHOWN]:
         shown = line if len(line) <= COLUMNS else f"{line[: COLUMNS - 3]}..."
         page.add(Word(shown, "red" if line.startswith("-") else "green"))
-    if len(step.lines) > LINES_SHOWN:
-        page.add(f"... {len(step.lines) - LINES_SHOWN} lines more")
+    if len(difference.lines) > LINES_SHOWN:
+        page.add(f"... {len(difference.lines) - LINES_SHOWN} lines more")
     return page
 
 
-def stays_lines(bisection: Bisection, stays: Stays, shown: Sequence[Alone] | None) -> list[str]:
+def stays_lines(bisection: Bisection, stays: NoChange, shown: Sequence[Alone] | None) -> list[str]:
     """That nothing changes, and which instructions of the first module show it by themselves, where that was asked."""
-    series, title = bisection.series, bisection.asks.title
+    series, title = bisection.series, bisection.watch.title
     end = "" if series.last is None else f" to {series.name(series.last)}"
     lines = [f"nothing changes: {title} is {stays.answer!r} from {series.name(0)}{end}"]
     if stays.answer == NO:
@@ -62,13 +62,13 @@ def stays_lines(bisection: Bisection, stays: Stays, shown: Sequence[Alone] | Non
     return lines
 
 
-def stays_json(bisection: Bisection, stays: Stays, shown: Sequence[Alone] | None) -> dict[str, object]:
+def stays_json(bisection: Bisection, stays: NoChange, shown: Sequence[Alone] | None) -> dict[str, object]:
     """The same, with all of them."""
-    found = {"schema": 1, "step": None, "steps": bisection.series.last, "watched": bisection.asks.title}
+    found = {"schema": 1, "step": None, "steps": bisection.series.last, "watched": bisection.watch.title}
     return {**found, "answer": stays.answer, "alone": [asdict(one) for one in shown or ()]}
 
 
-def turn_json(bisection: Bisection, turn: Turn, step: Step) -> dict[str, object]:
+def turn_json(bisection: Bisection, turn: FirstChange, difference: Difference) -> dict[str, object]:
     """The same, with all lines."""
     series = bisection.series
     return {
@@ -77,13 +77,13 @@ def turn_json(bisection: Bisection, turn: Turn, step: Step) -> dict[str, object]
         "steps": series.last,
         "name": series.name(turn.after),
         "before": series.name(turn.before),
-        "watched": bisection.asks.title,
+        "watched": bisection.watch.title,
         "was": turn.was,
         "became": turn.became,
         "unknown": [series.name(n) for n in turn.unknown],
-        "pass": step.done_by,
-        "about": list(step.about),
-        "sources": list(step.sources),
-        "lines": list(step.lines),
-        "error": step.error,
+        "pass": difference.done_by,
+        "about": list(difference.about),
+        "sources": list(difference.sources),
+        "lines": list(difference.lines),
+        "error": difference.error,
     }

@@ -10,8 +10,8 @@ import pytest
 from cutting_modules import TEXT, Says
 
 import hlo_opt
+from hlo_opt.cutting.questions import question_of
 from hlo_opt.cutting.search import Reducer
-from hlo_opt.cutting.shows import question_of
 from hlo_opt.diag import UsageError
 from hlo_opt.passes.run import run
 

@@ -37,6 +37,26 @@ def test_what_crashes_hangs_or_raises_has_no_answer():
     assert time.monotonic() - begun < 20 and trials.tried == 5
 
 
+def test_a_limit_in_seconds_of_a_processor_ends_what_computes_and_not_what_waits():
+    def computes():
+        while True:
+            pass
+
+    def waits():
+        time.sleep(1.5)
+        return "waited"
+
+    def says_so():
+        try:
+            computes()
+        except TimeoutError:
+            return "too long"
+
+    trials = Trials(2, 60, cpu_seconds=1)
+    assert trials.first([computes, waits]) == (1, "waited")
+    assert trials.one(says_so) == "too long"
+
+
 def test_what_a_try_starts_ends_with_it(tmp_path):
     file = tmp_path / "pid"
     trials = Trials(1, 1.0)

@@ -4,15 +4,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from hlo_opt.cutting.alone import Alone
-from hlo_opt.cutting.turns import NO, Files, Stays, Step, Turn
+from hlo_opt.cutting.bisect import NO, Difference, Files, FirstChange, NoChange
 from hlo_opt.report.turns import ALONE_SHOWN, COLUMNS, LINES_SHOWN, stays_json, stays_lines, turn_json, turn_page
 
 SERIES = Files(tuple(Path(f"{n}.hlo") for n in range(9)))
-BISECTION = SimpleNamespace(series=SERIES, asks=SimpleNamespace(title="check"))
-STEP = Step(
+BISECTION = SimpleNamespace(series=SERIES, watch=SimpleNamespace(title="check"))
+STEP = Difference(
     "dce", ("a", "b"), ("model.py:7",), tuple(f"-  x{n} = {'long ' * 99}" for n in range(40)), "it failed\nhere"
 )
-TURN = Turn(2, 5, "no", "differs", (3, 4))
+TURN = FirstChange(2, 5, "no", "differs", (3, 4))
 
 
 def test_the_page_is_short():
@@ -35,9 +35,9 @@ def test_json_has_every_line():
 
 
 def test_what_every_module_shows_is_no_step_s_fault():
-    ours = SimpleNamespace(series=SimpleNamespace(last=4, is_ours=True, name="step {}".format), asks=BISECTION.asks)
+    ours = SimpleNamespace(series=SimpleNamespace(last=4, is_ours=True, name="step {}".format), watch=BISECTION.watch)
     shown = [Alone(f"x{n}", "sine", "model.py:3" * (n == 0), "differs") for n in range(ALONE_SHOWN + 2)]
-    lines = stays_lines(ours, Stays("differs"), shown)
+    lines = stays_lines(ours, NoChange("differs"), shown)
     assert lines[:3] == [
         "nothing changes: check is 'differs' from step 0 to step 4",
         "  it is so before the first rewrite, so none is the cause",
@@ -45,8 +45,9 @@ def test_what_every_module_shows_is_no_step_s_fault():
     ]
     assert lines[-1] == "  and 2 more instructions"
     assert (
-        stays_lines(ours, Stays("differs"), [])[-1] == "  no instruction of it shows it alone: it takes several of them"
+        stays_lines(ours, NoChange("differs"), [])[-1]
+        == "  no instruction of it shows it alone: it takes several of them"
     )
-    assert len(stays_lines(ours, Stays(NO), None)) == 1 and len(stays_lines(ours, Stays("x"), None)) == 2
-    found = stays_json(ours, Stays("differs"), shown)
+    assert len(stays_lines(ours, NoChange(NO), None)) == 1 and len(stays_lines(ours, NoChange("x"), None)) == 2
+    found = stays_json(ours, NoChange("differs"), shown)
     assert found["step"] is None and found["answer"] == "differs" and len(found["alone"]) == len(shown)

@@ -7,9 +7,9 @@ import pytest
 
 import hlo_opt
 from hlo_opt.analysis.targets import target
-from hlo_opt.cutting import turns
+from hlo_opt.cutting import bisect
 from hlo_opt.cutting.alone import alone
-from hlo_opt.cutting.shows import Command
+from hlo_opt.cutting.questions import Command
 from hlo_opt.diag import UsageError
 from hlo_opt.ir import edit
 from hlo_opt.passes.run import run
@@ -26,7 +26,7 @@ def series(folder, opcodes):
     for number, opcode in enumerate(opcodes):
         files.append(folder / f"{number:03}.hlo")
         files[-1].write_text(SMALL.format(opcode))
-    return turns.Files(tuple(files))
+    return bisect.Files(tuple(files))
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 5])
@@ -34,9 +34,9 @@ def series(folder, opcodes):
 @pytest.mark.sweep
 def test_the_module_at_which_it_turns_is_found(tmp_path, at, jobs):
     files = series(tmp_path, ["sine"] * at + ["cosine"] * (30 - at))
-    found = turns.Bisection(files, turns.watched("check", H100, "numpy"), jobs).find()
-    assert found == turns.Turn(at - 1, at, "no", "differs")
-    step = turns.between(files, found)
+    found = bisect.Bisection(files, bisect.watch_of("check", H100, "numpy"), jobs).find()
+    assert found == bisect.FirstChange(at - 1, at, "no", "differs")
+    step = bisect.between(files, found)
     assert step.lines == ("-  ROOT r = f32[4]{0} sine(p)", "+  ROOT r = f32[4]{0} cosine(p)")
 
 
@@ -44,13 +44,13 @@ def test_what_cannot_be_told_is_left_out(tmp_path):
     files = series(tmp_path, ["sine", "sine", "?", "?", "cosine", "cosine"])
     for number in (2, 3):
         files.files[number].write_text(SMALL.format("opaque-thing"))
-    found = turns.Bisection(files, turns.watched("check", H100, "numpy", is_ours=False), 2).find()
-    assert found == turns.Turn(1, 4, "no", "differs", (2, 3))
+    found = bisect.Bisection(files, bisect.watch_of("check", H100, "numpy", is_ours=False), 2).find()
+    assert found == bisect.FirstChange(1, 4, "no", "differs", (2, 3))
 
 
 def test_nothing_turns(tmp_path):
     files = series(tmp_path, ["sine"] * 3)
-    assert turns.Bisection(files, turns.watched("nan", H100), 2).find() == turns.Stays("no")
+    assert bisect.Bisection(files, bisect.watch_of("nan", H100), 2).find() == bisect.NoChange("no")
 
 
 def test_figures_nans_and_commands_turn(tmp_path):
@@ -58,15 +58,17 @@ def test_figures_nans_and_commands_turn(tmp_path):
     for number in (2, 3):
         text = files.files[number].read_text().replace("log(p)", "log(n)").replace("  ROOT", NAN)
         files.files[number].write_text(text)
-    assert turns.Bisection(files, turns.watched("nan", H100), 2).find() == turns.Turn(1, 2, "no", "a NaN")
-    asks = turns.by_command(Command(("grep", "-q", "sine", "{}")))
-    assert turns.Bisection(files, asks, 2).find() == turns.Turn(1, 2, "status 0", "no")
+    assert bisect.Bisection(files, bisect.watch_of("nan", H100), 2).find() == bisect.FirstChange(1, 2, "no", "a NaN")
+    asks = bisect.by_command(Command(("grep", "-q", "sine", "{}")))
+    assert bisect.Bisection(files, asks, 2).find() == bisect.FirstChange(1, 2, "status 0", "no")
     two = (
         "HloModule m\nENTRY e {\n  p = f32[4]{0} parameter(0)\n  x = f32[4]{0} negate(p)\n  ROOT r = f32[4]{0} "
         "sine(x)\n}\n"
     )
     files.files[3].write_text(two)
-    assert turns.Bisection(files, turns.watched("kernels > 1", H100), 2).find() == turns.Turn(2, 3, "no", "kernels > 1")
+    assert bisect.Bisection(files, bisect.watch_of("kernels > 1", H100), 2).find() == bisect.FirstChange(
+        2, 3, "no", "kernels > 1"
+    )
 
 
 def rewrites(module, spoil):
@@ -82,14 +84,14 @@ def rewrites(module, spoil):
         return made
 
     assert spoil <= outcome.steps
-    return turns.Rewrites(runs, outcome.steps)
+    return bisect.Rewrites(runs, outcome.steps)
 
 
 @pytest.mark.parametrize("spoil", random.Random(0).sample(range(1, 24), 3))
 def test_the_exact_step_of_ours_is_found(spoil):
     module = hlo_opt.parse((DUMPS / "softmax.hlo").read_text())
-    found = turns.Bisection(rewrites(module, spoil), turns.watched("check", H100, "numpy"), 2).find()
-    assert found == turns.Turn(spoil - 1, spoil, "no", "differs")
+    found = bisect.Bisection(rewrites(module, spoil), bisect.watch_of("check", H100, "numpy"), 2).find()
+    assert found == bisect.FirstChange(spoil - 1, spoil, "no", "differs")
 
 
 def test_a_step_is_told_with_its_pass_its_edge_and_its_lines():
@@ -100,8 +102,8 @@ def test_a_step_is_told_with_its_pass_its_edge_and_its_lines():
         observer = None if tell is None else lambda done, module, changed: tell(done.name, module)
         return run(module, passes=outcome.pipeline, simplify="never", stop_after_step=number, observer=observer)
 
-    ours = turns.Rewrites(runs, outcome.steps)
-    told = [turns.rewrite(ours, number) for number in range(1, outcome.steps + 1)]
+    ours = bisect.Rewrites(runs, outcome.steps)
+    told = [bisect.rewrite(ours, number) for number in range(1, outcome.steps + 1)]
     assert all(step.done_by and step.lines for step in told)
     names = {p.name for p in outcome.pipeline.passes()}
     assert {step.done_by for step in told} <= names
@@ -121,10 +123,10 @@ def test_fusing_that_fails_is_found_without_knowing_the_end():
             raise ZeroDivisionError("seven")
         return run(module, passes=pipeline, simplify="never", stop_after_step=number, observer=observer)
 
-    ours = turns.Rewrites(runs, None)
-    found = turns.Bisection(ours, turns.watched("check", H100, "numpy"), 2).find()
+    ours = bisect.Rewrites(runs, None)
+    found = bisect.Bisection(ours, bisect.watch_of("check", H100, "numpy"), 2).find()
     assert (found.before, found.after) == (6, 7) and found.became.startswith("fuse: ZeroDivisionError")
-    assert turns.rewrite(ours, 7).error == "seven"
+    assert bisect.rewrite(ours, 7).error == "seven"
 
 
 NAMES = (
@@ -140,15 +142,15 @@ NAMES = (
 def test_dumps_are_sorted_by_the_number_of_the_pass(tmp_path):
     for name in NAMES:
         (tmp_path / name).write_text(SMALL.format("sine"))
-    names = [turns.dumped(tmp_path).name(n) for n in range(4)]
+    names = [bisect.dumped(tmp_path).name(n) for n in range(4)]
     assert names == [NAMES[2], NAMES[1], NAMES[0], NAMES[3]]
-    assert turns.pass_of(names[1]) == "algsimp in simplification" and not turns.pass_of(names[0])
+    assert bisect.pass_of(names[1]) == "algsimp in simplification" and not bisect.pass_of(names[0])
     (tmp_path / "module_0004.jit_g.before_optimizations.txt").write_text(SMALL.format("sine"))
     with pytest.raises(UsageError, match="2 programs"):
-        turns.dumped(tmp_path)
-    assert turns.dumped(tmp_path, "jit_g").last == 0
+        bisect.dumped(tmp_path)
+    assert bisect.dumped(tmp_path, "jit_g").last == 0
     with pytest.raises(UsageError, match="there is no one program 'jit_h'"):
-        turns.dumped(tmp_path, "jit_h")
+        bisect.dumped(tmp_path, "jit_h")
 
 
 @pytest.mark.parametrize("ending", [".hlo.pb", ".hlo.pb.gz", ".hlo", ".pb", ".txt.gz"])
@@ -156,24 +158,24 @@ def test_dumps_in_other_forms(tmp_path, ending):
     """XLA writes protobufs where it is told to, and both where it is told both: then the text is read."""
     for name in NAMES[:4]:
         (tmp_path / name.replace(".txt", ending)).write_text(SMALL.format("sine"))
-    series = turns.dumped(tmp_path)
+    series = bisect.dumped(tmp_path)
     names = [series.name(n) for n in range(series.last + 1)]
     assert names == [NAMES[n].replace(".txt", ending) for n in (2, 1, 0, 3)]
-    assert turns.pass_of(names[1]) == "algsimp in simplification"
+    assert bisect.pass_of(names[1]) == "algsimp in simplification"
     (tmp_path / NAMES[1]).write_text(SMALL.format("sine"))
-    series = turns.dumped(tmp_path)
+    series = bisect.dumped(tmp_path)
     assert series.last == 3 and series.name(1) == (NAMES[1] if ending != ".hlo" else NAMES[1].replace(".txt", ending))
 
 
 def test_a_folder_without_dumps_is_told(tmp_path):
     with pytest.raises(UsageError, match="no modules"):
-        turns.dumped(tmp_path)
+        bisect.dumped(tmp_path)
 
 
 @pytest.mark.parametrize(("watch", "says"), [("chekc", "did you mean check"), ("kernel > 1", "did you mean kernels")])
 def test_what_is_not_understood_is_told(watch, says):
     with pytest.raises(UsageError) as error:
-        turns.watched(watch, H100)
+        bisect.watch_of(watch, H100)
     assert says in str(error.value)
 
 
@@ -187,7 +189,7 @@ def test_a_fusing_that_fails_before_its_first_step_does_not_turn():
         def name(self, number):
             return f"step {number}"
 
-    bisection = turns.Bisection(Fails(), turns.Watched("check", (lambda first, module, text: turns.NO,)), jobs=1)
+    bisection = bisect.Bisection(Fails(), bisect.Watch("check", (lambda first, module, text: bisect.NO,)), jobs=1)
     found = bisection.find()
-    assert isinstance(found, turns.Stays) and found.answer.startswith("fuse: IndexError")
+    assert isinstance(found, bisect.NoChange) and found.answer.startswith("fuse: IndexError")
     assert alone(bisection) == []

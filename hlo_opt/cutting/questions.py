@@ -1,8 +1,8 @@
-"""What a module may show: that fusing it fails, that what fusing gives computes something else, a NaN, a refusal, a
-figure, or what a command of the user's finds.
+"""Questions about a module: does fusing fail, does the fused module compute other values, is there a NaN, a refusal or
+a figure, or does a user's command succeed.
 
-A question is asked of a module's text and answered with a short text that says what is shown, or None. Where something
-fails, the answer says in which way, so that one failure is not taken for another.
+The answer is a short text that says what the module shows, or None. The answer for a failure names its kind, so that
+one failure is not mistaken for another.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hlo_opt.runtime.executable import compile
 from hlo_opt.text import parse, verify
 
 Fuse = Callable[[Module], Outcome]
-"""How a module is fused: as the user asked."""
+"""Fuses a module, with the options of the user."""
 FIGURES = ("kernels", "launches", "bytes", "est_us", "instructions")
 NAN = "nan"
 FUSE_FAILS, RUN_FAILS = "fuse fails", "run fails"
@@ -47,19 +47,19 @@ _TESTS: dict[str, Callable[[float, float], bool]] = {
     "!=": operator.ne,
 }
 PLACE = "{}"
-"""Where a command has the name of the file."""
+"""The place of the file's name in a command."""
 
 
 class Question(Protocol):
-    """Something to ask of a module's text. Equal answers mean that it shows the same."""
+    """A question about a module. Two modules with equal answers show the same."""
 
     def ways(self) -> Sequence[Callable[[Module, str], str | None]]:
-        """Ways to ask it, the quicker ones first: what one of them shows, the last does too."""
+        """Ways of asking it, the quicker ones first: what one of them shows, the last does too."""
 
 
-def way_of(failure: BaseException) -> str:
-    """In which way something fails: the code of an error, or the kind of an exception and where in the program it came
-    up."""
+def failure_kind(failure: BaseException) -> str:
+    """The kind of a failure: the code of an error, or the class of another exception and the function of the package
+    that raised it."""
     if isinstance(failure, HloOptError):
         return failure.code
     frames = [f for f in traceback.extract_tb(failure.__traceback__) if f"{os.sep}hlo_opt{os.sep}" in f.filename]
@@ -80,14 +80,14 @@ class FuseFails:
         try:
             self.fuse(module)
         except Exception as failure:
-            return f"fuse: {way_of(failure)}"
+            return f"fuse: {failure_kind(failure)}"
         return None
 
 
 @dataclass(frozen=True)
 class CheckFails:
-    """Fusing it ends in an error, or what that gives computes something else on the backend. It is asked first on one
-    set of inputs, without kernels where nobody asks for a backend."""
+    """Fusing it ends in an error, or the fused module computes other values on the backend. The quick ways use one set
+    of inputs; without a wish for a backend, the first of them runs no kernels."""
 
     fuse: Fuse
     backend: str = "auto"
@@ -105,27 +105,27 @@ class CheckFails:
         try:
             fused = self.fuse(module).module
         except Exception as failure:
-            return f"fuse: {way_of(failure)}"
+            return f"fuse: {failure_kind(failure)}"
         return differs(module, fused, backend, self.seed, is_quick=is_quick)
 
 
 def differs(module: Module, other: Module, backend: str, seed: int, *, is_quick: bool) -> str | None:
-    """How another module does something else: it gives other values, or ends in an error. Quick: on one set of inputs.
-    Raises EvaluationError where the first one cannot be run."""
-    given = None
+    """How another module differs: it computes other values, or ends in an error; None where it does not differ. Quick:
+    on one set of inputs. Raises EvaluationError where the first module cannot run."""
+    inputs = None
     if is_quick:
-        given = device_inputs(module, seed)
-        evaluate(module, given[0])
+        inputs = device_inputs(module, seed)
+        evaluate(module, inputs[0])
     try:
         report = check(
             module,
             other,
-            inputs=given[0] if given is not None and len(given) == 1 else given,
+            inputs=inputs[0] if inputs is not None and len(inputs) == 1 else inputs,
             seed=seed,
             backend=backend,
         )
     except Exception as failure:
-        return f"run: {way_of(failure)}"
+        return f"run: {failure_kind(failure)}"
     return None if report.ok else "differs"
 
 
@@ -143,13 +143,13 @@ class RunFails:
         try:
             compile(module, self.backend).run_devices(device_inputs(module, self.seed))
         except Exception as failure:
-            return f"run: {way_of(failure)}"
+            return f"run: {failure_kind(failure)}"
         return None
 
 
 @dataclass(frozen=True)
 class HasNan:
-    """A NaN comes up where no operand was one, when it is evaluated."""
+    """An operation without a NaN in its operands returns one."""
 
     seed: int = 0
 
@@ -166,7 +166,7 @@ class HasNan:
 
 @dataclass(frozen=True)
 class IsRefused:
-    """An edge is refused under a code when it is fused."""
+    """Fusing it refuses an edge with a code."""
 
     fuse: Fuse
     code: str
@@ -176,13 +176,13 @@ class IsRefused:
 
     def ask(self, module: Module, text: str) -> str | None:
         decisions = self.fuse(module).decide(siblings=True)
-        found = any(reason.code == self.code for d in decisions if not d.fused for reason in d.reasons)
-        return self.code if found else None
+        is_there = any(reason.code == self.code for d in decisions if not d.fused for reason in d.reasons)
+        return self.code if is_there else None
 
 
 @dataclass(frozen=True)
 class HasFigure:
-    """A figure of it, once it is fused, compares with a number."""
+    """A figure of the fused module satisfies a comparison with a number."""
 
     fuse: Fuse
     name: str
@@ -194,21 +194,21 @@ class HasFigure:
 
     def ask(self, module: Module, text: str) -> str | None:
         outcome = self.fuse(module)
-        found = figure(self.name, outcome.module, outcome)
-        return f"{self.name} {self.test} {self.number:g}" if compares(found, self.test, self.number) else None
+        value = figure(self.name, outcome.module, outcome)
+        return f"{self.name} {self.test} {self.number:g}" if compares(value, self.test, self.number) else None
 
 
 def figure(name: str, module: Module, outcome: Outcome) -> float:
     """A figure of a module on the target of a run."""
     if name == "instructions":
         return sum(len(c.instructions) for c in module.computations)
-    found: float = getattr(module_summary(module, outcome.target), name)
-    return found
+    value: float = getattr(module_summary(module, outcome.target), name)
+    return value
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command of the user's ends with status 0 for a file that holds it. No shell reads it."""
+    """A user's command ends with status 0 for a file with the module. The command does not pass through a shell."""
 
     words: tuple[str, ...]
 
@@ -219,7 +219,7 @@ class Command:
         return "status 0" if self.status(text) == 0 else None
 
     def status(self, text: str) -> int:
-        """The exit status for a text, in a file that is thrown away."""
+        """The exit status for a text, in a temporary file."""
         with tempfile.TemporaryDirectory(prefix="hlo-opt-") as folder:
             file = Path(folder) / "module.hlo"
             file.write_text(text, encoding="utf-8")
@@ -228,7 +228,7 @@ class Command:
 
 
 def command_of(text: str) -> Command:
-    """A command as it was typed. Raises UsageError where it is none, or there is no such program."""
+    """The command in a text. Raises UsageError for a text that is no command, and where there is no such program."""
     import shutil
 
     try:
@@ -243,7 +243,7 @@ def command_of(text: str) -> Command:
 
 
 def question_of(text: str, fuse: Fuse, backend: str = "auto", seed: int = 0) -> Question:
-    """What a user asks to keep. Raises UsageError, naming what there is, for anything else."""
+    """The question for the text of `--keep`. Raises UsageError, with the texts that there are, for any other."""
     words = " ".join(text.split())
     if words in CHECK_FAILS:
         return CheckFails(fuse, backend, seed)
@@ -269,13 +269,13 @@ def question_of(text: str, fuse: Fuse, backend: str = "auto", seed: int = 0) -> 
     raise UsageError(f"nothing is known to keep as {text!r}", hint=near or known)
 
 
-def compares(found: float, test: str, number: float) -> bool:
-    """Whether a figure compares so with a number."""
-    return _TESTS[test](found, number)
+def compares(value: float, test: str, number: float) -> bool:
+    """Whether a value satisfies a comparison with a number: `<`, `<=`, `>`, `>=`, `==` or `!=`."""
+    return _TESTS[test](value, number)
 
 
 def comparison(name: str, test: str, number: str) -> tuple[str, str, float]:
-    """A figure compared with a number. Raises UsageError."""
+    """The parts of a comparison: figure, operator, number. Raises UsageError."""
     if name not in FIGURES:
         raise UsageError(f"there is no figure {name!r}", hint=did_you_mean(name, FIGURES) or ", ".join(FIGURES))
     try:
@@ -285,7 +285,7 @@ def comparison(name: str, test: str, number: str) -> tuple[str, str, float]:
 
 
 def read(text: str) -> Module:
-    """A module that is sound. Raises ParseError or VerifyError."""
+    """The valid module in a text. Raises ParseError or VerifyError."""
     module = parse(text)
     verify(module)
     return module

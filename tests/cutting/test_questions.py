@@ -4,14 +4,14 @@ import pytest
 from cutting_modules import TEXT
 
 import hlo_opt
-from hlo_opt.cutting import shows
-from hlo_opt.cutting.shows import question_of
+from hlo_opt.cutting import questions
+from hlo_opt.cutting.questions import question_of
 from hlo_opt.diag import UsageError
 from hlo_opt.passes.run import run
 
 
 def asked(keep, text, fuse=run):
-    module = shows.read(text)
+    module = questions.read(text)
     return [ask(module, text) for ask in question_of(keep, fuse, "numpy").ways()]
 
 

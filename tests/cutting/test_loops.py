@@ -1,0 +1,112 @@
+"""Cuts of loops."""
+
+import numpy as np
+import pytest
+from cutting_modules import TEXT
+
+import hlo_opt
+from hlo_opt.cutting import cuts, loops
+from hlo_opt.cutting.parts import size, tidied
+from hlo_opt.ir import edit
+from hlo_opt.ops.sets import looped
+
+ONES = [np.ones((8, 16), np.float32)] * 2
+
+
+def loop_of(module):
+    return next(i for i in module.entry.instructions if looped(i) is not None)
+
+
+def changed(change, text=TEXT, **arguments):
+    """A valid module with one change of its loop."""
+    module = hlo_opt.parse(text)
+    for computation in module.computations:
+        computation.index_users()
+    before = size(module)
+    change(loop_of(module), **arguments)
+    result = hlo_opt.parse(str(tidied(module)))
+    hlo_opt.verify(result)
+    assert size(result) < before
+    return result
+
+
+def outputs(module):
+    return hlo_opt.evaluate(module, ONES[: len(module.entry.parameters)])
+
+
+def test_a_condition_that_is_false_keeps_the_loop_and_runs_no_round():
+    module = changed(loops.stop_at_once)
+    condition = loop_of(module).called_by("condition")
+    assert [i.opcode for i in condition.instructions] == ["parameter", "constant"]
+    assert outputs(module)[1] == 0
+    with pytest.raises(ValueError, match="constant"):
+        loops.stop_at_once(loop_of(module))
+
+
+def test_a_flag_in_place_of_a_counter_runs_one_round():
+    module, once = changed(loops.count_to_one, number=0), changed(loops.run_once)
+    loop = loop_of(module)
+    assert str(loop.shape.elements[0]) == "pred[]"
+    assert [i.opcode for i in loop.called_by("condition").instructions] == ["parameter", "get-tuple-element"]
+    for number in (0, 2):  # the counter is the other output
+        np.testing.assert_array_equal(outputs(module)[number], outputs(once)[number])
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_an_element_of_the_state_is_dropped(number):
+    loop = loop_of(changed(loops.drop_element, number=number))
+    assert len(loop.shape.elements) == 2
+
+
+def test_an_element_of_the_state_is_read_in_place_of_another():
+    text = TEXT.replace("tuple(next, sine, y)", "tuple(next, sine, sine)")
+    module = changed(loops.merge_element, text, number=2, other=1)
+    assert len(loop_of(module).shape.elements) == 2
+    for want, got in zip(outputs(hlo_opt.parse(text)), outputs(module), strict=True):
+        np.testing.assert_array_equal(want, got)
+
+
+def test_every_loop_runs_once():
+    module = hlo_opt.parse(TEXT)
+    once = loops.all_once(edit.clone_module(module))
+    hlo_opt.verify(hlo_opt.parse(str(once)))
+    assert not any(looped(i) for c in once.computations for i in c.instructions)
+    with pytest.raises(ValueError, match="no loop"):
+        loops.all_once(once)
+
+
+def test_a_state_that_is_read_as_a_whole_stays():
+    text = """HloModule m
+body {
+  p = (f32[4]{0}, pred[]) parameter(0)
+  x = f32[4]{0} get-tuple-element(p), index=0
+  no = pred[] constant(false)
+  ROOT t = (f32[4]{0}, pred[]) tuple(x, no)
+}
+condition {
+  p = (f32[4]{0}, pred[]) parameter(0)
+  ROOT c = pred[] get-tuple-element(p), index=1
+}
+ENTRY e {
+  x = f32[4]{0} parameter(0)
+  yes = pred[] constant(true)
+  t = (f32[4]{0}, pred[]) tuple(x, yes)
+  ROOT w = (f32[4]{0}, pred[]) while(t), condition=condition, body=body
+}
+"""
+    module = hlo_opt.parse(text)
+    for computation in module.computations:
+        computation.index_users()
+    loop = loop_of(module)
+    loops.drop_element(loop, number=0)
+    assert str(loop.shape) == "(pred[])"
+    with pytest.raises(ValueError, match="several elements"):
+        loops.drop_element(loop, number=0)
+
+
+def test_the_cuts_of_loops_are_those_of_instructions_that_are_loops():
+    module = hlo_opt.parse(TEXT)
+    names = {
+        cut.keywords["change"].__name__ for cut in cuts.loop_cuts(module) if not hasattr(cut.keywords["change"], "func")
+    }
+    assert names == {"take_start", "run_once", "stop_at_once"}

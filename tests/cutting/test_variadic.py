@@ -1,0 +1,81 @@
+"""Operations over several arrays at once, with fewer of them."""
+
+import numpy as np
+import pytest
+
+import hlo_opt
+from hlo_opt.cutting import cuts
+from hlo_opt.cutting.variadic import drop_array
+from hlo_opt.diag import HloOptError
+from hlo_opt.ir import edit
+
+COMPARED = """HloModule m
+less {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  i = s32[] parameter(2)
+  j = s32[] parameter(3)
+  ROOT c = pred[] compare(a, b), direction=LT
+}
+ENTRY e {
+  p = f32[8]{0} parameter(0)
+  q = s32[8]{0} parameter(1)
+  s = (f32[8]{0}, s32[8]{0}) sort(p, q), dimensions={0}, to_apply=less
+  ROOT r = f32[8]{0} get-tuple-element(s), index=0
+}
+"""
+COMBINED = """HloModule m
+both {
+  a = f32[] parameter(0)
+  i = s32[] parameter(1)
+  b = f32[] parameter(2)
+  j = s32[] parameter(3)
+  s = f32[] add(a, b)
+  t = s32[] maximum(i, j)
+  ROOT u = (f32[], s32[]) tuple(s, t)
+}
+ENTRY e {
+  p = f32[8]{0} parameter(0)
+  q = s32[8]{0} parameter(1)
+  zero = f32[] constant(0)
+  none = s32[] constant(0)
+  s = (f32[], s32[]) reduce(p, q, zero, none), dimensions={0}, to_apply=both
+  ROOT r = f32[] get-tuple-element(s), index=0
+}
+"""
+
+
+def with_fewer(text):
+    """The valid modules in which an operation is over one array less."""
+    module, results = hlo_opt.parse(text), []
+    for cut in cuts.single_cuts(module):
+        change = cut.keywords["change"]
+        if getattr(change, "func", None) is not drop_array:
+            continue
+        try:
+            result = hlo_opt.parse(str(cut(edit.clone_module(module))))
+            hlo_opt.verify(result)
+        except (HloOptError, ValueError):
+            continue
+        results.append(result)
+    return results
+
+
+@pytest.mark.parametrize("text", [COMPARED, COMBINED])
+def test_an_array_that_nothing_reads_is_dropped(text):
+    (module,) = with_fewer(text)
+    inputs = [np.array([3, -1, 2, 0, 7, -5, 1, 4], np.float32), np.arange(8, dtype=np.int32)]
+    assert len(module.entry.parameters) == 1 and module.entry.root.shape.is_array
+    (want,), (got,) = hlo_opt.evaluate(hlo_opt.parse(text), inputs), hlo_opt.evaluate(module, inputs[:1])
+    np.testing.assert_array_equal(want, got)
+
+
+def test_the_root_of_the_entry_returns_less():
+    text = COMBINED.replace("  s = (", "  ROOT s = (").replace("  ROOT r = f32[] get-tuple-element(s), index=0\n", "")
+    shapes = {str(module.entry.root.shape) for module in with_fewer(text)}
+    assert shapes == {"f32[]", "s32[]"}
+
+
+def test_an_array_that_the_others_depend_on_stays():
+    assert not with_fewer(COMPARED.replace("index=0", "index=1").replace("r = f32[8]{0}", "r = s32[8]{0}"))
+    assert not with_fewer(COMBINED.replace("add(a, b)", "convert(j)"))
