@@ -66,11 +66,11 @@ def snapshot_inputs(name: str, module: Module, recorded: Sequence[Sequence[Array
             filename=name,
         )
     try:
-        found = [entry_inputs(module, row) for row in recorded]
+        rows = [entry_inputs(module, row) for row in recorded]
     except EvaluationError as error:
         raise UsageError(error.message, code=error.code, filename=name, hint=error.hint) from None
     failure.say(f"{name}: the inputs are those of the snapshot")
-    return found * devices if len(found) == 1 else found
+    return rows * devices if len(rows) == 1 else rows
 
 
 def inputs_bytes(name: str, module: Module) -> int:
@@ -82,10 +82,10 @@ def inputs_bytes(name: str, module: Module) -> int:
     return sum(shapes[n].byte_size for n, _ in {(n, key) for row in keys for n, key in enumerate(row)})
 
 
-def _keys(name: str, given: Sequence[str], count: int, devices: int) -> list[list[str]]:
+def _keys(name: str, names: Sequence[str], count: int, devices: int) -> list[list[str]]:
     """For each device the key of each input. Raises UsageError for missing keys and for unknown ones."""
-    known = set(given)
-    extra = [key for key in given if not _is_taken(key, count, devices)]
+    known = set(names)
+    extra = [key for key in names if not _is_taken(key, count, devices)]
     missing: list[str] = []
     rows: list[list[str]] = []
     for device in range(devices):

@@ -11,7 +11,7 @@ import click
 from hlo_opt.cli import failure
 from hlo_opt.cli.files import read_module, show, show_json
 from hlo_opt.cli.options import (
-    Given,
+    OptionValue,
     backend_option,
     fuse_options,
     jobs_option,
@@ -59,7 +59,7 @@ def bisect_command(
     seed: int,
     jobs: int | None,
     as_json: bool,
-    **options: Given,
+    **options: OptionValue,
 ) -> int:
     """Find the first step after which something changes, by halving: the results, an error, a NaN, a figure, or the
     exit status of a command.
@@ -145,7 +145,7 @@ def rewrites(fusing: Fusing, module: Module) -> Rewrites:
         chosen, last = next(p for p in pipelines if _fails(fusing, module, p)), None
 
     def run(number: int | None, tell: Tell | None) -> Outcome:
-        observer = None if tell is None else lambda done, module, changed: tell(done.name, module)
+        observer = None if tell is None else lambda step, module, changed: tell(step.name, module)
         return fusing.outcome(module, pipeline=chosen, stop_after_step=number, observer=observer)
 
     return Rewrites(run, last)

@@ -6,7 +6,7 @@ import click
 
 from hlo_opt.cli import failure
 from hlo_opt.cli.files import read_module
-from hlo_opt.cli.options import Given, elided_option, file_argument, fuse_options, precise_option
+from hlo_opt.cli.options import OptionValue, elided_option, file_argument, fuse_options, precise_option
 
 
 @click.command("build")
@@ -25,7 +25,13 @@ from hlo_opt.cli.options import Given, elided_option, file_argument, fuse_option
 @elided_option
 @precise_option
 def build_command(
-    file: str, folder: str, name: str | None, march: str | None, elided: str | None, precise: bool, **options: Given
+    file: str,
+    folder: str,
+    name: str | None,
+    march: str | None,
+    elided: str | None,
+    precise: bool,
+    **options: OptionValue,
 ) -> None:
     """Fuse FILE and build what other programs can call: DIR gets a shared library with a C header, a Python module for
     JAX, the CUDA texts, and a manifest.

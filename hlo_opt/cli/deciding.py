@@ -212,6 +212,8 @@ def explain_command(
     if _CODE.fullmatch(file) and not Path(file).exists():
         if form not in ("text", "json"):
             raise UsageError(f"the page of a code comes as text or json, not as {form}")
+        if instruction:
+            raise UsageError("the page of a code comes alone", hint=f"hlo-opt explain {file}")
         _check_page(file.upper())
         if form == "json":
             show_json(explain.code_json(file.upper()))

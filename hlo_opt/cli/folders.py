@@ -55,11 +55,11 @@ def chosen(folder: Path) -> Path:
     firsts: dict[str, _Dumped] = {}
     for each in sorted(modules, key=lambda d: d.order):
         firsts.setdefault(each.program, each)
-    taken = max(firsts.values(), key=lambda d: d.path.stat().st_size)
-    failure.say(f"{folder}: takes {taken.path.name}, {_STAGES[taken.stage]}")
-    for line in _left(taken, modules, firsts, len(names) - len(modules)):
+    choice = max(firsts.values(), key=lambda d: d.path.stat().st_size)
+    failure.say(f"{folder}: takes {choice.path.name}, {_STAGES[choice.stage]}")
+    for line in _left(choice, modules, firsts, len(names) - len(modules)):
         failure.say(f"  left: {line}")
-    return taken.path
+    return choice.path
 
 
 def _dumped(path: Path) -> _Dumped | None:
@@ -69,14 +69,14 @@ def _dumped(path: Path) -> _Dumped | None:
     return _Dumped(path, match["program"], next(stage for stage in _STAGES if match[stage]))
 
 
-def _left(taken: _Dumped, modules: list[_Dumped], firsts: dict[str, _Dumped], others: int) -> list[str]:
+def _left(choice: _Dumped, modules: list[_Dumped], firsts: dict[str, _Dumped], others: int) -> list[str]:
     """Why the other files of a folder are not taken, a line for each reason."""
     lines = []
     for stage, title in _STAGES.items():
-        same = [d.path.name for d in modules if d.program == taken.program and d.stage == stage and d is not taken]
+        same = [d.path.name for d in modules if d.program == choice.program and d.stage == stage and d is not choice]
         if same:
             lines.append(f"{_names(same)}: {title}")
-    smaller = [d.path.name for d in firsts.values() if d is not taken]
+    smaller = [d.path.name for d in firsts.values() if d is not choice]
     if smaller:
         lines.append(f"{_names(smaller)}: of {len(smaller)} smaller program{'s' * (len(smaller) > 1)}")
     if others:

@@ -116,15 +116,15 @@ class _Reader:
                 raise UsageError(
                     f"the options of {name} are a table: [options.{name}]", span=self._span(name, (OPTIONS,))
                 )
-            given: dict[str, object] = {}
+            chosen: dict[str, object] = {}
             for key, value in table.items():
                 spelt = key.replace("_", "-")
                 if spelt not in known:
                     raise self._unknown(key, list(known), f"{name} has no option", (OPTIONS, name))
-                if known[spelt].name in given:
+                if known[spelt].name in chosen:
                     raise UsageError(f"option {key!r} is given twice", span=self._span(key, (OPTIONS, name)))
-                given[known[spelt].name] = self._value(key, value, option_kind(known[spelt]), (OPTIONS, name))
-            values[name] = given
+                chosen[known[spelt].name] = self._value(key, value, option_kind(known[spelt]), (OPTIONS, name))
+            values[name] = chosen
         return values
 
     def _value(self, key: str, value: Any, kind: str, table: tuple[str, ...]) -> object:
@@ -230,12 +230,12 @@ class Fusing:
         if "preset" in typed and "passes" in typed:
             raise UsageError("--preset and --passes exclude each other")
         name = options.get("config")
-        made = cls() if name is None else cls(**read_config(name))
+        request = cls() if name is None else cls(**read_config(name))
         if "preset" in typed:
-            made = replace(made, passes=None)
-        made = replace(made, **typed)
-        made.budget.check()
-        return made
+            request = replace(request, passes=None)
+        request = replace(request, **typed)
+        request.budget.check()
+        return request
 
     @property
     def budget(self) -> Budget:
@@ -256,8 +256,8 @@ class Fusing:
         way to them, and simplifies nothing where nothing is to be simplified."""
         if self.passes is not None:
             return parse_pipeline(self.passes, self.options)
-        found = parse_pipeline(preset(self.preset), self.options, override=True)
-        return without_simplifying(found) if self.simplify == "never" else found
+        pipeline = parse_pipeline(preset(self.preset), self.options, override=True)
+        return without_simplifying(pipeline) if self.simplify == "never" else pipeline
 
     def first(self, module: Module) -> Pipeline:
         """What runs before them."""
@@ -367,18 +367,18 @@ def _printer(names: Sequence[str], pipeline: Pipeline) -> Callable[[Pass, Module
     runs: Counter[str] = Counter()
     last = ""
 
-    def show(done: Pass, module: Module, changed: bool) -> None:
+    def show(step: Pass, module: Module, changed: bool) -> None:
         nonlocal last
-        runs[done.name] += 1
-        if EVERY not in names and done.name not in names:
+        runs[step.name] += 1
+        if EVERY not in names and step.name not in names:
             return
         text = str(module)
-        again = f", run {runs[done.name]}" if runs[done.name] > 1 else ""
+        again = f", run {runs[step.name]}" if runs[step.name] > 1 else ""
         if text == last:
-            print(f"// after {done.name}{again}: as above", file=sys.stderr)
+            print(f"// after {step.name}{again}: as above", file=sys.stderr)
             return
         last = text
         shown = "\n".join(map(printable, text.split("\n"))) if sys.stderr.isatty() else text
-        print(f"// after {done.name}{again}{'' if changed else ': nothing changed'}\n{shown}", file=sys.stderr)
+        print(f"// after {step.name}{again}{'' if changed else ': nothing changed'}\n{shown}", file=sys.stderr)
 
     return show

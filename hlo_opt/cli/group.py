@@ -106,6 +106,16 @@ class ReaderGoneError(Exception):
     """Whoever read stdout closed it. Raised instead of BrokenPipeError, which click would turn into exit status 1."""
 
 
+def _instead_of(word: str) -> str:
+    """What to type where a word that is no verb stands in its place: a sentence after a space, or nothing."""
+    close = nearest(word, VERBS)
+    if close:
+        return f" Did you mean {close}?"
+    if os.path.exists(word):
+        return f" A verb comes before the file: hlo-opt explain {printable(word)}"
+    return ""
+
+
 class Verbs(click.Group):
     """A group whose commands are imported from files of `hlo_opt.cli` on first use, each under the name
     `VERB_command`."""
@@ -130,8 +140,7 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in VERBS and not args[0].startswith("-"):
-            close = nearest(args[0], VERBS)
-            ctx.fail(f"no such command {printable(args[0])!r}." + (f" Did you mean {close}?" if close else ""))
+            ctx.fail(f"no such command {printable(args[0])!r}.{_instead_of(args[0])}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -203,7 +212,7 @@ def _whole_writes() -> Iterator[None]:
         yield
     finally:
         sys.stdout = plain
-        with contextlib.suppress(OSError):  # told already
+        with contextlib.suppress(OSError):  # reported already
             buffered.detach().detach()  # and leave what is below open
 
 
@@ -242,7 +251,7 @@ def _placed(error: click.ClickException) -> click.ClickException:
     return click.NoSuchOption(name, f"{error.message} It stands before the verb: hlo-opt {name} {verb}.", ctx=error.ctx)
 
 
-def _told(error: OSError) -> int:
+def _say_os_error(error: OSError) -> int:
     if error.filename:
         failure.say(f"{error.filename}: {error.strerror}")
         return 2
@@ -276,7 +285,7 @@ def _status(arguments: list[str]) -> int:
         failure.say("out of memory")
         return 2
     except OSError as error:
-        return _told(error)
+        return _say_os_error(error)
     except Exception as error:
         return failure.internal(error, arguments)
     return status if isinstance(status, int) else 0

@@ -45,8 +45,7 @@ def help_command(context: click.Context, topic: str | None) -> None:
     verb = group.get_command(context, topic)
     if verb is None:
         known = [*TOPICS, *VERBS]
-        raise UsageError(
-            f"there is no topic {topic!r}", hint=did_you_mean(topic, known) or f"topics: {', '.join(TOPICS)}"
-        )
+        near = did_you_mean(topic, known) or f"topics: {', '.join(TOPICS)}; codes: hlo-opt explain FUS105, lint LNT101"
+        raise UsageError(f"there is no topic {topic!r}", hint=near)
     with verb.context_class(verb, info_name=topic, parent=context.parent, max_content_width=110) as own:
         click.echo(verb.get_help(own))

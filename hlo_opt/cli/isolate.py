@@ -9,6 +9,7 @@ import click
 from hlo_opt.cli import files
 from hlo_opt.cli.files import read_module
 from hlo_opt.cli.options import (
+    Whole,
     elided_option,
     file_argument,
     inputs_option,
@@ -29,7 +30,7 @@ from hlo_opt.diag import UsageError
 @click.option(
     "--call",
     metavar="N",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     default=1,
     show_default=True,
     help="With --recorded: the operands of the N-th time that NAME ran.",
@@ -73,7 +74,7 @@ def isolate_command(
         whole = with_values(module, elided)
         how.devices(whole)
         part = isolated(whole, name)
-        arrays = inputs_of(whole, name, part, how.given(whole), call)
+        arrays = inputs_of(whole, name, part, how.inputs_of_each(whole), call)
         several = len(arrays) > 1
         named = {f"in{n}" + f".d{d}" * several: array for d, own in enumerate(arrays) for n, array in enumerate(own)}
         files.write_module_with(output, str(part.module), recorded, as_npz(named))

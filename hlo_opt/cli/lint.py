@@ -13,7 +13,7 @@ import click
 
 from hlo_opt import __version__
 from hlo_opt.cli.files import columns, read_module, show, show_json
-from hlo_opt.cli.options import Given, format_option, fuse_options, offered_files, offered_rules, read_options
+from hlo_opt.cli.options import OptionValue, format_option, fuse_options, offered_files, offered_rules, read_options
 from hlo_opt.diag import UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def lint_command(
     source_root: str | None,
     max_errors: int,
     allow_unknown: bool,
-    **options: Given,
+    **options: OptionValue,
 ) -> int:
     """Say what costs time or memory in FILE, at the Python line, and what to write instead; the costliest first.
 
@@ -135,7 +135,7 @@ def _modules_in(folder: str) -> list[str]:
 
 
 def _findings(
-    modules: list[Module], codes: Iterable[str], options: Mapping[str, Given], everything: bool
+    modules: list[Module], codes: Iterable[str], options: Mapping[str, OptionValue], everything: bool
 ) -> tuple[list[Finding], float | None, int]:
     """The findings; for a single module, its microseconds; and how many findings are left out because they cost next
     to nothing, unless `everything` is wanted."""

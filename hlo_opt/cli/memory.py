@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from hlo_opt.cli.files import read_module, show, show_json
-from hlo_opt.cli.options import Given, file_argument, format_option, fuse_options, read_options, rule_options
+from hlo_opt.cli.options import OptionValue, file_argument, format_option, fuse_options, read_options, rule_options
 
 
 @click.command("memory")
@@ -16,7 +16,7 @@ from hlo_opt.cli.options import Given, file_argument, format_option, fuse_option
 @format_option("text", "json")
 @read_options
 def memory_command(
-    file: str, everything: bool, form: str, max_errors: int, allow_unknown: bool, **options: Given
+    file: str, everything: bool, form: str, max_errors: int, allow_unknown: bool, **options: OptionValue
 ) -> None:
     """Show the peak memory of FILE before and after fusing: when it is, which arrays hold it, and what would lower it.
 

@@ -17,6 +17,7 @@ MODULE = re.compile(r"\.hlo$|\.(?:before|\w*after)_optimizations\.txt$")
 SHOWN = 5
 
 _BEGINNING = re.compile(r"^HloModule\b", re.MULTILINE)
+_OF_HLO = re.compile(r"^HloModule\b|^ENTRY\b|^\s*(?:ROOT )?%?[\w.-]+ = ", re.MULTILINE)
 _STEM = re.compile(r"(module_\d+\.[^.]+)\.")
 _AS_TEXT = "`hlo-opt help dump` tells how to make a dump"
 _WHAT = (
@@ -48,9 +49,11 @@ def explained(error: ParseError, name: str, text: str, *, split: bool) -> Except
         )
         return UsageError(f"holds {modules} modules, and this takes one", code=SEVERAL, filename=name, hint=hint)
     what = next((what for pattern, what in _WHAT if pattern.search(name)), None)
+    if what is None and text.strip() and error.hint is None and not _OF_HLO.search(text):
+        error.hint = "no line of this is HLO; `hlo-opt help forms` says what a FILE may be"
     if what is None or modules:
         return error
-    beside = modules_in(Path(name).parent, name)
+    beside = "" if name.endswith(".py") else modules_in(Path(name).parent, name)
     hint = f"name the module beside it: {beside}" if beside else _AS_TEXT
     return UsageError(f"is {what}", code=NO_MODULE, filename=name, hint=hint)
 

@@ -14,7 +14,7 @@ from hlo_opt.analysis.targets import DEFAULT_TARGET
 from hlo_opt.diag.reason import reason_specs
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Given = str | int | tuple[str, ...] | None
+OptionValue = str | int | tuple[str, ...] | None
 """The value of an option."""
 
 
@@ -50,7 +50,7 @@ topics_offered = _offering(
     )
 )
 forms_offered = _offering(lambda: ("hlo", "pb", "hlo.pb", "mlir", "mlirbc"))
-_backends = _offering(lambda: ("auto", "numpy", "host", "cupy"))
+_backends = _offering(lambda: importlib.import_module("hlo_opt.runtime.executable").BACKENDS)
 
 
 def _rule_names() -> Iterable[str]:
@@ -158,8 +158,29 @@ class Size(SizeType):
             self.fail(str(error), param, ctx)
 
 
+class Whole(click.IntRange):
+    """A whole number from `min` on, up to `max` where there is one."""
+
+    def convert(self, value: int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return int(super().convert(value, param, ctx))
+        except click.BadParameter:
+            limits = f"from {self.min} on" if self.max is None else f"from {self.min} to {self.max}"
+            self.fail(f"{value!r} is not a whole number {limits}", param, ctx)
+
+
+def _known_backend(context: click.Context, option: click.Parameter, value: str) -> str:
+    """Raises UsageError for a backend that does not exist, also where nothing will run."""
+    if value != "auto":  # what knows the others takes long to load
+        from hlo_opt.runtime.executable import choose_backend
+
+        choose_backend(value)
+    return value
+
+
 backend_option = click.option(
     "--backend",
+    callback=_known_backend,
     shell_complete=_backends,
     metavar="NAME",
     default="auto",
@@ -173,7 +194,7 @@ inputs_option = click.option(
     help="Read the inputs in0, in1, ... from a file, instead of drawing them.",
 )
 seed_option = click.option(
-    "--seed", metavar="N", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of drawn inputs."
+    "--seed", metavar="N", type=Whole(min=0), default=0, show_default=True, help="Seed of drawn inputs."
 )
 
 
@@ -209,7 +230,7 @@ precise_option = click.option(
     help="On a GPU, divide and take square roots as IEEE 754 says, not within 2 ULP as XLA does.",
 )
 jobs_option = click.option(
-    "-j", "--jobs", metavar="N", type=click.IntRange(min=1), help="Try N modules at once.  [default: one per processor]"
+    "-j", "--jobs", metavar="N", type=Whole(min=1), help="Try N modules at once.  [default: one per processor]"
 )
 split_option = click.option(
     "--split-input-file", "split", is_flag=True, help="FILE holds several modules, divided by `// -----` lines."
@@ -262,9 +283,7 @@ fuse_options = _together(
         metavar="WHEN",
         help="Simplify first: always, never, or auto: a module without fusions and bitcasts.  [default: auto]",
     ),
-    click.option(
-        "--stop-after-step", metavar="N", type=click.IntRange(min=0), help="Stop after N rewrites, to bisect."
-    ),
+    click.option("--stop-after-step", metavar="N", type=Whole(min=0), help="Stop after N rewrites, to bisect."),
     click.option(
         "--choices",
         metavar="NAME",
@@ -296,7 +315,7 @@ budget_options = _together(
     click.option(
         "--max-kernels",
         metavar="N",
-        type=click.IntRange(min=0),
+        type=Whole(min=0),
         help="Exit with 1 when the fused module has more kernels.",
     ),
     click.option(
@@ -320,7 +339,7 @@ read_options = _together(
     click.option(
         "--max-errors",
         metavar="N",
-        type=click.IntRange(min=1),
+        type=Whole(min=1),
         default=1,
         show_default=True,
         help="Show up to N syntax errors, at most one in each computation.",

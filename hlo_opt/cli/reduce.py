@@ -9,7 +9,7 @@ import click
 
 from hlo_opt.cli import failure, files
 from hlo_opt.cli.files import read_module
-from hlo_opt.cli.options import Given, backend_option, file_argument, fuse_options, jobs_option, seed_option
+from hlo_opt.cli.options import OptionValue, backend_option, file_argument, fuse_options, jobs_option, seed_option
 from hlo_opt.cli.progress import Progress
 from hlo_opt.diag import UsageError
 
@@ -29,7 +29,7 @@ from hlo_opt.diag import UsageError
 @seed_option
 @jobs_option
 def reduce_command(
-    file: str, keep: str, output: str, backend: str, seed: int, jobs: int | None, **options: Given
+    file: str, keep: str, output: str, backend: str, seed: int, jobs: int | None, **options: OptionValue
 ) -> int:
     """Print the smallest module that still shows what --keep says, made from FILE.
 

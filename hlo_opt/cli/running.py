@@ -12,6 +12,7 @@ from hlo_opt.cli import files
 from hlo_opt.cli.failure import report_error
 from hlo_opt.cli.files import read_module, show, show_json
 from hlo_opt.cli.options import (
+    Whole,
     backend_option,
     elided_option,
     file_argument,
@@ -73,7 +74,7 @@ class Running:
             check_drawing(module, self.memory_limit, devices=devices)
         return devices
 
-    def given(self, module: Module) -> list[list[Array]]:
+    def inputs_of_each(self, module: Module) -> list[list[Array]]:
         """The inputs of each of the module's devices: those in an npz file, else those in the snapshot that the module
         is from, else drawn. Raises as `load_device_inputs`."""
         from hlo_opt.cli.arrays import load_device_inputs, snapshot_inputs
@@ -90,14 +91,14 @@ class Running:
         `load_device_inputs` do."""
         from hlo_opt.runtime.check.compare import check, on_named_devices
 
-        given: list[Any] | None = None
+        inputs: list[Any] | None = None
         if not self.is_drawn:
             module, second = on_named_devices(module, second)
-            given = self.given(module)
+            inputs = self.inputs_of_each(module)
         return check(
             module,
             second,
-            inputs=given[0] if given is not None and len(given) == 1 else given,
+            inputs=inputs[0] if inputs is not None and len(inputs) == 1 else inputs,
             seed=self.seed,
             backend=self.backend,
             sanitize=self.sanitize,
@@ -128,7 +129,7 @@ class Running:
 @click.option(
     "--max-steps",
     metavar="N",
-    type=click.IntRange(min=0),
+    type=Whole(min=0),
     help="Stop when the loops have taken N iterations, all together.  [default: no limit]",
 )
 @click.option(
@@ -214,7 +215,7 @@ def _in_numpy(module: Module, why: str, how: Running) -> list[list[Any]]:
 
     settings: dict[str, Any] = {"max_steps": how.max_steps, "check_nans": how.check_nans}
     settings["watch"] = watch if names else None
-    several = how.given(module)
+    several = how.inputs_of_each(module)
     results = (
         evaluate_devices(module, several, **settings) if devices > 1 else [evaluate(module, several[0], **settings)]
     )
@@ -238,7 +239,7 @@ def _compiled(module: Module, backend: str, why: str, how: Running) -> list[list
         precise=how.precise,
     )
     executable.why = why
-    results = executable.run_devices(how.given(module))
+    results = executable.run_devices(how.inputs_of_each(module))
     show(run_page(executable), err=True)
     return results
 
@@ -260,7 +261,7 @@ def _profiled(module: Module, backend: str, file: str, how: Running) -> list[lis
 
     devices = how.devices(module)
     check_schedule(build_schedule(module), how.memory_limit, devices=devices)
-    inputs = how.given(module)
+    inputs = how.inputs_of_each(module)
     results, timings = profile(module, backend, inputs, max_steps=how.max_steps, precise=how.precise)
     show(profile_page(timings), err=True)
     files.write_text(file, json.dumps(timings.trace()) + "\n")
@@ -330,7 +331,7 @@ def _expect(file: str, other: str | None, texts: tuple[str, ...], fusing: Fusing
 @click.option(
     "--rounds",
     metavar="N",
-    type=click.IntRange(min=1, max=10_000),
+    type=Whole(min=1, max=10_000),
     default=11,
     show_default=True,
     help="How often each module runs with cold and with warm caches.",
@@ -359,7 +360,7 @@ def bench_command(file: str, rounds: int, as_json: bool, plot: str | None, **opt
     running = Running.of(options, file)
     module, fused = all_with_values([module, fused], running.elided)
     running.devices(module)
-    inputs = running.given(module)
+    inputs = running.inputs_of_each(module)
     both = {"unfused": module, "fused": fused}
     timing = bench(both, running.backend, inputs, rounds, memory_limit=running.memory_limit, precise=running.precise)
     if plot is not None:

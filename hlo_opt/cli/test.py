@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hlo_opt.cli.files import show
+from hlo_opt.cli.options import Whole
 
 if TYPE_CHECKING:
     from hlo_opt.cli.golden.execute import Result
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     "--jobs",
     "-j",
     metavar="N",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     help="Run files in N processes.  [default: as many as processors]",
 )
 @click.option(

@@ -8,7 +8,7 @@ import click
 
 from hlo_opt.cli import files
 from hlo_opt.cli.files import read_module
-from hlo_opt.cli.options import Given, format_option, fuse_options, offered_files, read_options, rule_options
+from hlo_opt.cli.options import OptionValue, format_option, fuse_options, offered_files, read_options, rule_options
 from hlo_opt.diag import UsageError
 
 PAGE, DATA = "html", "json"
@@ -37,7 +37,7 @@ def view_command(
     source_root: str | None,
     max_errors: int,
     allow_unknown: bool,
-    **options: Given,
+    **options: OptionValue,
 ) -> None:
     """Draw FILE before and after fusing, on one page of HTML that loads nothing.
 

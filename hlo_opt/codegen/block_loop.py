@@ -22,12 +22,12 @@ def emit(builder: Builder, plan: Plan, segment: Segment[InBlock], first_block: i
     crew = Crew(block, thread_of(block), thread_of(block), block)
     pointers = {number: targets[root][0][0] for number, root in zip(part.numbers, part.roots, strict=True)}
     for value in part.state:
-        _shared(builder, value.taken, "state")
+        _shared(builder, value.parameter, "state")
     for computed in part.cells:
         _shared(builder, computed.stands, "cell")
     places = meeting_places(builder, part, block)
     for value in part.state:
-        crew.each(builder, value.taken.shape, builder.pointer(value.taken), value.given)
+        crew.each(builder, value.parameter.shape, builder.pointer(value.parameter), value.initial)
     for result in part.results:
         if result.before is not None:
             crew.each(builder, result.update.shape, pointers[result.number], result.before)
@@ -71,5 +71,5 @@ def _round(
     if part.lasting:
         builder.add(Barrier())
     for value in part.state:
-        crew.each(builder, value.taken.shape, builder.pointer(value.taken), value.made)
+        crew.each(builder, value.parameter.shape, builder.pointer(value.parameter), value.result)
     builder.add(Barrier())

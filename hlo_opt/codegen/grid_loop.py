@@ -40,7 +40,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[InGrid], first_block: in
 def _memory(plan: Plan, part: InGrid) -> tuple[dict[Instruction, Name], dict[Instruction, Name]]:
     """The memory of the state in the first iteration, and of the cells written in it."""
     names = iter(map(Name, plan.scratch_names))
-    return {v.taken: next(names) for v in part.state}, {computed.stands: next(names) for computed in part.cells}
+    return {v.parameter: next(names) for v in part.state}, {computed.stands: next(names) for computed in part.cells}
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class _Loop:
     def begin(self) -> None:
         """Write the initial state, and the initial contents of results."""
         for value in self.part.state:
-            self.crew.each(self.builder, value.taken.shape, self.state[value.taken], value.given)
+            self.crew.each(self.builder, value.parameter.shape, self.state[value.parameter], value.initial)
         for result in self.part.results:
             if result.before is not None:
                 self.crew.each(self.builder, result.update.shape, self.pointers[result.number], result.before)
@@ -100,7 +100,7 @@ class _Loop:
         if part.lasting:
             builder.add(self.meeting)
         for value in part.state:
-            self.crew.each(builder, value.taken.shape, builder.pointer(value.taken), value.made)
+            self.crew.each(builder, value.parameter.shape, builder.pointer(value.parameter), value.result)
         builder.add(self.meeting)
 
     def turn(self, is_second: bool) -> None:
@@ -108,9 +108,9 @@ class _Loop:
         for computed in self.part.cells:
             self.builder.point(computed.stands, self.cells[computed.stands])
         for value in self.part.state:
-            here, there = self.state[value.taken], self.cells[value.made]
-            self.builder.point(value.taken, there if is_second else here)
-            self.builder.point(value.made, here if is_second else there)
+            here, there = self.state[value.parameter], self.cells[value.result]
+            self.builder.point(value.parameter, there if is_second else here)
+            self.builder.point(value.result, here if is_second else there)
 
     def round(self, number: Expression, is_second: bool, places: Mapping[Cell, Name]) -> None:
         """Emit one counted iteration."""

@@ -26,7 +26,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Lanes], first_block: int
 
 
 @dataclass(frozen=True)
-class _Held:
+class _Slot:
     """An element of a lane's state, and its variable."""
 
     value: Value
@@ -37,13 +37,13 @@ class _Held:
 def _lane(builder: Builder, part: Lanes, pointers: dict[int, Name], position: Expression) -> list[Store]:
     """Emit the iterations, which write their results; returns the stores of the final state."""
     lane = part.lane_at(position)
-    state: list[_Held] = []
+    state: list[_Slot] = []
     for value in part.values:
         for index in value.places(lane) if value.counts is None else ():
-            start = builder.value(value.given, index)
-            builder.name_after(value.taken)
-            name = builder.variable(value.taken.shape.type, start, alike=not value.lanes)
-            state.append(_Held(value, index, name))
+            start = builder.value(value.initial, index)
+            builder.name_after(value.parameter)
+            name = builder.variable(value.parameter.shape.type, start, alike=not value.lanes)
+            state.append(_Slot(value, index, name))
     for result in part.results:
         if result.before is not None:
             with builder.loop(result.share) as number:
@@ -52,14 +52,19 @@ def _lane(builder: Builder, part: Lanes, pointers: dict[int, Name], position: Ex
     with builder.for_ever(carries=True) if part.trips is None else builder.loop(part.trips, carries=True) as round_:
         _round(builder, part, state, pointers, lane, round_)
     stores = [
-        Store(pointers[h.value.number], h.value.taken.shape, h.index, h.name)
+        Store(pointers[h.value.number], h.value.parameter.shape, h.index, h.name)
         for h in state
         if h.value.number in pointers
     ]
     for value in part.values:
         if value.counts is not None and value.number in pointers:
             stores.append(
-                Store(pointers[value.number], value.taken.shape, (), counted(value, constant(part.trips or 0), builder))
+                Store(
+                    pointers[value.number],
+                    value.parameter.shape,
+                    (),
+                    counted(value, constant(part.trips or 0), builder),
+                )
             )
     alike = {pointers[v.number] for v in part.values if v.number in pointers and not v.lanes and part.lanes > 1}
     if any(store.pointer in alike for store in stores):
@@ -73,25 +78,25 @@ def _lane(builder: Builder, part: Lanes, pointers: dict[int, Name], position: Ex
 def _round(
     builder: Builder,
     part: Lanes,
-    state: list[_Held],
+    state: list[_Slot],
     pointers: dict[int, Name],
     lane: Index,
     round_: Expression | None,
 ) -> None:
-    for held in state:
-        builder.provide(held.value.taken, None, held.index, held.name)
+    for slot in state:
+        builder.provide(slot.value.parameter, None, slot.index, slot.name)
     for value in part.values:
         if value.counts is not None and round_ is not None:
-            builder.name_after(value.taken)
-            builder.provide(value.taken, None, (), counted(value, round_, builder))
+            builder.name_after(value.parameter)
+            builder.provide(value.parameter, None, (), counted(value, round_, builder))
     for test, lanes in part.tests:
         (index,) = places_of(test.shape, lanes, lane)
         builder.add(Break(code("!{}", builder.value(test, index)), stays=bool(lanes)))
     after = []
-    for held in state:
-        made = builder.value(held.value.made, held.index)
-        builder.name_after(held.value.made)
-        after.append(builder.bind_exact(held.value.taken.shape.type, made))
+    for slot in state:
+        following = builder.value(slot.value.result, slot.index)
+        builder.name_after(slot.value.result)
+        after.append(builder.bind_exact(slot.value.parameter.shape.type, following))
     for result in part.results:
         start = clamped_starts(builder, result.update, 2, result.window.dimensions)
         for index in result.places(lane):
@@ -100,14 +105,14 @@ def _round(
             builder.store(pointers[result.number], result.update.shape, there, element)
     pairs = zip(state, after, strict=True)
     # assignments that depend on the lane come first
-    for held, made in sorted(pairs, key=lambda pair: not pair[0].value.lanes):
-        builder.assign(held.name, made)
+    for slot, following in sorted(pairs, key=lambda pair: not pair[0].value.lanes):
+        builder.assign(slot.name, following)
 
 
 def counted(value: Value, round_: Expression, builder: Builder) -> Code:
     """The value of a counter in an iteration."""
     assert value.counts is not None
     first, step = value.counts
-    kind = value.taken.shape.type
+    kind = value.parameter.shape.type
     at = builder.text(add(multiply(round_, step), constant(first)))
     return builder.bind(kind, code(f"({register_type(kind)})({{}})", at))

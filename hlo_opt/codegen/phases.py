@@ -100,20 +100,20 @@ class Crew:
         """Write the final state and counters."""
         for value in part.state:
             if value.number in pointers:
-                self.each(builder, value.taken.shape, pointers[value.number], value.taken)
+                self.each(builder, value.parameter.shape, pointers[value.number], value.parameter)
         for value in part.values:
             if value.counts is not None and value.number in pointers:
-                with self.element(builder, value.taken.shape) as index:
+                with self.element(builder, value.parameter.shape) as index:
                     last = counted(value, constant(part.trips or 0), builder)
-                    builder.store(pointers[value.number], value.taken.shape, index, last)
+                    builder.store(pointers[value.number], value.parameter.shape, index, last)
 
 
 def count(builder: Builder, part: Phases, round_: Expression | None) -> None:
     """Provide the counters of an iteration."""
     for value in part.values:
         if value.counts is not None and round_ is not None:
-            builder.name_after(value.taken)
-            builder.provide(value.taken, None, (), counted(value, round_, builder))
+            builder.name_after(value.parameter)
+            builder.provide(value.parameter, None, (), counted(value, round_, builder))
 
 
 def meeting_places(builder: Builder, part: Phases, block: int) -> dict[Cell, Name]:

@@ -41,7 +41,7 @@ class InBlock(Phases):
 
     def shared_bytes(self, block: int) -> int:
         """Bytes of the state, the cells, and the partial results of teams."""
-        kept = [v.taken.shape for v in self.state]
+        kept = [v.parameter.shape for v in self.state]
         kept += [cell.value.shape for cell in self.cells]
         parts = sum(cell.team.places(block) * cell.part_bytes for cell in self.cells)
         return parts + sum(round_up(shape.element_count * shape.type.bytes, 16) for shape in kept)
@@ -51,7 +51,7 @@ def walks(region: Region, segment: Segment[InBlock], launch: Launch) -> list[Wal
     """The walks over the initial and the final state, over the operands that rounds read, over the cells of each phase,
     with a barrier, and over the results."""
     part, block = segment.part, launch.block
-    walks = [_over(v.taken.shape, block, [v.given], v.number in part.numbers) for v in part.state]
+    walks = [_over(v.parameter.shape, block, [v.initial], v.number in part.numbers) for v in part.state]
     walks += [_over(r.update.shape, block, [r.before], True) for r in part.results if r.before is not None]
     near = sum(i.shape.element_count * i.shape.type.bytes for i in part.read) <= NEAR
     walks += [_over(i.shape, block, [i], False, 1 if near else part.rounds) for i in part.read]
@@ -102,7 +102,7 @@ def _of_cell(cell: Cell, block: int, trips: int, *, barriers: bool) -> Walk:
 def _copies(part: InBlock, block: int) -> Iterator[Walk]:
     """The walks that copy the new state over the old one."""
     for number, value in enumerate(part.state):
-        size = value.taken.shape.element_count
+        size = value.parameter.shape.element_count
         yield Walk(
             min(block, size),
             (),

@@ -29,7 +29,7 @@ def fits(module: Module, loop: Instruction) -> bool:
 
 def _owned(search: Search | None) -> InBlock | None:
     cut = None if search is None else phase_search.cut(search)
-    if cut is None or any(v.taken.shape.element_count > LARGEST for v in cut.state):
+    if cut is None or any(v.parameter.shape.element_count > LARGEST for v in cut.state):
         return None
     phases = tuple(tuple(cell.with_team(BLOCK, BLOCK) for cell in phase) for phase in cut.phases)
     part = replace(InBlock.of(cut), phases=phases)

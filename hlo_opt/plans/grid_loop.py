@@ -46,17 +46,17 @@ class InGrid(Phases):
     @property
     def scratch(self) -> tuple[Shape, ...]:
         """The state and the cells."""
-        return (*(v.taken.shape for v in self.state), *(cell.value.shape for cell in self.cells))
+        return (*(v.parameter.shape for v in self.state), *(cell.value.shape for cell in self.cells))
 
     @property
     def near(self) -> frozenset[Instruction]:
         """The round's parameters for the state and the cells."""
-        return frozenset({*(v.taken for v in self.state), *(cell.stands for cell in self.cells)})
+        return frozenset({*(v.parameter for v in self.state), *(cell.stands for cell in self.cells)})
 
     @property
     def counters(self) -> frozenset[Instruction]:
         """The round's parameters for counters, which threads compute from the number of the round."""
-        return frozenset(v.taken for v in self.values if v.counts is not None)
+        return frozenset(v.parameter for v in self.values if v.counts is not None)
 
     def segment(self, block: int) -> Segment[InGrid]:
         """All blocks, alone in their launch."""
@@ -82,9 +82,9 @@ class InGrid(Phases):
     def waits(self) -> bool:
         """Whether all threads must have written a round's results before the next round may start, because its first
         phase overwrites inputs of some."""
-        ends = {v.made for v in self.state}
+        ends = {v.result for v in self.state}
         first = {cell.stands for cell in self.phases[0]}
-        overwritten = (first - ends) | {v.taken for v in self.state if v.made in first}
+        overwritten = (first - ends) | {v.parameter for v in self.state if v.result in first}
         late = [r for r in self.results if self.written_in(r) == len(self.phases)]
         return any(not overwritten.isdisjoint(self.read_by(r)) for r in late)
 
@@ -95,13 +95,13 @@ def walks(region: Region, segment: Segment[InGrid], launch: Launch) -> list[Walk
     part, threads, trips = segment.part, segment.part.threads, segment.part.rounds
     near, walks = part.near, []
     for value in part.state:
-        shape = value.taken.shape
+        shape = value.parameter.shape
         at, places = _shared_out(shape, threads)
         written = [(shape, at)] * (value.number in part.numbers)
         walks.append(
             Walk(
                 min(threads, shape.element_count),
-                [(value.given, at)],
+                [(value.initial, at)],
                 written,
                 places=places,
                 rounds=_rounds(shape, threads),
@@ -141,8 +141,8 @@ def walks(region: Region, segment: Segment[InGrid], launch: Launch) -> list[Walk
         )
         walks.append(_meeting(writing, int(not number and (part.waits if part.trips else part.lasting))))
     for number, value in enumerate(part.state) if part.trips is None else ():
-        shape = value.taken.shape
-        walks.append(_meeting(_each_element(part, value.made, shape), int(not number)))
+        shape = value.parameter.shape
+        walks.append(_meeting(_each_element(part, value.result, shape), int(not number)))
     return walks
 
 

@@ -35,24 +35,24 @@ LANE, STEP = "lane", "step"
 class Value:
     """A carried value, which a thread keeps in registers from round to round.
 
-    number  its position in the loop's tuple
-    given   its initial value, of the region
-    taken   the round's parameter for it
-    made    its value after the round
-    lanes   its dimensions that are lanes; without any, it is equal for all lanes
-    counts  (first value, step) of a counter in a loop with a known number of rounds
+    number     its position in the loop's tuple
+    initial    its initial value, of the region
+    parameter  the round's parameter for it
+    result     its value after the round
+    lanes      its dimensions that are lanes; without any, it is equal for all lanes
+    counts     (first value, step) of a counter in a loop with a known number of rounds
     """
 
     number: int
-    given: Instruction
-    taken: Instruction
-    made: Instruction
+    initial: Instruction
+    parameter: Instruction
+    result: Instruction
     lanes: tuple[int, ...]
     counts: tuple[int, int] | None = None
 
     def places(self, lane: Index) -> list[Index]:
         """The elements of one lane."""
-        return places_of(self.taken.shape, self.lanes, lane)
+        return places_of(self.parameter.shape, self.lanes, lane)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Lanes(ByLanes):
     numbers    for each root, its position in the loop's tuple
     dimensions sizes of the lanes' dimensions
     order      these dimensions by falling stride
-    round      a round as a computation; its parameters are the `taken` of the values
+    round      a round as a computation; its parameters are those of the values
     tests      the predicates that must hold for another round, each with its dimensions that are lanes. Without any, it
                is equal for all lanes; with some, each lane ends by itself. Empty if the number of rounds is known
     trips      the number of rounds, if it is known and not 0
@@ -198,8 +198,8 @@ def walks(region: Region, segment: Segment[Lanes], launch: Launch) -> list[Walk]
     places = [(v, index) for v in part.values for index in v.places(lane)]
     outside = Walk(
         threads,
-        [(v.given, index) for v, index in places],
-        [(v.taken.shape, index) for v, index in places if v.lanes and v.number in part.numbers],
+        [(v.initial, index) for v, index in places],
+        [(v.parameter.shape, index) for v, index in places if v.lanes and v.number in part.numbers],
         places={LANE: variable(THREAD, threads)},
     )
     firsts = [

@@ -215,8 +215,10 @@ class Search:
         opened = self.opened
         trips = self.trips
         values = tuple(
-            Value(n, opened.initial[n], taken, opened.results[n], lanes[n], None if trips is None else self.counts(n))
-            for n, taken in opened.parameters.items()
+            Value(
+                n, opened.initial[n], parameter, opened.results[n], lanes[n], None if trips is None else self.counts(n)
+            )
+            for n, parameter in opened.parameters.items()
             if n not in written
         )
         results = tuple(
@@ -389,11 +391,11 @@ def _traced(loop: Lanes) -> _Trace:
     the latter only on each other."""
     lane = loop.lane_at(variable(LANE, loop.lanes))
     places = [(v, index) for v in loop.values for index in v.places(lane)]
-    own = {(v.taken, index) for v, index in places}
-    alike = {(v.taken, index) for v, index in places if not v.lanes}
-    apart: list[Element] = [(v.made, index) for v, index in places if v.lanes]
+    own = {(v.parameter, index) for v, index in places}
+    alike = {(v.parameter, index) for v, index in places if not v.lanes}
+    apart: list[Element] = [(v.result, index) for v, index in places if v.lanes]
     apart += [(r.update.operands[1], index) for r in loop.results for index in r.places(lane)]
-    shared: list[Element] = [(v.made, index) for v, index in places if not v.lanes]
+    shared: list[Element] = [(v.result, index) for v, index in places if not v.lanes]
     shared += [(o, ()) for r in loop.results for o in r.update.operands[2:]]
     shared += [(test, ()) for test, lanes in loop.tests if not lanes]
     own_tests: list[Element] = [
@@ -421,7 +423,7 @@ def _end_by_themselves(loop: Lanes) -> bool:
             (index,) = places_of(test.shape, lanes, lane)
             quiet = Quiet((test, index))
             places = ((v, index) for v in loop.values if v.lanes for index in v.places(lane))
-            if not all(quiet.keeps((v.made, index), (v.taken, index)) for v, index in places):
+            if not all(quiet.keeps((v.result, index), (v.parameter, index)) for v, index in places):
                 return False
     return True
 

@@ -61,18 +61,18 @@ def cut(search: Search) -> Phases | None:
         if n in search.numbers
     )
     values = [
-        Value(n, opened.initial[n], taken, opened.results[n], (), None if trips is None else search.counts(n))
-        for n, taken in opened.parameters.items()
+        Value(n, opened.initial[n], parameter, opened.results[n], (), None if trips is None else search.counts(n))
+        for n, parameter in opened.parameters.items()
         if n not in written
     ]
     state = [v for v in values if v.counts is None]
     asked = [opened.test] if trips is None else []
-    cells = _cells(opened, [*(v.made for v in state), *asked], results)
+    cells = _cells(opened, [*(v.result for v in state), *asked], results)
     if not state or cells is None:
         return None
     phases, stands = _phased(opened, cells)
-    shapes = [v.taken.shape for v in state] + [c.value.shape for phase in phases for c in phase]
-    carried = tuple(v if v.counts is not None else replace(v, made=stands[v.made]) for v in values)
+    shapes = [v.parameter.shape for v in state] + [c.value.shape for phase in phases for c in phase]
+    carried = tuple(v if v.counts is not None else replace(v, result=stands[v.result]) for v in values)
     read = {
         o
         for i in opened.round.instructions

@@ -161,7 +161,7 @@ class Phases:
 
     roots    positions of outputs, all of them results of the loop
     numbers  for each root, its position in the loop's tuple
-    values   the carried values; `made` is the parameter of a cell
+    values   the carried values; `result` is the parameter of a cell
     results  arrays that each round writes a window of, and that no round reads
     phases   the cells of a round by phase: a cell reads only cells of earlier phases
     round    a round as a computation
@@ -205,12 +205,12 @@ class Phases:
     def read_by(self, result: Results) -> set[Instruction]:
         """The parameters for cells and for the state that a result depends on."""
         values = {i for o in result.update.operands[1:] for i in [o, *below(o, self.round)]}
-        return values & {*(cell.stands for cell in self.cells), *(v.taken for v in self.state)}
+        return values & {*(cell.stands for cell in self.cells), *(v.parameter for v in self.state)}
 
     @property
     def lasting(self) -> bool:
         """Whether results depend on the state, which must then stay until all threads have read it."""
-        return any(v.taken in self.read_by(result) for result in self.results for v in self.state)
+        return any(v.parameter in self.read_by(result) for result in self.results for v in self.state)
 
 
 def place_in(shape: Shape, position: Expression) -> Index:

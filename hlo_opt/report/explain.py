@@ -121,15 +121,15 @@ def findings(report: ExplainReport) -> list[Finding]:
 def _parts(report: ExplainReport) -> dict[str, _Part]:
     """What the kernels of refused edges hold, by name."""
     wanted = {k for d in report.refused for k in (d.producer_kernel, d.consumer_kernel)}
-    found: dict[str, _Part] = {}
+    parts: dict[str, _Part] = {}
     for computation in executed_computations(report.outcome.module):
         for kernel in computation.instructions:
             if kernel.name in wanted:
                 members = list(_members(kernel))
                 concatenates = tuple(m for m in members if joins_arrays(m))
                 random = tuple(m for m in members if _is_random(m))
-                found[kernel.name] = _Part(concatenates, random, _readers(kernel) if concatenates else 0)
-    return found
+                parts[kernel.name] = _Part(concatenates, random, _readers(kernel) if concatenates else 0)
+    return parts
 
 
 def _members(kernel: Instruction) -> Iterator[Instruction]:
@@ -156,13 +156,13 @@ def _is_random(member: Instruction) -> bool:
     return is_drawn or _RANDOM_TARGET.search(member.word("custom_call_target")) is not None
 
 
-def findings_page(found: list[Finding]) -> Page:
+def findings_page(rows: list[Finding]) -> Page:
     """The findings for people; empty when there are none."""
     page = Page()
-    if not found:
+    if not rows:
         return page
     page.add(Word("what stands in the way", "bold"))
-    for finding in found:
+    for finding in rows:
         codes = ", ".join(most_first(finding.codes))
         page.add("  ", Word(finding.title, "yellow"), f": {counted(finding.edges, 'edge')} ({codes})")
         places = finding.places
@@ -176,7 +176,7 @@ def findings_page(found: list[Finding]) -> Page:
     return page
 
 
-def findings_json(found: list[Finding]) -> list[dict[str, Any]]:
+def findings_json(rows: list[Finding]) -> list[dict[str, Any]]:
     """The findings for programs."""
     return [
         {
@@ -186,7 +186,7 @@ def findings_json(found: list[Finding]) -> list[dict[str, Any]]:
             "places": [{"source": p.source, "what": p.what, "edges": p.edges} for p in f.places],
             "hint": f.hint,
         }
-        for f in found
+        for f in rows
     ]
 
 
@@ -232,6 +232,8 @@ def select(report: ExplainReport, names: Sequence[str], hint: str = ASKED_FOR) -
         producer, colon, consumer = name.partition(":")
         ends = [end.lstrip("%") for end in ((producer, consumer) if colon else (name,))]
         for end in ends:
+            if end not in known and _CODE.fullmatch(name):
+                raise UsageError(f"there is no reason {name!r}", hint=did_you_mean(name, declared()) or hint)
             if end not in known:
                 source = report.outcome.original.source
                 filename = None if source is None else source.filename
@@ -246,31 +248,32 @@ def select(report: ExplainReport, names: Sequence[str], hint: str = ASKED_FOR) -
 
 
 _LINE = re.compile(r"\.py:[0-9]+$")
+_CODE = re.compile(r"FUS[0-9]+")
 
 
 def _on_line(report: ExplainReport, name: str) -> list[int]:
     """The places, among the decisions, of the edges with an end on a line of the program. Raises UsageError when there
     is none."""
     sources = [(d.producer_source, d.consumer_source) for d in report.decisions]
-    found = [n for n, ends in enumerate(sources) if any(s == name or s.endswith(f"/{name}") for s in ends)]
-    if not found:
+    places = [n for n, ends in enumerate(sources) if any(s == name or s.endswith(f"/{name}") for s in ends)]
+    if not places:
         near = did_you_mean(name, sorted({s for ends in sources for s in ends if s}))
         raise UsageError(
             f"no edge begins or ends on line {name}", hint=near or "--by line lists the lines that have some"
         )
-    return found
+    return places
 
 
 def _between(report: ExplainReport, producer: str, consumer: str) -> list[int]:
     """The places, among the decisions, of the edges from one instruction or kernel to another. Raises UsageError when
     there is none."""
-    found = [
+    places = [
         n
         for n, d in enumerate(report.decisions)
         if producer in (d.producer, d.producer_kernel) and consumer in (d.consumer, d.consumer_kernel)
     ]
-    if found:
-        return found
+    if places:
+        return places
     readers = [d.consumer for d in report.decisions if producer in (d.producer, d.producer_kernel)]
     raise UsageError(
         f"no kernel `{consumer}` reads a kernel `{producer}`",
@@ -314,10 +317,10 @@ def as_page(
             saved = microseconds(cost.us_saved * rounds)
             rows.append([saved, *often, decision.ends, Word(codes, "yellow"), decision.consumer_source])
         page.table(rows, right=frozenset({0, 1} if repeated else {0}), indent=2)
-    found = findings_page(findings(report))
-    if found.lines:
+    causes = findings_page(findings(report))
+    if causes.lines:
         page.add()
-        page.extend(found)
+        page.extend(causes)
     if most is not None and len(shown) > most:
         first = {id(d) for d in report.dearest}
         shown = [*report.dearest, *(d for d in shown if id(d) not in first)]

@@ -94,10 +94,10 @@ def _pair(group: Sequence[str], kernels: dict[str, set[str]]) -> tuple[str, str]
 
 def _between(report: ExplainReport, above: set[str], below: set[str]) -> FusionDecision | None:
     """What was decided between kernels, on an edge that one reads first."""
-    found = [
+    refusals = [
         d
         for d in report.refused
         if (d.producer_kernel in above and d.consumer_kernel in below)
         or (d.producer_kernel in below and d.consumer_kernel in above)
     ]
-    return min(found, key=lambda d: (d.relation == "sibling", d.relation == "across", len(d.cause)), default=None)
+    return min(refusals, key=lambda d: (d.relation == "sibling", d.relation == "across", len(d.cause)), default=None)

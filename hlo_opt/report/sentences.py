@@ -43,8 +43,8 @@ def sentence(decision: FusionDecision, room: int = COLUMNS) -> str:
     named = ", ".join(r.code for r in others[:CODES_TOLD])
     more = f"then {count(len(others))} more"
     tails = [""] if not others else [more] if len(others) > CODES_TOLD else [f"then {named}", more]
-    told = [f"{first.short} ({', '.join(filter(None, (first.code, tail)))})" for tail in tails]
-    return next((one for one in told if len(one) <= room), told[-1])
+    sentences = [f"{first.short} ({', '.join(filter(None, (first.code, tail)))})" for tail in tails]
+    return next((one for one in sentences if len(one) <= room), sentences[-1])
 
 
 def advice(decision: FusionDecision, room: int = COLUMNS * 2) -> str:
@@ -56,8 +56,8 @@ def advice(decision: FusionDecision, room: int = COLUMNS * 2) -> str:
     if cost is None or cost.us_saved < LEAST:
         return change
     force = f"--force {decision.force}"
-    told = force if change.startswith("nothing") else f"{change}; or {force}"
-    return told if len(told) <= room else change
+    both = force if change.startswith("nothing") else f"{change}; or {force}"
+    return both if len(both) <= room else change
 
 
 class Prices:
@@ -188,13 +188,13 @@ def short_path(source: str, room: int) -> str:
     if len(source) <= room:
         return source
     parts = PurePath(source.replace("\\", "/")).parts
-    kept = parts[-1]
+    path = parts[-1]
     for part in reversed(parts[1:-1]):
-        if len(part) + len(kept) + 5 > room:
+        if len(part) + len(path) + 5 > room:
             break
-        kept = f"{part}/{kept}"
-    kept = f".../{kept}"
-    return kept if len(kept) <= room else "..." + kept[3 - room :]
+        path = f"{part}/{path}"
+    path = f".../{path}"
+    return path if len(path) <= room else "..." + path[3 - room :]
 
 
 def fit(text: str, room: int = COLUMNS) -> str:

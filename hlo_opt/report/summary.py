@@ -87,8 +87,8 @@ def add_figures(page: Page, *modules: tuple[str, ModuleSummary], brief: bool = F
     for name, figure in figures:
         if brief and name == "launches" and all(m.launches == m.kernels for _, m in modules):
             continue
-        told = [figure(module) for _, module in modules]
-        rows.append([name, told[0], Word(told[1], "bold"), *told[2:]])
+        texts = [figure(module) for _, module in modules]
+        rows.append([name, texts[0], Word(texts[1], "bold"), *texts[2:]])
     page.table(rows, right=frozenset(range(1, len(modules) + 1)), indent=2)
 
 
@@ -289,7 +289,7 @@ def changes_page(changes: Changes) -> Page:
     for title, style, edges in kinds:
         if edges:
             page.add("  ", Word(f"{counted(len(edges), 'edge')} {title}", style))
-            page.table([_row(d, told=edges is not changes.gone) for d in edges[:MOST_SHOWN]], indent=4)
+            page.table([_row(d, with_codes=edges is not changes.gone) for d in edges[:MOST_SHOWN]], indent=4)
         if len(edges) > MOST_SHOWN:
             page.add(f"    and {count(len(edges) - MOST_SHOWN)} more")
     if not any(edges for _, _, edges in kinds):
@@ -297,8 +297,8 @@ def changes_page(changes: Changes) -> Page:
     return page
 
 
-def _row(decision: FusionDecision, *, told: bool) -> list[str | Word]:
-    codes = ", ".join(dict.fromkeys(f"{r.code} {r.slug}" for r in decision.reasons)) if told else ""
+def _row(decision: FusionDecision, *, with_codes: bool) -> list[str | Word]:
+    codes = ", ".join(dict.fromkeys(f"{r.code} {r.slug}" for r in decision.reasons)) if with_codes else ""
     return [f"{decision.producer} -> {decision.consumer}", Word(codes, "yellow")]
 
 
@@ -352,14 +352,14 @@ class Stats:
     launched: dict[str, int]
 
 
-def stats(module: Module, target: DeviceTarget, told: TripCounts = NO_TRIP_COUNTS) -> Stats:
+def stats(module: Module, target: DeviceTarget, trip_counts: TripCounts = NO_TRIP_COUNTS) -> Stats:
     """Count a module, with the trip counts that the user gave."""
     opcodes = Counter(i.opcode for c in module.computations for i in c.instructions)
     return Stats(
         module.name,
         target.name,
         module_digest(module),
-        module_summary(module, target, told=told),
+        module_summary(module, target, told=trip_counts),
         [_of(c) for c in module.computations],
         len(module.entry.parameters),
         most_first(opcodes),

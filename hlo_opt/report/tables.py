@@ -113,8 +113,8 @@ def chosen(opcodes: Sequence[str] = ()) -> list[OpSpec]:
 def chosen_calls(names: Sequence[str]) -> list[CustomCallSpec]:
     """The custom calls among some names, by their targets."""
     opcodes = {spec.opcode for spec in table()}
-    found = [find_custom_call(name) for name in names if name not in opcodes]
-    return [spec for spec in found if spec is not None]
+    specs = [find_custom_call(name) for name in names if name not in opcodes]
+    return [spec for spec in specs if spec is not None]
 
 
 CALL_FACES = ("infer", "evaluate", "expand", "flops")

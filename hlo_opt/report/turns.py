@@ -64,8 +64,8 @@ def stays_lines(bisection: Bisection, stays: NoChange, shown: Sequence[Alone] | 
 
 def stays_json(bisection: Bisection, stays: NoChange, shown: Sequence[Alone] | None) -> dict[str, object]:
     """The same, with all of them."""
-    found = {"schema": 1, "step": None, "steps": bisection.series.last, "watched": bisection.watch.title}
-    return {**found, "answer": stays.answer, "alone": [asdict(one) for one in shown or ()]}
+    header = {"schema": 1, "step": None, "steps": bisection.series.last, "watched": bisection.watch.title}
+    return {**header, "answer": stays.answer, "alone": [asdict(one) for one in shown or ()]}
 
 
 def turn_json(bisection: Bisection, turn: FirstChange, difference: Difference) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gc
 import re
@@ -36,11 +37,14 @@ def decode(data: bytes, filename: str = "<bytes>") -> str:
         text, strange = "", error.start
     if strange < 0:
         return text
+    hint = "it is no protobuf and no StableHLO either; `hlo-opt help forms` says what a FILE may be"
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        hint = "it is UTF-16, as `>` of older PowerShells writes; save it as UTF-8"
     before = Source(data[:strange].decode("utf-8-sig", "replace"), filename)
     raise ParseError(
         f"not text: byte 0x{data[strange]:02x} at offset {strange}",
         span=Span(before, len(before.text), len(before.text) + 1),
-        hint="it is no protobuf and no StableHLO either; `hlo-opt help forms` says what a FILE may be",
+        hint=hint,
     )
 
 

@@ -135,6 +135,44 @@ def test_bad_usage_of_the_command(arguments, capfd):
     assert arguments != ["fuze", "x"] or "Did you mean fuse?" in done.err
 
 
+def test_a_file_in_the_place_of_a_verb_names_one(tmp_path, capfd):
+    path = write(tmp_path, GOOD)
+    assert run([str(path)]) == 2
+    assert f"A verb comes before the file: hlo-opt explain {path}" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--stop-after-step", "x"], "'x' is not a whole number from 0 on"),
+        (["--stop-after-step", "-1"], "'-1' is not a whole number from 0 on"),
+        (["--backend", "gpu"], "there is no backend 'gpu'"),
+    ],
+    ids=["a word", "below the least", "a backend"],
+)
+def test_a_wrong_value_is_refused_in_plain_words(options, message, tmp_path, capfd):
+    assert run(["fuse", str(write(tmp_path, GOOD)), *options]) == 2
+    done = capfd.readouterr()
+    assert done.out == "" and message in done.err
+
+
+def test_utf_16_is_named(tmp_path, capfd):
+    assert run(["stats", str(write(tmp_path, GOOD.encode("utf-16")))]) == 2
+    assert "save it as UTF-8" in capfd.readouterr().err
+
+
+def test_a_text_without_hlo_says_what_a_file_may_be(tmp_path, capfd):
+    assert run(["stats", str(write(tmp_path, "hello world\n"))]) == 2
+    assert "`hlo-opt help forms`" in capfd.readouterr().err
+
+
+def test_codes_that_explain_cannot_show(tmp_path, capfd):
+    assert run(["explain", "FUS201", "FUS202"]) == 2
+    assert "comes alone" in capfd.readouterr().err
+    assert run(["explain", str(write(tmp_path, GOOD)), "FUS999"]) == 2
+    assert "there is no reason 'FUS999'" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help(verb, capfd):
     assert run([verb, "--help"]) == 0

@@ -218,7 +218,7 @@ class _Reader:
         command = group.get_command(click.Context(group), verb)
         assert command is not None
         try:
-            given, _, order = command.make_parser(click.Context(command)).parse_args(list(arguments[1:]))
+            values, _, order = command.make_parser(click.Context(command)).parse_args(list(arguments[1:]))
         except click.UsageError:
             return
         for parameter in order:
@@ -228,8 +228,8 @@ class _Reader:
                     f"a RUN line cannot give `{parameter.opts[-1]}` to `hlo-opt {verb}`",
                     "it may read and print, but neither write files nor run modules",
                 )
-            if name in _NAMES_A_FILE and isinstance(given.get(name), str):
-                self._check_file(name, given[name])
+            if name in _NAMES_A_FILE and isinstance(values.get(name), str):
+                self._check_file(name, values[name])
 
     def _check_file(self, name: str, value: str) -> None:
         if name == "file" and (value in ("-", spelt(self._path)) or re.fullmatch(r"[A-Za-z]{3}[0-9]{3}", value)):

@@ -51,20 +51,20 @@ class TimedOutError(BaseException):
     """A case took too long. Not an Exception, so that nothing on the way takes it for a failure of its own."""
 
 
-def run_captured(arguments: Sequence[str], given: str = "", *, merged: bool = False) -> Captured:
-    """Run `hlo-opt` with these arguments. `given` is its stdin; `merged` sends stderr the way of stdout."""
+def run_captured(arguments: Sequence[str], stdin: str = "", *, merged: bool = False) -> Captured:
+    """Run `hlo-opt` with these arguments. `stdin` is its standard input; `merged` sends stderr the way of stdout."""
     from hlo_opt.cli import files, group
 
     files.TEXTS_READ.clear()  # what was read up to now has nothing to do with what comes
     out = io.BytesIO()
     err = out if merged else io.BytesIO()
-    streams = [_text(io.BytesIO(given.encode("utf-8", "surrogateescape"))), _text(out), _text(err)]
-    kept = sys.stdin, sys.stdout, sys.stderr
+    streams = [_text(io.BytesIO(stdin.encode("utf-8", "surrogateescape"))), _text(out), _text(err)]
+    streams_before = sys.stdin, sys.stdout, sys.stderr
     sys.stdin, sys.stdout, sys.stderr = streams
     try:
         status = group.run(list(arguments))
     finally:
-        sys.stdin, sys.stdout, sys.stderr = kept
+        sys.stdin, sys.stdout, sys.stderr = streams_before
         for stream in streams:
             stream.detach()
     return Captured(status, _decoded(out), "" if merged else _decoded(err))
@@ -250,26 +250,26 @@ def compare(path: Path, golden: Path, actual: str, update: bool) -> Result:
 
 def _run(line: RunLine, text: str, case: Case) -> str:
     """What the last command of a line prints. Raises _FailedError, UsageError."""
-    given = ""
+    stdin = ""
     for stage in line.stages:
         place = f"{case.path}:{line.line}: {stage}"
         if stage.program == HLO_OPT:
-            done = run_captured(stage.arguments, given, merged=stage.merged)
-            _check_status(stage, done, place)
-            given = done.out
+            captured = run_captured(stage.arguments, stdin, merged=stage.merged)
+            _check_status(stage, captured, place)
+            stdin = captured.out
             continue
-        said = file_check(stage.arguments, given, case.path, case.root)
-        if bool(said) != stage.negated:
-            raise _FailedError(place, *(_indented(said) if said else ["  matches, and should not"]))
-    return given
+        message = file_check(stage.arguments, stdin, case.path, case.root)
+        if bool(message) != stage.negated:
+            raise _FailedError(place, *(_indented(message) if message else ["  matches, and should not"]))
+    return stdin
 
 
-def _check_status(stage: Stage, done: Captured, place: str) -> None:
-    if (done.status != 0) == stage.negated:
+def _check_status(stage: Stage, captured: Captured, place: str) -> None:
+    if (captured.status != 0) == stage.negated:
         return
     if stage.negated:
         raise _FailedError(place, "  succeeded, and should fail")
-    raise _FailedError(place, f"  failed with exit status {done.status}", *_indented(done.err or done.out))
+    raise _FailedError(place, f"  failed with exit status {captured.status}", *_indented(captured.err or captured.out))
 
 
 def _indented(text: str) -> Sequence[str]:

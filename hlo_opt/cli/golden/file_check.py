@@ -61,9 +61,13 @@ def file_check(arguments: tuple[str, ...], text: str, path: Path, root: Path) ->
     from filecheck.options import Options
     from filecheck.parser import Parser
 
-    said = io.StringIO()
+    complaints = io.StringIO()
     try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said), warnings.catch_warnings():
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(complaints),
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore")  # Python's, about patterns that it reads otherwise than POSIX
             chosen = Options(
                 options.file, check_prefixes=options.prefixes or ["CHECK"], variables=dict(options.variables)
@@ -76,7 +80,7 @@ def file_check(arguments: tuple[str, ...], text: str, path: Path, root: Path) ->
         return f"FileCheck: {type(error).__name__}: {error}"
     if status == 0:
         return ""
-    why = _COLOUR.sub("", said.getvalue()).rstrip("\n") or f"FileCheck: exit status {status}"
+    why = _COLOUR.sub("", complaints.getvalue()).rstrip("\n") or f"FileCheck: exit status {status}"
     return "\n".join([why, *_from(text, matcher.file.range.start)])
 
 

@@ -110,7 +110,7 @@ class _Finding:
 def changes(matched: Matched) -> tuple[list[Change], Counts]:
     """All changes, each after those that it may come from."""
     rows = _Finding()
-    said = _said(matched.old.module) & _said(matched.new.module)
+    printed = _printed_attributes(matched.old.module) & _printed_attributes(matched.new.module)
     for detail in _header(matched):
         rows.add(Change("module", details=(detail,)))
     alike = changed = 0
@@ -118,7 +118,7 @@ def changes(matched: Matched) -> tuple[list[Change], Counts]:
     starts, span = _starts(matched.new)
     lost = list(_unmatched(matched.old, dict.fromkeys(matched.scopes), matched, applied))
     added = list(_unmatched(matched.new, dict.fromkeys(matched.scopes.values()), matched, applied))
-    told = _Told(matched, frozenset((*lost, *added)), said)
+    context = _Context(matched, frozenset((*lost, *added)), printed)
     for one, other in matched.scopes.items():
         if one in applied:
             continue
@@ -127,7 +127,7 @@ def changes(matched: Matched) -> tuple[list[Change], Counts]:
             twin = site.partner
             if twin is None:
                 continue
-            details = _details(told, site, twin)
+            details = _details(context, site, twin)
             if site in renumbered:
                 details = (Detail("number", *(str(s.instruction.parameter_number) for s in (site, twin))), *details)
             moved = twin.scope is not other
@@ -141,7 +141,7 @@ def changes(matched: Matched) -> tuple[list[Change], Counts]:
             rows.add(Change("moved" if moved else "changed", site, twin, details, order=order))
     known = frozenset(s for c in rows.seen.values() for s in (*c.sites, *c.repeated))
     for one, other in matched.scopes.items():
-        for old, new, detail in _results(told, one, other, known) if one not in applied else ():
+        for old, new, detail in _results(context, one, other, known) if one not in applied else ():
             rows.add(Change("changed", old, new, (detail,), order=starts[other] + len(other.sites)))
     for site in lost:
         rows.add(Change("lost", site, holds=_holds(site), order=_stood(site, starts, span)))
@@ -211,24 +211,24 @@ def _unmatched(flat: Flat, scopes: dict[Scope, None], matched: Matched, applied:
 
 
 def _holds(site: Site) -> int:
-    found, todo = 0, [body for _, body in site.bodies]
+    total, todo = 0, [body for _, body in site.bodies]
     seen: set[Scope] = set()
     while todo:
         scope = todo.pop()
         if scope not in seen:
             seen.add(scope)
-            found += len(scope.sites)
+            total += len(scope.sites)
             todo.extend(body for s in scope.sites for _, body in s.bodies)
-    return found
+    return total
 
 
 def _header(matched: Matched) -> Iterator[Detail]:
     old, new = matched.old.module, matched.new.module
     for name in HEADER:
         texts = header(old, name), header(new, name)
-        given = given_away(matched) if name == ALIASES and texts[0] != texts[1] else None
-        if given is not None:
-            yield Detail(DONATED, *given)
+        donated = given_away(matched) if name == ALIASES and texts[0] != texts[1] else None
+        if donated is not None:
+            yield Detail(DONATED, *donated)
         else:
             yield from _text(name, *texts)
 
@@ -237,22 +237,22 @@ _SOMETIMES = frozenset({"sharding", "backend_config"})
 """What some ways to print a module leave out everywhere."""
 
 
-def _said(module: Module) -> frozenset[str]:
+def _printed_attributes(module: Module) -> frozenset[str]:
     """Which of these a text says anywhere."""
     return frozenset(n for c in module.computations for i in c.instructions for n in i.attributes if n in _SOMETIMES)
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Context:
     """What comparing a pair needs to know: which instructions were added or lost, and which attributes both texts
     have."""
 
     matched: Matched
     fresh: frozenset[Site]
-    said: frozenset[str]
+    printed: frozenset[str]
 
 
-def _details(told: _Told, one: Site, other: Site) -> tuple[Detail, ...]:
+def _details(context: _Context, one: Site, other: Site) -> tuple[Detail, ...]:
     a, b = one.instruction, other.instruction
     details: list[Detail] = []
     if one.key != other.key:
@@ -261,10 +261,10 @@ def _details(told: _Told, one: Site, other: Site) -> tuple[Detail, ...]:
         details.extend(_layout(a.shape, b.shape))
     if one.bodies or other.bodies:
         retyped = any(d.what == TYPE for d in details)  # a reducer of another type comes with that
-        details.extend(d for d in _bodies(told, one, other) if not (retyped and d.what.endswith(f": {TYPE}")))
-    details.extend(_inputs(told, one, other))
+        details.extend(d for d in _bodies(context, one, other) if not (retyped and d.what.endswith(f": {TYPE}")))
+    details.extend(_inputs(context, one, other))
     for name, text in (("sharding", sharding), ("backend_config", config)):
-        if name in told.said and (name in a.attributes or name in b.attributes):
+        if name in context.printed and (name in a.attributes or name in b.attributes):
             details.extend(_text(name, text(a), text(b)))
     return tuple(details)
 
@@ -310,8 +310,8 @@ def _layout(one: Shape, other: Shape) -> list[Detail]:
     return [Detail(f"layout of result {n}", a, b) for n, (a, b) in enumerate(pairs) if a != b]
 
 
-def _inputs(told: _Told, one: Site, other: Site) -> Iterator[Detail]:
-    matched = told.matched
+def _inputs(context: _Context, one: Site, other: Site) -> Iterator[Detail]:
+    matched = context.matched
     mine, theirs = one.inputs, other.inputs
     if len(mine) == len(theirs):
         agree = [matched.agree(x, y) for x, y in zip(mine, theirs, strict=True)]
@@ -327,7 +327,7 @@ def _inputs(told: _Told, one: Site, other: Site) -> Iterator[Detail]:
             else:
                 agree = straight
         for place, (is_same, x, y) in enumerate(zip(agree, mine, theirs, strict=True)):
-            if not is_same and x[0] not in told.fresh and y[0] not in told.fresh:
+            if not is_same and x[0] not in context.fresh and y[0] not in context.fresh:
                 yield Detail(f"operand {place}", _input(x), _input(y))
         return
     yield Detail("operands", *_gone(one, other))
@@ -367,7 +367,7 @@ def _constant(instruction: Instruction) -> str:
 
 
 def _results(
-    told: _Told, one: Scope, other: Scope, known: frozenset[Site]
+    context: _Context, one: Scope, other: Scope, known: frozenset[Site]
 ) -> Iterator[tuple[Site | None, Site | None, Detail]]:
     """Differences in the results of a computation, with the operations they are reported with, where nothing `known`
     about these says it already."""
@@ -380,7 +380,11 @@ def _results(
         yield old, new, Detail("results", _counted(one.results, fewer), _counted(other.results, more))
         return
     for place, (x, y) in enumerate(zip(one.results, other.results, strict=True)):
-        if not told.matched.agree(x, y) and known.isdisjoint((x[0], y[0])) and told.fresh.isdisjoint((x[0], y[0])):
+        if (
+            not context.matched.agree(x, y)
+            and known.isdisjoint((x[0], y[0]))
+            and context.fresh.isdisjoint((x[0], y[0]))
+        ):
             what = f"result {place}" if len(one.results) > 1 else "result"
             yield _last(one), _last(other), Detail(what, _input(x), _input(y))
 
@@ -403,7 +407,7 @@ def _last(scope: Scope) -> Site | None:
     return scope.results[0][0] if scope.results else None
 
 
-def _bodies(told: _Told, one: Site, other: Site) -> Iterator[Detail]:
+def _bodies(context: _Context, one: Site, other: Site) -> Iterator[Detail]:
     """Called computations, reported with their callers."""
     mine, theirs = dict(one.bodies), dict(other.bodies)
     for name in dict.fromkeys((*mine, *theirs)):
@@ -411,23 +415,23 @@ def _bodies(told: _Told, one: Site, other: Site) -> Iterator[Detail]:
         if x is not None and y is not None:
             if x.number == y.number or is_run(x) or not (is_small(x) and is_small(y)):
                 continue
-            inner = _inside(told, x, y)
+            inner = _inside(context, x, y)
             if inner:
                 yield from (Detail(f"{name}: {d.what}", d.old, d.new) for d in inner)
                 continue
         yield Detail(name, *_apart(*("" if s is None else expression(s) for s in (x, y))))
 
 
-def _inside(told: _Told, one: Scope, other: Scope) -> list[Detail]:
+def _inside(context: _Context, one: Scope, other: Scope) -> list[Detail]:
     """What differs between two small computations of the same operations; nothing where they are not of the same."""
-    if told.matched.scopes.get(one) is not other or any(s.partner is None for s in (*one.sites, *other.sites)):
+    if context.matched.scopes.get(one) is not other or any(s.partner is None for s in (*one.sites, *other.sites)):
         return []
     details = []
     for site in one.sites:
         twin = site.partner
         assert twin is not None
         names = " -> ".join(dict.fromkeys((site.instruction.name, twin.instruction.name)))
-        details += [Detail(f"{names} ({twin.opcode}): {d.what}", d.old, d.new) for d in _details(told, site, twin)]
+        details += [Detail(f"{names} ({twin.opcode}): {d.what}", d.old, d.new) for d in _details(context, site, twin)]
     return details
 
 

@@ -159,9 +159,9 @@ def diff(
         fuses = fuse == "always" or (fuse == "auto" and raw and not too_large)
         text = passes if passes is not None else preset_text(preset)
         pipeline = text if isinstance(text, Pipeline) else parse_pipeline(text)
-        made: Callable[[Module], Outcome]
+        fuse_one: Callable[[Module], Outcome]
         if fuses:
-            made = partial(
+            fuse_one = partial(
                 run,
                 passes=pipeline,
                 own_passes=passes is not None,
@@ -171,8 +171,8 @@ def diff(
                 trip_counts=trip_counts,
             )
         else:
-            made = partial(as_it_is, pipeline=pipeline, target=device, choices=choices, trip_counts=trip_counts)
-        first, second = _sides(modules, made, device, trip_counts)
+            fuse_one = partial(as_it_is, pipeline=pipeline, target=device, choices=choices, trip_counts=trip_counts)
+        first, second = _sides(modules, fuse_one, device, trip_counts)
         fused_by = preset
         if passes is not None:
             fused_by = passes if isinstance(passes, str) else ",".join(p.name for p in passes.passes())
@@ -205,7 +205,7 @@ def as_it_is(
 
 
 def _sides(
-    modules: Sequence[Module], made: Callable[[Module], Outcome], target: DeviceTarget, told: TripCounts
+    modules: Sequence[Module], fuse_one: Callable[[Module], Outcome], target: DeviceTarget, trip_counts: TripCounts
 ) -> list[Side]:
     """Both modules, priced; what is known of the kernels of one helps to price the other, and what is the same is
     looked at once."""
@@ -213,8 +213,8 @@ def _sides(
     sides: list[Side] = []
     for module in modules:
         same = next((s for s in sides if _are_alike(s.module, module)), None)
-        outcome = made(module) if same is None else same.outcome
-        summary = module_summary(outcome.module, target, known, told) if same is None else same.summary
+        outcome = fuse_one(module) if same is None else same.outcome
+        summary = module_summary(outcome.module, target, known, trip_counts) if same is None else same.summary
         sides.append(Side(module, outcome, summary))
     return sides
 
@@ -228,7 +228,7 @@ def _compared(old: Side, new: Side, target: DeviceTarget, fused_by: str, too_lar
         counts = Counts(_size(old.module), 0, 0, 0, 0)
         return Comparison(old, new, target, fused_by, too_large, counts, [])
     matched = match(old.module, new.module)
-    found, counts = changes(matched)
+    rows, counts = changes(matched)
     launched = match(old.outcome.module, new.outcome.module) if fused_by else matched
     sides = [
         kernels_of(flat, side.summary, executions(side.outcome.module, side.outcome.context.options.trip_counts)[0])
@@ -236,7 +236,7 @@ def _compared(old: Side, new: Side, target: DeviceTarget, fused_by: str, too_lar
     ]
     changed = groups(launched, *(kernels.values() for kernels in sides))
     twins = {one: other for pair in matched.scopes.items() for one, other in (pair, pair[::-1])}
-    differences = _differences(found, changed, twins, is_one_graph=launched is matched)
+    differences = _differences(rows, changed, twins, is_one_graph=launched is matched)
     _add_seams([g for d in differences for g in d.groups], launched, old.outcome, new.outcome)
     unit = NOTHING * old.summary.est_us
     differences.sort(key=partial(_rank, unit=unit))
@@ -299,16 +299,16 @@ def _differences(
     if len(causes) == 1 and not is_one_graph:  # all else is alike, and fusing has no other reason to end otherwise
         for group in changed:
             joining.join(comparison[0], group)
-    made: dict[Change | Group, Difference] = {}
+    differences: dict[Change | Group, Difference] = {}
     for change in comparison:
-        made.setdefault(joining.root(change), Difference()).changes.append(change)
+        differences.setdefault(joining.root(change), Difference()).changes.append(change)
     for group in changed:
-        made.setdefault(joining.root(group), Difference()).groups.append(group)
-    for difference in made.values():
+        differences.setdefault(joining.root(group), Difference()).groups.append(group)
+    for difference in differences.values():
         difference.groups = _gathered(difference.groups)
         difference.groups.sort(key=lambda g: -abs(g.us))
         difference.changes.sort(key=_beginning(difference.changes, homes))
-    return list(made.values())
+    return list(differences.values())
 
 
 def _beginning(changes: Sequence[Change], homes: Mapping[Site, Change]) -> Callable[[Change], tuple[bool, bool, bool]]:
@@ -354,7 +354,7 @@ def _gathered(groups: list[Group]) -> list[Group]:
     return [*(g for g in groups if g.old and g.new), whole]
 
 
-def _loop_change(group: Group, found: list[Change]) -> Change | None:
+def _loop_change(group: Group, rows: list[Change]) -> Change | None:
     """What changed about the loop that kernels run in, where these run in another number of rounds than before; None
     where they do not."""
     if group.kind != "changed" or group.old[0].rounds == group.new[0].rounds or not group.new[0].sites:
@@ -363,7 +363,7 @@ def _loop_change(group: Group, found: list[Change]) -> Change | None:
     while owner is not None:
         scopes = {body for _, body in owner.bodies}
         near = {owner, *(s for s, _ in owner.inputs)}
-        for change in found:
+        for change in rows:
             site = change.new or (change.old.scope.owner.partner if change.old and change.old.scope.owner else None)
             if site is not None and (site in near or site.scope in scopes):
                 return change
@@ -407,8 +407,8 @@ def _touched(change: Change, kernels: Mapping[object, Group], is_one_graph: bool
     """The groups of kernels that hold a changed instruction, and where its value has another form those that read it;
     where there are none, those that read it or that it reads."""
     readers = [u for site in change.sites for u, _, _ in site.users[:NEIGHBOURS]]
-    held = [*change.sites, *(readers if any(d.what in FORMS for d in change.details) else ())]
-    for sites in (held, [*readers, *(i for site in change.sites for i, _ in site.inputs)]):
+    changed = [*change.sites, *(readers if any(d.what in FORMS for d in change.details) else ())]
+    for sites in (changed, [*readers, *(i for site in change.sites for i, _ in site.inputs)]):
         touched = {
             kernels[key]: None
             for site in sites
@@ -428,7 +428,9 @@ def _add_seams(changed: list[Group], matched: Matched, old: Outcome, new: Outcom
     looked = [*mixed, *heapq.nlargest(MOST_LOOKED_AT, alone, key=lambda g: abs(g.us))]
     if not looked:
         return
-    told = [_told(outcome, (k for g in looked for k in (g.old, g.new)[n])) for n, outcome in enumerate((old, new))]
+    refused = [
+        _refused(outcome, (k for g in looked for k in (g.old, g.new)[n])) for n, outcome in enumerate((old, new))
+    ]
     sites: list[dict[str, Site]] = [
         {s.instruction.name: s for s in flat.sites()} for flat in (matched.old, matched.new)
     ]
@@ -436,9 +438,9 @@ def _add_seams(changed: list[Group], matched: Matched, old: Outcome, new: Outcom
     for group in mixed:
         for n, kernels in enumerate((group.old, group.new)):
             names = {k.name for k in kernels}
-            found = [d for d in told[n] if d.consumer_kernel in names and d.producer_kernel in names]
-            found = [d for d in found if d.producer_kernel != d.consumer_kernel]
-            for decision in found:
+            crossing = [d for d in refused[n] if d.consumer_kernel in names and d.producer_kernel in names]
+            crossing = [d for d in crossing if d.producer_kernel != d.consumer_kernel]
+            for decision in crossing:
                 ends = [sites[n].get(name) for name in (decision.producer, decision.consumer)]
                 twins = [s.partner if s is not None else None for s in ends]
                 there = [homes[1 - n].get(t) if t is not None else None for t in twins]
@@ -448,7 +450,7 @@ def _add_seams(changed: list[Group], matched: Matched, old: Outcome, new: Outcom
                 mine, theirs = (decision, None) if n == 0 else (None, decision)
                 seam = Seam(decision.producer, decision.consumer, mine, theirs, bool(old.runs))
                 group.seams.append(seam)
-    for group, seam in _refused_otherwise(looked, told, sites[0], bool(old.runs)):
+    for group, seam in _refused_otherwise(looked, refused, sites[0], bool(old.runs)):
         group.seams.append(seam)
     for group in looked:
         group.seams.sort(key=lambda s: -_saved(s))
@@ -456,13 +458,13 @@ def _add_seams(changed: list[Group], matched: Matched, old: Outcome, new: Outcom
 
 
 def _refused_otherwise(
-    looked: list[Group], told: list[list[FusionDecision]], sites: Mapping[str, Site], passed: bool
+    looked: list[Group], refused: list[list[FusionDecision]], sites: Mapping[str, Site], passed: bool
 ) -> Iterator[tuple[Group, Seam]]:
     """Edges that are between two kernels on both sides, under other codes or with another price, with the group of the
     consumer, else of the producer."""
     homes = {k.name: g for g in looked for k in g.old}
-    there = {(d.producer, d.consumer): d for d in told[1]}
-    for decision in told[0]:
+    there = {(d.producer, d.consumer): d for d in refused[1]}
+    for decision in refused[0]:
         group = homes.get(decision.consumer_kernel) or homes.get(decision.producer_kernel)
         ends = [sites.get(name) for name in (decision.producer, decision.consumer)]
         twins = [s.partner.instruction.name if s is not None and s.partner is not None else "" for s in ends]
@@ -483,5 +485,5 @@ def _saved(seam: Seam) -> float:
     return decision.cost.us_saved if decision.cost is not None else 0.0
 
 
-def _told(outcome: Outcome, kernels: Iterable[Kernel]) -> list[FusionDecision]:
+def _refused(outcome: Outcome, kernels: Iterable[Kernel]) -> list[FusionDecision]:
     return [d for d in outcome.decide({k.name for k in kernels}, siblings=False) if not d.fused]

@@ -131,12 +131,12 @@ def groups(matched: Matched, old: Iterable[Kernel], new: Iterable[Kernel]) -> li
     """The kernels that are not what they were, with what they became."""
     mine, theirs = list(old), list(new)
     links = _Links(matched, mine, theirs)
-    found = []
+    different = []
     for group in links.groups():
         if group.kind == "changed" and _is_same(group.old[0], group.new[0]):
             continue
-        found.append(group)
-    return found
+        different.append(group)
+    return different
 
 
 NEAR = 1e-3
@@ -220,12 +220,12 @@ class _Links:
         return kernel
 
     def groups(self) -> list[Group]:
-        found: dict[Kernel, Group] = {}
+        different: dict[Kernel, Group] = {}
         for kernel in self._old:
-            found.setdefault(self._root(kernel), Group([], [])).old.append(kernel)
+            different.setdefault(self._root(kernel), Group([], [])).old.append(kernel)
         for kernel in self._new:
-            found.setdefault(self._root(kernel), Group([], [])).new.append(kernel)
-        return list(found.values())
+            different.setdefault(self._root(kernel), Group([], [])).new.append(kernel)
+        return list(different.values())
 
 
 def _scopes(matched: Matched) -> list[Scope]:
@@ -233,12 +233,12 @@ def _scopes(matched: Matched) -> list[Scope]:
 
 
 def _by_forward(scope: Scope, homes: dict[Site, Kernel]) -> dict[int, list[Kernel]]:
-    found: dict[int, list[Kernel]] = defaultdict(list)
+    kernels: dict[int, list[Kernel]] = defaultdict(list)
     for site in scope.sites:
         home = homes.get(site)
-        if home is not None and home not in found[site.forward][-1:]:
-            found[site.forward].append(home)
-    return found
+        if home is not None and home not in kernels[site.forward][-1:]:
+            kernels[site.forward].append(home)
+    return kernels
 
 
 def _constant(scope: Scope) -> set[Site]:

@@ -41,7 +41,8 @@ def loop_launches(program: Program) -> Iterator[Finding]:
             kernels = [kernel for part in loop.called() for kernel in by_computation.get(part, ())]
             outside = [i.name for part in loop.called() for i in part.instructions if calls_outside(i)]
             is_counted = loop.name not in program.summary.unknown_loops
-            times = program.report.rounds.get(body.name, 1) // max(1, program.report.rounds.get(computation.name, 1))
+            runs = max(1, program.report.rounds.get(computation.name, 1))
+            times = program.report.rounds.get(body.name, 1) // runs
             if not kernels or (times == 1 and is_counted):
                 continue
             launching = sum(kernel.price.launch * kernel.rounds for kernel in kernels)
@@ -52,6 +53,7 @@ def loop_launches(program: Program) -> Iterator[Finding]:
                 "name": loop.name,
                 "iterations": count(times) if is_counted else "an unknown number of",
                 "kernels": counted(len(kernels), "kernel"),
+                "runs": f", and runs {count(runs)} times" if runs > 1 else "",
                 "host": f"; `{outside[0]}` waits for the host in each" if outside else "",
                 "more": f"; {counted(calls, 'library call')} among them cannot be joined with anything"
                 if calls

@@ -29,12 +29,12 @@ def read_profile(name: str) -> Profile:
         why = "no such file" if isinstance(error, FileNotFoundError) else getattr(error, "strerror", None) or str(error)
         raise UsageError(why, code=NOT_READ, filename=name) from None
     try:
-        found = _read(data)
+        profile = _read(data)
     except ValueError as error:
         raise UsageError(f"is no profile: {error}", code=NOT_READ, filename=name, hint=f"it takes {FORMS}") from None
-    if not found.events:
+    if not profile.events:
         raise UsageError("holds no event of a kernel", code=NOT_READ, filename=name, hint=f"it takes {FORMS}")
-    return found
+    return profile
 
 
 def _read(data: bytes) -> Profile:

@@ -75,7 +75,7 @@ def _text(data: bytes, wanted: int) -> str:
 
 def _read_event(event: bytes, names: dict[int, str], statistics: dict[int, str], profile: Profile) -> None:
     name, picoseconds, count = "", 0, 1
-    told: dict[str, str | int] = {}
+    values: dict[str, str | int] = {}
     for field in fields(event):
         if field.number == _EVENT_NAME:
             name = names.get(field.counted(), "")
@@ -84,25 +84,25 @@ def _read_event(event: bytes, names: dict[int, str], statistics: dict[int, str],
         elif field.number == _EVENT_COUNT:
             count = field.counted()
         elif field.number == _EVENT_STATS:
-            key, given = _statistic(field.payload(), statistics)
-            told[key] = given
-    operation, run = told.get("hlo_op"), told.get("run_id")
+            key, value = _statistic(field.payload(), statistics)
+            values[key] = value
+    operation, run = values.get("hlo_op"), values.get("run_id")
     if operation is not None:
-        module = str(told.get("hlo_module", ""))
+        module = str(values.get("hlo_module", ""))
         run_number = run if isinstance(run, int) else None
         profile.add(str(operation) or name, picoseconds / 1e6, module=module, run=run_number, count=count)
 
 
 def _statistic(data: bytes, statistics: dict[int, str]) -> tuple[str, str | int]:
-    key, given = "", ""
-    number_given: int | None = None
+    key, text = "", ""
+    number: int | None = None
     for field in fields(data):
         if field.number == _STAT_NAME:
             key = statistics.get(field.counted(), "")
         elif field.number == _STAT_TEXT:
-            given = field.payload().decode("utf-8", "replace")
+            text = field.payload().decode("utf-8", "replace")
         elif field.number == _STAT_REFERENCE:
-            given = statistics.get(field.counted(), "")
+            text = statistics.get(field.counted(), "")
         elif field.number in (_STAT_UINT, _STAT_INT):
-            number_given = field.counted()
-    return key, (given if number_given is None else number_given)
+            number = field.counted()
+    return key, (text if number is None else number)

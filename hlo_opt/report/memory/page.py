@@ -71,19 +71,19 @@ def as_page(report: MemoryReport, most: int | None = HOLDERS_SHOWN) -> Page:
     return page
 
 
-def _donations_page(given: Sequence[Donation], most: int | None) -> Page:
+def _donations_page(inputs: Sequence[Donation], most: int | None) -> Page:
     """Which inputs that are given away hold a result, and which do not; those that do not come first."""
     page = Page()
-    honoured = sum(one.is_honoured for one in given)
-    page.add(Word("donated", "bold"), f": {counted(len(given), 'input')}, {count(honoured)} honoured by our kernels")
-    shown = sorted(given, key=lambda one: (one.is_honoured, -one.bytes))[:most]
+    honoured = sum(one.is_honoured for one in inputs)
+    page.add(Word("donated", "bold"), f": {counted(len(inputs), 'input')}, {count(honoured)} honoured by our kernels")
+    shown = sorted(inputs, key=lambda one: (one.is_honoured, -one.bytes))[:most]
     rows: list[list[str | Word]] = []
     for one in shown:
         becomes = f"holds result {one.result}" if one.is_honoured else f"does not hold result {one.result}: {one.why}"
         rows.append([size(one.bytes), f"`{one.parameter.name}` {becomes}"])
     page.table(rows, right=frozenset({0}), indent=2)
-    if len(given) > len(shown):
-        page.add(f"  and {count(len(given) - len(shown))} more (--all)")
+    if len(inputs) > len(shown):
+        page.add(f"  and {count(len(inputs) - len(shown))} more (--all)")
     return page
 
 

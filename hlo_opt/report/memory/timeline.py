@@ -75,20 +75,20 @@ def _peak(routine: Routine, known: dict[RoutineKey, Moment], *, is_entry: bool) 
     alive: dict[int, Op | None] = dict.fromkeys(inputs)
     total = sum(sizes[b] for b in inputs)
     best, position, then, inner = -1, 0, dict(alive), None
-    for number, (op, made, dead) in enumerate(zip(routine.ops, lives.made, lives.dead, strict=True)):
-        alive.update(dict.fromkeys(made, op))
-        total += sum(sizes[b] for b in made)
+    for number, (op, born, dead) in enumerate(zip(routine.ops, lives.made, lives.dead, strict=True)):
+        alive.update(dict.fromkeys(born, op))
+        total += sum(sizes[b] for b in born)
         within = max((known[k] for k in callees(op)), key=lambda m: m.bytes, default=None)
-        beside, held = 0 if within is None else within.bytes, dict(alive)
+        beside, makers = 0 if within is None else within.bytes, dict(alive)
         if isinstance(op, Branch) and within is not None:  # its results are made in the branch
-            own = sum(sizes[b] for b in made)
+            own = sum(sizes[b] for b in born)
             if beside < own:
                 beside, within = 0, None
             else:
                 beside -= own
-                held = {b: maker for b, maker in held.items() if b not in made}
+                makers = {b: maker for b, maker in makers.items() if b not in born}
         if total + beside > best:
-            best, position, then, inner = total + beside, number, held, within
+            best, position, then, inner = total + beside, number, makers, within
         for b in dead:
             if b in alive and b not in inputs:
                 del alive[b]

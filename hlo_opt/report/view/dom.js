@@ -1,24 +1,24 @@
 // Elements. Whatever comes from a dump gets into the document here, and only as text.
 
 function element(tag, properties = {}, ...children) {
-  const made = document.createElement(tag);
-  fill(made, properties, children);
-  return made;
+  const node = document.createElement(tag);
+  fill(node, properties, children);
+  return node;
 }
 
 function drawn(tag, attributes = {}, ...children) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  fill(made, attributes, children);
-  return made;
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  fill(node, attributes, children);
+  return node;
 }
 
-function fill(made, properties, children) {
+function fill(node, properties, children) {
   for (const [name, value] of Object.entries(properties)) {
     if (value === undefined || value === null || value === false) continue;
-    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else made.setAttribute(name, value === true ? "" : String(value));
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value === true ? "" : String(value));
   }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
 }
 
 function heading(text, level = 2) {
@@ -47,7 +47,7 @@ function bar(share, text) {
     element("span", { class: "value" }, text));
 }
 
-// A table with its rows a piece at a time: a long one is made as it is asked for.
+// A table with its rows a piece at a time: a long one is node as it is asked for.
 function table(caption, columns, rows, row, piece = 100) {
   const body = element("tbody");
   const head = element(

@@ -101,23 +101,23 @@ class App {
 
   find() {
     const words = this.search.value.trim().toLowerCase();
-    const found = [];
+    const hits = [];
     for (const side of [1, 0]) {
       const { graph } = this.views[side];
-      for (let node = 0; words && node < graph.names.length && found.length < RESULTS; node += 1) {
+      for (let node = 0; words && node < graph.names.length && hits.length < RESULTS; node += 1) {
         const text = `${graph.names[node]} ${graph.opcodes[node]} ${graph.places[graph.lines[node]]}`.toLowerCase();
-        if (text.includes(words)) found.push([side, node]);
+        if (text.includes(words)) hits.push([side, node]);
       }
     }
-    this.results.replaceChildren(...found.map(
+    this.results.replaceChildren(...hits.map(
       ([side, node]) => element(
         "li", {},
         link(
           `${this.views[side].graph.names[node]} · ${this.views[side].graph.opcodes[node]} · ${
             this.data.sides[side].title}`,
           () => this.take(side, node)))));
-    this.results.hidden = found.length === 0;
-    if (words) this.say(found.length === 0 ? "nothing found" : plural(found.length, "result"));
+    this.results.hidden = hits.length === 0;
+    if (words) this.say(hits.length === 0 ? "nothing found" : plural(hits.length, "result"));
   }
 
   take(side, node) {
@@ -152,13 +152,13 @@ class App {
       button.tabIndex = this.tabs[n] === name ? 0 : -1;
     });
     this.content.setAttribute("aria-labelledby", `tab-${name}`);
-    const made = { Kernels: kernelsTab,
-                   Edges: edgesTab,
-                   Source: sourceTab,
-                   Passes: passesTab,
-                   Differences: diffTab }[name];
+    const tab = { Kernels: kernelsTab,
+                  Edges: edgesTab,
+                  Source: sourceTab,
+                  Passes: passesTab,
+                  Differences: diffTab }[name];
     this.content.classList.toggle("graphs", name === "Graph");
-    this.content.replaceChildren(...(made ? made(this).filter((part) => part) : [this.panes]));
+    this.content.replaceChildren(...(tab ? tab(this).filter((part) => part) : [this.panes]));
     this.content.scrollTop = 0;
     this.after?.();
     this.after = null;

@@ -102,10 +102,10 @@ function planFacts(kernel) {
 }
 
 function facts(rows) {
-  const kept = rows.filter((row) => row);
-  if (kept.length === 0) return null;
+  const present = rows.filter((row) => row);
+  if (present.length === 0) return null;
   return element(
-    "dl", {}, kept.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+    "dl", {}, present.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
 }
 
 function bodyOf(app, side, kernel) {

@@ -15,14 +15,14 @@ function passesTab(app) {
       run.new > run.new_lines.length ? `  ${count(run.new - run.new_lines.length)} more new\n` : null,
     ];
     const body = element("pre", { tabindex: "0", role: "region", "aria-label": `Changes by ${run.name}` });
-    const made = element(
+    const details = element(
       "details", {},
       element(
         "summary", {}, line(run, run.name),
         element("span", { class: "muted" }, `${count(run.gone)} lines gone or changed, ${count(run.new)} new`)),
       body);
-    made.addEventListener("toggle", () => { if (body.childNodes.length === 0) fill(body, {}, lines); });
-    parts.push(made);
+    details.addEventListener("toggle", () => { if (body.childNodes.length === 0) fill(body, {}, lines); });
+    parts.push(details);
   }
   return parts;
 }

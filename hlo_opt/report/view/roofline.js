@@ -25,29 +25,29 @@ function roofline(app, side) {
   const corner = Math.max(lowX, lowY / target.bytes_per_us);
   const roof = `M${across(corner)},${down(corner * target.bytes_per_us)} L${across(ridge)},${
     down(target.flops_per_us)} L${across(highX)},${down(target.flops_per_us)}`;
-  const made = drawn("svg", {
+  const svg = drawn("svg", {
     viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
     role: "img",
     class: "roofline",
     "aria-label": `Roofline of ${plural(points.length, "kernel")} on ${target.title}; the table has the same figures`
   });
   for (let power = Math.ceil(Math.log10(lowX)); power <= Math.log10(highX); power += 1) {
-    made.append(drawn(
+    svg.append(drawn(
       "line",
       { class: "grid", x1: across(10 ** power), x2: across(10 ** power), y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }));
-    made.append(drawn(
+    svg.append(drawn(
       "text", { class: "tick", x: across(10 ** power), y: HEIGHT - MARGIN.bottom + 14, "text-anchor": "middle" },
       String(Number(`1e${power}`))));
   }
   for (let power = Math.ceil(Math.log10(lowY)); power <= Math.log10(highY); power += 1) {
-    made.append(drawn(
+    svg.append(drawn(
       "line",
       { class: "grid", x1: MARGIN.left, x2: WIDTH - MARGIN.right, y1: down(10 ** power), y2: down(10 ** power) }));
-    made.append(drawn(
+    svg.append(drawn(
       "text", { class: "tick", x: MARGIN.left - 6, y: down(10 ** power) + 4, "text-anchor": "end" },
       rate(10 ** power)));
   }
-  made.append(drawn("path", { class: "roof", d: roof }));
+  svg.append(drawn("path", { class: "roof", d: roof }));
   const longest = Math.max(...points.map(({ kernel }) => kernel.us * kernel.rounds));
   for (const { kernel, x, y } of points) {
     const share = kernel.us * kernel.rounds / longest;
@@ -59,15 +59,15 @@ function roofline(app, side) {
       onclick: () => app.select(side, kernel.node)
     });
     circle.append(drawn("title", {}, `${kernel.name}: ${time(kernel.us)}, ${figure(x)} operations per byte`));
-    made.append(circle);
+    svg.append(circle);
   }
-  made.append(drawn(
+  svg.append(drawn(
     "text", { class: "tick", x: (WIDTH + MARGIN.left) / 2, y: HEIGHT - 4, "text-anchor": "middle" },
     "operations per byte"));
-  made.append(drawn(
+  svg.append(drawn(
     "text", { class: "tick", x: across(highX) - 4, y: down(target.flops_per_us) - 5, "text-anchor": "end" },
     "f32 without tensor cores"));
-  return made;
+  return svg;
 }
 
 function rate(flopsPerUs) {

@@ -55,10 +55,10 @@ function linesOf(file) {
   const near = new Set();
   for (const line of Object.keys(file.lines).map(Number))
     for (let n = line - AROUND; n <= line + AROUND; n += 1) near.add(n);
-  const found = [];
+  const numbers = [];
   for (const number of all) {
-    if (near.has(number)) found.push(number);
-    else if (found.length && found[found.length - 1] !== 0) found.push(0);
+    if (near.has(number)) numbers.push(number);
+    else if (numbers.length && numbers[numbers.length - 1] !== 0) numbers.push(0);
   }
-  return found;
+  return numbers;
 }

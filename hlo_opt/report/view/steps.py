@@ -42,7 +42,7 @@ class PassLog:
         log._first = (len(log._last), len(launched(module)))
         return log
 
-    def __call__(self, done: Pass, module: Module, changed: bool) -> None:
+    def __call__(self, step: Pass, module: Module, changed: bool) -> None:
         if not changed:
             return
         texts = _texts(module)
@@ -51,7 +51,7 @@ class PassLog:
         self._last = texts
         if gone or new:
             run = PassRun(
-                done.name,
+                step.name,
                 len(texts),
                 len(launched(module)),
                 len(gone),

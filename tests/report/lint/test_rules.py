@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import pytest
 from lint_programs import ADVICE, PROGRAMS, SILENT, f32, powers, text_of, tiny
 
@@ -67,6 +68,75 @@ def test_the_hint_about_a_reduction_fits_its_dimensions() -> None:
 def test_a_rule_is_silent_where_no_change_would_help(name: str) -> None:
     code, program = SILENT[name]
     assert found_in(code, program)[0] == []
+
+
+ROWS_OF_A_LAYER = """
+HloModule rows
+
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+
+body {
+  x = f32[64,4096]{1,0} parameter(0)
+  w = f32[32,4096]{0,1} parameter(1)
+  i = s32[] parameter(2)
+  zero = f32[] constant(0)
+  z = s32[] constant(0)
+  square = f32[64,4096]{1,0} multiply(x, x)
+  total = f32[64]{0} reduce(square, zero), dimensions={1}, to_apply=sum
+  norm = f32[64]{0} rsqrt(total)
+  wide = f32[64,4096]{1,0} broadcast(norm), dimensions={0}
+  scaled = f32[64,4096]{1,0} multiply(x, wide)
+  turned = f32[4096,64]{0,1} transpose(scaled), dimensions={1,0}
+  row = f32[1,4096]{1,0} dynamic-slice(w, i, z), dynamic_slice_sizes={1,4096}
+  flat = f32[4096]{0} reshape(row)
+  beside = f32[4096,64]{0,1} broadcast(flat), dimensions={0}
+  ROOT y = f32[4096,64]{0,1} multiply(beside, turned)
+}
+
+ENTRY e {
+  x = f32[64,4096]{1,0} parameter(0)
+  w = f32[32,4096]{0,1} parameter(1)
+  i = s32[] parameter(2)
+  ROOT f = f32[4096,64]{0,1} fusion(x, w, i), kind=kInput, calls=body
+}
+"""
+"""A norm of rows as in a transformer's loop over layers: what is slow is the row of scales, which lies across memory; the
+result is written in another order."""
+
+
+def test_an_order_that_the_result_is_written_in_is_no_fault_of_the_reduction() -> None:
+    report = report_on(run(parse(ROWS_OF_A_LAYER), passes="dce", simplify="never"))
+    assert [f for f in lint(report) if f.code == "LNT103"] == []
+    before = ROWS_OF_A_LAYER.replace(
+        "x = f32[64,4096]{1,0} parameter(0)", "x = f32[4096,64]{1,0} parameter(0)"
+    ).replace(
+        "square = f32[64,4096]{1,0} multiply(x, x)",
+        "rows = f32[64,4096]{1,0} transpose(x), dimensions={1,0}\n  square = f32[64,4096]{1,0} multiply(rows, rows)",
+    )
+    report = report_on(
+        run(parse(before.replace("multiply(x, wide)", "multiply(rows, wide)")), passes="dce", simplify="never")
+    )
+    assert [f.name for f in lint(report) if f.code == "LNT103"] == ["total"]
+
+
+def test_a_reduction_costs_no_more_than_its_advice_would_save() -> None:
+    (found,), us = found_in("LNT103", PROGRAMS["LNT103"][0])
+    _, advised = found_in("LNT103", PROGRAMS["LNT103"][1])
+    assert found.us is not None and found.us <= (us - advised) * 1.01
+
+
+def repeated(x: jax.Array) -> jax.Array:
+    return jax.lax.fori_loop(0, 3, lambda _, y: powers(jnp.sin(y) @ y), x)
+
+
+def test_a_loop_inside_another_one_says_how_often_it_runs() -> None:
+    messages = [f.message for f in found_in("LNT105", (repeated, (f32(256, 256),), {}))[0]]
+    assert any("iterations, and runs 3 times" in message for message in messages)
+    assert not any("runs" in f.message for f in found_in("LNT105", PROGRAMS["LNT105"][0])[0])
 
 
 def test_the_hint_about_a_loop_fits_what_it_launches() -> None:
