@@ -89,11 +89,12 @@ def test_what_is_known_changes_no_answer(text: str, preset: str, monkeypatch: py
 
     with_it = answers()
 
+    begin = Memory.__init__
+
     def nothing_kept(memory: Memory, known: ByStructure | None = None) -> None:
-        memory.known = ByStructure()
+        begin(memory)
         for name in ("plans", "made", "traits", "sketches", "alone", "estimates", "costs", "verdicts"):
             setattr(memory.known, name, Forgetful())
-        memory._state = None
 
     monkeypatch.setattr(Memory, "__init__", nothing_kept)
     assert answers() == with_it

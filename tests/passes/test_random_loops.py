@@ -10,7 +10,7 @@ import pytest
 import hlo_opt
 from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.passes import while_fusion
-from hlo_opt.plans import choose, grid_loop, grid_search, kinds
+from hlo_opt.plans import grid_loop, grid_search, kinds
 from hlo_opt.runtime.executable import compile
 from hlo_opt.runtime.host.library import has_compiler
 from scripts.random_loops import Loop, differences
@@ -53,7 +53,6 @@ def test_loops_that_blocks_share_agree(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "BLOCK", 32)
     others = [k for k in kinds.KINDS if k.name not in ("lane-loop", "block-loop")]
     monkeypatch.setattr(kinds, "KINDS", others)
-    monkeypatch.setattr(choose, "KINDS", others)
     loops = [Loop.of(seed, random_loop(Random(seed))) for seed in range(10)]
     loops += [Loop.of(seed, random_wild_loop(Random(seed))) for seed in range(12)]
     shared = [k for loop in loops for k in loop.schedule.kernels if k.launch.cooperative]
