@@ -146,7 +146,7 @@ def _host(
     text = texts.program(bundle.name, program, str(folder / DATA), places, handler)
     parts = [
         (units_of(schedule.kernels, "lanes") if schedule.kernels else [], flags_of("lanes")),
-        ([runtime_text()], RUNTIME_FLAGS),
+        ([runtime_text(transforms=program.transforms)], RUNTIME_FLAGS),
         ([text], ("-pthread", *([f"-I{include}"] if include else []))),
     ]
     library = f"lib{bundle.name}.so"

@@ -119,10 +119,15 @@ class Handler:
         self._library.hlo_opt_start.argtypes = [_POINTER, _LOADER]
         self._library.hlo_opt_add.argtypes = [ctypes.c_char_p, _POINTER]
         self._library.hlo_opt_calls.restype = _WORD
-        self._library.hlo_opt_start(ctypes.cast(runner(), _POINTER), self._loader)
+        self._transforms = False
+        self.start()
         for function in ("hlo_opt_type_id", "hlo_opt_type_info"):
             getattr(self._library, function).restype = _POINTER
         self._register()
+
+    def start(self) -> None:
+        """Gives the handler what runs regions: with Fourier transforms once a region has some."""
+        self._library.hlo_opt_start(ctypes.cast(runner(transforms=self._transforms), _POINTER), self._loader)
 
     def _register(self) -> None:
         import jax
@@ -146,6 +151,9 @@ class Handler:
         """Loads a region. Raises OSError as `_Loaded`."""
         with self._lock:
             if key not in self._loaded:
+                if frozen.transforms and not self._transforms:
+                    self._transforms = True
+                    self.start()
                 loaded = self._loaded[key] = _Loaded(frozen)
                 self._library.hlo_opt_add(key.encode(), ctypes.byref(loaded.region))
 

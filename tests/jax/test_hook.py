@@ -193,7 +193,7 @@ def test_a_fault_in_the_handler_is_jaxs_own_error(
         with pytest.raises(jax.errors.JaxRuntimeError, match="hlo_opt: a kernel found no memory"):
             jax.block_until_ready(compiled(X))
     finally:
-        own._library.hlo_opt_start(ctypes.cast(handler.runner(), ctypes.c_void_p), own._loader)
+        own.start()
     close(compiled(X), WAVE)
 
 

@@ -48,6 +48,7 @@ class Frozen:
     slots      pointers of all frames at once
     frames     routines that are under way at once
     pointers   that a kernel takes at most
+    transforms whether there are Fourier transforms
     """
 
     library: str
@@ -62,6 +63,7 @@ class Frozen:
     slots: int
     frames: int
     pointers: int
+    transforms: bool
 
     def packed(self) -> bytes:
         """As bytes, for a file."""
@@ -90,6 +92,7 @@ class Frozen:
                 outputs=tuple((int(slot), int(size)) for slot, size in head["outputs"]),
                 donated=tuple((int(given), int(made)) for given, made in head["donated"]),
                 **{name: int(head[name]) for name in ("memory", "slots", "frames", "pointers")},
+                transforms=bool(head["transforms"]),
             )
         except (KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile) as fault:
             raise ValueError(f"no frozen program: {fault}") from fault
@@ -128,4 +131,5 @@ def frozen(schedule: Schedule, words: ProgramWords, library: str = "") -> Frozen
         entry.deepest,
         entry.depth,
         words.pointers,
+        words.transforms,
     )

@@ -186,7 +186,9 @@ HLO_CONVOLUTION
 HLO_WIDTHS
 HLO_SELECTION
 HLO_SUBSTITUTION
+#ifdef HLO_HAS_TRANSFORMS
 HLO_TRANSFORM
+#endif
 
 // what a product computes with
 enum Number : Word { number_f32, number_f64, number_s32, number_c64, number_c128 };
@@ -404,6 +406,7 @@ extern "C" __attribute__((visibility("default"))) int hlo_run(
         top->at = w + 18;
         break;
       }
+#ifdef HLO_HAS_TRANSFORMS
       case op_transform: {
         // slots of the array and of its transform, then as transform_words
         const auto words =
@@ -412,6 +415,7 @@ extern "C" __attribute__((visibility("default"))) int hlo_run(
         top->at = w + 6 + w[5];
         break;
       }
+#endif
       case op_while: {
         const Word* leaf = w + w_leaves;
         void** const own = top->slots;

@@ -57,23 +57,25 @@ class _Program(ctypes.Structure):
     ]
 
 
-def runtime_text() -> str:
-    """The text of `host_runtime.cpp`, with what it includes."""
+def runtime_text(*, transforms: bool) -> str:
+    """The text of `host_runtime.cpp`, with what it includes. Few programs have Fourier `transforms`, and compiling them
+    takes as long as half of the rest."""
     folder = resources.files("hlo_opt.runtime.host")
     text = folder.joinpath("host_runtime.cpp").read_text(encoding="utf-8")
     for name in ("product", "complex_product", "convolution", "widths", "selection", "substitution", "transform"):
         part = folder.joinpath(f"host_{name}.h").read_text(encoding="utf-8").replace("#pragma once\n", "")
         text = text.replace(f"HLO_{name.upper()}\n", part)
-    return text
+    return "#define HLO_HAS_TRANSFORMS\n" * transforms + text
 
 
 RUNTIME_FLAGS = ("-pthread", "-ffp-contract=fast")
 
 
 @cache
-def runner() -> Any:
-    """`hlo_run` of `host_runtime.cpp`, built when it is first asked for. Raises BackendError as `HostLibrary`."""
-    run = load([runtime_text()], RUNTIME_FLAGS).hlo_run
+def runner(*, transforms: bool) -> Any:
+    """`hlo_run` of `host_runtime.cpp`, with Fourier `transforms` or without, built when it is first asked for. Raises
+    BackendError as `HostLibrary`."""
+    run = load([runtime_text(transforms=transforms)], RUNTIME_FLAGS).hlo_run
     run.restype = ctypes.c_int
     pointer = ctypes.c_void_p
     run.argtypes = [pointer, ctypes.c_longlong, pointer, pointer, pointer, pointer]
@@ -274,7 +276,7 @@ class _Run:
 
     def _go(self, entry: int) -> int:
         program, *pointers = self.arguments
-        status: int = runner()(program, entry, *pointers)
+        status: int = runner(transforms=self.owner.words.transforms)(program, entry, *pointers)
         return status
 
     def _call(self, call: HostCall, slots: int) -> None:

@@ -131,7 +131,8 @@ are slots."""
 @dataclass
 class ProgramWords:
     """A whole schedule; `routines[0]` is the entry. `loops` are the steps that `at_instruction` counts; `pointers` the
-    most that a kernel takes. `spread`: several processors may run blocks of a launch."""
+    most that a kernel takes. `spread`: several processors may run blocks of a launch. `transforms`: there are Fourier
+    transforms."""
 
     routines: list[RoutineWords] = field(default_factory=list)
     calls: list[HostCall] = field(default_factory=list)
@@ -139,6 +140,7 @@ class ProgramWords:
     loops: list[Loop] = field(default_factory=list)
     pointers: int = 1
     spread: bool = True
+    transforms: bool = False
 
 
 def words_of(schedule: Schedule, *, spread: bool = True) -> ProgramWords:
@@ -331,6 +333,7 @@ class _Writer:
                     self.words += [Operation.SUBSTITUTION, *op.inputs, *op.outputs, *substitution]
                 elif (transform := transform_of(op, self.shapes)) is not None:
                     self.words += [Operation.TRANSFORM, *op.inputs, *op.outputs, *transform]
+                    self.program.transforms = True
                 elif op.kind != "empty":
                     self.call(op)
             case Loop():
