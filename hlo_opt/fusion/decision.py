@@ -185,7 +185,8 @@ class ByStructure:
 
     plans      what is asked of those of kernels, by all that one holds
     groups     outputs of kernels that share work, by all that they need; None where they are planned with all others
-    grouped    the groups of a kernel; None where it is planned as a whole
+    grouped    the groups of a kernel, by its structure and by which operands are the same value; None where it is
+               planned as a whole
     traits     what the members of a fusion add up to
     sketches   the same by structure
     prices     of kernels, as we launch them
@@ -200,7 +201,7 @@ class ByStructure:
     structures: Structures = field(default_factory=Structures)
     plans: dict[bytes, Sketch] = field(default_factory=dict)
     groups: dict[bytes, Group | None] = field(default_factory=dict)
-    grouped: dict[int, tuple[Placed, ...] | None] = field(default_factory=dict)
+    grouped: dict[tuple[int, tuple[int, ...]], tuple[Placed, ...] | None] = field(default_factory=dict)
     traits: dict[int, object] = field(default_factory=dict)
     sketches: dict[int, Sketch] = field(default_factory=dict)
     prices: dict[int, Price] = field(default_factory=dict)

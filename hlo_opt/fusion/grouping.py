@@ -10,6 +10,7 @@ from hlo_opt.analysis.graph.structure import Members
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.fusion.decision import ByStructure
 from hlo_opt.ir import Instruction, Module
+from hlo_opt.ops.sets import fused
 from hlo_opt.plans.groups import Placed, clusters_of_groups, group_of, sketch_of_groups
 from hlo_opt.plans.sketch import Sketch
 
@@ -74,6 +75,17 @@ class Grouping:
 def operands_beside(one: Sequence[Instruction], other: Sequence[Instruction]) -> list[Instruction]:
     """The operands of a kernel that computes what two do."""
     return [*one, *dict.fromkeys(o for o in other if o not in set(one))]
+
+
+def operands_given(kernel: Instruction) -> Sequence[Instruction]:
+    """The operands of a kernel; those of a plain operation as those of a fusion of it alone: each value once."""
+    return list(dict.fromkeys(kernel.operands)) if fused(kernel) is None else kernel.operands
+
+
+def repeats(operands: Sequence[Instruction]) -> tuple[int, ...]:
+    """For each operand the place of the first that is the same value."""
+    first: dict[Instruction, int] = {}
+    return tuple([first.setdefault(operand, place) for place, operand in enumerate(operands)])
 
 
 def _dear(groups: Sequence[Placed], operands: Sequence[Instruction]) -> set[Instruction]:

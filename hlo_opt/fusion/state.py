@@ -20,7 +20,7 @@ from hlo_opt.analysis.xla.timing import KernelEstimate
 from hlo_opt.analysis.xla.utilization import Use
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import ByStructure
-from hlo_opt.fusion.grouping import Grouped, Grouping, operands_beside
+from hlo_opt.fusion.grouping import Grouped, Grouping, operands_beside, operands_given, repeats
 from hlo_opt.fusion.prices import Prices
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ops import find
@@ -246,20 +246,22 @@ class FusionState:
         known = self.known.sketches.get(number)
         if known is not None:
             return known
-        grouping, operands = self._grouping, (one.operands, other.operands)
+        grouping, operands = self._grouping, (operands_given(one), operands_given(other))
         groups = grouping.beside(*operands, (self._groups(one), self._groups(other)))
-        sketch = grouping.sketch(groups, operands_beside(*operands))
+        both = operands_beside(*operands)
+        sketch = grouping.sketch(groups, both)
         if sketch is None:
             return self.sketch(number, lambda: side_by_side(self.cluster(one), self.cluster(other)))
-        self.known.grouped[number] = groups
+        self.known.grouped[number, repeats(both)] = groups
         self.known.sketches[number] = sketch
         return sketch
 
     def _groups(self, instruction: Instruction) -> Grouped:
-        number, grouped = self.structure(instruction), self.known.grouped
-        if number not in grouped:
-            grouped[number] = self._grouping.of_cluster(self.cluster(instruction), instruction.operands)
-        return grouped[number]
+        operands, grouped = operands_given(instruction), self.known.grouped
+        key = self.structure(instruction), repeats(operands)
+        if key not in grouped:
+            grouped[key] = self._grouping.of_cluster(self.cluster(instruction), operands)
+        return grouped[key]
 
     def made(self, fusion: Instruction) -> str | Reason:
         """The kinds of the plan of a fusion as it is, or the reason why it has no plan."""
