@@ -19,7 +19,7 @@ from hlo_opt.ops.sets import looped
 from hlo_opt.plans import scatter
 from hlo_opt.plans.choose import arranged_group, block_of, launch_of, lowering_reason
 from hlo_opt.plans.columns import SHARED_BYTES
-from hlo_opt.plans.disjoint import FREE, REPEATING, disjoint_outputs
+from hlo_opt.plans.disjoint import disjoint_outputs, grouped
 from hlo_opt.plans.kinds import KINDS, kind_of, kinds_for
 from hlo_opt.plans.limits import DEEPEST, LARGEST, is_small, nesting, values_computed
 from hlo_opt.plans.plan import Part, Region, Segment, above
@@ -189,35 +189,16 @@ def clusters_of_groups(cluster: Cluster) -> list[Cluster] | None:
     nodes = needed_first(cluster.roots, _operands)
     if len(cluster.roots) == 1:
         return [Cluster(nodes, cluster.roots)]
-    leader: dict[Node, Node] = {}
-
-    def find(node: Node) -> Node:
-        while leader[node] is not node:
-            leader[node] = leader[leader[node]]
-            node = leader[node]
-        return node
-
-    for node in nodes:
-        leader[node] = node
-        for operand in node.operands:
-            if not _costs_nothing(operand):
-                leader[find(operand)] = find(node)
-    roots: dict[Node, list[Node]] = {}
-    for root in cluster.roots:
-        roots.setdefault(find(root), []).append(root)
-    if len(roots) == 1:
+    groups = grouped(nodes, cluster.roots, _is_input)
+    if len(groups) == 1:
         return [Cluster(nodes, cluster.roots)]
-    return [Cluster(needed_first(of_group, _operands), of_group) for of_group in roots.values()]
+    of_groups = [[cluster.roots[n] for n in positions] for positions in groups]
+    return [Cluster(needed_first(roots, _operands), roots) for roots in of_groups]
 
 
 def _operands(node: Node) -> tuple[Node, ...]:
     return node.operands
 
 
-def _costs_nothing(node: Node) -> bool:
-    """As `disjoint.costs_nothing`."""
-    while not node.is_input and node.opcode in REPEATING:
-        node = node.operands[0]
-    if node.is_input:
-        return node.shape.is_array and node.shape.element_count == 1
-    return node.opcode in FREE
+def _is_input(node: Node) -> bool:
+    return node.is_input
