@@ -102,13 +102,13 @@ def transform_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
     i = op.instruction
     if not transforms_lines(i) or len(op.inputs) != 1 or len(op.outputs) != 1:
         return None
-    given, made = (shapes[b] for b in (*op.inputs, *op.outputs))
+    operand, result = (shapes[b] for b in (*op.inputs, *op.outputs))
     direction, lengths = Direction[i.word("fft_type")], i.ints("fft_length")
-    if not all(s.is_row_major and s.element_count and not any(s.dynamic) for s in (given, made)):
+    if not all(s.is_row_major and s.element_count and not any(s.dynamic) for s in (operand, result)):
         return None
     if not all(0 < n <= LONGEST and _largest_factor(n) <= LARGEST_FACTOR for n in lengths):
         return None
-    real, other = (made, given) if direction is Direction.IRFFT else (given, made)
+    real, other = (result, operand) if direction is Direction.IRFFT else (operand, result)
     halved = [*real.dimensions[:-1], real.dimensions[-1] // 2 + 1]
     fits = list(other.dimensions) == (halved if direction >= Direction.RFFT else list(real.dimensions))
     if not fits or real.dimensions[real.rank - len(lengths) :] != tuple(lengths):
@@ -135,17 +135,17 @@ def as_one(*sides: tuple[Shape, Sequence[int]]) -> tuple[int, ...] | None:
 def joined(*sides: tuple[Shape, Sequence[int]]) -> list[tuple[int, ...]]:
     """Dimensions that arrays have in common, as few as they lie: of each its size, and its stride in each array. At
     least one, of size 1 where there is none."""
-    found: list[tuple[int, ...]] = []
+    runs: list[tuple[int, ...]] = []
     for dimensions in zip(*(dims for _, dims in sides), strict=True):
         size = sides[0][0].dimensions[dimensions[0]]
         strides = [shape.strides[d] for (shape, _), d in zip(sides, dimensions, strict=True)]
         if size == 1:
             continue
-        if found and all(before == size * here for before, here in zip(found[-1][1:], strides, strict=True)):
-            found[-1] = (size * found[-1][0], *strides)
+        if runs and all(before == size * here for before, here in zip(runs[-1][1:], strides, strict=True)):
+            runs[-1] = (size * runs[-1][0], *strides)
         else:
-            found.append((size, *strides))
-    return found or [(1, *(0 for _ in sides))]
+            runs.append((size, *strides))
+    return runs or [(1, *(0 for _ in sides))]
 
 
 _BEFORE, _SPATIAL = 10, 11
