@@ -89,11 +89,17 @@ def table(rows: Sequence[Row]) -> str:
     lines = [list(TITLES), *(r.cells() for r in rows)]
     for title, values in (("geometric mean", means), ("largest", largest)):
         lines.append([title, *(cell for value in values for cell in ("", f"{value:.3f}"))])
-    widths = [max(len(line[column]) for line in lines) for column in range(len(TITLES))]
-    return "\n".join(
-        "  ".join(f"{c:<{w}}" if n == 0 else f"{c:>{w}}" for n, (c, w) in enumerate(zip(line, widths, strict=True))).rstrip()
-        for line in lines
-    )  # fmt: skip
+    return aligned(lines)
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as columns: the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    texts = [
+        "  ".join([f"{first:<{widths[0]}}", *(f"{c:>{w}}" for c, w in zip(rest, widths[1:], strict=True))])
+        for first, *rest in lines
+    ]
+    return "\n".join(text.rstrip() for text in texts)
 
 
 def files(given: Iterable[Path]) -> list[Path]:

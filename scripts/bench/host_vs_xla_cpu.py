@@ -154,8 +154,8 @@ def main() -> int:
         results.append(result)
         print(
             f"{result.name:{width}}  host {result.host_us:10.1f} us  XLA:CPU {result.xla_us:10.1f} us  "
-            f"ratio {result.ratio:6.2f} ({result.lower:.2f} to {result.upper:.2f}, {result.pairs} pairs; of the quickest "
-            f"{result.quickest:.2f})  "
+            f"ratio {result.ratio:6.2f} ({result.lower:.2f} to {result.upper:.2f}, {result.pairs} pairs; "
+            f"of the quickest {result.quickest:.2f})  "
             f"compiled in {result.host_compile_s:.2f} s and {result.xla_compile_s:.2f} s",
             flush=True,
         )

@@ -11,8 +11,9 @@ us        the price on the target, launches included
 Gflop     floating-point operations by XLA's cost analysis, loop bodies once, without those of products and convolutions
 
 Products are left out of the operations because XLA's convolutions are calls of cuDNN after its passes, which its cost
-analysis takes for none, and ours of 1x1 windows are products. Each column is followed by ours as a share of XLA's; the last rows are the geometric means
-and the largest. `loop?` marks modules with a loop of unknown count: it is taken for one round on both sides.
+analysis takes for none, and ours of 1x1 windows are products. Each column is followed by ours as a share of XLA's; the
+last rows are the geometric means and the largest. `loop?` marks modules with a loop of unknown count: it is taken for one
+round on both sides.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from hlo_opt.analysis.targets import DEFAULT_TARGET, DeviceTarget, target
 from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.text.printer import PrintOptions, print_instruction
-from scripts.bench.fuse_real import cost
+from scripts.bench.fuse_real import aligned, cost
 
 FIGURES = ("kernels", "launches", "GB", "us", "Gflop")
 DIGITS = (0, 0, 3, 1, 3)
@@ -83,11 +84,7 @@ def table(rows: Sequence[tuple[str, Counted, Counted]]) -> str:
     means = [math.exp(sum(math.log(max(x, 1e-9)) for x in column) / len(column)) for column in shares]
     for title, values in (("geometric mean", means), ("largest", [max(column) for column in shares])):
         lines.append([title, *(cell for value in values for cell in ("", f"{value:.3f}"))])
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return "\n".join(
-        "  ".join(f"{c:<{w}}" if n == 0 else f"{c:>{w}}" for n, (c, w) in enumerate(zip(line, widths, strict=True)))
-        for line in lines
-    )
+    return aligned(lines)
 
 
 def main() -> int:

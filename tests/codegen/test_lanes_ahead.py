@@ -61,8 +61,8 @@ def scan(steps: int, lanes: int, taken: str = PLAIN) -> str:
     ids=["rows", "pairs of a lane", "few rows", "an odd number", "a chunk reads whole rows"],
 )
 def test_rows_of_large_arrays(steps: int, lanes: int, taken: str, calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once for each array, however many of its elements a lane reads; not for an array that caches keep, nor where the next row
-    follows in memory."""
+    """Once for each array, however many of its elements a lane reads; not for an array that caches keep, nor
+    where the next row follows in memory."""
     random = np.random.default_rng(0)
     x = random.standard_normal(lanes).astype(np.float32)
     rows = random.standard_normal((steps, lanes, 2)[: 3 if taken is PAIRS else 2]).astype(np.float32)

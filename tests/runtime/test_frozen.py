@@ -45,7 +45,8 @@ def test_it_survives_a_file() -> None:
 
 def test_only_programs_with_transforms_are_run_with_their_routines() -> None:
     """They take long to compile."""
-    text = "HloModule m\nENTRY e {\n  p = f32[64] parameter(0)\n  ROOT r = c64[33] fft(p), fft_type=RFFT, fft_length={64}\n}\n"
+    text = "HloModule m\nENTRY e {\n  p = f32[64] parameter(0)\n"
+    text += "  ROOT r = c64[33] fft(p), fft_type=RFFT, fft_length={64}\n}\n"
     assert freeze(program(text)).transforms and not freeze(program(TEXT)).transforms
     assert "Transformer" in runtime_text(transforms=True)
     (x,) = (np.random.default_rng(0).standard_normal(64).astype(np.float32),)

@@ -104,8 +104,8 @@ ENTRY e {
   ROOT f = f32[4096,64]{0,1} fusion(x, w, i), kind=kInput, calls=body
 }
 """
-"""A norm of rows as in a transformer's loop over layers: what is slow is the row of scales, which lies across memory; the
-result is written in another order."""
+"""A norm of rows as in a transformer's loop over layers: what is slow is the row of scales, which lies across memory;
+the result is written in another order."""
 
 
 def test_an_order_that_the_result_is_written_in_is_no_fault_of_the_reduction() -> None:
