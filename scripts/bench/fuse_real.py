@@ -6,6 +6,11 @@ without .hlo) XLA's figures: `{"compile_s": s, "fused": {"kernels", "bytes", "fl
 module kernels, bytes and flops, ours and as a share of XLA's (bytes and floating-point operations by XLA's cost
 analysis, loop bodies once), and the processor seconds of `hlo_opt.fuse` (one thread; proof and decisions included) as a
 share of XLA's whole compile time; then the geometric means and the largest shares.
+
+The peer file's compile times are another machine's. `--compiler COMMAND` takes them here, in the same run, just before
+each module is fused: COMMAND OUT FILE compiles the module of the same name in the folder of `--raw` for a GPU and
+leaves the seconds as `compile_s` in a file OUT/*/compile.json. With `--raw` each module is fused from its raw dump too
+(the last two columns: parsing left out, simplification included).
 """
 
 from __future__ import annotations
@@ -14,7 +19,10 @@ import argparse
 import json
 import math
 import os
+import shlex
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
@@ -30,7 +38,7 @@ from hlo_opt.analysis.targets import target
 from hlo_opt.fusion.summary import module_summary
 from hlo_opt.passes import preset_names
 
-TITLES = ("", "kernels", "/ XLA", "GB", "/ XLA", "Gflop", "/ XLA", "seconds", "/ XLA")
+TITLES = ("", "kernels", "/ XLA", "GB", "/ XLA", "Gflop", "/ XLA", "seconds", "/ XLA", "raw", "/ XLA")
 
 
 @dataclass(frozen=True)
@@ -46,10 +54,12 @@ class Row:
     flops_of_xla: float
     seconds: float
     seconds_of_xla: float
+    raw: float
+    raw_of_xla: float
 
     def cells(self) -> list[str]:
-        name, kernels, k, size, b, flops, f, seconds, s = astuple(self)
-        return [name, f"{kernels}", f"{k:.3f}", f"{size / 1e9:.3f}", f"{b:.3f}", f"{flops / 1e9:.2f}", f"{f:.3f}", f"{seconds:.2f}", f"{s:.3f}"]  # fmt: skip
+        name, kernels, k, size, b, flops, f, seconds, s, raw, r = astuple(self)
+        return [name, f"{kernels}", f"{k:.3f}", f"{size / 1e9:.3f}", f"{b:.3f}", f"{flops / 1e9:.2f}", f"{f:.3f}", f"{seconds:.2f}", f"{s:.3f}", f"{raw:.2f}", f"{r:.3f}"]  # fmt: skip
 
 
 def cost(text: str) -> tuple[float, float]:
@@ -58,13 +68,28 @@ def cost(text: str) -> tuple[float, float]:
     return found.get("bytes accessed", 0.0), found.get("flops", 0.0)
 
 
-def measure(path: Path, preset: str, peer: Mapping[str, Any]) -> Row:
-    """Fuse one module as it is, and compare."""
+def fusing(path: Path, preset: str, simplify: str) -> tuple[hlo_opt.Module, float]:
+    """The fused module, and the processor seconds that fusing took."""
     module = hlo_opt.parse(path.read_text(encoding="utf-8"), filename=path.name)
     started = time.process_time()
-    fused, decisions = hlo_opt.fuse(module, preset=preset, simplify="never")
+    fused, decisions = hlo_opt.fuse(module, preset=preset, simplify=simplify)
     len(decisions)  # found out when they are looked at
-    seconds = time.process_time() - started
+    return fused, time.process_time() - started
+
+
+def compiling(compiler: str, path: Path) -> float:
+    """The seconds that XLA takes to compile a module here."""
+    with tempfile.TemporaryDirectory() as out:
+        subprocess.run([*shlex.split(compiler), out, str(path)], check=True, stdout=subprocess.DEVNULL)
+        (times,) = Path(out).glob("*/compile.json")
+        return float(json.loads(times.read_text(encoding="utf-8"))["compile_s"])
+
+
+def measure(path: Path, preset: str, peer: Mapping[str, Any], compiler: str, raw: Path | None) -> Row:
+    """Fuse one module as it is, and compare; without a raw dump its columns are not a number."""
+    compile_s = compiling(compiler, raw / path.name) if compiler and raw else peer["compile_s"]
+    fused, seconds = fusing(path, preset, "never")
+    raw_seconds = fusing(raw / path.name, preset, "auto")[1] if raw else math.nan
     kernels = module_summary(fused, target("h100_sxm")).kernels
     size, flops = cost(str(fused))
     theirs = peer["fused"]
@@ -77,14 +102,16 @@ def measure(path: Path, preset: str, peer: Mapping[str, Any]) -> Row:
         flops,
         flops / max(1.0, theirs["flops"]),
         seconds,
-        seconds / peer["compile_s"],
+        seconds / compile_s,
+        raw_seconds,
+        raw_seconds / compile_s,
     )
 
 
 def table(rows: Sequence[Row]) -> str:
     """The rows as aligned columns, with the geometric means and the largest shares below."""
-    shares = ("kernels_of_xla", "bytes_of_xla", "flops_of_xla", "seconds_of_xla")
-    means = [math.exp(sum(math.log(max(1e-9, getattr(r, s))) for r in rows) / len(rows)) for s in shares]
+    shares = ("kernels_of_xla", "bytes_of_xla", "flops_of_xla", "seconds_of_xla", "raw_of_xla")
+    means = [math.exp(sum(math.log(max(getattr(r, s), 1e-9)) for r in rows) / len(rows)) for s in shares]
     largest = [max(getattr(r, s) for r in rows) for s in shares]
     lines = [list(TITLES), *(r.cells() for r in rows)]
     for title, values in (("geometric mean", means), ("largest", largest)):
@@ -115,10 +142,14 @@ def main() -> int:
     parser.add_argument("paths", nargs="*", type=Path, metavar="FILE|DIR")
     parser.add_argument("--peer", type=Path, required=True, metavar="PEER.json")
     parser.add_argument("--preset", action="append", choices=preset_names(), help="default: all presets")
+    parser.add_argument("--raw", type=Path, metavar="DIR", help="raw dumps of the same names")
+    parser.add_argument("--compiler", default="", metavar="COMMAND", help="takes XLA's compile times here")
     arguments = parser.parse_args()
     corpus = os.environ.get("HLO_OPT_CORPUS")
     if not arguments.paths and not corpus:
         parser.error("name files, or a corpus in HLO_OPT_CORPUS")
+    if arguments.compiler and not arguments.raw:
+        parser.error("--compiler compiles what --raw has")
     paths = files(arguments.paths or [Path(str(corpus)) / "real" / "fusion_input"])
     peer = json.loads(arguments.peer.read_text(encoding="utf-8"))
     known = [p for p in paths if p.stem in peer]
@@ -126,7 +157,10 @@ def main() -> int:
         parser.error(f"{arguments.peer} has figures of none of the {len(paths)} modules")
     for preset in arguments.preset or preset_names():
         print(f"{preset}, {len(known)} modules", flush=True)
-        print(table([measure(path, preset, peer[path.stem]) for path in known]), flush=True)
+        print(
+            table([measure(path, preset, peer[path.stem], arguments.compiler, arguments.raw) for path in known]),
+            flush=True,
+        )
     return 0
 
 
