@@ -9,7 +9,7 @@
 
 struct Program {
   const Routine* routines;
-  const Launcher* launchers;
+  const Launcher* functions;
   void* timings;
   const void* const* constants;
   Word most_steps;
@@ -76,7 +76,7 @@ extern "C" int hlo_opt_entry(const void* const* inputs, void* const* outputs) {
     slots[input_arrays[k].slot] = (void*)data;
   }
   static const int threads = processors();
-  Program program = {routines, launchers, timings, constants, -1, threads};
+  Program program = {routines, functions, timings, constants, -1, threads};
   int status = hlo_run(&program, 0, slots, at, frames, pointers);
   while (status == status_pause) status = hlo_run(&program, -1, slots, at, frames, pointers);
   if (status == status_fine)

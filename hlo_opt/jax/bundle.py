@@ -28,7 +28,7 @@ from hlo_opt.runtime.executable import entry_shapes
 from hlo_opt.runtime.host.frozen import frozen
 from hlo_opt.runtime.host.lanes_schedule import lanes_schedule
 from hlo_opt.runtime.host.library import build, find_compiler, flags_of, portable, processor_called, units_of
-from hlo_opt.runtime.host.program import RUNTIME_FLAGS, runtime_text
+from hlo_opt.runtime.host.own_routines import RUNTIME_FLAGS, routine_text, runtime_text
 from hlo_opt.runtime.host.words import words_of
 from hlo_opt.runtime.schedule import build_schedule
 
@@ -146,7 +146,7 @@ def _host(
     text = texts.program(bundle.name, program, str(folder / DATA), places, handler)
     parts = [
         (units_of(schedule.kernels, "lanes") if schedule.kernels else [], flags_of("lanes")),
-        ([runtime_text(transforms=program.transforms)], RUNTIME_FLAGS),
+        ([runtime_text(), *map(routine_text, program.own)], RUNTIME_FLAGS),
         ([text], ("-pthread", *([f"-I{include}"] if include else []))),
     ]
     library = f"lib{bundle.name}.so"

@@ -14,6 +14,7 @@ import numpy as np
 from hlo_opt.ir import Shape
 from hlo_opt.jax.native import native_text
 from hlo_opt.runtime.host.frozen import FRAME_WORDS, Frozen
+from hlo_opt.runtime.host.own_routines import symbol_of
 
 _C_TYPES = {
     **{f"{sign}{bits}": f"{'u' * (sign == 'u')}int{bits}_t" for sign in "su" for bits in (8, 16, 32, 64)},
@@ -122,6 +123,8 @@ def program(name: str, frozen: Frozen, data: str, places: Sequence[int], handler
     """The C++ text of a bundle's function. `data` is the path of the file with the `blob`; `handler` is the symbol of
     the FFI handler, or empty. It contains no names from the dump."""
     words, constants = places[: len(frozen.words)], places[len(frozen.words) :]
+    # of a routine of the host's own only the address is taken
+    functions = [*frozen.launchers, *map(symbol_of, frozen.own)]
     path = data.replace("\\", "\\\\").replace('"', '\\"')
     asm = (
         f".section .rodata\n.balign {ALIGNED}\n.globl hlo_opt_data\n.hidden hlo_opt_data\nhlo_opt_data:\n.incbin "
@@ -132,7 +135,7 @@ def program(name: str, frozen: Frozen, data: str, places: Sequence[int], handler
             f"{{(const Word*)(hlo_opt_data + {at}), {r.buffers}, {r.slots}}}"
             for at, r in zip(words, frozen.routines, strict=True)
         ],
-        "Launcher launchers": list(frozen.launchers),
+        "Launcher functions": functions,
         "void* const constants": [f"hlo_opt_data + {at}" for at in constants],
         "Array input_arrays": [f"{{{slot}, {size}}}" for slot, size in frozen.inputs],
         "Array output_arrays": [f"{{{slot}, {size}}}" for slot, size in frozen.outputs],
@@ -153,7 +156,7 @@ def program(name: str, frozen: Frozen, data: str, places: Sequence[int], handler
         "struct Array { Word slot, bytes; };",
         f"__asm__({json.dumps(asm, ensure_ascii=False)});",
         'extern "C" __attribute__((visibility("hidden"))) const char hlo_opt_data[];',
-        *(f'extern "C" int {symbol}(void**, Word, Word);' for symbol in dict.fromkeys(frozen.launchers)),
+        *(f'extern "C" int {symbol}(void**, Word, Word);' for symbol in dict.fromkeys(functions)),
         *(f"static const {what}[] = {{{', '.join(row) or '{}'}}};" for what, row in rows.items()),
         f"static Word timings[{2 * max(1, len(frozen.launchers))}];",
         *(f"static const Word {what} = {value};" for what, value in numbers.items()),

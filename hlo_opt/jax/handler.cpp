@@ -19,7 +19,7 @@ typedef long long Word;
 
 struct Program {
   const void* routines;
-  const void* launchers;
+  const void* functions;
   void* timings;
   void* const* constants;
   Word most_steps;
@@ -39,7 +39,7 @@ struct Array {
 
 struct Region {
   const void* routines;
-  const void* launchers;
+  const void* functions;
   void* timings;
   void* const* constants;
   Word processors, memory, slots, frame_words, pointers;
@@ -151,7 +151,7 @@ static ffi::Error execute(State* state, ffi::RemainingArgs args, ffi::RemainingR
     }
     slots[r.outputs[k].slot] = data;
   }
-  Program program = {r.routines, r.launchers, r.timings, r.constants, -1, (int)r.processors};
+  Program program = {r.routines, r.functions, r.timings, r.constants, -1, (int)r.processors};
   int status = runner(&program, 0, slots, at, frames, pointers);
   while (status == status_pause) status = runner(&program, -1, slots, at, frames, pointers);
   __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED);

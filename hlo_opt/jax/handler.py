@@ -16,7 +16,7 @@ from hlo_opt.evaluate.threads import processors
 from hlo_opt.jax.native import native_text
 from hlo_opt.runtime.host.frozen import FRAME_WORDS, Frozen
 from hlo_opt.runtime.host.library import built, cache_directory
-from hlo_opt.runtime.host.program import runner
+from hlo_opt.runtime.host.own_routines import routine, runner
 
 if TYPE_CHECKING:
     from typing_extensions import CapsuleType
@@ -49,7 +49,7 @@ class _Region(ctypes.Structure):
 
     _fields_: ClassVar = [
         ("routines", _POINTER),
-        ("launchers", _POINTER),
+        ("functions", _POINTER),
         ("timings", _POINTER),
         ("constants", _POINTER),
         *((name, _WORD) for name in ("processors", "memory", "slots", "frame_words", "pointers")),
@@ -64,7 +64,7 @@ class _Loaded:
     """A region in this process. It owns the memory that the handler points to."""
 
     def __init__(self, frozen: Frozen) -> None:
-        """Raises OSError if the library of its kernels is missing or damaged."""
+        """Raises OSError if the library of its kernels is missing or damaged, and BackendError as `routine`."""
         self.words = [np.ascontiguousarray(w, np.int64) for w in frozen.words]
         # four more bytes, because kernels read whole words
         self.constants = [
@@ -77,7 +77,7 @@ class _Loaded:
         except AttributeError as fault:
             raise OSError(str(fault)) from fault
         addresses = [ctypes.cast(launcher, _POINTER).value or 0 for launcher in launchers]
-        self.launchers = np.array(addresses or [0], np.uint64)
+        self.functions = np.array([*addresses, *map(routine, frozen.own)] or [0], np.uint64)
         self.timings = np.zeros((max(1, len(addresses)), 2), np.int64)
         self.addresses = np.array([a.ctypes.data for a in self.constants] or [0], np.uint64)
         pairs = zip(self.words, frozen.routines, strict=True)
@@ -86,7 +86,7 @@ class _Loaded:
         self.outputs = (_Array * max(1, len(frozen.outputs)))(*(_Array(*pair) for pair in frozen.outputs))
         self.region = _Region(
             ctypes.addressof(self.routines),
-            self.launchers.ctypes.data,
+            self.functions.ctypes.data,
             self.timings.ctypes.data,
             self.addresses.ctypes.data,
             processors(),
@@ -119,15 +119,14 @@ class Handler:
         self._library.hlo_opt_start.argtypes = [_POINTER, _LOADER]
         self._library.hlo_opt_add.argtypes = [ctypes.c_char_p, _POINTER]
         self._library.hlo_opt_calls.restype = _WORD
-        self._transforms = False
         self.start()
         for function in ("hlo_opt_type_id", "hlo_opt_type_info"):
             getattr(self._library, function).restype = _POINTER
         self._register()
 
     def start(self) -> None:
-        """Gives the handler what runs regions: with Fourier transforms once a region has some."""
-        self._library.hlo_opt_start(ctypes.cast(runner(transforms=self._transforms), _POINTER), self._loader)
+        """Gives the handler what runs regions."""
+        self._library.hlo_opt_start(ctypes.cast(runner(), _POINTER), self._loader)
 
     def _register(self) -> None:
         import jax
@@ -148,12 +147,9 @@ class Handler:
         return int(self._library.hlo_opt_calls())
 
     def add(self, key: str, frozen: Frozen) -> None:
-        """Loads a region. Raises OSError as `_Loaded`."""
+        """Loads a region. Raises as `_Loaded`."""
         with self._lock:
             if key not in self._loaded:
-                if frozen.transforms and not self._transforms:
-                    self._transforms = True
-                    self.start()
                 loaded = self._loaded[key] = _Loaded(frozen)
                 self._library.hlo_opt_add(key.encode(), ctypes.byref(loaded.region))
 

@@ -48,7 +48,7 @@ class Frozen:
     slots      pointers of all frames at once
     frames     routines that are under way at once
     pointers   that a kernel takes at most
-    transforms whether there are Fourier transforms
+    own        routines of the host's own that it calls; their numbers follow those of the launchers
     """
 
     library: str
@@ -63,7 +63,7 @@ class Frozen:
     slots: int
     frames: int
     pointers: int
-    transforms: bool
+    own: tuple[str, ...]
 
     def packed(self) -> bytes:
         """As bytes, for a file."""
@@ -92,7 +92,7 @@ class Frozen:
                 outputs=tuple((int(slot), int(size)) for slot, size in head["outputs"]),
                 donated=tuple((int(given), int(made)) for given, made in head["donated"]),
                 **{name: int(head[name]) for name in ("memory", "slots", "frames", "pointers")},
-                transforms=bool(head["transforms"]),
+                own=tuple(map(str, head["own"])),
             )
         except (KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile) as fault:
             raise ValueError(f"no frozen program: {fault}") from fault
@@ -131,5 +131,5 @@ def frozen(schedule: Schedule, words: ProgramWords, library: str = "") -> Frozen
         entry.deepest,
         entry.depth,
         words.pointers,
-        words.transforms,
+        tuple(words.own),
     )

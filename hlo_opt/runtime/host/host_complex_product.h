@@ -1,4 +1,4 @@
-// Products of complex matrices, for `host_runtime.cpp`: those of real ones. A complex number on the left is two
+// Products of complex matrices, for `host_routine.h`: those of real ones. A complex number on the left is two
 // neighbouring terms, one on the right two rows of two columns, (b, i b).
 #pragma once
 

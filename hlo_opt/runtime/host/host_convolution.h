@@ -1,4 +1,4 @@
-// Convolutions of f32 arrays that lie anyhow, for `host_runtime.cpp`: products whose left rows are windows of the
+// Convolutions of f32 arrays that lie anyhow, for `host_routine.h`: products whose left rows are windows of the
 // image, copied for a tile of rows at a time. Every element is a sum of products in the order of the window's places
 // and, in each, of the features, in pieces of `depth`.
 #pragma once
@@ -292,4 +292,13 @@ static bool convolve(Convolution* c, int processors) {
   free(c->table);
   free(c->panels);
   return true;
+}
+
+// slots of image, weights and result, where weights and result begin, then what Convolution has from `batch` on:
+// numbers, and for each spatial dimension its own
+static bool convolve_words(void** slots, const Word* w, int processors) {
+  Convolution c = {(const float*)slots[w[0]], (const float*)slots[w[1]] + w[3], (float*)slots[w[2]] + w[4], 0,
+                   w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13], w[14]};
+  memcpy(c.spatial, w + 15, (size_t)c.count * sizeof(Spatial));
+  return convolve(&c, processors);
 }

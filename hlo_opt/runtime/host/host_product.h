@@ -1,4 +1,4 @@
-// Products of matrices that lie anyhow, for `host_runtime.cpp`: panels of both factors are copied so that the innermost
+// Products of matrices that lie anyhow, for `host_routine.h`: panels of both factors are copied so that the innermost
 // loop reads vectors one after another. Every element is a sum of products in the order of the contracted index, in
 // pieces of `depth`. Ts are f32, f64 or integers of 32 bits, which wrap.
 #pragma once
@@ -288,3 +288,13 @@ static bool multiply_all(Products all, int processors) {
   return true;
 }
 };
+
+// slots of the factors and the result, rows, columns, terms, strides in elements as in Product, and the dimensions of
+// several products as in Products; false without memory
+template <typename T, typename By = Multiplier<T>> bool multiply_words(void** slots, const Word* w, int processors) {
+  using M = Multiplier<T>;
+  const T *left = (const T*)slots[w[0]], *right = (const T*)slots[w[1]];
+  const typename M::Product p = {left, right, (T*)slots[w[2]], 0, w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10],
+                                 w[11], 0, 0, 0, 0};
+  return By::multiply_all({p, w[12], (const typename M::Distance*)(w + 13)}, processors);
+}

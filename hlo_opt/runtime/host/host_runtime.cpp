@@ -4,9 +4,6 @@
 // A routine is a list of 64-bit words (hlo_opt/runtime/host/words.py writes them). A frame is a table of pointers, one
 // per buffer, and a base address at which the routine's own buffers lie. Control flow is an explicit stack, so that no
 // input decides how deep the processor's stack grows.
-#include <algorithm>
-#include <functional>
-#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -16,10 +13,11 @@
 
 typedef long long Word;
 typedef int (*Launcher)(void**, Word, Word);
+// as in host_routine.h: a routine of the host's own
+typedef bool (*OwnRoutine)(void** slots, const Word* w, int (*)(Launcher, void**, Word, int), int processors);
 
 enum Operation : Word {
-  op_kernel, op_view, op_copy, op_library, op_while, op_branch, op_return, op_product, op_convolution, op_convert,
-  op_selection, op_substitution, op_transform
+  op_kernel, op_view, op_copy, op_library, op_while, op_branch, op_return, op_own
 };
 enum Mode : Word { mode_swap, mode_same, mode_in_place };
 // after `call` and `pause` the caller goes on by calling again
@@ -180,29 +178,6 @@ int launch(Launcher launcher, void** pointers, Word grid, int processors) {
   return failed;
 }
 
-HLO_PRODUCT
-HLO_COMPLEX_PRODUCT
-HLO_CONVOLUTION
-HLO_WIDTHS
-HLO_SELECTION
-HLO_SUBSTITUTION
-#ifdef HLO_HAS_TRANSFORMS
-HLO_TRANSFORM
-#endif
-
-// what a product computes with
-enum Number : Word { number_f32, number_f64, number_s32, number_c64, number_c128 };
-
-// slots of the factors and the result, what they compute with, rows, columns, terms, strides in elements as in Product,
-// and the dimensions of several products as in Products; false without memory
-template <typename T, typename By = Multiplier<T>> bool multiply_words(void** slots, const Word* w, int processors) {
-  using M = Multiplier<T>;
-  const T *left = (const T*)slots[w[0]], *right = (const T*)slots[w[1]];
-  const typename M::Product p = {left, right, (T*)slots[w[2]], 0, w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11],
-                                 w[12], 0, 0, 0, 0};
-  return By::multiply_all({p, w[13], (const typename M::Distance*)(w + 14)}, processors);
-}
-
 // ---- the schedule
 
 struct Routine {
@@ -229,7 +204,7 @@ struct Frame {
 
 struct Program {
   const Routine* routines;
-  const Launcher* launchers;
+  const Launcher* functions;  // launchers of kernels, then routines of the host's own
   Timing* timings;
   void* const* constants;
   Word most_steps;  // of all loops together; negative: any number
@@ -326,7 +301,7 @@ extern "C" __attribute__((visibility("default"))) int hlo_run(
         // launcher, grid, bytes, may be spread, count, slots
         const Word number = w[0], grid = w[1], count = w[4];
         for (Word k = 0; k < count; ++k) scratch[k] = top->slots[w[5 + k]];
-        const Launcher launcher = program->launchers[number];
+        const Launcher launcher = program->functions[number];
         int failed = 0;
         ++program->launches;
         if (!w[3] || grid < 2) {
@@ -363,59 +338,13 @@ extern "C" __attribute__((visibility("default"))) int hlo_run(
         program->depth = top - frames;
         top->at = w + 1;
         return status_call;
-      case op_product: {
-        const auto words = w[3] == number_f32   ? multiply_words<float>
-                           : w[3] == number_f64 ? multiply_words<double>
-                           : w[3] == number_c64 ? multiply_words<float, ComplexMultiplier<float>>
-                           : w[3] == number_s32 ? multiply_words<int>
-                                                : multiply_words<double, ComplexMultiplier<double>>;
-        if (!words(top->slots, w, program->processors)) return status_memory;
-        top->at = w + 14 + 4 * w[13];
+      case op_own: {
+        // place among the program's functions, count of words, and these
+        const OwnRoutine routine = (OwnRoutine)program->functions[w[0]];
+        if (!routine(top->slots, w + 2, launch, program->processors)) return status_memory;
+        top->at = w + 2 + w[1];
         break;
       }
-      case op_convolution: {
-        // slots of image, weights and result, where weights and result begin, then what Convolution has from `batch`
-        // on: numbers, and for each spatial dimension its own
-        void** const own = top->slots;
-        Convolution c = {(const float*)own[w[0]], (const float*)own[w[1]] + w[3], (float*)own[w[2]] + w[4], 0,
-                         w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13], w[14]};
-        memcpy(c.spatial, w + 15, (size_t)c.count * sizeof(Spatial));
-        if (!convolve(&c, program->processors)) return status_memory;
-        top->at = w + 15 + c.count * (Word)(sizeof(Spatial) / sizeof(Word));
-        break;
-      }
-      case op_convert:
-        convert_all({top->slots[w[0]], top->slots[w[1]], w[2], w[3]}, program->processors);
-        top->at = w + 4;
-        break;
-      case op_selection: {
-        // slots of values, kept and places, rows, then as Selection from `columns` on
-        void** const own = top->slots;
-        const Selection s = {own[w[0]], own[w[1]], (int*)own[w[2]], w[4], w[5], w[6], w[7], false};
-        if (!select_all(s, w[3], program->processors)) return status_memory;
-        top->at = w + 8;
-        break;
-      }
-      case op_substitution: {
-        // slots of matrix, right sides and solution, then as Substitution from `size` on
-        void** const own = top->slots;
-        Substitution s = {own[w[0]], own[w[1]], own[w[2]], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10],
-                          w[11], w[12], w[13], w[14], w[15], w[16], w[17], false};
-        (s.number == number_f64 ? substitute_all<double> : substitute_all<float>)(&s, program->processors);
-        if (s.failed) return status_memory;
-        top->at = w + 18;
-        break;
-      }
-#ifdef HLO_HAS_TRANSFORMS
-      case op_transform: {
-        // slots of the array and of its transform, then as transform_words
-        const auto words =
-            w[3] == number_f64 ? Transformer<double>::transform_words : Transformer<float>::transform_words;
-        if (!words(top->slots[w[0]], top->slots[w[1]], w + 2, program->processors)) return status_memory;
-        top->at = w + 6 + w[5];
-        break;
-      }
-#endif
       case op_while: {
         const Word* leaf = w + w_leaves;
         void** const own = top->slots;

@@ -1,4 +1,4 @@
-// The largest or smallest elements of rows, and where they are, for `host_runtime.cpp`. Of equal elements those come
+// The largest or smallest elements of rows, and where they are, for `host_routine.h`. Of equal elements those come
 // first that lie first; floats are in XLA's total order.
 #pragma once
 
@@ -81,8 +81,10 @@ template <typename T> static int select_rows(void** argument, Word begin, Word e
   return 0;
 }
 
-// false without memory
-static bool select_all(Selection s, Word rows, int processors) {
+// slots of values, kept and places, rows, then as Selection from `columns` on; false without memory
+static bool select_words(void** slots, const Word* w, int processors) {
+  Selection s = {slots[w[0]], slots[w[1]], (int*)slots[w[2]], w[4], w[5], w[6], w[7], false};
+  const Word rows = w[3];
   const Launcher launcher = s.key == key_f32 || s.key == key_u32 ? select_rows<unsigned>
                           : s.key == key_s32                     ? select_rows<int>
                           : s.key == key_f16 || s.key == key_u16 ? select_rows<unsigned short>

@@ -1,4 +1,4 @@
-// Triangular systems, for `host_runtime.cpp`: substitution row by row, for some right sides at a time. Neither the
+// Triangular systems, for `host_routine.h`: substitution row by row, for some right sides at a time. Neither the
 // other triangle nor a unit diagonal is read.
 #pragma once
 
@@ -8,7 +8,7 @@ struct Substitution {
   Word size, columns;
   Word matrix_row, matrix_column, given_row, given_column, solution_row, solution_column;  // strides in elements
   Word systems, matrix_apart, given_apart, solution_apart;
-  Word upper, unit, number;
+  Word upper, unit;
   bool failed;
 };
 
@@ -74,10 +74,14 @@ template <typename T, int width> static int substitute_blocks(void** argument, W
   return 0;
 }
 
-template <typename T> static void substitute_all(Substitution* s, int processors) {
-  const Word width = s->columns > 4 ? 16 : s->columns > 1 ? 4 : 1;
+// slots of matrix, right sides and solution, then as Substitution from `size` on; false without memory
+template <typename T> static bool substitute_words(void** slots, const Word* w, int processors) {
+  Substitution s = {slots[w[0]], slots[w[1]], slots[w[2]], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10],
+                    w[11], w[12], w[13], w[14], w[15], w[16], false};
+  const Word width = s.columns > 4 ? 16 : s.columns > 1 ? 4 : 1;
   const Launcher launcher =
       width == 16 ? substitute_blocks<T, 16> : width == 4 ? substitute_blocks<T, 4> : substitute_blocks<T, 1>;
-  const Word blocks = (s->columns + width - 1) / width * s->systems;
-  launch(launcher, (void**)s, blocks, blocks * width * s->size * s->size > 1 << 18 ? processors : 1);
+  const Word blocks = (s.columns + width - 1) / width * s.systems;
+  launch(launcher, (void**)&s, blocks, blocks * width * s.size * s.size > 1 << 18 ? processors : 1);
+  return !s.failed;
 }

@@ -1,4 +1,4 @@
-// Discrete Fourier transforms of lines of an array, for `host_runtime.cpp`. Lines lie side by side in vectors, so that
+// Discrete Fourier transforms of lines of an array, for `host_routine.h`. Lines lie side by side in vectors, so that
 // all of them go through the same passes (Stockham's, one for each factor of the length) whatever the factors are. A
 // line that is long, or has too few beside it, is a matrix: its columns are transformed, turned, and then its rows.
 // Real lines of even length are complex lines of half of it.
@@ -447,10 +447,11 @@ static bool transform_dimension(const Complex* from, Complex* to, Word outer, Wo
                     : transform_side(n, source, result, outer, inner, backward, scale, processors);
 }
 
-// the words behind the slots: direction, what it computes with, arrays, dimensions, and the lengths; false without
-// memory
-static bool transform_words(const void* given, void* made, const Word* w, int processors) {
-  const Word direction = w[0], arrays = w[2], count = w[3], *const lengths = w + 4, last = lengths[count - 1];
+// slots of the array and of its transform, direction, arrays, dimensions, and the lengths; false without memory
+static bool transform_words(void** slots, const Word* w, int processors) {
+  const void* const given = slots[w[0]];
+  void* const made = slots[w[1]];
+  const Word direction = w[2], arrays = w[3], count = w[4], *const lengths = w + 5, last = lengths[count - 1];
   const bool to_real = direction == backward_real, of_real = direction == forward_real;
   const bool backward = direction == ::backward || to_real;
   const Word own = to_real || of_real ? last / 2 + 1 : last;  // complex numbers of a row

@@ -1,4 +1,4 @@
-// Numbers in a type of another width, for `host_runtime.cpp`: what products and convolutions take, and what becomes of
+// Numbers in a type of another width, for `host_routine.h`: what products and convolutions take, and what becomes of
 // their results.
 #pragma once
 
@@ -53,7 +53,10 @@ static int convert_pieces(void** argument, Word begin, Word end) {
   return 0;
 }
 
-static void convert_all(Conversion c, int processors) {
+// slots of both arrays, the count of numbers, and their widths
+static bool convert_words(void** slots, const Word* w, int processors) {
+  Conversion c = {slots[w[0]], slots[w[1]], w[2], w[3]};
   const Word pieces = (c.count + numbers_at_a_time - 1) / numbers_at_a_time;
   launch(convert_pieces, (void**)&c, pieces, pieces > 8 ? processors : 1);
+  return true;
 }

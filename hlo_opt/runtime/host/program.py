@@ -7,8 +7,6 @@ import ctypes
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
-from functools import cache
-from importlib import resources
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +18,8 @@ from hlo_opt.evaluate.threads import bounded_libraries, processors
 from hlo_opt.ir import Shape
 from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts, exchanges
-from hlo_opt.runtime.host.library import Form, HostLibrary, load
+from hlo_opt.runtime.host.library import Form, HostLibrary
+from hlo_opt.runtime.host.own_routines import routine, runner
 from hlo_opt.runtime.host.words import HostCall, ProgramWords, RoutineWords, words_of
 from hlo_opt.runtime.numpy import WORD, Reference, empty_memory, from_memory, held_dtype, logical, to_memory
 from hlo_opt.runtime.schedule import Schedule, told_array
@@ -43,7 +42,7 @@ class _Routine(ctypes.Structure):
 class _Program(ctypes.Structure):
     _fields_: ClassVar[list[tuple[str, Any]]] = [
         ("routines", ctypes.c_void_p),
-        ("launchers", ctypes.c_void_p),
+        ("functions", ctypes.c_void_p),
         ("timings", ctypes.c_void_p),
         ("constants", ctypes.c_void_p),
         ("most_steps", ctypes.c_longlong),
@@ -55,31 +54,6 @@ class _Program(ctypes.Structure):
         ("at_slots", ctypes.c_void_p),
         ("depth", ctypes.c_longlong),
     ]
-
-
-def runtime_text(*, transforms: bool) -> str:
-    """The text of `host_runtime.cpp`, with what it includes. Few programs have Fourier `transforms`, and compiling them
-    takes as long as half of the rest."""
-    folder = resources.files("hlo_opt.runtime.host")
-    text = folder.joinpath("host_runtime.cpp").read_text(encoding="utf-8")
-    for name in ("product", "complex_product", "convolution", "widths", "selection", "substitution", "transform"):
-        part = folder.joinpath(f"host_{name}.h").read_text(encoding="utf-8").replace("#pragma once\n", "")
-        text = text.replace(f"HLO_{name.upper()}\n", part)
-    return "#define HLO_HAS_TRANSFORMS\n" * transforms + text
-
-
-RUNTIME_FLAGS = ("-pthread", "-ffp-contract=fast")
-
-
-@cache
-def runner(*, transforms: bool) -> Any:
-    """`hlo_run` of `host_runtime.cpp`, with Fourier `transforms` or without, built when it is first asked for. Raises
-    BackendError as `HostLibrary`."""
-    run = load([runtime_text(transforms=transforms)], RUNTIME_FLAGS).hlo_run
-    run.restype = ctypes.c_int
-    pointer = ctypes.c_void_p
-    run.argtypes = [pointer, ctypes.c_longlong, pointer, pointer, pointer, pointer]
-    return run
 
 
 def constants_of(words: ProgramWords) -> list[Array]:
@@ -111,7 +85,8 @@ class HostProgram:
         self._kept: dict[int, _Run] = {}
         self._timings = np.zeros((max(1, len(schedule.kernels)), 2), np.int64)
         self._words = [np.array(r.words, np.int64) for r in self._program.routines]
-        self._launchers = np.array([self._library.address(k) for k in schedule.kernels] or [0], np.uint64)
+        functions = [*(self._library.address(k) for k in schedule.kernels), *map(routine, self.words.own)]
+        self._functions = np.array(functions or [0], np.uint64)
         self._routines = (_Routine * len(self._words))(
             *(
                 _Routine(w.ctypes.data, r.buffers, r.slots)
@@ -193,7 +168,7 @@ class _Run:
         self.scratch = np.zeros(words.pointers, np.uint64)
         self.program = _Program(
             ctypes.addressof(owner._routines),
-            owner._launchers.ctypes.data,
+            owner._functions.ctypes.data,
             owner._timings.ctypes.data,
             self.constants.ctypes.data,
             owner._most_steps,
@@ -276,7 +251,7 @@ class _Run:
 
     def _go(self, entry: int) -> int:
         program, *pointers = self.arguments
-        status: int = runner(transforms=self.owner.words.transforms)(program, entry, *pointers)
+        status: int = runner()(program, entry, *pointers)
         return status
 
     def _call(self, call: HostCall, slots: int) -> None:

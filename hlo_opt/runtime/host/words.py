@@ -23,6 +23,14 @@ from hlo_opt.ir import Literal, Shape
 from hlo_opt.ops import find
 from hlo_opt.ops.contraction.table import MATMUL, convolution_dimensions
 from hlo_opt.runtime.host.own_calls import Number, joined, phases_of, selection_of, substitution_of, transform_of
+from hlo_opt.runtime.host.own_routines import (
+    CONVERSION,
+    CONVOLUTION,
+    SELECTION,
+    product_name,
+    substitution_name,
+    transform_name,
+)
 from hlo_opt.runtime.schedule import Schedule
 from hlo_opt.runtime.schedule.lifetimes import Arena, buffer_bytes, callees_first, lifetimes
 from hlo_opt.runtime.schedule.ops import (
@@ -53,12 +61,7 @@ class Operation(IntEnum):
     WHILE = 4
     BRANCH = 5
     RETURN = 6
-    PRODUCT = 7
-    CONVOLUTION = 8
-    CONVERT = 9
-    SELECTION = 10
-    SUBSTITUTION = 11
-    TRANSFORM = 12
+    OWN = 7
 
 
 class Width(IntEnum):
@@ -131,8 +134,8 @@ are slots."""
 @dataclass
 class ProgramWords:
     """A whole schedule; `routines[0]` is the entry. `loops` are the steps that `at_instruction` counts; `pointers` the
-    most that a kernel takes. `spread`: several processors may run blocks of a launch. `transforms`: there are Fourier
-    transforms."""
+    most that a kernel takes. `spread`: several processors may run blocks of a launch. `own` are the routines of the
+    host's own that it calls; their numbers follow those of the kernels."""
 
     routines: list[RoutineWords] = field(default_factory=list)
     calls: list[HostCall] = field(default_factory=list)
@@ -140,7 +143,7 @@ class ProgramWords:
     loops: list[Loop] = field(default_factory=list)
     pointers: int = 1
     spread: bool = True
-    transforms: bool = False
+    own: list[str] = field(default_factory=list)
 
 
 def words_of(schedule: Schedule, *, spread: bool = True) -> ProgramWords:
@@ -322,18 +325,20 @@ class _Writer:
             case Relayout():
                 self.call(op)
             case Call():
-                product = product_of(op, self.shapes)
-                if product is not None:
-                    self.computed(Operation.PRODUCT, op, [product])
+                buffers = (*op.inputs, *op.outputs)
+                if (product := product_of(op, self.shapes)) is not None:
+                    number, *numbers = product
+                    self.computed(product_name(Number(number)), op, [numbers])
                 elif (convolution := convolution_of(op, self.shapes)) is not None:
-                    self.computed(Operation.CONVOLUTION, op, phases_of(convolution))
+                    self.computed(CONVOLUTION, op, phases_of(convolution))
                 elif (selection := selection_of(op, self.shapes)) is not None:
-                    self.words += [Operation.SELECTION, *op.inputs, *op.outputs, *selection]
+                    self.own(SELECTION, *buffers, *selection)
                 elif (substitution := substitution_of(op, self.shapes)) is not None:
-                    self.words += [Operation.SUBSTITUTION, *op.inputs, *op.outputs, *substitution]
+                    *numbers, number = substitution
+                    self.own(substitution_name(Number(number)), *buffers, *numbers)
                 elif (transform := transform_of(op, self.shapes)) is not None:
-                    self.words += [Operation.TRANSFORM, *op.inputs, *op.outputs, *transform]
-                    self.program.transforms = True
+                    direction, number, *numbers = transform
+                    self.own(transform_name(Number(number)), *buffers, direction, *numbers)
                 elif op.kind != "empty":
                     self.call(op)
             case Loop():
@@ -356,11 +361,18 @@ class _Writer:
         self.words += [Operation.KERNEL, self.launchers[kernel.symbol], kernel.launch.grid, touched, spread]
         self.words += [len(pointers), *pointers]
 
-    def computed(self, operation: Operation, op: Call, described: Sequence[tuple[int, ...]]) -> None:
+    def own(self, name: str, *words: int) -> None:
+        """A call of a routine of the host's own."""
+        known = self.program.own
+        if name not in known:
+            known.append(name)
+        self.words += [Operation.OWN, len(self.launchers) + known.index(name), len(words), *words]
+
+    def computed(self, name: str, op: Call, described: Sequence[Sequence[int]]) -> None:
         """A product, or the parts of a convolution. Arrays of narrow types are widened before it, the result is
         narrowed after it."""
         buffers = (*op.inputs, *op.outputs)
-        places, after = list(buffers), list[int]()
+        places, after = list(buffers), list[tuple[int, ...]]()
         for k, b in enumerate(buffers):
             shape = self.shapes[b]
             if shape.type.name not in _NARROW:
@@ -369,12 +381,13 @@ class _Writer:
             places[k] = self.slot()
             self.known.append((places[k], self.scratch(4 * shape.element_count)))
             if k < len(op.inputs):
-                self.words += [Operation.CONVERT, b, places[k], shape.element_count, widened]
+                self.own(CONVERSION, b, places[k], shape.element_count, widened)
             else:
-                after = [Operation.CONVERT, places[k], b, shape.element_count, narrowed]
+                after.append((places[k], b, shape.element_count, narrowed))
         for part in described:
-            self.words += [operation, *places, *part]
-        self.words += after
+            self.own(name, *places, *part)
+        for words in after:
+            self.own(CONVERSION, *words)
 
     def call(self, op: Call | Relayout) -> None:
         self.words += [Operation.LIBRARY, len(self.program.calls)]
