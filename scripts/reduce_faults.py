@@ -207,7 +207,10 @@ def reduced(text: str, question: Question, jobs: int) -> tuple[int, int, float, 
 def record(folder: str | None, text: str, end: str) -> None:
     """Keep a module in a folder, if there is one, under a name that its text gives."""
     if folder:
-        Path(folder, hashlib.sha256(text.encode()).hexdigest()[:20] + end).write_text(text, encoding="utf-8")
+        path = Path(folder, hashlib.sha256(text.encode()).hexdigest()[:20] + end)
+        part = path.with_suffix(f".{os.getpid()}.part")  # a try may be ended while it writes
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
 
 
 @dataclass(frozen=True)
