@@ -302,6 +302,13 @@ example(
     "x: T[4,1]; T[4,1] sort(x), dimensions={1}, to_apply=less",
     "x: T[4,2]; T[4,2] sort(x), dimensions={1}, to_apply=less",
 )
+SORT = "x: T[4,7]; y: s32[4,7]; s = (T[4,7], s32[4,7]) sort(x, y), dimensions={1}, is_stable=true, to_apply=keys"
+example(
+    "sort-unread",
+    "f",
+    f"{SORT}; T[4,7] get-tuple-element(s), index=0",
+    (f"{SORT}; s32[4,7] get-tuple-element(s), index=1", SORT.replace("s = ", "")),
+)
 example(
     "size-known",
     "f",

@@ -273,6 +273,7 @@ example(
 # ---- converts
 
 example("convert-to-itself", "fib", (f"{X}; T[12] convert(x)", f"{X}; T[12] copy(x)"), "x: u8[12]; s16[12] convert(x)")
+example("bitcast-to-itself", "fib", f"{X}; T[12] bitcast(x)", f"{M}; T[3,4] bitcast(x)")
 example(
     "convert-there-and-back",
     "f",

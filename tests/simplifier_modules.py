@@ -16,6 +16,8 @@ REDUCERS = {"add": "add", "max": "maximum", "min": "minimum"}
 
 HELP = {
     "less": "less { a = T[] parameter(0) b = T[] parameter(1) ROOT r = pred[] compare(a, b), direction=LT }",
+    "keys": "keys { a = T[] parameter(0) b = T[] parameter(1) c = s32[] parameter(2) d = s32[] parameter(3) ROOT r = "
+    "pred[] compare(a, b), direction=LT }",
     "up": "up { a = T[12] parameter(0) ROOT r = T[12] add(a, a) }",
     "down": "down { a = T[12] parameter(0) ROOT r = T[12] negate(a) }",
     "double": "double { a = T[] parameter(0) ROOT r = T[] add(a, a) }",
@@ -72,5 +74,6 @@ def applied(module: Module, rule: Rule, monkeypatch: pytest.MonkeyPatch) -> tupl
     work = worklist.Worklist(made.entry, effects)
     count = work.run()
     edit.sort(made.entry)
+    edit.sort_computations(made)
     hlo_opt.verify(made)
     return made, count

@@ -25,6 +25,7 @@ _TABLE: dict[str, str] = {
     "algebraic-simplifier": "hlo_opt.passes.algebraic_simplifier:AlgebraicSimplifier",
     "bitcast-hoisting": "hlo_opt.passes.bitcast_hoisting:BitcastHoisting",
     "bitcast-movement": "hlo_opt.passes.bitcast_movement:BitcastMovement",
+    "computation-deduplicator": "hlo_opt.passes.computation_deduplicator:ComputationDeduplicator",
     "copy-fusion": "hlo_opt.passes.copy_fusion:CopyFusion",
     "cse": "hlo_opt.passes.cse:CommonSubexpressionElimination",
     "cumulative-splitter": "hlo_opt.passes.cumulative_splitter:CumulativeSplitter",
@@ -156,7 +157,7 @@ SIMPLIFY = "inline,cse,dce"
 
 SIMPLIFY_RAW = (
     f"layout-fitting,{SIMPLIFY},fixpoint(algebraic-simplifier,inline,cse,dce),"
-    "bitcast-movement{reshapes=false},cse,dce"
+    "bitcast-movement{reshapes=false},cse,dce,computation-deduplicator"
 )
 """The simplify stage: what runs instead of `SIMPLIFY` where a module is raw, or is to be simplified in any case."""
 

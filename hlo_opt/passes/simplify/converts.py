@@ -19,6 +19,12 @@ def convert_to_itself(i: Instruction, site: Site) -> Instruction | None:
     return operand if operand.shape.same_values(i.shape) else None
 
 
+@rule("bitcast-to-itself", "bitcast", "bitcast to the same type, dimensions and layout", "no byte moves")
+def bitcast_to_itself(i: Instruction, site: Site) -> Instruction | None:
+    operand = i.operands[0]
+    return operand if operand.shape.same_bytes(i.shape) else None
+
+
 @rule(
     "convert-there-and-back",
     "convert",

@@ -1,4 +1,4 @@
-"""Slices and updates at places that data say, gathers, sorts and sizes."""
+"""Slices and updates at places that data say, gathers and sizes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from hlo_opt.ir import Instruction, PaddingDimension, Raw, Shape, SliceDimension, array
+from hlo_opt.ir import Instruction, PaddingDimension, Raw, SliceDimension, array
 from hlo_opt.ir.element_type import PRED
 from hlo_opt.ops.indexing.gather_dimensions import scatter_dimensions
 from hlo_opt.ops.reduction.reducers import monoid, picks
@@ -214,16 +214,6 @@ def _inside(start: Instruction, last: int, site: Site) -> list[Instruction]:
     if most > last:
         made.append(site.emit("compare", truth, start, site.scalar(start.shape.type, last), direction=Raw("LE")))
     return made
-
-
-@rule("sort-one", "sort", "sort along a dimension of at most one element = its operands", "there is one order")
-def sort_one(i: Instruction, site: Site) -> Instruction | None:
-    (along,) = i.ints("dimensions")
-    if i.operands[0].shape.dimensions[along] > 1:
-        return None
-    if i.shape.is_array:
-        return i.operands[0]
-    return site.emit("tuple", Shape.tuple_of(*(o.shape for o in i.operands)), *i.operands)
 
 
 @rule(

@@ -25,6 +25,7 @@ FAMILIES = (
     "slices",
     "pads",
     "indexing",
+    "sorts",
     "reductions",
     "windows",
     "dots",
