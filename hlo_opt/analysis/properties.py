@@ -4,6 +4,7 @@ opcodes."""
 from __future__ import annotations
 
 from hlo_opt.ir import Attribute, Computation, Instruction, Shape
+from hlo_opt.ir.facts import HAS_EFFECTS
 from hlo_opt.ops import find
 from hlo_opt.ops.call_config import field
 from hlo_opt.ops.custom_calls.targets import says_side_effect
@@ -36,11 +37,11 @@ def elsewhere(computation: Computation) -> bool:
 
 
 def _acts(computation: Computation) -> bool:
-    """Whether an instruction has a side effect itself; found out once until the computation is edited."""
-    found = computation.facts.get("acts")
-    if not isinstance(found, bool):
-        found = computation.facts["acts"] = any(map(has_side_effect, computation.instructions))
-    return found
+    """Whether an instruction of the computation itself has a side effect."""
+    acts = computation.facts.get(HAS_EFFECTS)
+    if not isinstance(acts, bool):
+        acts = computation.facts[HAS_EFFECTS] = any(map(has_side_effect, computation.instructions))
+    return acts
 
 
 def effectful_computations(computations: list[Computation]) -> set[Computation]:

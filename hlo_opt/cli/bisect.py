@@ -40,11 +40,12 @@ if TYPE_CHECKING:
     help="check (another result than the first module's), nan, or 'kernels > 3'.",
 )
 @click.option(
-    "--run", "command", metavar="'COMMAND {}'", help="Whether this ends with status 0; {} is the file's name."
+    "--run",
+    "command",
+    metavar="'COMMAND {}'",
+    help="Watch whether this command ends with status 0; {} is the file's name.",
 )
-@click.option(
-    "--module", "wanted", metavar="NAME", default="", help="In a FOLDER with dumps of several programs: which."
-)
+@click.option("--module", "wanted", metavar="NAME", default="", help="The program, where FOLDER has dumps of several.")
 @fuse_options
 @backend_option
 @seed_option

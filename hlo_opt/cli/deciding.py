@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import click
 
 from hlo_opt import __version__
 from hlo_opt.cli import files
+from hlo_opt.cli.codes import CODE, check_no_part, check_reason
 from hlo_opt.cli.failure import report_error
 from hlo_opt.cli.files import columns, read_module, read_modules, show, show_json
 from hlo_opt.cli.mistaken import second_file
@@ -134,7 +134,6 @@ def _check_places(output: str, stats_file: str | None, folder: str | None) -> No
         check_folder(folder)
 
 
-_CODE = re.compile(r"[A-Za-z]{3}[0-9]{3}")
 FORMATS = ("text", "json", "github", "sarif")
 PLACES = ("line", "function", "op")
 
@@ -187,8 +186,7 @@ def explain_command(
     allow_unknown: bool,
     **fusing: object,
 ) -> int:
-    """Say for the edges of FILE that were not fused why: what that costs, the Python line, the cause that decides, and
-    what you can change.
+    """Say why edges of FILE were not fused: what that costs, the Python line, the cause, and what you can change.
 
     First the figures, and how many edges each reason refuses (an edge may be refused for several), then the ten edges
     whose joining would save most, or with --all every one; -v shows all reasons of each. INSTRUCTION names select the
@@ -209,17 +207,18 @@ def explain_command(
 
     if by is not None and (instruction or form not in ("text", "json")):
         raise UsageError("--by is for the whole module, as text or json")
-    if _CODE.fullmatch(file) and not Path(file).exists():
+    if CODE.fullmatch(file) and not Path(file).exists():
         if form not in ("text", "json"):
             raise UsageError(f"the page of a code comes as text or json, not as {form}")
         if instruction:
             raise UsageError("the page of a code comes alone", hint=f"hlo-opt explain {file}")
-        _check_page(file.upper())
+        check_reason(file.upper())
         if form == "json":
             show_json(explain.code_json(file.upper()))
         else:
             show(explain.code_page(file.upper(), columns()))
         return 0
+    check_no_part(file)
     from hlo_opt.cli.fusing import Fusing
     from hlo_opt.report import summary
     from hlo_opt.report.sentences import Prices, dearest_first, first_page
@@ -260,17 +259,6 @@ def explain_command(
             shown = dearest_first(prices, shown)[: None if everything or instruction else explain.EDGES_SHOWN]
         click.echo(_annotated(form, prices, shown, exceeded, source_root), nl=False)
     return max(map(report_error, exceeded), default=0)
-
-
-def _check_page(code: str) -> None:
-    """Raises UsageError for a code that has its page elsewhere, or none because it is an error's."""
-    from hlo_opt.report.lint.base import rule_specs
-
-    if code in rule_specs():
-        raise UsageError(f"{code} is a rule of lint", hint=f"hlo-opt lint {code}")
-    if code.startswith("HLO"):
-        hint = "its message and hint say all; reasons (FUS105) and rules of lint (hlo-opt lint --list) have pages"
-        raise UsageError(f"{code} is the code of an error, and has no page", hint=hint)
 
 
 def _annotated(

@@ -65,9 +65,7 @@ class Share(ShareType):
     type=Share(),
     help="Exit with 1 when the estimated time grew by more than this: 5%.",
 )
-@click.option(
-    "--source-root", metavar="DIR", help="github names files below it relative to it.  [default: the current folder]"
-)
+@click.option("--source-root", metavar="DIR", help="github names files relative to it.  [default: the current folder]")
 @read_options
 def diff_command(
     file: tuple[str, ...],
@@ -91,8 +89,8 @@ def diff_command(
 
     --across FILE... compares a series, a line for each step. --format html is the page of `hlo-opt view OLD NEW`.
 
-    Exit status 0, whatever differs; with --fail-on-regression 5% 1, when the estimated time grew by more.
-    """
+    Exit status 0 even if modules differ. With --fail-on-regression 5%: exit status 1 if the estimated time grew by
+    more."""
     if across and len(file) < 2:
         raise UsageError("--across takes two files and more")
     if not across and len(file) != 2:
@@ -147,7 +145,7 @@ def diff_command(
 
 
 def compare(request: Fusing, fuse: str, old: Module, new: Module) -> Comparison:
-    """Two modules, as the options of the command line say."""
+    """The comparison of two modules, with the options of the command line."""
     from hlo_opt.cli.fusing import trip_counts_of
     from hlo_opt.report.diff.comparison import diff
 

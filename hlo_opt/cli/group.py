@@ -46,14 +46,14 @@ VERBS = {
     "explain": "Say why edges were not fused, or what a code such as FUS201 means.",
     "run": "Run a module on a backend.",
     "check": "Run two modules on the same inputs and compare.",
-    "bench": "Time a module against what fusing it gives, and against a plain copy.",
+    "bench": "Time a module against its fused form and against a plain copy.",
     "diff": "Say what changed between two dumps, and what it costs.",
     "view": "Draw a module before and after fusing, on a page of HTML.",
     "lint": "Say what costs time or memory at which Python line, and what to write.",
     "memory": "Say what holds the memory at the peak, and what would lower it.",
     "print": "Parse, verify and print canonical text.",
     "stats": "Count kernels, launches, bytes and opcodes.",
-    "bisect": "Find the step, the pass or the dump at which something turns.",
+    "bisect": "Find the step, pass or dump after which results or a figure change.",
     "reduce": "Make a module as small as it can be while it still shows something.",
     "isolate": "Take one fusion, loop or computation out as a module that runs.",
     "convert": "Write a module in another form: HLO text, protobuf or StableHLO.",
@@ -62,7 +62,7 @@ VERBS = {
     "passes": "List passes, their options and the presets.",
     "ops": "Show what the op table covers.",
     "targets": "List the devices that costs are estimated for.",
-    "help": "Show a page on a topic: dump, forms, ...",
+    "help": "Show the page of a topic, a verb or a code.",
 }
 
 

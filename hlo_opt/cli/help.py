@@ -1,4 +1,4 @@
-"""The verb `help`: pages on topics, which lie beside this file, and what verbs do."""
+"""The verb `help`: pages on topics (`topics/`), on codes, and the help of verbs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from importlib import resources
 
 import click
 
+from hlo_opt.cli.codes import CODE, show_page
 from hlo_opt.cli.files import show
 from hlo_opt.cli.options import topics_offered
-from hlo_opt.diag import UsageError, did_you_mean
+from hlo_opt.diag import UsageError, did_you_mean, reason_specs
 from hlo_opt.report.page import Page, Word, flowing
 
 TOPICS = {
+    "codes": "What a code such as FUS105 stands for, and the list of reasons.",
     "dump": "How to get a module out of JAX, PyTorch or TensorFlow, and which stage to take.",
     "forms": "What a FILE may be: text, protobufs, StableHLO, snapshots, folders; and converting.",
 }
@@ -22,7 +24,7 @@ TOPICS = {
 @click.argument("topic", required=False, shell_complete=topics_offered)
 @click.pass_context
 def help_command(context: click.Context, topic: str | None) -> None:
-    """Show the page on TOPIC, or the help of a verb; without one, list the topics."""
+    """Show the page of TOPIC: dump, forms, codes, a verb, or a code such as FUS105. Without TOPIC, list them."""
     from hlo_opt.cli.group import VERBS, group
 
     if topic is None:
@@ -31,21 +33,27 @@ def help_command(context: click.Context, topic: str | None) -> None:
         page.table([[Word(name, "bold"), what] for name, what in TOPICS.items()], indent=2)
         page.add()
         page.add(
-            "`hlo-opt help TOPIC` shows a page, `hlo-opt help VERB` what a verb does; `hlo-opt --help` lists the verbs."
+            "`hlo-opt help TOPIC` shows a page, `hlo-opt help VERB` the help of a verb, `hlo-opt help CODE` the page"
         )
+        page.add("of a code; `hlo-opt --help` lists the verbs.")
         show(page)
         return
     if topic in TOPICS:
         text = resources.files("hlo_opt.cli").joinpath("topics", f"{topic}.md").read_text(encoding="utf-8")
+        if topic == "codes":
+            text += "".join(f"    {spec.code}  {spec.slug}\n" for spec in reason_specs())
         if sys.stdout.isatty():
             show(flowing(text))
         else:
             click.echo(text, nl=False)
         return
+    if CODE.fullmatch(topic):
+        show_page(topic.upper())
+        return
     verb = group.get_command(context, topic)
     if verb is None:
         known = [*TOPICS, *VERBS]
-        near = did_you_mean(topic, known) or f"topics: {', '.join(TOPICS)}; codes: hlo-opt explain FUS105, lint LNT101"
+        near = did_you_mean(topic, known) or f"topics: {', '.join(TOPICS)}; or a verb, or a code such as FUS105"
         raise UsageError(f"there is no topic {topic!r}", hint=near)
     with verb.context_class(verb, info_name=topic, parent=context.parent, max_content_width=110) as own:
         click.echo(verb.get_help(own))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hlo_opt import __version__
+from hlo_opt.cli.codes import CODE
 from hlo_opt.cli.files import columns, read_module, show, show_json
 from hlo_opt.cli.options import OptionValue, format_option, fuse_options, offered_files, offered_rules, read_options
 from hlo_opt.diag import UsageError
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from hlo_opt.report.lint.base import Finding
 
 FORMATS = ("text", "json", "github", "sarif")
-_CODE = re.compile(r"[A-Za-z]{3}[0-9]{3}")
 MOST_FILES = 200
 """The most modules of a folder that are checked."""
 
@@ -41,11 +40,11 @@ MOST_FILES = 200
 @click.option("--all", "everything", is_flag=True, help="Also what costs less than 0.1 % of the module's time.")
 @click.option("--list", "lists", is_flag=True, help="List the rules, and leave.")
 @format_option(*FORMATS)
-@click.option("--strict", is_flag=True, help="Exit with 1 when something is found.")
+@click.option("--strict", is_flag=True, help="Exit with 1 when there is a finding.")
 @click.option(
     "--source-root",
     metavar="DIR",
-    help="github and sarif name files below it relative to it.  [default: the current folder]",
+    help="github and sarif name files relative to it.  [default: the current folder]",
 )
 @fuse_options
 @read_options
@@ -84,7 +83,7 @@ def lint_command(
 
         show(spec_page(rule_specs()[file.upper()], columns()))
         return 0
-    if _CODE.fullmatch(file) and not Path(file).exists():
+    if CODE.fullmatch(file) and not Path(file).exists():
         raise _no_rule(file)
     codes = chosen(select, ignore)
     names = _modules_in(file) if os.path.isdir(file) else [file]
@@ -111,13 +110,10 @@ def lint_command(
 
 def _no_rule(code: str) -> UsageError:
     """What to type instead of a code that is no rule's."""
-    from hlo_opt.diag import did_you_mean, reason_specs
-    from hlo_opt.report.lint.base import rule_specs
+    from hlo_opt.diag import reason_specs
 
-    if any(spec.code == code.upper() for spec in reason_specs()):
-        hint = f"it is a reason: hlo-opt explain {code.upper()}"
-    else:
-        hint = did_you_mean(code.upper(), rule_specs()) or "hlo-opt lint --list shows the rules"
+    is_reason = any(spec.code == code.upper() for spec in reason_specs())
+    hint = f"it is a reason: hlo-opt explain {code.upper()}" if is_reason else "hlo-opt lint --list shows all rules"
     return UsageError(f"there is no rule {code!r}, and no such file", hint=hint)
 
 

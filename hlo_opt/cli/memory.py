@@ -18,12 +18,12 @@ from hlo_opt.cli.options import OptionValue, file_argument, format_option, fuse_
 def memory_command(
     file: str, everything: bool, form: str, max_errors: int, allow_unknown: bool, **options: OptionValue
 ) -> None:
-    """Show the peak memory of FILE before and after fusing: when it is, which arrays hold it, and what would lower it.
+    """Show the peak memory of FILE before and after fusing: at which instruction, which arrays hold it, and what would
+    lower it.
 
     Counts inputs, constants, results and temporaries, as a device holds them. Each way to a lower peak was tried on a
-    copy of the module: joining two kernels (--force), another order, donating inputs (donate_argnums). Of each
-    input that is donated already it says whether a result is made in its memory.
-    """
+    copy of the module: joining two kernels (--force), another order, donating inputs (donate_argnums). Each donated
+    input is listed, with the result that uses its memory, or the reason why none does."""
     from hlo_opt.cli.fusing import Fusing
     from hlo_opt.report.memory import page
 

@@ -222,7 +222,7 @@ sanitize_option = click.option(
     "--sanitize",
     is_flag=True,
     help="Build the kernels with address and undefined-behaviour sanitizers, for the CPU, and run them again with a "
-    "watch over races; exit status 1 when a kernel does what it must not.",
+    "watch over races; exit status 1 when a kernel has such a fault.",
 )
 precise_option = click.option(
     "--precise",

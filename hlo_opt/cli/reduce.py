@@ -33,7 +33,7 @@ def reduce_command(
 ) -> int:
     """Print the smallest module that still shows what --keep says, made from FILE.
 
-    'fuse --check fails': fusing it ends in an error, or what that gives computes something else; 'fuse fails': fusing
+    'fuse --check fails': fusing ends in an error, or the result computes other values; 'fuse fails': fusing
     it ends in an error; 'run fails': running it as it is does; nan: a NaN is born; FUS201: an edge is refused under
     this code; 'kernels > 3' (kernels, launches, bytes, est_us, instructions; <, <=, ==, !=, >=, >): true after fusing.
     A failure counts only where it fails in the same way.
@@ -65,9 +65,7 @@ def reduce_command(
             if not reducer.answer:
                 raise
         except UsageError as error:
-            hint = (
-                error.hint or "it is asked as fuse and check would be: --preset, --passes, --backend and --seed count"
-            )
+            hint = error.hint or "as for fuse and check, --preset, --passes, --target, --backend and --seed matter"
             raise UsageError(f"the module does not show {keep!r}", filename=file, hint=hint) from None
         finally:
             progress.end()

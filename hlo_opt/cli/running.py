@@ -288,8 +288,8 @@ def _profiled(module: Module, backend: str, file: str, how: Running) -> list[lis
     "repeated.",
 )
 def check_command(file: str, other: str | None, strict: bool, expect_fused: tuple[str, ...], **options: Any) -> int:
-    """Run FILE (the reference, in NumPy) and OTHER (on the backend) on the same inputs and compare; without OTHER, what
-    fusing FILE gives.
+    """Run FILE (the reference, in NumPy) and OTHER (on the backend) on the same inputs and compare. Without OTHER, the
+    fused form of FILE.
 
     Outputs may differ by as much as rounding explains; each element has a bound of its own. Exit status 1 when one
     differs more. An output is called weak where agreement says little: its bound is above 5% of its value, or it is
@@ -339,8 +339,8 @@ def _expect(file: str, other: str | None, texts: tuple[str, ...], fusing: Fusing
 @json_option
 @click.option("--plot", metavar="OUT.svg|png", help="Draw it. A PNG needs the extra `plot`.")
 def bench_command(file: str, rounds: int, as_json: bool, plot: str | None, **options: Any) -> None:
-    """Run FILE and what fusing it gives, in turn, and compare their times with each other and with a plain copy on the
-    same device.
+    """Run FILE and its fused form in turn, and compare their times with each other and with a plain copy on the same
+    device.
 
     Each round runs each module twice: once after the last-level cache was emptied (cold), once straight after that
     (warm). On a GPU inputs and outputs stay there, and launches are queued before the clock starts. A module for

@@ -94,9 +94,8 @@ def stats_command(
 )
 @json_option
 def passes_command(name: tuple[str, ...], rules: bool, as_json: bool) -> None:
-    """List the passes with their options and defaults, and the presets as --passes would spell them; or only passes of
-    these NAMEs, with all that is said of them.
-    """
+    """List the passes with their options and defaults, and the presets as --passes would spell them; or the passes
+    NAME, with their whole description."""
     from hlo_opt.report import tables
 
     if rules:
@@ -123,11 +122,11 @@ def passes_command(name: tuple[str, ...], rules: bool, as_json: bool) -> None:
 @json_option
 def ops_command(opcode: tuple[str, ...], types: bool, calls: bool, as_json: bool) -> None:
     """Show what there is for each opcode: shape inference (infer), the meaning in NumPy (evaluate), which element of an
-    operand an element reads (index), CUDA text (cuda), the same in other operations (expand), and more. Where something
-    is missing, what needs it is refused under a code that says so.
+    operand an element reads (index), CUDA text (cuda), an expansion into other operations (expand), and more. A fusion
+    that needs what is missing is refused, with a code that names it.
 
     With --types, or for named opcodes: the same for each element type, and how far results may be from the exact ones,
-    in ULP. A TARGET of a custom call shows what there is for that.
+    in ULP. With the TARGET of a custom call: the same for that call.
     """
     from hlo_opt.ops.custom_calls.targets import custom_calls
     from hlo_opt.report import tables

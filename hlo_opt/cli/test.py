@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 )
 @click.option("-v", "--verbose", is_flag=True, help="Name the files that pass, too.")
 def test_command(path: tuple[str, ...], update: bool, jobs: int | None, timeout: float, verbose: bool) -> int:
-    """Run the golden files of each DIR, or each FILE, and show how what they print differs from what they want. Exit
+    """Run the golden files of each DIR, or each FILE, and show where their output differs from the expected one. Exit
     status 1 when one does.
 
     A golden file has `// RUN: hlo-opt ...` lines, whose output goes to `| FileCheck %s` and is matched with the file's

@@ -39,7 +39,7 @@ def view_command(
     allow_unknown: bool,
     **options: OptionValue,
 ) -> None:
-    """Draw FILE before and after fusing, on one page of HTML that loads nothing.
+    """Draw FILE before and after fusing, on one page of HTML that needs no network.
 
     Both graphs stand side by side, and a selection is carried across. Each kernel comes with its HLO, its CUDA text,
     its plan and what its estimated time is made of; each edge that was not fused with the reason and what joining it

@@ -158,7 +158,8 @@ def watch_of(text: str, target: DeviceTarget, backend: str = "auto", seed: int =
     match = COMPARED.fullmatch(words)
     if match is None:
         near = did_you_mean(words, (CHECK, NAN))
-        raise UsageError(f"nothing is known to watch as {text!r}", hint=near or "check, nan, 'kernels > 3', or --run")
+        hint = near or "it takes check, nan or 'kernels > 3'; --run takes a command"
+        raise UsageError(f"--watch does not take {text!r}", hint=hint)
     name, test, number = comparison(match[1], match[2], match[3])
 
     def ask(first: Module, module: Module, text: str) -> str:

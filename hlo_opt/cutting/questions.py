@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from hlo_opt.diag import CheckError, HloOptError, UsageError, did_you_mean, reason_specs
+from hlo_opt.diag import CheckError, HloOptError, UsageError, did_you_mean, no_reason, reason_specs
+from hlo_opt.diag.reason import CODE
 from hlo_opt.evaluate import evaluate
 from hlo_opt.evaluate.devices import device_inputs
 from hlo_opt.evaluate.inputs import module_inputs
@@ -261,12 +262,14 @@ def question_of(text: str, fuse: Fuse, backend: str = "auto", seed: int = 0) -> 
         return HasFigure(fuse, *comparison(compared[1], compared[2], compared[3]))
     if PLACE in text:
         return command_of(text)
+    if CODE.fullmatch(words.upper()):
+        raise no_reason(words)
     near = did_you_mean(words, [*SENTENCES, *codes])
     known = (
         f"{', '.join(map(repr, SENTENCES))}, a code such as FUS201, 'kernels > 3', or a command with {PLACE} for the "
         f"file"
     )
-    raise UsageError(f"nothing is known to keep as {text!r}", hint=near or known)
+    raise UsageError(f"--keep does not take {text!r}", hint=near or f"it takes {known}")
 
 
 def compares(value: float, test: str, number: float) -> bool:

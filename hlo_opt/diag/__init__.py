@@ -13,7 +13,7 @@ from hlo_opt.diag.errors import (
     did_you_mean,
     nearest,
 )
-from hlo_opt.diag.reason import Reason, ReasonSpec, reason_spec, reason_specs, register_reason
+from hlo_opt.diag.reason import Reason, ReasonSpec, no_reason, reason_spec, reason_specs, register_reason
 from hlo_opt.diag.source import Source, Span
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "VerifyError",
     "did_you_mean",
     "nearest",
+    "no_reason",
     "reason_spec",
     "reason_specs",
     "register_reason",

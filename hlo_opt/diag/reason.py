@@ -104,7 +104,8 @@ class Reason:
 _SPECS: dict[str, ReasonSpec] = {}
 """The declarations read or registered so far, by code."""
 _PAGES = Path(__file__).with_name("pages")
-_CODE = re.compile(r"[A-Z]{3}[0-9]{3}")
+CODE = re.compile(r"[A-Z]{3}[0-9]{3}")
+"""The form of a code."""
 
 
 @cache
@@ -145,11 +146,25 @@ def register_reason(spec: ReasonSpec) -> ReasonSpec:
 
 
 def reason_spec(code: str) -> ReasonSpec:
-    """The declaration of a code. Raises UsageError, which names the nearest code, for an unknown one."""
+    """The declaration of a code. Raises UsageError, which names the nearest codes, for an unknown one."""
     spec = _spec(code) or _with_plugins().get(code)
     if spec is None:
-        raise UsageError(f"there is no reason {code!r}", hint=did_you_mean(code, _SPECS))
+        raise no_reason(code)
     return spec
+
+
+def no_reason(code: str) -> UsageError:
+    """The error for a code that no reason has. Its hint has the codes around the number, or for a slip in the letters
+    the nearest code, and says where all are listed."""
+    wanted, known = code.upper(), declared()
+    if CODE.fullmatch(wanted) and any(c[:3] == wanted[:3] for c in known):
+        beside = [c for c in known if c[:4] == wanted[:4]]
+        near = sorted(beside, key=lambda c: abs(int(c[3:]) - int(wanted[3:])))[:2]
+        hint = f"near it: {', '.join(sorted(near))}; " if near else ""
+    else:
+        close = did_you_mean(wanted, known)
+        hint = f"{close} " if close else ""
+    return UsageError(f"there is no reason {code!r}", hint=f"{hint}hlo-opt help codes lists all")
 
 
 def reason_specs() -> list[ReasonSpec]:
@@ -200,6 +215,6 @@ def _given(plugin: Plugin) -> list[ReasonSpec]:
     if not specs or not all(isinstance(spec, ReasonSpec) for spec in specs):
         raise plugin.broken("is neither a ReasonSpec nor several of them")
     for spec in specs:
-        if not _CODE.fullmatch(spec.code):
+        if not CODE.fullmatch(spec.code):
             raise plugin.broken(f"declares the code {spec.code!r}; a code is three capital letters and three digits")
     return specs

@@ -24,8 +24,8 @@ from hlo_opt.evaluate.program import (
     compile_elementwise,
     error,
     is_answered,
+    located,
     placed,
-    told,
 )
 from hlo_opt.evaluate.threads import bounded_libraries
 from hlo_opt.ir import Computation, Instruction, Module
@@ -197,7 +197,7 @@ class Interpreter:
         except FAULTS as fault:
             if step is None:
                 raise
-            raise told(step.instruction, fault) from fault
+            raise located(step.instruction, fault) from fault
         except EvaluationError as fault:
             raise fault if step is None else placed(fault, step.instruction) from None
         finally:
@@ -227,7 +227,7 @@ class Interpreter:
                 else:
                     result = step.evaluate(self, step.instruction, operands)
             except FAULTS as fault:
-                raise told(step.instruction, fault) from fault
+                raise located(step.instruction, fault) from fault
             except EvaluationError as fault:
                 raise placed(fault, step.instruction) from None
             finally:

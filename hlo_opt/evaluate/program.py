@@ -136,7 +136,7 @@ FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryEr
 """Exceptions of an evaluator for operands or attributes that do not fit, as in modules that nobody verified."""
 
 
-def told(instruction: Instruction, fault: BaseException) -> EvaluationError:
+def located(instruction: Instruction, fault: BaseException) -> EvaluationError:
     """The error for an exception of an instruction's evaluator, one of `FAULTS`."""
     if isinstance(fault, MemoryError):
         return error(instruction, "there is not enough memory")

@@ -171,7 +171,7 @@ class Attribute:
 
     @classmethod
     def of(cls, value: Value) -> Attribute:
-        """An attribute made in memory; its text is rendered from the value."""
+        """An attribute without a text; its text is rendered from the value."""
         return cls(render(value), value=value)
 
     @property

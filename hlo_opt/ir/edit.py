@@ -6,6 +6,7 @@ from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
 
 from hlo_opt.ir.attribute import Attribute, Called
+from hlo_opt.ir.facts import CALLEES
 from hlo_opt.ir.literal import Literal
 from hlo_opt.ir.module import Computation, Instruction, Module
 from hlo_opt.ir.shape import Shape
@@ -124,7 +125,7 @@ def set_root(computation: Computation, root: Instruction) -> None:
 
 
 def _touch(instruction: Instruction) -> None:
-    """Forget what was found out about the computation of a changed instruction, which may be in none yet."""
+    """Clear the facts about the computation of a changed instruction, if it is in one."""
     if instruction.parent is not None:
         instruction.parent.facts.clear()
 
@@ -143,6 +144,15 @@ def take_header(module: Module, other: Module) -> None:
 def set_attribute(instruction: Instruction, name: str, value: Attribute | Called) -> None:
     instruction.attributes[name] = value
     _touch(instruction)
+
+
+def inherit(new: Instruction, old: Instruction) -> None:
+    """Give an instruction the `metadata` (with the Python line) and `frontend_attributes` of the one that it stands
+    for, unless it has its own."""
+    for name in ("metadata", "frontend_attributes"):
+        value = old.attributes.get(name)
+        if value is not None and name not in new.attributes:
+            set_attribute(new, name, value)
 
 
 def set_shape(instruction: Instruction, shape: Shape) -> None:
@@ -296,7 +306,7 @@ def sort(computation: Computation) -> None:
     order = needed_first(computation._instructions, needed_by)
     if order != [*computation._instructions]:
         computation._instructions = dict.fromkeys(order)
-        computation.facts.pop("called", None)  # the one that goes by the order
+        computation.facts.pop(CALLEES, None)
 
 
 def arrange(computation: Computation, order: Iterable[Instruction]) -> None:

@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 class Literal:
     """A constant value: a NumPy array of the shape's dtype, or a tuple of literals.
 
-    `text` is the value as HLO text writes it (`1.5`, `{1, 2}`), None for a literal made in memory. `origin` is the name
-    of the constant it was read for, with `.0`, `.1`, .. appended for tuple elements. An elided literal (`{...}`) has no
-    value until the caller supplies one. Literals are equal when shapes and bits are. An elided one without a value
-    equals only itself; with a value, only one of the same origin and value.
-    """
+    `text` is the value as HLO text writes it (`1.5`, `{1, 2}`), None for a literal that was not read. `origin` is the
+    name of the constant it was read for, with `.0`, `.1`, .. appended for tuple elements. An elided literal (`{...}`)
+    has no value until the caller supplies one. Literals are equal when shapes and bits are. An elided one without a
+    value equals only itself; with a value, only one of the same origin and value."""
 
     __slots__ = ("_decode", "_value", "is_elided", "origin", "shape", "text")
 

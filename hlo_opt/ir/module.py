@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from hlo_opt.ir.attribute import Attribute, Called, Metadata, Value
+from hlo_opt.ir.facts import CALLEES, Fact
 from hlo_opt.ir.literal import Literal
 from hlo_opt.ir.shape import Shape
 
@@ -22,7 +23,7 @@ class Instruction:
 
     `attributes` is in the order of the text; a value is an `Attribute`, or a `Called` where it names computations.
     `literal` is set for a constant, `parameter_number` for a parameter. `offset` is the instruction's position in the
-    source text, -1 for one that a pass made. Equality is identity.
+    source text, -1 for an instruction that a pass created. Equality is identity.
     """
 
     name: str
@@ -130,9 +131,8 @@ class Computation:
         self._users_known = False
         self._parameters: dict[Instruction, None] | None = None
         """The parameters in order of appearance; None until first used."""
-        self.facts: dict[str, object] = {}
-        """What passes found out about the instructions, by names of theirs, until the next edit of one of them; an edit
-        of a called computation forgets nothing here."""
+        self.facts: dict[Fact, object] = {}
+        """The known facts about the instructions, until the next edit of one of them: see `hlo_opt.ir.facts`."""
 
     @property
     def instructions(self) -> KeysView[Instruction]:
@@ -149,9 +149,9 @@ class Computation:
     @property
     def called(self) -> list[Computation]:
         """The computations named by the instructions' attributes, in order, with repetitions. Not to be changed."""
-        found = self.facts.get("called")
-        if not isinstance(found, list):
-            found = self.facts["called"] = [
+        callees = self.facts.get(CALLEES)
+        if not isinstance(callees, list):
+            callees = self.facts[CALLEES] = [
                 computation
                 for instruction in self._instructions
                 if instruction.attributes
@@ -159,7 +159,7 @@ class Computation:
                 if isinstance(value, Called)
                 for computation in value.computations
             ]
-        return found
+        return callees
 
     @property
     def parameters(self) -> list[Instruction]:
@@ -246,7 +246,7 @@ class Module:
         return f"{stem}.{number}"
 
     def span(self, instruction: Instruction) -> Span | None:
-        """The instruction's place in the source text; None for one that a pass made."""
+        """The instruction's place in the source text; None for one that a pass created."""
         from hlo_opt.diag import Span
 
         if self.source is None or instruction.offset < 0:

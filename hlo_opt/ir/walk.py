@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from hlo_opt.ir.facts import Fact
 from hlo_opt.ir.module import Computation, Instruction, Module
 
 N = TypeVar("N", bound=Hashable)
@@ -50,7 +51,7 @@ def needed_by(instruction: Instruction) -> list[Instruction]:
     return [*instruction.operands, *instruction.control_predecessors]
 
 
-def edited_since(module: Module, fact: str) -> list[Computation]:
+def edited_since(module: Module, fact: Fact) -> list[Computation]:
     """The computations that do not have a fact, or call one without it, directly or not; in the module's order."""
     edited: set[Computation] = set()
     before = -1

@@ -47,7 +47,7 @@ def identifier(name: str) -> str:
 
 
 Donated = Sequence[tuple[int, int]]
-"""Inputs that a module gives away, and the outputs that are made there, by their numbers."""
+"""(input, output), both as numbers: the output uses the memory of the donated input."""
 
 
 def header(name: str, inputs: Sequence[Shape], outputs: Sequence[Shape], donated: Donated) -> str:
@@ -56,16 +56,19 @@ def header(name: str, inputs: Sequence[Shape], outputs: Sequence[Shape], donated
     lines = [
         f"/* The module {name}, compiled by hlo-opt. Link with -l{name}.",
         " *",
-        " * Arrays lie dense, the last dimension fastest unless an order is given. They need no alignment; a multiple "
+        " * Arrays are dense, the last dimension fastest unless another order is named. They need no alignment; a "
+        "multiple "
         "of 16 bytes saves a copy.",
-        " * Outputs must not overlap inputs or each other, but for what is said below. Several threads may call it at "
+        " * Outputs must not overlap inputs or each other, except where a line below says so. Several threads may "
+        "call it at "
         "once. HLO_OPT_THREADS in the environment bounds the threads that it uses.",
         " *",
     ]
     for title, shapes in (("inputs", inputs), ("outputs", outputs)):
         lines += [f" * {title}[{k}]: {_described(shape)}" for k, shape in enumerate(shapes)] or [f" * no {title}"]
     lines += [
-        f" * outputs[{made}] may be inputs[{given}]: it is made in place, without a copy" for given, made in donated
+        f" * outputs[{result}] may be inputs[{source}]: it is written in place, without a copy"
+        for source, result in donated
     ]
     lines += [
         " *",

@@ -158,14 +158,14 @@ class _Writer:
         """Writes the steps of a routine whose inputs are at `inputs`; result k is computed, or copied, to `targets[k]`
         if there is such a key."""
         lives = lifetimes(routine.ops, routine.shapes)
-        created = {b for created_by_op in lives.made for b in created_by_op}
+        created = {b for created_by_op in lives.born for b in created_by_op}
         places: dict[int, Place] = dict(zip(routine.inputs, inputs, strict=True))
         result_of: dict[int, int] = {}
         for k, b in enumerate(routine.results):
             root = lives.root[b]
             if root in created and root not in result_of and buffer_bytes(routine.shapes[root]):
                 result_of[root] = k
-        for op, created_by_op, dead in zip(routine.ops, lives.made, lives.dead, strict=True):
+        for op, created_by_op, dead in zip(routine.ops, lives.born, lives.dead, strict=True):
             for b in created_by_op:
                 size = buffer_bytes(routine.shapes[b])
                 places[b] = targets[result_of[b]] if b in result_of else (self.between, self.arena.take(size))

@@ -63,8 +63,8 @@ def has_lowering(spec: OpSpec, element_type: ElementType) -> bool:
         return spec.is_planned
     if not isinstance(spec.cuda, Elementwise):
         return True
-    held = (i for i in samples(spec, element_type) if all(compute_type(j.shape.type) for j in (i, *i.operands)))
-    return any(spec.cuda.text_for(i) is not None for i in held)
+    computable = (i for i in samples(spec, element_type) if all(compute_type(j.shape.type) for j in (i, *i.operands)))
+    return any(spec.cuda.text_for(i) is not None for i in computable)
 
 
 def faces(spec: OpSpec, element_type: ElementType) -> Faces:

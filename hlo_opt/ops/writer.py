@@ -10,7 +10,7 @@ from hlo_opt.ir.element_type import PRED, U32, U64
 
 
 class Writer:
-    """Appends operations to a computation: to a new one outside any module, where none is given. Operands of an
+    """Appends operations to a computation: to a new one outside any module, unless one is passed. Operands of an
     operation have equal dimensions; scalars are broadcast."""
 
     def __init__(self, name: str, computation: Computation | None = None) -> None:

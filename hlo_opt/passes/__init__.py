@@ -45,12 +45,12 @@ def fuse(
     choices: Iterable[str] = (),
     trip_counts: TripCounts = NO_TRIP_COUNTS,
 ) -> tuple[Module, Decisions]:
-    """Fuse a copy of the module, or the module that a text describes, and prove that it computes the same. Returns it
-    with a decision for every edge between kernels; these are found out when they are first looked at, so look at them
-    before you change the module.
+    """Fuse a copy of the module, or of the module that a text describes, and prove that it computes the same. Returns
+    it with a decision for every edge between kernels. Decisions are computed when they are first read: read them before
+    you change the module.
 
-    `passes` (as `--passes` spells them) replace the preset. The options are those of `hlo_opt.passes.run.run`.
-    Raises UsageError for unknown names and wrong options; ParseError and VerifyError for a text.
+    `passes` (as `--passes` spells them) replace the preset. The options are those of `hlo_opt.passes.run.run`. Raises
+    UsageError for unknown names and wrong options; ParseError and VerifyError for a text.
     """
     if isinstance(module, str):
         module = parse(module)

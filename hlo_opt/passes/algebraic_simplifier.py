@@ -1,7 +1,7 @@
-"""Algebraic simplification: the rules of `hlo_opt.passes.simplify`, until none finds anything.
+"""Algebraic simplification: the rules of `hlo_opt.passes.simplify`, until none applies.
 
 Source of many of the ideas: xla/hlo/transforms/simplifiers/algebraic_simplifier.cc and its siblings. Rules here keep
-every bit that HLO defines; those that do not are applied with `fast-math` only.
+every bit that HLO defines; the others are applied with `fast-math` only.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class AlgebraicSimplifier(Pass):
 
 @dataclass(frozen=True)
 class Replay(AlgebraicSimplifier):
-    """The same rewrites once more, by their certificate: nothing is looked for. `runs` are the lists of steps, which
-    are used up. Raises ProofError for a step that does not fit."""
+    """The same rewrites again, by their certificate, without a search. `runs` are the lists of steps; each is used
+    once. Raises ProofError for a step that does not fit."""
 
     runs: list[list[Rewritten]] = field(default_factory=list, compare=False)
 

@@ -1,4 +1,4 @@
-"""Batch normalisations as the operations that they are made of, so that kernels can have them.
+"""Batch normalisations as plain operations, so that kernels can contain them.
 
 Source: xla/service/batchnorm_expander.cc, which does the same before XLA:CPU and XLA:GPU fuse. Two things differ, so
 that less is lost to rounding: f16 and bf16 are computed in f32 and rounded once, and a variance is the mean of squared
@@ -26,7 +26,7 @@ _NORMS = frozenset({"batch-norm-grad", "batch-norm-inference", "batch-norm-train
 
 @dataclass(frozen=True)
 class BatchNormExpander(Expansion):
-    """Write every batch normalisation as the operations that it is made of."""
+    """Write every batch normalisation as plain operations."""
 
     name: ClassVar[str] = "batch-norm-expander"
     preserves: ClassVar[OneOf["graph", "meaning"]] = "meaning"
@@ -46,13 +46,13 @@ class BatchNormExpander(Expansion):
 
 def _expand(norm: Instruction, adders: dict[ElementType, Computation]) -> None:
     plain = _Norm(norm, adders)
-    made = {"training": plain.training, "inference": plain.inference, "grad": plain.grad}
-    edit.replace_all_uses(norm, made[norm.opcode.removeprefix("batch-norm-")]())
+    expansions = {"training": plain.training, "inference": plain.inference, "grad": plain.grad}
+    edit.replace_all_uses(norm, expansions[norm.opcode.removeprefix("batch-norm-")]())
     edit.remove(norm)
 
 
 class _Norm:
-    """One normalisation: its operands in a wide type, and what it is made of."""
+    """One normalisation: its operands in a wide type, and the operations that replace it."""
 
     def __init__(self, norm: Instruction, adders: dict[ElementType, Computation]) -> None:
         self.norm = norm
@@ -128,10 +128,10 @@ class _Norm:
         return self.writer.binary("divide", self.sum(value), self.writer.scalar(self.wide, self.count))
 
     def narrowed(self, value: Instruction, shape: Shape) -> Instruction:
-        """The value as a result lies."""
+        """The value in the type and layout of a result."""
         opcode = "copy" if value.shape.type == shape.type else "convert"
         return value if value.shape == shape else self.writer.emit(opcode, shape, value)
 
     def results(self, *values: Instruction) -> Instruction:
-        made = [self.narrowed(v, leaf) for v, leaf in zip(values, self.norm.shape.leaves(), strict=True)]
-        return self.writer.emit("tuple", self.norm.shape, *made)
+        outputs = [self.narrowed(v, leaf) for v, leaf in zip(values, self.norm.shape.leaves(), strict=True)]
+        return self.writer.emit("tuple", self.norm.shape, *outputs)

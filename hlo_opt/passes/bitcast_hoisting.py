@@ -1,8 +1,8 @@
-"""What a kernel updates in place is its operand as it stands: a bitcast between the two moves in front of the kernel.
+"""Bitcasts between an operand of a fusion and the update in place inside it move in front of the fusion.
 
-A bitcast launches nothing on either side. Inside, it hides from whoever reads the module that the kernel writes a part
-of its operand and leaves the rest: XLA's cost analysis (xla/service/hlo_cost_analysis.cc, FusionParameterReadBytes)
-counts the whole buffer as read.
+A bitcast launches nothing on either side. Inside, it hides that the kernel writes a part of its operand and leaves the
+rest: XLA's cost analysis (xla/service/hlo_cost_analysis.cc, FusionParameterReadBytes) then counts the whole buffer as
+read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _VIEWS = ("bitcast",)
 
 @dataclass(frozen=True)
 class BitcastHoisting(RewritingPass):
-    """Move bitcasts of what a fusion updates in place in front of the fusion."""
+    """Move bitcasts of operands that a fusion updates in place in front of the fusion."""
 
     name: ClassVar[str] = "bitcast-hoisting"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
@@ -45,16 +45,15 @@ def _behind_views(result: Instruction) -> Instruction:
 
 
 def _views(update: Instruction) -> list[Instruction]:
-    """The bitcasts between a parameter and what updates it, the last first; none where the parameter is read in another
-    way, too."""
-    found: list[Instruction] = []
+    """The bitcasts between a parameter and its update, the last first; empty where the parameter has other readers."""
+    views: list[Instruction] = []
     place = update.operands[0]
     while keeps_values(place, _VIEWS) and not place.control_predecessors:
-        found.append(place)
+        views.append(place)
         place = place.operands[0]
         if len(place.users) > 1 or place.is_root:
             return []
-    return found if place.parameter_number is not None else []
+    return views if place.parameter_number is not None else []
 
 
 def _hoist(fusion: Instruction, views: list[Instruction]) -> None:

@@ -1,6 +1,6 @@
-"""Reshapes, transposes and copies whose result lies in memory as their operand does: bitcasts, which launch nothing.
+"""Reshapes, transposes and copies that keep every element in its place in memory become bitcasts, which launch nothing.
 
-JAX writes many a transpose with the layout that makes it one. Source of the idea:
+JAX writes many a transpose with a layout that makes it one. Source of the idea:
 xla/hlo/transforms/expanders/reshape_decomposer.cc and xla/service/layout_normalization.cc.
 """
 
@@ -19,12 +19,12 @@ from hlo_opt.plans.choose import is_left_to_library
 
 @dataclass(frozen=True)
 class BitcastMovement(RewritingPass):
-    """Write what moves no byte as a bitcast. What a computation gives back of its own parameters is left: results have
-    memory of their own.
+    """Write operations that move no byte as bitcasts. An operation between a parameter and a result of the computation
+    stays: results have memory of their own.
 
-    reshapes  those, too, besides transposes and copies; passes that look for loops know reshapes better
-    given     of reshapes those of what the computation is given, where no kernel of ours could take them in: weights
-              on their way into a loop, or to a library
+    reshapes  reshapes, too, besides transposes and copies; passes that look for loops know reshapes better
+    inputs    of reshapes those of the computation's inputs that no kernel of ours could take in: weights on their way
+              into a loop, or to a library
     """
 
     name: ClassVar[str] = "bitcast-movement"
@@ -32,7 +32,7 @@ class BitcastMovement(RewritingPass):
     idempotent: ClassVar[bool] = True
 
     reshapes: bool = True
-    given: bool = True
+    inputs: bool = True
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
         waited_for = {p for i in computation.instructions for p in i.control_predecessors}
@@ -41,12 +41,12 @@ class BitcastMovement(RewritingPass):
                 continue
             if not _moves_nothing(i) or _is_result(i):
                 continue
-            if self.reshapes or i.opcode != "reshape" or (self.given and _is_handed_on(i)):
+            if self.reshapes or i.opcode != "reshape" or (self.inputs and _is_handed_on(i)):
                 yield partial(_put, i)
 
 
 def _is_handed_on(reshape: Instruction) -> bool:
-    """Whether what is reshaped comes from no kernel of the computation and is read by none."""
+    """Whether the operand comes from no kernel of the computation, and no kernel reads the result."""
     value = reshape.operands[0]
     if value.parameter_number is None and taken_element(value) is None:
         return False
@@ -54,10 +54,10 @@ def _is_handed_on(reshape: Instruction) -> bool:
 
 
 def _put(move: Instruction) -> None:
-    """A bitcast in its place."""
+    """Replace the operation by a bitcast."""
     kept = {n: a for n, a in move.attributes.items() if n != "dimensions"}
-    made = edit.create(move.computation, "bitcast", "bitcast", move.shape, move.operands, kept)
-    edit.redirect_users(move, made)
+    bitcast = edit.create(move.computation, "bitcast", "bitcast", move.shape, move.operands, kept)
+    edit.redirect_users(move, bitcast)
     edit.remove(move)
 
 
@@ -89,13 +89,13 @@ def _has_ones_only(source: Shape, shape: Shape) -> bool:
 
 
 def _large(shape: Shape) -> list[int]:
-    """How the dimensions of other sizes than 1 lie, by their numbers among themselves."""
+    """The dimensions of sizes other than 1 in the order of the layout, numbered among themselves."""
     places = [d for d, n in enumerate(shape.dimensions) if n != 1]
     return [places.index(d) for d in shape.minor_to_major if shape.dimensions[d] != 1]
 
 
 def _is_result(move: Instruction) -> bool:
-    """Whether a computation gives back nothing but its parameter."""
+    """Whether the computation returns nothing but its own parameter."""
     value = move.operands[0]
     while value.opcode in ("bitcast", "reshape", "transpose", "copy"):
         value = value.operands[0]

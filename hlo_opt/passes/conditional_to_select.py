@@ -1,7 +1,7 @@
-"""Conditionals inside what `map` applies to elements: both branches are computed, and the predicate picks.
+"""Conditionals in the computations that `map` applies: both branches are computed, and a select picks.
 
-Source: xla/service/conditional_to_select.cc, which does the same: threads that run the same code have nothing to gain
-from a branch.
+Source: xla/service/conditional_to_select.cc, which does the same: threads that run the same code gain nothing from a
+branch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hlo_opt.passes.expansion import Expansion
 
 @dataclass(frozen=True)
 class ConditionalToSelect(Expansion):
-    """Put a select in the place of each conditional on which an element of a `map` depends."""
+    """Replace each conditional on which an element of a `map` depends by a select."""
 
     name: ClassVar[str] = "conditional-to-select"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
@@ -40,14 +40,14 @@ def _select(conditional: Instruction) -> None:
     computation = conditional.computation
     predicate, *arguments = conditional.operands
     callees = [c for value in branches(conditional) for c in value.computations]
-    made = [_copied(c, computation, a) for c, a in zip(callees, arguments, strict=True)]
-    select = edit.create(computation, conditional.name, "select", conditional.shape, [predicate, *made])
+    choices = [_copied(c, computation, a) for c, a in zip(callees, arguments, strict=True)]
+    select = edit.create(computation, conditional.name, "select", conditional.shape, [predicate, *choices])
     edit.replace_all_uses(conditional, select)
     edit.remove(conditional)
 
 
 def _copied(callee: Computation, computation: Computation, argument: Instruction) -> Instruction:
-    """What a branch computes, in another computation."""
+    """The value of a branch, copied into another computation."""
     copies: dict[Instruction, Instruction] = {}
     for i in callee.instructions:
         if i.parameter_number is not None:
@@ -58,8 +58,8 @@ def _copied(callee: Computation, computation: Computation, argument: Instruction
 
 
 def _applied(module: Module) -> list[Computation]:
-    found = {i.called_by("to_apply"): None for c in module.computations for i in c.instructions if i.opcode == "map"}
-    return list(found)
+    mapped = {i.called_by("to_apply"): None for c in module.computations for i in c.instructions if i.opcode == "map"}
+    return list(mapped)
 
 
 def _choices(computation: Computation) -> list[Instruction]:
@@ -67,7 +67,7 @@ def _choices(computation: Computation) -> list[Instruction]:
 
 
 def _is_choice(i: Instruction) -> bool:
-    """Whether a conditional picks one of two scalars that can be computed at any time."""
+    """Whether a conditional picks one of two scalars that can be computed in any case."""
     if not i.shape.is_array or i.operands[0].shape.type.kind != "pred":
         return False
     for called in i.called():

@@ -1,6 +1,7 @@
-"""Copies of a kernel's result become further outputs of the kernel: it writes twice instead of being read once more.
+"""Copies of a kernel's result become further outputs of the kernel: it writes twice, and nothing reads the first result
+again.
 
-Source: xla/backends/gpu/transforms/copy_fusion.cc. XLA runs it once buffers have got the copies that they need.
+Source: xla/backends/gpu/transforms/copy_fusion.cc. XLA runs it after it has inserted the copies that buffers need.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ Path = list[Instruction]
 
 @dataclass(frozen=True)
 class CopyFusion(FusionPass):
-    """Let fusions write what plain copies of their results would. No edge is its business alone: what it leaves, the
-    passes that fuse copies as consumers judge."""
+    """Let fusions write what plain copies of their results would write. It decides no edge alone: copies that it leaves
+    are judged by the passes that fuse copies as consumers."""
 
     name: ClassVar[str] = "copy-fusion"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
@@ -48,7 +49,7 @@ class CopyFusion(FusionPass):
 
 
 def _may_write_more(fusion: Instruction) -> bool:
-    """Not where the result is not complete before the kernel ends, or where it is written in place."""
+    """False where the result is not complete before the kernel ends, or is written in place."""
     body = inside(fusion)
     if body is None or is_generic_triton(fusion):
         return False
@@ -66,9 +67,9 @@ def _may_write_more(fusion: Instruction) -> bool:
 
 
 def _paths(fusion: Instruction) -> list[Path]:
-    """The ways from a fusion to the plain copies of its outputs, through what launches nothing and has no other
+    """The paths from a fusion to plain copies of its outputs, through operations that launch nothing and have no other
     users."""
-    found: list[Path] = []
+    paths: list[Path] = []
     roots = results_of(fusion.called_by("calls"))
     for user in fusion.users:
         path = [user]
@@ -84,8 +85,8 @@ def _paths(fusion: Instruction) -> list[Path]:
         copy = path[-1]
         if copy.opcode != "copy" or copy.shape != copy.operands[0].shape or any(i.control_predecessors for i in path):
             continue
-        found.append(path)
-    return found
+        paths.append(path)
+    return paths
 
 
 def _write_copies(fusion: Instruction, paths: list[Path], engine: Engine) -> None:

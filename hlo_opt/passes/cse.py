@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 from hlo_opt.analysis.graph.numbering import Numbering, Table, Value, all_differ
 from hlo_opt.analysis.properties import effectful_computations, has_side_effect
 from hlo_opt.ir import Attribute, Computation, Instruction, Module, edit
+from hlo_opt.ir.facts import NO_EQUAL_VALUES
 from hlo_opt.ir.shape import Shape
 from hlo_opt.ir.walk import edited_since, executed_computations
 from hlo_opt.ops.sets import held, taken_element
@@ -19,9 +20,8 @@ from hlo_opt.passes.base import Pass, PassContext
 
 @dataclass(frozen=True)
 class CommonSubexpressionElimination(Pass):
-    """Merge equal values. Elided constants are never merged (their values are unknown), nor is anything with
-    side effects: each occurrence is another value, but what it gives may be a value that there is already, or nothing
-    at all."""
+    """Merge equal values. Elided constants are never merged (their values are unknown), nor are operations with side
+    effects: each of their occurrences is another value, even if its result equals an existing one."""
 
     name: ClassVar[str] = "cse"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
@@ -34,7 +34,7 @@ class CommonSubexpressionElimination(Pass):
         changed = []
         executed = set(executed_computations(module))
         distinct = context.memory.distinct
-        for computation in edited_since(module, _NOTHING_EQUAL):
+        for computation in edited_since(module, NO_EQUAL_VALUES):
             known = computation in distinct and not any(map(_is_another_tuple, computation.instructions))
             if not known and not all_differ(computation):
                 values = numbering.computation(computation, None).values
@@ -44,18 +44,13 @@ class CommonSubexpressionElimination(Pass):
                 elif computation in executed:
                     distinct.add(computation)
             if not context.exhausted:
-                computation.facts[_NOTHING_EQUAL] = True
+                computation.facts[NO_EQUAL_VALUES] = True
         context.memory.changed_inside(changed, module)
         return bool(changed)
 
 
-_NOTHING_EQUAL = "nothing equal"
-"""The fact that no two values of a computation are equal, or that those that are have to stay."""
-
-
 def _is_another_tuple(instruction: Instruction) -> bool:
-    """Whether a tuple is made of all elements of one that there is: the only values that joining kernels adds are the
-    tuples that they write."""
+    """Whether a tuple consists of all elements of an existing tuple. Joining kernels adds no other values."""
     parts = held(instruction)
     whole = parts[0].operands[0] if parts and taken_element(parts[0]) is not None else None
     if parts is None or whole is None or len(parts) != len(whole.shape.elements or ()):

@@ -1,10 +1,9 @@
-"""Long cumulative windows in parts, so that a device with room for more blocks than there are lines has something to do
-in all of them.
+"""Long cumulative windows in parts, so that all multiprocessors have work where there are few lines.
 
-Each line becomes parts of a length near its square root. The parts are folded, what lies before each part is a
-cumulative window over their results, and one within each part is then put behind it: three kernels that read the array
-twice and write it once. The order of elements stays; which of them are folded first does not. XLA does the same to
-every such window (xla/service/reduce_window_rewriter.cc, TryOptimizeCumSumOrProd).
+Each line is divided into parts of a length near its square root. The parts are folded; a cumulative window over their
+results gives the value before each part; a cumulative window within each part adds that value. Three kernels read the
+array twice and write it once. The order of elements stays; the order in which they are folded does not. XLA does the
+same to every such window (xla/service/reduce_window_rewriter.cc, TryOptimizeCumSumOrProd).
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from hlo_opt.passes.expansion import Writer, scalar_reducer
 from hlo_opt.plans.cumulative import Lines, Prefixes, lines_of
 
 LONG = 16 * 1024
-"""Elements of the shortest lines that are split."""
+"""The shortest lines that are split, in elements."""
 ENOUGH = 4
-"""Lines are split where they make fewer than one block per this number of multiprocessors."""
+"""Lines are split if there are fewer blocks than one per this number of multiprocessors."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,8 @@ class CumulativeSplitter(RewritingPass):
 
 
 def _worth_splitting(window: Instruction, target: DeviceTarget) -> Lines | None:
-    """The lines of a cumulative window that are few and long, if folding in parts has the same meaning: the init value
-    must change nothing, for each part starts with it."""
+    """The number of lines and their length, if lines are few and long and folding in parts gives the same: the init
+    value must be the identity, since each part starts with it. Else None."""
     lines = lines_of(window)
     if lines is None or lines.length < LONG or window.shape.is_tuple or any(window.shape.dynamic):
         return None
@@ -60,8 +59,8 @@ def _worth_splitting(window: Instruction, target: DeviceTarget) -> Lines | None:
 
 
 def part_length(length: int) -> int:
-    """The length of parts: a divisor of the line's near its square root, a multiple of 4 if there is one; else a power
-    of two, and the last part is padded."""
+    """The length of a part: a divisor of the line's length near its square root, a multiple of 4 if there is one; else
+    a power of two, and the last part is padded."""
     root = math.isqrt(length)
     near = [d for d in range(root // 4 + 1, 4 * root) if length % d == 0]
     fours = [d for d in near if d % 4 == 0]
@@ -69,8 +68,7 @@ def part_length(length: int) -> int:
 
 
 class _Split:
-    """A window, and what it is made of in parts. Narrow floats are f32 from the first part to the result, which is
-    rounded once."""
+    """A window and its parts. Narrow floats are f32 from the first part to the result, which is rounded once."""
 
     def __init__(self, window: Instruction, lines: Lines) -> None:
         self.window, self.axis, self.is_reversed = window, lines.axis, lines.is_reversed
@@ -85,7 +83,7 @@ class _Split:
         self.start = self.writer.scalar(self.wide, np.asarray(literal.value).reshape(-1)[0])
 
     def put(self) -> None:
-        """Put the value in the window's place."""
+        """Replace the window by the value."""
         edit.replace_all_uses(self.window, self.result())
         edit.remove(self.window)
 
@@ -115,7 +113,7 @@ class _Split:
         return self.writer.emit("convert", final, x) if final.type != self.wide else x
 
     def _before(self, x: Instruction) -> Instruction:
-        """What lies before each part."""
+        """The fold of all elements before each part."""
         order = [d - (d > self.axis + 1) for d in x.shape.minor_to_major if d != self.axis + 1]
         sizes = tuple(size for d, size in enumerate(x.shape.dimensions) if d != self.axis + 1)
         shape = Shape(self.wide, sizes, Layout(tuple(order)))
@@ -124,9 +122,9 @@ class _Split:
             "to_apply": Called(self.reducer),
         }
         totals = edit.create(self.window.computation, "totals", "reduce", shape, (x, self.start), attributes)
-        found = self._cumulative(totals, self.axis)
+        sums = self._cumulative(totals, self.axis)
         one_on = self._along(shape, (-1, 1) if self.is_reversed else (1, -1))
-        return self.writer.emit("pad", shape, found, self.start, padding=one_on)
+        return self.writer.emit("pad", shape, sums, self.start, padding=one_on)
 
     def _cumulative(self, x: Instruction, axis: int) -> Instruction:
         size = x.shape.dimensions[axis]
@@ -137,7 +135,7 @@ class _Split:
         return edit.create(self.window.computation, "cumulative", "reduce-window", x.shape, (x, self.start), attributes)
 
     def _ends(self, count: int) -> tuple[int, int]:
-        """So many elements more where lines end."""
+        """Padding of this many elements at the end of lines."""
         return (count, 0) if self.is_reversed else (0, count)
 
     def _along(self, shape: Shape, ends: tuple[int, int]) -> tuple[PaddingDimension, ...]:
@@ -149,7 +147,7 @@ class _Split:
         return replace(shape, dimensions=tuple(sizes))
 
     def _split(self, shape: Shape) -> Shape:
-        """The shape with parts and what is in them as two dimensions, as it lies."""
+        """The shape with two dimensions for a line, parts and elements of a part, in the same order in memory."""
         axis, sizes = self.axis, shape.dimensions
         order: list[int] = []
         for d in shape.minor_to_major:

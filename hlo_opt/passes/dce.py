@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from hlo_opt.analysis.graph.inlining import remove_uncalled
 from hlo_opt.analysis.properties import effectful_computations, has_side_effect, is_boundary_fusion
 from hlo_opt.ir import Attribute, Computation, Instruction, Module, Shape, edit
+from hlo_opt.ir.facts import NO_DEAD_VALUES
 from hlo_opt.ir.walk import edited_since
 from hlo_opt.ops.sets import fused, held, taken_element
 from hlo_opt.passes.base import Pass, PassContext
@@ -18,8 +19,8 @@ _BY_NUMBER = frozenset({"output_to_operand_aliasing", "sharding"})
 
 @dataclass(frozen=True)
 class DeadCodeElimination(Pass):
-    """Remove what nothing uses, also of what fusions write and read. Parameters, side effects and ends of control
-    dependencies stay. It cleans up behind rewrites, and is none that counts as a step."""
+    """Remove what nothing uses, also among the outputs and operands of fusions. Parameters, side effects and ends of
+    control dependencies stay. It cleans up after rewrites, so it does not count as a step."""
 
     name: ClassVar[str] = "dce"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
@@ -29,22 +30,18 @@ class DeadCodeElimination(Pass):
         effects = effectful_computations(list(module.computations))
         changed = remove_uncalled(module)
         swept = False
-        for computation in edited_since(module, _NOTHING_DEAD):
+        for computation in edited_since(module, NO_DEAD_VALUES):
             swept |= sweep(computation, effects)
-            while several := _of_several(computation):
+            while several := _with_several_outputs(computation):
                 if not sum(narrow(fusion, effects) for fusion in several):
                     break
                 sweep(computation, effects)
                 swept = True
-            if not several:  # else others may stop to call what they call
-                computation.facts[_NOTHING_DEAD] = True
+            if not several:  # else a computation may have lost its last caller
+                computation.facts[NO_DEAD_VALUES] = True
         if swept:
             remove_uncalled(module)
         return changed or swept
-
-
-_NOTHING_DEAD = "nothing dead"
-"""The fact that each value of a computation is used, or has to stay, and that no fusion in it writes several."""
 
 
 def sweep(computation: Computation, effects: set[Computation]) -> bool:
@@ -68,8 +65,8 @@ def sweep(computation: Computation, effects: set[Computation]) -> bool:
     return changed
 
 
-def _of_several(computation: Computation) -> list[Instruction]:
-    """Fusions that write several arrays, of which each user reads one, users first."""
+def _with_several_outputs(computation: Computation) -> list[Instruction]:
+    """Fusions with several outputs whose users each read one of them, users first."""
     return [
         i
         for i in reversed(list(computation.instructions))
@@ -80,8 +77,8 @@ def _of_several(computation: Computation) -> list[Instruction]:
 
 
 def narrow(fusion: Instruction, effects: set[Computation]) -> bool:
-    """Let a fusion write only what is read of it, and read only what that takes. True where that is less than
-    before."""
+    """Let a fusion write only the outputs that are read, and read only the operands that these need. True when anything
+    changed."""
     body = fusion.called_by("calls")
     outputs, readers = held(body.root), {user: taken_element(user) or 0 for user in fusion.users}
     read = sorted(set(readers.values()))
@@ -93,7 +90,7 @@ def narrow(fusion: Instruction, effects: set[Computation]) -> bool:
     root, kept = body.root, [outputs[number] for number in read]
     if root.users or any(user.control_predecessors for user in readers):
         return False
-    if len(kept) == 1 and kept[0].parameter_number is not None:  # a kernel that only copies is another one's to judge
+    if len(kept) == 1 and kept[0].parameter_number is not None:  # it would only copy: not decided here
         return False
     if len(kept) > 1:
         edit.create_tuple(body, kept, root=True)
@@ -108,17 +105,17 @@ def narrow(fusion: Instruction, effects: set[Computation]) -> bool:
             edit.remove(user)
     edit.remove(root)
     sweep(body, effects)
-    _forget_unread(fusion, body)
+    _drop_unread(fusion, body)
     return True
 
 
-def _forget_unread(fusion: Instruction, body: Computation) -> None:
-    """Take away operands of a fusion that its computation does not read."""
-    given = list(zip(fusion.operands, body.parameters, strict=True))
-    for _, parameter in given:
+def _drop_unread(fusion: Instruction, body: Computation) -> None:
+    """Remove operands of a fusion that its computation does not read."""
+    pairs = list(zip(fusion.operands, body.parameters, strict=True))
+    for _, parameter in pairs:
         if not parameter.users and not parameter.is_root:
             edit.remove(parameter)
-    taken = [(operand, parameter) for operand, parameter in given if parameter.parent is body]
-    for number, (_, parameter) in enumerate(taken):
+    read = [(operand, parameter) for operand, parameter in pairs if parameter.parent is body]
+    for number, (_, parameter) in enumerate(read):
         parameter.parameter_number = number
-    edit.set_operands(fusion, [operand for operand, _ in taken])
+    edit.set_operands(fusion, [operand for operand, _ in read])

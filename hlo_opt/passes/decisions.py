@@ -1,5 +1,5 @@
-"""Every edge between kernels, fused or left, with all reasons, both costs and both source lines; across loops, branches
-and calls, too, where no pass can reach both ends."""
+"""Decisions: every edge between kernels, fused or left, with all reasons, both costs and both source lines. Edges
+across loops, branches and calls, which no pass can fuse, are included."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from hlo_opt.text.frames import source_location
 
 
 class MemberCosts:
-    """Costs of edges inside fusions. Edges whose instructions have the same signatures cost the same."""
+    """Costs of edges inside fusions. Edges whose instructions have equal signatures cost the same."""
 
     def __init__(self, state: FusionState) -> None:
         self._state = state
@@ -46,19 +46,19 @@ class MemberCosts:
         return self._costs[key]
 
     def beside(self, first: Instruction, second: Instruction) -> CostEstimate | None:
-        """Of two that do not read each other."""
+        """The cost of two instructions that do not read each other."""
         common = tuple(second.operands.index(o) if o in second.operands else -1 for o in first.operands)
         key = (common, self._signature(first), self._signature(second))
         if key not in self._costs:
-            found = beside_cost(self._state, first, second)
-            self._costs[key] = None if isinstance(found, Reason) else found
+            cost = beside_cost(self._state, first, second)
+            self._costs[key] = None if isinstance(cost, Reason) else cost
         return self._costs[key]
 
     def _signature(self, instruction: Instruction) -> Hashable:
-        found = self._signatures.get(instruction)
-        if found is None:
-            found = self._signatures[instruction] = signature(instruction)
-        return found
+        known = self._signatures.get(instruction)
+        if known is None:
+            known = self._signatures[instruction] = signature(instruction)
+        return known
 
 
 def _cost(
@@ -67,8 +67,8 @@ def _cost(
     one: Instruction,
     other: Instruction,
 ) -> CostEstimate | Reason:
-    found = union(engine, one, other)
-    return found if isinstance(found, Reason) else found.cost
+    joint = union(engine, one, other)
+    return joint if isinstance(joint, Reason) else joint.cost
 
 
 def _pricing_of(engine: Engine, producer: Instruction, consumer: Instruction) -> Pricing:
@@ -82,28 +82,31 @@ def _pricing_beside(engine: Engine, first: Instruction, second: Instruction) -> 
 
 
 def decisive(reasons: list[Reason], pricing: Pricing, engine: Engine) -> list[Reason]:
-    """The reason that decides first: where both can be no one kernel, why not; then it does not matter whether that
-    would be worth it (FUS4xx), or was tried (FUS504)."""
-    found = pricing.refusal
-    if found is None:
+    """The reasons, the decisive one first. If no kernel can hold both ends, the reason for that decides: then it does
+    not matter whether one kernel would pay (FUS4xx), or was tried (FUS504)."""
+    refusal = pricing.refusal
+    if refusal is None:
         return reasons
-    (first,) = engine.legal([found])
-    told = [r for r in reasons if r.code == first.code] or [first]  # by the pass, with its own names
-    return [*told, *(r for r in reasons if r.code not in (first.code, "FUS504") and not r.code.startswith("FUS4"))]
+    (first,) = engine.legal([refusal])
+    first_reasons = [r for r in reasons if r.code == first.code] or [first]  # by the pass, with its own names
+    return [
+        *first_reasons,
+        *(r for r in reasons if r.code not in (first.code, "FUS504") and not r.code.startswith("FUS4")),
+    ]
 
 
 def edges_across(consumer: Instruction, crossings: Crossings, engine: Engine) -> Iterator[FusionDecision]:
-    """The decisions on the edges of a kernel whose producer is on another side of control flow."""
+    """The decisions on the edges into a kernel whose producer is on another side of control flow."""
     module = engine.module
     seen: set[tuple[Instruction, Instruction, str, str]] = set()
     for operand in dict.fromkeys(consumer.operands):
-        found = crossings.of(operand)
-        if not found:
+        crossed = crossings.of(operand)
+        if not crossed:
             continue
         through = engine.edge(operand, consumer)
         reader = next(iter(reader_names(through)), through.consumer_name)
         member = member_named(consumer, reader, engine.origins)
-        for crossing in found:
+        for crossing in crossed:
             key = (crossing.producer, crossing.control, crossing.way, reader)
             if key in seen:
                 continue
@@ -144,28 +147,31 @@ def _reason(crossing: Crossing, producer: str, consumer: str, engine: Engine) ->
     return Reason.of("FUS111", **ends, loop=control.name, way=crossing.way, rounds=rounds, bytes=size, kept_by=kept_by)
 
 
-def _kept_by(found: Obstacle) -> str:
-    """What keeps the iterations of a loop from being one kernel, as part of a sentence."""
-    if found.instruction is not None:
-        return f"`{found.instruction.name}` ({found.instruction.opcode}) keeps its iterations from being one kernel"
-    if found.has_plan:
+def _kept_by(obstacle: Obstacle) -> str:
+    """The obstacle that keeps the iterations of a loop from being one kernel, as part of a sentence."""
+    if obstacle.instruction is not None:
+        return (
+            f"`{obstacle.instruction.name}` ({obstacle.instruction.opcode}) keeps its iterations from being one kernel"
+        )
+    if obstacle.has_plan:
         return "`while-fusion` makes one kernel of all iterations, where that pays"
     return "the loop is not written so that one kernel can take all iterations"
 
 
 def _crossed(crossing: Crossing) -> Instruction:
-    """What computes the value that goes across: of a kernel with several outputs, the member behind one of them."""
-    found, path = crossing.producer, crossing.path
-    while (body := inside(found)) is not None:
-        found = body.root
-        while elements := held(found):
+    """The instruction whose value crosses control flow: of a kernel with several outputs, the member behind one of
+    them."""
+    value, path = crossing.producer, crossing.path
+    while (body := inside(value)) is not None:
+        value = body.root
+        while elements := held(value):
             index, path = (path[0], path[1:]) if path else (0, ())
-            found = elements[index]
-    return found
+            value = elements[index]
+    return value
 
 
 def member_named(consumer: Instruction, reader: str, origins: Origins) -> Instruction:
-    """The instruction of a name inside the consumer; the consumer itself when it has none of that name."""
+    """The instruction with a name inside the consumer; the consumer itself when none has it."""
     body = inside(consumer)
     members = () if body is None else body.instructions
     return next((m for m in members if origins.get(m, m.name) == reader), consumer)
@@ -179,15 +185,14 @@ def decisions(
     *,
     siblings: bool = True,
 ) -> list[FusionDecision]:
-    """All edges, in the order of the computations: those inside fusions as fused, those between launches with the
+    """All edges, in the order of the computations: edges inside fusions as fused, edges between launches with the
     reasons that keep them. With `kernels` only the edges into and inside of these (by the names of the instructions
-    that launch them); without `siblings` none between kernels that do not read each other.
-    """
+    that launch them); without `siblings` no edges between kernels that do not read each other."""
     fusers = list(dict.fromkeys(p for p in pipeline.passes() if isinstance(p, FusionPass)))
     joiners = [
         f for n, f in enumerate(fusers) if not any(g.takes_any_form and g.kind == f.kind for g in fusers[n + 1 :])
     ]
-    found: list[FusionDecision] = []
+    all_decisions: list[FusionDecision] = []
     engine = Engine(module, context)
     seen: set[tuple[str, str]] = set()
     costs = MemberCosts(engine.state)
@@ -198,20 +203,20 @@ def decisions(
             if kernels is not None and instruction.name not in kernels:
                 continue
             if inside(instruction) is not None:
-                found.extend(_inside(instruction, computation, context, seen, costs))
+                all_decisions.extend(_inside(instruction, computation, context, seen, costs))
             if launches(instruction):
-                found.extend(_left(instruction, engine, fusers, context, before))
-                found.extend(edges_across(instruction, crossings, engine))
+                all_decisions.extend(_left(instruction, engine, fusers, context, before))
+                all_decisions.extend(edges_across(instruction, crossings, engine))
         for fuser in joiners if siblings else ():
-            found.extend(_apart(computation, engine, fuser, before))
-    return found
+            all_decisions.extend(_apart(computation, engine, fuser, before))
+    return all_decisions
 
 
 def _inside(
     fusion: Instruction, computation: Computation, context: PassContext, seen: set[tuple[str, str]], costs: MemberCosts
 ) -> Iterator[FusionDecision]:
-    """The edges of the input that ended inside a fusion, and neighbours among its outputs that do not read each other:
-    siblings that became one. An instruction that was copied into several fusions is reported once."""
+    """The edges of the input that are inside a fusion now, and its siblings: outputs that do not read each other. An
+    instruction that was copied into several fusions is reported once."""
     module = computation.module
     assert module is not None
     body = fusion.called_by("calls")
@@ -243,7 +248,7 @@ def _inside(
 
 
 def _held_in(body: Computation) -> Iterator[Computation]:
-    """The computation of a fusion, and what loops in it run."""
+    """The computation of a fusion, and those that loops in it run."""
     yield body
     for instruction in body.instructions:
         if looped(instruction) is not None:
@@ -264,13 +269,13 @@ def _left(
         producer, written = left.edge.producer, left.written
         member = member_named(consumer, left.reader, engine.origins)
         earlier = None if before is None or then is None else before.edge(then, left)
-        told = None if earlier is None or before is None else _told_of(earlier, before.engine, fusers, context)
-        if told is None or all(r.code in NOT_REFUSED for r in _all_of(told[0])):
+        verdict = None if earlier is None or before is None else _told_of(earlier, before.engine, fusers, context)
+        if verdict is None or all(r.code in NOT_REFUSED for r in _all_of(verdict[0])):
             by_pass, rule, pricing = _told_of(left, engine, fusers, context)
             reasons = decisive(_all_of(by_pass), pricing, engine)
         else:
             assert before is not None
-            by_pass, rule, pricing_then = told
+            by_pass, rule, pricing_then = verdict
             now = _pricing_of(engine, producer, consumer)
             reasons, pricing = _of_both(by_pass, pricing_then, now, before.engine)
         yield FusionDecision(
@@ -291,13 +296,13 @@ def _left(
 
 
 NOT_REFUSED = frozenset({"FUS503", "FUS504"})
-"""What is told of an edge that no pass has anything against: what its kernels became later is what refuses it."""
+"""The reasons of an edge that no pass refuses: what its kernels became later refuses it."""
 
 
 def _told_of(
     left: EdgeLeft, engine: Engine, fusers: list[FusionPass], context: PassContext
 ) -> tuple[list[list[Reason]], str, Pricing]:
-    """What each pass has against an edge, the names of those passes, and what the edge costs."""
+    """The reasons of each pass against an edge, the names of those passes, and the cost of the edge."""
     by_pass, rule = _reasons(left.edge, left.through, engine, fusers, context)
     return by_pass, rule, _pricing_of(engine, left.edge.producer, left.edge.consumer)
 
@@ -307,43 +312,43 @@ def _all_of(by_pass: Iterable[Iterable[Reason]]) -> list[Reason]:
 
 
 def _of_both(by_pass: list[list[Reason]], then: Pricing, now: Pricing, engine: Engine) -> tuple[list[Reason], Pricing]:
-    """The reasons against an edge whose ends were joined with others later, and what it costs now. What kept the ends
-    apart comes first; that the joint kernels cannot be one is only what came of it."""
-    found = now.refusal
-    if found is None:
+    """The reasons against an edge whose ends were joined with other kernels later, and its cost now. The reason that
+    kept the ends apart comes first: that the joint kernels cannot be one is only its consequence."""
+    refusal = now.refusal
+    if refusal is None:
         return _all_of(by_pass), now
     if then.refusal is not None:
         return decisive(_all_of(by_pass), then, engine), then
     first = min(by_pass, key=len)
-    return _unique([*first, *itertools.chain.from_iterable(by_pass), *engine.legal([found])]), now
+    return _unique([*first, *itertools.chain.from_iterable(by_pass), *engine.legal([refusal])]), now
 
 
 def _apart(
     computation: Computation, engine: Engine, fuser: FusionPass, before: BeforeJoining | None
 ) -> Iterator[FusionDecision]:
-    """Neighbours that do not read each other, and could be one kernel but for what a pass has against it. A pass that
-    came before kernels were joined horizontally says it of the kernels as they were."""
+    """Neighbours that do not read each other, with the reasons of a pass against joining them. If the pass ran before
+    kernels were joined horizontally, its reasons are about the kernels as they were then."""
     module = engine.module
     then = None if before is None or fuser.kind == "horizontal" else before.computation(computation)
     kernels = None if then is None else kernels_by_output(computation, engine.origins)
-    told = engine if before is None or then is None else before.engine
-    for refusal in fuser.sibling_refusals(told, computation if then is None else then):
+    judge = engine if before is None or then is None else before.engine
+    for refusal in fuser.sibling_refusals(judge, computation if then is None else then):
         reasons = _unique(refusal.reasons)
         first, second = refusal.first, refusal.second
         if not reasons:  # they could be one: the pass stopped before it came to them
             continue
-        names = original_name(first, told.origins), original_name(second, told.origins)
+        names = original_name(first, judge.origins), original_name(second, judge.origins)
         one, other = (first, second) if kernels is None else (kernels.get(name) for name in names)
         if one is None or other is None or one is other:  # joined since
             continue
-        if ways_between(first, second) or ways_between(second, first):  # no siblings: the edge is told of
+        if ways_between(first, second) or ways_between(second, first):  # no siblings: the edge is reported
             continue
         pricing = _pricing_beside(engine, one, other)
-        if told is engine:
+        if judge is engine:
             reasons = decisive(reasons, pricing, engine)
         else:
-            pricing_then = _pricing_beside(told, first, second)
-            reasons, pricing = _of_both([reasons], pricing_then, pricing, told)
+            pricing_then = _pricing_beside(judge, first, second)
+            reasons, pricing = _of_both([reasons], pricing_then, pricing, judge)
         yield FusionDecision(
             producer=names[0],
             consumer=names[1],
@@ -364,14 +369,14 @@ def _apart(
 def _reasons(
     edge: Edge, through: Edge, engine: Engine, fusers: list[FusionPass], context: PassContext
 ) -> tuple[list[list[Reason]], str]:
-    """What each pass has against an edge, and their names."""
+    """The reasons of each pass against an edge, and the names of those passes."""
     if through.producer is not edge.producer:
-        found = _unique(illegal(edge, engine.disabled, PLACE_CHECKS))
+        place_reasons = _unique(illegal(edge, engine.disabled, PLACE_CHECKS))
         library = library_call(edge)
         if library is not None and library.code not in engine.disabled:
-            found.append(library)
-        if found:
-            return [_unique(found)], "legality"
+            place_reasons.append(library)
+        if place_reasons:
+            return [_unique(place_reasons)], "legality"
     responsible = [f for f in fusers if f.looks_at(through)]
     # Of each kind of pass the last that takes edges like this one has the last word; those before it would have fused
     # on its terms.
@@ -395,22 +400,22 @@ def _reasons(
 
 
 def _was_done(passes: list[str], ends: dict[str, str], context: PassContext) -> Reason:
-    """Why passes that have nothing against an edge left it."""
+    """Why passes left an edge that they have no reason against."""
     if context.exhausted:
         return Reason.of("FUS502", limit=context.options.stop_after_step or 0)
     return Reason.of("FUS504", passes=", ".join(dict.fromkeys(passes)), **ends)
 
 
 def _unique(reasons: Iterable[Reason]) -> list[Reason]:
-    found: list[Reason] = []
+    distinct: list[Reason] = []
     for reason in reasons:
-        if not reason.is_among(found):
-            found.append(reason)
-    return found
+        if not reason.is_among(distinct):
+            distinct.append(reason)
+    return distinct
 
 
 def _root(instruction: Instruction) -> Instruction:
-    """What a kernel computes last; of a kernel with several outputs, the first of them."""
+    """The last instruction of a kernel; of a kernel with several outputs, the first output."""
     while (body := inside(instruction)) is not None:
         instruction = next(iter(results_of(body)), body.root)
     return instruction

@@ -1,10 +1,10 @@
-"""Products of small matrices as sums of products of elements, where a kernel is estimated to take no longer than a
-library: what comes before and after them then goes into the same kernel, and a loop over them may have lanes.
+"""Products of small matrices become sums of products of elements, where such a kernel is estimated to take no longer
+than a library. The kernel can then contain the operations before and after it, and a loop over it may have lanes.
 
-XLA's name for the same idea (AlgebraicSimplifierVisitor::HandleDotStrengthReduction in
-xla/hlo/transforms/simplifiers/algebraic_simplifier.cc), which makes a reduce of a multiply; XLA:GPU leaves products of
+XLA has the same idea under this name (AlgebraicSimplifierVisitor::HandleDotStrengthReduction in
+xla/hlo/transforms/simplifiers/algebraic_simplifier.cc); it writes a reduce of a multiply. XLA:GPU leaves products of
 few elements to its loop emitter (IsMatrixMultiplicationTooSmallForRewriting, xla/service/gpu/matmul_utils.cc). Terms
-are added in the order of the contracted index, in the type in which kernels add them up.
+are added in the order of the contracted index, in the type in which kernels add them.
 """
 
 from __future__ import annotations
@@ -58,32 +58,30 @@ class DotStrengthReduction(RewritingPass):
             return False
         if len(i.operands) != 2 or not i.attributes.keys() <= _MEANING | _FREE or not i.shape.element_count:
             return False
-        found, (left, right) = DotDimensions.of(i), (o.shape for o in i.operands)
+        numbers, (left, right) = DotDimensions.of(i), (o.shape for o in i.operands)
         if any(map(any, (i.shape.dynamic, left.dynamic, right.dynamic))):
             return False
-        batch = math.prod(left.dimensions[d] for d in found.lhs_batch)
-        terms = math.prod(left.dimensions[d] for d in found.lhs_contracting)
+        batch = math.prod(left.dimensions[d] for d in numbers.lhs_batch)
+        terms = math.prod(left.dimensions[d] for d in numbers.lhs_contracting)
         return 0 < terms <= self.max_terms and i.shape.element_count <= self.max_elements * batch
 
 
 def _pays(dot: Instruction, module: Module, target: DeviceTarget) -> bool:
     """Whether a kernel of its own would take no longer than the library."""
-    made = plan(region_of(module, dot), target)
-    return isinstance(made, Plan) and price(made, target).us <= price_of_call(dot, target).us
+    kernel_plan = plan(region_of(module, dot), target)
+    return isinstance(kernel_plan, Plan) and price(kernel_plan, target).us <= price_of_call(dot, target).us
 
 
 def _write_out(dot: Instruction) -> None:
-    """Put the terms in the product's place, with its source line."""
+    """Replace the product by its terms, which inherit its Python line."""
     computation, writer = dot.computation, Terms("terms", dot.computation)
     before = len(computation.instructions)
-    made = writer.product(dot, dot.operands)
-    if made is None:
+    product = writer.product(dot, dot.operands)
+    if product is None:
         return
-    if not made.shape.same_bytes(dot.shape):
-        made = writer.emit("copy", dot.shape, made)
-    metadata = dot.attributes.get("metadata")
+    if not product.shape.same_bytes(dot.shape):
+        product = writer.emit("copy", dot.shape, product)
     for i in list(computation.instructions)[before:]:
-        if metadata is not None:
-            edit.set_attribute(i, "metadata", metadata)
-    edit.replace_all_uses(dot, made)
+        edit.inherit(i, dot)
+    edit.replace_all_uses(dot, product)
     edit.remove(dot)

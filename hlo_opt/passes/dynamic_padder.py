@@ -1,12 +1,11 @@
-"""Arrays with dynamic dimensions as arrays of their bounds with a number for each size, so that kernels can have them.
+"""Arrays with dynamic dimensions become arrays of their bounds, with a number for each size, so that kernels can
+contain them.
 
-Source: xla/service/dynamic_padder.cc, which does the same before XLA:CPU and XLA:GPU compile. What lies behind the
-elements in use counts for nothing: where an operation would read it (a reduction, a padding, a scatter), values that
-change nothing take its place. A result of the program has the elements in use first, in row-major order, and zeros
-behind them, as `hlo_opt.ops.dynamic.Dynamic.buffer`.
-
-Everywhere but at the program's ends, an array with dynamic dimensions becomes a tuple of the array at its bound and the
-sizes, in the order of the dimensions.
+Source: xla/service/dynamic_padder.cc, which does the same before XLA:CPU and XLA:GPU compile. Elements beyond the sizes
+in use must not count: where an operation would read them (a reduction, a padding, a scatter), neutral values replace
+them. A result of the program has the elements in use first, in row-major order, and zeros after them, as in
+`hlo_opt.ops.dynamic.Dynamic.buffer`. Everywhere but at the program's ends, an array with dynamic dimensions becomes a
+tuple of the array at its bound and the sizes, in the order of the dimensions.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from hlo_opt.passes.expansion import Expansion, Writer
 
 
 class _UnsupportedError(Exception):
-    """An operation on dynamic sizes that is not known here: the module stays as it is."""
+    """An operation on dynamic sizes that the pass does not know: the module stays unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """An array at its bound, and the sizes in use, as they were given, of its dynamic dimensions."""
+    """An array at its bound, and the sizes in use of its dynamic dimensions, not limited by the bound."""
 
     data: Instruction
     sizes: Mapping[int, Instruction] = field(default_factory=dict)
@@ -42,8 +41,8 @@ class _Value:
 
 @dataclass(frozen=True)
 class DynamicPadder(Expansion):
-    """Take all dynamic dimensions out of a module; one with an operation on dynamic sizes that is not known here stays
-    as it is."""
+    """Replace all dynamic dimensions of a module. A module with an unknown operation on dynamic sizes stays
+    unchanged."""
 
     name: ClassVar[str] = "dynamic-padder"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
@@ -83,7 +82,7 @@ def _static(shape: Shape) -> Shape:
 
 
 def _carried(shape: Shape) -> Shape:
-    """The shape of a value that control flow and tuples carry."""
+    """The shape of a value in control flow and tuples."""
     if shape.elements is not None:
         return Shape.tuple_of(*(_carried(e) for e in shape.elements))
     if not any(shape.dynamic):
@@ -133,11 +132,11 @@ class _Rewriter:
     # ---- values
 
     def size(self, value: _Value, dimension: int) -> Instruction:
-        """The size of a dimension as it was given."""
+        """The size of a dimension, not limited by its bound."""
         return value.sizes.get(dimension) or self.write.number(value.data.shape.dimensions[dimension])
 
     def used(self, value: _Value, dimension: int) -> Instruction:
-        """The size of a dimension within its bound."""
+        """The size of a dimension, limited by its bound."""
         bound = value.data.shape.dimensions[dimension]
         if dimension not in value.sizes:
             return self.write.number(bound)
@@ -145,7 +144,7 @@ class _Rewriter:
         return self.write.binary("maximum", inside, self.write.number(0))
 
     def carried(self, i: Instruction) -> Instruction:
-        """The value of an instruction as control flow and tuples carry it."""
+        """The value of an instruction in the form that control flow and tuples carry."""
         value, shape = self.values[i], self.shapes[i]
         if not set(value.sizes) <= set(_open(shape)):
             raise _UnsupportedError  # the type does not tell
@@ -154,15 +153,15 @@ class _Rewriter:
         sizes = [self.size(value, d) for d in _open(shape)]
         return self.write.emit("tuple", _carried(shape), value.data, *sizes)
 
-    def taken(self, made: Instruction, shape: Shape) -> _Value:
-        """What control flow carries as a value."""
+    def taken(self, result: Instruction, shape: Shape) -> _Value:
+        """The value behind what control flow carries: the array and its sizes."""
         if not shape.is_array or not any(shape.dynamic):
-            return _Value(made)
-        data = self.write.element(made, 0)
-        return _Value(data, {d: self.write.element(made, 1 + k) for k, d in enumerate(_open(shape))})
+            return _Value(result)
+        data = self.write.element(result, 0)
+        return _Value(data, {d: self.write.element(result, 1 + k) for k, d in enumerate(_open(shape))})
 
     def finished(self, value: Instruction, shape: Shape) -> Instruction:
-        """A carried value as the program returns it."""
+        """A carried value in the form that the program returns."""
         if shape.elements is not None:
             if not is_dynamic(shape):
                 return value
@@ -170,11 +169,11 @@ class _Rewriter:
             return self.write.emit("tuple", _static(shape), *elements)
         if not any(shape.dynamic):
             return value
-        found = self.taken(value, shape)
-        return self.write.reshape(self.packed(found), _static(shape))
+        padded = self.taken(value, shape)
+        return self.write.reshape(self.packed(padded), _static(shape))
 
     def masked(self, value: _Value, dimensions: Sequence[int], instead: Instruction) -> Instruction:
-        """The array with another scalar where it is not in use, as far as these dimensions tell."""
+        """The array with another scalar in place of the elements that are not in use in these dimensions."""
         data = value.data
         for d in dimensions:
             if d in value.sizes:
@@ -183,7 +182,7 @@ class _Rewriter:
         return data
 
     def packed(self, value: _Value) -> Instruction:
-        """A vector of all elements of the bound, those in use first, in row-major order, and zeros behind them."""
+        """A vector of all elements of the bound: those in use first, in row-major order, then zeros."""
         w, shape = self.write, value.data.shape
         flat = w.reshape(value.data, Shape(shape.element_type, (shape.element_count,)))
         if not value.sizes or not shape.element_count:
@@ -229,22 +228,22 @@ class _Rewriter:
         operands = [self.values[o] for o in i.operands]
         spec = find(i.opcode)
         if i.opcode in _OPERATIONS:
-            made = _OPERATIONS[i.opcode](self, i, operands)
+            value = _OPERATIONS[i.opcode](self, i, operands)
         elif (
             spec is not None
             and spec.kind is OpKind.ELEMENTWISE
             and all(o.data.shape.rank in (0, len(shape.dimensions)) for o in operands)
         ):
-            made = self.elementwise(i, operands)
+            value = self.elementwise(i, operands)
         else:
             raise _UnsupportedError
-        return made
+        return value
 
     def same(self, i: Instruction, operands: Sequence[Instruction], shape: Shape | None = None) -> Instruction:
         """The operation on other operands."""
-        made = edit.clone_into(self.computation, i, operands)
-        made.shape = _static(self.shapes[i]) if shape is None else shape
-        return made
+        clone = edit.clone_into(self.computation, i, operands)
+        clone.shape = _static(self.shapes[i]) if shape is None else shape
+        return clone
 
     def elementwise(self, i: Instruction, operands: list[_Value]) -> _Value:
         sizes: dict[int, Instruction] = {}
@@ -266,15 +265,15 @@ class _Rewriter:
         half, gone = len(operands) // 2, reduced(i)
         inits = [v.data for v in operands[half:]]
         nothing = self.identity(i) or inits
-        given = [self.masked(v, gone, n) for v, n in zip(operands[:half], nothing, strict=True)]
-        kept = [d for d in range(given[0].shape.rank) if d not in gone]
+        masked = [self.masked(v, gone, n) for v, n in zip(operands[:half], nothing, strict=True)]
+        kept = [d for d in range(masked[0].shape.rank) if d not in gone]
         sizes = {to: operands[0].sizes[d] for to, d in enumerate(kept) if d in operands[0].sizes}
         if sizes and not self.shapes[i].is_array:
             raise _UnsupportedError
-        return _Value(self.same(i, [*given, *inits]), sizes)
+        return _Value(self.same(i, [*masked, *inits]), sizes)
 
     def identity(self, i: Instruction) -> list[Instruction] | None:
-        """What the reducer leaves every value with; None where nobody knows (XLA takes the init values for it)."""
+        """The identity of the reducer; None where it is unknown (XLA takes the init values for it)."""
         if not i.shape.is_array:
             return None
         name, element_type = monoid(i.called_by("to_apply")), self.shapes[i].type
@@ -318,7 +317,7 @@ class _Rewriter:
         return _Value(self.same(i, [self.masked(value, sorted(value.sizes), filler.data), filler.data]), sizes)
 
     def gather(self, i: Instruction, operands: list[_Value]) -> _Value:
-        """Whole lines along dynamic dimensions; indices of which only some are in use."""
+        """Gather whole lines along dynamic dimensions; only some of the indices may be in use."""
         g = gather_dimensions(i)
         source, indices = operands
         lengths = i.ints("slice_sizes")
@@ -336,7 +335,7 @@ class _Rewriter:
         return _Value(self.same(i, [source.data, indices.data]), sizes)
 
     def scatter(self, i: Instruction, operands: list[_Value]) -> _Value:
-        """What is not in use among the updates goes nowhere: its indices lie outside of the operand."""
+        """Updates that are not in use get indices outside of the operand, so that they write nothing."""
         if len(operands) != 3 or operands[0].sizes:
             raise _UnsupportedError
         s = scatter_dimensions(i)
@@ -347,8 +346,8 @@ class _Rewriter:
         if any(d in s.offset_dims for d in updates.sizes) or s.index_vector_dim in indices.sizes:
             raise _UnsupportedError
         outside = self.write.outside(indices.data.shape.type)
-        given = _Value(self.masked(indices, along, outside), sizes)
-        return _Value(self.same(i, [source.data, self.masked(given, along, outside), updates.data]))
+        masked = _Value(self.masked(indices, along, outside), sizes)
+        return _Value(self.same(i, [source.data, self.masked(masked, along, outside), updates.data]))
 
 
 _OPERATIONS: Mapping[str, Callable[[_Rewriter, Instruction, list[_Value]], _Value]] = {

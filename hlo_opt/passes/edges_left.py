@@ -1,5 +1,5 @@
-"""Edges between the kernels of a module, by the names of both ends; and the same edges as they were before kernels that
-do not read each other were joined."""
+"""Edges between the kernels of a module, by the names of both ends; and the same edges before kernels that do not read
+each other were joined."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def edges_into(consumer: Instruction, engine: Engine) -> Iterator[EdgeLeft]:
 
 
 def _written(producer: Instruction, operand: Instruction) -> Instruction:
-    """What computes the value that an operand is: of a kernel with several outputs, the member behind the element that
+    """The instruction that computes an operand: of a kernel with several outputs, the member behind the element that
     the operand takes."""
     body = inside(producer)
     if body is None:
@@ -73,7 +73,7 @@ def _written(producer: Instruction, operand: Instruction) -> Instruction:
 
 
 class BeforeJoining:
-    """The kernels of a run as they were before those that do not read each other were joined, and what they became."""
+    """The kernels of a run before kernels that do not read each other were joined, and the kernels that they became."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -82,17 +82,17 @@ class BeforeJoining:
 
     @classmethod
     def of(cls, context: PassContext) -> BeforeJoining | None:
-        """Of a run; None where nothing was joined."""
-        before, found = context.apart, context.as_apart()
-        return None if before is None or found is None else cls(Engine(before.module, found))
+        """The earlier kernels of a run; None where nothing was joined."""
+        before, apart = context.apart, context.as_apart()
+        return None if before is None or apart is None else cls(Engine(before.module, apart))
 
     @cached_property
     def _computations(self) -> dict[str, Computation]:
         return {c.name: c for c in executed_computations(self.engine.module)}
 
     def computation(self, now: Computation) -> Computation | None:
-        """What a computation was; None where the same kernels are in it now. Found out once: nothing changes any
-        more."""
+        """The earlier form of a computation; None where the same kernels are in it now. Computed once: nothing changes
+        any more."""
         if now not in self._then:
             before = self._computations.get(now.name)
             if before is not None:
@@ -102,14 +102,14 @@ class BeforeJoining:
         return self._then[now]
 
     def edge(self, computation: Computation, now: EdgeLeft) -> EdgeLeft | None:
-        """What an edge was: of those with its names, for a value may be computed in several kernels, the one between
-        kernels that wrote what those of now write. None where there was none."""
+        """The earlier form of an edge. Several edges may have its names, for a value may be computed in several
+        kernels: it is the one between kernels that wrote what those of now write. None where there was none."""
         if computation not in self._edges:
-            found = self._edges[computation] = {}
+            by_names = self._edges[computation] = {}
             for kernel in computation.instructions:
                 if launches(kernel):
                     for left in edges_into(kernel, self.engine):
-                        found.setdefault(left.names, []).append(left)
+                        by_names.setdefault(left.names, []).append(left)
         ends = [written_by(kernel, now.edge.origins) for kernel in (now.edge.producer, now.edge.consumer)]
         for left in self._edges[computation].get(now.names, ()):
             were = [written_by(kernel, left.edge.origins) for kernel in (left.edge.producer, left.edge.consumer)]
@@ -119,13 +119,13 @@ class BeforeJoining:
 
 
 def written_by(kernel: Instruction, origins: Origins) -> frozenset[str]:
-    """What a kernel writes, by the names in the input."""
+    """The outputs of a kernel, by the names in the input."""
     body = inside(kernel)
     outputs = [kernel] if body is None else map(computed, results_of(body))
     return frozenset(original_name(output, origins) for output in outputs)
 
 
 def kernels_by_output(computation: Computation, origins: Origins) -> dict[str, Instruction]:
-    """The kernels of a computation by what they write."""
+    """The kernels of a computation by their outputs."""
     kernels = [i for i in computation.instructions if launches(i)]
     return {name: kernel for kernel in kernels for name in written_by(kernel, origins)}

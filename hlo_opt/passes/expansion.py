@@ -1,5 +1,5 @@
-"""Passes that write operations which no kernel computes as operations that kernels compute, and the writers of plain
-operations and of loops that passes make things with."""
+"""Passes that replace operations without a kernel by operations that kernels compute; and writers of plain operations
+and loops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hlo_opt.passes.base import RewritingPass
 
 
 class Writer:
-    """Scalars among the operands of an operation are spread to the dimensions of the others."""
+    """Appends operations. Scalars among the operands are broadcast to the dimensions of the others."""
 
     def __init__(self, computation: Computation) -> None:
         self.computation = computation
@@ -23,18 +23,18 @@ class Writer:
 
     def emit(self, opcode: str, shape: Shape, *operands: Instruction, **attributes: Value) -> Instruction:
         """Append an operation."""
-        made = {name: Attribute.of(value) for name, value in attributes.items()}
-        return edit.create(self.computation, opcode, opcode, shape, operands, made)
+        typed = {name: Attribute.of(value) for name, value in attributes.items()}
+        return edit.create(self.computation, opcode, opcode, shape, operands, typed)
 
     def scalar(self, element_type: ElementType, value: float) -> Instruction:
-        """A constant; each value once."""
-        found = self._scalars.get((element_type, value))
-        if found is None:
+        """A constant; equal ones are shared."""
+        constant = self._scalars.get((element_type, value))
+        if constant is None:
             shape = Shape(element_type, ())
             literal = Literal(shape, value=np.asarray(value).astype(element_type.dtype))
-            found = edit.create(self.computation, "constant", "constant", shape, literal=literal)
-            self._scalars[element_type, value] = found
-        return found
+            constant = edit.create(self.computation, "constant", "constant", shape, literal=literal)
+            self._scalars[element_type, value] = constant
+        return constant
 
     def number(self, value: int) -> Instruction:
         return self.scalar(S32, value)
@@ -43,11 +43,11 @@ class Writer:
         return self.scalar(PRED, value)
 
     def outside(self, element_type: ElementType) -> Instruction:
-        """An index that lies in no array."""
+        """An index outside of every array."""
         return self.scalar(element_type, -1 if element_type.kind == "signed" else (1 << element_type.bits) - 1)
 
     def spread(self, value: Instruction, dimensions: tuple[int, ...]) -> Instruction:
-        """A scalar broadcast to the dimensions; an array as it is."""
+        """A scalar broadcast to the dimensions; an array unchanged."""
         if value.shape.dimensions == dimensions:
             return value
         return self.emit("broadcast", Shape(value.shape.element_type, dimensions), value, dimensions=())
@@ -90,7 +90,7 @@ class Writer:
         return self.emit("get-tuple-element", value.shape.elements[number], value, index=number)
 
     def picked(self, vector: Instruction, positions: Instruction) -> Instruction:
-        """The elements of a vector at positions, which lie inside."""
+        """The elements of a vector at positions, which must be inside."""
         dimensions = positions.shape.dimensions
         rows = self.emit("reshape", Shape(S32, (*dimensions, 1)), positions)
         attributes: dict[str, Value] = {
@@ -104,14 +104,14 @@ class Writer:
 
 
 class CountedLoop:
-    """A loop that counts its rounds from 0 and is being written. `counter` is the number of the round, `values` are
-    what is given, as it is in a round; `inside` writes more."""
+    """A loop under construction that counts its rounds from 0. `counter` is the number of the round, `values` are the
+    loop's values at the start of a round, `inside` writes the round."""
 
-    def __init__(self, beside: Computation, rounds: int, given: Sequence[Instruction]) -> None:
+    def __init__(self, beside: Computation, rounds: int, values: Sequence[Instruction]) -> None:
         assert beside.module is not None
         self.beside, self.rounds = beside, rounds
         self._outside = Writer(beside)
-        self._given = [self._outside.number(0), *given]
+        self._given = [self._outside.number(0), *values]
         self.shape = Shape.tuple_of(*(g.shape for g in self._given))
         self.body = edit.new_computation(beside.module, "body")
         self.inside = Writer(self.body)
@@ -119,11 +119,11 @@ class CountedLoop:
         state = edit.create_parameter(self.body, "state", self.shape, 0)
         self.counter, *self.values = [edit.create_element(state, n) for n in range(len(self._given))]
 
-    def run(self, made: Sequence[Instruction]) -> list[Instruction]:
-        """Finish the loop, whose rounds make these of the values, the first ones; the others stay. Returns the values
-        that are made, after all rounds."""
+    def run(self, results: Sequence[Instruction]) -> list[Instruction]:
+        """Finish the loop. `results` are the first values after a round; the other values stay. Returns the former
+        after all rounds."""
         following = self.inside.binary("add", self.counter, self.inside.number(1))
-        edit.create_tuple(self.body, [following, *made, *self.values[len(made) :]], root=True)
+        edit.create_tuple(self.body, [following, *results, *self.values[len(results) :]], root=True)
         edit.sort(self.body)
         writer = Writer(self._condition)
         count = edit.create_element(edit.create_parameter(self._condition, "state", self.shape, 0), 0)
@@ -131,22 +131,22 @@ class CountedLoop:
         start = edit.create_tuple(self.beside, self._given)
         called = {"condition": Called(self._condition), "body": Called(self.body)}
         loop = edit.create(self.beside, "while", "while", self.shape, [start], called)
-        return [edit.create_element(loop, n + 1) for n in range(len(made))]
+        return [edit.create_element(loop, n + 1) for n in range(len(results))]
 
 
 def scalar_reducer(beside: Computation, opcode: str, scalar: Shape) -> Computation:
-    """A new computation in the same module that puts two scalars together by one operation."""
+    """A new computation in the same module that combines two scalars by one operation."""
     module = beside.module
     assert module is not None
-    made = edit.new_computation(module, opcode)
-    parameters = [edit.create(made, f"p{k}", "parameter", scalar, parameter_number=k) for k in range(2)]
-    edit.create(made, opcode, opcode, scalar, parameters, root=True)
-    return made
+    reducer = edit.new_computation(module, opcode)
+    parameters = [edit.create(reducer, f"p{k}", "parameter", scalar, parameter_number=k) for k in range(2)]
+    edit.create(reducer, opcode, opcode, scalar, parameters, root=True)
+    return reducer
 
 
 @dataclass(frozen=True)
 class Expansion(RewritingPass):
-    """A pass that tells whether it has anything to look at: whoever must keep the module as it is copies it only
+    """A pass that tells whether a module has anything for it: a caller that must keep the module copies it only
     then."""
 
     def concerns(self, module: Module) -> bool:

@@ -1,4 +1,4 @@
-"""What backends rewrite before they look for kernels. Pipelines do not run these passes: what `fuse` prints keeps the
+"""The passes that backends run before they plan kernels. They are in no pipeline: the output of `fuse` keeps the
 operations that the user wrote."""
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ EXPANSIONS: tuple[Expansion, ...] = (DynamicPadder(), ConditionalToSelect(), Bat
 
 
 IN_LANES: tuple[Expansion, ...] = (OddFunctions(),)
-"""Before `EXPANSIONS`, where a processor plays threads as lanes."""
+"""Passes before `EXPANSIONS` for a processor that runs threads as lanes."""
 
 
 def expanded(module: Module, target: DeviceTarget, passes: tuple[Expansion, ...] = EXPANSIONS) -> Module:
-    """The module itself where the passes find nothing to do, else a copy that they have rewritten."""
+    """The module itself if the passes change nothing, else a changed copy."""
     for expansion in passes:
         if expansion.concerns(module):
             copy = edit.clone_module(module)

@@ -1,5 +1,5 @@
-"""Edges that a run left, joined after all, in the finished module and with nothing else decided again: those that the
-user forces, and the dearest, to say what they are worth."""
+"""Edges that a run left are joined in the finished module, and nothing else is decided again: edges that the user
+forces, and the dearest, to compute what they would save."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from hlo_opt.fusion.joining import Union, join, union_beside, union_of
 from hlo_opt.ir import Instruction, Module, edit
 
 RULE = "force"
-"""What decisions say fused an edge that the user forced."""
+"""The rule of a decision for an edge that the user forced."""
 
 
 def chosen(decisions: Iterable[FusionDecision], edge: tuple[str, str]) -> FusionDecision | None:
-    """The refused edge that two names mean, those of instructions or of kernels: of several one between kernels of
-    these names, one within a computation, and one in which the consumer reads the producer, first."""
-    found = [
+    """The refused edge that two names mean, of instructions or of kernels. Of several, an edge between kernels of these
+    names comes first, then one within a computation, then one in which the consumer reads the producer."""
+    matches = [
         d for d in decisions if not d.fused and (_is(d, *edge) or (d.relation == "sibling" and _is(d, *edge[::-1])))
     ]
 
@@ -31,11 +31,12 @@ def chosen(decisions: Iterable[FusionDecision], edge: tuple[str, str]) -> Fusion
         are_kernels = {d.producer_kernel, d.consumer_kernel} == set(edge)
         return not are_kernels, d.relation == "across", d.relation == "sibling", not _is(d, *edge)
 
-    return min(found, key=rank, default=None)
+    return min(matches, key=rank, default=None)
 
 
 def told_apart(decisions: Iterable[FusionDecision]) -> list[FusionDecision]:
-    """The same, where `force` of each means it: it joins its two kernels, no others that have parts of these names."""
+    """The decisions with a `force` that means each alone: it joins its two kernels, not others that have parts of these
+    names."""
     every = list(decisions)
     named: dict[tuple[str, str], list[FusionDecision]] = defaultdict(list)
     for d in every:
@@ -70,21 +71,23 @@ def _union(engine: Engine, decision: FusionDecision) -> Union | Reason:
 
 
 def join_edge(module: Module, context: PassContext, decision: FusionDecision) -> Instruction | None:
-    """Join both ends of a refused edge, in place. Returns their kernel; None, and nothing has changed, where there can
-    be none. Raises ProofError where the kernel has no plan after all."""
+    """Join both ends of a refused edge in place. Returns their kernel; None, with nothing changed, where no kernel can
+    hold both. Raises ProofError where the joint kernel has no plan after all."""
     engine = Engine(module, context, RULE)
     union = _union(engine, decision)
     if isinstance(union, Reason):
         return None
-    made = join(engine, union)
-    if isinstance(made, Reason):
-        raise ProofError(f"{decision.producer} and {decision.consumer} were planned as one kernel, but {made.message}")
+    kernel = join(engine, union)
+    if isinstance(kernel, Reason):
+        raise ProofError(
+            f"{decision.producer} and {decision.consumer} were planned as one kernel, but {kernel.message}"
+        )
     edit.sort_computations(module)
-    return made
+    return kernel
 
 
 def price_by_joining(module: Module, context: PassContext, decisions: Sequence[FusionDecision]) -> None:
-    """Join the ends of each edge in a copy of the module, and set what the edge costs to what that gives. Edges without
+    """Set the cost of each edge to the cost of joining its ends, which is done in a copy of the module. Edges without
     common kernels share a copy."""
     left = list(decisions)
     while left:
@@ -108,10 +111,10 @@ def price_by_joining(module: Module, context: PassContext, decisions: Sequence[F
 
 
 def _joined(engine: Engine, union: Union) -> Cost:
-    """What joining costs, as the kernel is then."""
+    """The cost of joining, from the price of the joint kernel."""
     before = [engine.state.prices.of(kernel) for kernel in (union.producer, union.consumer)]
-    made = join(engine, union)
-    if isinstance(made, Reason):
-        return made
-    after = Engine(engine.module, engine.context).state.prices.of(made)
+    fused_kernel = join(engine, union)
+    if isinstance(fused_kernel, Reason):
+        return fused_kernel
+    after = Engine(engine.module, engine.context).state.prices.of(fused_kernel)
     return cost_of(before, [*before[:1] * union.copies, after], kept=union.copies)

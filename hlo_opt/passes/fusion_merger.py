@@ -25,15 +25,16 @@ from hlo_opt.passes.base import FusionPass
 from hlo_opt.plans.price import Price
 
 KEPT_SHARE = 0.97
-"""Of the time of a fusion that its first user writes for the others, what is set against merging it into each of them:
-prices do not tell times apart that are nearer, and of two that are equal the one that computes less is better."""
+"""If the first user could write the fusion's result for the others, the time of that counts as this share of itself
+when it is compared with merging into each user. Prices do not tell smaller differences apart, and of two equal ways the
+one that computes less is better."""
 
 CERTAIN = 1 + 1e-9
-"""What is longer by this factor is longer in whatever order microseconds are added."""
+"""The factor above which one sum of microseconds is longer than another in every order of additions."""
 
 
 class _MergerChoices(InstructionFusionChoices):
-    """The per-edge rules of instruction fusion that hold for fusions too; duplication is what the cost decides."""
+    """The rules of instruction fusion for single edges that also hold for fusions; duplication is a matter of cost."""
 
     def rules_out(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> bool:
         return False
@@ -77,7 +78,7 @@ class FusionMerger(FusionPass):
         return changed
 
     def _takers(self, engine: Engine, producer: Instruction) -> list[Instruction]:
-        """The users that a fusion is merged into: all of them, or none but those that are forced."""
+        """The users that a fusion is merged into: all, or only those that are forced."""
         if self._copies(engine, producer) is not None:
             return []
         all_take = "FUS108" in engine.disabled or all(self.takes(engine, producer, u) for u in producer.users)
@@ -120,14 +121,14 @@ class FusionMerger(FusionPass):
         )
 
     def _may_be_slower(self, engine: Engine, producer: Instruction, takers: list[Instruction]) -> bool:
-        """Whether it is asked what merging costs."""
+        """Whether the cost of merging has to be computed."""
         if "FUS408" in engine.disabled or producer.shape.is_tuple or not takers:
             return False
         return not any(engine.is_forced(engine.edge(producer, u)) for u in takers)
 
     def _is_slower(self, engine: Engine, producer: Instruction, takers: list[Instruction]) -> bool:
-        """Whether merging takes longer; as soon as that is certain, without the price of every kernel. None of them
-        takes less than its launch."""
+        """Whether merging takes longer. Stops as soon as that is certain, without the price of every kernel: none takes
+        less than its launch."""
         state = engine.state
         if self.row_kernels and self._key(state, producer, takers) not in state.known.merges:
             prices, launch = state.prices, state.target.kernel_launch_us
@@ -143,19 +144,19 @@ class FusionMerger(FusionPass):
         return self.row_kernels, self.weigh_kept, tuple([state.structure_of_both(producer, u) for u in takers])
 
     def _times(self, engine: Engine, producer: Instruction, takers: list[Instruction]) -> tuple[float, float]:
-        """Microseconds of a fusion and the users that take it, apart and merged."""
+        """Microseconds of a fusion and its users, apart and merged."""
         state = engine.state
         key = self._key(state, producer, takers)
-        found = state.known.merges.get(key)
-        if found is None:
-            found = self._priced(engine, producer, takers) if self.row_kernels else _by_xla(state, producer, takers)
-            state.known.merges[key] = found
-        return found
+        times = state.known.merges.get(key)
+        if times is None:
+            times = self._priced(engine, producer, takers) if self.row_kernels else _by_xla(state, producer, takers)
+            state.known.merges[key] = times
+        return times
 
     def _priced(self, engine: Engine, producer: Instruction, takers: list[Instruction]) -> tuple[float, float]:
-        """By the prices of our kernels; of what no kernel can hold legality has the last word. Several users may be as
-        well off where the first of them takes the fusion in and writes it, and the others read that
-        (`multi-output-fusion`): then nothing is computed twice."""
+        """The times by the prices of our kernels; what no kernel can hold, legality refuses. Several users may do as
+        well if the first takes the fusion in and writes it, and the others read that (`multi-output-fusion`): then
+        nothing is computed twice."""
         prices = engine.state.prices
         fused = [prices.joined(producer, u) for u in takers]
         alone, users = prices.of(producer), [prices.of(u).us for u in takers]
@@ -172,8 +173,7 @@ class FusionMerger(FusionPass):
         return edge.producer.opcode == "fusion" and launches(edge.consumer)
 
     def against_producer(self, engine: Engine, producer: Instruction) -> Iterator[tuple[Instruction | None, Reason]]:
-        """What keeps a fusion from being merged into all its users: the first user that cannot take it, and the
-        cost."""
+        """The reasons against merging a fusion into all its users: the first user that cannot take it, and the cost."""
         if "FUS108" not in engine.disabled:
             for user in producer.users:
                 if not self.takes(engine, producer, user):
@@ -188,7 +188,7 @@ class FusionMerger(FusionPass):
             yield None, slower
 
     def _cannot_take(self, engine: Engine, producer: Instruction, user: Instruction) -> Reason:
-        """The user is no kernel, or the edge is refused."""
+        """Why a user cannot take the fusion: it is no kernel, or the edge is refused."""
         if launches(user):
             refusal = self.decide(engine, producer, user)
             assert refusal is not None
@@ -199,9 +199,9 @@ class FusionMerger(FusionPass):
         return Reason.of("FUS108", producer=name, user=user.name, opcode=user.opcode, why=why)
 
 
-def _us(found: Price | Reason) -> float:
-    assert not isinstance(found, Reason)
-    return found.us
+def _us(result: Price | Reason) -> float:
+    assert not isinstance(result, Reason)
+    return result.us
 
 
 def _by_xla(state: FusionState, producer: Instruction, takers: list[Instruction]) -> tuple[float, float]:

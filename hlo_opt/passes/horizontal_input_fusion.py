@@ -59,8 +59,8 @@ class HorizontalInputFusion(FusionPass):
         return [k for k in self._reductions(engine, consumer) if next(_shared(engine, k, consumer), None) is None]
 
     def _reductions(self, engine: Engine, consumer: Instruction) -> list[Instruction]:
-        found = [k for k in operand_kernels(consumer) if self._is_reduction(engine, k)]
-        return sorted(found, key=lambda k: self._order(engine, k))
+        kernels = [k for k in operand_kernels(consumer) if self._is_reduction(engine, k)]
+        return sorted(kernels, key=lambda k: self._order(engine, k))
 
     def _order(self, engine: Engine, kernel: Instruction) -> tuple[int, tuple[int, ...], int]:
         shape = compatibility.walk_of(engine.state, kernel).shape
@@ -76,7 +76,7 @@ class HorizontalInputFusion(FusionPass):
         return engine.state.emitter(kernel)[0] == "reduction"
 
     def _apart(self, engine: Engine, anchor: Instruction, kernel: Instruction, joiner: Joiner) -> Iterator[Reason]:
-        """Why a reduction does not join the one before it."""
+        """Why a reduction does not join the one before it; None where it does."""
         yield from joiner.connected(anchor, kernel)
         yield from impossible(engine, anchor, kernel)
         pair = Beside(anchor, kernel, engine.state, engine.origins)
@@ -97,6 +97,6 @@ class HorizontalInputFusion(FusionPass):
 
 
 def _shared(engine: Engine, kernel: Instruction, consumer: Instruction) -> Iterator[Reason]:
-    """Whether others than the consumer read a kernel."""
+    """Whether a kernel has other readers than the consumer."""
     shared = other_users(kernel, consumer)
     return engine.switched_on(() if shared is None else (shared,))

@@ -43,7 +43,7 @@ class HorizontalLoopFusion(FusionPass):
                           many registers
     max_instructions      instructions of a kernel that is joined
     max_outputs           outputs of a joint kernel
-    max_plain_outputs     the same of a kernel that is made of single operations
+    max_plain_outputs     the same for a kernel of plain operations
     max_argument_bytes    bytes of the pointers that a kernel takes
     mixed_types           join kernels whose outputs have several element types, or other numbers of outputs
     """

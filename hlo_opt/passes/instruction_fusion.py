@@ -42,13 +42,13 @@ class InstructionFusion(FusionPass):
     row_kernels: bool = True
 
     def policy(self, engine: Engine, computation: Computation) -> InstructionFusionChoices:
-        """What must not be duplicated, and what stays anyway, is found out once, before anything of the computation is
-        fused."""
+        """The policy of a computation. What must not be duplicated, and what stays a kernel, is computed once, before
+        the first fusion."""
         key = (self, computation)
         if key not in engine.notes:
             engine.notes[key] = self.choices(*self._found_out(engine, computation))
-        found: InstructionFusionChoices = engine.notes[key]
-        return found
+        choices: InstructionFusionChoices = engine.notes[key]
+        return choices
 
     def choices(
         self,
@@ -62,8 +62,8 @@ class InstructionFusion(FusionPass):
     def _found_out(
         self, engine: Engine, computation: Computation
     ) -> tuple[frozenset[Instruction], frozenset[Instruction]]:
-        """What must not be duplicated in a computation, and what stays a kernel, for something that reads it cannot
-        take it in."""
+        """The instructions that must not be duplicated, and those that stay kernels because a reader cannot take them
+        in."""
         if not self.may_duplicate:
             return frozenset(), frozenset()
         order = post_order(computation)

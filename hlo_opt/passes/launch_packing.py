@@ -1,9 +1,8 @@
-"""Launch packing: kernels that do not need each other become one launch, each with blocks of its own, wherever that
+"""Launch packing: kernels that do not depend on each other become one launch, each with blocks of its own, where that
 takes less time.
 
-XLA launches them one after another; its horizontal passes, which it has dropped, took loops or reductions of like
-shapes that one consumer reads. Here the price of the plan decides, and nothing is asked of forms, shapes, types or
-consumers.
+XLA launches them one after another; its horizontal passes, which it has dropped, joined loops or reductions of similar
+shapes that one consumer reads. Here the price of the plan decides; forms, shapes, types and consumers may differ.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ class LaunchPacking(FusionPass):
         return Beside(one, other, engine.state, engine.origins)
 
     def _against(self, engine: Engine, one: Instruction, other: Instruction) -> Iterator[Reason]:
-        """Everything against one launch of both, what costs little to ask first."""
+        """All reasons against one launch of both; cheap checks come first."""
         pair = self._pair(engine, one, other)
         yield from engine.legal(compatibility.structure(pair))
         yield from engine.refused_before(pair)
@@ -117,11 +116,11 @@ class LaunchPacking(FusionPass):
 
 
 class Turns:
-    """When instructions of a computation may run, if everything runs as soon as it can: what needs another has a later
-    turn, so that two with one turn in common do not need each other.
+    """The range of turns of each instruction, if everything runs as soon as it can. An instruction has a later turn
+    than its operands, so two instructions with a common turn do not depend on each other.
 
-    first, last: the turns of each instruction. Kernels and calls take one; to wait until its last, an instruction needs
-    nothing else to wait.
+    first, last: the turns of each instruction. Kernels and calls take one turn. An instruction may wait until its last
+    turn without delaying another.
     """
 
     def __init__(self, computation: Computation) -> None:
@@ -141,7 +140,7 @@ class Turns:
 
 
 def _runs_loops(kernel: Instruction) -> bool:
-    """Whether a kernel holds a loop: its blocks may have to wait for each other."""
+    """Whether a kernel contains a loop: its blocks may have to wait for each other."""
     body = body_of(kernel)
     return looped(kernel) is not None or (body is not None and any(looped(i) is not None for i in body.instructions))
 

@@ -1,8 +1,8 @@
-"""Layouts of what loops and branches hand on, made to fit: frameworks write a loop whose body gives an array in another
-layout than the loop takes it in, and loops that are given an array in another layout than their rounds work on.
+"""Consistent layouts for loops and branches: frameworks write loops whose body returns an array in another
+layout than the loop has, and loops whose initial value has another layout than the rounds use.
 
-XLA decides on layouts itself (xla/service/layout_assignment.cc), so that a raw dump may say there what it likes;
-whoever takes layouts at their word needs a copy.
+XLA assigns layouts itself (xla/service/layout_assignment.cc), so the layouts of a raw dump may be inconsistent; a
+program that uses them as they are needs a copy.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ class LayoutFitting(RewritingPass):
             edit.sort(computation)
 
 
-def _differs(given: Shape, wanted: Shape) -> bool:
-    """Whether two shapes have the same values, and not the same layouts."""
-    return given.same_values(wanted) and not given.same_bytes(wanted)
+def _differs(shape: Shape, wanted: Shape) -> bool:
+    """Whether two shapes have the same values in different layouts."""
+    return shape.same_values(wanted) and not shape.same_bytes(wanted)
 
 
 def _takable(loop: Instruction) -> list[int]:
-    """The elements that no round changes, that are read by their elements only, and that nobody reads after the loop:
-    the loop may take them as they lie."""
+    """The elements that no round changes, whose readers read by element, and that nothing reads after the loop: the
+    loop may have them in any layout."""
     body, condition = loop.called_by("body"), loop.called_by("condition")
     start, ends = held(loop.operands[0]), held(body.root)
     if start is None or ends is None or loop.is_root or any(taken_element(u) is None for u in loop.users):
@@ -71,22 +71,22 @@ def _takable(loop: Instruction) -> list[int]:
     if sum(c.called.count(body) + c.called.count(condition) for c in _module(loop).computations) != 2:
         return []
     read_after = {taken_element(u) for u in loop.users}
-    found = []
+    numbers = []
     for n, (value, end) in enumerate(zip(start, ends, strict=True)):
         if n in read_after or not value.shape.is_array or not _differs(value.shape, end.shape):
             continue
         if taken_element(end) != n or end.operands[0] is not body.parameters[0]:
             continue
-        taken = [t for c in (body, condition) for t in c.parameters[0].users if taken_element(t) == n]
+        elements = [t for c in (body, condition) for t in c.parameters[0].users if taken_element(t) == n]
         whole = any(taken_element(u) is None for c in (body, condition) for u in c.parameters[0].users)
-        readers = [(t, u) for t in taken for u in t.users if u is not body.root or ends.count(t) != 1]
+        readers = [(t, u) for t in elements for u in t.users if u is not body.root or ends.count(t) != 1]
         if not whole and all(_reads_by_index(user, value) for value, user in readers):
-            found.append(n)
-    return found
+            numbers.append(n)
+    return numbers
 
 
 def _reads_by_index(user: Instruction, value: Instruction) -> bool:
-    """Whether an operation reads elements by their index, wherever they lie; or a call, whose computation does."""
+    """Whether an operation reads elements by index, in any layout; for a call, whether its computation does."""
     if user.opcode == "call":
         inner = user.called_by("to_apply").parameters
         parameters = [p for p, operand in zip(inner, user.operands, strict=True) if operand is value]
@@ -106,7 +106,7 @@ def _module(instruction: Instruction) -> Module:
 
 
 def _take_layouts(loop: Instruction) -> None:
-    """Let the loop take these elements as they lie."""
+    """Give these elements of the loop the layout of their initial values."""
     start, wanted = held(loop.operands[0]) or [], list(loop.shape.elements or ())
     for n in _takable(loop):
         wanted[n] = start[n].shape
@@ -114,10 +114,10 @@ def _take_layouts(loop: Instruction) -> None:
     body, condition = loop.called_by("body"), loop.called_by("condition")
     for parameter in (body.parameters[0], condition.parameters[0]):
         edit.set_shape(parameter, shape)
-        for taken in parameter.users:
-            number = taken_element(taken)
+        for element in parameter.users:
+            number = taken_element(element)
             if number is not None:
-                edit.set_shape(taken, wanted[number])
+                edit.set_shape(element, wanted[number])
     ends = held(body.root)
     assert ends is not None
     edit.set_shape(body.root, Shape.tuple_of(*(e.shape for e in ends)))
@@ -125,8 +125,8 @@ def _take_layouts(loop: Instruction) -> None:
 
 
 def _handed_on_otherwise(loop: Instruction) -> list[int]:
-    """The elements that rounds take and give in one layout, and the loop in another: each round would begin and end
-    with a copy. Nobody reads the loop but by its elements, and its condition reads them by their index."""
+    """The elements that rounds read and write in one layout while the loop has another: each round would begin and end
+    with a copy. The loop is read by its elements only, and its condition reads them by index."""
     body, condition = loop.called_by("body"), loop.called_by("condition")
     ends = body.root.shape.elements
     if loop.is_root or any(taken_element(u) is None for u in loop.users) or ends is None or body is condition:
@@ -135,24 +135,24 @@ def _handed_on_otherwise(loop: Instruction) -> list[int]:
         return []
     if any(taken_element(u) is None for u in condition.parameters[0].users):
         return []
-    found = []
+    numbers = []
     own, asked = body.parameters[0].shape.elements or (), condition.parameters[0].shape.elements or ()
-    for n, (taken, given, here, there) in enumerate(zip(own, ends, loop.shape.elements or (), asked, strict=True)):
-        if not taken.is_array or not _differs(here, taken) or not taken.same_bytes(given):
+    for n, (before, after, here, there) in enumerate(zip(own, ends, loop.shape.elements or (), asked, strict=True)):
+        if not before.is_array or not _differs(here, before) or not before.same_bytes(after):
             continue
         readers = [(t, u) for t in condition.parameters[0].users if taken_element(t) == n for u in t.users]
-        if taken.same_bytes(there) or all(_reads_by_index(user, value) for value, user in readers):
-            found.append(n)
-    return found
+        if before.same_bytes(there) or all(_reads_by_index(user, value) for value, user in readers):
+            numbers.append(n)
+    return numbers
 
 
 def _hand_on_as_rounds_do(loop: Instruction) -> None:
-    """Let the loop hand these elements on as its rounds do; who reads them after it gets a copy as before."""
+    """Give these elements of the loop the layout that its rounds use; readers after the loop get a copy as before."""
     numbers = _handed_on_otherwise(loop)
-    taken = loop.called_by("body").parameters[0].shape.elements or ()
+    shapes = loop.called_by("body").parameters[0].shape.elements or ()
     before, wanted = loop.shape.elements or (), list(loop.shape.elements or ())
     for n in numbers:
-        wanted[n] = taken[n]
+        wanted[n] = shapes[n]
     state = loop.called_by("condition").parameters[0]
     asked = [wanted[n] if n in numbers else shape for n, shape in enumerate(state.shape.elements or ())]
     edit.set_shape(state, Shape.tuple_of(*asked))
@@ -178,7 +178,7 @@ def _fit_root(end: Computation, wanted: Shape) -> None:
 
 
 def _fitted(value: Instruction, wanted: Shape) -> Instruction:
-    """The value as it is wanted: copies of the arrays that lie otherwise, put together again."""
+    """The value in the wanted layouts: arrays with another layout are copied, tuples are built again."""
     if value.shape.same_bytes(wanted):
         return value
     if wanted.elements is None:

@@ -1,8 +1,8 @@
-"""Loops that are one kernel as loops of kernels again: for backends to which a launch costs next to nothing, and a
-meeting of all threads a lot.
+"""Kernels that run all rounds of a loop become loops of kernels again, for backends where a launch costs next to
+nothing and a barrier of all threads a lot.
 
-A pool of processors plays the threads of a kernel that meet one stretch after another, all of them in each stretch.
-Kernels of their own are made for what each operation needs.
+A pool of processors runs the threads of such a kernel one stretch after another, all threads in each stretch.
+Afterwards each operation of the loop has kernels of its own.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from hlo_opt.plans.phases import Phases
 from hlo_opt.plans.plan import Part
 
 LARGE_PRODUCTS = 8192
-"""Multiplications of a round from which on it takes longer than its launches. Measured: a product of a matrix of 128 x
-128 and a vector takes 1 us as a routine, 6 us by a block's threads."""
+"""Multiplications per round above which a round takes longer than its launches. Measured: a product of a matrix of 128
+x 128 and a vector takes 1 us as a routine, 6 us by the threads of a block."""
 
 
 def apart(module: Module, target: DeviceTarget) -> Module:
-    """The module itself, or a copy in which kernels that run all rounds of a loop are the loop again where that is
-    quicker, fused as if no kernel ran all rounds."""
+    """The module itself, or a copy in which kernels that run all rounds of a loop are loops again where that is
+    quicker, fused without such kernels."""
     if not any(_pays(i, module, target) for i in _loops(module)):
         return module
-    made = edit.clone_module(module)
-    calls = {_take_apart(loop, made, target) for loop in [i for i in _loops(made) if _pays(i, made, target)]}
-    inline(made, lambda i: i in calls)
-    return made
+    clone = edit.clone_module(module)
+    calls = {_take_apart(loop, clone, target) for loop in [i for i in _loops(clone) if _pays(i, clone, target)]}
+    inline(clone, lambda i: i in calls)
+    return clone
 
 
 def _loops(module: Module) -> list[Instruction]:
-    """The kernels that hold loops."""
-    found = [i for c in executed_computations(module) for i in c.instructions if is_plain_fusion(i)]
+    """The kernels that contain loops."""
+    fusions = [i for c in executed_computations(module) for i in c.instructions if is_plain_fusion(i)]
     return [
-        i for i in found if (body := fused(i)) is not None and any(looped(o) is not None for o in body.instructions)
+        i for i in fusions if (body := fused(i)) is not None and any(looped(o) is not None for o in body.instructions)
     ]
 
 
 def _pays(kernel: Instruction, module: Module, target: DeviceTarget) -> bool:
-    """Whether a kernel runs all rounds of a loop whose launches take less time here."""
-    made = plan(region_of(module, kernel), target)
-    return isinstance(made, Plan) and any(_gains(segment.part) for segment in made.segments)
+    """Whether a kernel runs all rounds of a loop that takes less time as launches here."""
+    kernel_plan = plan(region_of(module, kernel), target)
+    return isinstance(kernel_plan, Plan) and any(_gains(segment.part) for segment in kernel_plan.segments)
 
 
 def _gains(part: Part) -> bool:
-    """Whether there is more than a processor alone should do in a round, or a product that a routine of its own does
-    better than threads that meet."""
+    """Whether a round has more work than one processor should do, or a product that a routine does faster than threads
+    with barriers."""
     if not isinstance(part, Phases):
         return False
     products = sum(cell.value.shape.element_count * cell.terms for cell in part.cells if cell.is_product)
@@ -61,7 +61,7 @@ def _gains(part: Part) -> bool:
 
 
 def _take_apart(kernel: Instruction, module: Module, target: DeviceTarget) -> Instruction:
-    """Put a call in the place of a kernel."""
+    """Replace a kernel by a call."""
     body = fused(kernel)
     assert body is not None
     alone = Module(module.name)

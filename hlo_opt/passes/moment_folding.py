@@ -53,8 +53,8 @@ class MomentFolding(RewritingPass):
             if i.opcode == "reduce" and _is_long_sum(i, context.options.target):
                 groups.setdefault((i.operands[0].shape, i.ints("dimensions")), []).append(i)
         for sums in groups.values():
-            for found in _Group(computation, sums).moments():
-                yield found.rewrite
+            for moments in _Group(computation, sums).moments():
+                yield moments.rewrite
 
 
 def _is_long_sum(reduce: Instruction, target: DeviceTarget) -> bool:
@@ -136,28 +136,28 @@ class _Group:
             return []
         late = depending_on(self.computation.instructions, self.sums)
         terms = [(s, term_of(s, self._deviates)) for s in self.sums if s.shape == self.result]
-        found = []
+        all_moments = []
         for x, total in self.totals.items():
             means = [m for m, of in self.means.items() if of is x]
-            made = _Moments(x, total, means)
+            moments = _Moments(x, total, means)
             for s, t in terms:
                 if s is total or not late.isdisjoint(t.rest):
                     continue
                 if t.deviations == [x, x] and not t.rest:
-                    made.squares.append((s, t))
+                    moments.squares.append((s, t))
                 elif t.deviations == [x] and not t.rest:
-                    made.alone.append((s, t))
+                    moments.alone.append((s, t))
                 elif (
                     t.deviations == [x]
                     and len(t.rest) == 1
-                    and (t.rest[0] in made.beside or len(made.beside) < MOST_BESIDE)
+                    and (t.rest[0] in moments.beside or len(moments.beside) < MOST_BESIDE)
                 ):
-                    made.beside.setdefault(t.rest[0], []).append((s, t))
+                    moments.beside.setdefault(t.rest[0], []).append((s, t))
                 elif not t.deviations and len(t.rest) == 1 and t.rest[0] is not x:
-                    made.sums.setdefault(t.rest[0], []).append((s, t))
-            if (made.squares or made.beside) and x not in late:
-                found.append(made)
-        return found[:1]
+                    moments.sums.setdefault(t.rest[0], []).append((s, t))
+            if (moments.squares or moments.beside) and x not in late:
+                all_moments.append(moments)
+        return all_moments[:1]
 
     def _deviates(self, value: Instruction) -> bool:
         """Whether a difference is of an array and its means."""
@@ -211,9 +211,9 @@ def _reducer(beside: Computation, scalar: Shape, count: int) -> Computation:
     its sum by deviations; those of both together."""
     module = beside.module
     assert module is not None
-    made = edit.new_computation(module, "moments")
-    writer, size = Writer(made), 3 + 2 * count
-    parameters = [edit.create(made, f"p{k}", "parameter", scalar, parameter_number=k) for k in range(2 * size)]
+    reducer = edit.new_computation(module, "moments")
+    writer, size = Writer(reducer), 3 + 2 * count
+    parameters = [edit.create(reducer, f"p{k}", "parameter", scalar, parameter_number=k) for k in range(2 * size)]
     one, other = parameters[:size], parameters[size:]
     emit = functools.partial(_operation, writer, scalar)
     zero = writer.scalar(scalar.type, 0)
@@ -231,8 +231,8 @@ def _reducer(beside: Computation, scalar: Shape, count: int) -> Computation:
         results.append(emit("add", one[a], other[a]))
         moved = emit("subtract", emit("multiply", apart, other[a]), emit("multiply", shift, results[-1]))
         results.append(emit("add", emit("add", one[b], other[b]), moved))
-    edit.create_tuple(made, results, root=True)
-    return made
+    edit.create_tuple(reducer, results, root=True)
+    return reducer
 
 
 def _operation(writer: Writer, shape: Shape, opcode: str, left: Instruction, right: Instruction) -> Instruction:

@@ -106,7 +106,7 @@ class MultiOutputFusion(FusionPass):
         return changed
 
     def _groups(self, engine: Engine, candidates: list[Instruction]) -> list[list[Instruction]]:
-        """Siblings that may fit each other: those that walk equally many elements."""
+        """Siblings in groups that walk equally many elements."""
         if len(candidates) < 2:
             return []
         if self.any_form or not {"FUS431", "FUS432"}.isdisjoint(engine.disabled) or engine.forced:
@@ -120,7 +120,7 @@ class MultiOutputFusion(FusionPass):
     # ---- producers and consumers
 
     def _consumer(self, producer: Instruction, order: Order, engine: Engine) -> Instruction | None:
-        """The consumer that a producer joins: one with several outputs before a fusion before a plain operation."""
+        """The consumer that a producer joins: one with several outputs, else a fusion, else a plain operation."""
         if not launches(producer):
             return None
         users = [u for u in producer.users if launches(u)]
@@ -135,8 +135,8 @@ class MultiOutputFusion(FusionPass):
     # ---- reasons
 
     def _against(self, engine: Engine, pair: Pair, order: Order, reach: Group | None = None) -> Iterator[Reason]:
-        """Everything against making one kernel of both, what costs little to ask first. A forced pair is only asked
-        whether it is legal. `reach` knows what the first of two siblings is connected with."""
+        """All reasons against one kernel of both; cheap checks come first. A forced pair is only checked for legality.
+        `reach` knows the connections of the first of two siblings."""
         yield from engine.legal(compatibility.structure(pair))
         yield from engine.refused_before(pair)
         wanted = engine.is_forced(pair) or engine.is_forced_pair(pair)
@@ -178,7 +178,7 @@ class MultiOutputFusion(FusionPass):
         yield from self._against(engine, pair, order_of(engine, edge.producer.computation))
 
     def sibling_refusals(self, engine: Engine, computation: Computation) -> Iterator[Refusal]:
-        """What keeps neighbours among the kernels that read the same value apart."""
+        """The reasons that keep neighbours among the kernels that read the same value apart."""
         if not self.siblings:
             return
         seen: set[tuple[Instruction, Instruction]] = set()
@@ -202,7 +202,7 @@ class MultiOutputFusion(FusionPass):
 
 
 def _join(engine: Engine, order: Order, pair: Pair) -> Instruction:
-    """The consumer of a pair takes its producer in, the first of two siblings the second. Returns the fusion."""
+    """Join a pair: the consumer takes its producer in, or the first of two siblings the second. Returns the fusion."""
     other, host = (pair.producer, pair.consumer) if isinstance(pair, Kept) else (pair.consumer, pair.producer)
     known = compatibility.joint(pair)
     order.merge(other, host, host)
@@ -216,10 +216,10 @@ def _may_have_siblings(parent: Instruction) -> bool:
 
 
 def _candidates(engine: Engine, parent: Instruction) -> list[Instruction]:
-    """The kernels that read a value and that we generate, in the order in which XLA tries them."""
+    """The generated kernels that read a value, in the order in which XLA tries them."""
     state = engine.state
-    found = (u for u in parent.users if launches(u) and state.lowering(u) is None and not state.traits(u).library)
-    return sorted(found, key=_rank)
+    users = (u for u in parent.users if launches(u) and state.lowering(u) is None and not state.traits(u).library)
+    return sorted(users, key=_rank)
 
 
 def _rank(instruction: Instruction) -> int:
@@ -235,7 +235,7 @@ def _writes_several(instruction: Instruction) -> bool:
 
 
 def _is_shared(producer: Instruction) -> bool:
-    """Whether a kernel's value is needed outside of any one consumer."""
+    """Whether a kernel's value has readers besides any one consumer."""
     return len(producer.users) > 1 or producer.is_root
 
 
@@ -245,7 +245,8 @@ def _is_full(pair: Beside, reason: Reason) -> bool:
 
 
 def _cycle(pair: Pair, order: Order, reach: Group | None = None) -> Iterator[Reason]:
-    """Two kernels of which one needs the other cannot be one, unless it reads it directly and in no other way."""
+    """The reason against a pair in which one needs the other through a third kernel; None where it reads it directly
+    only."""
     if isinstance(pair, Kept):
         if order.depends_otherwise(pair.consumer, pair.producer):
             yield Reason.of("FUS131", producer=pair.producer_name, consumer=pair.consumer_name)

@@ -1,7 +1,7 @@
-"""The sign of what an odd function is asked for is taken out of it: of a number and its opposite it is then computed
-once. A price of options asks for four error functions of two numbers.
+"""Signs move out of odd functions: the function of a number and of its opposite is then computed once.
 
-Nothing is rounded otherwise: signs go through products and quotients as they are.
+The price of an option needs four error functions of two numbers. Rounding stays the same: signs go through products and
+quotients unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hlo_opt.passes.expansion import Expansion
 
 @dataclass(frozen=True)
 class OddFunctions(Expansion):
-    """Take signs out of odd functions of floats where a computation has several of one, and merge what is equal
+    """Move signs out of odd functions of floats where a computation has several of one, and merge those that are equal
     then."""
 
     name: ClassVar[str] = "odd-functions"
@@ -49,12 +49,12 @@ class OddFunctions(Expansion):
 
 
 def _has_several(computation: Computation) -> bool:
-    found = Counter(i.opcode for i in computation.instructions if i.opcode in ODD)
-    return max(found.values(), default=0) > 1 and any(i.opcode == OPPOSITE for i in computation.instructions)
+    counts = Counter(i.opcode for i in computation.instructions if i.opcode in ODD)
+    return max(counts.values(), default=0) > 1 and any(i.opcode == OPPOSITE for i in computation.instructions)
 
 
 def _take_out(i: Instruction) -> None:
-    """The opposite of what the operation gives for the opposite of its first operand."""
+    """The opposite of the function of the opposite of its first operand."""
     computation = i.computation
     positive = edit.clone_into(computation, i, [i.operands[0].operands[0], *i.operands[1:]])
     opposite = edit.create(computation, OPPOSITE, OPPOSITE, i.shape, [positive])

@@ -45,10 +45,12 @@ class OnlineSoftmax(RewritingPass):
             body = fused(fusion)
             if body is None or not any(_levels(body)) or fusion.word("kind") == "kCustom":
                 continue
-            made = _folded(body)
-            candidate = Instruction("online", "fusion", fusion.shape, list(fusion.operands), {"calls": Called(made[0])})
+            computations = _folded(body)
+            candidate = Instruction(
+                "online", "fusion", fusion.shape, list(fusion.operands), {"calls": Called(computations[0])}
+            )
             pays = _us(candidate, computation, context) < _us(fusion, computation, context)
-            for tried in made:
+            for tried in computations:
                 edit.remove_computation(tried)
             if pays:
                 yield partial(_put, fusion)
@@ -56,8 +58,8 @@ class OnlineSoftmax(RewritingPass):
 
 def _us(kernel: Instruction, computation: Computation, context: PassContext) -> float:
     assert computation.module is not None
-    found = plan(region_of(computation.module, kernel), context.options.target)
-    return price(found, context.options.target).us if isinstance(found, Plan) else math.inf
+    kernel_plan = plan(region_of(computation.module, kernel), context.options.target)
+    return price(kernel_plan, context.options.target).us if isinstance(kernel_plan, Plan) else math.inf
 
 
 def _put(fusion: Instruction) -> None:
@@ -67,30 +69,30 @@ def _put(fusion: Instruction) -> None:
 
 
 def _folded(body: Computation) -> list[Computation]:
-    """A copy of a kernel's computation with its levels folded together, and the reducers that were made for it."""
-    made = edit.clone_computation(body)
+    """A copy of a kernel's computation with its levels folded together, and the new reducers."""
+    clone = edit.clone_computation(body)
     reducers: dict[Shape, Computation] = {}
-    for low, total in _levels(made):
+    for low, total in _levels(clone):
         _fold_together(low, total, reducers)
-    edit.sort(made)
-    return [made, *reducers.values()]
+    edit.sort(clone)
+    return [clone, *reducers.values()]
 
 
 def _levels(body: Computation) -> list[tuple[Instruction, Instruction]]:
     """The maxima of long rows, each with the sum of exponentials that needs it."""
-    found: list[tuple[Instruction, Instruction]] = []
-    for held in sums_of(body.instructions):
-        space = row_reduction.space_of(held.total)
-        if space is None or space.reduced <= LONGEST_KEPT or not _is_of_one_row(held, space):
+    levels: list[tuple[Instruction, Instruction]] = []
+    for exponentials in sums_of(body.instructions):
+        space = row_reduction.space_of(exponentials.total)
+        if space is None or space.reduced <= LONGEST_KEPT or not _is_of_one_row(exponentials, space):
             continue
-        if not any(held.highest in pair for pair in found):
-            found.append((held.highest, held.total))
-    return found
+        if not any(exponentials.highest in pair for pair in levels):
+            levels.append((exponentials.highest, exponentials.total))
+    return levels
 
 
-def _is_of_one_row(held: Exponentials, space: Space) -> bool:
+def _is_of_one_row(exponentials: Exponentials, space: Space) -> bool:
     """Whether an element has the maximum of its own row subtracted, and sums are no narrower than what is summed."""
-    total, x, low = held.total, held.x, held.highest
+    total, x, low = exponentials.total, exponentials.x, exponentials.highest
     if total.shape.type not in (F32, F64) or not x.shape.type.is_float or x.shape.type.bits > total.shape.type.bits:
         return False
     if row_reduction.space_of(low) != space:
@@ -98,11 +100,11 @@ def _is_of_one_row(held: Exponentials, space: Space) -> bool:
     kept, reduced = variable("kept", space.kept), variable("reduced", space.reduced)
     over = depending_on(total.computation.instructions, [low])
     own = {low: result_index(low, kept)}
-    return heroes_read([(held.moved, operand_index(total, kept, reduced))], over, own) == [low]
+    return heroes_read([(exponentials.moved, operand_index(total, kept, reduced))], over, own) == [low]
 
 
 def _fold_together(low: Instruction, total: Instruction, reducers: dict[Shape, Computation]) -> None:
-    """Let both be results of one fold."""
+    """Replace both by the results of one fold."""
     writer, x, kind = Writer(total.computation), low.operands[0], total.shape.type
     scalar = Shape(kind)
     if scalar not in reducers:
@@ -125,13 +127,13 @@ def _fold_together(low: Instruction, total: Instruction, reducers: dict[Shape, C
 
 
 def _reducer(beside: Computation, scalar: Shape) -> Computation:
-    """Of two parts of a row, each its maximum and its sum below that, those of both. Of the exponentials of both
-    differences to the new maximum one is always 1."""
+    """The reducer: from the maximum and the sum below it of two parts of a row, those of both. Of the exponentials of
+    the two differences to the new maximum one is always 1."""
     module = beside.module
     assert module is not None
-    made = edit.new_computation(module, "online_softmax")
-    writer = Writer(made)
-    a, b, c, d = (edit.create(made, f"p{k}", "parameter", scalar, parameter_number=k) for k in range(4))
+    reducer = edit.new_computation(module, "online_softmax")
+    writer = Writer(reducer)
+    a, b, c, d = (edit.create(reducer, f"p{k}", "parameter", scalar, parameter_number=k) for k in range(4))
     apart = writer.emit("negate", scalar, writer.emit("abs", scalar, writer.emit("subtract", scalar, a, c)))
     one = writer.scalar(scalar.type, 1)
     less = writer.select(writer.compare("EQ", a, c), one, writer.emit("exponential", scalar, apart))
@@ -139,5 +141,5 @@ def _reducer(beside: Computation, scalar: Shape) -> Computation:
     first = writer.emit("multiply", scalar, b, writer.select(is_first, one, less))
     second = writer.emit("multiply", scalar, d, writer.select(is_first, less, one))
     results = (writer.emit("maximum", scalar, a, c), writer.emit("add", scalar, first, second))
-    edit.create_tuple(made, results, root=True)
-    return made
+    edit.create_tuple(reducer, results, root=True)
+    return reducer

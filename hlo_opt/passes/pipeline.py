@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from lark import Lark, Token, Tree
 
 MOST_ROUNDS = 25
-"""A fixpoint group stops here even if its passes still change something (xla/hlo/pass/hlo_pass_fix.h has the same
-limit)."""
+"""The limit of rounds of a fixpoint group whose passes still change something (the same as in
+xla/hlo/pass/hlo_pass_fix.h)."""
 
 LONGEST_TEXT = 10_000
 """The most characters of a pipeline."""
@@ -33,7 +33,7 @@ DEEPEST_GROUP = 20
 """The deepest nesting of brackets, and so of fixpoint groups."""
 
 MOST_ALTERNATIVES = 8
-"""Pipelines that the choices of one text may stand for: each is run."""
+"""The most pipelines that the choices of one text may stand for: each is run."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Best:
 
 Step = Pass | Fixpoint
 Observer = Callable[[Pass, Module, bool], None]
-"""Told after each run of a pass: the pass, the module as it is now, and whether the pass changed it."""
+"""Called after each run of a pass: the pass, the module, and whether the pass changed it."""
 
 
 @dataclass(frozen=True)
@@ -100,11 +100,13 @@ class Pipeline:
         verify: Callable[[Module], None] | None = None,
         settled: set[Pass] | None = None,
     ) -> bool:
-        """Run everything on the module in place. `seconds` collects the time of each pass by name, `runs` how often it
-        ran; `verify` is called after each pass that changed something. The pipeline has no choices left
-        (`alternatives`). A pass that found nothing to do, or finds nothing right after itself, is not run again before
-        the module has changed; `settled` has those of which that is known before, and gets those of which it is known
-        afterwards. True when anything changed."""
+        """Run everything on the module in place.
+
+        `seconds` collects the time of each pass by name, `runs` how often it ran; `verify` is called after each pass
+        that changed something. The pipeline has no choices left (`alternatives`). A pass without effect, or with none
+        right after itself, is not run again before the module has changed. `settled` are passes that are known to be
+        without effect; those of which it is known afterwards are added. True when anything changed.
+        """
         settled = set() if settled is None else settled
 
         def run_steps(steps: tuple[Step | Best, ...]) -> bool:
@@ -123,7 +125,7 @@ class Pipeline:
                         changed, idle = True, 0
                     else:
                         idle += 1
-                    if idle >= len(group.steps):  # each of them found nothing more to do
+                    if idle >= len(group.steps):  # none of them has anything to do
                         return changed
                 if context.exhausted:
                     break
@@ -156,7 +158,7 @@ class Pipeline:
 
 
 def _run(step: Pass, module: Module, context: PassContext) -> bool:
-    """One pass. Failures in a plugin's pass are reported under the plugin's name."""
+    """Run one pass. Failures in a plugin's pass are reported under the plugin's name."""
     try:
         return step.run(module, context)
     except HloOptError:
@@ -214,7 +216,7 @@ def parse_pipeline(text: str, options: Options | None = None, *, override: bool 
 
 
 def _parsed(text: str, source: Source) -> Tree[Token]:
-    """By the LALR parser, which says what it expected. Raises UsageError."""
+    """The tree of the LALR parser, whose errors say what it expected. Raises UsageError."""
     from lark import UnexpectedInput
 
     try:
@@ -238,7 +240,7 @@ def _parser() -> Lark:
 
 
 def _pass(tree: Tree[Token], source: Source) -> tuple[type[Pass], dict[str, object]]:
-    """The class and the options that the text spells."""
+    """The class and the options in the text."""
     head: Any = tree.children[0]
     options: list[Any] = tree.children[1:]
     try:
@@ -261,7 +263,7 @@ def _pass(tree: Tree[Token], source: Source) -> tuple[type[Pass], dict[str, obje
 
 
 def _value(token: Any, kind: str, name: str, source: Source) -> object:
-    """The value of an option, of the first of its types that the text can be."""
+    """The value of an option: the text as the first of the option's types that it fits."""
     text = str(token)
     for one in kind.split(" | "):
         if one == "bool" and text in ("true", "false"):

@@ -57,8 +57,8 @@ class PriorityFusion(FusionPass):
             else None,
         )
         changed = False
-        while (found := queue.pop()) is not None:
-            producer, users = found
+        while (entry := queue.pop()) is not None:
+            producer, users = entry
             for consumer in users:
                 if not engine.context.step():
                     return changed
@@ -97,7 +97,7 @@ class PriorityFusion(FusionPass):
         yield from own
 
     def against_producer(self, engine: Engine, producer: Instruction) -> Iterator[tuple[Instruction | None, Reason]]:
-        """What keeps a producer out of all its users: the first user that refuses it, and the cost."""
+        """The reasons against fusing a producer into all its users: the first user that refuses it, and the cost."""
         if is_view(producer.opcode) or not _producers(engine)(producer):
             return
         users = [u for u in producer.users if not is_view(u.opcode)]
@@ -122,15 +122,15 @@ class PriorityFusion(FusionPass):
 
 
 def _producers(engine: Engine) -> Callable[[Instruction], bool]:
-    """Which instructions the queue takes: those of the opcodes that XLA fuses, or with that rule switched off whatever
-    makes an array by a launch."""
+    """The instructions that the queue takes: those of the opcodes that XLA fuses, or with that rule switched off all
+    that fill an array by a launch."""
     if "FUS122" not in engine.disabled:
         return is_fusible
     return lambda instruction: is_fusible(instruction) or (launches(instruction) and instruction.shape.is_array)
 
 
 def _slower(engine: Engine, producer: Instruction, users: list[Instruction]) -> Reason:
-    """Why a producer is not fused into users that would all take it."""
+    """Why a producer is not fused although all its users would take it."""
     state = engine.state
     above, below = state.priced_by_xla(producer), [state.priced_by_xla(u) for u in users]
     us_unfused, us_fused, _, _ = estimate_fusion(above, below)
@@ -141,7 +141,7 @@ def _slower(engine: Engine, producer: Instruction, users: list[Instruction]) -> 
 
 
 def _fuse(engine: Engine, producer: Instruction, consumer: Instruction) -> Instruction:
-    """Fuse; a tiled kernel that has grown computes other tiles best than before."""
+    """Fuse a producer into a consumer. A tiled kernel that has grown may have other best tiles."""
     tiled = is_generic_triton(producer) or is_generic_triton(consumer)
     tiles = engine.state.best_tiles(producer, consumer) if tiled else None
     fusion = engine.fuse(producer, consumer)

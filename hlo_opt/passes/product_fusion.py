@@ -1,9 +1,9 @@
-"""Products take in what is done to their elements, and what makes their operands, where our kernel of both takes less
+"""Products take in the operations on their result, and those on their operands, where our kernel of both takes less
 time than a library's product and the kernel beside it.
 
-A library writes a product, and what adds a bias, a residual or an activation reads all of it again. Where few terms are
-added up that is most of the time. Prices decide, and have to be well apart: a library is better at its products than
-they say.
+A library writes a product, and the kernel that adds a bias, a residual or an activation reads all of it again. Where
+few terms are added that is most of the time. Prices decide, and must differ clearly: a library is better at its
+products than they say.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.passes.base import FusionPass
 
 LEAST = 1 << 20
-"""Bytes of the smallest product that is worth it: the kernel after a smaller one takes next to no time."""
+"""The smallest product that is worth it, in bytes: the kernel after a smaller one takes next to no time."""
 WORTH = 0.85
-"""What one kernel must come to at the most, next to a library's product and the kernel beside it."""
+"""The most that one kernel may take, relative to a library's product and the kernel beside it."""
 
 
 @dataclass(frozen=True)
 class _ProductChoices:
-    """One kernel has to be priced so much lower."""
+    """The policy: one kernel must be cheaper by this factor."""
 
     any_form: ClassVar[bool] = True
 
@@ -89,7 +89,7 @@ def _is_product(i: Instruction) -> bool:
 
 
 def _is_beside_product(edge: Edge) -> bool:
-    """Whether one side is a large product, with what has been joined to it, and the other a loop."""
+    """Whether one side is a large product, with the operations that it took in, and the other a loop."""
     if (
         edge.duplicates
         or edge.above.reduces
@@ -98,8 +98,8 @@ def _is_beside_product(edge: Edge) -> bool:
     ):
         return False
     product = edge.producer if edge.above.library else edge.consumer
-    found = find(edge.above.library or edge.below.library)
-    return found is not None and found.kind is OpKind.CONTRACTION and product.shape.byte_size >= LEAST
+    spec = find(edge.above.library or edge.below.library)
+    return spec is not None and spec.kind is OpKind.CONTRACTION and product.shape.byte_size >= LEAST
 
 
 def _slower(edge: Edge) -> Reason | None:

@@ -1,5 +1,5 @@
-"""A pipeline's text as a tree, without an LALR parser: that takes longer to build than a small module to fuse. The
-syntax is grammars/passes.lark; a text that does not fit goes to its parser, which says what was expected."""
+"""A pipeline's text as a tree, without an LALR parser, which takes longer to build than a small module to fuse. The
+syntax is grammars/passes.lark; a text that does not fit goes to that parser, which says what it expected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Word(str):
 
 @dataclass(frozen=True)
 class Branch:
-    """A rule of the grammar, and what it is made of."""
+    """A rule of the grammar, and its parts."""
 
     data: str
     children: list[Branch | Word]
@@ -47,15 +47,15 @@ class _Reader:
         self.next = self._word(0)
 
     def _word(self, position: int) -> Word:
-        found = _TOKEN.match(self.text, position)
-        if found is None or found.lastgroup is None:
+        match = _TOKEN.match(self.text, position)
+        if match is None or match.lastgroup is None:
             raise _UnreadError
-        word = Word(found[found.lastgroup])
-        word.type, (word.start_pos, word.end_pos) = found.lastgroup, found.span(found.lastgroup)
+        word = Word(match[match.lastgroup])
+        word.type, (word.start_pos, word.end_pos) = match.lastgroup, match.span(match.lastgroup)
         return word
 
     def take(self, *kinds: str) -> Word:
-        """The next token, of one of these kinds, or one of these signs."""
+        """The next token, which must be of one of these kinds, or one of these signs."""
         word = self.next
         if (word if word.type == "SIGN" else word.type) not in kinds:
             raise _UnreadError
@@ -64,11 +64,11 @@ class _Reader:
         return word
 
     def several(self, read: str, separator: str) -> list[Branch | Word]:
-        found = [getattr(self, read)()]
+        parts = [getattr(self, read)()]
         while self.next == separator:
             self.take(separator)
-            found.append(getattr(self, read)())
-        return found
+            parts.append(getattr(self, read)())
+        return parts
 
     def start(self) -> Branch:
         parts = self.several("part", ",") if self.next.type != "END" else []

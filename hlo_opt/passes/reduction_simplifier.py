@@ -50,7 +50,7 @@ def _folds_one(reduce: Instruction) -> bool:
 
 
 def _put(reduce: Instruction) -> None:
-    """Put the value in its place."""
+    """Replace the reduce by the value."""
     edit.replace_all_uses(reduce, _by_element(reduce))
     edit.remove(reduce)
 
@@ -61,15 +61,15 @@ def _by_element(reduce: Instruction) -> Instruction:
     changes = not starts_with_identity(reduce) or (_is_positive_zero(init) and not _never_negative_zero(value))
     while value.opcode == "reshape" and value.shape != reduce.shape:  # reshapes of reshapes
         value = value.operands[0]
-    made = writer.reshape(value, reduce.shape)
+    element = writer.reshape(value, reduce.shape)
     if not changes:
-        return made
+        return element
     start = init if not reduce.shape.rank else writer.emit("broadcast", reduce.shape, init, dimensions=())
-    return writer.emit(str(monoid(reduce.called_by("to_apply"))), reduce.shape, start, made)
+    return writer.emit(str(monoid(reduce.called_by("to_apply"))), reduce.shape, start, element)
 
 
 def _is_positive_zero(init: Instruction) -> bool:
-    """Whether it is a 0 that has a sign to lose."""
+    """Whether it is +0, whose sign an addition may change."""
     if init.literal is None or not (init.shape.type.is_float or init.shape.type.is_complex):
         return False
     number = np.asarray(init.literal.value).reshape(-1)[0]
@@ -78,7 +78,7 @@ def _is_positive_zero(init: Instruction) -> bool:
 
 
 def _never_negative_zero(value: Instruction) -> bool:
-    """Whether the elements come from a sum that starts at 0: it is -0 for no operands."""
+    """Whether no element can be -0, because the elements come from a sum that starts at +0."""
     while keeps_values(value, _MOVES):
         value = value.operands[0]
     if value.opcode != "reduce" or value.shape.is_tuple or monoid(value.called_by("to_apply")) != "add":

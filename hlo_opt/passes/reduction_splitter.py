@@ -78,12 +78,11 @@ def _put(reduce: Instruction, first: tuple[int, ...]) -> None:
     middle = Shape(wide, tuple(value.shape.dimensions[d] for d in kept), Layout(order))
     rest = tuple(kept.index(d) for d in reduce.ints("dimensions") if d in kept)
 
-    said = {name: a for name, a in reduce.attributes.items() if name in ("metadata", "frontend_attributes")}
-
     def fold(x: Instruction, shape: Shape, dimensions: tuple[int, ...]) -> Instruction:
         attributes: dict[str, Attribute | Called] = {"dimensions": Attribute.of(dimensions), "to_apply": called}
-        attributes |= said
-        return edit.create(reduce.computation, "reduce", "reduce", shape, (x, start), attributes)
+        result = edit.create(reduce.computation, "reduce", "reduce", shape, (x, start), attributes)
+        edit.inherit(result, reduce)
+        return result
 
     part = fold(writer.convert(value, wide), middle, first)
     whole = fold(part, Shape(wide, reduce.shape.dimensions, reduce.shape.layout), rest)

@@ -29,7 +29,7 @@ from hlo_opt.plans.price import price
 from hlo_opt.plans.row_and_column_reduction import stretch_of
 
 WORTH = 0.98
-"""What joining must come to at the most, next to both kernels by themselves."""
+"""The most that the joint kernel may take, relative to both kernels."""
 _ROW_KINDS = frozenset({"row-reduction", "row-and-column-reduction"})
 
 
@@ -46,24 +46,24 @@ class RowFusion(Pass):
         for computation in list(executed_computations(module)):
             while work.join_one(computation):
                 pass
-        for computation, fusions in work.made.items():
+        for computation, fusions in work.fusions.items():
             left = {f: kind for f, kind in fusions.items() if f.parent is not None}
             tidy(computation, left)
-        if work.made:
+        if work.fusions:
             edit.sort_computations(module)
-        return bool(work.made)
+        return bool(work.fusions)
 
 
 @dataclass
 class _Work:
-    """The module, what kernels cost, pairs that have been looked at, and what was made of them."""
+    """The module, prices of kernels, pairs that have been tried, and the fusions so far."""
 
     module: Module
     context: PassContext
     prices: dict[Instruction, float] = field(default_factory=dict)
     tried: set[tuple[Instruction, Instruction]] = field(default_factory=set)
-    made: dict[Computation, dict[Instruction, str]] = field(default_factory=dict)
-    """The fusions in each computation, with the kinds of their plans; some are gone again."""
+    fusions: dict[Computation, dict[Instruction, str]] = field(default_factory=dict)
+    """The fusions in each computation, with the kinds of their plans; some are already gone."""
 
     @property
     def target(self) -> DeviceTarget:
@@ -95,19 +95,23 @@ class _Work:
                     if not self.context.step():
                         return False
                     for fusion in joint.apply(self.context):
-                        found = plan(region_of(self.module, fusion), self.target)
-                        assert isinstance(found, Plan)
-                        self.made.setdefault(computation, {})[fusion] = found.kind
+                        kernel_plan = plan(region_of(self.module, fusion), self.target)
+                        assert isinstance(kernel_plan, Plan)
+                        self.fusions.setdefault(computation, {})[fusion] = kernel_plan.kind
                     return True
         return False
 
     def _pays(self, joint: _Joint) -> bool:
         if joint.main is None:
             return False
-        made = plan(region_of(self.module, joint.main.fusion()), self.target)
-        if not isinstance(made, Plan) or len(made.segments) != 1 or made.segments[0].kind not in _ROW_KINDS:
+        kernel_plan = plan(region_of(self.module, joint.main.fusion()), self.target)
+        if (
+            not isinstance(kernel_plan, Plan)
+            or len(kernel_plan.segments) != 1
+            or kernel_plan.segments[0].kind not in _ROW_KINDS
+        ):
             return False
-        together = price(made, self.target).us
+        together = price(kernel_plan, self.target).us
         if joint.after is not None:
             together += self._us(joint.after.fusion())
         apart = [self._price(i) for i in (joint.producer, joint.consumer)]
@@ -119,12 +123,12 @@ class _Work:
         return self.prices[kernel]
 
     def _us(self, kernel: Instruction) -> float:
-        made = plan(region_of(self.module, kernel), self.target)
-        return price(made, self.target).us if isinstance(made, Plan) else math.inf
+        kernel_plan = plan(region_of(self.module, kernel), self.target)
+        return price(kernel_plan, self.target).us if isinstance(kernel_plan, Plan) else math.inf
 
 
 def _is_ours(kernel: Instruction) -> bool:
-    """Whether an instruction is a kernel that may be made anew."""
+    """Whether an instruction is a kernel that may be built anew."""
     if kernel.opcode != "reduce" and (inside(kernel) is None or kernel.word("kind") not in ("kLoop", "kInput")):
         return False
     if has_side_effect(kernel) or kernel.control_predecessors or "output_to_operand_aliasing" in kernel.attributes:
@@ -137,12 +141,12 @@ def _is_ours(kernel: Instruction) -> bool:
 
 
 def _bound(order: Iterable[Instruction]) -> set[Instruction]:
-    """The kernels that stand at an end of a control dependency, themselves or by what is taken out of them."""
-    found: set[Instruction] = set()
+    """The kernels at an end of a control dependency, by themselves or by one of their elements."""
+    bound: set[Instruction] = set()
     for i in order:
         if i.control_predecessors:
-            found.update((i, *i.control_predecessors))
-    return found | {i.operands[0] for i in found if taken_element(i) is not None}
+            bound.update((i, *i.control_predecessors))
+    return bound | {i.operands[0] for i in bound if taken_element(i) is not None}
 
 
 def _members(kernel: Instruction) -> Iterable[Instruction]:
@@ -151,21 +155,21 @@ def _members(kernel: Instruction) -> Iterable[Instruction]:
 
 
 def _spaces(kernel: Instruction) -> list[Space]:
-    """The rows that a kernel reduces; none where it is not ours."""
+    """The rows that a kernel reduces; empty for an instruction that is no generated kernel."""
     if kernel.opcode not in ("fusion", "reduce"):
         return []
-    found = [row_reduction.space_of(i) for i in _members(kernel) if i.opcode == "reduce"]
-    spaces = [space for space in found if space is not None and space.reduced > 1]
+    candidates = [row_reduction.space_of(i) for i in _members(kernel) if i.opcode == "reduce"]
+    spaces = [space for space in candidates if space is not None and space.reduced > 1]
     return spaces if spaces and _is_ours(kernel) else []
 
 
 def _kernel(operand: Instruction) -> Instruction:
-    """The kernel that an operand is a result of."""
+    """The kernel that an operand is a result of, or an element of its result."""
     return operand.operands[0] if taken_element(operand) is not None else operand
 
 
 def _share_rows(producer: Instruction, consumer: Instruction, spaces: Iterable[Space]) -> bool:
-    """Whether both read, or one makes and the other reads, an array of the size of the rows that the producer
+    """Whether both read, or one writes and the other reads, an array of the size of the rows that the producer
     reduces."""
     sizes = {space.elements for space in spaces}
     read = {o for o in producer.operands if o.shape.is_array and o.shape.element_count in sizes}
@@ -187,15 +191,15 @@ def _reaches_otherwise(producer: Instruction, consumer: Instruction, places: dic
 
 
 class _Joint:
-    """Both as one kernel, `main`, which is None where that cannot be; and where there are sums of columns, what follows
-    these in a second one, `after`. Nothing is part of the module before `apply`."""
+    """Both kernels as one, `main`, or None where that cannot be. If there are sums of columns, the operations after
+    them are in a second kernel, `after`. Nothing is part of the module before `apply`."""
 
     def __init__(self, producer: Instruction, consumer: Instruction, module: Module, target: DeviceTarget) -> None:
         self.producer, self.consumer, self.module, self.target = producer, consumer, module, target
         self.main: _Kernel | None = None
         self.after: _Kernel | None = None
         self.outside: dict[Instruction, list[Instruction]] = {}
-        """The results, each with the instructions that stand for it outside."""
+        """The results, each with the instructions outside that stand for it."""
         self._values: dict[Instruction, Instruction] = {}
         self._members: list[Instruction] = []
         self.copies: list[tuple[Instruction, Instruction]] = []
@@ -204,33 +208,34 @@ class _Joint:
         self._arrange()
 
     def _take(self, kernel: Instruction) -> None:
-        """Copy what a kernel computes. Values from outside stand for themselves."""
+        """Copy the members of a kernel. Values from outside stand for themselves."""
         body = fused(kernel)
-        given = [self._given(o) for o in kernel.operands]
-        places = dict(zip([] if body is None else body.parameters, given, strict=False))
+        arguments = [self._inside_value(o) for o in kernel.operands]
+        places = dict(zip([] if body is None else body.parameters, arguments, strict=False))
         results = [kernel] if body is None else results_of(body)
         for member in results if body is None else operands_first(*results):
             if member not in places:
-                made = _copy(member, given if body is None else [places[o] for o in member.operands])
-                places[member] = made
-                self._members.append(made)
-                self.copies.append((member, made))
+                copy = _copy(member, arguments if body is None else [places[o] for o in member.operands])
+                places[member] = copy
+                self._members.append(copy)
+                self.copies.append((member, copy))
         for number, result in enumerate(results):
             outside = [u for u in kernel.users if taken_element(u) == number] if kernel.shape.is_tuple else [kernel]
             self._values.update(dict.fromkeys(outside, places[result]))
             if any(o.is_root or any(u is not self.consumer for u in o.users) for o in outside):
                 self.outside.setdefault(places[result], []).extend(outside)
 
-    def _given(self, operand: Instruction) -> Instruction:
-        """What an operand is inside. Scalar constants are copied, so that their values are known there."""
+    def _inside_value(self, operand: Instruction) -> Instruction:
+        """The value of an operand inside the joint kernel. Scalar constants are copied, so that their values are known
+        there."""
         literal = operand.literal
         if literal is not None and not literal.is_elided and not operand.shape.rank and operand not in self._values:
-            made = self._values[operand] = _copy(operand, [])
-            self._members.append(made)
+            parameter = self._values[operand] = _copy(operand, [])
+            self._members.append(parameter)
         return self._values.get(operand, operand)
 
     def _arrange(self) -> None:
-        """Find both kernels. Sums of columns are cut into parts."""
+        """Divide the members between both kernels. Sums of columns are cut into parts."""
         reduces = [i for i in self._members if i.opcode == "reduce"]
         spaces = {i: space for i in reduces if (space := row_reduction.space_of(i)) is not None}
         space = max(spaces.values())
@@ -260,7 +265,7 @@ class _Joint:
         self.main, self.after = _Kernel.of([*(r for r in results if r not in late), *parts]), after
 
     def apply(self, context: PassContext) -> list[Instruction]:
-        """Put the kernels in the place of those that they are made of. Returns them."""
+        """Replace the producer and the consumer by the new kernels. Returns these."""
         computation, consumer = self.consumer.computation, self.consumer
         assert self.main is not None
         for old, new in self.copies:
@@ -270,15 +275,15 @@ class _Joint:
             context.fused_by.setdefault(original_name(kernel, context.origins), RowFusion.name)
         kept = {n: consumer.attributes[n] for n in KEPT_ON_FUSION if n in consumer.attributes}
         free = {old.name for old, _ in self.copies}
-        fusion, made = self.main.put(computation, {}, kept, context, free)
+        fusion, values = self.main.put(computation, {}, kept, context, free)
         fusions = [fusion]
         if self.after is not None:
-            fusion, more = self.after.put(computation, made, kept, context, free)
+            fusion, more = self.after.put(computation, values, kept, context, free)
             fusions.append(fusion)
-            made.update(more)
+            values.update(more)
         for result, outside in self.outside.items():
             for old in outside:
-                edit.replace_all_uses(old, made[result])
+                edit.replace_all_uses(old, values[result])
         for kernel in (consumer, self.producer):
             for user in list(kernel.users):
                 edit.remove(user)
@@ -291,31 +296,32 @@ class _Joint:
 
 @dataclass(frozen=True)
 class _Kernel:
-    """What computes results: the values that it is given, and its members, operands before users."""
+    """A kernel under construction: its results, its inputs, and its members, operands before users."""
 
     results: Sequence[Instruction]
-    given: Sequence[Instruction]
+    inputs: Sequence[Instruction]
     members: Sequence[Instruction]
 
     @classmethod
-    def of(cls, results: Sequence[Instruction], given: Sequence[Instruction] = ()) -> _Kernel:
-        """The kernel of results. It is given what is there outside, and values besides that another kernel makes."""
-        stops = set(given)
-        found = needed_first(results, lambda i: () if i in stops or i.parent is not None else i.operands)
-        inputs = [i for i in found if i in stops or i.parent is not None]
-        return cls(results, inputs, [i for i in found if i not in stops and i.parent is None])
+    def of(cls, results: Sequence[Instruction], boundary: Sequence[Instruction] = ()) -> _Kernel:
+        """The kernel that computes results. Its inputs are instructions of the module, and values of `boundary`, which
+        another kernel computes."""
+        stops = set(boundary)
+        members = needed_first(results, lambda i: () if i in stops or i.parent is not None else i.operands)
+        inputs = [i for i in members if i in stops or i.parent is not None]
+        return cls(results, inputs, [i for i in members if i not in stops and i.parent is None])
 
     def fusion(self) -> Instruction:
         """A fusion that is no part of a module."""
         body, _ = self._body()
-        return Instruction("joint", "fusion", body.root.shape, list(self.given), {"calls": Called(body)})
+        return Instruction("joint", "fusion", body.root.shape, list(self.inputs), {"calls": Called(body)})
 
     def _body(self) -> tuple[Computation, dict[Instruction, Instruction]]:
-        """A computation that holds copies, and these by what they are copies of."""
+        """A computation of copies, and the copies by their originals."""
         body, places = Computation("joint"), dict[Instruction, Instruction]()
-        for number, value in enumerate(self.given):
-            made = Instruction(f"param_{number}", "parameter", value.shape, parameter_number=number)
-            places[value] = edit.append(body, made)
+        for number, value in enumerate(self.inputs):
+            parameter = Instruction(f"param_{number}", "parameter", value.shape, parameter_number=number)
+            places[value] = edit.append(body, parameter)
         for member in self.members:
             places[member] = edit.append(body, _copy(member, [places[o] for o in member.operands]))
         roots = [places[r] for r in self.results]
@@ -333,8 +339,8 @@ class _Kernel:
         context: PassContext,
         free: set[str],
     ) -> tuple[Instruction, dict[Instruction, Instruction]]:
-        """Put the kernel into a computation; the fusion, and what stands there for its results. `values` are there in
-        the place of what it is given; names that become `free` may be taken, each once."""
+        """Put the kernel into a computation. Returns the fusion, and the instructions that stand for its results.
+        `values` are the instructions that stand for inputs; names that become `free` may be used again, each once."""
         module, origins = computation.module, context.origins
         assert module is not None
         body, places = self._body()
@@ -353,9 +359,9 @@ class _Kernel:
         if len(self.results) > 1:
             origins[body.root] = original_name(body.root.operands[0], origins)
         edit.add_computation(module, body)
-        operands = [values.get(g, g) for g in self.given]
-        found = {"kind": Attribute.of("kInput"), "calls": Called(body), **attributes}
-        fusion = edit.create(computation, "fusion", "fusion", body.root.shape, operands, found)
+        operands = [values.get(g, g) for g in self.inputs]
+        all_attributes = {"kind": Attribute.of("kInput"), "calls": Called(body), **attributes}
+        fusion = edit.create(computation, "fusion", "fusion", body.root.shape, operands, all_attributes)
         if len(self.results) == 1:
             return fusion, {self.results[0]: fusion}
         return fusion, {r: edit.create_element(fusion, n) for n, r in enumerate(self.results)}
@@ -376,8 +382,8 @@ def _copy(instruction: Instruction, operands: list[Instruction]) -> Instruction:
 
 
 def _columns_of(reduce: Instruction) -> Space | None:
-    """The rows whose columns a reduce folds from the first row to the last; None for any other, and where parts of its
-    sums cannot be added up."""
+    """The rows whose columns a reduce folds from the first row to the last; None for any other reduce, and where parts
+    of its sums cannot be added."""
     value = reduce.operands[0]
     gone, sizes = set(reduce.ints("dimensions")), value.shape.dimensions if value.shape.is_array else ()
     if reduce.shape.is_tuple or not starts_with_identity(reduce) or not row_reduction.may_be_reordered(reduce):

@@ -1,5 +1,5 @@
-"""Running a pipeline on a copy of a module: simplify, fuse, prove, and say what was decided; and everything that an
-explanation of that shows, as data."""
+"""Running a pipeline on a copy of a module: simplify, fuse, prove, decide. Everything that an explanation shows, as
+data."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from hlo_opt.passes.table import preset
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run gave. `seconds` has the time of every pass by name, and of `proof` and `decisions`; `runs` says how
-    often each pass ran, fixpoint groups repeat theirs; `steps` counts single rewrites; `original` is the module that
-    the run was given; `settled` are passes that find nothing to do in the result."""
+    """The result of a run. `seconds` has the time of every pass by name, and of `proof` and `decisions`; `runs` says
+    how often each pass ran, fixpoint groups repeat theirs; `steps` counts single rewrites; `original` is the input
+    module; `settled` are passes that would change nothing in the result."""
 
     original: Module
     module: Module
@@ -44,13 +44,13 @@ class Outcome:
     settled: set[Pass] = field(default_factory=set)
 
     def decide(self, kernels: Container[str] | None = None, *, siblings: bool = True) -> list[FusionDecision]:
-        """One decision for every edge between kernels, fused or left; with `kernels` for the edges into these only,
-        without `siblings` for none between kernels that do not read each other."""
+        """One decision for every edge between kernels, fused or left. With `kernels` only for the edges into these;
+        without `siblings` none for kernels that do not read each other."""
         started = time.perf_counter()
         with collector_paused():
-            found = told_apart(decisions(self.module, self.pipeline, self.context, kernels, siblings=siblings))
+            result = told_apart(decisions(self.module, self.pipeline, self.context, kernels, siblings=siblings))
         self.seconds["decisions"] = time.perf_counter() - started
-        return found
+        return result
 
     @property
     def target(self) -> DeviceTarget:
@@ -94,9 +94,9 @@ def run(
     verify           called with the module after each pass that changed it
 
     A pipeline with choices is run once for each; the outcome is the one whose module is estimated to take least time,
-    the first of equals. With `stop_after_step` or an observer the choice is made first, without them. What is kept of a
+    the first of equals. With `stop_after_step` or an observer the choice comes first, without them. What is kept of a
     run is proved (`prove_same_graph`) at once when all its passes promise to keep the graph; otherwise each part of it
-    that does. Names that several instructions share are made unique first. Raises UsageError for unknown presets,
+    that does. Names that several instructions share get unique names first. Raises UsageError for unknown presets,
     passes, targets, codes, choices, loops and instructions, and ProofError when a pass broke its promise.
     """
     own = passes is not None if own_passes is None else own_passes
@@ -114,18 +114,17 @@ def run(
     outcome = _best_of(module, pipeline, options, observer, verify)
     _check_names(outcome, edges)
     if edges and not decide_again:
-        found = outcome.decide()
-        for number, meant in enumerate([chosen(found, edge) for edge in edges]):
+        decided = outcome.decide()
+        for number, meant in enumerate([chosen(decided, edge) for edge in edges]):
             if meant is not None:
-                _force(outcome, meant, found if not number else outcome.decide())
+                _force(outcome, meant, decided if not number else outcome.decide())
     return outcome
 
 
-def _force(outcome: Outcome, meant: FusionDecision, found: Sequence[FusionDecision]) -> None:
-    """Join a refused edge in the result, as it is decided on now; nothing happens where it is fused, or there can be no
-    one kernel."""
-    by_kernels = chosen(found, (meant.producer_kernel, meant.consumer_kernel))
-    decision = by_kernels or chosen(found, (meant.producer, meant.consumer))
+def _force(outcome: Outcome, meant: FusionDecision, decided: Sequence[FusionDecision]) -> None:
+    """Join a refused edge in the result. Nothing happens where it is fused, or no kernel can hold both ends."""
+    by_kernels = chosen(decided, (meant.producer_kernel, meant.consumer_kernel))
+    decision = by_kernels or chosen(decided, (meant.producer, meant.consumer))
     with collector_paused():
         if decision is None:
             return
@@ -141,8 +140,8 @@ def _best_of(
     observer: Observer | None,
     verify: Callable[[Module], None] | None,
 ) -> Outcome:
-    """The pipeline run, or that of its alternatives that gives the least time. What comes before the first choice is
-    run once."""
+    """The run of a pipeline, or of the alternative that is estimated to take least time. The passes before the first
+    choice run once."""
     alternatives = pipeline.alternatives()
     if len(alternatives) == 1:
         return _run(module, alternatives[0], PassContext(options), observer, verify)
@@ -180,9 +179,9 @@ def _run(
     unproved: dict[Module, Module] | None = None,
     begun: Outcome | None = None,
 ) -> Outcome:
-    """One pipeline without choices. With `unproved` the last proof is left to the caller, who gets the module that the
-    result must equal. What has `begun` is the outcome of the pipeline's first steps, which are not run again; their
-    time counts as this run's."""
+    """Run one pipeline without choices. With `unproved` the last proof is left to the caller, who gets the module that
+    the result must equal. `begun` is the outcome of the pipeline's first steps, which are not run again; their time
+    counts as this run's."""
     seconds: dict[str, float] = {} if begun is None else dict(begun.seconds)
     runs: dict[str, int] = {} if begun is None else dict(begun.runs)
     settled: set[Pass] = set() if begun is None else set(begun.settled)
@@ -208,7 +207,7 @@ def _run(
 
 
 def _prove(before: Module, after: Module, seconds: dict[str, float]) -> None:
-    """Raises ProofError when the graphs differ. Passes that found nothing to do left the module as it was."""
+    """Raises ProofError when the graphs differ. After passes without effect there is nothing to compare."""
     started = time.perf_counter()
     if not identical(before, after):
         prove_same_graph(before, after)
@@ -217,12 +216,9 @@ def _prove(before: Module, after: Module, seconds: dict[str, float]) -> None:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Graphs are full of cycles that live on; looking for garbage among them takes a quarter of the time and finds next
-    to none.
-
-    What was made meanwhile counts as old afterwards (freezing and thawing moves it there): the collector need not look
-    at all of it at once.
-    """
+    """Pause the garbage collector: graphs are full of cycles that stay alive, and looking for garbage among them takes
+    a quarter of the time. Objects from the meantime count as old afterwards (freezing and thawing moves them there), so
+    that the collector need not look at all of them at once."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -246,7 +242,7 @@ def _pipeline(
 
 
 def _provable_parts(pipeline: Pipeline) -> list[Pipeline]:
-    """The pipeline cut where the promise changes: runs of steps that keep the graph, and the others."""
+    """The pipeline in parts: runs of steps that keep the graph, and the others."""
     parts: list[Pipeline] = []
     for step in pipeline.steps:
         single = Pipeline((step,))
@@ -258,7 +254,7 @@ def _provable_parts(pipeline: Pipeline) -> list[Pipeline]:
 
 
 def _check_names(outcome: Outcome, edges: Iterable[tuple[str, str]]) -> None:
-    """Raises UsageError for an end of a forced edge that there is not: neither in the input, nor made by a pass."""
+    """Raises UsageError for an unknown end of a forced edge: neither in the input, nor created by a pass."""
     ends = sorted({end for edge in edges for end in edge})
     if not ends:
         return
@@ -274,8 +270,8 @@ DEAREST = 10
 
 @dataclass(frozen=True)
 class ExplainReport:
-    """What is said about a run: a decision for every edge, and the figures of the module before and after; where edges
-    were forced, also of the module in which everything is decided again around them."""
+    """The report on a run: a decision for every edge, and the figures of the module before and after. Where edges were
+    forced, also those of the module in which everything is decided again around them."""
 
     outcome: Outcome
     decisions: list[FusionDecision]
@@ -293,14 +289,13 @@ class ExplainReport:
 
     @property
     def refusals_by_code(self) -> dict[str, int]:
-        """How many edges each code refuses, by code; an edge counts once under each of its codes."""
+        """How often each code refuses an edge; an edge counts once under each of its codes."""
         counts = Counter(code for d in self.refused for code in {r.code: None for r in d.reasons})
         return {code: counts[code] for code in sorted(counts)}
 
     @cached_property
     def rounds(self) -> Mapping[str, int]:
-        """How often each computation of the result runs, by name: the trip counts of the loops around it, as far as
-        they are known."""
+        """How often each computation of the result runs, by name: the known trip counts of the loops around it."""
         return {
             computation.name: often
             for computation, often in executions(self.outcome.module, self.outcome.context.options.trip_counts)[
@@ -311,38 +306,38 @@ class ExplainReport:
     @cached_property
     def dearest(self) -> list[FusionDecision]:
         """The refused edges whose fusion would save most microseconds in all rounds of the loops around them, the
-        dearest first; of two kernels the edge that least is against. Their costs are found out by joining them: ask for
-        these before those of other edges are shown."""
-        found = first_by_kernels(self._by_savings(self.refused))
+        dearest first; of two kernels the edge with the fewest reasons. Their costs are computed by joining them: ask
+        for these before those of other edges are shown."""
+        dearest = first_by_kernels(self._by_savings(self.refused))
         with collector_paused():
-            price_by_joining(self.outcome.module, self.outcome.context, found)
-        return self._by_savings(found)
+            price_by_joining(self.outcome.module, self.outcome.context, dearest)
+        return self._by_savings(dearest)
 
     def _by_savings(self, decisions: Iterable[FusionDecision]) -> list[FusionDecision]:
-        """Those with a price, by what they would save in all rounds; equals as they come."""
+        """The edges with a price, ordered by their savings in all rounds; equal ones keep their order."""
         priced = [(d, d.cost.us_saved * self.rounds.get(d.computation, 1)) for d in decisions if d.cost is not None]
         return [d for d, _ in sorted(priced, key=lambda p: -p[1])]
 
 
 def first_by_kernels(decisions: Iterable[FusionDecision]) -> list[FusionDecision]:
-    """Of the first `DEAREST` pairs of kernels the edge that its names mean, and that least is against, in the order
-    given."""
-    found: dict[frozenset[str], FusionDecision] = {}
+    """Of the first `DEAREST` pairs of kernels the edge that their names mean, with the fewest reasons, in the order of
+    the input."""
+    by_kernels: dict[frozenset[str], FusionDecision] = {}
     for decision in decisions:
         kernels = frozenset({decision.producer_kernel, decision.consumer_kernel})
-        if kernels not in found and len(found) == DEAREST:
+        if kernels not in by_kernels and len(by_kernels) == DEAREST:
             break
-        known = found.setdefault(kernels, decision)
+        known = by_kernels.setdefault(kernels, decision)
         if (decision.by_kernels, len(decision.cause)) < (known.by_kernels, len(known.cause)):
-            found[kernels] = decision
-    return list(found.values())
+            by_kernels[kernels] = decision
+    return list(by_kernels.values())
 
 
 def report_on(outcome: Outcome, decided_again: Module | None = None) -> ExplainReport:
     """The report on every edge of a run."""
     with collector_paused():
-        known, told = outcome.context.memory.known, outcome.context.options.trip_counts
-        summary = partial(module_summary, target=outcome.target, known=known, told=told)
+        known, trip_counts = outcome.context.memory.known, outcome.context.options.trip_counts
+        summary = partial(module_summary, target=outcome.target, known=known, told=trip_counts)
         before, after = (summary(m) for m in (outcome.original, outcome.module))
         again = None if decided_again is None else summary(decided_again)
         return ExplainReport(outcome, outcome.decide(), before, after, again)

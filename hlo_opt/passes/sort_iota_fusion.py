@@ -1,4 +1,4 @@
-"""A sort that carries positions along counts them itself: sort and iota become one custom fusion.
+"""A sort with an operand of positions counts them itself: sort and iota become one custom fusion.
 
 Source: xla/backends/gpu/transforms/sort_iota_fusion.cc.
 """

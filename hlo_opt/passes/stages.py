@@ -1,5 +1,5 @@
-"""What comes before the passes of a preset or of the user: calls inlined, equal values merged, and, where a module is
-raw, the simplify stage."""
+"""The first stage, before the passes of a preset or of the user: calls are inlined, equal values merged, and raw
+modules simplified."""
 
 from __future__ import annotations
 
@@ -33,12 +33,11 @@ def first_stage(module: Module, simplify: str, *, own_passes: bool) -> Pipeline:
 
 
 def without_simplifying(pipeline: Pipeline) -> Pipeline:
-    """A pipeline without the passes at its top level that simplify: what is fused is the graph as it was
-    given."""
+    """A pipeline without the passes at its top level that simplify: the graph is fused as it is."""
     return Pipeline(tuple(s for s in pipeline.steps if not (isinstance(s, Pass) and s.simplifies)))
 
 
 def is_raw(module: Module) -> bool:
-    """Whether nobody has simplified a module yet: it has no fusion and no bitcast, which no framework writes; XLA does,
-    once it has simplified a module and decided how arrays lie in memory."""
+    """Whether nothing has simplified a module yet: it has no fusion and no bitcast. Frameworks write none; XLA does,
+    once it has simplified a module and assigned layouts."""
     return not any(i.opcode in CALLS_OR_VIEWS for c in module.computations for i in c.instructions)

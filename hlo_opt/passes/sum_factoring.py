@@ -1,7 +1,7 @@
-"""What is the same for all terms of a sum is taken out of it, where the sum then has to wait for fewer others.
+"""Factors that are the same for all terms of a sum move out of it, where the sum then depends on fewer other sums.
 
-The gradient of a layer norm sums a row's deviations times the inverse of their spread, which is a sum itself. Taken
-out, both sums are made in the same reading.
+The gradient of a layer norm sums a row's deviations times the inverse of their spread, which is a sum itself. Without
+this factor, both sums can be folded in one reading.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from hlo_opt.passes.expansion import Writer
 
 @dataclass
 class Term:
-    """The operand of a sum as a product: what is the same all along what is summed (a scalar, or an array of the sum's
-    shape), arrays whose deviation from their mean it has, and the rest."""
+    """The operand of a sum as a product: factors that are constant over the summed dimensions (a scalar, or an array of
+    the sum's shape), arrays whose deviation from their mean is a factor, and the rest."""
 
     sign: int = 1
     kept: list[Instruction] = field(default_factory=list)
@@ -29,7 +29,7 @@ class Term:
     rest: list[Instruction] = field(default_factory=list)
 
     def times(self, writer: Writer, value: Instruction) -> Instruction:
-        """A sum of the rest, by what was taken out."""
+        """The product of a sum of the rest and the factors outside."""
         for factor in self.kept:
             if not factor.shape.rank:
                 factor = writer.emit("broadcast", value.shape, factor, dimensions=())
@@ -46,8 +46,8 @@ def is_plain_sum(reduce: Instruction) -> bool:
 
 
 def term_of(reduce: Instruction, deviates: Callable[[Instruction], bool] = lambda value: False) -> Term:
-    """The product that a sum's operand is; `deviates` says whether a difference is a deviation. No recursion, however
-    long it is."""
+    """The product that a sum's operand is; `deviates` says whether a difference is a deviation. Not recursive, so
+    chains may be long."""
     term, stack = Term(), [reduce.operands[0]]
     while stack:
         value = stack.pop()
@@ -66,7 +66,7 @@ def term_of(reduce: Instruction, deviates: Callable[[Instruction], bool] = lambd
 
 
 def spreads(value: Instruction, reduce: Instruction) -> bool:
-    """Whether a broadcast gives each result of a reduce its own element."""
+    """Whether a broadcast repeats each result of a reduce over the reduced elements."""
     gone = set(reduce.ints("dimensions"))
     rest = tuple(d for d in range(value.shape.rank) if d not in gone)
     return tuple(value.ints("dimensions")) == rest
@@ -79,7 +79,7 @@ def _is_kept(value: Instruction, reduce: Instruction) -> bool:
 
 @dataclass(frozen=True)
 class SumFactoring(RewritingPass):
-    """Take factors that wait for other reductions out of sums. The values stay the same up to rounding; infinite
+    """Move factors that depend on other reductions out of sums. The values stay the same up to rounding; infinite
     factors may give NaN elsewhere."""
 
     name: ClassVar[str] = "sum-factoring"
@@ -103,7 +103,7 @@ class SumFactoring(RewritingPass):
 
 
 def _without_factors(reduce: Instruction, term: Term) -> Instruction:
-    """Returns the value that takes the place of the sum."""
+    """Replace the sum. Returns the new value."""
     writer = Writer(reduce.computation)
     value, *others = term.rest
     for other in others:
@@ -111,7 +111,7 @@ def _without_factors(reduce: Instruction, term: Term) -> Instruction:
     total = edit.create(
         reduce.computation, reduce.name, "reduce", reduce.shape, (value, reduce.operands[1]), dict(reduce.attributes)
     )
-    made = term.times(writer, total)
-    edit.replace_all_uses(reduce, made)
+    product = term.times(writer, total)
+    edit.replace_all_uses(reduce, product)
     edit.remove(reduce)
-    return made
+    return product

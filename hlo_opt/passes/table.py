@@ -1,8 +1,7 @@
-"""The table of passes: a name, and where the class is; and of presets, which are pipelines with a name. Classes are
-imported when they are first asked for.
+"""The table of passes, with the place of each class, and the table of presets, which are named pipelines.
 
-Plugins add passes through entry points of the group `hlo_opt.passes`: the entry point's name is the pass's, its object
-the class.
+Classes are imported on first use. Plugins add passes through entry points of the group `hlo_opt.passes`: the entry
+point's name is the pass's, its object the class.
 """
 
 from __future__ import annotations
@@ -82,8 +81,8 @@ def pass_names() -> list[str]:
 
 
 def pass_class(name: str) -> type[Pass]:
-    """The class of a pass. Raises UsageError, naming the nearest pass, for an unknown name, and naming the plugin for
-    one that cannot be used."""
+    """The class of a pass. Raises UsageError for an unknown name, with the nearest pass, and for a plugin that cannot
+    be used."""
     plugged = _plugged()
     if name in plugged:
         return _plugin_class(plugged[name])
@@ -91,8 +90,8 @@ def pass_class(name: str) -> type[Pass]:
         known = pass_names()
         raise UsageError(f"there is no pass {name!r}", hint=did_you_mean(name, known) or f"known: {', '.join(known)}")
     module, _, attribute = _TABLE[name].partition(":")
-    found: type[Pass] = getattr(importlib.import_module(module), attribute)
-    return found
+    cls: type[Pass] = getattr(importlib.import_module(module), attribute)
+    return cls
 
 
 def pass_options(name: str) -> dict[str, tuple[str, object]]:
@@ -104,8 +103,8 @@ _MEANING = re.compile(r"(\w+)  +(\S.*)")
 
 
 def option_meanings(name: str) -> dict[str, str]:
-    """What the options of a pass do, by their spelling: the lines of its docstring that begin with an option's name;
-    those that stand deeper go on with it. An option without such a line is left out."""
+    """The meanings of a pass's options, by their spelling: the lines of its docstring that begin with an option's name,
+    with the deeper lines after them. An option without such a line is left out."""
     cls = pass_class(name)
     known = {f.name: f.name.replace("_", "-") for f in fields(cls)}
     meanings: dict[str, str] = {}
@@ -123,7 +122,7 @@ def option_meanings(name: str) -> dict[str, str]:
 
 
 def option_kind(field: Field[Any]) -> str:
-    """The type name of an option, whether its annotation is a text or a type."""
+    """The type name of an option, whose annotation may be a text or a type."""
     return field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))
 
 
@@ -139,27 +138,27 @@ def _plugged() -> dict[str, Plugin]:
 
 @functools.cache
 def _plugin_class(plugin: Plugin) -> type[Pass]:
-    found = plugin.load()
-    if not isinstance(found, type) or not issubclass(found, Pass):
+    cls = plugin.load()
+    if not isinstance(cls, type) or not issubclass(cls, Pass):
         raise plugin.broken("is not a class derived from hlo_opt.passes.base.Pass")
-    if not is_dataclass(found) or getattr(found, "name", None) != plugin.name:
+    if not is_dataclass(cls) or getattr(cls, "name", None) != plugin.name:
         raise plugin.broken(f"must be a frozen dataclass whose `name` is {plugin.name!r}")
-    if getattr(found, "preserves", None) not in ("graph", "meaning"):
+    if getattr(cls, "preserves", None) not in ("graph", "meaning"):
         raise plugin.broken('must say what it preserves: "graph" or "meaning"')
-    for option in fields(found):
+    for option in fields(cls):
         if option_kind(option) not in OPTION_KINDS or option.default is MISSING:
             raise plugin.broken(f"has an option {option.name} that is no bool, int, float or str with a default")
-    return found
+    return cls
 
 
 SIMPLIFY = "inline,cse,dce"
-"""What every run starts with. These passes leave a module that is simple already as it is."""
+"""The first passes of every run. They leave a simplified module unchanged."""
 
 SIMPLIFY_RAW = (
     f"layout-fitting,{SIMPLIFY},fixpoint(algebraic-simplifier,inline,cse,dce),"
     "bitcast-movement{reshapes=false},cse,dce,computation-deduplicator"
 )
-"""The simplify stage: what runs instead of `SIMPLIFY` where a module is raw, or is to be simplified in any case."""
+"""The simplify stage: it replaces `SIMPLIFY` where a module is raw, or must be simplified in any case."""
 
 _XLA_2026 = "variadic-op-splitter,sort-iota-fusion,priority-fusion,cse,dce"
 
@@ -207,8 +206,8 @@ def preset_names() -> list[str]:
 
 
 def preset(name: str) -> str:
-    """The pipeline of a preset, as `--passes` would spell it. Raises UsageError, naming the nearest one, for an unknown
-    name."""
+    """The pipeline of a preset, as `--passes` would spell it. Raises UsageError, with the nearest preset, for an
+    unknown name."""
     if name not in _PRESETS:
         hint = did_you_mean(name, _PRESETS) or f"known: {', '.join(preset_names())}"
         raise UsageError(f"there is no preset {name!r}", hint=hint)

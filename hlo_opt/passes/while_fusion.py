@@ -1,8 +1,8 @@
-"""Loops as one kernel: a `while` goes into a fusion, with its rounds, where a plan runs all of them in one launch and
-that is estimated to take less time.
+"""Loops as one kernel: a `while` and its rounds go into a fusion, where a plan runs all of them in one launch and that
+is estimated to take less time.
 
 The fusion's computation keeps the loop, so that the result is the same graph. Constants, and arrays of one number, are
-made inside.
+created inside.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from hlo_opt.plans.price import price
 from hlo_opt.plans.sketch import candidate_of
 
 MOST_INSIDE = 8
-"""Operations that make an array which is made inside: broadcasts of numbers, counters."""
+"""The most operations that compute an array inside: broadcasts of numbers, counters."""
 
 
 LITTLE = 4
-"""Instructions of an element of such an operation."""
+"""The most instructions for an element of such an operation."""
 HOST_ROUND_TRIP_US = 10.0
-"""Of each round of a loop that is not counted, an estimate: the host gets the byte that says whether there is another
-one, and waits for it (xla/backends/gpu/runtime/while_thunk.cc)."""
+"""The estimated cost of the host in each round of a loop that is not counted: it waits for the byte that says whether
+there is another round (xla/backends/gpu/runtime/while_thunk.cc)."""
 
 
 @dataclass(frozen=True)
 class WhileFusion(Pass):
-    """Make one kernel of a loop whose lanes do not need each other, or which one block or all blocks of a launch can
-    own, where that is estimated to take less time than a launch of each kernel in each round."""
+    """Make one kernel of a loop whose lanes are independent, or which one block or all blocks of a launch can own,
+    where that is estimated to take less time than a launch of each kernel in each round."""
 
     name: ClassVar[str] = "while-fusion"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
@@ -61,17 +61,17 @@ class WhileFusion(Pass):
 
 
 def one_launch(loop: Instruction, context: PassContext) -> float | None:
-    """The price, in microseconds, of all rounds of a loop in one launch; None where no plan runs them so."""
+    """The price, in microseconds, of all rounds of a loop in one launch; None without such a plan."""
     module = loop.computation.module
     assert module is not None
     candidate = _Candidate.of(loop, module)
-    made = None if candidate is None else candidate.plan(context)
-    return None if made is None else price(made, context.options.target).us
+    kernel_plan = None if candidate is None else candidate.plan(context)
+    return None if kernel_plan is None else price(kernel_plan, context.options.target).us
 
 
 @dataclass
 class _Candidate:
-    """A loop that may become a fusion. `elements` of its tuple are read, each by some instructions that take it out."""
+    """A loop that may become a fusion. `elements` of its tuple are read, each by some get-tuple-elements."""
 
     module: Module
     loop: Instruction
@@ -79,10 +79,10 @@ class _Candidate:
 
     @classmethod
     def of(cls, loop: Instruction, module: Module) -> _Candidate | None:
-        """None where no kernel could have it, whatever it computes."""
+        """The candidate of a loop; None where no kernel could hold it, whatever it computes."""
         computation, results, start = loop.computation, _handed_on(loop.called_by("body")), loop.operands[0]
-        given = held(start)
-        if given is None or results is None or loop.control_predecessors or start.control_predecessors:
+        start_values = held(start)
+        if start_values is None or results is None or loop.control_predecessors or start.control_predecessors:
             return None
         for body in loop.called():
             for i in body.instructions:
@@ -93,47 +93,47 @@ class _Candidate:
         if loop in awaited or start in awaited:
             return None
         state = loop.called_by("body").parameters[0]
-        found = cls(module, loop, {})
+        candidate = cls(module, loop, {})
         for number, end in enumerate(results):
             is_kept = taken_element(end) == number and end.operands[0] is state
             shape = (loop.shape.elements or ())[number]
-            if not given[number].shape.same_bytes(shape):
+            if not start_values[number].shape.same_bytes(shape):
                 return None
             if not end.shape.same_bytes(shape) and not (is_kept and _reads_by_index(loop, module)):
                 return None
             takers = [user for user in loop.users if taken_element(user) == number]
             if any(user.control_predecessors or user in awaited for user in takers):
                 return None
-            if takers or found.is_read_whole:
+            if takers or candidate.is_read_whole:
                 if is_kept:  # to hand it on would be another graph
                     return None
-                found.elements[number] = takers
-        return found if found.elements else None
+                candidate.elements[number] = takers
+        return candidate if candidate.elements else None
 
     @property
     def is_read_whole(self) -> bool:
-        """Whether somebody reads the loop's tuple itself."""
+        """Whether something reads the loop's tuple itself."""
         return self.loop.is_root or any(taken_element(user) is None for user in self.loop.users)
 
     def pays(self, context: PassContext) -> bool:
-        """Whether one launch has a plan, and takes less than the rounds of the loop."""
-        target, made = context.options.target, self.plan(context)
-        if made is None:
+        """Whether one launch has a plan, and takes less time than the rounds of the loop."""
+        target, kernel_plan = context.options.target, self.plan(context)
+        if kernel_plan is None:
             return False
         state = FusionState(self.module, target, context.memory.known)
         rounds = trip_count(self.loop)  # without one a plan is priced with one round
         apart = math.fsum(state.prices.of(i).us for c in self.loop.called() for i in c.instructions if launches(i))
-        return price(made, target).us < (apart + HOST_ROUND_TRIP_US if rounds is None else apart * rounds)
+        return price(kernel_plan, target).us < (apart + HOST_ROUND_TRIP_US if rounds is None else apart * rounds)
 
     def plan(self, context: PassContext) -> Plan | None:
-        """One launch of all rounds, if there is one."""
+        """The plan of one launch of all rounds; None without one."""
         inside = Computation("candidate")
         fusion = candidate_of(inside, self._fill(inside))
-        made = plan(region_of(self.module, fusion), context.options.target)
-        return made if isinstance(made, Plan) else None
+        kernel_plan = plan(region_of(self.module, fusion), context.options.target)
+        return kernel_plan if isinstance(kernel_plan, Plan) else None
 
     def put(self, context: PassContext) -> None:
-        """Put the fusion in the loop's place."""
+        """Replace the loop by the fusion."""
         loop, computation, start = self.loop, self.loop.computation, self.loop.operands[0]
         self._open(context)
         inside = edit.new_computation(self.module, "fused_computation")
@@ -155,7 +155,7 @@ class _Candidate:
         edit.sort(computation)
 
     def _open(self, context: PassContext) -> None:
-        """Put what the loop's kernels hold into its rounds, which are its own then."""
+        """Inline the kernels of the loop into its rounds."""
         for name, value in list(self.loop.attributes.items()):
             if isinstance(value, Called) and any(map(self._is_shared, value.computations)):
                 edit.set_attribute(self.loop, name, Called(*map(edit.clone_computation, value.computations)))
@@ -173,23 +173,23 @@ class _Candidate:
         return sum(c.called.count(computation) for c in self.module.computations) > 1
 
     def _fill(self, inside: Computation) -> list[Instruction]:
-        """Write the fusion's computation. Returns the operands of the fusion."""
+        """Fill the fusion's computation. Returns the operands of the fusion."""
         operands: list[Instruction] = []
         copies: dict[Instruction, Instruction] = {}
-        given = held(self.loop.operands[0]) or []
-        for value in given:
+        start_values = held(self.loop.operands[0]) or []
+        for value in start_values:
             if value in copies:
                 continue
-            made = _made_of_numbers(value)
-            if made is None:
+            members = _from_numbers(value)
+            if members is None:
                 copies[value] = outline.parameter_for(inside, len(operands), value)
                 operands.append(value)
                 continue
-            for i in made:
+            for i in members:
                 if i not in copies:
                     copies[i] = edit.clone_into(inside, i, [copies[o] for o in i.operands])
-            copies[value] = copies[made[-1]]
-        start = edit.create_tuple(inside, [copies[v] for v in given])
+            copies[value] = copies[members[-1]]
+        start = edit.create_tuple(inside, [copies[v] for v in start_values])
         loop = outline.moved_into(inside, self.loop, [start])
         ends = [edit.create_element(loop, number) for number in self.elements]
         edit.set_root(inside, ends[0] if len(ends) == 1 else edit.create_tuple(inside, ends))
@@ -197,30 +197,29 @@ class _Candidate:
 
 
 def _reads_by_index(loop: Instruction, module: Module) -> bool:
-    """Whether nothing in the rounds depends on how an array lies in memory."""
+    """Whether nothing in the rounds depends on an array's layout."""
     return not any(is_view(i.opcode) for body in by_itself(module, loop).called() for i in body.instructions)
 
 
 def _handed_on(body: Computation) -> list[Instruction] | None:
-    """The elements of the tuple that a body ends with, which one of its kernels may make; None where they are made
-    otherwise."""
+    """The elements of a body's result, which may be the result of one of its kernels; None where they are unknown."""
     root = body.root
     if fused(root) is None:
         return held(root)
-    made = held(root_of(root))
-    return made and [m if m.parameter_number is None else root.operands[m.parameter_number] for m in made]
+    elements = held(root_of(root))
+    return elements and [m if m.parameter_number is None else root.operands[m.parameter_number] for m in elements]
 
 
-def _made_of_numbers(value: Instruction) -> list[Instruction] | None:
-    """What makes a value out of constants alone, few operations, operands first; None where it is made otherwise."""
+def _from_numbers(value: Instruction) -> list[Instruction] | None:
+    """The few operations that compute a value from constants alone, operands first; None for any other value."""
     is_made = fused(value) is not None and not value.operands and is_plain_fusion(value)
     order = needed_first([root_of(value) if is_made else value], lambda i: i.operands)
     return order if len(order) <= MOST_INSIDE and all(map(_is_number, order)) else None
 
 
 def _is_number(i: Instruction) -> bool:
-    """Whether it is a scalar constant, or moves what it is given, or computes little: rounds may read it often. What
-    waits for something is made where it waits."""
+    """Whether it is a scalar constant, moves its operand, or computes little: rounds may read it often. An operation
+    with control predecessors stays where it is."""
     if i.control_predecessors:
         return False
     if i.literal is not None:

@@ -1,8 +1,8 @@
-"""Short loops whose rounds work on each element by itself, round by round without the loop, so that one kernel does all
-of them and nothing goes through memory in between.
+"""Short loops whose rounds work on each element independently, written out round by round: one kernel then runs all of
+them, and nothing goes through memory in between.
 
-Source: xla/service/while_loop_unroller.cc (full unrolling, with its bound on trip counts), and what its constant
-folding makes of counters and of tables that are looked up by them. Threefry's five groups of rounds are such a loop.
+Source: xla/service/while_loop_unroller.cc (full unrolling, with its bound on trip counts), and its constant folding of
+counters and of tables that they index. Threefry's five groups of rounds are such a loop.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.loops.numbers import is_bound
 
 MOST_ROUNDS = 64
-"""As XLA's threshold."""
+"""The most rounds, as in XLA."""
 MOST_OPERATIONS = 1024
-"""Of all rounds: what one kernel may hold and still be compiled in a second or two."""
+"""The most operations of all rounds: one kernel that compiles in a second or two."""
 COMPLEX = 8
-"""Operations on numbers that one on complex numbers counts as."""
+"""The number of real operations that one on complex numbers counts as."""
 
 
 @dataclass(frozen=True)
 class WhileLoopUnroller(RewritingPass):
-    """Put the rounds of short elementwise loops one after another. The values stay the same; the graph does not."""
+    """Write out the rounds of short elementwise loops. The values stay the same; the graph does not."""
 
     name: ClassVar[str] = "while-loop-unroller"
     preserves: ClassVar[OneOf["graph", "meaning"]] = "meaning"
@@ -52,8 +52,8 @@ class WhileLoopUnroller(RewritingPass):
 
 
 def rounds_of(loop: Instruction) -> int | None:
-    """How many rounds take the loop's place; None where it stays. What a header says of trip counts is not enough: they
-    are derived."""
+    """The number of rounds that replace the loop; None where it stays. Trip counts are derived, not read from a
+    header."""
     body = loop.called_by("body")
     if loop.control_predecessors or not _by_element(body) or any(map(has_side_effect, _test(loop).instructions)):
         return None
@@ -79,13 +79,13 @@ def _kind(i: Instruction) -> OpKind | None:
 
 
 def _by_element(body: Computation) -> bool:
-    """Whether an element of what a round makes depends on no other elements of what the round before made: what they
-    reach is elementwise, and only scalars and what no round changes are moved."""
+    """Whether each element of a round's result depends on the same element of the round before only: its operations are
+    elementwise, and only scalars and values that no round changes are moved."""
     (state,) = body.parameters
-    made = held(body.root)
-    if made is None or any(not shape.is_array for shape in state.shape.elements or ()):
+    results = held(body.root)
+    if results is None or any(not shape.is_array for shape in state.shape.elements or ()):
         return False
-    kept = _handed_on(made, state)
+    kept = _handed_on(results, state)
     varies: set[Instruction] = set()
     for i in body.instructions:
         if i is state or i is body.root:
@@ -109,20 +109,20 @@ def _by_element(body: Computation) -> bool:
     return True
 
 
-def _handed_on(made: Sequence[Instruction], state: Instruction) -> set[int]:
-    """The elements of the state that no round computes: each is what it was, or what another of them was."""
-    sources = {k: taken_element(v) for k, v in enumerate(made) if v.operands == [state]}
-    found = set(sources)
+def _handed_on(results: Sequence[Instruction], state: Instruction) -> set[int]:
+    """The elements of the state that no round computes: each keeps its value, or takes that of another such element."""
+    sources = {k: taken_element(v) for k, v in enumerate(results) if v.operands == [state]}
+    unchanged = set(sources)
     while True:
-        lost = {k for k in found if sources[k] not in found}
+        lost = {k for k in unchanged if sources[k] not in unchanged}
         if not lost:
-            return found
-        found -= lost
+            return unchanged
+        unchanged -= lost
 
 
 class _Unrolled:
-    """The rounds of a loop in the computation that it stands in. What several rounds have the same is there once, and
-    scalars of constants are constants."""
+    """The rounds of a loop in the loop's computation. Values that are equal in several rounds exist once, and scalars
+    computed from constants are constants."""
 
     def __init__(self, loop: Instruction, rounds: int) -> None:
         self.loop, self.rounds = loop, rounds
@@ -132,7 +132,7 @@ class _Unrolled:
         self._interpreter = Interpreter()
 
     def put(self) -> None:
-        """Put them in its place."""
+        """Replace the loop by its rounds."""
         start = self.loop.operands[0]
         values = held(start)
         count = len(self.loop.shape.elements or ())
@@ -168,7 +168,7 @@ class _Unrolled:
         return [copies[value] for value in held(body.root) or ()]
 
     def _folded(self, i: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
-        """The constant that a single number is which follows from constants, every backend the same."""
+        """The constant for a scalar that is computed from constants, if every backend computes the same."""
         spec, literals = find(i.opcode), [o.literal for o in operands]
         known = [literal.value for literal in literals if literal is not None and literal.is_known]
         if spec is None or spec.evaluate is None or spec.tolerance is None or spec.tolerance(i.shape.type):

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hlo_opt.analysis.properties import inside
-from hlo_opt.diag import CheckError, UsageError, did_you_mean, reason_spec
+from hlo_opt.diag import CheckError, UsageError, did_you_mean, no_reason, reason_spec
 from hlo_opt.diag.reason import ReasonSpec, declared
 from hlo_opt.fusion.decision import CostEstimate, FusionDecision
 from hlo_opt.ir import Instruction
@@ -233,7 +233,7 @@ def select(report: ExplainReport, names: Sequence[str], hint: str = ASKED_FOR) -
         ends = [end.lstrip("%") for end in ((producer, consumer) if colon else (name,))]
         for end in ends:
             if end not in known and _CODE.fullmatch(name):
-                raise UsageError(f"there is no reason {name!r}", hint=did_you_mean(name, declared()) or hint)
+                raise no_reason(name)
             if end not in known:
                 source = report.outcome.original.source
                 filename = None if source is None else source.filename

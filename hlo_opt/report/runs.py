@@ -178,7 +178,10 @@ class Trace:
         for name in names:
             plain = name.removeprefix("%")
             if plain not in known:
-                raise UsageError(f"there is no instruction {plain!r}", hint=did_you_mean(plain, known))
+                hint = (
+                    did_you_mean(plain, known) or "--trace takes the name of an instruction; hlo-opt print shows them"
+                )
+                raise UsageError(f"there is no instruction {plain!r}", hint=hint)
             self._names[plain] = False
 
     def page(self, event: Event) -> Page | None:

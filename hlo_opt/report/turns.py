@@ -1,4 +1,4 @@
-"""Where something turned, for people and as JSON."""
+"""The first change in a series, for people and as JSON."""
 
 from __future__ import annotations
 
@@ -6,15 +6,22 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from hlo_opt.cutting.alone import Alone
-from hlo_opt.cutting.bisect import NO, Bisection, Difference, FirstChange, NoChange, Rewrites
+from hlo_opt.cutting.bisect import CHECK, NO, Bisection, Difference, FirstChange, NoChange, Rewrites
 from hlo_opt.report.page import Page, Word, counted
 
 LINES_SHOWN = 24
-"""Of what a step changed."""
+"""The most lines of text that a step removed or added."""
 ALONE_SHOWN = 8
-"""Instructions that show something by themselves."""
+"""The most instructions that show something by themselves."""
 COLUMNS = 140
-"""Of such a line."""
+"""The longest line."""
+
+
+def answer_words(watched: str, answer: str) -> str:
+    """An answer as a sentence has it: `other results`, `yes`, `no`, or what the question itself said."""
+    if watched == CHECK:
+        return {NO: "the same results", "differs": "other results"}.get(answer, answer)
+    return "yes" if answer == watched else answer
 
 
 def turn_page(bisection: Bisection, turn: FirstChange, difference: Difference) -> Page:
@@ -26,11 +33,13 @@ def turn_page(bisection: Bisection, turn: FirstChange, difference: Difference) -
     ours = isinstance(series, Rewrites)
     name = f"step {turn.after}{last}" if ours else series.name(turn.after)
     page.add(Word(name, "bold"), f": {difference.done_by}" if difference.done_by else "")
-    page.add(f"  {bisection.watch.title}: {turn.was} after {series.name(turn.before)}, {turn.became} after this")
+    watched = bisection.watch.title
+    was, became = answer_words(watched, turn.was), answer_words(watched, turn.became)
+    page.add(f"  {watched}: {was} after {series.name(turn.before)}, {became} after this")
     if difference.error:
         page.add(f"  {difference.error.splitlines()[0]}")
     if turn.unknown:
-        page.add(f"  {counted(len(turn.unknown), 'module')} between could not be compared: it may have turned there")
+        page.add(f"  {counted(len(turn.unknown), 'module')} between could not be compared: the change may be there")
     for title, about in zip(("producer", "consumer"), difference.about, strict=False):
         page.add(f"  {title} {about}")
     for source in difference.sources:
@@ -39,7 +48,7 @@ def turn_page(bisection: Bisection, turn: FirstChange, difference: Difference) -
         shown = line if len(line) <= COLUMNS else f"{line[: COLUMNS - 3]}..."
         page.add(Word(shown, "red" if line.startswith("-") else "green"))
     if len(difference.lines) > LINES_SHOWN:
-        page.add(f"... {len(difference.lines) - LINES_SHOWN} lines more")
+        page.add(f"... {len(difference.lines) - LINES_SHOWN} more lines")
     return page
 
 
@@ -47,7 +56,7 @@ def stays_lines(bisection: Bisection, stays: NoChange, shown: Sequence[Alone] | 
     """That nothing changes, and which instructions of the first module show it by themselves, where that was asked."""
     series, title = bisection.series, bisection.watch.title
     end = "" if series.last is None else f" to {series.name(series.last)}"
-    lines = [f"nothing changes: {title} is {stays.answer!r} from {series.name(0)}{end}"]
+    lines = [f"nothing changes: {title}: {answer_words(title, stays.answer)} from {series.name(0)}{end}"]
     if stays.answer == NO:
         return lines
     lines.append(f"  it is so before the first {'rewrite' if series.is_ours else 'change'}, so none is the cause")

@@ -3,7 +3,7 @@
 The original's analysis (`hlo_opt.runtime.rounding.analysis`) encloses every element of an output: another correct
 backend has a value from `low` to `high`, and what has equal bounds must be equal. No element is excused by count.
 Elements that hang on a tie, where a comparison or a rounding to an integer may go either way, are set aside: they have
-no bound, and their share is told.
+no bound, and their share is reported.
 """
 
 from __future__ import annotations

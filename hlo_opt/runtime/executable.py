@@ -1,4 +1,4 @@
-"""Executable: a module made ready to run on one backend."""
+"""Executable: a module that is ready to run on one backend."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class Executable:
         notes      how the device does its library calls, where that needs saying
         memory     on the host, bytes of a run: buffers (in one block), constants, inputs, outputs, and peak, their sum
         graphs     on a GPU: loops and stretches of kernels that have a CUDA graph, launches of the last call that
-                   graphs made, streams, and what CUDA refused
+                   number of graphs, streams, and what CUDA refused
         """
         if self.schedule is None or self._executor is None:
             empty: dict[str, Any] = {"launches": 0, "kernels": [], "library": {}, "fallbacks": {}, "notes": {}}
@@ -242,12 +242,12 @@ def compile(
     sanitize      build the kernels with address and undefined-behaviour sanitizers, and once more with a watch over
                   races between threads, and run them in a process of their
                   own; only on the host. A run then raises CheckError (HLO721) where a kernel does what it must not
-    form          on the host: `lanes`, kernels made over for vector units, some of them planned otherwise than for a
+    form          on the host: `lanes`, kernels rewritten for vector units, some of them planned otherwise than for a
                   device, or `plain`, the emitted text as it stands
     graphs        on a GPU, loops and stretches of kernels run as CUDA graphs, independent kernels of them side by side;
                   `$HLO_OPT_STREAMS` says on how many streams
                   (0: no graphs). The results are the same
-    target        the device that kernels are made for; None: the one that the module was fused for, else an H100 SXM
+    target        the device that kernels are planned for; None: the one that the module was fused for, else an H100 SXM
     precise       on a GPU, division and square root of f32 as IEEE 754 says, and functions of narrow floats as of f32;
                   else as XLA:GPU's, which are a few times cheaper and within 2 ULP
     elided        as for `evaluate`; without it a module that lacks the values of constants is built, and a call of it

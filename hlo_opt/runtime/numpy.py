@@ -12,7 +12,7 @@ import numpy as np
 
 from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate import Interpreter, evaluate, flatten, unflatten
-from hlo_opt.evaluate.program import FAULTS, face, placed, told
+from hlo_opt.evaluate.program import FAULTS, face, located, placed
 from hlo_opt.ir import Instruction, Module, Shape
 from hlo_opt.ir.values import Array, DType
 from hlo_opt.library import arrays
@@ -89,7 +89,7 @@ class Reference:
             try:
                 leaves = iter(flatten(face(instruction)(self._interpreter, instruction, values)))
             except FAULTS as fault:
-                raise told(instruction, fault) from fault
+                raise located(instruction, fault) from fault
             except EvaluationError as fault:
                 raise placed(fault, instruction) from None
         return [next(leaves) if leaf.is_array else None for leaf in instruction.shape.leaves()]

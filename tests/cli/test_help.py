@@ -10,6 +10,7 @@ import pytest
 
 from hlo_opt.cli.group import VERBS, group, run
 from hlo_opt.cli.help import TOPICS
+from hlo_opt.diag import reason_specs
 from hlo_opt.report.page import flowing
 
 
@@ -69,7 +70,37 @@ def test_a_page_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["help", "dmp"]) == 2
     assert capsys.readouterr().err == "HLO300 there is no topic 'dmp'\n  hint: did you mean dump?\n"
     assert run(["help", "zzzzzz"]) == 2
-    assert "topics: dump" in capsys.readouterr().err
+    assert "topics: codes, dump" in capsys.readouterr().err
+
+
+def test_the_page_of_a_code_lists_all_reasons(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = page("codes", capsys)
+    assert all(f"    {spec.code}  {spec.slug}\n" in shown for spec in reason_specs())
+
+
+@pytest.mark.parametrize(("code", "begins"), [("FUS105", "FUS105 several-outputs"), ("lnt101", "LNT101 concatenate")])
+def test_help_of_a_code_is_its_page(code: str, begins: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert page(code, capsys).startswith(begins)
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        ("HLO300", "its message and hint say all"),
+        ("LNT999", "hlo-opt lint --list shows all rules"),
+        ("FUS106", "near it: FUS105, FUS107; hlo-opt help codes lists all"),
+        ("FUS999", "  hint: hlo-opt help codes lists all"),
+        ("FSU105", "did you mean FUS105?"),
+    ],
+)
+def test_a_code_without_a_page(code: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["help", code]) == 2
+    assert hint in capsys.readouterr().err
+
+
+def test_a_part_of_a_code_is_no_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", "FUS"]) == 2
+    assert "three letters and three digits" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", ["", *VERBS])

@@ -89,7 +89,9 @@ def test_what_is_refused(capfd: pytest.CaptureFixture[str], arguments: tuple[str
     assert why in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(("code", "hint"), [("LNT199", "did you mean LNT109?"), ("FUS105", "hlo-opt explain FUS105")])
+@pytest.mark.parametrize(
+    ("code", "hint"), [("LNT199", "hlo-opt lint --list shows all rules"), ("FUS105", "hlo-opt explain FUS105")]
+)
 def test_a_code_that_is_no_rule(code: str, hint: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["lint", code]) == 2
     text = capfd.readouterr().err

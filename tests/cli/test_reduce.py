@@ -42,7 +42,8 @@ def test_reduce_writes_a_file(file, capfd):
     [
         (["--keep", "kernels > 1000"], "m.hlo: HLO300 the module does not show 'kernels > 1000'"),
         (["--keep", "false {}"], "does not show"),
-        (["--keep", "nothing"], "nothing is known to keep"),
+        (["--keep", "nothing"], "--keep does not take 'nothing'"),
+        (["--keep", "FUS999"], "there is no reason 'FUS999'"),
         (["--keep", "kernels > 1", "--preset", "no"], "no"),
         (["--keep", "kernels > 1", "-o", "/nowhere/o"], "cannot write"),
         ([], "Missing option '--keep'"),

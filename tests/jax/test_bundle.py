@@ -232,7 +232,7 @@ def test_an_input_that_is_given_away_holds_the_output_where_the_caller_says_so(t
         "  q = f32[64] parameter(1)\n  ROOT s = f32[64] subtract(p, q)\n}\n"
     )
     build_bundle(module, tmp_path / "b")
-    assert "outputs[0] may be inputs[1]: it is made in place" in (tmp_path / "b" / "m.h").read_text()
+    assert "outputs[0] may be inputs[1]: it is written in place" in (tmp_path / "b" / "m.h").read_text()
     ones, twos = jnp.ones(64), jnp.full(64, 2.0)
     assert hlo_opt.jax.call(tmp_path / "b", ones, twos).tolist() == [-1.0] * 64 and twos.tolist() == [2.0] * 64
     given = jnp.full(64, 2.0)

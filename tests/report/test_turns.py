@@ -1,4 +1,4 @@
-"""What is told of where something turned."""
+"""The sentences about the first change in a series."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,12 +19,12 @@ def test_the_page_is_short():
     lines = str(turn_page(BISECTION, TURN, STEP)).splitlines()
     assert lines[0] == "5.hlo: dce"
     assert lines[1:4] == [
-        "  check: no after 2.hlo, differs after this",
+        "  check: the same results after 2.hlo, other results after this",
         "  it failed",
-        "  2 modules between could not be compared: it may have turned there",
+        "  2 modules between could not be compared: the change may be there",
     ]
     assert lines[4:7] == ["  producer a", "  consumer b", "  model.py:7"]
-    assert lines[-1] == f"... {40 - LINES_SHOWN} lines more" and len(lines) == 8 + LINES_SHOWN
+    assert lines[-1] == f"... {40 - LINES_SHOWN} more lines" and len(lines) == 8 + LINES_SHOWN
     assert max(map(len, lines)) <= COLUMNS
 
 
@@ -39,7 +39,7 @@ def test_what_every_module_shows_is_no_step_s_fault():
     shown = [Alone(f"x{n}", "sine", "model.py:3" * (n == 0), "differs") for n in range(ALONE_SHOWN + 2)]
     lines = stays_lines(ours, NoChange("differs"), shown)
     assert lines[:3] == [
-        "nothing changes: check is 'differs' from step 0 to step 4",
+        "nothing changes: check: other results from step 0 to step 4",
         "  it is so before the first rewrite, so none is the cause",
         "  x0 (sine) alone: differs  model.py:3",
     ]

@@ -81,7 +81,7 @@ def test_a_memory_is_needed_under_any_of_its_names() -> None:
     entry, found = entry_of(VIEWS)
     b = names(entry)
     assert [found.root[b[n]] for n in "avwbx"] == [b["a"], b["a"], b["a"], b["b"], entry.inputs[0]]
-    assert [buffer for made in found.made for buffer in made] == [b["a"], b["b"], b["c"], b["d"]]
+    assert [buffer for born in found.born for buffer in born] == [b["a"], b["b"], b["c"], b["d"]]
     (last,) = [position for position, dead in enumerate(found.dead) if dead]
     assert found.dead[last] == (b["a"],), "the parameter is the caller's, and results stay"
     assert isinstance(entry.ops[last], Free) and entry.ops[last].instruction.name == "c"
@@ -121,7 +121,7 @@ def test_a_loop_shares_what_it_owns_and_what_it_leaves_alone() -> None:
     assert [found.root[b] for b in loop.outputs] == [loop.outputs[0], loop.inputs[1], loop.inputs[2]]
     apart = lifetimes(entry.ops, entry.shapes, shares_unchanged=False)
     assert [apart.root[b] for b in loop.outputs] == [loop.outputs[0], loop.inputs[1], loop.outputs[2]]
-    assert apart.made[entry.ops.index(loop)] == (loop.outputs[0], loop.outputs[2])
+    assert apart.born[entry.ops.index(loop)] == (loop.outputs[0], loop.outputs[2])
 
 
 V = "f32[1000]{0}"

@@ -50,9 +50,9 @@ def names(stretch: Stretch, buffers: object) -> list[str]:
 def test_library_calls_part_stretches() -> None:
     first, second = found(3, 100)
     assert (first.launches, second.launches) == (4, 3)
-    assert names(first, first.taken) == ["a"] and names(first, first.kept) == ["d", "f"]
+    assert names(first, first.existing) == ["a"] and names(first, first.kept) == ["d", "f"]
     assert names(first, first.offsets) == ["b", "c"] and names(first, first.seen) == ["d", "f"]
-    assert names(second, second.taken) == ["g"] and names(second, second.kept) == ["j"]
+    assert names(second, second.existing) == ["g"] and names(second, second.kept) == ["j"]
     assert [s.launches for s in found(4, 100)] == [4] and [s.launches for s in found(1, 2)] == [2, 2, 2, 1]
 
 

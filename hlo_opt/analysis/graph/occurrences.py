@@ -75,7 +75,7 @@ def match(graph: Graph, one: Part, other: Part, budget: Budget) -> Matching:
     order."""
     search = _Search(graph, _View(graph, one), _View(graph, other), budget)
     seeds = dict.fromkeys(one.occurrences, 0), dict.fromkeys(other.occurrences, 0)
-    pairs = search.tried(seeds)
+    pairs = search.matching(seeds)
     return Matching(pairs, *search.down(seeds), budget.is_over) if pairs is None else Matching(pairs, {}, {}, False)
 
 
@@ -93,16 +93,16 @@ class _View:
                 reached.add(number)
                 stack.extend(graph.operands[number])
                 stack.extend(graph.waits.get(number, ()))
-        hanging = set(part.occurrences)
+        dependent = set(part.occurrences)
         self.values: list[int] = []
         self.users: dict[int, list[tuple[int, int]]] = {}
         """(user, operand position) pairs: position 0 where order is irrelevant, one past the last for control
         predecessors."""
         for number in sorted(reached):
             operands = graph.operands[number]
-            if number not in hanging and hanging.isdisjoint(operands):
+            if number not in dependent and dependent.isdisjoint(operands):
                 continue
-            hanging.add(number)
+            dependent.add(number)
             self.values.append(number)
             commutes = graph.commutes(number)
             for place, operand in enumerate(operands):
@@ -184,7 +184,7 @@ class _Search:
         theirs = {other: k for k, other in enumerate(pairs.values())}
         return self.alike(self.down((ours, theirs)))
 
-    def tried(self, seeds: Seeds) -> dict[int, int] | None:
+    def matching(self, seeds: Seeds) -> dict[int, int] | None:
         """Search for a matching: in order, then with tied occurrences individualised."""
         stack: list[Iterator[Seeds]] = [iter([seeds])]
         while stack and not self.budget.is_over:

@@ -57,7 +57,8 @@ def target(name: str) -> DeviceTarget:
         return max((target(member) for member in family), key=lambda device: (device.memory_bandwidth, device.name))
     if name not in known:
         others = f"known: {', '.join(known)}; or the path of a .toml or .txtpb file"
-        raise UsageError(f"there is no target {name!r}", hint=did_you_mean(name, known) or others)
+        chips = [member.partition("_")[0] for member in known]
+        raise UsageError(f"there is no target {name!r}", hint=did_you_mean(name, [*known, *chips]) or others)
     return _read(name, (resources.files(__name__) / f"{name}.toml").read_text(encoding="utf-8"), name)
 
 

@@ -1,4 +1,4 @@
-"""Library calls made of several CuPy operations: scatters, complex functions, sort keys, and XLA:GPU's cuDNN
+"""Library calls of several CuPy operations each: scatters, complex functions, sort keys, and XLA:GPU's cuDNN
 convolutions."""
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def collective_broadcast(evaluator: Evaluator, instruction: Instruction, values:
 def _permuted(evaluator: Evaluator, instruction: Instruction, values: Sequence[Value]) -> list[Value]:
     """The value from this device's source; zeros without one. A device alone receives only from itself."""
     if "slice_sizes" in instruction.attributes:
-        raise ValueError("a permute into given buffers is not evaluated")
+        raise ValueError("a permute into existing buffers is not evaluated")
     device = evaluator.device
     across = by_partition(instruction)
     here = device.partition if across else device.replica
@@ -153,7 +153,7 @@ def _permuted(evaluator: Evaluator, instruction: Instruction, values: Sequence[V
 
 def collective_permute(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
     if len(values) not in (1, len(list(instruction.shape.leaves()))):
-        raise ValueError("a permute into given buffers is not evaluated")
+        raise ValueError("a permute into existing buffers is not evaluated")
     return packed(instruction, _permuted(evaluator, instruction, values))
 
 

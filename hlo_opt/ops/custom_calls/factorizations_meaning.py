@@ -18,8 +18,8 @@ from hlo_opt.ops.spec import Evaluator
 from hlo_opt.ops.values import Value
 
 
-def _no_fault(a: Array) -> Array:
-    """A status of 0 for each matrix of a batch."""
+def _success(a: Array) -> Array:
+    """A status of 0, no fault, for each matrix of a batch."""
     return np.zeros(a.shape[:-2], np.int32)
 
 
@@ -87,8 +87,8 @@ def gtsv2(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -
 def syrk(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """alpha A A^T + beta C, or with A^T A."""
     a, c, alpha, beta = (wide(value) for value in values)
-    turned = np.swapaxes(a, -1, -2)
-    product = turned @ a if is_true(instruction, "transpose") else a @ turned
+    transposed = np.swapaxes(a, -1, -2)
+    product = transposed @ a if is_true(instruction, "transpose") else a @ transposed
     return returned(instruction, [alpha * product + beta * c])
 
 
@@ -141,7 +141,7 @@ def gehrd(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -
         a[..., k + 1 :, k + 1 :] = reflected(np, a[..., k + 1 :, k + 1 :], factors[..., k].conj(), v)
         a[..., k + 1, k] = beta
         a[..., k + 2 :, k] = v[..., 1:]
-    return returned(instruction, [a, factors, _no_fault(a)])
+    return returned(instruction, [a, factors, _success(a)])
 
 
 def sytrd(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
@@ -167,7 +167,7 @@ def sytrd(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -
         reduced[..., *((k + 1, k) if lower else (k, k + 1))] = beta
     diagonal = np.diagonal(a, axis1=-2, axis2=-1).real
     reduced[..., range(n), range(n)] = diagonal
-    return returned(instruction, [reduced, diagonal, off, factors, _no_fault(a)])
+    return returned(instruction, [reduced, diagonal, off, factors, _success(a)])
 
 
 def geev(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
@@ -184,14 +184,14 @@ def geev(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
             left = np.conj(np.swapaxes(np.linalg.inv(right), -1, -2))
         except np.linalg.LinAlgError:
             raise ValueError("the matrix has too few eigenvectors") from None
-        left = _turned(left / np.linalg.norm(left, axis=-2, keepdims=True))
+        left = _with_real_largest(left / np.linalg.norm(left, axis=-2, keepdims=True))
     if letter(instruction, "compute_right", "N") != "V":
         right = np.zeros_like(right)
     parts = [eigenvalues] if a.dtype.kind == "c" else [eigenvalues.real, eigenvalues.imag]
-    return returned(instruction, [*parts, left, right, _no_fault(a)])
+    return returned(instruction, [*parts, left, right, _success(a)])
 
 
-def _turned(vectors: Array) -> Array:
+def _with_real_largest(vectors: Array) -> Array:
     """Scale each column so that its largest component is real, as geev leaves complex vectors."""
     greatest = np.take_along_axis(vectors, np.argmax(np.abs(vectors), axis=-2)[..., None, :], -2)
     return vectors * np.conj(greatest) / np.abs(greatest) if np.iscomplexobj(vectors) else vectors

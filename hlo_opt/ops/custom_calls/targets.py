@@ -1,10 +1,9 @@
 """custom-call: the registry of targets, and the opcode, which looks its target up. An unknown target stays opaque and
 bounds fusion.
 
-A spec with only `expand` is complete: evaluation runs the expansion, and kernels are made from it. Packages add targets
-through entry points of the group `hlo_opt.custom_calls`, each a `CustomCallSpec` or a list of them; programs call
-`register_custom_call`.
-"""
+A spec with only `expand` is complete: evaluation runs the expansion, and kernels are generated from it. Packages add
+targets through entry points of the group `hlo_opt.custom_calls`, each a `CustomCallSpec` or a list of them; programs
+call `register_custom_call`."""
 
 from __future__ import annotations
 
@@ -126,8 +125,8 @@ def _known(instruction: Instruction) -> CustomCallSpec | None:
 
 def says_side_effect(instruction: Instruction) -> bool:
     """Whether a custom call declares a side effect."""
-    said = instruction.attributes.get("custom_call_has_side_effect")
-    return said is not None and said.text.lower() == "true"
+    attribute = instruction.attributes.get("custom_call_has_side_effect")
+    return attribute is not None and attribute.text.lower() == "true"
 
 
 def is_known(instruction: Instruction) -> bool:

@@ -270,7 +270,7 @@ def lower_identity(builder: KernelBuilder, instruction: Instruction, index: Inde
 
 
 def lower_get_dimension_size(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
-    """The static size: dynamic dimensions are padded before kernels are made."""
+    """The static size: dynamic dimensions are padded before kernels are planned."""
     return atom(str(instruction.operands[0].shape.dimensions[instruction.ints("dimensions")[0]]))
 
 

@@ -71,12 +71,12 @@ def _is_lowest(value: Instruction) -> bool:
     return literal is not None and not literal.is_elided and bool(np.all(np.asarray(literal.value) == -np.inf))
 
 
-def divided(weights: Instruction, held: Exponentials) -> Instruction | None:
+def divided(weights: Instruction, exponentials: Exponentials) -> Instruction | None:
     """The divisor, where `weights` are the exponentials divided by their sum (perhaps rounded and moved); None
     otherwise."""
     while keeps_values(weights, COPIES) or weights.opcode in ("convert", "transpose"):
         weights = weights.operands[0]
-    if weights.opcode != "divide" or weights.operands[0] is not held.powers:
+    if weights.opcode != "divide" or weights.operands[0] is not exponentials.powers:
         return None
     by = weights.operands[1]
-    return by if source(by, lambda value: value is held.total) is not None else None
+    return by if source(by, lambda value: value is exponentials.total) is not None else None

@@ -1,2 +1,2 @@
-"""Passes over loops: what no round needs or changes, loops within loops, rounds written out, and rounds that were
-written out rolled up again."""
+"""Passes over loops: values that no round needs or changes, nested loops, unrolling, and rolling up rounds that were
+written out."""

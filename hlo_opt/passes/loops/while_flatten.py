@@ -1,9 +1,8 @@
-"""Loops whose rounds are loops, as one loop over all rounds: a kernel may run it in one launch then, where it would run
-each inner loop by itself.
+"""Loops whose rounds are loops, as one loop over all rounds: a kernel may then run it in one launch instead of one per
+inner loop. Source of the idea: LLVM's LoopFlatten.cpp.
 
-Source of the idea: LLVM's LoopFlatten.cpp. What a round of the outer loop reads and writes of an array by rows, and the
-inner one of each row by parts, is read and written of the array without the border between them: the number of the
-round of both together says where.
+A round of the outer loop reads and writes a row of an array, and the inner loop parts of the row. The one loop reads
+and writes parts of the array; the number of its round says which.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from hlo_opt.passes.expansion import CountedLoop, Writer
 from hlo_opt.passes.loops.numbers import copied_into, is_bound, is_called_once, renewed
 
 MOST_ROUNDS = (1 << 31) - 1
-"""Of both loops together: what an s32 counts."""
+"""The most rounds of both loops together: an s32 counts them."""
 
 
 @dataclass(frozen=True)
 class WhileFlatten(RewritingPass):
-    """Make one loop of a counted loop and the counted loop that its rounds are, where the rounds do nothing else but
-    say where arrays are read and written. The values stay the same."""
+    """Make one loop of a counted loop and a counted loop that is its body, where the body only reads and writes rows of
+    arrays besides. The values stay the same."""
 
     name: ClassVar[str] = "while-flatten"
     preserves: ClassVar[OneOf["graph", "meaning"]] = "meaning"
@@ -52,13 +51,13 @@ class WhileFlatten(RewritingPass):
 
 
 def flatten(loop: Instruction) -> Instruction | None:
-    """The one loop that took the place of a loop and the loop within it; None where they stay."""
+    """The one loop that replaced a loop and the loop within it; None where they stay."""
     nest = _Nest.of(loop)
     if nest is None:
         return None
-    made = nest.put()
-    edit.sort(made.computation)
-    return made
+    flat_loop = nest.put()
+    edit.sort(flat_loop.computation)
+    return flat_loop
 
 
 @dataclass
@@ -97,12 +96,12 @@ class _Nest:
         if len(counts) < 2 or counts[0].rounds * counts[1].rounds > MOST_ROUNDS:
             return None
         rounds, counters = (counts[0].rounds, counts[1].rounds), (counts[0].counter[0], counts[1].counter[0])
-        found = cls(outer, loops[0], rounds, counters)
-        return found if found._fits() else None
+        nest = cls(outer, loops[0], rounds, counters)
+        return nest if nest._fits() else None
 
     def _fits(self) -> bool:
-        """Whether each element of the outer loop is handed on in one of these ways, and the inner loop is given nothing
-        else that its rounds change."""
+        """Whether each element of the outer loop is of one of these kinds, and the inner loop reads nothing else that
+        the outer rounds change."""
         body, inside = self.outer.called_by("body"), self.inner.called_by("body")
         results, ends = held(body.root), held(inside.root)
         members = [*body.instructions, *inside.instructions]
@@ -125,7 +124,7 @@ class _Nest:
         return all(self._is_given(n) for n in range(len(ends)) if n not in changed)
 
     def _is_handed(self, number: int, result: Instruction) -> bool:
-        """Whether an element is handed on by the inner loop, or made anew by it."""
+        """Whether the inner loop carries an element from round to round, or computes it anew."""
         body, inside = self.outer.called_by("body"), self.inner.called_by("body")
         element = taken_element(result)
         if element is None or result.operands != [self.inner] or element in self.handed or len(result.users) > 1:
@@ -143,8 +142,8 @@ class _Nest:
         return (held(body.root) or []).count(result) == 1
 
     def _is_written(self, number: int, result: Instruction) -> bool:
-        """Whether an element is an array of which each round writes the next row, all of what an inner loop writes part
-        by part."""
+        """Whether an element is an array of which each outer round writes the next row, and an inner loop all of the
+        row, part by part."""
         body, inside = self.outer.called_by("body"), self.inner.called_by("body")
         row = written_window(result)
         if row is None or not _takes(result.operands[0], body.parameters[0], number) or len(result.users) > 1:
@@ -167,8 +166,8 @@ class _Nest:
         return True
 
     def _is_row(self, i: Instruction, loop: Instruction, part: Shape) -> bool:
-        """Whether an operation reads or writes, of an array in rows, the part with the number of the round, so that the
-        rounds go over all of it."""
+        """Whether an operation reads or writes the part of an array of rows that the round's number gives, so that the
+        rounds cover all of it."""
         whole = i.operands[0].shape
         first, *others = i.operands[1:] if written_window(i) is None else i.operands[2:]
         size, rounds = part.dimensions[0] if part.rank else 0, self.rounds[loop is self.inner]
@@ -185,8 +184,8 @@ class _Nest:
         return is_counter and all(_number(o) == 0 for o in others)
 
     def _is_given(self, element: int) -> bool:
-        """Whether what no inner round changes is a row of an array, or can be had again in each inner round at next to
-        no cost."""
+        """Whether a value that no inner round changes is a row of an array, or costs next to nothing to compute in each
+        inner round."""
         body, inside = self.outer.called_by("body"), self.inner.called_by("body")
         value = (held(self.inner.operands[0]) or [])[element]
         readers = _readers(inside.parameters[0], element) - {inside.root}
@@ -221,8 +220,8 @@ class _Nest:
         )
 
     def put(self) -> Instruction:
-        """Put the one loop in the place of both."""
-        given, writer = held(self.outer.operands[0]) or [], Writer(self.outer.computation)
+        """Replace both loops by the one loop."""
+        start_values, writer = held(self.outer.operands[0]) or [], Writer(self.outer.computation)
         body, inside = self.outer.called_by("body"), self.inner.called_by("body")
         flat = {n: self._flat(element) for element, n in self.written.items()}
         flat_rows = {element: self._flat(element) for element in self.rows}
@@ -233,8 +232,8 @@ class _Nest:
         ]
         needed = {taken_element(i) for i in needed_first(around_values, lambda i: i.operands)}
         numbers = [*self.handed.values(), *self.written.values(), *sorted(self.kept & needed)]
-        starts = [_under(writer, given[n], flat.get(n, given[n].shape)) for n in numbers]
-        starts += [_under(writer, given[self.rows[e]], shape) for e, shape in flat_rows.items()]
+        starts = [_under(writer, start_values[n], flat.get(n, start_values[n].shape)) for n in numbers]
+        starts += [_under(writer, start_values[self.rows[e]], shape) for e, shape in flat_rows.items()]
         loop = CountedLoop(self.outer.computation, self.rounds[0] * self.rounds[1], starts)
         of_outer = dict(zip(numbers, loop.values, strict=False))
         of_rows = dict(zip(flat_rows, loop.values[len(numbers) :], strict=True))
@@ -276,18 +275,18 @@ class _Nest:
                 copies[i] = edit.create(loop.body, i.name, i.opcode, shape, operands, attributes)
             else:
                 copies[i] = copy(loop.body, i, operands)
-        made = [copies[ends[e]] for e in (*self.handed, *self.written)]
-        results = loop.run(made)
-        self._read({**{n: given[n] for n in self.kept}, **dict(zip(numbers, results, strict=False))})
+        round_results = [copies[ends[e]] for e in (*self.handed, *self.written)]
+        results = loop.run(round_results)
+        self._read({**{n: start_values[n] for n in self.kept}, **dict(zip(numbers, results, strict=False))})
         return results[0].operands[0]
 
     def _flat(self, element: int) -> Shape:
-        """The shape of all that an element of the inner loop is in all rounds of the outer one."""
+        """The shape of an element of the inner loop over all rounds of the outer one."""
         shape = _element(self.inner, element)
         return array(shape.type, shape.dimensions[0] * self.rounds[0], *shape.dimensions[1:])
 
     def _read(self, results: dict[int, Instruction]) -> None:
-        """Let what read the outer loop read the one loop."""
+        """Let the readers of the outer loop read the one loop."""
         writer, outer = Writer(self.outer.computation), self.outer
         results[self.counters[0]] = writer.number(self.rounds[0])
         values: dict[int, Instruction] = {}
@@ -318,8 +317,7 @@ class _Nest:
 
 
 def _under(writer: Writer, value: Instruction, shape: Shape) -> Instruction:
-    """A value that lies row by row under another shape, or what it was before it came to its own where that has the
-    shape."""
+    """A row-major value under another shape, or the value that it is a reshape of, if that has the shape."""
     if value.shape.same_bytes(shape):
         return value
     if value.opcode == "reshape" and value.operands[0].shape.same_bytes(shape):
@@ -333,12 +331,12 @@ def _takes(value: Instruction, state: Instruction, number: int) -> bool:
 
 
 def _elements(state: Instruction) -> list[tuple[Instruction, int]]:
-    """What takes elements out of the state, with their numbers."""
+    """The get-tuple-elements of the state, with their numbers."""
     return [(user, number) for user in state.users if (number := taken_element(user)) is not None]
 
 
 def _readers(state: Instruction, number: int) -> set[Instruction]:
-    """What reads an element of the state."""
+    """The readers of an element of the state."""
     return {reader for user, n in _elements(state) if n == number for reader in user.users}
 
 

@@ -1,5 +1,5 @@
-"""Loops without what they do not need: values that nobody reads, that no round changes or that are another value over
-again, tuples within tuples, and loops of no round or of one.
+"""Loops without superfluous values: values that nothing reads, that no round changes or that equal another value,
+nested tuples, and loops of no round or of one.
 
 Source: xla/service/while_loop_simplifier.cc (TryRemoveDeadWhileParams, TryRemoveConstantParams,
 TryRemoveRepeatedWhileTupleIndices, TryFlattenNestedTuples, TryRemoveWhileLoop) and while_loop_constant_sinking.cc. A
@@ -25,19 +25,19 @@ from hlo_opt.passes.dce import sweep
 from hlo_opt.passes.loops.numbers import is_called_once, renewed
 
 Path = tuple[int, ...]
-"""The numbers of a tuple's element, of that one's element, and so on."""
+"""The path to an array in nested tuples: the number of an element, of an element of that, and so on."""
 
 
 @dataclass(frozen=True)
 class WhileLoopSimplifier(RewritingPass):
-    """Take what loops do not need out of them. The values that are read stay the same."""
+    """Remove superfluous values from loops. The values that are read stay the same."""
 
     name: ClassVar[str] = "while-loop-simplifier"
     preserves: ClassVar[OneOf["graph", "meaning"]] = "meaning"
     simplifies: ClassVar[bool] = True
 
     def computations(self, module: Module) -> list[Computation]:
-        """Loops within loops first: an outer one is written anew with what it holds."""
+        """Inner loops first: an outer loop is copied with its inner loops."""
         return list(executed_computations(module))[::-1]
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
@@ -60,7 +60,7 @@ class WhileLoopSimplifier(RewritingPass):
 
 
 class _Simpler:
-    """A loop, by the arrays that its tuple holds at whatever depth."""
+    """A loop by the arrays of its tuple, at any depth."""
 
     def __init__(self, loop: Instruction) -> None:
         self.loop = loop
@@ -83,26 +83,26 @@ class _Simpler:
         return not self.unchanged.isdisjoint(self.read_after)
 
     def _read_after(self) -> set[int]:
-        """The arrays that are read after the loop."""
-        found: set[int] = set()
+        """The numbers of the arrays that are read after the loop."""
+        numbers: set[int] = set()
         stack: list[tuple[Instruction, Path]] = [(self.loop, ())]
         while stack:
             value, path = stack.pop()
             users = list(value.users)
             if value.is_root or any(taken_element(user) is None for user in users):
-                found |= self._below(path)
+                numbers |= self._below(path)
             stack += [(user, (*path, n)) for user in users if (n := taken_element(user)) is not None]
             if path in self.place and (users or value.is_root):
-                found.add(self.place[path])
-        return found
+                numbers.add(self.place[path])
+        return numbers
 
     def _below(self, path: Path) -> set[int]:
-        """The arrays in an element."""
+        """The numbers of the arrays in an element."""
         return {n for n, other in enumerate(self.paths) if other[: len(path)] == path}
 
     def _kept(self) -> list[int]:
-        """What the simpler loop carries: what the condition reads, what is read afterwards and changes, and what that
-        is made of."""
+        """The arrays that the simpler loop carries: those that the condition reads, those that change and are read
+        afterwards, and those that these depend on."""
         needed = self._needed([(self.condition.root, ())], self.condition)
         needed |= {self.alike[n] for n in self.read_after - self.unchanged}
         todo = list(needed)
@@ -113,22 +113,22 @@ class _Simpler:
         return [n for n in range(len(self.paths)) if n in needed]
 
     def _needed(self, ends: Sequence[tuple[Instruction, Path]], inside: Computation) -> set[int]:
-        """The arrays that values of a round are computed from."""
-        state, found = inside.parameters[0], set[int]()
+        """The arrays that values of a round depend on."""
+        state, needed = inside.parameters[0], set[int]()
         seen: set[Instruction] = set()
         stack = list(ends)
         while stack:
             value, path = _source(*stack.pop())
             if value is state:
-                found |= {self.alike[n] for n in self._below(path)} - self.numbers
+                needed |= {self.alike[n] for n in self._below(path)} - self.numbers
             elif value not in seen:
                 seen.add(value)
                 stack += [(o, ()) for o in value.operands]
-        return found
+        return needed
 
     def _alike(self) -> list[int]:
-        """For each array the first one that is the same after any number of rounds: such that start as the same value,
-        and that a round makes the same of if they were so before."""
+        """For each array the first one that equals it after any number of rounds: both start equal, and a round
+        computes the same for both if they were equal before."""
         members, state = Members(Structures()), self.body.parameters[0]
         numbers: dict[Hashable, int] = {}
 
@@ -153,20 +153,20 @@ class _Simpler:
                     is_part = held(i) is not None or taken_element(i) is not None
                     operands = [value(o, ()) for o in i.operands]
                     values[i] = number(i) if is_part else number((members.of(i), *operands))
-            made = [number((c, value(*end))) for c, end in zip(classes, self.ends, strict=True)]
-            if len(set(made)) == len(set(classes)):
-                return [made.index(m) for m in made]
-            classes = made
+            refined = [number((c, value(*end))) for c, end in zip(classes, self.ends, strict=True)]
+            if len(set(refined)) == len(set(classes)):
+                return [refined.index(m) for m in refined]
+            classes = refined
 
     def put(self) -> None:
-        """Put the simpler loop, or its one round, in the place of the loop."""
+        """Replace the loop by the simpler loop, or by its one round."""
         computation = self.loop.computation
         starts = [_taken(computation, *start) for start in self.starts]
         if self.rounds == 0:
             values = dict(enumerate(starts))
         elif self.rounds == 1:
-            made = _Round(self, self.body, computation, dict(enumerate(starts)))
-            values = {n: made.value(*self.ends[n]) for n in self.read_after}
+            round_ = _Round(self, self.body, computation, dict(enumerate(starts)))
+            values = {n: round_.value(*self.ends[n]) for n in self.read_after}
         else:
             values = {**{n: starts[n] for n in self.unchanged}, **self._again(starts)}
         for path, user in self._readers():
@@ -179,33 +179,33 @@ class _Simpler:
         sweep(computation, effectful_computations(list(computation.module.computations)))
 
     def _readers(self) -> list[tuple[Path, Instruction]]:
-        """What is taken out of the loop, or the loop itself, where somebody reads it whole."""
-        found: list[tuple[Path, Instruction]] = []
+        """The readers of the loop's elements, with their paths; the loop itself where something reads it whole."""
+        readers: list[tuple[Path, Instruction]] = []
         stack: list[tuple[Path, Instruction]] = [((), self.loop)]
         while stack:
             path, value = stack.pop()
             if value.is_root or any(taken_element(user) is None for user in value.users) or path in self.place:
-                found.append((path, value))
+                readers.append((path, value))
             else:
                 stack += [((*path, n), user) for user in value.users if (n := taken_element(user)) is not None]
-        return found
+        return readers
 
     def _again(self, starts: Sequence[Instruction]) -> dict[int, Instruction]:
-        """Write the simpler loop. Returns what it makes."""
+        """Create the simpler loop. Returns its results."""
         loop, computation = self.loop, self.loop.computation
         assert computation.module is not None
         shape = Shape.tuple_of(*(starts[n].shape for n in self.kept))
         called = {}
         for name, inside in (("condition", self.condition), ("body", self.body)):
-            made = edit.new_computation(computation.module, inside.name)
-            state = edit.create_parameter(made, "state", shape, 0)
+            new = edit.new_computation(computation.module, inside.name)
+            state = edit.create_parameter(new, "state", shape, 0)
             values = {n: edit.create_element(state, place) for place, n in enumerate(self.kept)}
-            round_ = _Round(self, inside, made, values)
+            round_ = _Round(self, inside, new, values)
             if inside is self.body:
-                edit.create_tuple(made, [round_.value(*self.ends[n]) for n in self.kept], root=True)
+                edit.create_tuple(new, [round_.value(*self.ends[n]) for n in self.kept], root=True)
             else:
-                edit.set_root(made, round_.value(inside.root, ()))
-            called[name] = Called(made)
+                edit.set_root(new, round_.value(inside.root, ()))
+            called[name] = Called(new)
         attributes = {name: value for name, value in loop.attributes.items() if name != "backend_config"}
         count = known_trip_count(loop)
         if count is not None:
@@ -217,7 +217,7 @@ class _Simpler:
 
 
 class _Round:
-    """A round, or the condition, of a loop, written into another computation: `values` are the arrays of the loop
+    """The body or the condition of a loop, copied into another computation: `values` are the arrays of the loop
     there."""
 
     def __init__(
@@ -229,7 +229,7 @@ class _Round:
         self.copies: dict[Instruction, Instruction] = {}
 
     def value(self, i: Instruction, path: Path) -> Instruction:
-        """What an element of a value is there."""
+        """The copy of an element of a value."""
         source, path = _source(i, path)
         for needed in needed_first([source], self._sources):
             if needed is not self.state and needed not in self.copies:
@@ -237,17 +237,17 @@ class _Round:
         return self._operand(source, path)
 
     def _sources(self, i: Instruction) -> list[Instruction]:
-        """What an operation needs that is no tuple that is put together, and no element of one."""
-        found: list[Instruction] = []
+        """The operations that an operation depends on, looked up through tuples."""
+        sources: list[Instruction] = []
         stack = list(i.operands) if i is not self.state else []
         while stack:
             source, _ = _source(stack.pop(), ())
             parts = held(source)
             if parts is None:
-                found.append(source)
+                sources.append(source)
             else:
                 stack += parts
-        return found
+        return sources
 
     def _operand(self, i: Instruction, path: Path) -> Instruction:
         source, path = _source(i, path)
@@ -261,7 +261,7 @@ class _Round:
         return _taken(self.into, self.copies[source], path)
 
     def _array(self, n: int) -> Instruction:
-        """An array of the loop; a number is written anew."""
+        """An array of the loop; a number is created anew."""
         place = self.simpler.alike[n]
         if place not in self.values:
             self.values[place] = edit.clone_into(self.into, self.simpler.starts[n][0], ())
@@ -269,7 +269,7 @@ class _Round:
 
 
 def _leaves(shape: Shape, path: Path = ()) -> Iterator[Path]:
-    """Where the arrays of a tuple are."""
+    """The paths to the arrays of a tuple."""
     if shape.elements is None:
         yield path
     else:
@@ -278,8 +278,8 @@ def _leaves(shape: Shape, path: Path = ()) -> Iterator[Path]:
 
 
 def _source(i: Instruction, path: Path) -> tuple[Instruction, Path]:
-    """An element of a value, followed to where it is made: an operation, and which element of it. Tuples that are put
-    together are followed where an element of them is asked for."""
+    """The operation that computes an element of a value, and the number of the element. Elements of `tuple`
+    instructions are looked up in them."""
     while True:
         number, parts = taken_element(i), held(i)
         if number is not None:
@@ -299,7 +299,7 @@ def _taken(computation: Computation, value: Instruction, path: Path) -> Instruct
 
 
 def _tuple_of(computation: Computation, shape: Shape, path: Path, arrays: Mapping[Path, Instruction]) -> Instruction:
-    """An element of the loop's tuple, put together of its arrays."""
+    """An element of the loop's tuple, built from its arrays."""
     for number in path:
         assert shape.elements is not None
         shape = shape.elements[number]

@@ -1,9 +1,9 @@
-"""Loops that were written out when the program was traced, as loops again: of one graph that stands in a chain many
-times over, one copy in the rounds of a `while`.
+"""Loops that were unrolled when the program was traced, as loops again: a chain of copies of one graph becomes a
+`while` whose body is one copy.
 
-A Python loop that is traced leaves its rounds one after another, and so does `lax.scan(unroll=10)` within its body.
-Kernels for such a program are long and many; the loop itself can be one launch, and is a tenth of the text. Source of
-the idea: LLVM's LoopRerollPass.cpp; XLA has no such pass.
+A traced Python loop leaves its rounds one after another, and so does `lax.scan(unroll=10)` within its body. Kernels for
+such a program are long and many; the loop itself can be one launch, and is a tenth of the text. Source of the idea:
+LLVM's LoopRerollPass.cpp; XLA has no such pass.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.dce import sweep
 from hlo_opt.passes.expansion import CountedLoop, Writer
-from hlo_opt.passes.loops.numbers import copied_into, made_of_numbers, renewed
+from hlo_opt.passes.loops.numbers import copied_into, from_numbers, renewed
 from hlo_opt.passes.loops.while_flatten import flatten
 from hlo_opt.passes.pipeline import parse_pipeline
 from hlo_opt.passes.while_fusion import one_launch
@@ -38,11 +38,11 @@ from hlo_opt.plans.price import price
 from hlo_opt.plans.sketch import candidate_of
 
 FEW_OPERATIONS = 16
-"""Of copies that are not elementwise together: fewer are not worth a loop."""
+"""The fewest copies that are worth a loop if they are not elementwise together."""
 ALONE = "priority-fusion,cse,dce"
-"""Fuses one copy, to tell what it would take by itself."""
+"""The pipeline that fuses one copy, to estimate it by itself."""
 MOST_NUMBERS = 1 << 14
-"""Elements of all copies' values of a constant: the loop looks them up."""
+"""The most elements of a constant in all copies: the loop looks them up in a table."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class WhileReroll(RewritingPass):
             yield partial(_put, rolled)
 
     def _pays(self, rolled: _Rolled, context: PassContext) -> bool:
-        """Whether a chain is long enough, and, where that is asked for, whether the loop is one launch that takes less
-        time than the copies one by one; tried on a copy of the module."""
+        """Whether a chain is long enough, and, if that is asked for, whether the loop is one launch that takes less
+        time than the copies; tried on a copy of the module."""
         is_long = rolled.chain.size >= (
             self.min_operations if rolled.is_elementwise else min(self.min_operations, FEW_OPERATIONS)
         )
@@ -95,21 +95,21 @@ class WhileReroll(RewritingPass):
 
 
 def _completed(computation: Computation, fewest: int) -> tuple[Chain | None, list[Instruction]]:
-    """The largest chain of a computation. What a last copy lacks, because nobody needs it there, is put there; it is
-    returned, too, operands first."""
+    """The largest chain of a computation. A last copy may lack operations that nothing needs there; they are added.
+    Returns the chain and these operations, operands first."""
     chain = chain_of(computation, fewest)
     if chain is None or chain.short is None:
         return chain, []
-    made = dict(chain.short.there)
+    copies = dict(chain.short.there)
     for i, operands in chain.short.missing.items():
-        made[i] = edit.clone_into(computation, i, [made.get(o, o) for o in operands])
+        copies[i] = edit.clone_into(computation, i, [copies.get(o, o) for o in operands])
     edit.sort(computation)
-    return chain_of(computation, fewest), [made[i] for i in chain.short.missing]
+    return chain_of(computation, fewest), [copies[i] for i in chain.short.missing]
 
 
 def _put(rolled: _Rolled) -> tuple[Instruction, bool]:
-    """Put the loop in the place of the copies, and make one of it and the loop whose body it is, where it is all that a
-    round does. Returns the loop, and whether that was so."""
+    """Replace the copies by the loop. If the copies are the whole body of a loop, both become one loop. Returns the
+    loop, and whether that was so."""
     computation = rolled.computation
     assert computation.module is not None
     loop = rolled.put()
@@ -126,7 +126,7 @@ def _callers(computation: Computation) -> list[Instruction]:
 
 
 def _spreads(i: Instruction) -> bool:
-    """Whether an operation spreads a number, or gives what it is given under other dimensions."""
+    """Whether an operation broadcasts a number, or returns its operand in other dimensions."""
     spec = find(i.opcode)
     return (
         spec is not None
@@ -137,9 +137,9 @@ def _spreads(i: Instruction) -> bool:
 
 @dataclass
 class _Rolled:
-    """A chain with what is read of it afterwards. `after` are values of the state, by the operation that makes them
-    last; `last` are rows of which only the last copy's is read, `joined` rows that a concatenate puts together, and
-    `stacked` those of which others are read one by one."""
+    """A chain and its results that are read afterwards. `after` are values of the state, by the operation that computes
+    them last; `last` are rows of which only the last copy's is read, `joined` rows that a concatenate joins, and
+    `stacked` rows of which others are read one by one."""
 
     computation: Computation
     chain: Chain
@@ -150,64 +150,65 @@ class _Rolled:
 
     @classmethod
     def of(cls, computation: Computation, chain: Chain) -> _Rolled | None:
-        """None where constants that differ are too large, or what is read is not laid out row by row."""
-        found = cls(computation, chain)
+        """The rolled chain; None where constants that differ are too large, or results that are read are not
+        row-major."""
+        rolled = cls(computation, chain)
         members = {i for row in chain.nodes for i in row}
         for row in chain.leaves:
             if row[0].literal is not None and row[0].shape.element_count * chain.copies > MOST_NUMBERS:
                 return None
         if any(not state[0].shape.same_bytes(state[-1].shape) for state in chain.state):
             return None
-        found.after = {state[-1]: n for n, state in reversed([*enumerate(chain.state)]) if state[-1] in members}
+        rolled.after = {state[-1]: n for n, state in reversed([*enumerate(chain.state)]) if state[-1] in members}
         for row in chain.nodes:
             readers = [[u for u in i.users if u not in members] for i in row]
             for user in list(dict.fromkeys(readers[0])):
                 if user.opcode == "concatenate" and tuple(user.operands) == row and user.shape.is_row_major:
-                    found.joined.append((row, user))
+                    rolled.joined.append((row, user))
                     readers = [[u for u in users if u is not user] for users in readers]
             read = [bool(users) or i.is_root for users, i in zip(readers, row, strict=True)]
-            read = [is_read and i not in found.after for is_read, i in zip(read, row, strict=True)]
+            read = [is_read and i not in rolled.after for is_read, i in zip(read, row, strict=True)]
             if not any(read):
                 continue
             if not row[0].shape.is_array or not row[0].shape.is_row_major or any(row[0].shape.dynamic):
                 return None
-            (found.stacked if any(read[:-1]) else found.last).append(row)
-        return found
+            (rolled.stacked if any(read[:-1]) else rolled.last).append(row)
+        return rolled
 
     @property
     def is_elementwise(self) -> bool:
-        """Whether one kernel may hold all copies: each of their values is computed from values at the same place, and
-        no two copies write one array."""
+        """Whether one kernel may hold all copies: each value depends on values at the same place only, and no two
+        copies write one array."""
         rows = self.chain.nodes
         return not self.joined and not self.stacked and all(is_elementwise(row[0]) or _spreads(row[0]) for row in rows)
 
     @property
     def times(self) -> int:
-        """How often the copies run, as far as that is known: once for each round of the loop whose body they are."""
+        """How often the copies run, if known: once for each round of the loop whose body they are."""
         around = _callers(self.computation)
         return 1 if len(around) != 1 or looped(around[0]) is None else trip_count(around[0]) or 1
 
     def is_in_one_launch(self, context: PassContext) -> bool:
-        """Whether the copies are the body of a loop that is one launch as it stands. A loop within would end that."""
+        """Whether the copies are the body of a loop that is one launch already. A loop within would end that."""
         around = _callers(self.computation)
         if len(around) != 1 or looped(around[0]) is None:
             return False
         return one_launch(around[0], context) is not None
 
     def on_copy(self) -> _Rolled:
-        """The same in a copy of the module."""
+        """The same chain in a copy of the module."""
         assert self.computation.module is not None
         module = edit.clone_module(self.computation.module)
         computation = next(c for c in module.computations if c.name == self.computation.name)
         named = {i.name: i for i in computation.instructions}
         chain = self.chain.mapped(lambda i: named[i.name])
-        found = _Rolled.of(computation, chain)
-        assert found is not None
-        return found
+        rolled = _Rolled.of(computation, chain)
+        assert rolled is not None
+        return rolled
 
     def takes_longer(self, us: float, context: PassContext) -> bool:
-        """Whether the copies would take more time than that: in one kernel, where one may hold them, else fused each by
-        itself. Their launches alone may take longer; then they need not be fused."""
+        """Whether the copies take longer than `us`: as one kernel if one may hold them, else fused one by one. Their
+        launches alone may take longer; then nothing has to be fused."""
         together = self._us_together(context) if self.is_elementwise else None
         if together is not None:
             return us < self.times * together
@@ -215,7 +216,7 @@ class _Rolled:
         return us < often * context.options.target.kernel_launch_us or self._takes_longer_apart(us / often, context)
 
     def _us_together(self, context: PassContext) -> float | None:
-        """What one kernel of all copies would take; None where none has them."""
+        """The time of one kernel of all copies; None where no kernel can hold them."""
         module, rows = self.computation.module, self.chain.nodes
         assert module is not None
         inside = Computation("copies")
@@ -228,22 +229,22 @@ class _Rolled:
         copied_into(inside, members, copies)
         ends = [copies[row[-1]] for row in self.last] + [copies[i] for i in self.after if i in copies]
         edit.create_tuple(inside, ends, root=True)
-        made = plan(region_of(module, candidate_of(inside, operands)), context.options.target)
-        return price(made, context.options.target).us if isinstance(made, Plan) else None
+        kernel_plan = plan(region_of(module, candidate_of(inside, operands)), context.options.target)
+        return price(kernel_plan, context.options.target).us if isinstance(kernel_plan, Plan) else None
 
     def _takes_longer_apart(self, us: float, context: PassContext) -> bool:
-        """Whether one copy would take more time than that if it were fused by itself. It is one kernel, and is priced
-        as such, or several, whose launches may take longer; else it has to be fused."""
+        """Whether one copy, fused by itself, takes longer than `us`. It may be one kernel, which has a price, or
+        several kernels whose launches take longer; else it has to be fused."""
         copied, target = self.on_copy(), context.options.target
         module = copied.computation.module
         assert module is not None
         alone = edit.add_computation(module, Computation(module.unique_name("copy")), entry=True)
         nodes = dict.fromkeys(row[0] for row in copied.chain.nodes)
         operands = list(dict.fromkeys(o for i in nodes for o in i.operands if o not in nodes))
-        made = {o: outline.parameter_for(alone, number, o) for number, o in enumerate(operands)}
-        copied_into(alone, list(nodes), made)
+        copies = {o: outline.parameter_for(alone, number, o) for number, o in enumerate(operands)}
+        copied_into(alone, list(nodes), copies)
         ends = [i for i in nodes if not nodes.keys() >= set(i.users)]
-        edit.create_tuple(alone, [made[end] for end in ends], root=True)
+        edit.create_tuple(alone, [copies[end] for end in ends], root=True)
         if sum(map(launches, nodes)) > 1 and us < 2 * target.kernel_launch_us:
             together = plan(region_of(module, candidate_of(alone, operands)), target)
             if not isinstance(together, Plan) or us < price(together, target).us:
@@ -253,17 +254,17 @@ class _Rolled:
         return us < module_summary(module, target).est_us
 
     def put(self) -> Instruction:
-        """Put the loop in the place of the copies. Returns it."""
+        """Replace the copies by the loop, which is returned."""
         chain, outside = self.chain, _Outside(self.computation, self.chain.copies)
-        given = [state[0] for state in chain.state]
-        given += [outside.zeros(row[0].shape) for row in self.last]
-        given += [outside.zeros(c.shape) for _, c in self.joined]
-        given += [outside.zeros(outside.stack_of(row[0].shape)) for row in self.stacked]
-        count = len(given)
-        shared = [i for i in self._shared() if made_of_numbers(i) is None]
+        start_values = [state[0] for state in chain.state]
+        start_values += [outside.zeros(row[0].shape) for row in self.last]
+        start_values += [outside.zeros(c.shape) for _, c in self.joined]
+        start_values += [outside.zeros(outside.stack_of(row[0].shape)) for row in self.stacked]
+        count = len(start_values)
+        shared = [i for i in self._shared() if from_numbers(i) is None]
         looked_up = [row for row in chain.leaves if row[0].literal is not None and _numbers(row) is None]
-        given += [*shared, *map(outside.table, looked_up)]
-        loop = CountedLoop(self.computation, chain.copies, given)
+        start_values += [*shared, *map(outside.table, looked_up)]
+        loop = CountedLoop(self.computation, chain.copies, start_values)
         inside = iter(loop.values[count:])
         round_ = _Round(chain, loop, {i: next(inside) for i in shared}, {row[0]: next(inside) for row in looked_up})
         round_.write()
@@ -285,18 +286,18 @@ class _Rolled:
         return results[0].operands[0]
 
     def _shared(self) -> list[Instruction]:
-        """What is the same for all copies, and the arrays that they read different slices of."""
-        found: dict[Instruction, None] = {}
+        """The values that are the same for all copies, and the arrays of which they read different slices."""
+        values: dict[Instruction, None] = {}
         for row in self.chain.nodes:
             for position in range(len(row[0].operands)):
                 operands = tuple(i.operands[position] for i in row)
                 if all(o is operands[0] for o in operands):
-                    found[operands[0]] = None
-        found.update({o: None for row in self.chain.leaves for o in row[0].operands})
-        return list(found)
+                    values[operands[0]] = None
+        values.update({o: None for row in self.chain.leaves for o in row[0].operands})
+        return list(values)
 
     def _read(self, results: Sequence[Instruction], outside: _Outside) -> None:
-        """Let what read the copies read the loop, and take the copies away."""
+        """Let the readers of the copies read the loop, and remove the copies."""
         chain, at = self.chain, len(self.chain.state)
         for row in self.last:
             edit.redirect_users(row[-1], results[at])
@@ -320,13 +321,13 @@ class _Rolled:
 
 
 class _Outside:
-    """What stands around the loop: arrays for what it writes, and parts of them."""
+    """The computation around the loop: arrays for the results of the rounds, and parts of them."""
 
     def __init__(self, computation: Computation, copies: int) -> None:
         self.writer, self.copies = Writer(computation), copies
 
     def zeros(self, shape: Shape) -> Instruction:
-        """What is all written over."""
+        """An array of zeros, which the rounds overwrite."""
         zero = self.writer.scalar(shape.type, 0)
         return self.writer.emit("broadcast", shape, zero, dimensions=()) if shape.rank else zero
 
@@ -341,14 +342,14 @@ class _Outside:
         return edit.create(self.writer.computation, "table", "constant", shape, literal=literal)
 
     def taken(self, stack: Instruction, number: int, shape: Shape) -> Instruction:
-        """The value of a copy."""
+        """The value of a copy, read from the loop's result."""
         cut = (SliceDimension(number, number + 1), *(SliceDimension(0, size) for size in shape.dimensions))
         thin = self.writer.emit("slice", array(shape.type, 1, *shape.dimensions), stack, slice=cut)
         return self.writer.reshape(thin, shape)
 
 
 def _numbers(row: Row) -> list[int] | None:
-    """The values of whole numbers in equal distances, which an s32 holds; None for other constants."""
+    """The values of integer constants in equal distances that fit into s32; None for other constants."""
     shape = row[0].shape
     if shape.rank or not shape.type.is_integer:
         return None
@@ -358,8 +359,8 @@ def _numbers(row: Row) -> list[int] | None:
 
 
 class _Round:
-    """The copy that the rounds of the loop run. `shared` are values from around the loop, as they are in a round;
-    `tables` have the constants that differ by copy, by the first."""
+    """The copy that the rounds of the loop run. `shared` are values from outside, as the rounds read them; `tables`
+    have the constants that differ between copies, by the first."""
 
     def __init__(
         self,
@@ -379,11 +380,11 @@ class _Round:
             self.copies[row[0]] = renewed(self.loop.body, row[0], operands)
 
     def value(self, operands: Row) -> Instruction:
-        """What the round takes for what the copies take."""
+        """The value in the round for a value of the copies."""
         first = operands[0]
         if all(o is first for o in operands):
             if first not in self._numbers:
-                copied_into(self.loop.body, made_of_numbers(first) or (), self._numbers)
+                copied_into(self.loop.body, from_numbers(first) or (), self._numbers)
             return self._numbers[first]
         origin = source(self.chain, operands)
         if isinstance(origin, int):
@@ -395,7 +396,7 @@ class _Round:
         return self._leaves[first]
 
     def written(self, into: Instruction, part: Instruction, along: int) -> Instruction:
-        """An array with the part that this round writes of it, one after another along a dimension."""
+        """An array with the part that this round writes along a dimension."""
         writer = self.loop.inside
         places = [writer.number(0)] * into.shape.rank
         places[along] = self._place(0, part.shape.dimensions[along])
@@ -425,5 +426,5 @@ class _Round:
         table = self._tables[first]
         thin = array(first.shape.type, 1, *first.shape.dimensions)
         places = [self.loop.counter, *[writer.number(0)] * first.shape.rank]
-        found = writer.emit("dynamic-slice", thin, table, *places, dynamic_slice_sizes=thin.dimensions)
-        return writer.reshape(found, first.shape)
+        row_of_table = writer.emit("dynamic-slice", thin, table, *places, dynamic_slice_sizes=thin.dimensions)
+        return writer.reshape(row_of_table, first.shape)

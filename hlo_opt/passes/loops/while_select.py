@@ -1,9 +1,9 @@
-"""Branches in the rounds of loops: where all of them take little time, each round computes them all, and selects pick
-what it hands on.
+"""Conditionals in the rounds of loops: if all branches take little time, each round computes them all, and selects pick
+the results.
 
-A conditional keeps a loop from being one kernel, and costs a backend that launches kernels a meeting with the host in
-each round (xla/backends/gpu/runtime/conditional_thunk.cc). Source of the rewrite:
-xla/service/conditional_to_select.cc, which does it for what `map` applies.
+A conditional keeps a loop from being one kernel, and makes a backend wait for the host in each round
+(xla/backends/gpu/runtime/conditional_thunk.cc). Source of the rewrite: xla/service/conditional_to_select.cc, which does
+it inside `map`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from hlo_opt.passes.loops.numbers import is_called_once
 from hlo_opt.plans.instructions import of_value
 
 MOST_WORK = 1 << 17
-"""Instructions of all branches together, over all elements: about the time of a launch on one processor."""
+"""The most instructions of all branches, over all elements: about the time of a launch on one processor."""
 
 
 @dataclass(frozen=True)
 class WhileSelect(RewritingPass):
-    """Put selects in the place of each conditional in a loop's rounds whose branches take little time."""
+    """Replace each conditional in a loop's rounds whose branches take little time by selects."""
 
     name: ClassVar[str] = "while-select"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
@@ -55,7 +55,7 @@ def _callees(conditional: Instruction) -> list[Computation]:
 
 
 def _is_short(conditional: Instruction) -> bool:
-    """Whether branches only move and compute elements, few in all, and hand on arrays."""
+    """Whether branches only move and compute elements, few in all, and return arrays."""
     callees, arguments = _callees(conditional), conditional.operands[1:]
     shapes = conditional.shape.elements if conditional.shape.is_tuple else (conditional.shape,)
     if conditional.control_predecessors or not all(s.is_array for s in shapes or ()):
@@ -79,7 +79,7 @@ def _is_short(conditional: Instruction) -> bool:
 
 
 def _put(conditional: Instruction) -> None:
-    """Compute all branches, and pick."""
+    """Compute all branches, and select."""
     computation = conditional.computation
     choice, *arguments = conditional.operands
     own = [c if is_called_once(c) else edit.clone_computation(c) for c in _callees(conditional)]
@@ -106,7 +106,7 @@ def _put(conditional: Instruction) -> None:
 
 
 def _parts(root: Instruction, shape: Shape) -> list[Instruction]:
-    """The arrays that a branch hands on."""
+    """The arrays that a branch returns."""
     if not shape.is_tuple:
         return [_source(root)]
     parts = held(root)
@@ -115,19 +115,19 @@ def _parts(root: Instruction, shape: Shape) -> list[Instruction]:
 
 
 def _source(value: Instruction) -> Instruction:
-    """What an element of a tuple is that was put together, else the value itself."""
+    """The value itself, or for an element of a `tuple` its operand."""
     number = taken_element(value)
     parts = None if number is None else held(value.operands[0])
     return value if parts is None or number is None else parts[number]
 
 
 class _Picks(Writer):
-    """Writes what picks, with the conditional's own metadata."""
+    """Writes the selects, with the conditional's metadata."""
 
     def __init__(self, conditional: Instruction) -> None:
         super().__init__("", conditional.computation)
-        told = conditional.attributes.get("metadata")
-        self._told = {} if told is None else {"metadata": told}
+        metadata = conditional.attributes.get("metadata")
+        self._told = {} if metadata is None else {"metadata": metadata}
 
     def compare(self, choice: Instruction, number: int) -> Instruction:
         """Whether the branch is this one."""

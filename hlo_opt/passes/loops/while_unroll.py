@@ -1,9 +1,9 @@
-"""Several rounds of a loop as one: what a round leaves in memory for the next stays in a kernel, and a kernel's launch
+"""Several rounds of a loop as one: values that a round leaves in memory for the next stay in a kernel, and a launch
 does the work of several.
 
 Source: xla/service/while_loop_unroller.cc, which unrolls wholly, and
-xla/service/gpu/transforms/double_buffer_loop_unrolling.cc, by a factor and with what is left over outside of the loop.
-*Operator Fusion in XLA* unrolls its scan by 10. Loops that are one launch as they are gain nothing by it.
+xla/service/gpu/transforms/double_buffer_loop_unrolling.cc, by a factor and with the remaining rounds outside of the
+loop. *Operator Fusion in XLA* unrolls its scan by 10. Loops that are one launch already gain nothing.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from hlo_opt.passes.pipeline import parse_pipeline
 from hlo_opt.passes.while_fusion import one_launch
 
 FACTORS = (2, 4, 8)
-"""Those that `auto` tries."""
+"""The factors that `auto` tries."""
 MOST_OPERATIONS = 512
-"""Of all rounds that `auto` makes one: more take long to fuse, and to compile."""
+"""The most operations of a round that `auto` writes: more take long to fuse, and to compile."""
 GAIN = 0.9
-"""What the rounds may take, of what they take one by one, for `auto` to join them."""
+"""`auto` joins rounds if they then take at most this share of their time."""
 ALONE = "priority-fusion,cse,dce"
-"""Fuses rounds, to tell what they take."""
+"""The pipeline that fuses rounds, to estimate them."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class WhileUnroll(RewritingPass):
 
 @dataclass(frozen=True)
 class _Rounds:
-    """A counted loop. `counter` is the element that counts."""
+    """A counted loop. `counter` is the number of the counting element."""
 
     loop: Instruction
     count: Counted
@@ -84,8 +84,8 @@ class _Rounds:
 
     @classmethod
     def of(cls, loop: Instruction) -> _Rounds | None:
-        """None where rounds cannot be told apart: they are not counted, something waits in them, or somebody else sees
-        that they run."""
+        """The rounds of a loop; None where it is not counted, where an operation in it has control predecessors, or
+        where something else sees that it runs."""
         count, body = counted(loop), loop.called_by("body")
         module = loop.computation.module
         assert module is not None
@@ -100,7 +100,7 @@ class _Rounds:
         return cls(loop, count, count.counter[0])
 
     def best(self, context: PassContext) -> int:
-        """The number of rounds that are best made one; 1 where none are."""
+        """The best factor; 1 where none pays."""
         if one_launch(self.loop, context) is not None:
             return 1
         operations = sum(map(launches, self.loop.called_by("body").instructions))
@@ -110,11 +110,11 @@ class _Rounds:
             if factor <= self.count.rounds and factor * operations <= MOST_OPERATIONS:
                 times, rest = divmod(self.count.rounds, factor)
                 costs[factor] = self._us(factor, context) * times + alone * rest
-        found = min(costs, key=lambda factor: (costs[factor], factor))
-        return found if costs[found] < GAIN * costs[1] else 1
+        quickest = min(costs, key=lambda factor: (costs[factor], factor))
+        return quickest if costs[quickest] < GAIN * costs[1] else 1
 
     def _us(self, factor: int, context: PassContext) -> float:
-        """What so many rounds take, fused."""
+        """The time of `factor` rounds, fused."""
         assert self.loop.computation.module is not None
         module = edit.clone_module(self.loop.computation.module)
         computation = next(c for c in module.computations if c.name == self.loop.computation.name)
@@ -123,8 +123,8 @@ class _Rounds:
         state = [outline.parameter_for(alone, n, i) for n, i in enumerate(held(loop.operands[0]) or [])]
         if not state:
             state = [edit.create_parameter(alone, f"p{n}", s, n) for n, s in enumerate(loop.shape.elements or ())]
-        made = _Rounds(loop, self.count, self.counter).written(alone, state, state[self.counter], factor)
-        edit.create_tuple(alone, made, root=True)
+        results = _Rounds(loop, self.count, self.counter).written(alone, state, state[self.counter], factor)
+        edit.create_tuple(alone, results, root=True)
         remove_uncalled(module)
         parse_pipeline(ALONE).run(module, PassContext(context.options))
         return module_summary(module, context.options.target).est_us
@@ -132,7 +132,7 @@ class _Rounds:
     def written(
         self, into: Computation, state: Sequence[Instruction], first: Instruction, factor: int
     ) -> list[Instruction]:
-        """Write rounds one after another. `first` is the counter before them. Returns the state after them."""
+        """Write `factor` rounds one after another. `first` is the counter before them. Returns the state after them."""
         body, values = self.loop.called_by("body"), list(state)
         shared: dict[Instruction, Instruction] = {}
         for round_ in range(factor):
@@ -147,7 +147,7 @@ class _Rounds:
         return values
 
     def _counter(self, into: Computation, first: Instruction, rounds: int) -> Instruction:
-        """The counter so many rounds later."""
+        """The counter some rounds later."""
         distance = rounds * self.count.step
         if first.literal is not None:
             return _constant(into, first.shape, int(np.asarray(first.literal.value)) + distance)
@@ -155,7 +155,7 @@ class _Rounds:
         return edit.create(into, "add", "add", first.shape, [first, step])
 
     def join(self, factor: int) -> None:
-        """Make one round of so many; those that are left over stand after the loop."""
+        """Replace the loop by one of `factor` rounds at a time, with the remaining rounds after it."""
         loop, computation, count = self.loop, self.loop.computation, self.count
         module, body = computation.module, self.loop.called_by("body")
         assert module is not None
@@ -171,21 +171,23 @@ class _Rounds:
         edit.set_root(condition, Writer(condition).compare("LT" if count.step > 0 else "GT", counter, limit))
         attributes = {name: value for name, value in loop.attributes.items() if name != "backend_config"}
         called = {"condition": Called(condition), "body": Called(many)}
-        made = edit.create(computation, loop.name, loop.opcode, loop.shape, loop.operands, {**attributes, **called})
+        replacement = edit.create(
+            computation, loop.name, loop.opcode, loop.shape, loop.operands, {**attributes, **called}
+        )
         if rest:
-            after = [edit.create_element(made, n) for n in range(len(state))]
+            after = [edit.create_element(replacement, n) for n in range(len(state))]
             last = _constant(computation, counter.shape, end)
-            made = edit.create_tuple(computation, self.written(computation, after, last, rest))
+            replacement = edit.create_tuple(computation, self.written(computation, after, last, rest))
         for user in list(loop.users):
-            number, parts = taken_element(user), held(made)
+            number, parts = taken_element(user), held(replacement)
             if number is not None and parts is not None:
                 edit.redirect_users(user, parts[number])
-        edit.redirect_users(loop, made)
+        edit.redirect_users(loop, replacement)
         edit.remove(loop)
 
 
 def _takes_elements(body: Computation) -> bool:
-    """Whether a round takes its state apart."""
+    """Whether the body reads its state by get-tuple-elements only."""
     return all(taken_element(user) is not None for user in body.parameters[0].users)
 
 

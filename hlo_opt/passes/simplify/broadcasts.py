@@ -1,4 +1,5 @@
-"""Broadcasts: of broadcasts, of what only lies in other dimensions, and after operations instead of before them."""
+"""Rules for broadcasts: of broadcasts, of reshaped and transposed values, and after operations instead of before
+them."""
 
 from __future__ import annotations
 
@@ -34,15 +35,15 @@ def broadcast_of_broadcast(i: Instruction, site: Site) -> Instruction | None:
 
 
 def _inserted(source: Sequence[int], target: Sequence[int]) -> list[int] | None:
-    """For each dimension of the source the one of the target that it is, where the target has dimensions of size 1
-    besides and no others."""
-    found: list[int] = []
+    """For each dimension of the source the dimension of the target that it becomes, if the target only has dimensions
+    of size 1 besides."""
+    places: list[int] = []
     for d, size in enumerate(target):
-        if len(found) < len(source) and source[len(found)] == size:
-            found.append(d)
+        if len(places) < len(source) and source[len(places)] == size:
+            places.append(d)
         elif size != 1:
             return None
-    return found if len(found) == len(source) else None
+    return places if len(places) == len(source) else None
 
 
 @rule(
@@ -130,7 +131,7 @@ def transpose_of_broadcast(i: Instruction, site: Site) -> Instruction | None:
 
 
 def _spread(value: Instruction) -> tuple[Instruction, tuple[int, ...]] | None:
-    """What is broadcast, and into which dimensions."""
+    """The operand of a broadcast and its dimensions in the result."""
     if is_a(value, "broadcast"):
         return value.operands[0], value.ints("dimensions")
     return None
@@ -149,10 +150,10 @@ def operation_on_broadcasts(i: Instruction, site: Site) -> Instruction | None:
     if spec is None or spec.kind is not OpKind.ELEMENTWISE or spec.side_effects or list(i.called()):
         return None
     dimensions = i.shape.dimensions
-    found = [_spread(o) if o.shape.dimensions == dimensions else None for o in i.operands]
-    if any(f is None for f in found) or not dimensions:
+    spreads = [_spread(o) if o.shape.dimensions == dimensions else None for o in i.operands]
+    if any(f is None for f in spreads) or not dimensions:
         return None
-    sources = [f for f in found if f is not None]
+    sources = [f for f in spreads if f is not None]
     arrays = [f for f in sources if f[0].shape.rank]
     mapped: tuple[int, ...] = arrays[0][1] if arrays else ()
     sizes = arrays[0][0].shape.dimensions if arrays else ()

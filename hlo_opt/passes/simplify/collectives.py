@@ -1,4 +1,4 @@
-"""Collectives among one device, and of what is the same on all."""
+"""Rules for collectives: among one device, and of values that are the same on all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _devices(i: Instruction) -> int:
 
 
 def _is_alone(i: Instruction) -> bool:
-    """Whether each device is in a group of its own: the module says so, and its groups have a device each."""
+    """Whether each device is in a group of its own: the module has one device, or all groups have one."""
     groups = i.attributes.get("replica_groups")
     text = "" if groups is None else groups.text.replace(" ", "")
     single = text.startswith("{{") and "," not in text.replace("},{", "")
@@ -50,7 +50,8 @@ def collective_of_one(i: Instruction, site: Site) -> Instruction | None:
 
 
 def _named(i: Instruction) -> list[list[int]]:
-    """The groups of a collective that names devices in one way, whether they exist or not; none for others."""
+    """The groups of a collective whose devices are numbered in one way, also groups of devices that do not exist; empty
+    for others."""
     written = i.attributes.get("replica_groups")
     if written is None or ("channel_id" in i.attributes and not _is_global(i)):
         return []
@@ -61,7 +62,8 @@ def _named(i: Instruction) -> list[list[int]]:
 
 
 def _together(i: Instruction) -> int | None:
-    """How many devices a collective goes over, where all its groups are of one size: of those that exist."""
+    """The number of devices in each group of a collective, if all groups have the same size, counting existing devices
+    only."""
     count = _devices(i)
     sizes = {n for n in (sum(device < count for device in group) for group in _named(i)) if n}
     return sizes.pop() if len(sizes) == 1 else None
@@ -81,11 +83,11 @@ def all_reduce_of_same(i: Instruction, site: Site) -> Instruction | None:
     number, count, opcode = uniform(i.operands[0]), _together(i), monoid(i.called_by("to_apply"))
     if number is None or count is None or opcode is None or not i.shape.is_array or not i.shape.element_count:
         return None
-    found = number
+    total = number
     reducer = i.called_by("to_apply")
     for _ in range(count - 1):
-        found = np.asarray(Interpreter().call(reducer, [found, number]))
-    return site.full(i.shape, found)
+        total = np.asarray(Interpreter().call(reducer, [total, number]))
+    return site.full(i.shape, total)
 
 
 @rule(
@@ -115,8 +117,8 @@ def all_reduce_of_replicated(i: Instruction, site: Site) -> Instruction | None:
 
 
 def _is_replicated(value: Instruction) -> bool:
-    """Whether it is a parameter of the program of which the text says that it is the same on all replicas, and there
-    are no partitions, which may have others."""
+    """Whether it is a parameter of the program that the text marks as equal on all replicas, and there are no
+    partitions, on which it may differ."""
     module, written = value.computation.module, value.attributes.get("parameter_replication")
     if module is None or value.computation is not module.entry or value.parameter_number is None:
         return False
@@ -185,7 +187,7 @@ def own_part_of_all_reduce(i: Instruction, site: Site) -> Instruction | None:
         return None
     if not _is_own_place(inner, starts, along, i.shape.dimensions[along], i.shape.dimensions):
         return None
-    made = edit.create(
+    scatter = edit.create(
         i.computation,
         "reduce-scatter",
         "reduce-scatter",
@@ -193,37 +195,37 @@ def own_part_of_all_reduce(i: Instruction, site: Site) -> Instruction | None:
         inner.operands,
         {**inner.attributes, "dimensions": Attribute.of((along,))},
     )
-    site.made.append(made)
+    site.created.append(scatter)
     site.met.append(inner)
-    return made
+    return scatter
 
 
 def _is_own_place(
     collective: Instruction, starts: list[Instruction], along: int, size: int, sizes: tuple[int, ...]
 ) -> bool:
-    """Whether each device of a collective takes the part of the result whose number is its own in its group."""
+    """Whether each device of a collective takes the part of the result that has its own number in its group."""
     if len(starts) != len(sizes) or not _named(collective):
         return False
     if any(not is_integer(s, 0) for d, s in enumerate(starts) if d != along):
         return False
     for group in _named(collective):
         for number, device in enumerate(group):
-            found = _on_device(starts[along], device, _DEEPEST)
-            if found is None or int(found.reshape(-1)[0]) != number * size:
+            start = _on_device(starts[along], device, _DEEPEST)
+            if start is None or int(start.reshape(-1)[0]) != number * size:
                 return False
     return True
 
 
 _DEEPEST = 8
-"""Operations between a device's number and a place."""
+"""The most operations between a device's number and a place."""
 
 
 def _on_device(value: Instruction, device: int, deepest: int) -> Array | None:
-    """What a scalar, or a few numbers, are on a device, where nothing else decides them. Of modules with replicas and
-    partitions nothing is known: a number of a device is both."""
-    found = known(value)
-    if found is not None:
-        return found if found.size <= _MOST_NUMBERS else None
+    """The value of a scalar, or of a few numbers, on a device, if it depends on nothing else; None for modules with
+    both replicas and partitions, where a number of a device is both."""
+    elements = known(value)
+    if elements is not None:
+        return elements if elements.size <= _MOST_NUMBERS else None
     if is_a(value, "partition-id", "replica-id"):
         return np.asarray(device, value.shape.type.dtype) if _has_one_kind(value) else None
     spec = find(value.opcode)
@@ -239,11 +241,11 @@ def _on_device(value: Instruction, device: int, deepest: int) -> Array | None:
 
 
 _MOST_NUMBERS = 4096
-"""Of a table of places."""
+"""The most elements of a table of places."""
 
 
 def _has_one_kind(i: Instruction) -> bool:
-    """Whether devices are numbered in one way: there are replicas, or partitions, not both."""
+    """Whether devices are numbered in one way: there are replicas or partitions, not both."""
     module = i.computation.module
     counts = [] if module is None else [module.attributes.get(n) for n in ("replica_count", "num_partitions")]
     return sum(c is not None and c.text != "1" for c in counts) < 2

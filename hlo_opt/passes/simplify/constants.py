@@ -1,4 +1,4 @@
-"""What is known before the program runs: arrays without elements, numbers that are all the same, operations on
+"""Rules for values that are known before the program runs: arrays without elements, arrays of one number, operations on
 constants."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hlo_opt.passes.simplify.rule import ANY, rule
 from hlo_opt.passes.simplify.site import Site
 
 LARGEST = 1024
-"""Elements of a value that is computed beforehand: constants are text."""
+"""The most elements of a value that is computed here: constants are text."""
 
 _FOLDED = (OpKind.ELEMENTWISE, OpKind.MOVEMENT, OpKind.REDUCTION)
 _NEVER = frozenset({"iota", "constant", "rng", "reduce-precision", "stochastic-convert"})
@@ -64,20 +64,20 @@ def operation_on_constants(i: Instruction, site: Site) -> Instruction | None:
         return None
     try:
         with np.errstate(all="ignore"):
-            made = face(i)(Interpreter(), i, [*values])
+            result = face(i)(Interpreter(), i, [*values])
     except HloOptError:
         return None
-    return site.literal(i.shape, np.asarray(made))
+    return site.literal(i.shape, np.asarray(result))
 
 
 def _is_plain(i: Instruction) -> bool:
-    """Whether it calls nothing but one operation of the elements."""
+    """Whether it calls at most a computation of one elementwise operation."""
     return all(monoid(called) is not None for called in i.called())
 
 
 def _elements(value: Instruction) -> Array | None:
-    """The elements of a constant, or of a known number in other dimensions."""
-    found, number = known(value), uniform(value)
-    if found is not None or number is None:
-        return found
+    """The elements of a constant, or of a known number broadcast to other dimensions."""
+    elements, number = known(value), uniform(value)
+    if elements is not None or number is None:
+        return elements
     return np.full(value.shape.dimensions, number, number.dtype)

@@ -1,4 +1,4 @@
-"""Branches that are taken already, and functions that are applied element by element."""
+"""Rules for control flow: branches that are known, and functions that are applied element by element."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hlo_opt.passes.simplify.rule import rule
 from hlo_opt.passes.simplify.site import Site
 
 _MOST = 64
-"""Instructions of a function that is written out."""
+"""The most instructions of a function that is inlined."""
 
 
 @rule(
@@ -29,12 +29,14 @@ def conditional_known(i: Instruction, site: Site) -> Instruction | None:
     if number is None or len(callees) != len(arguments):
         return None
     if choice.shape.type.kind == "pred":
-        taken = 0 if bool(number) else 1
+        branch = 0 if bool(number) else 1
     else:
-        taken = int(number) if 0 <= int(number) < len(callees) else len(callees) - 1
-    made = edit.create(i.computation, "call", "call", i.shape, [arguments[taken]], {"to_apply": Called(callees[taken])})
-    site.made.append(made)
-    return made
+        branch = int(number) if 0 <= int(number) < len(callees) else len(callees) - 1
+    call = edit.create(
+        i.computation, "call", "call", i.shape, [arguments[branch]], {"to_apply": Called(callees[branch])}
+    )
+    site.created.append(call)
+    return call
 
 
 @rule(
@@ -61,7 +63,7 @@ def map_of_operations(i: Instruction, site: Site) -> Instruction | None:
             values[member] = i.operands[member.parameter_number]
         elif member.literal is not None:
             scalar = edit.create(i.computation, "constant", "constant", member.shape, literal=member.literal)
-            site.made.append(scalar)
+            site.created.append(scalar)
             values[member] = site.spread(scalar, i.shape.dimensions)
         else:
             values[member] = site.again(member, [values[o] for o in member.operands], shape)
@@ -81,7 +83,7 @@ def conditional_of_few(i: Instruction, site: Site) -> Instruction | None:
         return None
     if not all(_is_short(c) for c in callees):
         return None
-    made = []
+    results = []
     for callee, argument in zip(callees, arguments, strict=True):
         values: dict[Instruction, Instruction] = {}
         for member in callee.instructions:
@@ -91,16 +93,16 @@ def conditional_of_few(i: Instruction, site: Site) -> Instruction | None:
                 values[member] = site.literal(member.shape, np.asarray(member.literal.value))
             else:
                 values[member] = site.again(member, [values[o] for o in member.operands])
-        made.append(values[callee.root])
-    return site.emit("select", i.shape, where, *made)
+        results.append(values[callee.root])
+    return site.emit("select", i.shape, where, *results)
 
 
 _FEW = 8
-"""Operations of a branch that is computed in any case."""
+"""The most operations of a branch that is computed in any case."""
 
 
 def _is_short(branch: Computation) -> bool:
-    """Whether a branch takes an array and works on scalars, without calls and effects."""
+    """Whether a branch takes an array and works on scalars, without calls and side effects."""
     if len(branch.instructions) > _FEW:
         return False
     for member in branch.instructions:

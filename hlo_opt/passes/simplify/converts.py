@@ -1,4 +1,4 @@
-"""Conversions that change nothing, and one where there were two."""
+"""Rules for conversions: those that change nothing, and two that can be one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions: of what is turned round or lies in other dimensions, and those that are matrix products."""
+"""Rules for convolutions: of transposes and reverses, and those that are matrix products."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def _labels(i: Instruction) -> list[str]:
 
 def _relabelled(site: Site, i: Instruction, operands: list[Instruction], labels: list[str]) -> Instruction:
     """The convolution with other labels."""
-    made = site.again(i, operands)
-    edit.set_attribute(made, "dim_labels", _attribute(f"{labels[0]}_{labels[1]}->{labels[2]}", i))
-    return made
+    relabelled = site.again(i, operands)
+    edit.set_attribute(relabelled, "dim_labels", _attribute(f"{labels[0]}_{labels[1]}->{labels[2]}", i))
+    return relabelled
 
 
 def _attribute(text: str, like: Instruction) -> Attribute:
@@ -60,9 +60,9 @@ def transpose_of_convolution(i: Instruction, site: Site) -> Instruction | None:
         return None
     labels = _labels(inner)
     labels[2] = "".join(labels[2][d] for d in i.ints("dimensions"))
-    made = _relabelled(site, inner, list(inner.operands), labels)
-    edit.set_shape(made, i.shape)
-    return made
+    convolution = _relabelled(site, inner, list(inner.operands), labels)
+    edit.set_shape(convolution, i.shape)
+    return convolution
 
 
 @rule(
@@ -110,12 +110,12 @@ def convolution_of_points(i: Instruction, site: Site) -> Instruction | None:
     first = c.rhs[1] < c.rhs[0]
     matrix = site.reshape(kernel, (inputs, outputs) if first else (outputs, inputs))
     kept = {n: a for n, a in i.attributes.items() if n in ("operand_precision", "metadata")}
-    made = site.emit(
+    product = site.emit(
         "dot", i.shape, value, matrix, lhs_contracting_dims=(c.lhs[1],), rhs_contracting_dims=(0 if first else 1,)
     )
     for name, attribute in kept.items():
-        edit.set_attribute(made, name, attribute)
-    return made
+        edit.set_attribute(product, name, attribute)
+    return product
 
 
 @rule(
@@ -147,7 +147,7 @@ def _is_pointwise(c: ConvolutionDimensions) -> bool:
 
 
 def _strided(site: Site, value: Instruction, c: ConvolutionDimensions) -> Instruction:
-    """The points that a kernel of size 1 with strides meets."""
+    """The points of a strided convolution with a kernel of size 1."""
     strides = dict(zip(c.lhs[2], (w.stride for w in c.window), strict=True))
     if all(stride == 1 for stride in strides.values()):
         return value

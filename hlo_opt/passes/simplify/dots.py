@@ -1,4 +1,4 @@
-"""Products: of transposes, of nothing, and those that add nothing up."""
+"""Rules for products: of transposes, of arrays without elements, and without a sum."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _is_plain(dot: Instruction) -> bool:
 
 
 def _is_view(transpose: Instruction) -> bool:
-    """Whether the result of a transpose lies in memory as its operand does."""
+    """Whether a transpose keeps every element in its place in memory."""
     order, source = transpose.ints("dimensions"), transpose.operands[0].shape
     moved = tuple(order.index(d) for d in source.minor_to_major)
     return moved == transpose.shape.minor_to_major
@@ -36,14 +36,14 @@ def _is_view(transpose: Instruction) -> bool:
 def dot_of_transpose(i: Instruction, site: Site) -> Instruction | None:
     if len(i.operands) != 2:
         return None
-    found = DotDimensions.of(i)
+    numbers = DotDimensions.of(i)
     for number, side in enumerate(i.operands):
         if not is_a(side, "transpose"):
             continue
         order = side.ints("dimensions")
-        batch = found.rhs_batch if number else found.lhs_batch
-        contracting = found.rhs_contracting if number else found.lhs_contracting
-        free = found.free(side.shape.rank, right=bool(number))
+        batch = numbers.rhs_batch if number else numbers.lhs_batch
+        contracting = numbers.rhs_contracting if number else numbers.lhs_contracting
+        free = numbers.free(side.shape.rank, right=bool(number))
         batch, contracting = tuple(order[d] for d in batch), tuple(order[d] for d in contracting)
         kept = tuple(order[d] for d in free)
         if not is_rising(kept) or not (_is_view(side) or _is_matrix(batch, contracting, kept)):
@@ -56,7 +56,7 @@ def dot_of_transpose(i: Instruction, site: Site) -> Instruction | None:
 
 
 def _is_matrix(batch: tuple[int, ...], contracting: tuple[int, ...], free: tuple[int, ...]) -> bool:
-    """Whether dimensions in this order are matrices one after the other: what a library reads as it lies."""
+    """Whether dimensions in this order are matrices one after the other, as a library reads them."""
     rest = [*contracting, *free], [*free, *contracting]
     return any([*batch, *part] == list(range(len(batch) + len(part))) for part in rest)
 
@@ -71,26 +71,26 @@ def transpose_of_dot(i: Instruction, site: Site) -> Instruction | None:
     dot = i.operands[0]
     if not is_a(dot, "dot") or len(dot.users) > 1 or not _is_plain(dot):
         return None
-    found, (left, right) = DotDimensions.of(dot), dot.operands
-    batches, lefts = len(found.lhs_batch), len(found.free(left.shape.rank, right=False))
+    numbers, (left, right) = DotDimensions.of(dot), dot.operands
+    batches, lefts = len(numbers.lhs_batch), len(numbers.free(left.shape.rank, right=False))
     ranks = dot.shape.rank
     wanted = (*range(batches), *range(batches + lefts, ranks), *range(batches, batches + lefts))
     if i.ints("dimensions") != wanted or left.shape.type != right.shape.type:
         return None
-    made = site.again(
+    exchanged = site.again(
         dot,
         [right, left],
         i.shape,
-        lhs_batch_dims=found.rhs_batch,
-        rhs_batch_dims=found.lhs_batch,
-        lhs_contracting_dims=found.rhs_contracting,
-        rhs_contracting_dims=found.lhs_contracting,
+        lhs_batch_dims=numbers.rhs_batch,
+        rhs_batch_dims=numbers.lhs_batch,
+        lhs_contracting_dims=numbers.rhs_contracting,
+        rhs_contracting_dims=numbers.lhs_contracting,
     )
     written = dot.attributes.get("operand_precision")
     if isinstance(written, Attribute):
         first, *rest = written.text.strip("{} ").split(",")
-        edit.set_attribute(made, "operand_precision", Attribute("{" + ",".join([*rest, first]) + "}"))
-    return made
+        edit.set_attribute(exchanged, "operand_precision", Attribute("{" + ",".join([*rest, first]) + "}"))
+    return exchanged
 
 
 @rule("dot-of-nothing", "dot", "dot over no elements = 0 everywhere", "a sum of nothing is 0")
@@ -109,18 +109,18 @@ def dot_of_nothing(i: Instruction, site: Site) -> Instruction | None:
 def dot_of_one(i: Instruction, site: Site) -> Instruction | None:
     if not _is_plain(i) or not i.shape.element_count or i.shape.type.kind == "pred":
         return None
-    found, (left, right) = DotDimensions.of(i), i.operands
-    if any(left.shape.dimensions[d] != 1 for d in found.lhs_contracting):
+    numbers, (left, right) = DotDimensions.of(i), i.operands
+    if any(left.shape.dimensions[d] != 1 for d in numbers.lhs_contracting):
         return None
     if not (left.shape.type == right.shape.type == i.shape.type):
         return None
-    batches = len(found.lhs_batch)
-    lefts = found.free(left.shape.rank, right=False)
-    rights = found.free(right.shape.rank, right=True)
+    batches = len(numbers.lhs_batch)
+    lefts = numbers.free(left.shape.rank, right=False)
+    rights = numbers.free(right.shape.rank, right=True)
     sides = []
     for value, batch, free, first in (
-        (left, found.lhs_batch, lefts, batches),
-        (right, found.rhs_batch, rights, batches + len(lefts)),
+        (left, numbers.lhs_batch, lefts, batches),
+        (right, numbers.rhs_batch, rights, batches + len(lefts)),
     ):
         places = {d: k for k, d in enumerate(batch)} | {d: first + k for k, d in enumerate(free)}
         kept = [d for d in range(value.shape.rank) if d in places]
@@ -143,8 +143,11 @@ def dot_of_one(i: Instruction, site: Site) -> Instruction | None:
 def dot_of_reordered(i: Instruction, site: Site) -> Instruction | None:
     if len(i.operands) != 2:
         return None
-    found = DotDimensions.of(i)
-    pairs = ((found.lhs_contracting, found.rhs_contracting), (found.rhs_contracting, found.lhs_contracting))
+    dimension_numbers = DotDimensions.of(i)
+    pairs = (
+        (dimension_numbers.lhs_contracting, dimension_numbers.rhs_contracting),
+        (dimension_numbers.rhs_contracting, dimension_numbers.lhs_contracting),
+    )
     for number, (ours, theirs) in enumerate(pairs):
         side, other = i.operands[number], i.operands[1 - number]
         numbers = known(other)
@@ -174,7 +177,7 @@ def dot_of_reordered(i: Instruction, site: Site) -> Instruction | None:
 
 
 _MOST_REORDERED = 1 << 16
-"""Elements of a constant that is written anew."""
+"""The most elements of a constant that is written again."""
 
 
 @rule(
@@ -186,8 +189,8 @@ _MOST_REORDERED = 1 << 16
 def dot_of_repeated(i: Instruction, site: Site) -> Instruction | None:
     if not _is_plain(i) or not i.shape.element_count:
         return None
-    found = DotDimensions.of(i)
-    for number, batch, beside in ((0, found.lhs_batch, found.rhs_batch), (1, found.rhs_batch, found.lhs_batch)):
+    numbers = DotDimensions.of(i)
+    for number, batch, beside in ((0, numbers.lhs_batch, numbers.rhs_batch), (1, numbers.rhs_batch, numbers.lhs_batch)):
         repeated = _repeated(i.operands[number])
         if repeated is None or repeated.at not in batch:
             continue
@@ -195,18 +198,18 @@ def dot_of_repeated(i: Instruction, site: Site) -> Instruction | None:
         sizes = list(other.shape.dimensions)
         sizes[place : place + 1] = [repeated.count, repeated.times]
         # Dimensions of the other side behind the one that is split move by one; its second part is a row.
-        contracting = (found.rhs_contracting, found.lhs_contracting)[number]
+        contracting = (numbers.rhs_contracting, numbers.lhs_contracting)[number]
         moved = tuple(d + (d > place) for d in contracting)
         spread = tuple(d + (d > place) for d in beside)
         rows = [d for d in range(len(sizes)) if d not in moved and d not in spread]
         inner = batch.index(repeated.at) == len(batch) - 1
-        between = () if number else found.free(i.operands[0].shape.rank, right=False)
+        between = () if number else numbers.free(i.operands[0].shape.rank, right=False)
         if not inner or rows[0] != place + 1 or between:
             continue  # what was one dimension would lie apart in the result
         if not (i.shape.is_row_major and other.shape.is_row_major):
             continue
         split = site.view(other, sizes)
-        kept = (found.lhs_contracting, found.rhs_contracting)[number]
+        kept = (numbers.lhs_contracting, numbers.rhs_contracting)[number]
         names = ("lhs", "rhs")
         dims = {
             f"{names[number]}_batch_dims": batch,
@@ -224,7 +227,7 @@ def dot_of_repeated(i: Instruction, site: Site) -> Instruction | None:
 
 @dataclass(frozen=True)
 class _Repeated:
-    """An array of which `count` rows along dimension `at` come `times` times each, one behind the other."""
+    """An array in which each of `count` rows along dimension `at` stands `times` times in a row."""
 
     source: Instruction
     at: int
@@ -233,7 +236,7 @@ class _Repeated:
 
 
 def _repeated(value: Instruction) -> _Repeated | None:
-    """What a reshape of a broadcast repeats, where it changes nothing else."""
+    """The repetition in a reshape of a broadcast that changes nothing else."""
     inner = value.operands[0] if is_a(value, "reshape") else value
     if not is_a(inner, "broadcast") or inner is value or inner.shape.rank != value.shape.rank + 1:
         return None

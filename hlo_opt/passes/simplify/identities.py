@@ -1,4 +1,4 @@
-"""Arithmetic with a number that does nothing, and operations that undo each other."""
+"""Rules for arithmetic with neutral numbers, and for operations that undo each other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _IEEE = "IEEE 754: the operation is defined by the exact result, which is the sa
 
 
 def _other(i: Instruction, number: float) -> Instruction | None:
-    """The operand beside one that is the number."""
+    """The other operand, if one of two is the number."""
     left, right = i.operands
     if is_number(right, number):
         return left
@@ -40,8 +40,8 @@ def add_zero(i: Instruction, site: Site) -> Instruction | None:
     left = _other(i, -0.0)
     if left is not None:
         return left
-    found = _other(i, 0.0)
-    return found if found is not None and never_negative_zero(found) else None
+    other = _other(i, 0.0)
+    return other if other is not None and never_negative_zero(other) else None
 
 
 @rule("add-positive-zero", "add", "x + 0 = x", "as it is in real numbers", differs="-0 + 0 is 0, and stays -0")
@@ -73,8 +73,8 @@ def multiply_one(i: Instruction, site: Site) -> Instruction | None:
 def multiply_minus_one(i: Instruction, site: Site) -> Instruction | None:
     if not (i.shape.type.is_float or i.shape.type.kind == "signed"):
         return None
-    found = _other(i, -1)
-    return None if found is None else site.elementwise("negate", found)
+    other = _other(i, -1)
+    return None if other is None else site.elementwise("negate", other)
 
 
 @rule(
@@ -119,7 +119,7 @@ def divide_by_power(i: Instruction, site: Site) -> Instruction | None:
 
 
 _LARGEST = {"f16": 14, "bf16": 126, "f32": 126, "f64": 1022}
-"""Powers of 2 below this one have a reciprocal that is a normal number."""
+"""Powers of 2 below this one have a normal number as their reciprocal."""
 
 
 @rule(
@@ -130,11 +130,11 @@ _LARGEST = {"f16": 14, "bf16": 126, "f32": 126, "f64": 1022}
     differs="rounds twice: up to a unit in the last place",
 )
 def divide_by_constant(i: Instruction, site: Site) -> Instruction | None:
-    found = uniform(i.operands[1])
-    if found is None or i.shape.type.name not in ("f32", "f64"):
+    divisor = uniform(i.operands[1])
+    if divisor is None or i.shape.type.name not in ("f32", "f64"):
         return None
     with np.errstate(all="ignore"):
-        reciprocal = np.ones((), found.dtype) / found  # type: ignore[operator]
+        reciprocal = np.ones((), divisor.dtype) / divisor  # type: ignore[operator]
     if not np.isfinite(reciprocal) or reciprocal == 0:
         return None
     return site.elementwise("multiply", i.operands[0], site.full(i.operands[1].shape, reciprocal))
@@ -333,9 +333,9 @@ def extreme_of_bound(i: Instruction, site: Site) -> Instruction | None:
     if kind.is_float and kind.name not in ("f16", "bf16", "f32", "f64"):
         return None
     neutral, final = (low, high) if is_a(i, "maximum") else (high, low)
-    found = _other(i, neutral)
-    if found is not None or kind.is_float:
-        return found
+    other = _other(i, neutral)
+    if other is not None or kind.is_float:
+        return other
     return site.full(i.shape, final) if _other(i, final) is not None else None
 
 
@@ -361,8 +361,8 @@ def extreme_of_extreme(i: Instruction, site: Site) -> Instruction | None:
 def relu_of_square(i: Instruction, site: Site) -> Instruction | None:
     if not i.shape.type.is_float and i.shape.type.kind != "unsigned":
         return None
-    found = _other(i, 0.0)
-    return found if found is not None and never_negative(found) else None
+    other = _other(i, 0.0)
+    return other if other is not None and never_negative(other) else None
 
 
 @rule("clamp-constant-bounds", "clamp", "clamp(least, x, greatest) = x for integers", "no integer lies outside")

@@ -1,4 +1,4 @@
-"""Slices and updates at places that data say, gathers and sizes."""
+"""Rules for slices and updates at places from data, gathers, scatters and sizes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from hlo_opt.passes.simplify.site import Site
 
 
 def _places(starts: list[Instruction], sizes: tuple[int, ...], windows: tuple[int, ...]) -> list[int] | None:
-    """Where a window starts, once it is moved inside; None where data say."""
+    """The start of a window, clamped so that it is inside; None where data decide."""
     if len(starts) != len(sizes):
         return None
-    found = []
+    places = []
     for start, size, window in zip(starts, sizes, windows, strict=True):
         number = uniform(start)
         if size == window:
-            found.append(0)
+            places.append(0)
         elif number is None:
             return None
         else:
-            found.append(min(max(int(number), 0), size - window))
-    return found
+            places.append(min(max(int(number), 0), size - window))
+    return places
 
 
 @rule(
@@ -177,19 +177,19 @@ def scatter_of_one(i: Instruction, site: Site) -> Instruction | None:
     if len(i.operands) != 3 or not i.shape.element_count:
         return None
     value, indices, update = i.operands
-    found, reducer = scatter_dimensions(i), i.called_by("to_apply")
+    numbers, reducer = scatter_dimensions(i), i.called_by("to_apply")
     opcode = monoid(reducer)
     plain = picks(reducer) == 1 or opcode is not None
-    if not plain or found.batching.operand_dims or list(found.offset_dims) != sorted(found.offset_dims):
+    if not plain or numbers.batching.operand_dims or list(numbers.offset_dims) != sorted(numbers.offset_dims):
         return None
-    if math.prod(found.batch_sizes(indices.shape)) != 1 or not update.shape.element_count:
+    if math.prod(numbers.batch_sizes(indices.shape)) != 1 or not update.shape.element_count:
         return None
-    sizes = iter([update.shape.dimensions[d] for d in found.offset_dims])
-    window = [1 if d in found.collapsed else next(sizes) for d in range(value.shape.rank)]
-    flat = site.reshape(indices, (len(found.start_index_map),))
+    sizes = iter([update.shape.dimensions[d] for d in numbers.offset_dims])
+    window = [1 if d in numbers.collapsed else next(sizes) for d in range(value.shape.rank)]
+    flat = site.reshape(indices, (len(numbers.start_index_map),))
     starts = [site.scalar(indices.shape.type, 0)] * value.shape.rank
     inside: list[Instruction] = []
-    for number, d in enumerate(found.start_index_map):
+    for number, d in enumerate(numbers.start_index_map):
         start = flat if flat.shape.element_count == 1 else site.slice(flat, [SliceDimension(number, number + 1)])
         starts[d] = site.reshape(start, ())
         inside += _inside(starts[d], value.shape.dimensions[d] - window[d], site)
@@ -206,14 +206,15 @@ def scatter_of_one(i: Instruction, site: Site) -> Instruction | None:
 
 
 def _inside(start: Instruction, last: int, site: Site) -> list[Instruction]:
-    """Whether a start lies between 0 and the last place, where that is not known: two truth values, one, or none."""
+    """Tests, as truth values, whether a start is between 0 and the last place: two, one or none, as far as that is not
+    known."""
     least, most = bounds(start) or start.shape.type.limits
-    truth, made = array(PRED), []
+    truth, tests = array(PRED), []
     if least < 0:
-        made.append(site.emit("compare", truth, start, site.scalar(start.shape.type, 0), direction=Raw("GE")))
+        tests.append(site.emit("compare", truth, start, site.scalar(start.shape.type, 0), direction=Raw("GE")))
     if most > last:
-        made.append(site.emit("compare", truth, start, site.scalar(start.shape.type, last), direction=Raw("LE")))
-    return made
+        tests.append(site.emit("compare", truth, start, site.scalar(start.shape.type, last), direction=Raw("LE")))
+    return tests
 
 
 @rule(

@@ -1,5 +1,5 @@
-"""Operations that go past what only moves or converts their operands, where that leaves fewer of them and no more
-bytes."""
+"""Rules that exchange an operation with moves or conversions of its operands, where that leaves fewer of them and no
+more bytes."""
 
 from __future__ import annotations
 
@@ -88,11 +88,11 @@ def operation_on_slices(i: Instruction, site: Site) -> Instruction | None:
 
 
 _MOST_READERS = 64
-"""Readers of an array that are compared with each other."""
+"""The most readers of an array that are compared with each other."""
 
 
 def _sliced(i: Instruction) -> list[Instruction] | None:
-    """What the operands of an operation of several are slices of, all at the same place."""
+    """The arrays of which the operands of an operation are slices at the same place."""
     first = next(iter(i.operands), None)
     if first is None or not is_a(first, "slice") or not _is_elementwise(i):
         return None
@@ -116,8 +116,8 @@ def _is_like(whole: Instruction, i: Instruction, sources: list[Instruction]) -> 
 
 
 def _attributes(i: Instruction) -> dict[str, str]:
-    """What an operation does besides its opcode, as text."""
-    given = {n: a for n, a in i.attributes.items() if n != "metadata"}
-    return {n: a.text for n, a in given.items() if isinstance(a, Attribute)} | {
-        n: "" for n, a in given.items() if isinstance(a, Called)
+    """The attributes of an operation, as text, without its metadata."""
+    kept = {n: a for n, a in i.attributes.items() if n != "metadata"}
+    return {n: a.text for n, a in kept.items() if isinstance(a, Attribute)} | {
+        n: "" for n, a in kept.items() if isinstance(a, Called)
     }

@@ -1,4 +1,4 @@
-"""Pads."""
+"""Rules for pads."""
 
 from __future__ import annotations
 

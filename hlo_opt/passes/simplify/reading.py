@@ -1,4 +1,4 @@
-"""What rules ask of values: numbers that are known, numbers that cannot be."""
+"""Questions that rules ask about values: which number a value is, and which numbers it cannot be."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_a(value: Instruction, *opcodes: str) -> bool:
 
 
 def known(value: Instruction) -> Array | None:
-    """The elements of a constant array; None for any other value, and for one that was left out of the text."""
+    """The elements of a constant array; None for any other value, and for an elided constant."""
     literal = value.literal
     if literal is None or not value.shape.is_array or not literal.is_known:
         return None
@@ -27,34 +27,34 @@ def known(value: Instruction) -> Array | None:
 
 
 def uniform(value: Instruction) -> Array | None:
-    """The number that all elements of a value are, as an array of rank 0, where it is known: of constants, and of
-    scalar constants in other dimensions."""
+    """The number that all elements of a value are, as an array of rank 0, for constants and broadcast scalar constants;
+    else None."""
     while is_a(value, "broadcast", "reshape") and value.operands[0].shape.element_count == 1:
         value = value.operands[0]
-    found = None if value.literal is None else known(value)
-    if found is None or not found.size:
+    elements = None if value.literal is None else known(value)
+    if elements is None or not elements.size:
         return None
-    flat = found.reshape(-1)
+    flat = elements.reshape(-1)
     if flat.size > 1 and flat.tobytes() != flat[:1].tobytes() * flat.size:
         return None
     return flat[0:1].reshape(())
 
 
 def is_number(value: Instruction, number: float) -> bool:
-    """Whether all elements are a number, and known to be; 0 is the positive zero."""
-    found = uniform(value)
-    if found is None or value.shape.type.kind == "pred" or not bool(found == number):
+    """Whether all elements are known to be a number; 0 means positive zero."""
+    element = uniform(value)
+    if element is None or value.shape.type.kind == "pred" or not bool(element == number):
         return False
     if not value.shape.type.is_float:
         return True
-    sign = bool(np.signbit(found.astype(np.float64)))
+    sign = bool(np.signbit(element.astype(np.float64)))
     return sign == bool(np.signbit(np.float64(number)))
 
 
 def is_truth(value: Instruction, truth: bool) -> bool:
-    """Whether all elements are a truth value, and known to be."""
-    found = uniform(value)
-    return found is not None and value.shape.type.kind == "pred" and bool(found) == truth
+    """Whether all elements are known to be a truth value."""
+    element = uniform(value)
+    return element is not None and value.shape.type.kind == "pred" and bool(element) == truth
 
 
 def is_integer(value: Instruction, number: int) -> bool:
@@ -63,7 +63,7 @@ def is_integer(value: Instruction, number: int) -> bool:
 
 
 def all_ones(value: Instruction) -> bool:
-    """Whether all bits of all elements are set, of integers and truth values."""
+    """Whether all bits of all elements, integers or truth values, are known to be set."""
     kind = value.shape.type
     if kind.kind == "pred":
         return is_truth(value, True)
@@ -71,17 +71,17 @@ def all_ones(value: Instruction) -> bool:
 
 
 def no_ones(value: Instruction) -> bool:
-    """Whether no bit of any element is set."""
+    """Whether all bits of all elements are known to be 0."""
     return is_truth(value, False) or is_integer(value, 0)
 
 
 def exponent(value: Instruction) -> int | None:
-    """k where all elements are 2^k, and known to be; of signed integers the greatest power is left out, which is
-    negative."""
-    found = uniform(value)
-    if found is None or not (value.shape.type.is_integer or value.shape.type.is_float):
+    """k if all elements are known to be 2^k; without the greatest power of a signed integer, which is negative. Else
+    None."""
+    element = uniform(value)
+    if element is None or not (value.shape.type.is_integer or value.shape.type.is_float):
         return None
-    number = float(found.astype(np.float64)) if value.shape.type.is_float else int(found)
+    number = float(element.astype(np.float64)) if value.shape.type.is_float else int(element)
     if not np.isfinite(number) or number <= 0:
         return None
     mantissa, power = np.frexp(number)
@@ -89,7 +89,7 @@ def exponent(value: Instruction) -> int | None:
 
 
 def holds_all(narrow: ElementType, wide: ElementType) -> bool:
-    """Whether each value of a type is one of the other, so that converting there and back changes nothing."""
+    """Whether a type holds each value of another one, so that converting there and back changes nothing."""
     if narrow == wide:
         return True
     if narrow.kind == "pred":
@@ -117,12 +117,12 @@ _WIDER = {(n, w) for w in ("f32", "f64") for n in ("f16", "bf16", "f8e5m2", "f8e
 
 _MOVES = frozenset({"reshape", "broadcast", "transpose", "copy", "slice", "reverse", "bitcast", "dynamic-slice"})
 _DEEPEST = 8
-"""Operations that are looked through before nothing is known any more."""
+"""The most operations that are followed before nothing is known."""
 
 
 def never_negative_zero(value: Instruction) -> bool:
-    """Whether no element can be -0: a square, an absolute value, an exponential, a sum that starts at +0, what was no
-    float, a number that is known."""
+    """Whether no element can be -0: a square, an absolute value, an exponential, a sum that starts at +0, a converted
+    integer, a known number."""
     for _ in range(_DEEPEST):
         if not (value.shape.type.is_float or value.shape.type.is_complex):
             return True
@@ -131,9 +131,9 @@ def never_negative_zero(value: Instruction) -> bool:
         value = value.operands[0]
     if value.shape.type.is_complex:
         return False
-    found = uniform(value)
-    if found is not None:
-        return not (bool(found == 0) and bool(np.signbit(found.astype(np.float64))))
+    element = uniform(value)
+    if element is not None:
+        return not (bool(element == 0) and bool(np.signbit(element.astype(np.float64))))
     if is_a(value, "abs", "exponential", "logistic", "iota"):
         return True
     if is_a(value, "convert"):
@@ -153,12 +153,12 @@ def never_negative_zero(value: Instruction) -> bool:
 
 
 def _is_plain(value: Instruction) -> bool:
-    """Whether it is a known number, a square or such: what is asked of operands goes no deeper than one operation."""
+    """Whether it is a known number, a square or such; operands are asked one level deep."""
     return uniform(value) is not None or is_a(value, "abs", "exponential", "logistic", "iota")
 
 
 def never_negative(value: Instruction, deepest: int = 2) -> bool:
-    """Whether no element is below zero, or -0; it may be NaN."""
+    """Whether no element can be below zero, or -0; it may be NaN."""
     for _ in range(_DEEPEST):
         if not keeps_values(value, _MOVES):
             break
@@ -169,16 +169,16 @@ def never_negative(value: Instruction, deepest: int = 2) -> bool:
         return False
     if is_a(value, "abs", "exponential", "logistic"):
         return True
-    found = uniform(value)
-    if found is not None:
-        return not bool(np.signbit(found.astype(np.float64)))
+    element = uniform(value)
+    if element is not None:
+        return not bool(np.signbit(element.astype(np.float64)))
     if is_a(value, "select"):
         return deepest > 0 and all(never_negative(o, deepest - 1) for o in value.operands[1:])
     return is_a(value, "multiply") and value.operands[0] is value.operands[1]
 
 
 def loses_sign(fold: Instruction) -> bool:
-    """Whether a fold of single elements may change the sign of a zero: 0 + -0 is 0."""
+    """Whether a fold of one element may change the sign of a zero: 0 + -0 is 0."""
     value, start = fold.operands[0], uniform(fold.operands[-1])
     if monoid(fold.called_by("to_apply")) != "add" or not value.shape.type.is_float:
         return False
@@ -187,14 +187,14 @@ def loses_sign(fold: Instruction) -> bool:
 
 
 def bounds(value: Instruction, deepest: int = 4) -> tuple[int, int] | None:
-    """The least and the greatest number that integers can be, where that is less than their type allows."""
+    """The least and the greatest value of integers, where they are narrower than their type; else None."""
     while keeps_values(value, _MOVES):
         value = value.operands[0]
-    kind, found = value.shape.type, known(value)
+    kind, elements = value.shape.type, known(value)
     if not kind.is_integer or not deepest:
         return None
-    if found is not None:
-        return (int(found.min()), int(found.max())) if 0 < found.size <= _MOST_READ else None
+    if elements is not None:
+        return (int(elements.min()), int(elements.max())) if 0 < elements.size <= _MOST_READ else None
     if is_a(value, "iota"):
         last = value.shape.dimensions[value.attribute("iota_dimension", int)] - 1
         return (0, last) if 0 <= last <= kind.limits[1] else None
@@ -220,11 +220,11 @@ def bounds(value: Instruction, deepest: int = 4) -> tuple[int, int] | None:
 
 
 _MOST_READ = 1 << 16
-"""Elements of a constant that are looked at."""
+"""The most elements of a constant that are read."""
 
 
 def _bounds_of_rest(value: Instruction, deepest: int) -> tuple[int, int] | None:
-    """Of x % n and x & n for a known n > 0; a remainder has the sign of x."""
+    """The bounds of x % n and x & n for a known n > 0; a remainder has the sign of x."""
     number = uniform(value.operands[1])
     if number is None or int(number) <= 0:
         return None

@@ -1,4 +1,4 @@
-"""Reduces of what only lies in other dimensions, of each other, and of equal elements."""
+"""Rules for reduces: of reshaped and transposed values, of reduces, and of equal elements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OPEN = "the same elements are folded; HLO leaves their order open"
 
 
 def _monoid(fold: Instruction) -> str | None:
-    """What a fold of one array combines elements with."""
+    """The operation with which a fold of one array combines elements; None for any other fold."""
     if not fold.shape.is_array or len(fold.operands) != 2:
         return None
     return monoid(fold.called_by("to_apply"))
@@ -195,7 +195,7 @@ def reduce_window_of_all(i: Instruction, site: Site) -> Instruction | None:
             return None
         folded.append(d)
     sizes = [n for d, n in enumerate(source.shape.dimensions) if d not in folded]
-    made = edit.create(
+    fold = edit.create(
         i.computation,
         "reduce",
         "reduce",
@@ -203,8 +203,8 @@ def reduce_window_of_all(i: Instruction, site: Site) -> Instruction | None:
         i.operands,
         {"dimensions": Attribute.of(tuple(folded)), "to_apply": i.attributes["to_apply"]},
     )
-    site.made.append(made)
-    return site.reshape(made, i.shape.dimensions)
+    site.created.append(fold)
+    return site.reshape(fold, i.shape.dimensions)
 
 
 @rule(
@@ -222,12 +222,12 @@ def reduce_of_same(i: Instruction, site: Site) -> Instruction | None:
         return None
     row = site.full(array(i.operands[0].shape.type, count), number)
     fold = site.again(i, [row, i.operands[1]], array(i.shape.type), dimensions=(0,))
-    found = face(fold)(Interpreter(), fold, [np.full(count, number, number.dtype), start])
-    return site.full(i.shape, np.asarray(found))
+    total = face(fold)(Interpreter(), fold, [np.full(count, number, number.dtype), start])
+    return site.full(i.shape, np.asarray(total))
 
 
 _MOST_FOLDED = 1 << 16
-"""Elements that are folded beforehand."""
+"""The most elements that are folded here."""
 
 
 @rule(

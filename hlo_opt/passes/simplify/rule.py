@@ -1,5 +1,5 @@
-"""A rule: what it looks at, what it writes instead, and why the values stay the same. The table of rules is filled by
-the family files of this folder."""
+"""A rule: the instructions that it is tried on, the value that replaces them, and why the values stay the same. The
+family files of this folder fill the table of rules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hlo_opt.ir import Instruction
 from hlo_opt.passes.simplify.site import Site
 
 Rewrite = Callable[[Instruction, Site], Instruction | None]
-"""The value that takes the place of an instruction's; None, with nothing made, where the rule does not fit."""
+"""The value that replaces an instruction; None, with nothing created, where the rule does not fit."""
 
 FAMILIES = (
     "identities",

@@ -1,4 +1,4 @@
-"""Choices that are made already, and comparisons whose answer is known."""
+"""Rules for choices that are known, and for comparisons whose answer is known."""
 
 from __future__ import annotations
 
@@ -177,10 +177,10 @@ def compare_iota(i: Instruction, site: Site) -> Instruction | None:
     for value, number, direction in ((left, right, i.word("direction")), (right, left, _SWAPPED[i.word("direction")])):
         if not is_a(value, "iota") or not value.shape.type.is_integer:
             continue
-        found, size = uniform(number), value.shape.dimensions[value.attribute("iota_dimension", int)]
-        if found is None or size - 1 > value.shape.type.limits[1] or size < 1:
+        limit, size = uniform(number), value.shape.dimensions[value.attribute("iota_dimension", int)]
+        if limit is None or size - 1 > value.shape.type.limits[1] or size < 1:
             continue
-        n = int(found)
+        n = int(limit)
         answer = {
             "LT": True if size - 1 < n else False if n <= 0 else None,
             "LE": True if size - 1 <= n else False if n < 0 else None,
@@ -212,7 +212,7 @@ def compare_of_extreme(i: Instruction, site: Site) -> Instruction | None:
 
 
 def _is_ordered(i: Instruction) -> bool:
-    """Whether a comparison is that of numbers: not the total order, in which -0 lies below 0."""
+    """Whether a comparison is that of numbers, not the total order, in which -0 is below 0."""
     return "type" not in i.attributes or i.word("type") != "TOTALORDER"
 
 

@@ -1,4 +1,4 @@
-"""How dimensions of one shape stand for those of another, in reshapes and permutations."""
+"""The dimensions of one shape in terms of another's, for reshapes and permutations."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 
 def groups(source: Sequence[int], target: Sequence[int]) -> Iterator[tuple[range, range]]:
-    """The dimensions of both sides of a reshape in runs that hold the same elements, the shortest runs; dimensions of
-    size 1 stand where they come first. Of shapes with elements only."""
+    """The dimensions of both sides of a reshape in groups that hold the same elements, the smallest groups; dimensions
+    of size 1 join the first group that fits. For shapes with elements only."""
     s = t = 0
     while s < len(source) or t < len(target):
         first_s, first_t = s, t
@@ -26,21 +26,21 @@ def groups(source: Sequence[int], target: Sequence[int]) -> Iterator[tuple[range
 
 
 def without_ones(sizes: Sequence[int]) -> list[int]:
-    """The dimensions that have another size than 1."""
+    """The dimensions of sizes other than 1."""
     return [d for d, size in enumerate(sizes) if size != 1]
 
 
 def only_ones_differ(source: Sequence[int], target: Sequence[int]) -> bool:
-    """Whether both sides of a reshape have the same dimensions but for some of size 1."""
+    """Whether both sides of a reshape have the same dimensions apart from some of size 1."""
     return [n for n in source if n != 1] == [n for n in target if n != 1]
 
 
 def inverse(order: Sequence[int]) -> tuple[int, ...]:
     """The permutation that undoes another one."""
-    found = [0] * len(order)
+    places = [0] * len(order)
     for to, source in enumerate(order):
-        found[source] = to
-    return tuple(found)
+        places[source] = to
+    return tuple(places)
 
 
 def is_rising(numbers: Sequence[int]) -> bool:

@@ -1,4 +1,5 @@
-"""Where a rule writes: makes operations beside the instruction that is rewritten, and remembers them."""
+"""The site of a rewrite: a rule creates operations beside the instruction that it replaces, and the site remembers
+them."""
 
 from __future__ import annotations
 
@@ -10,66 +11,61 @@ import numpy.typing as npt
 from hlo_opt.ir import Attribute, Called, ElementType, Instruction, Literal, Shape, SliceDimension, array, edit
 from hlo_opt.ir.attribute import Value
 
-_INHERITED = ("metadata", "frontend_attributes")
-
 
 class Site:
-    """New operations lie row by row, and carry what is said of what they stand for: its metadata and what the framework
-    noted. `made` has them, in order. What is `met` is a collective that the rewrite does without, or does in another
-    way: it goes once nobody reads it."""
+    """New operations are row-major, and inherit the metadata and the framework's attributes of the instruction.
+    `created` has them, in order. `met` are collectives that the rewrite replaces: they are removed once nothing reads
+    them."""
 
     def __init__(self, instruction: Instruction) -> None:
         self.instruction = instruction
         self.computation = instruction.computation
-        self.made: list[Instruction] = []
+        self.created: list[Instruction] = []
         self.met: list[Instruction] = []
 
-    def _made(self, instruction: Instruction) -> Instruction:
-        for name in _INHERITED:
-            said = self.instruction.attributes.get(name)
-            if said is not None and name not in instruction.attributes:
-                edit.set_attribute(instruction, name, said)
-        self.made.append(instruction)
+    def _add(self, instruction: Instruction) -> Instruction:
+        edit.inherit(instruction, self.instruction)
+        self.created.append(instruction)
         return instruction
 
     def undo(self) -> None:
-        """Take back all that was made."""
-        for made in reversed(self.made):
-            edit.unmake(made)
-        self.made.clear()
+        """Remove all that was created."""
+        for instruction in reversed(self.created):
+            edit.unmake(instruction)
+        self.created.clear()
         self.met.clear()
 
     def emit(self, opcode: str, shape: Shape, *operands: Instruction, **attributes: Value) -> Instruction:
-        """An operation."""
-        made: dict[str, Attribute | Called] = {n: Attribute.of(v) for n, v in attributes.items()}
-        return self._made(edit.create(self.computation, opcode, opcode, shape, operands, made))
+        """Create an operation."""
+        typed: dict[str, Attribute | Called] = {n: Attribute.of(v) for n, v in attributes.items()}
+        return self._add(edit.create(self.computation, opcode, opcode, shape, operands, typed))
 
     def elementwise(self, opcode: str, *operands: Instruction) -> Instruction:
-        """An operation on arrays of one shape that gives their type."""
+        """An operation on arrays of one shape, with a result of their type."""
         first = operands[0].shape
         return self.emit(opcode, array(first.type, *first.dimensions), *operands)
 
     def again(
         self, like: Instruction, operands: Sequence[Instruction], shape: Shape | None = None, **attributes: Value
     ) -> Instruction:
-        """An instruction as another one with other operands, and perhaps another shape and other attributes; an empty
-        list that was not there is left out."""
+        """The same operation on other operands, perhaps with another shape and other attributes; an empty list that was
+        not there is left out."""
         changed = {n: v for n, v in attributes.items() if n in like.attributes or v != ()}
-        given = {**like.attributes, **{n: Attribute.of(v) for n, v in changed.items()}}
+        all_attributes = {**like.attributes, **{n: Attribute.of(v) for n, v in changed.items()}}
         result = shape or like.shape
-        return self._made(edit.create(self.computation, like.opcode, like.opcode, result, operands, given))
+        return self._add(edit.create(self.computation, like.opcode, like.opcode, result, operands, all_attributes))
 
     def literal(self, shape: Shape, value: npt.NDArray[np.generic]) -> Instruction:
         """A constant."""
-        made = edit.create(self.computation, "constant", "constant", shape, literal=Literal(shape, value=value))
-        return self._made(made)
+        constant = edit.create(self.computation, "constant", "constant", shape, literal=Literal(shape, value=value))
+        return self._add(constant)
 
     def scalar(self, element_type: ElementType, value: npt.ArrayLike) -> Instruction:
         """A scalar constant."""
         return self.literal(array(element_type), np.asarray(value).astype(element_type.dtype).reshape(()))
 
     def full(self, shape: Shape, value: npt.ArrayLike) -> Instruction:
-        """One number everywhere."""
+        """An array of one number."""
         return self.spread(self.scalar(shape.type, value), shape.dimensions)
 
     def spread(self, scalar: Instruction, dimensions: Sequence[int]) -> Instruction:
@@ -81,13 +77,14 @@ class Site:
         return self.emit("broadcast", shape, value, dimensions=tuple(mapped))
 
     def reshape(self, value: Instruction, dimensions: Sequence[int]) -> Instruction:
-        """The value itself where it has the dimensions."""
+        """The value in other dimensions; the value itself if it has them."""
         if value.shape.dimensions == tuple(dimensions):
             return value
         return self.emit("reshape", array(value.shape.type, *dimensions), value)
 
     def view(self, value: Instruction, dimensions: Sequence[int]) -> Instruction:
-        """The same bytes in other dimensions, of what lies row by row beside a library call: no kernel takes it in."""
+        """The same bytes in other dimensions, for a row-major operand or result of a library call: no kernel takes it
+        in."""
         return self.emit("bitcast", array(value.shape.type, *dimensions), value)
 
     def transpose(self, value: Instruction, order: Sequence[int]) -> Instruction:
@@ -102,13 +99,13 @@ class Site:
         return self.emit("slice", array(value.shape.type, *sizes), value, slice=tuple(parts))
 
     def convert(self, value: Instruction, element_type: ElementType) -> Instruction:
-        """The value itself where it has the type."""
+        """The value in another type; the value itself if it has the type."""
         if value.shape.type == element_type:
             return value
         return self.emit("convert", array(element_type, *value.shape.dimensions), value)
 
     def concatenate(self, values: Sequence[Instruction], along: int) -> Instruction:
-        """One value is itself."""
+        """The values joined; a single value is returned itself."""
         if len(values) == 1:
             return values[0]
         first = values[0].shape

@@ -1,4 +1,4 @@
-"""Slices and concatenates."""
+"""Rules for slices and concatenates."""
 
 from __future__ import annotations
 
@@ -158,22 +158,22 @@ def concatenate_of_concatenate(i: Instruction, site: Site) -> Instruction | None
 )
 def concatenate_of_slices(i: Instruction, site: Site) -> Instruction | None:
     (along,) = i.ints("dimensions")
-    found: list[Instruction | tuple[Instruction, list[SliceDimension]]] = []
+    pieces: list[Instruction | tuple[Instruction, list[SliceDimension]]] = []
     joined = False
     for operand in i.operands:
         if not is_a(operand, "slice") or slice_dimensions(operand)[along].stride != 1:
-            found.append(operand)
+            pieces.append(operand)
             continue
-        parts, last = list(slice_dimensions(operand)), found[-1] if found else None
+        parts, last = list(slice_dimensions(operand)), pieces[-1] if pieces else None
         if isinstance(last, tuple) and last[0] is operand.operands[0] and _follows(last[1], parts, along):
             last[1][along] = SliceDimension(last[1][along].start, parts[along].limit)
             joined = True
         else:
-            found.append((operand.operands[0], parts))
+            pieces.append((operand.operands[0], parts))
     if not joined:
         return None
     values = []
-    for each in found:
+    for each in pieces:
         if isinstance(each, tuple):
             whole = all(p == SliceDimension(0, n) for p, n in zip(each[1], each[0].shape.dimensions, strict=True))
             values.append(each[0] if whole else site.slice(*each))

@@ -1,4 +1,4 @@
-"""Tuples that are put together only to be taken apart."""
+"""Rules for tuples that are built only to be taken apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows: of one element, of nothing, over padding, and over one number."""
+"""Rules for reduce-windows: of one element, without elements, over padding, and over one number."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hlo_opt.passes.simplify.site import Site
 
 
 def _window(i: Instruction) -> tuple[WindowDimension, ...] | None:
-    """The window of a fold of one array by a plain operation."""
+    """The window of a fold of one array by a plain operation; None for any other."""
     if not i.shape.is_array or len(i.operands) != 2 or monoid(i.called_by("to_apply")) is None:
         return None
     window = i.value("window", Window(()))
@@ -43,11 +43,11 @@ def reduce_window_of_nothing(i: Instruction, site: Site) -> Instruction | None:
 
 
 def _keeps(i: Instruction, starts: list[Instruction] | tuple[Instruction, ...]) -> bool:
-    """Whether the reducer gives the init values of themselves."""
+    """Whether the reducer applied to the init values returns them."""
     numbers = [n for n in map(uniform, starts) if n is not None]
     root = i.called_by("to_apply")
-    found = Interpreter().call(root, [*numbers, *numbers])
-    leaves = found if isinstance(found, (list, tuple)) else [found]
+    result = Interpreter().call(root, [*numbers, *numbers])
+    leaves = result if isinstance(result, (list, tuple)) else [result]
     return all(np.asarray(a).tobytes() == b.tobytes() for a, b in zip(leaves, numbers, strict=True))
 
 
@@ -69,8 +69,8 @@ def reduce_window_of_ones(i: Instruction, site: Site) -> Instruction | None:
         value = site.emit("pad", array(i.shape.type, *sizes), value, start, padding=edges)
     if all(w.stride == 1 for w in window):
         return value
-    taken = zip(window, i.shape.dimensions, strict=True)
-    return site.slice(value, [SliceDimension(0, (n - 1) * w.stride + 1, w.stride) for w, n in taken])
+    dimensions = zip(window, i.shape.dimensions, strict=True)
+    return site.slice(value, [SliceDimension(0, (n - 1) * w.stride + 1, w.stride) for w, n in dimensions])
 
 
 @rule(
@@ -123,6 +123,6 @@ def reduce_window_of_same(i: Instruction, site: Site) -> Instruction | None:
     narrow = Window(tuple(w if d in wide else WindowDimension(1) for d, w in enumerate(window)))
     fold = site.again(i, [small, i.operands[1]], array(i.shape.type, *outer), window=narrow)
     numbers = np.full(inner, number, number.dtype)
-    found = np.asarray(face(fold)(Interpreter(), fold, [numbers, start]))
-    constant = site.literal(array(i.shape.type, *(sizes[d] for d in wide)), found.reshape([sizes[d] for d in wide]))
+    folds = np.asarray(face(fold)(Interpreter(), fold, [numbers, start]))
+    constant = site.literal(array(i.shape.type, *(sizes[d] for d in wide)), folds.reshape([sizes[d] for d in wide]))
     return constant if len(wide) == len(sizes) else site.broadcast(constant, sizes, wide)

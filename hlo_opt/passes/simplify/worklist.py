@@ -1,5 +1,5 @@
-"""Applies rules to a computation until none finds anything: each instruction is looked at once, and again when
-something beside it has changed."""
+"""Applies rules to a computation until none fits: each instruction is tried once, and again when something beside it
+has changed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from hlo_opt.passes.simplify.rule import ANY, Rule, rules, rules_by_opcode
 from hlo_opt.passes.simplify.site import Site
 
 MOST_REWRITES = 20
-"""Rewrites for each instruction that there was, and as many more as `SPARE`: what rules undo for each other ends
-here."""
+"""The most rewrites per instruction of the input, besides `SPARE`: rules that undo each other end here."""
 SPARE = 1000
 
 
 @functools.lru_cache(maxsize=8192)
 def _is_simple(shape: Shape) -> bool:
-    """Whether rules may look at values of the shape: all sizes are known, and nothing is said of memory but the order
-    of dimensions."""
+    """Whether rules may work on values of the shape: all sizes are known, and its layout has an order of dimensions
+    only."""
     if shape.is_buffer:
         return False
     return all(not any(s.dynamic) and not (s.layout is not None and s.layout.tail) for s in shape.leaves())
@@ -40,13 +39,13 @@ class Worklist:
         self.effects = effects
         self.waited_for = {p for i in computation.instructions for p in i.control_predecessors}
         self.steps: list[Rewritten] = []
-        self.last_made: list[Instruction] = []
+        self.last_created: list[Instruction] = []
         self.left = MOST_REWRITES * len(computation.instructions) + SPARE
         self._todo: deque[Instruction] = deque()
         self._listed: set[Instruction] = set()
 
     def run(self, most: int | None = None) -> int:
-        """Rewrite until nothing is left to do, at most so many times. Returns how often; `edit.sort` has to follow."""
+        """Rewrite until nothing is left to do, at most `most` times. Returns how often; `edit.sort` has to follow."""
         limit = self.left if most is None else min(most, self.left)
         for instruction in self.computation.instructions:
             self._push(instruction)
@@ -58,19 +57,19 @@ class Worklist:
         return len(self.steps)
 
     def replay(self, steps: list[Rewritten]) -> None:
-        """Do the steps of a certificate again, in their order. Raises ProofError for one that does not fit: there is no
-        such rule or instruction, or the rule does not take it."""
+        """Do the steps of a certificate again, in their order. Raises ProofError for a step without a rule or an
+        instruction, or with a rule that does not fit."""
         names = {i.name: i for i in self.computation.instructions}
         for step in steps:
-            rule, found = rules().get(step.rule), names.get(step.instruction)
-            if rule is None or found is None or found.parent is not self.computation:
+            rule, instruction = rules().get(step.rule), names.get(step.instruction)
+            if rule is None or instruction is None or instruction.parent is not self.computation:
                 raise ProofError(f"the certificate does not fit: {step}")
-            fits = found.opcode in rule.opcodes or ANY in rule.opcodes
-            if not fits or not self.may_go(found) or not self.apply(rule, found):
+            fits = instruction.opcode in rule.opcodes or ANY in rule.opcodes
+            if not fits or not self.may_go(instruction) or not self.apply(rule, instruction):
                 raise ProofError(f"the certificate does not fit: {step}")
-            if [new.name for new in self.last_made] != list(step.made):
+            if [new.name for new in self.last_created] != list(step.made):
                 raise ProofError(f"the certificate does not fit: {step} makes other operations")
-            names.update((new.name, new) for new in self.last_made)
+            names.update((new.name, new) for new in self.last_created)
 
     def _push(self, instruction: Instruction) -> None:
         if instruction not in self._listed and instruction.parameter_number is None:
@@ -78,8 +77,8 @@ class Worklist:
             self._todo.append(instruction)
 
     def may_go(self, instruction: Instruction) -> bool:
-        """Whether an instruction may be replaced: nothing waits for it, nothing says where it is kept, and somebody
-        needs its value."""
+        """Whether an instruction may be replaced: it is at no end of a control dependency, has no sharding, and
+        something needs its value."""
         if self._is_awaited(instruction) or "sharding" in instruction.attributes:
             return False
         if not instruction.users and not instruction.is_root:
@@ -95,28 +94,28 @@ class Worklist:
                 return
 
     def apply(self, rule: Rule, instruction: Instruction, site: Site | None = None) -> bool:
-        """Try one rule; True where it took the instruction's place. A site at which nothing was made may be used for
-        several."""
+        """Try one rule; True where it replaced the instruction. A site without new operations may be used for several
+        tries."""
         site = Site(instruction) if site is None else site
         value = rule.rewrite(instruction, site)
         if value is None or value is instruction:
-            if site.made or site.met:
+            if site.created or site.met:
                 site.undo()
             return False
         if not self._fits(instruction, value, site):
             site.undo()
             return False
-        made = tuple(new.name for new in site.made)
-        self.steps.append(Rewritten(rule.name, self.computation.name, instruction.name, made))
-        self.last_made = list(site.made)
+        new_names = tuple(new.name for new in site.created)
+        self.steps.append(Rewritten(rule.name, self.computation.name, instruction.name, new_names))
+        self.last_created = list(site.created)
         users = list(instruction.users)
         edit.redirect_users(instruction, value)
         self._drop(instruction)
         for collective in site.met:
             if collective.parent is not None and not self._is_awaited(collective):
                 self._drop(collective)
-        self._sweep(list(reversed(site.made)))
-        for new in site.made:
+        self._sweep(list(reversed(site.created)))
+        for new in site.created:
             if new.parent is not None:
                 self._push(new)
         self._push(value)
@@ -125,18 +124,20 @@ class Worklist:
         return True
 
     def _fits(self, old: Instruction, new: Instruction, site: Site) -> bool:
-        """Whether the new value can stand where the old one stood; a new operation writes it as it has to lie."""
+        """Whether the new value can replace the old one; a new operation gets the old one's layout."""
         assert new.shape.same_values(old.shape), f"{new.name} is {new.shape}, {old.name} {old.shape}"
-        if any("sharding" in made.attributes for made in site.made):  # it was said of what another operation gives
+        if any(
+            "sharding" in instruction.attributes for instruction in site.created
+        ):  # it was said of what another operation gives
             return False
-        if new in site.made and new.shape.is_array:
+        if new in site.created and new.shape.is_array:
             edit.set_shape(new, old.shape)
             return True
         return new.shape.same_bytes(old.shape)
 
     def _sweep(self, todo: list[Instruction]) -> None:
-        """Remove what nobody needs any more. Operands that lose a user are looked at again, with what reads them: rules
-        ask who else reads a value."""
+        """Remove values that nothing needs. Operands that lose a user are tried again, with their readers: rules ask
+        who else reads a value."""
         while todo:
             dead = todo.pop()
             if dead.parent is None or dead.users or dead.is_root or dead.parameter_number is not None:
@@ -152,13 +153,13 @@ class Worklist:
         return bool(instruction.control_predecessors) or instruction in self.waited_for
 
     def _drop(self, replaced: Instruction) -> None:
-        """Remove what a rule has put a value in the place of: if it had an effect, the value has it, or nobody misses
-        it, as the meeting of a collective's devices."""
+        """Remove an instruction that a rule has replaced: the new value has its effect, if any, or the effect is not
+        needed, as the meeting of a collective's devices."""
         if not replaced.users and not replaced.is_root:
             self._sweep(self._remove(replaced))
 
     def _remove(self, dead: Instruction) -> list[Instruction]:
-        """Remove an instruction. Returns operands that nobody needs any more."""
+        """Remove an instruction. Returns the operands that nothing needs any more."""
         operands = list(dict.fromkeys(dead.operands))
         edit.remove(dead)
         for operand in operands:

@@ -17,13 +17,11 @@ _NO_SYMBOL = re.compile(r"[^A-Za-z0-9_]")
 
 @dataclass(frozen=True)
 class Joined:
-    """What the kernels of a module took, by instruction, in one execution of the module.
+    """The measured times of a module's kernels, by instruction, in one execution of the module.
 
-    microseconds  of each kernel that was measured, all its runs of an execution together
-    total         of all of them
-    missing       kernels of the module that were not measured
-    strange       names that were measured and are nothing in the module, with their share of an execution, the longest
-                  first
+    microseconds  of each measured kernel, all its runs of an execution together
+    missing       kernels of the module without a measured time
+    strange       names in the profile that the module does not have, with their microseconds, the longest first
     executions    how often the module ran
     """
 
@@ -39,12 +37,12 @@ class Joined:
 
     @property
     def kernels(self) -> int:
-        """How many the module has."""
+        """The number of the module's kernels."""
         return len(self.microseconds) + len(self.missing)
 
     @property
     def share(self) -> float:
-        """Of the kernels, those that were measured."""
+        """The share of the kernels that has a measured time."""
         return len(self.microseconds) / self.kernels if self.kernels else 1.0
 
 
@@ -54,12 +52,12 @@ def symbol(name: str) -> str:
 
 
 def join(module: Module, figures: ModuleSummary, profile: Profile) -> Joined:
-    """Find the kernels of a module, which its figures name, in a profile."""
+    """Look up the kernels of a module in a profile. `figures` names the kernels."""
     events, executions = profile.of(module.name)
     kernels = list(dict.fromkeys(one.instruction for one in figures.launched))
     known = set(kernels)
     others = {i.name for c in module.computations for i in c.instructions} - known
-    by_symbol = _once(kernels)
+    by_symbol = _by_unique_symbol(kernels)
     by_name: dict[str, Runs] = {}
     strange: dict[str, Runs] = {}
     for name, runs in events.items():
@@ -80,14 +78,14 @@ def join(module: Module, figures: ModuleSummary, profile: Profile) -> Joined:
     )
 
 
-def _once(kernels: Iterable[str]) -> dict[str, str]:
-    """The kernels by symbol, those whose symbol another has too left out."""
+def _by_unique_symbol(kernels: Iterable[str]) -> dict[str, str]:
+    """The kernels by symbol, without symbols that several kernels share."""
     names = list(kernels)
     often = Counter(map(symbol, names))
     return {symbol(name): name for name in names if often[symbol(name)] == 1}
 
 
 def _usual(counts: Iterable[int]) -> int:
-    """How often most kernels ran: once in each execution of the module."""
+    """The most frequent number of runs: most kernels run once in each execution of the module."""
     often = Counter(counts)
     return max(often, key=lambda count: (often[count], -count), default=1) or 1

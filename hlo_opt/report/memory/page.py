@@ -16,7 +16,7 @@ from hlo_opt.runtime.schedule import build_schedule
 
 KINDS = ("inputs", "constants", "results", "temporaries")
 ONE_OF = {"inputs": "input", "constants": "fixed", "results": "result", "temporaries": "stored"}
-"""What one of a kind is called in the table."""
+"""The word for one array of a kind, in the table."""
 
 HOLDERS_SHOWN = 12
 READERS_SHOWN = 3
@@ -25,8 +25,7 @@ DONATIONS_SHOWN = 4
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """The peaks before and after fusing, what would lower the one after, and what becomes of inputs that are given
-    away."""
+    """The peaks before and after fusing, advice that would lower the one after, and the donated inputs."""
 
     report: ExplainReport
     before: Moment
@@ -72,7 +71,7 @@ def as_page(report: MemoryReport, most: int | None = HOLDERS_SHOWN) -> Page:
 
 
 def _donations_page(inputs: Sequence[Donation], most: int | None) -> Page:
-    """Which inputs that are given away hold a result, and which do not; those that do not come first."""
+    """The donated inputs, with the results in their memory; those without a result come first."""
     page = Page()
     honoured = sum(one.is_honoured for one in inputs)
     page.add(Word("donated", "bold"), f": {counted(len(inputs), 'input')}, {count(honoured)} honoured by our kernels")

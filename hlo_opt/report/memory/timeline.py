@@ -75,7 +75,7 @@ def _peak(routine: Routine, known: dict[RoutineKey, Moment], *, is_entry: bool) 
     alive: dict[int, Op | None] = dict.fromkeys(inputs)
     total = sum(sizes[b] for b in inputs)
     best, position, then, inner = -1, 0, dict(alive), None
-    for number, (op, born, dead) in enumerate(zip(routine.ops, lives.made, lives.dead, strict=True)):
+    for number, (op, born, dead) in enumerate(zip(routine.ops, lives.born, lives.dead, strict=True)):
         alive.update(dict.fromkeys(born, op))
         total += sum(sizes[b] for b in born)
         within = max((known[k] for k in callees(op)), key=lambda m: m.bytes, default=None)

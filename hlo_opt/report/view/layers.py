@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 WIDEST = 20
-"""Nodes of a row. A layer with more takes several rows: its nodes do not read each other."""
+"""The most nodes of a row. A larger layer takes several rows: its nodes do not read each other."""
 
 SWEEPS = 4
-"""Times that the order of the rows is improved, in turn from above and from below. More change little."""
+"""How often the order of the rows is improved, in turn from above and from below. More sweeps change little."""
 
 
 def rows_of(operands: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The rows, the first on top, of nodes by number. `operands` has for each node those that it reads; each comes
-    before its readers.
+    """The rows, the first on top, of nodes by number. `operands` has the operands of each node; a node comes
+    after its operands.
 
-    What reads nothing stands just above its first reader, not far up at the top.
+    A node without operands stands just above its first reader, not at the top.
     """
     readers: list[list[int]] = [[] for _ in operands]
     depth = [0] * len(operands)
@@ -40,8 +40,7 @@ def rows_of(operands: Sequence[Sequence[int]]) -> list[list[int]]:
 
 
 def _order(layers: list[list[int]], operands: Sequence[Sequence[int]], readers: Sequence[Sequence[int]]) -> None:
-    """Put the nodes of each layer, in place, in the order of the mean place of what they read, or of what reads
-    them."""
+    """Sort the nodes of each layer, in place, by the mean place of their operands, or of their readers."""
     place = [0.0] * len(operands)
     for layer in layers:
         _place(layer, place)
@@ -54,6 +53,6 @@ def _order(layers: list[list[int]], operands: Sequence[Sequence[int]], readers: 
 
 
 def _place(layer: Sequence[int], place: list[float]) -> None:
-    """Note the place of each node in its layer, from -1 to 1: layers are centred above each other."""
+    """Set the place of each node in its layer, from -1 to 1: layers are centred above each other."""
     for number, node in enumerate(layer):
         place[node] = (2 * number + 1) / len(layer) - 1

@@ -40,7 +40,7 @@ class CheckReport:
     """Whether two modules agree, and how closely.
 
     backend, why  where the second module ran, and why there
-    inputs        what both ran on: `seed 0` or `given`
+    inputs        the inputs of both: `seed 0` or `given`
     first         the first element beyond its bound, in the order of outputs; None when all agree
     rewritten     whether the second module computes in another way, so that roundings at other places were allowed
     devices       replicas and partitions that both ran on
@@ -122,7 +122,7 @@ def check(
 ) -> CheckReport:
     """Run the original in the NumPy interpreter and the other module on a backend, on the same inputs, and compare.
 
-    Both run on all devices that they are made for.
+    Both run on all their devices.
 
     inputs  one array per entry parameter, tuples flattened. For modules with several devices, a list of these with an
             entry per device or one for all. Without inputs, several sets are drawn: see `reaching_inputs`
@@ -160,10 +160,10 @@ def check(
         return replace(_checked(original, fused, per_device, **how), note=f"only on one device: {remark}")
 
 
-def _gets_stuck(module: Module, given: Sequence[Sequence[Any]] | None, seed: int) -> bool:
+def _gets_stuck(module: Module, inputs: Sequence[Sequence[Any]] | None, seed: int) -> bool:
     """Whether the devices of a module deadlock."""
     try:
-        evaluate_devices(module, device_inputs(module, seed) if given is None else given)
+        evaluate_devices(module, device_inputs(module, seed) if inputs is None else inputs)
     except EvaluationError as error:
         return error.code == "HLO405"
     return False
@@ -172,7 +172,7 @@ def _gets_stuck(module: Module, given: Sequence[Sequence[Any]] | None, seed: int
 def _checked(
     original: Module,
     fused: Module,
-    given: Sequence[Sequence[Any]] | None,
+    inputs: Sequence[Sequence[Any]] | None,
     *,
     seed: int,
     backend: str,
@@ -182,9 +182,9 @@ def _checked(
 ) -> CheckReport:
     devices = check_devices(original)
     beside = 2 * devices * sum(bytes_of(shape) for shape in original.entry.root.shape.leaves())
-    check_memory(original, memory_limit, devices=devices, beside=beside, drawn=given is None)
+    check_memory(original, memory_limit, devices=devices, beside=beside, drawn=inputs is None)
     executable = compile(fused, backend, sanitize=sanitize, form="plain", memory_limit=memory_limit, precise=precise)
-    trials_made = reached(original, seed, memory_limit) if given is None else _given(original, given, devices)
+    trials_made = reached(original, seed, memory_limit) if inputs is None else _given(original, inputs, devices)
     by_draw: list[list[OutputReport]] = []
     rewritten = False
     for draw in trials_made.draws:
@@ -209,7 +209,7 @@ def _checked(
         all(r.ok for r in reports),
         executable.backend,
         executable.why,
-        f"seed {seed}" if given is None else "given",
+        f"seed {seed}" if inputs is None else "given",
         reports,
         first,
         executable.report(),
@@ -222,7 +222,7 @@ def _checked(
 
 
 def reached(original: Module, seed: int = 0, memory_limit: int | None = None) -> Tried:
-    """Inputs that reach all branches and show all faults, as far as found; a single draw where memory is short."""
+    """Inputs that reach as many branches and show as many faults as possible; a single draw where memory is short."""
     devices = check_devices(original)
     sets = MOST_TRIED * (inputs_bytes(original) + bytes_of(original.entry.root.shape))
     try:
@@ -242,9 +242,9 @@ def _analysis_bytes(module: Module, devices: int) -> int:
     return (ROWS + 2) * devices * peak_of(module.entry, compile_computation).bytes
 
 
-def _given(original: Module, given: Sequence[Sequence[Any]], devices: int) -> Tried:
+def _given(original: Module, inputs: Sequence[Sequence[Any]], devices: int) -> Tried:
     """The caller's inputs, with the original's outputs for them."""
-    arrays = [entry_inputs(original, own) for own in spread(original, given)]
+    arrays = [entry_inputs(original, own) for own in spread(original, inputs)]
     outputs = evaluate_devices(original, arrays) if devices > 1 else [Reference(original).run(arrays[0])]
     return Tried((Draw(arrays, outputs),))
 
@@ -272,11 +272,15 @@ def _tells_nothing(module: Module, inputs: Sequence[Sequence[Array]]) -> bool:
 
 
 def _same_inputs(original: Module, fused: Module) -> None:
-    wanted, taken = ([s.without_layout() for s in entry_shapes(m)] for m in (original, fused))
-    if len(wanted) != len(taken):
+    wanted, shapes = ([s.without_layout() for s in entry_shapes(m)] for m in (original, fused))
+    if len(wanted) != len(shapes):
         arrays = f"{len(wanted)} {'array' if len(wanted) == 1 else 'arrays'}"
-        raise UsageError(f"{_called(original)} takes {arrays}, {_called(fused)} {len(taken)}", code="HLO702")
-    for number, (first, second) in enumerate(zip(wanted, taken, strict=True)):
+        raise UsageError(
+            f"{_called(original)} takes {arrays}, {_called(fused)} {len(shapes)}",
+            code="HLO702",
+            hint="check compares two forms of one program: both must take the same arrays",
+        )
+    for number, (first, second) in enumerate(zip(wanted, shapes, strict=True)):
         if first != second:
             raise UsageError(
                 f"input {number} is {first} for {_called(original)}, but {second} for {_called(fused)}", code="HLO702"

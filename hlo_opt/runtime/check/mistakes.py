@@ -30,7 +30,7 @@ from hlo_opt.runtime.rounding.analysis import analyse_devices
 from hlo_opt.runtime.rounding.verdict import enclosures
 
 WORK = 1_500_000_000
-"""Elements that all trials together may compute; if they need more, only some are made: see `_affordable`."""
+"""Elements that all trials together may compute; if they need more, only some are tried: see `_affordable`."""
 EVENT = 3000
 """The cost of an instruction with almost no work, in elements."""
 PRECISE = 5_000_000

@@ -141,7 +141,7 @@ class Capturer:
     """Captures launches on a device as graphs, and starts graphs.
 
     most_streams  the most streams of a graph
-    replayed      launches made by graphs in the current run
+    replayed      launches by graphs in the current run
     refused       why a loop or a stretch has no graph; it then runs kernel by kernel
     """
 

@@ -36,22 +36,22 @@ def run_on_device(executor: Executor, inputs: Sequence[object], *, donate: bool)
     if len(arrays) != sum(shape.is_array for shape in wanted):
         checked(executor.schedule.module, inputs)  # raises, naming what is missing
     left = iter(enumerate(arrays))
-    held = [_held(device, *next(left), shape) if shape.is_array else NOTHING for shape in wanted]
+    arguments = [_held(device, *next(left), shape) if shape.is_array else NOTHING for shape in wanted]
     for k, _ in entry.donated:
-        others = [m for n, m in enumerate(held) if n != k and m is not NOTHING]
+        others = [m for n, m in enumerate(arguments) if n != k and m is not NOTHING]
         theirs = others if donate else [*others, *arrays]
-        if held[k].nbytes % WORD or any(shared(held[k], m) for m in theirs):
-            held[k] = device.copy(held[k])
-    results = executor.run_resident(held, donate=True)
+        if arguments[k].nbytes % WORD or any(shared(arguments[k], m) for m in theirs):
+            arguments[k] = device.copy(arguments[k])
+    results = executor.run_resident(arguments, donate=True)
     given_away = {k for k, _ in entry.donated}
-    taken = [m for k, m in enumerate(held) if k not in given_away and m is not NOTHING]
-    taken += executor.constants()
+    in_use = [m for k, m in enumerate(arguments) if k not in given_away and m is not NOTHING]
+    in_use += executor.constants()
     outputs = []
     for memory, b in zip(results, entry.results, strict=True):
         shape = entry.shapes[b]
         if shape.is_array:
-            own = device.copy(memory) if any(shared(memory, m) for m in taken) else memory
-            taken.append(own)
+            own = device.copy(memory) if any(shared(memory, m) for m in in_use) else memory
+            in_use.append(own)
             outputs.append(_array(device, own, shape))
     return outputs
 

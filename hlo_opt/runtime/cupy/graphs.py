@@ -90,7 +90,7 @@ class LoopGraph:
         self.roots = self._roots()
         self.fixed = [k for k in range(len(state)) if k not in set(self.carried)]
         self.addresses = [address(state[k]) for k in self.fixed]
-        self.given: Sequence[Array] = ()
+        self.start_state: Sequence[Array] = ()
         shapes = [routine.shapes[self.roots[k]] for k in self.carried]
         first = [self.device.allocate(shape) for shape in shapes]
         second = [
@@ -126,7 +126,7 @@ class LoopGraph:
 
     def _state(self, number: int) -> list[Array]:
         """The state in one of the two sets, shaped as the body's parameters."""
-        arrays = list(self.given)
+        arrays = list(self.start_state)
         routine = self.body.routine
         for k, memory in zip(self.carried, self.sets[number], strict=True):
             arrays[k] = self.device.view(memory, routine.shapes[routine.inputs[k]])
@@ -134,7 +134,7 @@ class LoopGraph:
 
     def _predicate(self, half: _Half) -> Array:
         memory = self._memory(self.condition, self._state(half.target), half.own)
-        return self.condition.found(self.device, memory, self.condition.routine.results[0])
+        return self.condition.buffer_at(self.device, memory, self.condition.routine.results[0])
 
     def _launches(self, half: _Half) -> list[BoundLaunch]:
         """The launches of a half, bound to this run's memory."""
@@ -166,11 +166,11 @@ class LoopGraph:
     def run(self, state: Sequence[Array], trips: int | None, count: Callable[[int], None]) -> tuple[list[Array], int]:
         """As `RunGraphs.run_loop`. The state is released afterwards, so that the next one may get the same
         addresses."""
-        self.given = state
+        self.start_state = state
         try:
             return self._run(state, trips, count)
         finally:
-            self.given = ()
+            self.start_state = ()
             for half in self.halves:
                 half.launches = None
 
@@ -246,7 +246,7 @@ class StretchGraphs:
             return False
         for b, array in own.items():
             memory[b] = array
-        key = tuple(address(m) for m in (block, *(memory[b] for b in (*stretch.taken, *stretch.kept))))
+        key = tuple(address(m) for m in (block, *(memory[b] for b in (*stretch.existing, *stretch.kept))))
         was_met = key in self.graphs
         graph, launches = self.graphs.pop(key, None), []
         if graph is None:
@@ -259,7 +259,7 @@ class StretchGraphs:
             del self.graphs[next(iter(self.graphs))]
         capturer.start(graph, launches)
         for b in stretch.seen:
-            memory[b] = stretch.found(device, memory, b)
+            memory[b] = stretch.buffer_at(device, memory, b)
         return True
 
 
@@ -333,7 +333,7 @@ class RunGraphs:
 
     def report(self) -> dict[str, Any]:
         """loops, stretches   how many have a graph
-        replayed           launches made by graphs in the last call
+        replayed           launches by graphs in the last call
         streams            the most streams of any graph
         refused            why a loop or a stretch has none, without repetition
         """
@@ -358,7 +358,7 @@ def graphs_of(schedule: Schedule, device: CupyDevice, memory_limit: int | None) 
     if not streams:
         return None
     graphs = RunGraphs(Capturer(device.cupy, device, streams), schedule)
-    held = 0 if memory_limit is None else graphs.most_held
-    if memory_limit is not None and held and peak_of(schedule).bytes + held > memory_limit:
+    kept = 0 if memory_limit is None else graphs.most_held
+    if memory_limit is not None and kept and peak_of(schedule).bytes + kept > memory_limit:
         return RunGraphs(graphs.capturer, schedule, has_stretches=False)
     return graphs

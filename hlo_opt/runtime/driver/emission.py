@@ -76,8 +76,8 @@ def emit(
 ) -> None:
     """Write the kernels of a module, and a driver that runs them, into a folder.
 
-    The folder must be new, empty or written by `emit` before (it is then replaced). Kernels are made for `target`, or
-    for the device that the module was fused for; `precise` as for `compile`.
+    The folder must be new, empty or written by `emit` before (it is then replaced). Kernels are planned for `target`,
+    or for the device that the module was fused for; `precise` as for `compile`.
 
     Raises UsageError when the folder cannot be used, and BackendError when an operation has neither a kernel nor a CuPy
     call. Then nothing is left behind.
@@ -122,7 +122,7 @@ def _counted(number: int, noun: str) -> str:
 def manifest_of(schedule: Schedule, files: dict[str, str], *, precise: bool = False) -> dict[str, Any]:
     """The content of `manifest.json`.
 
-    `target` is the device that the kernels are made for, `options` are NVRTC's. Each executed instruction that does
+    `target` is the device of the kernels, `options` are NVRTC's. Each executed instruction that does
     work is listed once, in `launches` or in `library`, with the bytes that it reads and writes and its estimated
     microseconds; if it needs several kernels (random bits and the generator's new state), `further_symbols` names the
     others. `elided`, if any, are the constants that the text leaves out, which the driver takes as arguments.
@@ -217,14 +217,14 @@ def described(shape: Shape) -> dict[str, Any]:
 def kernel_files(kernels: tuple[Kernel, ...]) -> dict[str, str]:
     """The file of each kernel by symbol. Names differ in more than case, for case-insensitive file systems."""
     files: dict[str, str] = {}
-    taken: set[str] = set()
+    used: set[str] = set()
     for kernel in kernels:
         assert kernel.symbol.isascii() and kernel.symbol.isidentifier(), kernel.symbol
         stem, number = kernel.symbol, 1
-        while stem.lower() in taken:
+        while stem.lower() in used:
             number += 1
             stem = f"{kernel.symbol}_{number}"
-        taken.add(stem.lower())
+        used.add(stem.lower())
         files[kernel.symbol] = f"kernels/{stem}.cu"
     return files
 
@@ -267,5 +267,5 @@ def put_in_place(partial: Path, target: Path) -> None:
 
 
 def unusable(target: Path, error: OSError) -> UsageError:
-    """What is told of a folder that cannot be written."""
+    """The error for a folder that cannot be written."""
     return UsageError(f"cannot write {target}: {error.strerror or error}", code="HLO332")

@@ -136,8 +136,8 @@ def run_on_device(*arrays{arguments}, donate=False):
     if len(arrays) != len(wanted):
         raise TypeError(f"expected {{len(wanted)}} arrays, got {{len(arrays)}}")
     arrays = [on_gpu(array) for array in arrays]
-    given = iter(arrays)
-    buffers = [None if spec is None else upload(next(given), *spec) for spec in INPUTS]
+    remaining = iter(arrays)
+    buffers = [None if spec is None else upload(next(remaining), *spec) for spec in INPUTS]
     kept = [] if donate else [array for array in arrays if isinstance(array, cupy.ndarray)]
     for number in DONATED:
         buffer, others = buffers[number], buffers[:number] + buffers[number + 1 :]

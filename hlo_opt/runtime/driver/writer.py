@@ -355,8 +355,8 @@ def _buffer_names(routine: Routine, reserved: set[str]) -> dict[int, str]:
     names: dict[int, str] = {}
     for parameter in routine.computation.parameters:
         leaves = list(parameter.shape.leaves())
-        taken = routine.inputs[len(names) : len(names) + len(leaves)]
-        for number, buffer in enumerate(taken):
+        buffers = routine.inputs[len(names) : len(names) + len(leaves)]
+        for number, buffer in enumerate(buffers):
             names[buffer] = space.take(parameter.name if len(leaves) == 1 else f"{parameter.name}_{number}")
     for op in routine.ops:
         if isinstance(op, Allocate | Copy | Free) or (isinstance(op, Alias) and not op.is_view):

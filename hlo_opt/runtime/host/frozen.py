@@ -41,7 +41,7 @@ class Frozen:
     launchers  symbols there, by the numbers that the words have for them
     routines   the entry first; the words of each are in `words`
     constants  as they lie in memory
-    inputs     slot and bytes of each array that a run is given
+    inputs     slot and bytes of each input of a run
     outputs    slot and bytes of each that it makes
     donated    inputs that it overwrites with an output, and that output, both by number
     memory     bytes of all its intermediate values, from a multiple of 64 on
@@ -90,7 +90,7 @@ class Frozen:
                 constants=tuple(arrays[f"held{k}"] for k in range(count)),
                 inputs=tuple((int(slot), int(size)) for slot, size in head["inputs"]),
                 outputs=tuple((int(slot), int(size)) for slot, size in head["outputs"]),
-                donated=tuple((int(given), int(made)) for given, made in head["donated"]),
+                donated=tuple((int(parameter), int(result)) for parameter, result in head["donated"]),
                 **{name: int(head[name]) for name in ("memory", "slots", "frames", "pointers")},
                 own=tuple(map(str, head["own"])),
             )

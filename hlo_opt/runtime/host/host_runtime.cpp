@@ -128,9 +128,9 @@ void* work(void*) {
 void forget_workers() { pool = Pool(); }
 
 int ready_workers(int wanted) {
-  static bool told = false;
-  if (!told) {
-    told = true;
+  static bool has_warned = false;
+  if (!has_warned) {
+    has_warned = true;
     pthread_atfork(0, 0, forget_workers);
   }
   while (pool.workers < wanted && pool.workers < most_workers) {
@@ -376,7 +376,7 @@ extern "C" __attribute__((visibility("default"))) int hlo_run(
         break;
       }
       case op_return: {
-        // count, then result, slot, bytes: results that were not made in their places
+        // count, then result, slot, bytes: results that are not in their places yet
         void** const targets = top->slots + top->routine->buffers;
         const Word* r = w + 1;
         for (Word n = w[0]; n > 0; --n, r += 3)

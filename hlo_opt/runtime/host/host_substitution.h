@@ -3,20 +3,20 @@
 #pragma once
 
 struct Substitution {
-  const void *matrix, *given;
+  const void *matrix, *right;
   void* solution;
   Word size, columns;
-  Word matrix_row, matrix_column, given_row, given_column, solution_row, solution_column;  // strides in elements
-  Word systems, matrix_apart, given_apart, solution_apart;
+  Word matrix_row, matrix_column, right_row, right_column, solution_row, solution_column;  // strides in elements
+  Word systems, matrix_apart, right_apart, solution_apart;
   Word upper, unit;
   bool failed;
 };
 
 static const Word rows_together = 4;
 
-// right sides from `first` on, `width` of them at a time; `held` is their part of the solution
+// right sides from `first` on, `width` of them at a time; `part` is their columns of the solution
 template <typename T, int width> static void substitute(
-    const Substitution* s, const T* a, const T* given, T* solution, Word first, T* held) {
+    const Substitution* s, const T* a, const T* right, T* solution, Word first, T* part) {
   const Word count = s->columns - first < width ? s->columns - first : width;
   const Word row = s->upper ? -s->matrix_row : s->matrix_row, column = s->upper ? -s->matrix_column : s->matrix_column;
   if (s->upper) a += (s->size - 1) * (s->matrix_row + s->matrix_column);
@@ -29,24 +29,24 @@ template <typename T, int width> static void substitute(
 #pragma GCC unroll 4
         for (Word r = 0; r < rows_together; ++r) {
           const T factor = lines[r * row + k * column];
-          for (int j = 0; j < width; ++j) sums[r][j] += factor * held[k * width + j];
+          for (int j = 0; j < width; ++j) sums[r][j] += factor * part[k * width + j];
         }
     } else {
       for (Word k = 0; k < begin; ++k)
         for (Word r = 0; r < rows; ++r) {
           const T factor = lines[r * row + k * column];
-          for (int j = 0; j < width; ++j) sums[r][j] += factor * held[k * width + j];
+          for (int j = 0; j < width; ++j) sums[r][j] += factor * part[k * width + j];
         }
     }
     for (Word r = 0; r < rows; ++r) {
       const Word at = begin + r, own = s->upper ? s->size - 1 - at : at;
-      T* const line = held + at * width;
+      T* const line = part + at * width;
       for (Word k = begin; k < at; ++k) {
         const T factor = lines[r * row + k * column];
-        for (int j = 0; j < width; ++j) sums[r][j] += factor * held[k * width + j];
+        for (int j = 0; j < width; ++j) sums[r][j] += factor * part[k * width + j];
       }
-      const T* const from = given + own * s->given_row + first * s->given_column;
-      for (Word j = 0; j < width; ++j) line[j] = (j < count ? from[j * s->given_column] : 0) - sums[r][j];
+      const T* const from = right + own * s->right_row + first * s->right_column;
+      for (Word j = 0; j < width; ++j) line[j] = (j < count ? from[j * s->right_column] : 0) - sums[r][j];
       if (!s->unit) {
         const T divisor = lines[r * row + at * column];
         for (int j = 0; j < width; ++j) line[j] /= divisor;
@@ -60,17 +60,17 @@ template <typename T, int width> static void substitute(
 // blocks of right sides from `begin` up to `end`, of one system after another; the face of a kernel's launcher
 template <typename T, int width> static int substitute_blocks(void** argument, Word begin, Word end) {
   Substitution* const s = (Substitution*)argument;
-  T* held = 0;
-  if (posix_memalign((void**)&held, 64, (size_t)(s->size * width) * sizeof(T))) {
+  T* part = 0;
+  if (posix_memalign((void**)&part, 64, (size_t)(s->size * width) * sizeof(T))) {
     s->failed = true;
     return 0;
   }
   const Word blocks = (s->columns + width - 1) / width;
   for (Word b = begin; b < end; ++b)
     substitute<T, width>(s, (const T*)s->matrix + b / blocks * s->matrix_apart,
-                         (const T*)s->given + b / blocks * s->given_apart,
-                         (T*)s->solution + b / blocks * s->solution_apart, b % blocks * width, held);
-  free(held);
+                         (const T*)s->right + b / blocks * s->right_apart,
+                         (T*)s->solution + b / blocks * s->solution_apart, b % blocks * width, part);
+  free(part);
   return 0;
 }
 

@@ -238,12 +238,12 @@ static inline void load(
   }
 }
 
-static inline void store(const Complexes* held, Word here, Word line, Word element, bool swapped, T scale, Word n,
+static inline void store(const Complexes* values, Word here, Word line, Word element, bool swapped, T scale, Word n,
                          Complex* to) {
   for (Word e = 0; e < n; ++e, to += element) {
-    const Complexes made = swapped ? Complexes{held[e].imaginary * scale, held[e].real * scale} : held[e];
+    const Complexes scaled = swapped ? Complexes{values[e].imaginary * scale, values[e].real * scale} : values[e];
     T real[lanes], imaginary[lanes];
-    *(Lanes*)real = made.real, *(Lanes*)imaginary = made.imaginary;
+    *(Lanes*)real = scaled.real, *(Lanes*)imaginary = scaled.imaginary;
     if (line == 1 && here == lanes) {
       for (int l = 0; l < lanes; ++l) to[l] = {real[l], imaginary[l]};
     } else {
@@ -256,8 +256,8 @@ static inline void store(const Complexes* held, Word here, Word line, Word eleme
 static int transform_lines(void** argument, Word begin, Word end) {
   Lines* const all = (Lines*)argument;
   const Word n = all->plan->length, pieces = (all->count + lanes - 1) / lanes;
-  Complexes* held = 0;
-  if (posix_memalign((void**)&held, 64, (size_t)(2 * n) * sizeof(Complexes))) {
+  Complexes* memory = 0;
+  if (posix_memalign((void**)&memory, 64, (size_t)(2 * n) * sizeof(Complexes))) {
     all->failed = true;
     return 0;
   }
@@ -266,18 +266,18 @@ static int transform_lines(void** argument, Word begin, Word end) {
     const Word here = all->count - first < lanes ? all->count - first : lanes;
     const Side *const from = &all->from, *const to = &all->to;
     const Complex* const source = from->at + group * from->group + first * from->line;
-    load(source, here, from->line, from->element, all->backward, n, held);
-    Complexes* const made = transform(all->plan, held);
+    load(source, here, from->line, from->element, all->backward, n, memory);
+    Complexes* const result = transform(all->plan, memory);
     for (Word e = 0; all->across && e < n; ++e) {
       Complexes turn = {};
       load(all->across + e * all->count + first, here, 1, 1, false, 1, &turn);
-      made[e] = {made[e].real * turn.real - made[e].imaginary * turn.imaginary,
-                 made[e].real * turn.imaginary + made[e].imaginary * turn.real};
+      result[e] = {result[e].real * turn.real - result[e].imaginary * turn.imaginary,
+                 result[e].real * turn.imaginary + result[e].imaginary * turn.real};
     }
-    store(made, here, to->line, to->element, all->backward, all->scale, n,
+    store(result, here, to->line, to->element, all->backward, all->scale, n,
           to->at + group * to->group + first * to->line);
   }
-  free(held);
+  free(memory);
   return 0;
 }
 
@@ -299,18 +299,18 @@ static bool transform_side(Word n, Side from, Side to, Word groups, Word count, 
   }
   const Plan *const whole = plan_of(n, true), *const down = plan_of(rows, false);
   const Plan* const along = plan_of(columns, false);
-  Complex* const held = (Complex*)malloc((size_t)n * sizeof(Complex));
-  bool fine = whole && down && along && held;
+  Complex* const memory = (Complex*)malloc((size_t)n * sizeof(Complex));
+  bool fine = whole && down && along && memory;
   for (Word line = 0; fine && line < groups * count; ++line) {
     Complex* const source = from.at + line / count * from.group + line % count * from.line;
     Complex* const result = to.at + line / count * to.group + line % count * to.line;
-    Lines first = {down, {source, 0, from.element, columns * from.element}, {held, 0, 1, columns}, 1, columns, backward,
-                   T(1), whole->across, false};
-    Lines second = {along, {held, 0, columns, 1}, {result, 0, to.element, rows * to.element}, 1, rows, backward, scale,
-                    0, false};
+    Lines first = {down, {source, 0, from.element, columns * from.element}, {memory, 0, 1, columns}, 1, columns,
+                   backward, T(1), whole->across, false};
+    Lines second = {along, {memory, 0, columns, 1}, {result, 0, to.element, rows * to.element}, 1, rows,
+                    backward, scale, 0, false};
     fine = run(&first, processors) && run(&second, processors);
   }
-  free(held);
+  free(memory);
   return fine;
 }
 
@@ -394,45 +394,45 @@ static bool transform_real(const T* from, Complex* to, Word rows, Word n, int pr
     launch(finish_real, (void**)&all, rows, rows * half > 1 << 14 ? processors : 1);
     return true;
   }
-  Complex* const held = (Complex*)malloc((size_t)(rows * n) * sizeof(Complex));
-  if (!held) return false;
-  for (Word k = 0; k < rows * n; ++k) held[k] = {from[k], 0};
-  const Side side = {held, 0, n, 1};
+  Complex* const memory = (Complex*)malloc((size_t)(rows * n) * sizeof(Complex));
+  if (!memory) return false;
+  for (Word k = 0; k < rows * n; ++k) memory[k] = {from[k], 0};
+  const Side side = {memory, 0, n, 1};
   const bool fine = transform_side(n, side, side, 1, rows, false, T(1), processors);
   for (Word r = 0; fine && r < rows; ++r) {
-    memcpy(to + r * line, held + r * n, (size_t)line * sizeof(Complex));
+    memcpy(to + r * line, memory + r * n, (size_t)line * sizeof(Complex));
     to[r * line].imaginary = 0;
   }
-  free(held);
+  free(memory);
   return fine;
 }
 
 // the opposite
 static bool transform_to_real(const Complex* from, T* to, Word rows, Word n, int processors) {
   const Word half = n / 2, line = half + 1, length = n % 2 ? n : half;
-  Complex* const held = (Complex*)malloc((size_t)(rows * length) * sizeof(Complex));
-  if (!held) return false;
-  const Side side = {held, 0, length, 1};
+  Complex* const memory = (Complex*)malloc((size_t)(rows * length) * sizeof(Complex));
+  if (!memory) return false;
+  const Side side = {memory, 0, length, 1};
   bool fine = true;
   if (n % 2 == 0) {
     const Complex* const roots = roots_of(n);
     if ((fine = roots != 0)) {
-      RealLines all = {(Complex*)from, held, roots, half, line, half};
+      RealLines all = {(Complex*)from, memory, roots, half, line, half};
       launch(prepare_real, (void**)&all, rows, rows * half > 1 << 14 ? processors : 1);
       fine = transform_side(half, side, {(Complex*)to, 0, half, 1}, 1, rows, true, T(1) / T(n), processors);
     }
   } else {
     for (Word r = 0; r < rows; ++r) {
-      held[r * n] = {from[r * line].real, 0};
+      memory[r * n] = {from[r * line].real, 0};
       for (Word k = 1; k <= half; ++k) {
         const Complex a = from[r * line + k];
-        held[r * n + k] = a, held[r * n + n - k] = {a.real, -a.imaginary};
+        memory[r * n + k] = a, memory[r * n + n - k] = {a.real, -a.imaginary};
       }
     }
     fine = transform_side(n, side, side, 1, rows, true, T(1) / T(n), processors);
-    for (Word k = 0; fine && k < rows * n; ++k) to[k] = held[k].real;
+    for (Word k = 0; fine && k < rows * n; ++k) to[k] = memory[k].real;
   }
-  free(held);
+  free(memory);
   return fine;
 }
 
@@ -449,35 +449,35 @@ static bool transform_dimension(const Complex* from, Complex* to, Word outer, Wo
 
 // slots of the array and of its transform, direction, arrays, dimensions, and the lengths; false without memory
 static bool transform_words(void** slots, const Word* w, int processors) {
-  const void* const given = slots[w[0]];
-  void* const made = slots[w[1]];
+  const void* const input = slots[w[0]];
+  void* const output = slots[w[1]];
   const Word direction = w[2], arrays = w[3], count = w[4], *const lengths = w + 5, last = lengths[count - 1];
   const bool to_real = direction == backward_real, of_real = direction == forward_real;
   const bool backward = direction == ::backward || to_real;
   const Word own = to_real || of_real ? last / 2 + 1 : last;  // complex numbers of a row
   Word rows = arrays, inner = own;
   for (Word d = 0; d + 1 < count; ++d) rows *= lengths[d];
-  const Complex* from = (const Complex*)given;
-  Complex* held = to_real && count > 1 ? (Complex*)malloc((size_t)(rows * own) * sizeof(Complex)) : (Complex*)made;
-  if (!held) return false;
+  const Complex* from = (const Complex*)input;
+  Complex* work = to_real && count > 1 ? (Complex*)malloc((size_t)(rows * own) * sizeof(Complex)) : (Complex*)output;
+  if (!work) return false;
   bool fine = true;
   if (of_real) {
-    fine = transform_real((const T*)given, held, rows, last, processors);
-    from = held;
+    fine = transform_real((const T*)input, work, rows, last, processors);
+    from = work;
   } else if (!to_real) {
-    fine = transform_dimension(from, held, rows, last, 1, backward, processors);
-    from = held;
+    fine = transform_dimension(from, work, rows, last, 1, backward, processors);
+    from = work;
   }
   Word outer = rows;
   for (Word d = count - 1; fine && d-- > 0;) {
     outer /= lengths[d];
-    fine = transform_dimension(from, held, outer, lengths[d], inner, backward, processors);
-    from = held;
+    fine = transform_dimension(from, work, outer, lengths[d], inner, backward, processors);
+    from = work;
     inner *= lengths[d];
   }
   if (to_real) {
-    fine = fine && transform_to_real(from, (T*)made, rows, last, processors);
-    if (held != made) free(held);
+    fine = fine && transform_to_real(from, (T*)output, rows, last, processors);
+    if (work != output) free(work);
   }
   return fine;
 }

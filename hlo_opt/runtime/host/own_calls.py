@@ -64,16 +64,16 @@ def substitution_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None
     i = op.instruction
     if not solves_triangles(i) or len(op.inputs) != 2 or len(op.outputs) != 1:
         return None
-    found = [shapes[b] for b in (*op.inputs, *op.outputs)]
-    matrix, given = found[:2]
+    all_shapes = [shapes[b] for b in (*op.inputs, *op.outputs)]
+    matrix, sides = all_shapes[:2]
     number = {"f32": Number.F32, "f64": Number.F64}.get(matrix.type.name)
-    plain = all(s.element_count and not any(s.dynamic) for s in found)
-    batches = as_one(*((s, range(s.rank - 2)) for s in found))
+    plain = all(s.element_count and not any(s.dynamic) for s in all_shapes)
+    batches = as_one(*((s, range(s.rank - 2)) for s in all_shapes))
     if number is None or not plain or batches is None:
         return None
     left, lower, transpose, unit = solved(i)
-    strides = [(s.strides[-2], s.strides[-1]) for s in found]
-    columns = given.dimensions[-1] if left else given.dimensions[-2]
+    strides = [(s.strides[-2], s.strides[-1]) for s in all_shapes]
+    columns = sides.dimensions[-1] if left else sides.dimensions[-2]
     if transpose in ("TRANSPOSE", "ADJOINT"):
         strides[0], lower = strides[0][::-1], not lower
     if not left:  # x a = b is a' x' = b'
@@ -128,8 +128,8 @@ def _largest_factor(number: int) -> int:
 
 def as_one(*sides: tuple[Shape, Sequence[int]]) -> tuple[int, ...] | None:
     """Dimensions that arrays have in common as one: its size, and its stride in each; None where they do not lie so."""
-    found = joined(*sides)
-    return found[0] if len(found) == 1 else None
+    dimensions = joined(*sides)
+    return dimensions[0] if len(dimensions) == 1 else None
 
 
 def joined(*sides: tuple[Shape, Sequence[int]]) -> list[tuple[int, ...]]:
@@ -157,11 +157,15 @@ def phases_of(described: Sequence[int]) -> list[tuple[int, ...]]:
     may have between the elements of a dilated image: the others would multiply zeros. In front of each, in elements,
     where its weights and its results begin. One, where a gap is wider than the window or a window moves by more than
     one place."""
-    found: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())]
+    described_phases: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())]
     for first in range(_BEFORE, len(described), _SPATIAL):
         parts = list(_phases_along(described[first : first + _SPATIAL]))
-        found = [(w + more, r + further, (*words, *part)) for w, r, words in found for more, further, part in parts]
-    return [(w, r, *described[:_BEFORE], *words) for w, r, words in found]
+        described_phases = [
+            (w + more, r + further, (*words, *part))
+            for w, r, words in described_phases
+            for more, further, part in parts
+        ]
+    return [(w, r, *described[:_BEFORE], *words) for w, r, words in described_phases]
 
 
 def _phases_along(dimension: Sequence[int]) -> Iterator[tuple[int, int, tuple[int, ...]]]:

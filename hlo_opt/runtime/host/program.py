@@ -207,15 +207,17 @@ class _Run:
         donated = self.owner.schedule.entry.donated
         table = self.table
         arrays = iter(inputs)
-        held = [_held(next(arrays), shape, plain) if is_array else None for _, shape, is_array, plain in self.inputs]
+        arguments = [
+            _held(next(arrays), shape, plain) if is_array else None for _, shape, is_array, plain in self.inputs
+        ]
         for k, _ in donated:
-            held[k] = _given_away(held, k, () if donate else inputs, self.inputs[k][1])
-        there = {result: held[k] for k, result in donated}
+            arguments[k] = _given_away(arguments, k, () if donate else inputs, self.inputs[k][1])
+        there = {result: arguments[k] for k, result in donated}
         outputs = [
             there[k] if k in there else _made(shape, plain) if is_array else None
             for k, (shape, is_array, plain) in enumerate(self.outputs)
         ]
-        for (b, *_), array in zip(self.inputs, held, strict=True):
+        for (b, *_), array in zip(self.inputs, arguments, strict=True):
             table[b] = 0 if array is None else array.ctypes.data
         first = self.owner._program.routines[0].buffers
         for k, array in enumerate(outputs):
@@ -286,12 +288,12 @@ class _Run:
         return wrapper
 
 
-def _given_away(held: Sequence[Array | None], number: int, kept: Sequence[Array], shape: Shape) -> Array:
+def _given_away(arguments: Sequence[Array | None], number: int, kept: Sequence[Array], shape: Shape) -> Array:
     """An input that a run may write into: itself, or a copy where its memory belongs to another input as well, or to
     what the caller has `kept`. Kernels change narrow elements in whole words."""
-    own = held[number]
+    own = arguments[number]
     assert own is not None
-    others = [*kept, *(a for k, a in enumerate(held) if k != number and a is not None)]
+    others = [*kept, *(a for k, a in enumerate(arguments) if k != number and a is not None)]
     if own.flags.writeable and own.nbytes % WORD == 0 and not any(np.may_share_memory(own, a) for a in others):
         return own
     memory = empty_memory(shape)

@@ -48,7 +48,7 @@ from hlo_opt.runtime.schedule.ops import Launch
 
 WATCHED_FLAGS = (CALLS, "-g1")
 _VOLATILE = (("--param=tsan-distinguish-volatile=1",), ("-mllvm", "-tsan-distinguish-volatile"))
-"""How g++ and clang++ are told that memory in which blocks meet is volatile."""
+"""The declaration for g++ and clang++ that memory in which blocks meet is volatile."""
 WATCHED_LAUNCHES = 12
 """Launches of a kernel that are watched in a run; a loop may make thousands."""
 WATCHED_ELEMENTS, WATCHED_FACTORS = 1 << 22, 1 << 18

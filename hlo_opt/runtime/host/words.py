@@ -2,8 +2,8 @@
 
 Every routine gets a table of slots (one pointer per buffer, then scratch pointers of its loops, then the places that
 its caller wants the results in) and a piece of memory in which the buffers of its own lie; a callee's piece lies in its
-caller's. What a routine returns is made where the caller wants it, unless it is no value of its own (a parameter, a
-constant, the same value twice): then it is copied.
+caller's. A routine writes its results where the caller wants them, unless a result is no value of its own (a parameter,
+a constant, the same value twice): then it is copied.
 
 Loops: a leaf of the state that the body hands on unchanged stays where it is. One that a kernel of the body updates in
 place is copied once, before the loop. Any other goes back and forth between two places. Both lie where the loop got
@@ -251,7 +251,7 @@ class _Writer:
         self.targets: dict[int, int] = {}
         self.words: list[int] = []
         self.borrowed: list[int] = []
-        """Offsets of the operation at hand, given back after it."""
+        """Offsets of the current operation, freed after it."""
         self.deepest = self.depth = 0
 
     # ---- slots and places
@@ -277,19 +277,19 @@ class _Writer:
 
     def write(self) -> RoutineWords:
         routine = self.routine
-        own = {b for made in self.lives.made for b in made}
+        own = {b for born in self.lives.born for b in born}
         for k, b in enumerate(routine.results):
             root = self.lives.root[b]
             if root in own and root not in self.targets and buffer_bytes(self.shapes[root]):
                 self.targets[root] = k
         constants: list[tuple[int, int]] = []
-        for op, made, dead in zip(routine.ops, self.lives.made, self.lives.dead, strict=True):
+        for op, born, dead in zip(routine.ops, self.lives.born, self.lives.dead, strict=True):
             self.borrowed = []
             if isinstance(op, Constant):
                 for b, literal in zip(op.outputs, op.literals, strict=True):
                     constants.append((b, len(self.program.constants)))
                     self.program.constants.append((op, literal, self.shapes[b]))
-            for b in made:
+            for b in born:
                 self.place(b)
             self.write_op(op)
             for offset in self.borrowed:

@@ -225,7 +225,7 @@ class Bench:
     variants: tuple[Variant, ...]
     devices: int = 1
     target: str = ""
-    """The device that kernels are made for."""
+    """The device that kernels are planned for."""
 
     @property
     def speaks_for_target(self) -> bool:
@@ -296,7 +296,7 @@ def bench(
     memory_limit  bytes that a run may hold at once; None: unlimited
     precise  as for `compile`
 
-    All kernels are made for the device of the first module that was fused. Raises what `compile` raises.
+    All kernels are planned for the device of the first module that was fused. Raises what `compile` raises.
     """
     fused = next((module for module in modules.values() if module.target is not None), None)
     how: dict[str, Any] = {

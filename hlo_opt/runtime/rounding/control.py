@@ -184,8 +184,8 @@ def conditional(instruction: Instruction, evaluate: Face) -> Face:
         if rows.dtype == np.bool_:
             chosen, others = int(not rows[VALUE]), [0, 1]
         else:
-            least, most, taken = (int(rows[k]) for k in (LOW, HIGH, VALUE))
-            chosen = taken if 0 <= taken <= last else last
+            least, most, branch = (int(rows[k]) for k in (LOW, HIGH, VALUE))
+            chosen = branch if 0 <= branch <= last else last
             others = [k for k in range(last + 1) if least <= k <= most or (k == last and (least < 0 or most > last))]
         outcomes = [
             analyst.call(computations[k], [values[1 + k]]) for k in [chosen, *(k for k in others if k != chosen)]

@@ -142,7 +142,7 @@ def _stretch(analyst: Analyst, rows: Array, tolerance: float) -> None:
 
 
 def _loosen(analyst: Analyst, rows: Array) -> None:
-    """Widen by one ULP of the result's own type: for a rounding that is left out, or made at another place."""
+    """Widen by one ULP of the result's own type: for a rounding that is left out, or done at another place."""
     unit = ulp_of(rows.astype(rows.dtype))
     unit = np.where(rows.astype(np.float64) == 0, 0.0, unit)
     wide = rows.astype(np.float64)

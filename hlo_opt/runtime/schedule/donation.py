@@ -7,12 +7,12 @@ leaf. There are three ways:
 
 - A kernel that updates an operand in place is lowered to a copy of the operand and a launch on the copy; where the
   memory may be reused, the copy becomes an alias.
-- A kernel whose threads read an operand only where they write (`hlo_opt.plans.in_place`) is made again for one memory
-  of both.
+- A kernel whose threads read an operand only where they write (`hlo_opt.plans.in_place`) is emitted again for one
+  memory of both.
 - A kernel that runs after the last reader of an input writes there.
 
-The last two spare memory, and no copy. So they serve what is given away: donated inputs, and state that a loop owns
-where it begins.
+The last two spare memory, and no copy. So they serve memory without other owners: donated inputs, and state that a loop
+owns where it begins.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hlo_opt.runtime.schedule.ops import Alias, Allocate, Branch, Call, Copy, La
 
 
 class Kernels(Protocol):
-    """Kernels, and these made for outputs in the memory of operands."""
+    """Kernels, and the same kernels with outputs in the memory of operands."""
 
     def sharing(self, kernel: Kernel) -> Sharing: ...
 
@@ -37,9 +37,9 @@ class Kernels(Protocol):
 
 
 def with_donations(
-    routines: Mapping[RoutineKey, Routine], given: Mapping[int, int], kernels: Kernels
+    routines: Mapping[RoutineKey, Routine], donated: Mapping[int, int], kernels: Kernels
 ) -> dict[RoutineKey, Routine]:
-    """The routines with donation decided, in the same order. `given`: the results, by number of an entry input, that
+    """The routines with donation decided, in the same order. `donated`: the results, by number of an entry input, that
     may use the input's memory."""
     done: dict[RoutineKey, Routine] = {}
     shared, entry = _run_otherwise(routines), next(iter(routines))
@@ -47,7 +47,7 @@ def with_donations(
     for key in order:
         owner = _owning(_with_loops(routines[key], done))
         leaves = {} if key in shared else {k: k for k in range(len(owner.inputs))}
-        done[key] = _sharing(owner, given, kernels) if key == entry else _donating(owner, leaves)
+        done[key] = _sharing(owner, donated, kernels) if key == entry else _donating(owner, leaves)
     for key in reversed(order):  # callers first: which state loops own is known
         owned = {} if key in shared else {k: k for k in _owned_by_all(key, done)}
         if owned:
@@ -99,9 +99,9 @@ class _Wish:
 
     reader          position of the launch or loop that would update the memory
     source, output  buffers: the memory's current name, and the next one
-    at, leaf        position of the copy that becomes unnecessary, or where memory would be given; for loops the loop's
+    at, leaf        position of the copy that becomes unnecessary, or where memory would be reused; for loops the loop's
                     position, and the leaf's number
-    pair            numbers of the output and the operand for which the kernel is made again; None: it stays as it is
+    pair            numbers of the output and the operand for which the kernel is emitted again; None: it stays as it is
     """
 
     reader: int
@@ -130,7 +130,7 @@ def _wishes(ops: Sequence[Op]) -> list[_Wish]:
 
 
 def _granted(routine: Routine, wishes: Sequence[_Wish], kernels: Kernels | None = None) -> Routine:
-    """The routine with some reuses made."""
+    """The routine with some reuses."""
     ops = list(routine.ops)
     made_again: dict[int, list[tuple[int, int]]] = {}
     for wish in wishes:
@@ -174,16 +174,16 @@ def _owning(routine: Routine) -> Routine:
     """Decide reuse of the memory of kernel outputs."""
     ops = routine.ops
     root = lifetimes(ops, routine.shapes).root
-    made = {b for op in ops if isinstance(op, Launch) for b in op.outputs}
+    written = {b for op in ops if isinstance(op, Launch) for b in op.outputs}
     kept = {root[b] for b in routine.results}
     granted: list[_Wish] = []
     for wish in _wishes(ops):
         memory = root[wish.source]
-        if memory in made and memory not in kept and _needs(memory, wish, ops, root) is None:
+        if memory in written and memory not in kept and _needs(memory, wish, ops, root) is None:
             granted.append(wish)
             loop = ops[wish.at]
             if isinstance(loop, Loop) and wish.leaf in loop.updated:
-                made.add(wish.output)  # memory owned by the loop, not passed through by its body
+                written.add(wish.output)  # memory owned by the loop, not passed through by its body
     return _granted(routine, granted)
 
 
@@ -195,11 +195,11 @@ def _donating(routine: Routine, leaves: Mapping[int, int]) -> Routine:
     numbers = {b: k for k, b in enumerate(routine.inputs)}
     granted: dict[int, _Wish] = {}
     for wish in _wishes(ops):
-        memory, made = root[wish.source], root[wish.output]
+        memory, output = root[wish.source], root[wish.output]
         k = numbers.get(memory, -1)
         if k not in leaves or k in granted or memory in returned:
             continue
-        if made != returned[leaves[k]] or returned.count(made) > 1:
+        if output != returned[leaves[k]] or returned.count(output) > 1:
             continue
         if _needs(memory, wish, ops, root) is None:
             granted[k] = wish
@@ -217,48 +217,48 @@ def _sharing(routine: Routine, leaves: Mapping[int, int], kernels: Kernels) -> R
     for k, result in sorted(leaves.items()):
         if k in dict(routine.donated):
             continue
-        found = _wish_for(routine, root, k, result, kernels)
-        if isinstance(found, str):
-            apart[k] = found
+        wish = _wish_for(routine, root, k, result, kernels)
+        if isinstance(wish, str):
+            apart[k] = wish
         elif any(leaves[other] == result for other in granted):  # a header that is not verified
             apart[k] = "another input holds the result"
         else:
-            granted[k] = found
+            granted[k] = wish
     donated = {**dict(routine.donated), **{k: leaves[k] for k in granted}}
-    made = _granted(routine, list(granted.values()), kernels)
-    return replace(made, donated=tuple(sorted(donated.items())), apart=tuple(apart.items()))
+    shared = _granted(routine, list(granted.values()), kernels)
+    return replace(shared, donated=tuple(sorted(donated.items())), apart=tuple(apart.items()))
 
 
 def _wish_for(routine: Routine, root: Sequence[int], k: int, result: int, kernels: Kernels) -> _Wish | str:
-    """How a result is made in the memory of an input, or why it is not, in words."""
+    """How a result uses the memory of an input, or why it does not, in words."""
     ops, shapes = routine.ops, routine.shapes
     memory, returned = routine.inputs[k], [root[b] for b in routine.results]
-    made = returned[result]
-    if made == memory:
+    output = returned[result]
+    if output == memory:
         return "it is the result itself"
     if memory in returned:
         return f"it is result {returned.index(memory)} as it stands"
-    if returned.count(made) > 1:
+    if returned.count(output) > 1:
         return "the result is another one, too"
-    at = next((n for n, op in enumerate(ops) if made in op.outputs and not isinstance(op, Launch)), -1)
-    reader = next((n for n, op in enumerate(ops) if made in op.outputs and isinstance(op, Launch)), -1)
+    at = next((n for n, op in enumerate(ops) if output in op.outputs and not isinstance(op, Launch)), -1)
+    reader = next((n for n, op in enumerate(ops) if output in op.outputs and isinstance(op, Launch)), -1)
     if at < 0 or reader < 0 or not isinstance(ops[at], Allocate):
-        maker = next((op.instruction.name for op in ops if made in op.outputs), "")
+        maker = next((op.instruction.name for op in ops if output in op.outputs), "")
         return f"`{maker}`, which makes the result, is no kernel" if maker else "the result is a value that was there"
-    launch, shape, given = ops[reader], shapes[made], shapes[memory]
+    launch, shape, source = ops[reader], shapes[output], shapes[memory]
     assert isinstance(launch, Launch)
     name = launch.instruction.name
-    if shape.type is not given.type or shape.element_count != given.element_count or given.type.per_byte > 1:
-        return f"the result is {shape.without_layout()}, the input {given.without_layout()}"
-    needed_by = _needs(memory, _Wish(reader, memory, made, at), ops, root)
+    if shape.type is not source.type or shape.element_count != source.element_count or source.type.per_byte > 1:
+        return f"the result is {shape.without_layout()}, the input {source.without_layout()}"
+    needed_by = _needs(memory, _Wish(reader, memory, output, at), ops, root)
     if needed_by is launch:
         return f"`{name}`, which makes the result, reads it as two operands"
     if needed_by is not None:
         return f"`{needed_by.instruction.name}` needs it after `{name}` has made the result"
     read = [number for number, b in enumerate(launch.inputs) if root[b] == memory]
     if not read:
-        return _Wish(reader, memory, made, at)
-    pair = (launch.outputs.index(made), read[0])
+        return _Wish(reader, memory, output, at)
+    pair = (launch.outputs.index(output), read[0])
     if pair not in kernels.sharing(launch.kernel):
         return f"`{name}`, which makes the result, reads it at other elements than it writes"
-    return _Wish(reader, memory, made, at, pair=pair)
+    return _Wish(reader, memory, output, at, pair=pair)

@@ -70,12 +70,12 @@ class Lifetimes:
     """The lifetimes of buffers over consecutive operations of a routine; outside buffers and constants are not owned.
 
     root  for each buffer, the buffer whose memory it uses, as far as these operations show
-    made  for each operation, the buffers that get memory of their own
+    born  for each operation, the buffers that get memory of their own
     dead  for each operation, the buffers of these whose memory is dead from here on, under any alias
     """
 
     root: Sequence[int]
-    made: Sequence[Buffers]
+    born: Sequence[Buffers]
     dead: Sequence[Buffers]
 
 
@@ -88,20 +88,20 @@ def lifetimes(ops: Sequence[Op], shapes: Sequence[Shape], *, shares_unchanged: b
     dead: list[Buffers] = []
     for op in ops:
         aliases = _aliases(op, shares_unchanged)
-        made, freed = [], []
+        born, freed = [], []
         for b in made_by(op):
             memory = root[b] = root[aliases[b]] if b in aliases else b
             if memory in names:
                 names[memory] += 1
             elif memory == b and not isinstance(op, Constant):
                 names[b] = 1
-                made.append(b)
+                born.append(b)
         for b in op.inputs if isinstance(op, Free) else ():
             if root[b] in names:
                 names[root[b]] -= 1
                 if not names[root[b]]:
                     freed.append(root[b])
-        every.append(tuple(made))
+        every.append(tuple(born))
         dead.append(tuple(freed))
     return Lifetimes(root, every, dead)
 
@@ -195,8 +195,8 @@ def _peak(routine: Routine, known: Mapping[RoutineKey, Peak]) -> Peak:
     sizes = [buffer_bytes(shape) for shape in routine.shapes]
     lives = lifetimes(routine.ops, routine.shapes, shares_unchanged=False)
     alive, best = 0, _NOTHING
-    for op, made, dead in zip(routine.ops, lives.made, lives.dead, strict=True):
-        own = sum(sizes[b] for b in made)
+    for op, born, dead in zip(routine.ops, lives.born, lives.dead, strict=True):
+        own = sum(sizes[b] for b in born)
         inner = max((known[k] for k in callees(op)), key=lambda p: p.bytes, default=_NOTHING)
         more = max(own, inner.bytes) if isinstance(op, Branch) else own + inner.bytes + _besides(op, own)
         if alive + more > best.bytes:

@@ -111,14 +111,14 @@ class KernelSet:
             return ()
         return tuple(self._part(each, [leaves]) for each, leaves in zip(separate, positions, strict=True))
 
-    def _part(self, made: Plan, positions: list[tuple[int, ...]]) -> Part:
-        kernel = emit_kernel(made)
+    def _part(self, kernel_plan: Plan, positions: list[tuple[int, ...]]) -> Part:
+        kernel = emit_kernel(kernel_plan)
         first = self._by_symbol.setdefault(kernel.symbol, kernel)
         if (kernel.inputs, kernel.outputs) == (first.inputs, first.outputs):
             kernel = first
         else:  # equal texts may read arrays of other shapes
             kernel = replace(kernel, source=first.source)
-        self._plans.setdefault(kernel, made)
+        self._plans.setdefault(kernel, kernel_plan)
         return Part(kernel, tuple(leaf for leaves in positions for leaf in leaves))
 
     def sharing(self, kernel: Kernel) -> Sharing:
@@ -129,11 +129,13 @@ class KernelSet:
 
     def in_place(self, kernel: Kernel, pairs: Sequence[tuple[int, int]]) -> Kernel:
         """The kernel with outputs in the memory of operands: (output, operand), among its `sharing`."""
-        made = emit_kernel(self._plans[kernel], sorted(pairs))
-        return replace(self._by_symbol.setdefault(made.symbol, made), inputs=kernel.inputs, outputs=kernel.outputs)
+        emitted = emit_kernel(self._plans[kernel], sorted(pairs))
+        return replace(
+            self._by_symbol.setdefault(emitted.symbol, emitted), inputs=kernel.inputs, outputs=kernel.outputs
+        )
 
     def distinct(self, routines: Iterable[Routine]) -> tuple[Kernel, ...]:
-        """The kernels that routines launch, each once, in the order in which they were made."""
+        """The kernels that routines launch, each once, in the order of creation."""
         launched = {op.kernel.symbol for routine in routines for op in routine.ops if isinstance(op, Launch)}
         return tuple(kernel for symbol, kernel in self._by_symbol.items() if symbol in launched)
 
@@ -230,10 +232,10 @@ class RoutineBuilder:
 
     def build(self) -> Routine:
         computation = self.key.computation
-        given = iter(self.key.inputs)
+        layouts = iter(self.key.inputs)
         inputs: list[int] = []
         for parameter in computation.parameters:
-            buffers = tuple(self.fresh(_laid_out(leaf, next(given))) for leaf in parameter.shape.leaves())
+            buffers = tuple(self.fresh(_laid_out(leaf, next(layouts))) for leaf in parameter.shape.leaves())
             inputs.extend(buffers)
             self.leaves[parameter] = self.adapted(parameter, buffers, parameter.shape)
         for instruction in computation.instructions:
@@ -306,18 +308,18 @@ class RoutineBuilder:
     def started(self, i: Instruction, operands: Buffers, work: Instruction) -> Buffers:
         """The value of a start operation, with the results computed already. The context elements, which identify
         pending work, are zeros."""
-        made = self.place(work)
+        results = self.place(work)
         if work.shape is i.shape:
-            return made
+            return results
         is_first = i.shape.elements is not None and work.shape is i.shape.elements[0]
-        held = (*made, *operands) if is_first else (*operands, *made)
+        buffers = (*results, *operands) if is_first else (*operands, *results)
         leaves = list(i.shape.leaves())
-        own, contexts = leaves[: len(held)], leaves[len(held) :]
+        own, contexts = leaves[: len(buffers)], leaves[len(buffers) :]
         zeros = tuple(self.fresh(leaf) for leaf in contexts)
         arrays = [(b, leaf) for b, leaf in zip(zeros, contexts, strict=True) if leaf.is_array]
         literals = tuple(_full(leaf, 0) for _, leaf in arrays)
         self.ops.append(Constant(i, (), tuple(b for b, _ in arrays), literals))
-        return (*self.adapted(i, held, Shape.tuple_of(*own)), *zeros)
+        return (*self.adapted(i, buffers, Shape.tuple_of(*own)), *zeros)
 
     def loop(self, i: Instruction, operands: Buffers) -> Buffers:
         condition, body = i.called_by("condition"), i.called_by("body")
@@ -339,14 +341,14 @@ class RoutineBuilder:
         if len(computations) != len(arguments) or not computations:
             raise self.malformed(i, f"{len(computations)} branches for {len(arguments)} arguments")
         results = _layouts(i.shape.leaves())
-        keys, given = [], []
+        keys, per_branch = [], []
         for computation, buffers in zip(computations, arguments, strict=True):
             wanted = Shape.tuple_of(*(p.shape for p in computation.parameters))
-            given.append(self.adapted(i, buffers, wanted))
+            per_branch.append(self.adapted(i, buffers, wanted))
             keys.append(RoutineKey(computation, _parameter_layouts(computation), results))
         outputs = tuple(self.fresh(leaf) for leaf in i.shape.leaves())
-        read = tuple(dict.fromkeys([*operands, *(b for buffers in given for b in buffers)]))
-        self.ops.append(Branch(i, read, outputs, selector, tuple(keys), tuple(given)))
+        read = tuple(dict.fromkeys([*operands, *(b for buffers in per_branch for b in buffers)]))
+        self.ops.append(Branch(i, read, outputs, selector, tuple(keys), tuple(per_branch)))
         return outputs
 
     def compute(self, i: Instruction, operands: Buffers) -> Buffers:
@@ -383,15 +385,15 @@ class RoutineBuilder:
         written: dict[int, int] = {}
         for part in parts:
             inputs = self.adapted(i, operands, Shape.tuple_of(*part.kernel.inputs))
-            made = tuple(self.fresh(shape) for shape in part.kernel.outputs)
+            outputs = tuple(self.fresh(shape) for shape in part.kernel.outputs)
             updates = dict(part.kernel.aliases)
-            for output, b in enumerate(made):
+            for output, b in enumerate(outputs):
                 if output in updates:
                     self.ops.append(Copy(i, (inputs[updates[output]],), (b,)))
                 else:
                     self.ops.append(Allocate(i, (), (b,)))
-            self.ops.append(Launch(i, inputs, made, part.kernel))
-            written.update(zip(part.leaves, made, strict=False))
+            self.ops.append(Launch(i, inputs, outputs, part.kernel))
+            written.update(zip(part.leaves, outputs, strict=False))
         return tuple(written[leaf] for leaf in sorted(written))
 
     def malformed(self, i: Instruction, why: str) -> EvaluationError:

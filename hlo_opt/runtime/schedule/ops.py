@@ -142,7 +142,7 @@ class Routine:
     donated  results written into the memory of an input: (number of the input, number of the result). For the entry
              these are among the header's `input_output_alias`; the only other routines with any are loop bodies, where
              both numbers are that of a leaf of the state
-    apart    why inputs that are given away hold no result, in words, by their numbers
+    apart    why donated inputs hold no result, in words, by their numbers
     """
 
     computation: Computation

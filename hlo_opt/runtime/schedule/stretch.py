@@ -100,9 +100,9 @@ class Stretch:
     """The operations of a routine from `first` up to, but not including, `last`.
 
     work       copies and launches, in order
-    made       buffers that the stretch defines
+    defined    buffers that the stretch defines
     root       for each buffer of the routine, the buffer whose memory it uses, as far as the stretch shows
-    taken      existing buffers whose memory the stretch reads and perhaps updates, constants included
+    existing   buffers from before it whose memory the stretch reads and perhaps updates, constants included
     kept       its own buffers whose memory is read afterwards
     seen       buffers that are read afterwards, views included
     offsets    of its other buffers in the block
@@ -114,9 +114,9 @@ class Stretch:
     first: int
     last: int
     work: tuple[Copy | Launch, ...]
-    made: Buffers
+    defined: Buffers
     root: Sequence[int]
-    taken: Buffers
+    existing: Buffers
     kept: Buffers
     seen: Buffers
     offsets: Mapping[int, int]
@@ -133,20 +133,20 @@ class Stretch:
         """Bytes that it allocates before it starts."""
         return self.bytes + sum(buffer_bytes(self.routine.shapes[b]) for b in self.kept)
 
-    def found(self, device: PlacingDevice, memory: Sequence[Array], buffer: int) -> Array:
+    def buffer_at(self, device: PlacingDevice, memory: Sequence[Array], buffer: int) -> Array:
         """A buffer that the stretch defines, given the memory of the roots."""
         root = self.root[buffer]
         return memory[root] if root == buffer else device.view(memory[root], self.routine.shapes[buffer])
 
-    def bound(self, device: PlacingDevice, given: Sequence[Array], block: Array | None) -> list[BoundLaunch]:
-        """The launches bound to memory: `given` has `taken` and `kept`, `block` has the rest. Copies of memory to
+    def bound(self, device: PlacingDevice, arrays: Sequence[Array], block: Array | None) -> list[BoundLaunch]:
+        """The launches bound to memory: `arrays` has `existing` and `kept`, `block` has the rest. Copies of memory to
         itself are left out."""
-        memory = list(given)
+        memory = list(arrays)
         for b, offset in self.offsets.items():
             assert block is not None
             memory[b] = device.part(block, offset, self.routine.shapes[b])
-        for b in self.made:
-            memory[b] = self.found(device, memory, b)
+        for b in self.defined:
+            memory[b] = self.buffer_at(device, memory, b)
         starts: list[BoundLaunch] = []
         for op in self.work:
             inputs, outputs = [memory[b] for b in op.inputs], [memory[b] for b in op.outputs]
@@ -195,7 +195,7 @@ def stretch_of(routine: Routine, first: int, last: int) -> Stretch:
     root = lives.root
     work = tuple(op for op in ops if isinstance(op, Copy | Launch))
     named = [b for op in ops if not isinstance(op, Constant) for b in made_by(op)]
-    own = {b for made in lives.made for b in made}
+    own = {b for born in lives.born for b in born}
     seen = tuple(sorted(b for b in named if b in needed))
     kept = {root[b] for b in seen} & own
     roots = {root[b] for op in work for b in (*op.inputs, *op.outputs)} | {root[b] for b in seen}
@@ -222,8 +222,8 @@ def _placed(lives: Lifetimes, own: set[int], shapes: Sequence[Shape]) -> tuple[d
     from the next launch on."""
     arena = Arena()
     offsets: dict[int, int] = {}
-    for made, dead in zip(lives.made, lives.dead, strict=True):
-        for b in made:
+    for born, dead in zip(lives.born, lives.dead, strict=True):
+        for b in born:
             if b in own:
                 offsets[b] = arena.take(-(-max(buffer_bytes(shapes[b]), 1) // ALIGNMENT) * ALIGNMENT)
         for b in dead:

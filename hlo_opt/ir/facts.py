@@ -1,0 +1,24 @@
+"""The facts that are kept about a computation until its next edit (`Computation.facts`).
+
+A fact is computed once and read often. `hlo_opt.ir.edit` clears all facts of a computation that it changes; an edit of
+a called computation clears nothing in its callers.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+Fact = Literal["callees", "has-effects", "no-equal-values", "no-dead-values"]
+
+CALLEES: Final = "callees"
+"""A list: the computations that the instructions' attributes name, in order, with repetitions (`Computation.called`).
+It depends on the order of the instructions."""
+
+HAS_EFFECTS: Final = "has-effects"
+"""A bool: whether an instruction of the computation itself has a side effect (`hlo_opt.analysis.properties`)."""
+
+NO_EQUAL_VALUES: Final = "no-equal-values"
+"""True: no two values are equal, apart from equal values that must stay (`hlo_opt.passes.cse`)."""
+
+NO_DEAD_VALUES: Final = "no-dead-values"
+"""True: each value is used or must stay, and no fusion writes several arrays (`hlo_opt.passes.dce`)."""
