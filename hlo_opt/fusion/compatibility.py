@@ -419,6 +419,12 @@ def pays(pair: Pair, worth: float = 1.0) -> Reason | None:
     return None if fused.us <= worth * us_unfused else _slower(pair, "", fused.us, us_unfused)
 
 
+def reductions_pay(pair: Pair) -> Reason | None:
+    """As `pays`, asked only where there are reductions: in one launch these share the shared memory, and what finds
+    none left is folded by single threads, or in narrower tiles. Loops have nothing to lose."""
+    return pays(pair) if pair.above.reduces or pair.below.reduces else None
+
+
 def pays_by_xla(pair: Pair) -> Reason | None:
     """EstimateRunTimesForMultiOutputFusion; for siblings the same sum over their common cluster."""
     us_unfused, us_fused = times_by_xla(pair)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
-from hlo_opt.fusion.compatibility import Beside, structure, without_plan
+from hlo_opt.fusion.compatibility import Beside, PairCheck, structure, without_plan
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.order import Order
 from hlo_opt.fusion.outline import join, original_name
@@ -107,8 +107,9 @@ class Joiner:
             self._order.rename(host, fusion)
         return fusion
 
-    def join_all(self, span: Iterable[Instruction]) -> bool:
-        """One kernel of a span's members, as far as plans and the step limit go. True when anything changed."""
+    def join_all(self, span: Iterable[Instruction], checks: tuple[PairCheck, ...] = ()) -> bool:
+        """One kernel of a span's members, as far as plans and the step limit go; a member that `checks` keep from the
+        kernel before it begins another. True when anything changed."""
         host: Instruction | None = None
         changed = False
         for instruction in span:
@@ -117,7 +118,12 @@ class Joiner:
                 continue
             if next(self.connected(host, instruction), None) is not None:
                 continue
-            if without_plan(Beside(host, instruction, self.engine.state, self.engine.origins)) is not None:
+            pair = Beside(host, instruction, self.engine.state, self.engine.origins)
+            if without_plan(pair) is not None:
+                continue
+            is_asked = checks and not self.engine.is_forced_pair(pair)
+            if is_asked and next(self.engine.against(checks, pair), None) is not None:
+                host = instruction
                 continue
             host = self.join(host, instruction)
             if host is None:

@@ -11,7 +11,7 @@ from hlo_opt.analysis.graph.cluster import Cluster, merge_clusters, merge_elemen
 from hlo_opt.diag import Reason
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.calls.call import call_of
-from hlo_opt.ops.sets import fused, launches
+from hlo_opt.ops.sets import fused, is_product, launches
 from hlo_opt.ops.spec import find
 from hlo_opt.plans import lowering_reason, region_of
 from hlo_opt.plans.calls import price_of_call
@@ -86,10 +86,12 @@ class Prices:
     def sketch_joined(self, producer: Instruction, consumer: Instruction) -> Sketch | Reason:
         """The kernel of `joined`, without its price."""
         state = self._plans
+        left = [i for i in (producer, consumer) if is_left_to_library(i)]
         return self._one_kernel(
             (producer, consumer),
             lambda: state.structure_of_both(producer, consumer),
             lambda: merge_clusters(state.cluster(producer), state.cluster(consumer), producer),
+            beside_product=len(left) == 1 and is_product(left[0]),
         )
 
     def sketch_kept(self, producer: Instruction, consumer: Instruction) -> Sketch | Reason:
@@ -125,11 +127,18 @@ class Prices:
         return self._plans.lowering(instruction)
 
     def _one_kernel(
-        self, parts: tuple[Instruction, Instruction], number: Callable[[], int], cluster: Callable[[], Cluster]
+        self,
+        parts: tuple[Instruction, Instruction],
+        number: Callable[[], int],
+        cluster: Callable[[], Cluster],
+        *,
+        beside_product: bool = False,
     ) -> Sketch | Reason:
+        """A kernel takes a product in that a library runs (`beside_product`), where it computes nothing like it
+        besides."""
         state = self._plans
         for part in parts:
-            refusal = self.refusal(part)
+            refusal = state.lowering(part) if beside_product else self.refusal(part)
             if refusal is not None:
                 return refusal
         return state.sketch(number(), cluster)

@@ -151,6 +151,12 @@ def joins_arrays(instruction: Instruction) -> bool:
     return instruction.opcode == "concatenate"
 
 
+def is_product(instruction: Instruction) -> bool:
+    """Whether an operation adds up products of the elements of two arrays: a matrix product or a convolution."""
+    spec = find(instruction.opcode)
+    return spec is not None and spec.kind is OpKind.CONTRACTION
+
+
 def reorders(instruction: Instruction) -> bool:
     """Whether an operation copies its operand, possibly to another layout."""
     return instruction.opcode in ("copy", "transpose")

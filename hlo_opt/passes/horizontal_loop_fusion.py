@@ -14,6 +14,7 @@ from typing import ClassVar, Literal
 
 from hlo_opt.analysis.properties import is_generic_triton
 from hlo_opt.diag import Reason
+from hlo_opt.fusion import compatibility
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.horizontal import (
     POINTER_BYTES,
@@ -45,6 +46,7 @@ class HorizontalLoopFusion(FusionPass):
     max_outputs           outputs of a joint kernel
     max_plain_outputs     the same for a kernel of plain operations
     max_argument_bytes    bytes of the pointers that a kernel takes
+    reductions_pay        join kernels that hold reductions only where one launch takes no longer than two
     mixed_types           join kernels whose outputs have several element types, or other numbers of outputs
     """
 
@@ -60,14 +62,19 @@ class HorizontalLoopFusion(FusionPass):
     max_argument_bytes: int = 4000
     mixed_types: bool = False
     any_mixed_alike: bool = False
+    reductions_pay: bool = False
 
     def fuse_in(self, computation: Computation, engine: Engine) -> bool:
         changed = False
         joiner = Joiner(engine, computation)
         for consumer in consumers(computation, joiner.instructions):
             for span in self._spans(engine, consumer):
-                changed |= joiner.join_all(span)
+                changed |= joiner.join_all(span, self._checks)
         return changed
+
+    @property
+    def _checks(self) -> tuple[compatibility.PairCheck, ...]:
+        return (compatibility.reductions_pay,) if self.reductions_pay else ()
 
     def _spans(self, engine: Engine, consumer: Instruction) -> Iterator[list[Instruction]]:
         """Runs of candidates, in the order of type, outputs, instructions and elements, that one launch takes."""
@@ -176,6 +183,9 @@ class HorizontalLoopFusion(FusionPass):
                 for kernel in (first, second):
                     reasons += self._against(engine, kernel, consumer)
                 reasons += self._apart(engine, [first], second)
+                if self._checks and not is_forced(engine, first, second):
+                    pair = compatibility.Beside(first, second, engine.state, engine.origins)
+                    reasons += engine.against(self._checks, pair)
                 reasons += joiner.connected(first, second)
                 yield Refusal(first, second, [*reasons, *impossible(engine, first, second)])
 

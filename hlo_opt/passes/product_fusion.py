@@ -17,14 +17,12 @@ from hlo_opt.diag import Reason
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.in_place import in_place_conflict
 from hlo_opt.fusion.legality import Edge, can_be_planned
-from hlo_opt.ir import Computation, Instruction
+from hlo_opt.fusion.products import is_beside_product
+from hlo_opt.ir import Computation
 from hlo_opt.ir.walk import post_order
-from hlo_opt.ops.sets import launches
-from hlo_opt.ops.spec import OpKind, find
+from hlo_opt.ops.sets import is_product, launches
 from hlo_opt.passes.base import FusionPass
 
-LEAST = 1 << 20
-"""The smallest product that is worth it, in bytes: the kernel after a smaller one takes next to no time."""
 WORTH = 0.85
 """The most that one kernel may take, relative to a library's product and the kernel beside it."""
 
@@ -36,7 +34,7 @@ class _ProductChoices:
     any_form: ClassVar[bool] = True
 
     def rules_out(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> bool:
-        return not _is_beside_product(edge)
+        return not is_beside_product(edge)
 
     def likeness(self, edge: Edge) -> Hashable:
         return type(self).__name__
@@ -62,7 +60,7 @@ class ProductFusion(FusionPass):
         if isinstance(engine.context.options.target, InLanes):
             return False  # routines that know a processor's caches
         changed = False
-        for product in [i for i in post_order(computation) if _is_product(i)]:
+        for product in [i for i in post_order(computation) if is_product(i)]:
             users = [u for u in product.users if launches(u)]
             around = [(product, users[0])] if len(product.users) == len(users) == 1 else []
             around += [(o, product) for o in dict.fromkeys(product.operands) if launches(o)]
@@ -77,29 +75,10 @@ class ProductFusion(FusionPass):
         return changed
 
     def looks_at(self, edge: Edge) -> bool:
-        return launches(edge.consumer) and launches(edge.producer) and _is_beside_product(edge)
+        return launches(edge.consumer) and launches(edge.producer) and is_beside_product(edge)
 
     def policy(self, engine: Engine, computation: Computation) -> _ProductChoices:
         return _ProductChoices()
-
-
-def _is_product(i: Instruction) -> bool:
-    spec = find(i.opcode)
-    return spec is not None and spec.kind is OpKind.CONTRACTION
-
-
-def _is_beside_product(edge: Edge) -> bool:
-    """Whether one side is a large product, with the operations that it took in, and the other a loop."""
-    if (
-        edge.duplicates
-        or edge.above.reduces
-        or edge.below.reduces
-        or bool(edge.above.library) == bool(edge.below.library)
-    ):
-        return False
-    product = edge.producer if edge.above.library else edge.consumer
-    spec = find(edge.above.library or edge.below.library)
-    return spec is not None and spec.kind is OpKind.CONTRACTION and product.shape.byte_size >= LEAST
 
 
 def _slower(edge: Edge) -> Reason | None:

@@ -18,7 +18,6 @@ from typing import Literal as OneOf
 
 import numpy as np
 
-from hlo_opt.analysis.memory.forms import reduction_form
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Layout, Shape, edit
 from hlo_opt.ops.reduction.reducers import monoid, running_types, starts_with_identity
 from hlo_opt.passes.base import PassContext, RewritingPass
@@ -49,17 +48,20 @@ class ReductionSplitter(RewritingPass):
 
 def _longest_run(reduce: Instruction) -> tuple[int, ...] | None:
     """The reduced dimensions of the longest run in memory, where the reduce is worth splitting: its init value is the
-    identity, since both parts start with it, and no row kernel takes it as it is."""
+    identity, since both parts start with it, and no row kernel takes it as it is. XLA's row kernel takes rows of any
+    length with a run above them (`reduction_form`); ours takes none that are shorter than a warp."""
     value = reduce.operands[0].shape
     if not reduce.shape.is_array or any(value.dynamic) or reduce.control_predecessors:
         return None
-    if value.element_count < SMALLEST or reduction_form(reduce) is not None or space_of(reduce) is not None:
+    if value.element_count < SMALLEST or space_of(reduce) is not None:
         return None
     if not starts_with_identity(reduce) or not may_be_reordered(reduce):
         return None
     sizes, folded = value.dimensions, reduce.ints("dimensions")
     in_order = [d for d in value.minor_to_major if sizes[d] != 1]
     runs = [tuple(run) for is_folded, run in itertools.groupby(in_order, lambda d: d in folded) if is_folded]
+    if len(runs) < 2:
+        return None
     longest = max(runs, key=lambda run: math.prod(sizes[d] for d in run))
     return tuple(sorted(longest)) if math.prod(sizes[d] for d in longest) >= SHORTEST else None
 

@@ -45,11 +45,13 @@ _TABLE: dict[str, str] = {
     "reduction-simplifier": "hlo_opt.passes.reduction_simplifier:ReductionSimplifier",
     "reduction-splitter": "hlo_opt.passes.reduction_splitter:ReductionSplitter",
     "row-fusion": "hlo_opt.passes.row_fusion:RowFusion",
+    "scatter-accumulation": "hlo_opt.passes.scatter_accumulation:ScatterAccumulation",
     "sort-iota-fusion": "hlo_opt.passes.sort_iota_fusion:SortIotaFusion",
     "sum-factoring": "hlo_opt.passes.sum_factoring:SumFactoring",
     "variadic-op-splitter": "hlo_opt.passes.variadic_op_splitter:VariadicOpSplitter",
     "while-flatten": "hlo_opt.passes.loops.while_flatten:WhileFlatten",
     "while-fusion": "hlo_opt.passes.while_fusion:WhileFusion",
+    "while-loop-invariant-code-motion": "hlo_opt.passes.loops.while_invariants:WhileInvariants",
     "while-loop-simplifier": "hlo_opt.passes.loops.while_loop_simplifier:WhileLoopSimplifier",
     "while-loop-unroller": "hlo_opt.passes.while_loop_unroller:WhileLoopUnroller",
     "while-reroll": "hlo_opt.passes.loops.while_reroll:WhileReroll",
@@ -165,7 +167,9 @@ _XLA_2026 = "variadic-op-splitter,sort-iota-fusion,priority-fusion,cse,dce"
 _HORIZONTAL = "fixpoint(horizontal-loop-fusion,horizontal-input-fusion,cse,dce)"
 
 _MULTI_TENSOR = _HORIZONTAL.replace(
-    "loop-fusion", "loop-fusion{any-mixed-alike=true,max-outputs=2048,max-plain-outputs=2048,max-argument-bytes=32000}"
+    "loop-fusion",
+    "loop-fusion{any-mixed-alike=true,reductions-pay=true,max-outputs=2048,max-plain-outputs=2048,"
+    "max-argument-bytes=32000}",
 )
 
 _OUTPUTS = (
@@ -177,8 +181,9 @@ _OUTPUTS = (
 _PRESETS = {
     "default": (
         "while-loop-simplifier,while-select,while-loop-unroller,cse,dce,while-reroll,while-flatten,"
-        "reduction-simplifier,sum-factoring,dot-strength-reduction,cse,moment-folding,dce,cumulative-splitter,"
-        "reduction-splitter,"
+        "reduction-simplifier,sum-factoring,scatter-accumulation,dot-strength-reduction,cse,moment-folding,dce,"
+        "cumulative-splitter,"
+        "reduction-splitter,while-loop-invariant-code-motion,dce,"
         f"best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
         " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},"
         f"instruction-fusion{{may-duplicate=true}},fusion-merger,cse,dce),{_OUTPUTS}),"
@@ -192,13 +197,13 @@ _PRESETS = {
     "xla-2026": f"{_XLA_2026},multi-output-fusion{{xla-prices=true}},cse,dce",
 }
 """default: loops without what they do not need, without branches that take little time, short elementwise ones without
-the loop, loops that were written out as loops again, reduces of single elements as reshapes, products of small matrices
-as sums, long cumulative windows and reduces of dimensions that lie apart in parts, then what xla-2026 does and then
-horizontal fusion, or, where that is estimated to take less time, instruction fusion with our row-reduction kernels,
-which keep a softmax in one kernel; then loops whose lanes do not need each other as one kernel; then kernels that are
-ready at the same time in one launch; last, bitcasts of what kernels update in place in front of them. xla-2023: the
-paper's order. xla-2026:
-xla/service/gpu/fusion_pipeline.cc."""
+the loop, loops that were written out as loops again, reduces of single elements as reshapes, scatters into zeros as
+scatters into what they are added to, products of small matrices as sums, long cumulative windows and reduces of
+dimensions that lie apart in parts, invariants of loops before them, then what xla-2026 does and then horizontal
+fusion, or, where that is estimated to take less time, instruction fusion with our row-reduction kernels, which keep a
+softmax in one kernel; then loops whose lanes do not need each other as one kernel; then kernels that are ready at the
+same time in one launch; last, bitcasts of what kernels update in place in front of them. xla-2023: the paper's order.
+xla-2026: xla/service/gpu/fusion_pipeline.cc."""
 
 
 def preset_names() -> list[str]:

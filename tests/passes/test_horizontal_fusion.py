@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hlo_opt
 from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ir import Module
 from hlo_opt.plans import Plan, plan, region_of
 from tests.small_modules import H100
@@ -158,3 +159,35 @@ def test_an_optimizer_step() -> None:
     apart, _ = fuse(body, before)
     together, _ = fuse(body, f"{before},horizontal-loop-fusion")
     assert (len(launched(apart)), len(launched(together))) == (20, 2)
+
+
+WEIGHTS = 16
+NORMALIZED = "\n".join(
+    [f"  x{k} = f32[1024,256] parameter({k})" for k in range(WEIGHTS)]
+    + ["  z = f32[] constant(0)"]
+    + [
+        f"  {line.format(k=k)}"
+        for k in range(WEIGHTS)
+        for line in (
+            "sum{k} = f32[256] reduce(x{k}, z), dimensions={{0}}, to_apply=sum",
+            "b{k} = f32[1024,256] broadcast(sum{k}), dimensions={{1}}",
+            "d{k} = f32[1024,256] divide(x{k}, b{k})",
+        )
+    ]
+    + [f"  ROOT r = ({', '.join(['f32[1024,256]'] * WEIGHTS)}) tuple({', '.join(f'd{k}' for k in range(WEIGHTS))})"]
+)
+"""Weights by their sums along columns, a kernel for each, as in weight standardization."""
+
+
+def test_reductions_join_only_while_that_pays() -> None:
+    """In one launch they share the shared memory: the last found none, and single threads folded their columns."""
+
+    each = "instruction-fusion{may-duplicate=true}"
+    wide = "max-elements=10000000,max-mixed-elements=10000000"
+    apart, _ = fuse(NORMALIZED, each)
+    joined, _ = fuse(NORMALIZED, f"{each},horizontal-loop-fusion{{{wide}}}")
+    paying, decisions = fuse(NORMALIZED, f"{each},horizontal-loop-fusion{{{wide},reductions-pay=true}}")
+    assert [len(launched(m)) for m in (apart, joined, paying)] == [WEIGHTS, 1, 2]
+    us = [module_summary(m, H100).est_us for m in (apart, joined, paying)]
+    assert us[2] < us[0] < us[1]
+    assert "FUS434" in reasons(decisions)

@@ -86,3 +86,27 @@ def test_default_does_it_and_says_what_it_left() -> None:
     _, decisions = hlo_opt.fuse(hlo_opt.parse(module("ROOT r = f32[1024,256] add(d, y)", terms=4096)))
     (edge,) = decisions
     assert edge.rule == "product-fusion" and edge.reasons
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        module("ROOT r = f32[1024,256] add(d, y)", terms=4096),
+        module("p = f32[1024,4096] multiply(x, x)", "ROOT r = (f32[1024,256]) tuple(d)", terms=4096, x="p"),
+    ],
+)
+@pytest.mark.parametrize("passes", [PASSES, None])
+def test_the_price_is_the_cause(text: str, passes: str | None) -> None:
+    """That a library runs the product is not why: with the price switched off one kernel is made of both."""
+    (edge,) = hlo_opt.fuse(hlo_opt.parse(text), passes=passes)[1]
+    assert [r.code for r in edge.cause] == ["FUS408"]
+    assert edge.cost is not None and edge.cost.us_saved < 0
+    fused, (edge,) = hlo_opt.fuse(hlo_opt.parse(text), passes=passes, what_if=["FUS408"])
+    assert edge.fused
+    assert fused.entry.instructions and not any(i.opcode == "dot" for i in fused.entry.instructions)
+
+
+def test_a_small_product_is_a_librarys() -> None:
+    text = RESIDUAL.replace("1024", "256")
+    (edge,) = hlo_opt.fuse(hlo_opt.parse(text), passes=PASSES)[1]
+    assert [r.code for r in edge.cause] == ["FUS302"]

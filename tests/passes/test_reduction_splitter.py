@@ -40,6 +40,8 @@ def reduces(module: Module) -> list[tuple[int, ...]]:
         (reduce(*GROUPS, kind="pred", opcode="or", init="false"), [(1, 2), (2,)]),
         (reduce("4,4,5,300,31", "1,3", "4,5,31", kind="s32"), [(3,), (1,)]),  # the longest run
         (reduce("3,16,4,16,4,16", "1,3,5", "3,4,4", kind="s32"), [(5,), (1, 3)]),
+        (reduce("40,40,8,6", "0,1,3", "8", kind="s32"), [(0, 1), (1,)]),  # short rows below a run
+        (reduce("1,40,40,8,4", "1,2,4", "1,8", kind="s32"), [(1, 2), (2,)]),
         (reduce("40,8,6,4,40", "0,2,4", "8,4", kind="s32", order="{2,1,4,0,3}"), [(0, 4), (1,)]),  # as they lie
     ],
 )

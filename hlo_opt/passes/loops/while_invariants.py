@@ -1,0 +1,151 @@
+"""Values that every round of a loop computes again from what no round changes, computed once before the loop.
+
+A round that converts its weights for a convolution moves them once more in each round. Taken out is what launches work
+and is no larger than what it is made of; a larger value, such as a broadcast, is cheaper made where it is read. Loops
+that call no library are left as they are: such a loop may become one kernel, which keeps the value in a register.
+
+Source: xla/service/while_loop_invariant_code_motion.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Literal
+
+from hlo_opt.analysis.graph.loops import lies_alike, trip_count
+from hlo_opt.ir import Computation, Instruction, Module, Shape, edit
+from hlo_opt.ir.walk import executed_computations, needed_first, post_order
+from hlo_opt.ops.sets import held, launches, looped, taken_element
+from hlo_opt.ops.spec import OpKind, find
+from hlo_opt.passes.base import PassContext, RewritingPass
+from hlo_opt.passes.loops.numbers import copied_into, is_bound, is_called_once
+from hlo_opt.plans.choose import is_left_to_library
+
+SMALLEST = 1 << 16
+"""Bytes of the values that a round reads less, at the least: fewer take less time than a launch has in any case."""
+_PURE = frozenset({OpKind.ELEMENTWISE, OpKind.MOVEMENT, OpKind.REDUCTION, OpKind.CONTRACTION})
+
+
+@dataclass(frozen=True)
+class WhileInvariants(RewritingPass):
+    """Compute what is the same in each round of a loop once. The values stay the same."""
+
+    name: ClassVar[str] = "while-loop-invariant-code-motion"
+    preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
+
+    def computations(self, module: Module) -> list[Computation]:
+        """Loops within loops first: what leaves an inner one may leave the outer one, too."""
+        return list(executed_computations(module))[::-1]
+
+    def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
+        for loop in [i for i in computation.instructions if looped(i) is not None]:
+            if _is_open(loop):
+                found = _worth_taking(loop.called_by("body"))
+                if found:
+                    yield partial(_take, loop, found)
+
+
+def _is_open(loop: Instruction) -> bool:
+    """Whether a loop may carry more: a flat tuple that only the loop's own computations take apart, nothing that
+    waits, and at least two rounds as far as is known."""
+    called = list(loop.called())
+    if is_bound(loop) or loop.control_predecessors or "sharding" in loop.attributes or not lies_alike(loop):
+        return False
+    if not all(is_called_once(c) and not any(i.control_predecessors for i in c.instructions) for c in called):
+        return False
+    if held(loop.called_by("body").root) is None or not all(e.is_array for e in loop.shape.elements or ()):
+        return False
+    if not all(taken_element(user) is not None for c in called for p in c.parameters for user in p.users):
+        return False
+    return trip_count(loop) not in (0, 1) and _calls_library(loop.called_by("body"))
+
+
+def _calls_library(body: Computation) -> bool:
+    """Whether rounds call a library, those of loops within them included."""
+    return any(
+        is_left_to_library(i) or ((inner := looped(i)) is not None and _calls_library(inner)) for i in body.instructions
+    )
+
+
+def _worth_taking(body: Computation) -> list[Instruction]:
+    """What a body makes of what no round changes, and is worth making before the loop: of values that are made of each
+    other the last."""
+    state, parts = body.parameters[0], held(body.root) or []
+    unchanged = {n for n, part in enumerate(parts) if taken_element(part) == n and part.operands[0] is state}
+    given: dict[Instruction, frozenset[int]] = {}
+    """Of invariant values the elements of the state that they are made of."""
+    for i in post_order(body):
+        number = taken_element(i)
+        if number in unchanged and i.operands[0] is state:
+            given[i] = frozenset((number,))
+        elif i is not state and all(o in given for o in i.operands) and _is_pure(i):
+            given[i] = frozenset[int]().union(*(given[o] for o in i.operands))
+    found: dict[Instruction, None] = {}
+    seen: set[Instruction] = set()
+    todo = [o for i in body.instructions if i not in given for o in i.operands if o in given]
+    while todo:
+        value = todo.pop()
+        if value in seen or taken_element(value) is not None:
+            continue
+        seen.add(value)
+        if _pays(value, sum(_bytes(state.shape, n) for n in given[value])):
+            found[value] = None
+        else:
+            todo += value.operands
+    return list(found)
+
+
+def _is_pure(i: Instruction) -> bool:
+    """Whether an operation computes an array from its operands alone, however often it runs."""
+    spec = find(i.opcode)
+    if spec is None or not i.shape.is_array or any(i.shape.dynamic) or i.parameter_number is not None:
+        return False
+    return i.literal is not None or (spec.kind in _PURE and not spec.side_effects)
+
+
+def _bytes(state: Shape, number: int) -> int:
+    assert state.elements is not None
+    return state.elements[number].byte_size
+
+
+def _pays(value: Instruction, given_bytes: int) -> bool:
+    """Whether rounds that read a value take less time than rounds that make it of so many bytes: they read less, or
+    have a kernel less, since a library makes it or reads it as it lies, or a loop carries it."""
+    if not launches(value) or given_bytes < SMALLEST or value.shape.byte_size > given_bytes:
+        return False
+    return (
+        value.shape.byte_size < given_bytes
+        or is_left_to_library(value)
+        or any(is_left_to_library(user) or held(user) is not None for user in value.users)
+    )
+
+
+def _take(loop: Instruction, values: Sequence[Instruction]) -> None:
+    """Make values of a loop's body in front of it, and let it carry them."""
+    computation, start = loop.computation, loop.operands[0]
+    body, condition = loop.called_by("body"), loop.called_by("condition")
+    state, parts, count = body.parameters[0], held(body.root) or [], len(loop.shape.elements or ())
+    order = needed_first(values, lambda i: i.operands if taken_element(i) is None else ())
+    starts = held(start) or [edit.create_element(start, n) for n in range(count)]
+    copies = {i: starts[n] for i in order if (n := taken_element(i)) is not None}
+    copied_into(computation, order, copies)
+    carried = edit.create_tuple(computation, [*starts, *(copies[value] for value in values)])
+    edit.set_operands(loop, [carried])
+    shape = carried.shape
+    others = [user for user in loop.users if taken_element(user) is None]
+    is_root = loop.is_root
+    for wider in (loop, state, condition.parameters[0]):
+        edit.set_shape(wider, shape)
+    if others or is_root:
+        whole = edit.create_tuple(computation, [edit.create_element(loop, n) for n in range(count)])
+        for user in others:
+            edit.set_operands(user, [whole if o is loop else o for o in user.operands])
+        if is_root:
+            edit.set_root(computation, whole)
+    elements = [edit.create_element(state, count + n) for n in range(len(values))]
+    for value, element in zip(values, elements, strict=True):
+        edit.redirect_users(value, element)
+    edit.create_tuple(body, [*parts, *elements], root=True)
+    edit.sort(body)
