@@ -62,7 +62,7 @@ def emit_kernel(plan: Plan, in_place: Sequence[tuple[int, int]] = ()) -> Kernel:
     unread = [name for p, name in pointers.items() if places[p] != name]
     scratch = [(Name(name), shape) for name, shape in zip(plan.scratch_names, plan.scratch, strict=True)]
     builder = Builder(numbers, places, [*unread, *(name for name, _ in (*outputs, *scratch)), Name(KEPT)])
-    if any(segment.vector > 1 for segment in plan.segments):
+    if any(segment.vector > 1 or segment.in_rows for segment in plan.segments):
         _promise_alignment(builder, pointers, outputs)
     first = 0
     for segment in plan.segments:

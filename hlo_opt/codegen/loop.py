@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.indices import block_of, thread_of
 from hlo_opt.codegen.tree import Leave
-from hlo_opt.codegen.vectors import Store, Targets, each_element
+from hlo_opt.codegen.vectors import MOST_BYTES, Store, Targets, each_element
 from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, multiply
 from hlo_opt.ops.code import Code, code
 from hlo_opt.plans.loop import Elements, root_index
@@ -29,9 +29,10 @@ def elements_of_thread(
     elements: int,
     compute: Callable[[Builder, Expression], Sequence[Store]],
     before: Callable[[Expression], None] | None = None,
+    most_bytes: int = MOST_BYTES,
 ) -> None:
     """Emit a thread that computes `segment.vector` consecutive of `elements` elements, by position. `before` runs
-    first, with the thread number."""
+    first, with the thread number; `most_bytes` as in `each_element`."""
     threads = elements // segment.vector
     position = own_thread(builder, "thread" if segment.vector > 1 else "linear", plan, segment, first_block, threads)
     if before is not None:
@@ -46,6 +47,7 @@ def elements_of_thread(
         segment.vector,
         lambda b, number: b.declare_index("linear", add(first, number)),
         lambda b, at, _: compute(b, at),
+        most_bytes=most_bytes,
     )
 
 

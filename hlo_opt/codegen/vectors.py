@@ -100,14 +100,17 @@ class _Trial:
         return sum(shape.type.bytes for shape in shapes)
 
 
-def each_element(builder: Builder, vector: int, place: Place, compute: Compute, guard: Code = NOTHING) -> None:
-    """The statements for `vector` neighbouring elements. Nothing is stored unless `guard` holds."""
+def each_element(
+    builder: Builder, vector: int, place: Place, compute: Compute, guard: Code = NOTHING, most_bytes: int = MOST_BYTES
+) -> None:
+    """The statements for `vector` neighbouring elements. Nothing is stored unless `guard` holds. Elements of more than
+    `most_bytes` are not read ahead."""
     trial = _trial(builder, vector, place, compute)
     counter = builder.numbered("s")
     number = variable(counter.text, vector)
     group = Neighbours(vector, counter)
     builder.add(group)
-    if trial.is_plain or trial.element_bytes * vector > MOST_BYTES:
+    if trial.is_plain or trial.element_bytes * vector > most_bytes:
         with builder.inside(group.making):
             store_all(builder, compute(builder, place(builder, number), number), guard)
         return

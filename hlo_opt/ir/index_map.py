@@ -190,6 +190,16 @@ def _join_digits(left: Expression, right: Expression) -> Expression | None:
         left = left.left
 
 
+def split_constant(expression: Expression) -> tuple[Expression, int]:
+    """The expression as a sum of one without a constant term and a constant."""
+    match expression:
+        case Constant(value=value):
+            return constant(0), value
+        case Sum(left=left, right=Constant(value=value)):
+            return left, value
+    return expression, 0
+
+
 def multiply(left: Expression, factor: int) -> Expression:
     """left * factor, distributed over sums."""
     if factor == 0:

@@ -22,12 +22,13 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.ir import Attribute, Called, Computation, Instruction, Shape, edit
+from hlo_opt.ir import Attribute, Called, Computation, Instruction, Layout, Shape, edit
 from hlo_opt.ir.attribute import SliceDimension
 from hlo_opt.ir.element_type import PRED
 from hlo_opt.ops.sets import keeps_values
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.expansion import Writer
+from hlo_opt.passes.reduction_splitter import longest_run
 from hlo_opt.passes.sum_factoring import Term, is_plain_sum, spreads, term_of
 from hlo_opt.plans import column_reduction
 from hlo_opt.plans.element_reads import depending_on
@@ -61,7 +62,17 @@ def _is_long_sum(reduce: Instruction, target: DeviceTarget) -> bool:
     """Whether an instruction sums columns of an array that the cache does not hold until it is read again."""
     if not is_plain_sum(reduce) or not reduce.shape.rank:
         return False
-    return reduce.operands[0].shape.byte_size > target.l2_cache_size and column_reduction.space_of(reduce) is not None
+    if reduce.operands[0].shape.byte_size <= target.l2_cache_size:
+        return False
+    return column_reduction.space_of(reduce) is not None or _columns_first(reduce) is not None
+
+
+def _columns_first(reduce: Instruction) -> tuple[int, ...] | None:
+    """The dimensions of the columns that a sum is split into where its dimensions lie apart (`reduction-splitter`);
+    None for other sums, and where the first part has rows."""
+    run, value = longest_run(reduce), reduce.operands[0].shape
+    minor = next((d for d in value.minor_to_major if value.dimensions[d] != 1), None)
+    return run if run is not None and minor not in run else None
 
 
 @dataclass
@@ -80,7 +91,7 @@ class _Moments:
     def rewrite(self) -> None:
         """Write the fold, and what it gives in the place of the sums."""
         first = self.total
-        writer, kind, count = Writer(first.computation), self.x.shape.type, len(self.beside)
+        writer, kind = Writer(first.computation), self.x.shape.type
         zero, one = writer.scalar(kind, 0), writer.scalar(kind, 1)
         zeros, ones = (writer.emit("broadcast", self.x.shape, s, dimensions=()) for s in (zero, one))
         leaf, kept = first.shape, tuple(d for d in range(self.x.shape.rank) if d not in first.ints("dimensions"))
@@ -88,15 +99,9 @@ class _Moments:
         moved = writer.emit("broadcast", self.x.shape, near, dimensions=kept)
         moved = writer.emit("subtract", self.x.shape, self.x, moved)
         values = [ones, moved, zeros, *(v for h in self.beside for v in (h, zeros))]
-        attributes: dict[str, Attribute | Called] = {
-            "dimensions": first.attributes["dimensions"],
-            "to_apply": Called(_reducer(first.computation, Shape(kind), count)),
-        }
-        shape = Shape.tuple_of(*[leaf] * len(values))
-        fold = edit.create(first.computation, "moments", "reduce", shape, (*values, *[zero] * len(values)), attributes)
-        element = [writer.element(fold, n) for n in range(len(values))]
+        element = _folded(writer, values, zero, first)
         mean = writer.emit("add", leaf, near, element[1])
-        new: list[tuple[Instruction, Instruction]] = [(m, mean) for m in self.means]
+        new: list[tuple[Instruction, Instruction]] = [(m, writer.reshape(mean, m.shape)) for m in self.means]
         size = math.prod(self.x.shape.dimensions[d] for d in first.ints("dimensions"))
         whole = writer.emit("broadcast", leaf, writer.scalar(kind, size), dimensions=())
         new.append((first, writer.emit("multiply", leaf, mean, whole)))
@@ -126,9 +131,10 @@ class _Group:
         self.totals: dict[Instruction, Instruction] = {}
         size = math.prod(sums[0].operands[0].shape.dimensions[d] for d in sums[0].ints("dimensions"))
         for total in sums:
-            for mean in [u for u in total.users if total.shape == self.result and _divides(u, total, size)]:
-                self.means[mean] = total.operands[0]
-                self.totals.setdefault(total.operands[0], total)
+            for mean in _users(total) if total.shape == self.result else ():
+                if _divides(mean, total, size):
+                    self.means[mean] = total.operands[0]
+                    self.totals.setdefault(total.operands[0], total)
 
     def moments(self) -> list[_Moments]:
         """What can be folded together: for one array, the one that most waits for."""
@@ -169,7 +175,7 @@ class _Group:
 
 def _divides(user: Instruction, total: Instruction, size: int) -> bool:
     """Whether a value is a sum over `size` elements, divided by their number."""
-    if user.opcode not in ("divide", "multiply") or len(user.operands) != 2 or user.operands[0] is not total:
+    if user.opcode not in ("divide", "multiply") or _stripped(user.operands[0]) is not total:
         return False
     number = user.operands[1]
     while keeps_values(number, _MOVES):
@@ -181,17 +187,33 @@ def _divides(user: Instruction, total: Instruction, size: int) -> bool:
     return bool(np.all(values == np.asarray(wanted).astype(values.dtype)))
 
 
+def _users(value: Instruction) -> Iterator[Instruction]:
+    """The users of an array, also behind moves that leave every element where it is (a mean with `keepdims`)."""
+    todo = [value]
+    while todo:
+        for user in todo.pop().users:
+            if _stays(user):
+                todo.append(user)
+            else:
+                yield user
+
+
 def _stripped(value: Instruction) -> Instruction:
     """The array behind moves that leave every element where it is but for dimensions of size 1."""
+    while _stays(value):
+        value = value.operands[0]
+    return value
+
+
+def _stays(move: Instruction) -> bool:
+    """Whether an instruction leaves every element where it is but for dimensions of size 1."""
 
     def sizes(i: Instruction) -> list[int]:
         return [n for n in i.shape.dimensions if n != 1]
 
-    while keeps_values(value, _MOVES) and sizes(value.operands[0]) == sizes(value):
-        if value.opcode == "broadcast" and list(value.ints("dimensions")) != sorted(value.ints("dimensions")):
-            break
-        value = value.operands[0]
-    return value
+    if not keeps_values(move, _MOVES) or sizes(move.operands[0]) != sizes(move):
+        return False
+    return move.opcode != "broadcast" or list(move.ints("dimensions")) == sorted(move.ints("dimensions"))
 
 
 def _first_of(writer: Writer, x: Instruction, leaf: Shape, kept: tuple[int, ...]) -> Instruction:
@@ -204,6 +226,30 @@ def _first_of(writer: Writer, x: Instruction, leaf: Shape, kept: tuple[int, ...]
     finite = writer.emit("is-finite", leaf.with_type(PRED), flat)
     zeros = writer.emit("broadcast", leaf, writer.scalar(leaf.type, 0), dimensions=())
     return writer.emit("select", leaf, finite, flat, zeros)
+
+
+def _folded(writer: Writer, values: Sequence[Instruction], zero: Instruction, total: Instruction) -> list[Instruction]:
+    """The folds of arrays of moments over the dimensions of a sum: in two parts where these lie apart."""
+    folded, kept = total.ints("dimensions"), tuple(range(values[0].shape.rank))
+    to_apply = Called(_reducer(total.computation, zero.shape, (len(values) - 3) // 2))
+    first = _columns_first(total) or folded
+    for part in (first, tuple(d for d in folded if d not in first)):
+        if part:
+            dimensions = tuple(kept.index(d) for d in part)
+            kept = tuple(d for d in kept if d not in part)
+            leaf = _without(values[0].shape, dimensions) if len(kept) > total.shape.rank else total.shape
+            attributes: dict[str, Attribute | Called] = {"dimensions": Attribute.of(dimensions), "to_apply": to_apply}
+            operands, shape = (*values, *[zero] * len(values)), Shape.tuple_of(*[leaf] * len(values))
+            fold = edit.create(total.computation, "moments", "reduce", shape, operands, attributes)
+            values = [writer.element(fold, n) for n in range(len(values))]
+    return list(values)
+
+
+def _without(shape: Shape, dimensions: Sequence[int]) -> Shape:
+    """The shape without some dimensions; the others lie as they did."""
+    kept = [d for d in range(shape.rank) if d not in dimensions]
+    order = tuple(kept.index(d) for d in shape.minor_to_major if d in kept)
+    return replace(shape, dimensions=tuple(shape.dimensions[d] for d in kept), layout=Layout(order))
 
 
 def _reducer(beside: Computation, scalar: Shape, count: int) -> Computation:

@@ -41,12 +41,12 @@ class ReductionSplitter(RewritingPass):
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
         for reduce in [i for i in computation.instructions if i.opcode == "reduce"]:
-            first = _longest_run(reduce)
+            first = longest_run(reduce)
             if first is not None:
                 yield partial(_put, reduce, first)
 
 
-def _longest_run(reduce: Instruction) -> tuple[int, ...] | None:
+def longest_run(reduce: Instruction) -> tuple[int, ...] | None:
     """The reduced dimensions of the longest run in memory, where the reduce is worth splitting: its init value is the
     identity, since both parts start with it, and no row kernel takes it as it is. XLA's row kernel takes rows of any
     length with a run above them (`reduction_form`); ours takes none that are shorter than a warp."""

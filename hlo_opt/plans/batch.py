@@ -10,17 +10,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from hlo_opt.ir import Instruction
-from hlo_opt.ir.index_map import Expression, delinearize, places_taken, variable
+import numpy as np
+
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ir.index_map import Expression, add, delinearize, multiply, places_taken, variable
 from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.element_reads import Element, Reads, read_at
 from hlo_opt.plans.instructions import NOTHING, of_value
 from hlo_opt.plans.lane_loop import LANE, ByLanes, along, places_of
+from hlo_opt.plans.loop import BLOCK, WIDEST_ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
-from hlo_opt.plans.walks import THREAD, Walk
+from hlo_opt.plans.reads import address_of, value_of
+from hlo_opt.plans.walks import Walk, neighbours
 
 MOST_WRITTEN = 64
 """Limit of elements that a thread writes: each is a register until then."""
@@ -28,15 +33,21 @@ MOST_VALUES = 4_000
 """Limit of values that a thread computes: the code has a statement for each."""
 GAIN = 1.5
 """The least factor by which instructions must be fewer than with a thread for each element."""
+MOST_BYTES = 640
+"""Limit of the bytes that a thread with neighbouring lanes reads and writes: 128 registers, if all are held."""
+MOST_AGAIN = 2.0
+"""The factor by which threads that share a lane may compute more than one thread would."""
 
 
 @dataclass(frozen=True)
 class Batch(ByLanes):
-    """Outputs (`roots` are positions) of which each thread writes the elements of one lane.
+    """Outputs (`roots` are positions) of which each thread writes the elements of one lane, or of neighbouring lanes.
 
     hero        the output that determines the batch
     dimensions  the sizes of the batch's dimensions
     along       for each output, its dimensions that are the batch's
+    shares      threads that share a lane: they take turns along the first dimension that is not the batch's
+    vector      neighbouring lanes of a thread
     """
 
     kind: ClassVar[str] = "batch"
@@ -44,20 +55,43 @@ class Batch(ByLanes):
     roots: tuple[int, ...]
     dimensions: tuple[int, ...]
     along: tuple[tuple[int, ...], ...]
+    shares: int = 1
+    vector: int = 1
+
+    @property
+    def places(self) -> int:
+        """The number of shares of lanes: the lanes of the first share come first."""
+        return self.lanes * self.shares
+
+    @property
+    def threads(self) -> int:
+        return self.places // self.vector
+
+    @property
+    def block(self) -> int:
+        """The least number of threads per block."""
+        return max(1, min(BLOCK, self.threads))
 
     def segment(self, block: int) -> Segment[Batch]:
         """The segment in a launch of blocks of that size."""
-        return Segment(self, -(-self.lanes // block))
+        return Segment(self, -(-self.threads // block), self.vector, in_rows=True)
 
-    def written(self, region: Region, lane: Expression) -> Iterator[tuple[int, Index]]:
-        """(position of an output, index) of each element that the thread of a lane writes."""
-        at = delinearize(lane, self.dimensions)
+    def written(self, region: Region, place: Expression) -> Iterator[tuple[int, Index]]:
+        """(position of an output, index) of each element that belongs to a share of a lane."""
+        share, *at = delinearize(place, (self.shares, *self.dimensions))
         for number, lanes in zip(self.roots, self.along, strict=True):
-            for index in places_of(region.roots[number].shape, lanes, at):
-                yield number, index
+            shape = region.roots[number].shape
+            if self.shares == 1:
+                yield from ((number, index) for index in places_of(shape, lanes, tuple(at)))
+                continue
+            turn = _first_apart(shape, lanes)
+            sizes = [size // self.shares if d == turn else size for d, size in enumerate(shape.dimensions)]
+            for index in places_of(Shape(shape.type, tuple(sizes)), lanes, tuple(at)):
+                moved = add(multiply(index[turn], self.shares), share)
+                yield number, (*index[:turn], moved, *index[turn + 1 :])
 
 
-def match(region: Region, roots: Sequence[int]) -> tuple[list[Batch], list[int]]:
+def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[list[Batch], list[int]]:
     """The part of outputs for which a batch saves enough work, if there is one, and the positions of the others."""
     arrays = [n for n in roots if region.roots[n].shape.is_array and region.roots[n].shape.type.per_byte == 1]
     hero = max(arrays, key=lambda n: region.roots[n].shape.element_count, default=None)
@@ -67,7 +101,7 @@ def match(region: Region, roots: Sequence[int]) -> tuple[list[Batch], list[int]]
     for dimensions in _candidates(region.roots[hero].shape.dimensions):
         part = _by(region, arrays, hero, dimensions, apart)
         if part is not None:
-            return [part], [n for n in roots if n not in part.roots]
+            return [_wide(region, part, target, apart)], [n for n in roots if n not in part.roots]
     return [], list(roots)
 
 
@@ -102,12 +136,75 @@ def _by(region: Region, arrays: Sequence[int], hero: int, dimensions: tuple[int,
     if total is None or GAIN * apart.at_least(part) > total:
         return None
     whole = 0.0
-    wanted = [(region.roots[n], index) for n, index in part.written(region, variable(LANE, lanes))]
-    for element in _needed(wanted, apart.reads):
+    for element in _needed(_wanted(region, part), apart.reads):
         if element is None or GAIN * whole > total:
             return None
         whole += of_value(element[0]).slots
     return part if GAIN * whole <= total else None
+
+
+def _wanted(region: Region, part: Batch) -> list[Element]:
+    """The elements of a share of a lane."""
+    return [(region.roots[n], index) for n, index in part.written(region, variable(LANE, part.places))]
+
+
+def _wide(region: Region, part: Batch, target: DeviceTarget, apart: _Apart) -> Batch:
+    """The part with neighbouring lanes in a thread, where these lie side by side in memory: as many as 16 bytes hold.
+    As many threads share a lane then as registers need, if they compute little again. As it is if neither helps."""
+    vector = 1 if target.in_lanes else _widest(region, part, target)
+    if vector == 1:
+        return part
+    once, _ = _of_share(region, part, apart)
+    while vector > 1:
+        for shares in _divisors(region, part):
+            wide = replace(part, shares=shares, vector=vector)
+            if wide.threads >= target.resident_threads // 4 and _is_side_by_side(region, wide):
+                work, moved = _of_share(region, wide, apart)
+                if shares * work <= MOST_AGAIN * once and vector * moved <= MOST_BYTES:
+                    return wide
+        vector //= 2
+    return part
+
+
+def _of_share(region: Region, part: Batch, apart: _Apart) -> tuple[float, int]:
+    """Instructions for a share of a lane, and the bytes that it reads and writes; all its elements are known."""
+    wanted = _wanted(region, part)
+    needed = [element[0] for element in _needed(wanted, apart.reads) if element is not None]
+    moved = [i.shape.type.bytes for i in needed if i.parameter_number is not None]
+    return sum(of_value(i).slots for i in needed), sum(moved) + sum(root.shape.type.bytes for root, _ in wanted)
+
+
+def _widest(region: Region, part: Batch, target: DeviceTarget) -> int:
+    """Lanes of a thread at the most: a power of two that divides the number of lanes."""
+    shapes = [region.roots[n].shape for n in part.roots]
+    shapes += [p.shape for p in region.parameters if p.shape.is_array and p.shape.element_count >= part.lanes]
+    return math.gcd(part.lanes, max(4, WIDEST_ACCESS // max(shape.type.bytes for shape in shapes)))
+
+
+def _divisors(region: Region, part: Batch) -> list[int]:
+    """Numbers of threads that may share a lane, ascending: each gets as many elements of each output."""
+    sizes = []
+    for n, lanes in zip(part.roots, part.along, strict=True):
+        shape = region.roots[n].shape
+        sizes.append(1 if shape.rank == len(lanes) else shape.dimensions[_first_apart(shape, lanes)])
+    common = math.gcd(*sizes)
+    return [k for k in range(1, common + 1) if common % k == 0]
+
+
+def _first_apart(shape: Shape, lanes: Sequence[int]) -> int:
+    """The first dimension that is not the batch's."""
+    return next(d for d in range(shape.rank) if d not in lanes)
+
+
+def _is_side_by_side(region: Region, part: Batch) -> bool:
+    """Whether neighbouring lanes of the outputs are neighbours in memory, and begin at multiples of a vector. Looks at
+    the first lanes: accesses that are not are correct, but narrow."""
+    shown = {LANE: np.arange(min(part.places, 4 * part.vector))}
+    for value, index in _wanted(region, part):
+        at = value_of(address_of(value.shape, index), shown).reshape(-1, part.vector)
+        if (np.diff(at, axis=1) != 1).any() or (at[:, 0] % part.vector).any():
+            return False
+    return True
 
 
 class _Apart:
@@ -189,6 +286,7 @@ def _needed(starts: Sequence[Element], reads: Reads) -> Iterator[Element | None]
 def walks(region: Region, segment: Segment[Batch], launch: Launch) -> list[Walk]:
     """The walk over the elements of a lane."""
     part = segment.part
-    wanted = [(region.roots[n], index) for n, index in part.written(region, variable(LANE, part.lanes))]
+    wanted = _wanted(region, part)
     written = [(value.shape, index) for value, index in wanted]
-    return [Walk(part.lanes, wanted, written, places={LANE: variable(THREAD, part.lanes)})]
+    places = {LANE: neighbours(part.threads, part.vector)}
+    return [Walk(part.threads, wanted, written, places=places, items=part.vector)]

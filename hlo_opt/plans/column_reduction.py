@@ -143,5 +143,8 @@ def walks(region: Region, segment: Segment[Columns], launch: Launch) -> list[Wal
 
 
 def own(region: Region, segment: Segment[Columns], launch: Launch, walks: Sequence[Walk]) -> list[Own]:
-    """Results of columns, which one thread writes. Of the columns themselves, surplus threads repeat the last ones."""
-    return own_on(region, segment, launch, walks, lambda walk: REDUCED not in walk.places)
+    """Results of columns, which one thread writes; and whole columns, where tiles are full and blocks share none: else
+    surplus threads repeat the last columns."""
+    part = segment.part
+    is_whole = part.parts == 1 and part.space.minor % (part.tile.lanes * part.tile.vector) == 0
+    return own_on(region, segment, launch, walks, lambda walk: is_whole or REDUCED not in walk.places)

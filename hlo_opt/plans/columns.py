@@ -20,6 +20,8 @@ WIDEST_BITS = 128
 """The widest access of a thread."""
 SECTOR_BITS = 256
 """Bits of a memory transaction: a narrower tile would waste part of it."""
+MOST_RESIDENT = 4
+"""Blocks of a multiprocessor that share columns at the most: each of them leaves partial results in memory."""
 PART = 32 * 1024
 """The least number of elements that one block folds, of adjacent long columns or of a long row, before several blocks
 share the work."""
@@ -97,7 +99,8 @@ def wide_tile(
 
 def column_parts(tile: ColumnTile, reduced: int, cores: int) -> int:
     """The number of blocks that share columns: as many as fill the device, if each has enough work."""
-    return max(1, min(2 * cores // tile.blocks, reduced * tile.lanes * tile.vector // PART, reduced // tile.ways))
+    resident = cores * min(MOST_RESIDENT, 2 * MOST_THREADS // tile.threads)
+    return max(1, min(resident // tile.blocks, reduced * tile.lanes * tile.vector // PART, reduced // tile.ways))
 
 
 def lanes_tile(

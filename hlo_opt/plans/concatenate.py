@@ -20,10 +20,10 @@ from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, constant, linearize, variable
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
-from hlo_opt.plans.loop import BLOCK, WIDEST_ACCESS, elements_per_thread
+from hlo_opt.plans.loop import BLOCK, MOST_ELEMENTS, WIDEST_ACCESS, elements_per_thread
 from hlo_opt.plans.plan import Launch, Region, Segment, above
 from hlo_opt.plans.tiled_transpose import read_along
-from hlo_opt.plans.walks import Walk, leaves_at, neighbours
+from hlo_opt.plans.walks import Own, Walk, leaves_at, neighbours
 
 MOST_SHARED = 4
 """Limit of pieces that one thread writes, unless they are single elements of the dimension."""
@@ -117,8 +117,7 @@ def _taken_apart(
     roots = [region.roots[n] for n in positions]
     if not heroes or not heroes[0].shape.element_count or any(root.shape.is_tuple for root in roots):
         return []
-    place = variable("place", heroes[0].shape.element_count)
-    read = read_along(roots, heroes, place)
+    read = read_along(roots, heroes)
     chosen = [h for h in heroes if h in read]
     if not chosen or any(not _is_alike(h, chosen[0]) for h in chosen):
         return []
@@ -127,7 +126,7 @@ def _taken_apart(
         return []
     hero, numbers = chosen[0], tuple(positions)
     vector = _vector(region, roots, hero, pieces, target)
-    if vector == 1 and _is_quicker_in_rows(roots, hero.shape.element_count, target):
+    if vector == 1 and not _interlace(hero, pieces) and _is_quicker_in_rows(roots, len(pieces), target):
         return []
     is_even = len({size for _, size in pieces}) == 1
     if is_even and (len(pieces) <= MOST_SHARED or pieces[0][1] == 1):
@@ -135,12 +134,13 @@ def _taken_apart(
     return [Pieces(hero, numbers, (piece,), vector) for piece in pieces]
 
 
-def _is_quicker_in_rows(roots: Sequence[Instruction], elements: int, target: DeviceTarget) -> bool:
-    """Whether a loop is quicker than pieces with a vector of 1, because its threads write 16 bytes of narrow outputs at
-    a time."""
+def _is_quicker_in_rows(roots: Sequence[Instruction], pieces: int, target: DeviceTarget) -> bool:
+    """Whether a loop is quicker than pieces with a vector of 1, because its threads write 16 bytes of an output at a
+    time: of narrow ones always, of those of 4 bytes if there are few pieces to test for."""
     outputs = [root.shape for root in roots]
-    vector = elements_per_thread(outputs, (), elements, target.resident_threads)
-    return all(vector * shape.type.bytes >= WIDEST_ACCESS and shape.type.bytes < 4 for shape in outputs)
+    vector = elements_per_thread(outputs, (), outputs[0].element_count, target.resident_threads)
+    widest = 4 if pieces <= MOST_SHARED else 2
+    return all(vector * s.type.bytes >= WIDEST_ACCESS and s.type.bytes <= widest for s in outputs)
 
 
 def _is_alike(one: Instruction, other: Instruction) -> bool:
@@ -176,7 +176,15 @@ def _vector(
     minor = hero.shape.minor_to_major[0]
     if minor != along(hero):
         return math.gcd(hero.shape.dimensions[minor], most)
+    if _interlace(hero, pieces) and len(pieces) * most <= MOST_ELEMENTS:
+        return math.gcd(most // math.gcd(most, len(pieces)), elements // len(pieces))
     return math.gcd(most, *(size for _, size in pieces))
+
+
+def _interlace(hero: Instruction, pieces: Sequence[Piece]) -> bool:
+    """Whether the elements at one position of all pieces are neighbours in memory, as in pairs of a rotary embedding: a
+    thread with several positions writes all elements between them."""
+    return hero.shape.minor_to_major[0] == along(hero) and all(size == 1 for _, size in pieces)
 
 
 def walks(region: Region, segment: Segment[Pieces], launch: Launch) -> list[Walk]:
@@ -184,9 +192,24 @@ def walks(region: Region, segment: Segment[Pieces], launch: Launch) -> list[Walk
     part = segment.part
     place = variable("place", part.shape.element_count)
     places = {"place": neighbours(part.threads, part.vector)}
-    walks = []
+    walks: list[Walk] = []
     for number, piece in enumerate(part.pieces):
         at = piece_index(part.hero, piece, place)
         wanted = [(region.roots[n], root_index(part.hero, region.roots[n], at)) for n in part.roots]
         walks.append(Walk(part.threads, wanted, leaves_at(wanted), places=places, items=part.vector, keeps=number > 0))
+    if len(walks) > 1 and _interlace(part.hero, part.pieces):
+        wanted = [value for walk in walks for value in walk.wanted]
+        return [Walk(part.threads, wanted, leaves_at(wanted), places=places, items=part.vector)]
     return walks
+
+
+def own(region: Region, segment: Segment[Pieces], launch: Launch, walks: Sequence[Walk]) -> list[Own]:
+    """Outputs of which one thread writes the elements at a position of all pieces, after it has computed all of
+    them."""
+    part, last = segment.part, len(walks) - 1
+    if len(part.pieces) * part.pieces[0][1] != part.hero.shape.dimensions[along(part.hero)]:
+        return []  # other pieces have threads of their own
+    place = variable("place", part.shape.element_count)
+    at = [piece_index(part.hero, piece, place) for piece in part.pieces]
+    roots = [(n, region.roots[n]) for n in part.roots]
+    return [Own(n, last, frozenset(root_index(part.hero, root, index) for index in at)) for n, root in roots]

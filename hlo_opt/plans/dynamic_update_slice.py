@@ -13,9 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ir.index_map import Expression, constant, dimensions, variable
+from hlo_opt.ir.index_map import Expression, add, constant, dimensions, variable
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.sets import keeps_values
@@ -161,8 +163,19 @@ def _sees_own_only(region: Region, update: Instruction, buffer: Instruction) -> 
         return False
     here = dimensions(window.shape.dimensions)
     same = [i for i in depending if i.opcode == "dynamic-slice" and i.operands[0] is place and _same_window(i, update)]
-    own: dict[Instruction, Index | None] = {place: None, buffer: None} | dict.fromkeys(same, here)
-    return heroes_read([(window, here)], depending, own) is not None
+    own: dict[Instruction, Index | None] = {buffer: None, place: _overwritten(update, here)}
+    return heroes_read([(window, here)], depending, own | dict.fromkeys(same, here)) is not None
+
+
+def _overwritten(update: Instruction, here: Index) -> Index | None:
+    """The index that an element of the window overwrites; None where starts are not known."""
+    place, window, *starts = update.operands
+    known = [start.literal for start in starts]
+    if len(known) != place.shape.rank or any(k is None or k.is_elided or k.shape.rank for k in known):
+        return None
+    most = [size - part for size, part in zip(place.shape.dimensions, window.shape.dimensions, strict=True)]
+    first = [min(max(int(np.asarray(k.value)), 0), last) for k, last in zip(known, most, strict=True) if k is not None]
+    return tuple(add(e, constant(start)) for e, start in zip(here, first, strict=True))
 
 
 def _same_window(slice_: Instruction, update: Instruction) -> bool:

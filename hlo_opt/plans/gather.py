@@ -14,7 +14,6 @@ from typing import ClassVar
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
-from hlo_opt.ir.index_map import variable
 from hlo_opt.ops.indexing.gather_dimensions import gather_dimensions
 from hlo_opt.plans.loop import BLOCK, elements_per_thread
 from hlo_opt.plans.plan import Region, Segment
@@ -80,8 +79,7 @@ def heroes_of(region: Region, positions: Sequence[int]) -> list[Instruction]:
     heroes = [i for i in region.computation.instructions if i.opcode == "gather" and i.shape.element_count == elements]
     if not heroes or any(root.shape.is_tuple for root in roots):
         return []
-    place = variable("place", elements)
-    read = read_along(roots, heroes, place)
+    read = read_along(roots, heroes)
     chosen = [hero for hero in heroes if hero in read and _together(hero) > 1]
     return [h for h in chosen if h.shape.dimensions == chosen[0].shape.dimensions and _order(h) == _order(chosen[0])]
 

@@ -110,6 +110,7 @@ class Segment(Generic[P]):
     meets     threads may write the same element
     resident  resident blocks per multiprocessor for which registers must suffice; 0 leaves it to the compiler
     together  its blocks wait for each other
+    in_rows   its threads access neighbouring elements, also with a vector of 1
     """
 
     part: P
@@ -124,6 +125,7 @@ class Segment(Generic[P]):
     meets: bool = False
     resident: int = 0
     together: bool = False
+    in_rows: bool = False
 
     @property
     def kind(self) -> str:

@@ -25,7 +25,7 @@ from hlo_opt.plans import instructions as work_of
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.kinds import kind_of
 from hlo_opt.plans.plan import Launch, Part, Plan, Region, Segment
-from hlo_opt.plans.reads import SECTOR, Key, Lay, Trace, lay_of, traced
+from hlo_opt.plans.reads import SECTOR, Key, Lay, Trace, lays_of, traced
 from hlo_opt.plans.walks import AHEAD, Walk
 
 COPY = 0.895
@@ -309,7 +309,7 @@ def measure(region: Region, segment: Segment[Part], block: int, target: DeviceTa
 
 def _step(trace: Trace, number: int, block: int, target: DeviceTarget) -> _Step:
     walk, cycles = trace.walk, clock(target)
-    lays = [lay_of(trace, access, block) for access in (*trace.reads, *trace.writes)]
+    lays = [*lays_of(trace, trace.reads, block), *lays_of(trace, trace.writes, block)]
     tried = [
         SECTOR * lay.access.tries * walk.threads * trace.times(lay.access.index) if lay.access.tries > 1 else 0.0
         for lay in lays

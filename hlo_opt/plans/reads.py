@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir import index_map as maps
-from hlo_opt.ir.index_map import Expression, linearize, variable, variables_of
+from hlo_opt.ir.index_map import Expression, linearize, split_constant, variable, variables_of
 from hlo_opt.ops.lowering import Elementwise, Index
 from hlo_opt.ops.sets import taken_element
 from hlo_opt.ops.spec import find
@@ -24,6 +24,8 @@ SECTOR, LINE = 32, 128
 """Bytes of a memory transaction and of a cache line (CUDA C++ Best Practices Guide, "Coalesced Access to Global
 Memory")."""
 WIDEST_BITS = 128
+MOST_JOINED = 64
+"""Elements of an array that a thread accesses at a time, for which it is looked whether they are neighbours."""
 _MOST_STEPS = 20_000  # elements that are followed from the wanted values to operands
 _SAMPLED_ROUNDS = 4096
 _SAMPLED = (1024, 16, 32)  # threads of a block, rounds, and steps of inner loops that are sampled
@@ -308,8 +310,48 @@ def lay_of(trace: Trace, access: Access, block: int) -> Lay:
     )
 
 
-def _look(trace: Trace, access: Access, block: int) -> _Seen:
-    """The sample of an access."""
+def lays_of(trace: Trace, accesses: Sequence[Access], block: int) -> list[Lay]:
+    """The layouts of the reads, or of the writes, of a walk. Those of neighbours in one array are joined where that
+    gives wider instructions: the first has the layout of all, the others move nothing."""
+    lays = [lay_of(trace, access, block) for access in accesses]
+    groups: dict[tuple[object, ...], dict[int, int]] = {}
+    for number, access in enumerate(accesses):
+        if access.share == 1 and not (access.may_miss or access.again or access.tries):
+            base, offset = split_constant(trace.address(access))
+            groups.setdefault((access.operand, access.shape, base), {}).setdefault(offset, number)
+    for offsets in groups.values():
+        numbers = [offsets[offset] for offset in sorted(offsets)]
+        if len(numbers) > 1 and trace.walk.items * len(numbers) <= MOST_JOINED:
+            joined = _joined(trace, [accesses[n] for n in numbers], block)
+            if joined.bits > max(lays[n].bits for n in numbers):
+                nothing = replace(joined, count=0.0, useful=0.0, fetched=0.0)
+                for n in numbers:
+                    lays[n] = replace(joined if n == numbers[0] else nothing, access=accesses[n])
+    return lays
+
+
+def _joined(trace: Trace, accesses: Sequence[Access], block: int) -> Lay:
+    """The layout of accesses at constant distances from each other."""
+    first, *others = accesses
+    start = split_constant(trace.address(first))[1]
+    beside = (0, *(split_constant(trace.address(other))[1] - start for other in others))
+    seen, bits = _look(trace, first, block, beside), first.bits
+    scale = seen.scale * (trace.walk.filled if ROUND in trace.varies_with(first.index) else 1.0)
+    items = trace.walk.items if ITEM in trace.varies_with(first.index) else 1
+    return Lay(
+        first,
+        bits=seen.together * bits,
+        count=trace.times(first.index) * len(beside) / min(seen.together, items * len(beside)),
+        useful=seen.places * bits / 8 * scale,
+        fetched=seen.sectors * SECTOR * scale,
+        run=seen.run,
+        lines=seen.lines,
+        advance=seen.advance,
+    )
+
+
+def _look(trace: Trace, access: Access, block: int, beside: tuple[int, ...] = (0,)) -> _Seen:
+    """The sample of an access, and of those at distances from it."""
     walk, varies, address = trace.walk, trace.varies_with(access.index), trace.address(access)
     loops = tuple([(name, size) for name, size in trace.loops.items() if name in varies])
     sizes = zip(access.index, access.shape.dimensions, strict=True)
@@ -319,7 +361,7 @@ def _look(trace: Trace, access: Access, block: int) -> _Seen:
     drawn = tuple([(name, at, size) for name, (at, size) in trace.drawn.items()])
     rounds = walk.rounds if ROUND in varies else 1
     frame = _Frame(walk.threads, max(1, block), rounds, walk.rounds, walk.items, places, loops, drawn)
-    return _seen(frame, address, access.bits, outside)
+    return _seen(frame, address, access.bits, outside, beside)
 
 
 @dataclass(frozen=True)
@@ -371,9 +413,12 @@ def _different(numbers: Numbers) -> Numbers:
 
 
 @functools.lru_cache(maxsize=4096)
-def _seen(frame: _Frame, address_at: Expression, bits: int, outside: tuple[Expression, ...]) -> _Seen:
-    """The sample for a frame and an address. Cached, because kernels that differ in what they compute often access
-    memory in the same way. `outside` has the expressions of the index that may be out of bounds."""
+def _seen(
+    frame: _Frame, address_at: Expression, bits: int, outside: tuple[Expression, ...], beside: tuple[int, ...] = (0,)
+) -> _Seen:
+    """The sample for a frame and an address, with the addresses at distances from it as further items. Cached, because
+    kernels that differ in what they compute often access memory in the same way. `outside` has the expressions of the
+    index that may be out of bounds."""
     threads = min(frame.threads, frame.block, _SAMPLED[0])
     rounds = min(frame.rounds, _SAMPLED[1])
     loops = dict(frame.loops)
@@ -393,6 +438,9 @@ def _seen(frame: _Frame, address_at: Expression, bits: int, outside: tuple[Expre
         env[name] = sum((value_of(e, env) for e in at), start=np.asarray(1)) * 40503 % max(1, size)
     address = value_of(address_at, env)
     address = address.reshape((1,) * (4 - address.ndim) + address.shape)
+    if len(beside) > 1:
+        every = np.stack([address + distance for distance in beside], axis=3)
+        address = np.sort(every.reshape(*address.shape[:2], -1, address.shape[3]), axis=2)
     places = _different(address)
     sectors = 1 + int(np.count_nonzero(np.diff(places * bits // 8 // SECTOR)))
     scale = frame.threads / threads * math.prod(loops.values()) / steps * (frame.rounds / rounds)

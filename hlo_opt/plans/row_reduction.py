@@ -288,7 +288,8 @@ def walks(region: Region, segment: Segment[Rows], launch: Launch) -> list[Walk]:
 
 def own(region: Region, segment: Segment[Rows], launch: Launch, walks: Sequence[Walk]) -> list[Own]:
     """Results of rows, which one thread writes; and whole rows, where each row has threads of its own: no block repeats
-    the last row, shares a row with other blocks, or peels the ends of a row."""
+    the last row, or shares a row with other blocks. The ends of a row that is peeled have the same thread on every
+    walk."""
     part = segment.part
-    is_whole = part.parts == 1 and not part.is_peeled and part.rows % part.rows_per_block(launch.block) == 0
+    is_whole = part.parts == 1 and part.rows % part.rows_per_block(launch.block) == 0
     return own_on(region, segment, launch, walks, lambda walk: is_whole or REDUCED not in walk.places)

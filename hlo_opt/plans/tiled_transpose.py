@@ -32,6 +32,7 @@ from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.plans.columns import SHARED_BYTES
 from hlo_opt.plans.element_reads import depending_below, ends_needed
 from hlo_opt.plans.plan import Launch, Region, Segment, above
+from hlo_opt.plans.reads import address_of
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk, leaves_at
 
 BLOCK = 128
@@ -207,11 +208,16 @@ def read_at(root: Instruction, wanted: Mapping[Instruction, Index], place: Expre
     return {end[0] for end in ends_needed([start], over, lambda i, index: wanted.get(i) == index) if end is not None}
 
 
-def read_along(roots: Iterable[Instruction], among: Iterable[Instruction], place: Expression) -> set[Instruction]:
-    """The instructions of `among` whose element at `place` in memory an element of a root at the same place depends
-    on."""
-    wanted = {i: physical_index(i.shape, place) for i in among}
-    return set[Instruction]().union(*(read_at(root, wanted, place) for root in roots))
+def read_along(roots: Iterable[Instruction], among: Iterable[Instruction]) -> set[Instruction]:
+    """The instructions of `among` of which an element of a root depends on the element at the same place in memory.
+    The place is written in the coordinates of each: those of the root are coarser or finer after a reshape."""
+    found = set[Instruction]()
+    for i in among:
+        own = tuple(variable(f"d{d}", size) for d, size in enumerate(i.shape.dimensions))
+        place = address_of(i.shape, own)
+        if any(read_at(root, {i: own}, place) for root in roots):
+            found.add(i)
+    return found
 
 
 def _in_other_order(region: Region, roots: Sequence[int]) -> list[tuple[Instruction, TiledTranspose]]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from hlo_opt.plans.plan import Segment
+from tests.small_modules import H100
 
 
 def joined(sizes: list[int], *, major: int = 3, minor: int = 5, layout: str = "{2,1,0}", kind: str = "f32") -> str:
@@ -130,7 +132,37 @@ def test_others_are_not(tool: Any, body: str) -> None:
 def test_large_pieces_move_several_elements_together(planner: Any) -> None:
     (segment,) = segments(planner, joined([512, 512], major=16, minor=128))
     assert segment.vector == 4 and segment.blocks == 16 * 512 * 128 // 4 // 128
-    assert [s.vector for s in segments(planner, joined([511, 512], major=16, minor=127))] == [1, 1]
+    odd = segments(planner, joined([511, 512], major=16, minor=127))
+    assert [(s.kind, s.vector) for s in odd] == [("loop", 4)]
+
+
+PAIRS = """HloModule m
+
+ENTRY e {{
+  x = {t}[{n},2] parameter(0)
+  c = {t}[{n}] parameter(1)
+  l = {t}[{n},1] slice(x), slice={{[0:{n}], [0:1]}}
+  r = {t}[{n},1] slice(x), slice={{[0:{n}], [1:2]}}
+  a = {t}[{n}] reshape(l)
+  b = {t}[{n}] reshape(r)
+  ac = {t}[{n}] multiply(a, c)
+  bc = {t}[{n}] multiply(b, c)
+  d = {t}[{n}] subtract(ac, b)
+  s = {t}[{n}] add(bc, a)
+  ds = {t}[{n},1] reshape(d)
+  ss = {t}[{n},1] reshape(s)
+  ROOT j = {t}[{n},2] concatenate(ds, ss), dimensions={{1}}
+}}
+"""
+
+
+@pytest.mark.parametrize("t", ["f32", "bf16"])
+def test_pairs_agree(tool: Any, t: str) -> None:
+    few = replace(tool, target=replace(H100, core_count=1))
+    text = PAIRS.format(t=t, n=12_000)
+    assert [(s.kind, s.vector) for s in segments(few, text)] == [("concatenate", 2 if t == "f32" else 4)]
+    few.agrees(text)
+    few.agrees(PAIRS.format(t=t, n=12_001))
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_100"])

@@ -85,6 +85,21 @@ CASES = {
         "  ROOT u = f32[7,13] dynamic-update-slice(p0, t, p2, p2)\n",
         "loop",
     ),
+    "of the slice that it overwrites": (
+        "  c = s32[] constant(2)\n  d = s32[] constant(100)\n  s = f32[3,5] slice(p0), slice={[2:5], [8:13]}\n"
+        "  t = f32[3,5] add(s, p1)\n  ROOT u = f32[7,13] dynamic-update-slice(p0, t, c, d)\n",
+        "dynamic-update-slice",
+    ),
+    "of a slice beside it": (
+        "  c = s32[] constant(2)\n  d = s32[] constant(8)\n  s = f32[3,5] slice(p0), slice={[1:4], [8:13]}\n"
+        "  t = f32[3,5] add(s, p1)\n  ROOT u = f32[7,13] dynamic-update-slice(p0, t, c, d)\n",
+        "loop",
+    ),
+    "of a slice where data say": (
+        "  s = f32[3,5] slice(p0), slice={[2:5], [8:13]}\n  t = f32[3,5] add(s, p1)\n"
+        "  ROOT u = f32[7,13] dynamic-update-slice(p0, t, p2, p2)\n",
+        "loop",
+    ),
     "of the window turned round": (
         "  s = f32[3,5] dynamic-slice(p0, p2, p2), dynamic_slice_sizes={3,5}\n  t = f32[3,5] reverse(s), "
         "dimensions={0}\n"

@@ -146,3 +146,46 @@ def test_a_limit_of_steps_is_kept() -> None:
         hlo_opt.parse(text), passes="moment-folding", target=SMALL, simplify="never", stop_after_step=0
     )
     assert reduces(made) == [1] * 5
+
+
+def image(groups: bool) -> str:
+    """A norm of images with `keepdims`, the channels last: each channel by itself, or groups of 8 of them."""
+    shape, mean = ("2,600,4,8", "2,1,4,1") if groups else ("2,10,15,32", "2,1,1,32")
+    kept, dropped = ((0, 2), "1,3") if groups else ((0, 3), "1,2")
+    sizes = [shape.split(",")[d] for d in kept]
+    few, count, back = f"f32[{','.join(sizes)}]", 4800 if groups else 150, f"{kept[0]},{kept[1]}"
+    return f"""HloModule m
+
+{SUM}
+ENTRY e {{
+  x = f32[{shape}] parameter(0)
+  zero = f32[] constant(0)
+  n = f32[] constant({count})
+  many = f32[{mean}] broadcast(n), dimensions={{}}
+  total = {few} reduce(x, zero), dimensions={{{dropped}}}, to_apply=sum
+  kept = f32[{mean}] reshape(total)
+  mean = f32[{mean}] divide(kept, many)
+  flat = {few} reshape(mean)
+  means = f32[{shape}] broadcast(flat), dimensions={{{back}}}
+  d = f32[{shape}] subtract(x, means)
+  dd = f32[{shape}] multiply(d, d)
+  ROOT squares = {few} reduce(dd, zero), dimensions={{{dropped}}}, to_apply=sum
+}}
+"""
+
+
+@pytest.mark.parametrize("groups", [False, True])
+def test_norms_of_images(groups: bool) -> None:
+    """The sums of a group are those of its channels, which are columns, and then of these."""
+    target = replace(H100, l2_cache_size=1 << 12)
+    module = hlo_opt.parse(image(groups))
+    made, _ = hlo_opt.fuse(module, passes="moment-folding,cse,dce", target=target, simplify="never")
+    hlo_opt.verify(made)
+    assert reduces(made) == ([3, 3] if groups else [3])
+    shape = module.entry.parameters[0].shape.dimensions
+    x = (np.random.default_rng(3).standard_normal(shape) + 50).astype(np.float32)
+    axes = (1, 3) if groups else (1, 2)
+    wide = x.astype(np.float64)
+    want = np.square(wide - wide.mean(axes, keepdims=True)).sum(axes)
+    for got in (hlo_opt.evaluate(made, [x])[0], hlo_opt.compile(made, backend="host")(x)[0]):
+        np.testing.assert_allclose(got, want, rtol=1e-4)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 import hlo_opt
+from hlo_opt.analysis.targets import DeviceTarget, InLanes
+from hlo_opt.ir.index_map import variable
 from hlo_opt.plans import Plan, plan, region_of
-from hlo_opt.plans.batch import Batch
+from hlo_opt.plans.batch import Batch, match
 from hlo_opt.plans.price import price
+from hlo_opt.plans.reads import address_of, value_of
 from tests.small_modules import H100
 
 
@@ -37,9 +43,38 @@ def chain(shape: str, *, steps: int = 3, layout: str = "") -> str:
     )
 
 
-def planned(text: str) -> Plan:
+def normed(shape: str, dtype: str) -> str:
+    """A fusion that scales an array along its last dimension, by the results of several operations on two rows."""
+    row, last = f"f32[{shape.split(',')[-1]}]", shape.count(",")
+    given = f"  x = {dtype}[{shape}] parameter(0)\n  m = {row} parameter(1)\n  v = {row} parameter(2)\n"
+    steps = "".join(
+        f"  t{n} = {row} {('maximum', 'subtract')[n % 2]}({f't{n - 1}' if n else 'm'}, {('v', 'm')[n % 2]})\n"
+        for n in range(25)
+    )
+    return f"""HloModule m
+
+fused {{
+{given}{steps}  w = f32[{shape}] convert(x)
+  n = f32[{shape}] broadcast(t24), dimensions={{{last}}}
+  d = f32[{shape}] subtract(w, n)
+  p = f32[{shape}] broadcast(t23), dimensions={{{last}}}
+  o = f32[{shape}] multiply(d, p)
+  ROOT r = {dtype}[{shape}] convert(o)
+}}
+
+ENTRY e {{
+{given}  ROOT y = {dtype}[{shape}] fusion(x, m, v), kind=kLoop, calls=fused
+}}
+"""
+
+
+SMALL = replace(H100, core_count=1)
+"""A device that few threads fill."""
+
+
+def planned(text: str, target: DeviceTarget = H100) -> Plan:
     module = hlo_opt.parse(text)
-    made = plan(region_of(module, module.entry.root), H100)
+    made = plan(region_of(module, module.entry.root), target)
     assert isinstance(made, Plan)
     return made
 
@@ -51,7 +86,7 @@ def test_a_thread_has_a_matrix(layout: str) -> None:
     assert isinstance(part, Batch) and part.dimensions == (1000,) and part.lanes == 1000 and part.along == ((0,),)
 
 
-@pytest.mark.parametrize("text", [chain("1000,9,9"), chain("1000000,4,4", steps=1)], ids=["large", "by price"])
+@pytest.mark.parametrize("text", [chain("1000,9,9"), chain("1000000,3,3", steps=1)], ids=["large", "by price"])
 def test_others_are_loops(text: str) -> None:
     assert planned(text).kind == "loop"
 
@@ -59,3 +94,51 @@ def test_others_are_loops(text: str) -> None:
 def test_each_value_is_computed_once() -> None:
     few, some, many = (price(planned(chain("1000,4,4", steps=steps)), H100).instructions for steps in (3, 4, 5))
     assert many - some == pytest.approx(some - few, rel=0.2)
+
+
+def matched(text: str) -> tuple[Plan, Batch]:
+    """The plan, and the part that the matcher finds, whether or not the plan has it."""
+    made = planned(text, SMALL)
+    ((part,), rest) = match(made.region, [0], SMALL)
+    assert not rest
+    return made, part
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "shares", "vector"),
+    [
+        ("16,64,64", "f32", 1, 4),
+        ("64,32,128", "f32", 4, 4),
+        ("64,32,128", "bf16", 4, 8),
+        ("64,32,128", "f16", 4, 8),
+        ("16,24,255", "f32", 1, 4),
+        ("16,33,255", "f32", 1, 1),
+        ("16,33,255", "bf16", 1, 1),
+        ("16,4,63", "f32", 1, 1),
+    ],
+)
+def test_neighbouring_lanes_have_one_thread(shape: str, dtype: str, shares: int, vector: int) -> None:
+    _, part = matched(normed(shape, dtype))
+    assert (part.shares, part.vector) == (shares, vector)
+
+
+@pytest.mark.parametrize(("shape", "bits"), [("16,64,64", 128), ("16,24,255", 128), ("16,33,255", 32)])
+def test_neighbouring_lanes_move_together(shape: str, bits: int) -> None:
+    made = planned(normed(shape, "f32"), SMALL)
+    assert made.kind == "batch"
+    assert price(made, SMALL).stores == (bits, bits) and price(made, SMALL).loads[0] == bits
+
+
+@pytest.mark.parametrize("shape", ["64,32,128", "16,64,64", "16,24,255"])
+def test_an_element_is_written_once(shape: str) -> None:
+    made, part = matched(normed(shape, "bf16"))
+    place = {"lane": np.arange(part.places)}
+    elements = part.written(made.region, variable("lane", part.places))
+    written = [value_of(address_of(made.region.roots[n].shape, index), place) for n, index in elements]
+    assert sorted(np.concatenate(written)) == list(range(made.region.roots[0].shape.element_count))
+
+
+def test_on_a_processor_a_lane_is_a_lane() -> None:
+    made = planned(normed("64,32,128", "f32"), SMALL)
+    ((part,), _) = match(made.region, [0], InLanes.of(SMALL))
+    assert (part.shares, part.vector) == (1, 1)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 import hlo_opt
 from hlo_opt.plans import Plan, plan, region_of
+from hlo_opt.plans.price import price
 from tests.small_modules import H100
 
 
@@ -65,14 +68,41 @@ def test_narrow_pieces_move_16_bytes_at_a_time() -> None:
     assert [(s.kind, s.vector) for s in made.segments] == [("concatenate", 8)]
 
 
-def test_narrow_pieces_of_odd_sizes_are_a_loop_that_writes_16_bytes_at_a_time() -> None:
+def test_pieces_of_odd_sizes_are_a_loop_that_writes_16_bytes_at_a_time() -> None:
     wide = "a = bf16[8192,1023] broadcast(s), dimensions={0} b = bf16[8192,1026] broadcast(t), dimensions={0}"
     made = narrow(f"{wide} ROOT c = bf16[8192,2049] concatenate(a, b), dimensions={{1}}", "bf16[8192,2049]")
     assert [(s.kind, s.vector) for s in made.segments] == [("loop", 8)]
     floats = wide.replace("bf16", "f32").replace("(s)", "(p2)").replace("(t)", "(q2)")
     kept = "p2 = f32[8192] convert(s) q2 = f32[8192] convert(t)"
     made = narrow(f"{kept} {floats} ROOT c = f32[8192,2049] concatenate(a, b), dimensions={{1}}", "f32[8192,2049]")
-    assert [(s.kind, s.vector) for s in made.segments] == [("concatenate", 1), ("concatenate", 1)]
+    assert [(s.kind, s.vector) for s in made.segments] == [("loop", 4)]
+
+
+def test_many_pieces_of_odd_sizes_are_written_one_by_one() -> None:
+    given = "p2 = f32[8192] convert(s) " + " ".join(
+        f"a{n} = f32[8192,{401 + 2 * n}] broadcast(p2), dimensions={{0}}" for n in range(5)
+    )
+    pieces = ", ".join(f"a{n}" for n in range(5))
+    made = narrow(f"{given} ROOT c = f32[8192,2025] concatenate({pieces}), dimensions={{1}}", "f32[8192,2025]")
+    assert [(s.kind, s.vector) for s in made.segments] == [("concatenate", 1)] * 5
+
+
+@pytest.mark.parametrize(("dtype", "pieces", "vector"), [("f32", 2, 2), ("bf16", 2, 4), ("f32", 3, 4), ("f32", 4, 1)])
+def test_elements_that_interlace_are_written_together(dtype: str, pieces: int, vector: int) -> None:
+    parts = " ".join(f"a{n} = {dtype}[8192,512,1] reshape(m{n})" for n in range(pieces))
+    values = " ".join(
+        f"c{n} = {dtype}[] constant({n}) k{n} = {dtype}[8192,512] broadcast(c{n}), dimensions={{}} "
+        f"m{n} = {dtype}[8192,512] multiply(x, k{n})"
+        for n in range(pieces)
+    )
+    names, row = ", ".join(f"a{n}" for n in range(pieces)), f"{dtype}[8192,{512 * pieces}]"
+    made = narrow(
+        f"e = {dtype}[8192] convert(s) x = {dtype}[8192,512] broadcast(e), dimensions={{0}} {values} {parts} "
+        f"c = {dtype}[8192,512,{pieces}] concatenate({names}), dimensions={{2}} ROOT r = {row} reshape(c)",
+        row,
+    )
+    assert [(s.kind, s.vector) for s in made.segments] == [("concatenate", vector)]
+    assert price(made, H100).stores == (128, 128)
 
 
 def narrow(body: str, shape: str) -> Plan:

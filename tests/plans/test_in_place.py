@@ -82,6 +82,11 @@ CASES: dict[str, tuple[str, set[tuple[int, int]]]] = {
         "b = A broadcast(s), dimensions={0}\nROOT a = A subtract(p, b)",
         {(0, 0)},
     ),
+    "columns less their sums": (
+        "p = A parameter(0)\nz = f32[] constant(0)\ns = C reduce(p, z), dimensions={0}, to_apply=f\n"
+        "b = A broadcast(s), dimensions={1}\nROOT a = A subtract(p, b)",
+        {(0, 0)},
+    ),
     "rows written before they are read again": (
         "p = A parameter(0)\nz = f32[] constant(0)\ns = R reduce(p, z), dimensions={1}, to_apply=f\n"
         "b = A broadcast(s), dimensions={0}\na = A subtract(p, b)\nn = A negate(p)\nROOT t = (A, A) tuple(n, a)",
@@ -90,6 +95,22 @@ CASES: dict[str, tuple[str, set[tuple[int, int]]]] = {
     "a factor that all of a row read": (
         "p = A parameter(0)\nq = R parameter(1)\nz = f32[] constant(0)\nc = A broadcast(q), dimensions={0}\n"
         "m = A multiply(p, c)\ns = R reduce(m, z), dimensions={1}, to_apply=f\nROOT a = R add(s, q)",
+        set(),
+    ),
+    "halves that change places": (
+        "p = A parameter(0)\na = f32[64,64]{1,0} slice(p), slice={[0:64], [0:64]}\n"
+        "b = f32[64,64]{1,0} slice(p), slice={[0:64], [64:128]}\nn = f32[64,64]{1,0} negate(b)\n"
+        "ROOT c = A concatenate(n, a), dimensions={1}",
+        {(0, 0)},
+    ),
+    "parts of other sizes": (
+        "p = A parameter(0)\na = f32[64,32]{1,0} slice(p), slice={[0:64], [0:32]}\n"
+        "b = f32[64,96]{1,0} slice(p), slice={[0:64], [32:128]}\nROOT c = A concatenate(b, a), dimensions={1}",
+        set(),
+    ),
+    "halves that read their neighbours": (
+        "p = A parameter(0)\na = f32[64,64]{1,0} slice(p), slice={[0:64], [0:64]}\n"
+        "b = f32[64,64]{1,0} slice(p), slice={[0:64], [1:65]}\nROOT c = A concatenate(b, a), dimensions={1}",
         set(),
     ),
     "another type": ("p = A parameter(0)\nROOT n = s32[64,128]{1,0} bitcast-convert(p)", set()),

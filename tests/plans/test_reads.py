@@ -7,7 +7,7 @@ import pytest
 
 from hlo_opt.plans import Plan
 from hlo_opt.plans.kinds import kind_of
-from hlo_opt.plans.reads import Lay, Trace, _different, lay_of, traced
+from hlo_opt.plans.reads import Lay, Trace, _different, lay_of, lays_of, traced
 from tests.plans.price_modules import planned
 
 
@@ -39,6 +39,36 @@ def test_neighbours_move_together_up_to_16_bytes() -> None:
     assert (narrow.bits, narrow.count, narrow.run) == (128, 1, 128 * 16)
     (alone,) = lays(planned("loop", 31, 33))
     assert (alone.bits, alone.count, alone.lines) == (32, 1, 1)
+
+
+def joined(text: str) -> list[Lay]:
+    """Of what a loop reads, in the order in which it does, with neighbours joined."""
+    made = planned(text)
+    trace = traces(made)[0]
+    return lays_of(trace, trace.reads, made.launch.block)
+
+
+def test_reads_of_neighbours_are_one() -> None:
+    pairs = (
+        " x = f32[{rows},{columns},2] parameter(0)\n"
+        " a = f32[{rows},{columns},1] slice(x), slice={[0:{rows}], [0:{columns}], [0:1]}\n"
+        " b = f32[{rows},{columns},1] slice(x), slice={[0:{rows}], [0:{columns}], [1:2]}\n"
+        " c = f32[{rows},{columns}] reshape(a)\n d = f32[{rows},{columns}] reshape(b)\n"
+        " ROOT r = f32[{rows},{columns}] add(c, d)"
+    )
+    first, second = sorted(joined(pairs), key=lambda lay: -lay.count)
+    assert (first.bits, first.count, second.count) == (128, 2, 0)
+    assert first.useful == first.fetched == 2 * 4096 * 4096 * 4 and second.useful == second.fetched == 0
+    apart = pairs.replace(",2]", ",3]").replace("[1:2]", "[2:3]")
+    assert [lay.bits for lay in joined(apart)] == [32, 32]
+
+
+def test_reads_of_other_arrays_are_apart() -> None:
+    text = (
+        " x = f32[{rows},{columns}] parameter(0)\n y = f32[{rows},{columns}] parameter(1)\n"
+        " ROOT r = f32[{rows},{columns}] add(x, y)"
+    )
+    assert [lay.count for lay in joined(text)] == [1, 1]
 
 
 def test_packed_elements_are_counted_in_memory() -> None:

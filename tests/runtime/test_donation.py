@@ -237,18 +237,46 @@ def test_state_is_not_made_in_an_array_that_rounds_read() -> None:
     same(hlo_opt.compile(module)(given, donate=True), want)
 
 
-def test_rows_are_made_in_place() -> None:
+IN_PLACE = {
+    "rows": "z = f32[] constant(0)\ns = f32[64]{0} reduce(p, z), dimensions={1}, to_apply=f\n"
+    "b = V broadcast(s), dimensions={0}\na = V subtract(p, b)\nROOT m = V multiply(a, q)",
+    "columns": "z = f32[] constant(0)\ns = f32[128]{0} reduce(p, z), dimensions={0}, to_apply=f\n"
+    "b = V broadcast(s), dimensions={1}\na = V subtract(p, b)\nROOT m = V multiply(a, q)",
+    "halves": "a = f32[64,64]{1,0} slice(p), slice={[0:64], [0:64]}\n"
+    "b = f32[64,64]{1,0} slice(p), slice={[0:64], [64:128]}\nc = f32[64,64]{1,0} subtract(a, b)\n"
+    "d = f32[64,64]{1,0} add(a, b)\nROOT m = V concatenate(d, c), dimensions={1}",
+    "pairs": "v = f32[64,64,2]{2,1,0} reshape(p)\na = f32[64,64,1]{2,1,0} slice(v), slice={[0:64], [0:64], [0:1]}\n"
+    "b = f32[64,64,1]{2,1,0} slice(v), slice={[0:64], [0:64], [1:2]}\nc = f32[64,64,1]{2,1,0} subtract(a, b)\n"
+    "d = f32[64,64,1]{2,1,0} add(a, b)\ne = f32[64,64,2]{2,1,0} concatenate(d, c), dimensions={2}\nROOT m = V reshape(e)",
+    "a window": "s = f32[10,128]{1,0} slice(p), slice={[5:15], [0:128]}\nd = f32[10,128]{1,0} add(s, s)\n"
+    "i = s32[] constant(5)\nz = s32[] constant(0)\nROOT u = V dynamic-update-slice(p, d, i, z)",
+}
+
+
+@pytest.mark.parametrize("case", IN_PLACE)
+def test_kernels_of_several_elements_are_made_in_place(case: str) -> None:
     if not has_compiler():
         pytest.skip("no C++ compiler")
-    body = (
-        "z = f32[] constant(0)\ns = f32[64]{0} reduce(p, z), dimensions={1}, to_apply=f\n"
-        "b = V broadcast(s), dimensions={0}\na = V subtract(p, b)\nROOT m = V multiply(a, q)"
-    )
-    module, _ = hlo_opt.fuse(hlo_opt.parse(text_of(body, {0: 0})))
+    module, _ = hlo_opt.fuse(hlo_opt.parse(text_of(IN_PLACE[case], {0: 0})))
     assert len(build_schedule(module).kernels) == 1 and build_schedule(module).entry.donated == ((0, 0),)
     want = hlo_opt.evaluate(module, inputs())
     for options in ({}, {"form": "plain"}, {"sanitize": True}):
         same(hlo_opt.compile(module, **options)(*inputs()), want)
+        same(hlo_opt.compile(module, **options)(*inputs(), donate=True), want)
+
+
+def test_rows_that_are_peeled_are_made_in_place() -> None:
+    if not has_compiler():
+        pytest.skip("no C++ compiler")
+    odd = text_of(IN_PLACE["rows"], {0: 0}).replace("[64,128]", "[64,1023]")
+    module, _ = hlo_opt.fuse(hlo_opt.parse(odd))
+    (kernel,) = build_schedule(module).kernels
+    assert "first_vector" in kernel.source and build_schedule(module).entry.donated == ((0, 0),)
+    generator = np.random.default_rng(0)
+    given = [generator.integers(-9, 9, (64, 1023)).astype(np.float32) for _ in range(3)]
+    want = hlo_opt.evaluate(module, given)
+    for options in ({}, {"form": "plain"}, {"sanitize": True}):
+        same(hlo_opt.compile(module, **options)(*[a.copy() for a in given], donate=True), want)
 
 
 # ---- drawn modules
