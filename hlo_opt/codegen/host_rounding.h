@@ -35,6 +35,21 @@ __forceinline__ float round_f16(float x) {
   return signed_as(magnitude_of(x) >= 65520.0f ? __builtin_inff() : y, sign_of(x));
 }
 
+// `hlo_float_to_integer` without branches: what is out of range or NaN takes part in a conversion of the least number
+template <bool is_narrow, typename T> struct Whole { typedef T type; };
+template <typename T> struct Whole<true, T> { typedef int type; };
+template <typename T, int width = 8 * (int)sizeof(T), typename F> __forceinline__ T float_to_integer(F x) {
+  typedef typename Whole<sizeof(T) < 4, T>::type Wide;
+  const bool is_signed = (T)-1 < (T)0;
+  const int digits = width - (is_signed ? 1 : 0);
+  const F limit = (F)(1ull << (digits - 1)) * (F)2, least = is_signed ? -limit : (F)0;
+  F held = x > least ? x : least;
+  held = held < limit ? held : least;
+  Wide made = (Wide)held;
+  made = x >= limit ? (Wide)(T)(~0ull >> (64 - digits)) : made;
+  return (T)(x == x ? made : (Wide)0);
+}
+
 // f16 as memory has it, without branches
 __forceinline__ float load_f16(unsigned short half) {
   const int magnitude = half & 0x7fff;

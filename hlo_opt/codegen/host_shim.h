@@ -25,6 +25,12 @@ template <typename T> __forceinline__ T near_element(T index, int number, int ve
   return (index < 0 ? 0 : index > size - 1 ? size - 1 : index) - number;
 }
 
+// the first place from `at` on where a run begins, in rows of which each begins with one
+template <int row, int run> __forceinline__ long long at_run(long long at) {
+  const long long inside = (at % row + run - 1) / run * run;
+  return at - at % row + (inside < row ? inside : row);
+}
+
 // blocks that count themselves: on several processors, where a launch is spread over them
 static inline unsigned int arrive(unsigned int* count, unsigned int one) {
   return __atomic_fetch_add(count, one, __ATOMIC_ACQ_REL);

@@ -55,7 +55,7 @@ def shim(name: str) -> str:
     return text.replace("#pragma once\n", "")
 
 
-SHIMS = ("host_c.h", "host_shim.h", "host_math.h", "host_rounding.h")
+SHIMS = ("host_c.h", "host_shim.h", "host_math.h", "host_rounding.h", "host_eights.h")
 """What every unit begins with."""
 
 
@@ -175,7 +175,7 @@ def _of_threads(kernel: Kernel) -> str:
     texts, parts = [], []
     for number, segment in enumerate(_segments(kernel)):
         name = f"{_inner(kernel)}_{number}"
-        chunks = None if is_ordered(kernel) else chunks_of(kernel, segment, name, _parameters(kernel))
+        chunks = chunks_of(kernel, segment, name, _parameters(kernel))
         texts.append(_function(kernel, segment, name) if chunks is None else chunks.text)
         parts.append(_Part(segment.first, segment.last, name, leaves(segment.body), chunks))
     return "".join(texts) + _launcher(kernel, parts)
@@ -237,9 +237,12 @@ def _chunks(part: _Part, chunks: Chunks, names: str, high: int) -> str:
         elements = f"({rest} < {elements} ? {rest} : {elements})"
     block = f"{part.function}(hlo::Index{{(int)b, 0, 0}}"
     if chunks.row:
+        first, end = f"(b - {part.first}) * {chunks.span}ll", f"(b - {part.first}) * {chunks.span}ll + {elements}"
+        if chunks.run > 1:  # a run belongs to the block in which it ends
+            first, end = (f"hlo::at_run<{chunks.row}, {chunks.run}>({at})" for at in (first, end))
         return (
-            f"    const long long end = (b - {part.first}) * {chunks.span}ll + {elements};\n"
-            f"    for (long long at = (b - {part.first}) * {chunks.span}ll, live; at < end; at += live) {{\n"
+            f"    const long long end = {end};\n"
+            f"    for (long long at = {first}, live; at < end; at += live) {{\n"
             f"      const long long row = at / {chunks.row}, from = at % {chunks.row};\n"
             f"      live = {chunks.row} - from < {lanes} ? {chunks.row} - from : {lanes};\n"
             f"      live = end - at < live ? end - at : live;\n"

@@ -3,15 +3,19 @@ for all lanes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hlo_opt.codegen.cuda import walked
 from hlo_opt.codegen.index_text import digit_text, render
 from hlo_opt.codegen.lanes_ahead import lines_ahead
+from hlo_opt.codegen.lanes_apart import are_apart
+from hlo_opt.codegen.lanes_eights import LANES as EIGHT
+from hlo_opt.codegen.lanes_eights import Where, eight_lines
 from hlo_opt.codegen.lanes_folds import place_of, stride, sums_along, terms
 from hlo_opt.codegen.lanes_halves import Halves, first_of, read_of, rounded_of
-from hlo_opt.codegen.lanes_nodes import Around, Node, Stretch, changes, cut, has_condition
+from hlo_opt.codegen.lanes_nodes import Around, Node, Stretch, changes, cut, has_condition, names_of
 from hlo_opt.codegen.lanes_text import WIDER, ThreadText
 from hlo_opt.codegen.lanes_turns import FUNCTIONS, Turns
 from hlo_opt.codegen.statements import BLOCK
@@ -78,12 +82,18 @@ class Writer(ThreadText):
         self.uniform: set[str] = {BLOCK.text, CHUNK, ROW}
         self.alike: set[str] = set()
         """Variables that are the same for all lanes, and change."""
+        self.floats: set[str] = set()
+        """Those that are f32, and the same for all lanes."""
         self.types: dict[str, str] = {}
         self.homes: dict[str, Stretch] = {}
         self.kept: dict[str, str] = {}
         """Types of what several stretches mention, by name: it has an element per lane."""
+        self.now: set[str] = set()
+        """Those of which a statement has a copy of its lane's."""
         self.in_index = False
         self.turns = 0
+        self.met: dict[str, list[Node]] = {}
+        """Where variables are mentioned that lie in arrays of lanes."""
         self.reads: dict[str, Cell] = {}
         """What lanes have of memory into which nobody writes, as it was read."""
 
@@ -92,9 +102,12 @@ class Writer(ThreadText):
         if self.lanes >= _LONG:
             self.homes.update(cut(nodes))
         self.spill(nodes)
+        self.met.clear()
+        self.meet(nodes)
+        lines = list(self.written(nodes))
         size = self.lanes + (_APART if self.lanes >= _LONG else 0)
         arrays = [f"{WIDER.get(kind, kind)} {name}_of[{size}];" for name, kind in self.kept.items()]
-        return [*arrays, *self.written(nodes)]
+        return [*arrays, *lines]
 
     # ---- into stretches
 
@@ -186,6 +199,7 @@ class Writer(ThreadText):
             nodes.append(f"{item.kind} {name} = {self.text(item.value)};")
             self.uniform.add(name)
             self.alike.add(name)
+            self.floats |= {name} if item.kind == "float" else set()
             return
         if self.is_place(item):
             self.full[name] = full = self.full_of(item)
@@ -198,6 +212,7 @@ class Writer(ThreadText):
         if item.constant and self.is_same(item.value):
             self.same(nodes, f"const {item.kind} {name} = {self.text(item.value)};")
             self.uniform.add(name)
+            self.floats |= {name} if item.kind == "float" else set()
             return
         if self.lanes >= LEAST:
             item = replace(item, value=with_calls(item.value, FUNCTIONS, lambda f, angle: self.turned(f, angle, nodes)))
@@ -229,9 +244,7 @@ class Writer(ThreadText):
 
     def narrowed(self, target: Cell, value: Code, nodes: list[Node]) -> bool:
         """Whether lanes write f16 beside each other: then all are written behind the stretch at hand."""
-        last = nodes[-1]
-        if not isinstance(last, Stretch) or last.is_closed:
-            return False
+        last = self.stretch_of(nodes)
         source = next((p for p in value.pieces if isinstance(p, Cell) and p.array in self.scalars), None)
         name = source.array if source is not None and len(value.pieces) == 1 else value.name
         stored = next((s.value for s in last.items if isinstance(s, Let) and s.name == name and s.constant), value)
@@ -370,18 +383,49 @@ class Writer(ThreadText):
                             raise UnknownError("an array that several stretches mention")
                         self.kept[name] = self.types[name]
 
+    def body(self, stretch: Stretch) -> Iterator[str]:
+        """What a lane does in a stretch."""
+        for name in sorted({n.text for n in stretch.names} & self.wide):
+            yield from self.declared(name, self.full[name])
+        yield from self.summed(stretch) if stretch.sums else self.lines(stretch.items)
+
+    def are_apart(self, items: Sequence[Statement]) -> bool:
+        """Whether no lane changes what another one mentions, once the statements are written; no condition differs from
+        lane to lane where they are in order."""
+        return any(are_apart(items, self.constants, self.full, lane) for lane in LANES)
+
+    def meet(self, nodes: Sequence[Node]) -> None:
+        """Note where variables are mentioned."""
+        for node in nodes:
+            if isinstance(node, Around):
+                self.meet(node.inside)
+            for name in names_of(node):
+                self.met.setdefault(name, []).append(node)
+
     # ---- text
 
     def written(self, nodes: Sequence[Node]) -> Iterator[str]:
+        direct = dict[Halves, Stretch]()
+        for at, node in enumerate(nodes):
+            if isinstance(node, Stretch) and self.eights(node):
+                direct.update((half, node) for half in self.met_by(nodes, at))
+        for half in direct:
+            self.kept.pop(half.name.text, None)
         for node in nodes:
             if isinstance(node, str):
                 yield node
+            elif isinstance(node, Halves) and node in direct:
+                pass
             elif isinstance(node, Around):
                 yield f"{node.header} {{"
                 yield from self.written(node.inside)
                 yield "}"
             elif isinstance(node, Turns | Halves):
                 yield node.line(lambda name: f"{name}_of + {self.first}", f"{self.end} - {self.first}")
+            elif isinstance(node, Stretch) and (lines := self.eights(node, direct)):
+                yield f"for (int {LANE} = {self.first}; {LANE} < {self.end}; {LANE} += {EIGHT}) {{"
+                yield from lines
+                yield "}"
             elif node.items or node.ends is not None:
                 if node.ends is not None:
                     yield f"int {_GOES} = 0;"
@@ -391,14 +435,33 @@ class Writer(ThreadText):
                 yield f"for (int {LANE} = {self.first}; {LANE} < {self.end}; ++{LANE}) {{"
                 if self.by_rows:
                     yield f"const {WIDE} {INSIDE} = {FROM} + {LANE};"
-                for name in sorted({n.text for n in node.names} & self.wide):
-                    yield from self.declared(name, self.full[name])
-                yield from self.summed(node) if node.sums else self.lines(node.items)
+                yield from self.body(node)
                 if node.ends is not None:
                     yield f"{_GOES} |= !({self.text(node.ends)});"
                 yield "}"
                 if node.ends is not None:
                     yield f"if (!{_GOES}) break;"
+
+    def eights(self, node: Stretch, direct: Mapping[Halves, Stretch] | None = None) -> list[str] | None:
+        """A stretch as vectors of eight lanes, where it rounds to f16; the arrays of lanes have room for a whole last
+        one. What `direct` gives to it it reads from memory, or writes there, by itself."""
+        if node.is_closed or (self.lanes < _LONG and (self.first or self.lanes % EIGHT)):
+            return None
+        left = f"{self.end} - {LANE}"
+        own = [half for half, reader in (direct or {}).items() if reader is node]
+        halves = {h.name.text: (f"{h.pointer} - {self.first} + {LANE}", left) for h in own}
+        where = Where(self.kept, self.floats, self.scalars, halves, lambda f: self.functions.get(f, f), LANE)
+        return eight_lines(node.items, where)
+
+    def met_by(self, nodes: Sequence[Node], at: int) -> Iterator[Halves]:
+        """The f16 of memory that nothing but a stretch reads, and those that are written right behind it."""
+        stretch = nodes[at]
+        behind = list(itertools.takewhile(lambda n: isinstance(n, Halves), nodes[at + 1 :]))
+        for half in nodes:
+            if isinstance(half, Halves) and (half.widens or half in behind):
+                others = [n for n in self.met.get(half.name.text, ()) if n is not half]
+                if others == [stretch]:
+                    yield half
 
     def summed(self, node: Stretch) -> Iterator[str]:
         """Sums of a lane by vectors of terms."""
@@ -438,6 +501,8 @@ class Writer(ThreadText):
         return text
 
     def name(self, text: str) -> str:
+        if text in self.now:
+            return f"{text}_now"
         if text in self.kept:
             return f"{text}_of[{LANE}]"
         if text in self.wide:
@@ -450,7 +515,20 @@ class Writer(ThreadText):
         return f"{self.name(array.text)}[{self.text_plain(index)}]"
 
     def statement(self, statement: Statement) -> Iterator[str]:
-        """One statement. Index variables of loops in a lane's body are like those of the lane."""
+        """One statement. Index variables of loops in a lane's body are like those of the lane. What is changed under a
+        condition is written under none: masked vectors take long to write."""
+        if isinstance(statement, Block) and (known := self.known(statement.condition)) is not None:
+            yield from self.lines(statement.body if known else statement.otherwise)
+            return
+        if isinstance(statement, Block) and (changed := self.changed_in(statement)):
+            yield "{"
+            yield from (f"{self.kept[name]} {name}_now = {self.name(name)};" for name in changed)
+            self.now |= changed.keys()
+            yield from super().statement(statement)
+            self.now -= changed.keys()
+            yield from (f"{self.name(name)} = {name}_now;" for name in changed)
+            yield "}"
+            return
         if (
             isinstance(statement, Let)
             and statement.is_index
@@ -464,6 +542,11 @@ class Writer(ThreadText):
             yield from self.declared(name, self.full[name])
             return
         yield from super().statement(statement)
+
+    def changed_in(self, block: Block) -> dict[str, None]:
+        """The variables in arrays of lanes that statements under a condition give new values."""
+        targets = (s.target.name for s in walk([block]) if isinstance(s, Assign)) if block.condition else ()
+        return dict.fromkeys(t.text for t in targets if t is not None and t.text in self.kept.keys() - self.now)
 
     def let(self, let: Let) -> str:
         name = let.name.text

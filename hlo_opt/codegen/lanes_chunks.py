@@ -10,11 +10,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from hlo_opt.codegen.kernel import Kernel
-from hlo_opt.codegen.lanes_chunk_text import CHUNK, FROM, INSIDE, LANE, LANES, LEAST, ROW, UnknownError, Writer
-from hlo_opt.codegen.lanes_text import digits_in, filled
+from hlo_opt.codegen.lanes_chunk_text import CHUNK, FROM, INSIDE, LANE, LEAST, ROW, UnknownError, Writer
+from hlo_opt.codegen.lanes_runs import FEWEST, differing_digits, in_runs, run_lines, used_in
+from hlo_opt.codegen.lanes_runs import MOST as RUN
+from hlo_opt.codegen.lanes_text import filled
 from hlo_opt.codegen.statements import BLOCK, THREAD
+from hlo_opt.codegen.threads import is_ordered, keeps_memory
 from hlo_opt.codegen.tree import (
     Aligned,
     Break,
@@ -30,8 +34,6 @@ from hlo_opt.codegen.tree import (
 )
 from hlo_opt.ir.index_map import (
     Expression,
-    Quotient,
-    Remainder,
     Variable,
     add,
     constant,
@@ -41,7 +43,6 @@ from hlo_opt.ir.index_map import (
     substitute,
     variables_of,
 )
-from hlo_opt.ops.code import Name
 
 _MOST = 1024
 """Lanes of the longest chunk that is a part of a row."""
@@ -49,6 +50,8 @@ _FEW = 32
 """Lanes of a chunk that is worth what is done once in it, where rows are longer."""
 _WAITING = 32
 """The most lanes of a chunk that wait for each other."""
+_WINDOW = 4
+"""The fewest lanes of a chunk that changes memory which others change before and after it."""
 _STATE, _ELEMENT = 1 << 13, 4
 """Bytes that a chunk hands on from round to round, a part of the first cache, and about those of an element."""
 
@@ -58,7 +61,8 @@ class Chunks:
     """A function of a chunk: its text and name, lanes of a chunk, elements of a block, and of all blocks where the last
     one may have fewer, else 0. Where `row` is not 0, chunks end where rows of so many elements do, and the function is
     given the row and the first place in it. `blocks`: a chunk is so many blocks, or as many as are left, and the
-    function is given the first."""
+    function is given the first. `run`: chunks begin with runs of so many elements, and end with
+    one or with a row."""
 
     text: str
     name: str
@@ -67,6 +71,7 @@ class Chunks:
     count: int
     row: int
     blocks: int = 1
+    run: int = 1
 
 
 def chunks_of(kernel: Kernel, segment: Segment, name: str, parameters: str) -> Chunks | None:
@@ -76,20 +81,35 @@ def chunks_of(kernel: Kernel, segment: Segment, name: str, parameters: str) -> C
     if elements is None:
         return None
     constants = {p.name.text for p in kernel.tree.parameters if p.constant}
-    cut = _short(elements, _cut(kernel, segment, elements))
-    together = _together(kernel, segment, elements, cut)
+    in_order = is_ordered(kernel)
+    if in_order and keeps_memory(kernel):
+        return None
+    cut = _short(elements, _cut(kernel, segment, elements, _WINDOW if in_order else LEAST))
+    for by, run in [] if in_order else _in_runs(kernel, segment, elements, cut):
+        of_runs = run_lines(elements.items, by.values, run, by.lanes, constants, rest=by.row % run)
+        if of_runs is not None:
+            text = _function(name, parameters, by, of_runs)
+            return Chunks(text, name, by.lanes, elements.span, elements.count, by.row, run=run)
+    together = 1 if in_order else _together(kernel, segment, elements, cut)
     if together > 1:
         lanes = together * elements.span
         whole = {_POSITION: Variable(0, lanes - 1, LANE)}
         cut = _Cut(lanes, 0, {name: substitute(value, whole) for name, value in elements.values.items()})
     try:
-        lines = Writer(cut.values, cut.lanes, constants).lines_of(elements.items)
+        writer = Writer(cut.values, cut.lanes, constants)
+        lines = writer.lines_of(elements.items)
     except UnknownError:
         return None
+    if in_order and not (cut.lanes > 1 and writer.are_apart(elements.items)):
+        return None
+    text = _function(name, parameters, cut, lines)
+    return Chunks(text, name, cut.lanes, elements.span, elements.count, cut.row, max(1, together))
+
+
+def _function(name: str, parameters: str, cut: _Cut, lines: Sequence[str]) -> str:
     places = f"const long long {ROW}, const long long {FROM}" if cut.row else f"const long long {CHUNK}"
     head = f"const hlo::Index blockIdx, {places}, const long long hlo_live, {parameters}"
-    text = "\n".join([f"__global__ void {name}({head}) {{", *lines, "}"]) + "\n"
-    return Chunks(text, name, cut.lanes, elements.span, elements.count, cut.row, max(1, together))
+    return "\n".join([f"__global__ void {name}({head}) {{", *lines, "}"]) + "\n"
 
 
 _POSITION = "hlo_position"
@@ -157,36 +177,51 @@ class _Cut:
     values: _Values
 
 
-def _cut(kernel: Kernel, segment: Segment, elements: _Elements) -> _Cut:
-    """The cut that leaves the fewest digits that differ from lane to lane."""
-    lets = _used(elements.items)
-
-    def differing(values: _Values) -> list[Quotient | Remainder]:
-        full, digits = dict(values), list[Quotient | Remainder]()
-        for let, is_used in lets:
-            assert let.expression is not None
-            full[let.name.text] = value = substitute(let.expression, full)
-            digits += [d for d in digits_in(value) if is_used and not LANES.isdisjoint(variables_of(d))]
-        return digits
-
+def _cut(kernel: Kernel, segment: Segment, elements: _Elements, fewest: int = LEAST) -> _Cut:
+    """The cut that leaves the fewest digits that differ from lane to lane, of chunks that have `fewest` lanes at
+    least."""
+    lets = used_in(elements.items)
+    differing = partial(differing_digits, lets)
     first = best = _Cut(elements.span, 0, _even(elements, elements.span))
     least = differing(first.values)
     lanes = elements.span
-    while least and lanes % 2 == 0 and lanes // 2 >= LEAST:
+    while least and lanes % 2 == 0 and lanes // 2 >= fewest:
         lanes //= 2
         values = _even(elements, lanes)
         left = differing(values)
         if len(left) < len(least):
             best, least = _Cut(lanes, 0, values), left
-    rows = {d.divisor for d in differing(first.values) if d.divisor >= 2 * LEAST}
+    rows = {d.divisor for d in differing(first.values) if d.divisor >= 2 * fewest}
     if rows and _is_flat(kernel, segment, elements.items):
         row = min(rows)
         values = _by_rows(elements, segment, row)
         left = differing(values)
-        is_longer = best.lanes < _FEW and row >= 2 * _FEW and len(left) == len(least)
+        is_longer = best.lanes < _FEW <= row and row >= 4 * best.lanes and len(left) == len(least)
         if len(left) < len(least) or is_longer:
             return _Cut(min(row, _MOST), row, values)
     return best
+
+
+def _in_runs(kernel: Kernel, segment: Segment, elements: _Elements, cut: _Cut) -> list[tuple[_Cut, int]]:
+    """Cuts of chunks in runs, with the runs' length, that leave fewer digits that differ from lane to lane than `cut`
+    does, those that leave the fewest first."""
+    lets = used_in(elements.items)
+    digits = differing_digits(lets, cut.values)
+    total = elements.count or (segment.last - segment.first) * elements.span
+    flat = _by_rows(elements, segment, total) if _is_flat(kernel, segment, elements.items) else None
+    sizes = set() if flat is None else {d.divisor for d in differing_digits(lets, flat)}
+    found: list[tuple[int, _Cut, int]] = []
+    for run in sorted({d.divisor for d in digits if d.divisor <= RUN}):
+        cuts = [] if cut.row else [cut, _Cut(elements.span, 0, _even(elements, elements.span))]
+        most = _MOST // run * run
+        rows = sorted(row for row in {size * times for size in sizes for times in (1, run)} if row >= run * FEWEST)
+        cuts += [_Cut(min(row, most), row, _by_rows(elements, segment, row)) for row in rows]
+        for one in cuts:
+            is_whole = total % one.row == 0 if one.row else total % run == one.lanes % run == 0
+            if is_whole and one.lanes >= run * FEWEST:
+                left = differing_digits(lets, in_runs(one.values, run, 0))
+                found.append((len(left), one, run))
+    return [(one, run) for left, one, run in sorted(found, key=lambda f: f[0]) if left < len(digits)]
 
 
 def _short(elements: _Elements, cut: _Cut) -> _Cut:
@@ -208,19 +243,6 @@ def _together(kernel: Kernel, segment: Segment, elements: _Elements, cut: _Cut) 
         return 1
     state = sum(isinstance(s, Let) and not s.constant and not s.alike for s in elements.items)
     return min(max(1, _STATE // max(1, _ELEMENT * state * elements.span)), segment.last - segment.first)
-
-
-def _used(items: Sequence[Statement]) -> list[tuple[Let, bool]]:
-    """The index variables whose expressions are known, and whether anything else mentions them."""
-    lets, others, arrays = list[Let](), set[str](), set[Name]()
-    for statement in walk(items):
-        if isinstance(statement, Neighbours):
-            arrays |= {array.name for array in statement.arrays}
-        if isinstance(statement, Let) and statement.is_index and statement.expression is not None:
-            lets.append(statement)
-        else:
-            others |= {name.text for expression in codes_of(statement) for name in expression.names()}
-    return [(let, let.name.text in others) for let in lets]
 
 
 def _even(elements: _Elements, lanes: int) -> _Values:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from hlo_opt.codegen.lanes_cuts import parts_by_weight, parts_of
 from hlo_opt.codegen.lanes_halves import Halves
+from hlo_opt.codegen.lanes_text import declared_in
 from hlo_opt.codegen.lanes_turns import Turns
 from hlo_opt.codegen.tree import Assign, Let, Statement, names_in, walk
 from hlo_opt.ops.code import Code, Name
@@ -51,6 +52,18 @@ def changes(node: Node, name: Name) -> bool:
         return any(changes(inner, name) for inner in node.inside)
     items = walk(node.items) if isinstance(node, Stretch) else ()
     return any(isinstance(s, Assign) and s.target.name == name for s in items)
+
+
+def names_of(node: Node) -> set[str]:
+    """The variables of lanes that a node itself declares or mentions."""
+    match node:
+        case Stretch():
+            return {name.text for name in node.names} | declared_in(node.items)
+        case Halves():
+            return {node.name.text}
+        case Turns():
+            return {node.angle, *(name.text for name in node.results.values())}
+    return set()
 
 
 def has_condition(nodes: Sequence[Node]) -> bool:

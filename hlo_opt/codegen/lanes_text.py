@@ -45,6 +45,7 @@ _OF_HOST = (
     "hlo_add_bf16",
     "hlo_subtract_bf16",
     "hlo_multiply_bf16",
+    "hlo_float_to_integer",
     "hlo_complex_divide",
     "hlo_divide",
     "hlo_remainder",

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from hlo_opt.codegen.lanes_chunk_text import LANE, ROW, UnknownError, Writer
+from hlo_opt.codegen.lanes_runs import run_lines, runs_of
 from hlo_opt.codegen.lanes_text import digits_in
 from hlo_opt.codegen.statements import THREAD
 from hlo_opt.codegen.tree import Assign, Block, For, Let, Note, Statement, Walk, codes_of, names_in, walk
@@ -48,13 +49,29 @@ def walk_lines(item: Walk, known: Collection[str]) -> list[str] | None:
             lines.append(f"for (long long {ROW} = {rows[0]}; {ROW} < {rows[1]}; ++{ROW}) {{")
             for first, end in itertools.pairwise(array.lanes):
                 values = {item.name.text: array.place(*rows, first, end)}
-                writer = Writer(values, array.row, constants, first, end)
-                writer.uniform |= set(known)
-                lines += ["{", *writer.lines_of(body), "}"]
+                lines += ["{", *_part_lines(body, values, array.row, constants, known, (first, end)), "}"]
             lines.append("}")
     except UnknownError:
         return None
     return lines
+
+
+def _part_lines(
+    body: Sequence[Statement],
+    values: dict[str, Expression],
+    row: int,
+    constants: set[str],
+    known: Collection[str],
+    bounds: tuple[int, int],
+) -> list[str]:
+    """The lines of a part of a row."""
+    for run in runs_of(body, values, *bounds):
+        lines = run_lines(body, values, run, row, constants, known, bounds)
+        if lines is not None:
+            return lines
+    writer = Writer(values, row, constants, *bounds)
+    writer.uniform |= set(known)
+    return writer.lines_of(body)
 
 
 def _array(assign: Assign) -> Name | None:

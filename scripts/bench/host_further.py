@@ -114,6 +114,26 @@ def pool_gradient(x: Array, y: Array) -> Array:
     return jax.vjp(max_pool, x)[1](y)[0]
 
 
+def pool_of(size: int, first: str) -> Callable[[Array, Array], Array]:
+    """The gradient of the largest of a square, without overlap, channels last or first."""
+    sides = (1, size, size, 1) if first == "last" else (1, 1, size, size)
+    return lambda x, y: jax.vjp(lambda x: lax.reduce_window(x, -jnp.inf, lax.max, sides, sides, "VALID"), x)[1](y)[0]
+
+
+def mean_gradient(x: Array, y: Array) -> Array:
+    """Of means of 2 by 2."""
+
+    def mean(x: Array) -> Array:
+        return lax.reduce_window(x, 0.0, lax.add, (1, 2, 2, 1), (1, 2, 2, 1), "VALID") / 4
+
+    return jax.vjp(mean, x)[1](y)[0]
+
+
+def sums_in_order(x: Array, counts: Array) -> Array:
+    """Sums of rows that follow each other."""
+    return jax.ops.segment_sum(x, jnp.sort(counts), 256, indices_are_sorted=True)
+
+
 def enlarged(method: str) -> Callable[[Array], Array]:
     """Images twice as wide and high."""
     return lambda x: jax.image.resize(x, (x.shape[0], 2 * x.shape[1], 2 * x.shape[2], x.shape[3]), method)
@@ -173,9 +193,23 @@ FURTHER = [
     Case("convolution_channels_first", in_order("NCHW"), (f32(4, 3, 128, 128), f32(32, 3, 7, 7))),
     Case("pool_gradient", pool_gradient, (f32(4, 56, 56, 16), f32(4, 28, 28, 16))),
     Case("argsort_rows", lambda x: jnp.argsort(x, -1), (f32(512, 256),)),
+    Case("repeat_three", lambda x: jnp.repeat(x, 3, axis=1), (f32(512, 333),)),
+    Case("repeat_bytes", lambda x: jnp.repeat(x, 2, axis=1), (u8(1024, 1024),)),
+    Case("interleaved", lambda x, y: jnp.stack([x, y], -1).reshape(-1), (f32(1 << 18), f32(1 << 18))),
+    Case("zeros_all_around", lambda x: lax.pad(x, 0.0, ((0, 0, 1), (0, 0, 2))), (f32(300, 501),)),
+    Case("pairs_swapped", lambda x: x.reshape(-1, 2)[:, ::-1].reshape(x.shape), (f32(512, 1024),)),
+    Case("segment_sum_in_order", sums_in_order, (f32(1 << 13, 64), s32(1 << 13, high=256))),
+    Case("segment_sum_wide", lambda x, i: jax.ops.segment_sum(x, i, 512), (f32(4096, 300), s32(4096, high=512))),
+    Case("segment_max", lambda x, i: jax.ops.segment_max(x, i, 64), (f32(1 << 14, 32), s32(1 << 14, high=64))),
+    Case("scatter_integers", lambda x, i: x.at[i].add(1), (s32(1 << 10, 16), s32(1 << 14, high=1 << 10))),
+    Case("embedding_gradient", lambda g, i: jnp.zeros((2000, 64)).at[i].add(g), (f32(2048, 64), s32(2048, high=2000))),
+    Case("pool_gradient_apart", pool_of(2, "last"), (f32(4, 56, 56, 16), f32(4, 28, 28, 16))),
+    Case("pool_gradient_first", pool_of(2, "first"), (f32(4, 16, 56, 56), f32(4, 16, 28, 28))),
+    Case("pool_gradient_odd", pool_of(3, "last"), (f32(2, 57, 57, 20), f32(2, 19, 19, 20))),
+    Case("mean_gradient", mean_gradient, (f32(4, 56, 56, 16), f32(4, 28, 28, 16))),
     Case("large_sum", jnp.sum, (f32(1 << 24),)),
     Case("large_sort", jnp.sort, (s32(1 << 20, high=1 << 30),)),
     Case("large_product", lambda a, b: a @ b, (f32(1024, 1024), f32(1024, 1024))),
 ]
 """Sorted by kind: tiny, rows and columns, products, movement, ordering, types, loops, random numbers, transforms and
-what NumPy or gathers were slow at, large."""
+what NumPy or gathers were slow at, runs, sums by index, gradients of pools, large."""

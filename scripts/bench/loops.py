@@ -1,7 +1,7 @@
 """The ladder of loops: python -m scripts.bench.loops [--only WORD] [--time] [--rounds N] [--seconds S] [--out FILE]
 
-For each loop of `loop_programs.py`, `coupled_loops.py`, `further_loops.py` and `state_loops.py`: the rung that was written down and the
-rung that preset `default` reaches, what brings its lanes together where it stays a loop, launches and estimated
+For each loop of `loop_programs.py`, `coupled_loops.py`, `further_loops.py`, `state_loops.py` and `narrow_loops.py`: the
+rung that was written down and the rung that preset `default` reaches, what brings its lanes together where it stays a loop, launches and estimated
 microseconds on an H100 as XLA fuses it (preset xla-2026) and as we do. `--time` runs both on this machine's CPU,
 backend `host` and XLA:CPU in turn: the median ratio of pairs, with its quartiles. Prints a table; exits with 1 where a
 rung is lower than written down.
@@ -26,7 +26,13 @@ from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.sets import looped
 from hlo_opt.plans.lane_search import obstacle
 from hlo_opt.runtime.schedule import build_schedule
-from scripts.bench import coupled_loops, further_loops, loop_programs, state_loops  # noqa: F401  # the loops of the table
+from scripts.bench import (  # noqa: F401  # the loops of the table
+    coupled_loops,
+    further_loops,
+    loop_programs,
+    narrow_loops,
+    state_loops,
+)
 from scripts.bench.loop_table import Loop, Rung, chosen
 
 RUNGS: tuple[Rung, ...] = ("launches", "grid", "block", "lanes")

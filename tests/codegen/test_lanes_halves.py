@@ -76,7 +76,7 @@ def test_elements(monkeypatch: pytest.MonkeyPatch) -> None:
         expected = ((a.astype(np.float32) * b.astype(np.float32)).astype(np.float16)).astype(np.float32)
         expected = (expected - b.astype(np.float32)).astype(np.float16)
     found, text = run_on_host(body, a, b, monkeypatch=monkeypatch)
-    assert (text.count("hlo::widen_f16("), text.count("hlo::narrow_f16(")) == (2, 1)
+    assert (text.count("hlo::read_f16("), text.count("hlo::write_f16(")) == (2, 1)
     same(found, expected)
 
 

@@ -1,0 +1,120 @@
+"""Chunks in runs of a few elements: `jnp.repeat`, a nearest resize, an interleaved array. A lane is a run there, so
+that the place in it is known for each of its elements, and what follows from the run is computed once. Lanes of single
+elements would divide by the run's length, and gather."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+
+from hlo_opt.codegen.lanes_chunk_text import FROM, INSIDE, LANE, LANES, WIDE, UnknownError, Writer
+from hlo_opt.codegen.lanes_nodes import Stretch
+from hlo_opt.codegen.lanes_text import digits_in, variables_in
+from hlo_opt.codegen.tree import Let, Neighbours, Statement, codes_of, walk
+from hlo_opt.ir.index_map import (
+    Expression,
+    Quotient,
+    Remainder,
+    Variable,
+    add,
+    constant,
+    multiply,
+    substitute,
+    variables_of,
+)
+from hlo_opt.ops.code import Name
+
+MOST = 8
+"""Elements of the longest run."""
+FEWEST = 8
+"""Runs of a chunk that is worth it."""
+_LINES = 1500
+"""Lines of all elements of a run, of which compilers make vector code in good time."""
+
+
+def used_in(items: Sequence[Statement]) -> list[tuple[Let, bool]]:
+    """The index variables whose expressions are known, and whether anything else mentions them."""
+    lets, others, arrays = list[Let](), set[str](), set[Name]()
+    for statement in walk(items):
+        if isinstance(statement, Neighbours):
+            arrays |= {array.name for array in statement.arrays}
+        if isinstance(statement, Let) and statement.is_index and statement.expression is not None:
+            lets.append(statement)
+        else:
+            others |= {name.text for expression in codes_of(statement) for name in expression.names()}
+    return [(let, let.name.text in others) for let in lets]
+
+
+def differing_digits(lets: Sequence[tuple[Let, bool]], values: Mapping[str, Expression]) -> list[Quotient | Remainder]:
+    """The digits that differ from lane to lane."""
+    full, digits = dict(values), list[Quotient | Remainder]()
+    for let, is_used in lets:
+        assert let.expression is not None
+        full[let.name.text] = value = substitute(let.expression, full)
+        digits += [d for d in digits_in(value) if is_used and not LANES.isdisjoint(variables_of(d))]
+    return digits
+
+
+def in_runs(values: Mapping[str, Expression], run: int, number: int) -> dict[str, Expression]:
+    """Values where the lane is a run, of the element with that number in it."""
+    return {name: substitute(value, _places(value, run, number)) for name, value in values.items()}
+
+
+def _places(value: Expression, run: int, number: int) -> dict[str, Expression]:
+    """What the lane, or its place in a row, stands for."""
+    found = {v.name: v for v in variables_in(value) if v.name in (LANE, INSIDE)}
+    return {
+        name: add(multiply(Variable(v.low // run, (v.high - number) // run, name), run), constant(number))
+        for name, v in found.items()
+    }
+
+
+def runs_of(items: Sequence[Statement], values: Mapping[str, Expression], first: int, end: int) -> list[int]:
+    """Lengths of runs from the first lane to the end that leave fewer digits that differ from run to run than single
+    elements do, those that leave the fewest first."""
+    lets = used_in(items)
+    digits = differing_digits(lets, values)
+    runs = {d.divisor for d in digits if d.divisor <= MOST}
+    fitting = [r for r in sorted(runs) if first % r == end % r == 0 and end - first >= r * FEWEST]
+    left = {run: len(differing_digits(lets, in_runs(values, run, 0))) for run in fitting}
+    return sorted((run for run in fitting if left[run] < len(digits)), key=left.__getitem__)
+
+
+def run_lines(
+    items: Sequence[Statement],
+    values: Mapping[str, Expression],
+    run: int,
+    lanes: int,
+    constants: set[str],
+    alike: Collection[str] = (),
+    bounds: tuple[int, int] | None = None,
+    rest: int = 0,
+) -> list[str] | None:
+    """The lines of a chunk, or of the lanes between `bounds`; None where the statements are not a single stretch for
+    every element. `alike` are further variables that are the same for all lanes; `rest` is how many elements of a row
+    are no whole run."""
+    elements, by_rows = list[list[str]](), False
+    for number in range(run):
+        writer = Writer(in_runs(values, run, number), lanes // run, constants)
+        writer.uniform |= set(alike)
+        try:
+            nodes = [n for n in writer.sequence(items) if not isinstance(n, Stretch) or n.items]
+        except UnknownError:
+            return None
+        *same, last = nodes
+        if not isinstance(last, Stretch) or last.is_closed or not all(isinstance(n, str) for n in same):
+            return None
+        by_rows = writer.by_rows
+        elements.append(["{", *(n for n in same if isinstance(n, str)), *writer.body(last), "}"])
+        if sum(map(len, elements)) > _LINES:
+            return None
+    place = [f"const {WIDE} {INSIDE} = {FROM} / {run} + {LANE};"] * by_rows
+    first, end = (0, f"hlo_live / {run}") if bounds is None else (bounds[0] // run, bounds[1] // run)
+    head = f"for (int {LANE} = {first}; {LANE} < {end}; ++{LANE}) {{"
+    whole = ["#pragma omp simd", head, *place, *itertools.chain(*elements), "}"]
+    if not rest:
+        return whole
+    behind = [f"if (hlo_live % {run}) {{", f"const int {LANE} = hlo_live / {run};", *place]
+    for number in range(rest):
+        behind += [f"if (hlo_live % {run} > {number})", *elements[number]]
+    return [*whole, *behind, "}"]

@@ -1,0 +1,122 @@
+"""Lanes that are runs of elements: what is repeated, interleaved or put between, in rows that end with a run and in
+others, for whole arrays and for the state of a block."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hlo_opt.codegen.lanes_chunk_text import LANE
+from hlo_opt.codegen.lanes_runs import in_runs, runs_of
+from hlo_opt.codegen.tree import Let, Statement
+from hlo_opt.ir.index_map import Expression, Variable, divide, modulo
+from hlo_opt.ops.code import Name, code
+from hlo_opt.runtime.host.library import has_compiler
+from tests.host_text import run_on_host
+
+compiled = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
+
+
+def index(name: str, expression: Expression) -> Let:
+    return Let("int", Name(name), code("0"), is_index=True, expression=expression)
+
+
+def test_the_run_that_leaves_the_fewest_digits() -> None:
+    """Of quotients by 2 and by 4, runs of 4 leave none; bounds that begin or end within a run have none."""
+    lane, place = Variable(0, 127, LANE), Variable(0, 127, "place")
+    items: list[Statement] = [index("a", divide(place, 4)), index("b", modulo(place, 2))]
+    items.append(Let("int", Name("c"), code("{} + {}", Name("a"), Name("b"))))
+    values = {"place": lane}
+    assert runs_of(items, values, 0, 128) == [4, 2]
+    assert runs_of(items, values, 2, 128) == [2]
+    assert runs_of(items, values, 1, 128) == []
+    assert runs_of(items[:1], values, 0, 128) == []  # nothing mentions it
+    assert in_runs({"a": divide(lane, 4)}, 4, 3) == {"a": Variable(0, 31, LANE)}
+    assert in_runs(values, 4, 3)["place"].high == 127
+
+
+@compiled
+@pytest.mark.parametrize("times", [2, 3, 4, 5, 7])
+@pytest.mark.parametrize("columns", [256, 333])
+def test_repeated(columns: int, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = f"""ENTRY e {{
+  p = f32[40,{columns}] parameter(0)
+  b = f32[40,{columns},{times}] broadcast(p), dimensions={{0,1}}
+  ROOT r = f32[40,{columns * times}] reshape(b)
+}}
+"""
+    x = np.arange(40 * columns, dtype=np.float32).reshape(40, columns)
+    found, text = run_on_host(body, x, monkeypatch=monkeypatch)
+    np.testing.assert_array_equal(found, np.repeat(x, times, 1))
+    assert f"{LANE} < hlo_live / {times};" in text
+
+
+@compiled
+@pytest.mark.parametrize(("gap", "columns"), [(1, 512), (1, 333), (2, 200), (3, 100), (5, 77)])
+def test_zeros_between(gap: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows end with the first element of a run, and blocks anywhere."""
+    wide = (columns - 1) * (gap + 1) + 1
+    body = f"""ENTRY e {{
+  p = f32[60,{columns}] parameter(0)
+  z = f32[] constant(0.5)
+  ROOT r = f32[60,{wide}] pad(p, z), padding=0_0x0_0_{gap}
+}}
+"""
+    x = np.random.default_rng(0).standard_normal((60, columns)).astype(np.float32)
+    expected = np.full((60, wide), np.float32(0.5))
+    expected[:, :: gap + 1] = x
+    found, text = run_on_host(body, x, monkeypatch=monkeypatch)
+    np.testing.assert_array_equal(found, expected)
+    assert f"{LANE} < hlo_live / {gap + 1};" in text
+
+
+@compiled
+def test_columns_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stacked state, which a sum over all of it keeps in one block."""
+    body = """\
+plus {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b)
+}
+
+less {
+  s = (s32[], f32[128,2]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(5)
+  ROOT r = pred[] compare(i, n), direction=LT
+}
+
+step {
+  s = (s32[], f32[128,2]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[128,2] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  zero = f32[] constant(0)
+  sum = f32[] reduce(x, zero), dimensions={0,1}, to_apply=plus
+  small = f32[] constant(0.0078125)
+  mean = f32[] multiply(sum, small)
+  means = f32[128,1] broadcast(mean), dimensions={}
+  left = f32[128,1] slice(x), slice={[0:128], [0:1]}
+  right = f32[128,1] slice(x), slice={[0:128], [1:2]}
+  a = f32[128,1] add(right, means)
+  b = f32[128,1] negate(left)
+  y = f32[128,2] concatenate(a, b), dimensions={1}
+  ROOT r = (s32[], f32[128,2]) tuple(next, y)
+}
+
+ENTRY e {
+  x = f32[128,2] parameter(0)
+  zero = s32[] constant(0)
+  first = (s32[], f32[128,2]) tuple(zero, x)
+  loop = (s32[], f32[128,2]) while(first), condition=less, body=step
+  ROOT r = f32[128,2] get-tuple-element(loop), index=1
+}
+"""
+    x = np.arange(256, dtype=np.float32).reshape(128, 2)
+    found, text = run_on_host(body, x, monkeypatch=monkeypatch)
+    for _ in range(5):
+        x = np.stack([x[:, 1] + x.sum() / np.float32(128), -x[:, 0]], 1)
+    np.testing.assert_allclose(found, x, rtol=1e-5)
+    assert f"for (int {LANE} = 0; {LANE} < 128; ++{LANE}) {{\n{{" in text
