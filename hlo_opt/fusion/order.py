@@ -108,7 +108,7 @@ class Order:
 
 class Group:
     """Which of some instructions are connected with a kernel that takes in one after the other. Each instruction
-    between them is looked at once."""
+    between them is looked at once, when it is first asked which are."""
 
     def __init__(self, order: Order, start: Instruction, candidates: Iterable[Instruction]) -> None:
         self._order = order
@@ -116,7 +116,7 @@ class Group:
         self._first, self._last = min(places), max(places)
         self._below: set[Instruction] = set()
         self._above: set[Instruction] = set()
-        self.add(start)
+        self._start: Instruction | None = start
 
     def knows(self, other: Instruction) -> bool:
         """Whether the instruction stands where the group has looked."""
@@ -124,10 +124,17 @@ class Group:
 
     def add(self, member: Instruction) -> None:
         """Call before the member is merged, and after `connected` said no."""
+        self._look()
         self._order.below(member, self._last, self._below)
         self._order.above(member, self._first, self._above)
 
+    def _look(self) -> None:
+        start, self._start = self._start, None
+        if start is not None:
+            self.add(start)
+
     def connected(self, other: Instruction) -> bool:
+        self._look()
         return other in self._below or other in self._above
 
 

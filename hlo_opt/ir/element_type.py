@@ -45,6 +45,11 @@ class ElementType:
         """
         return 8 // self.bits if self.bits in (1, 2, 4) else 1
 
+    @cached_property
+    def stored_bits(self) -> int:
+        """Bits of an element in device memory."""
+        return 8 * self.bytes // self.per_byte
+
     @property
     def is_integer(self) -> bool:
         return self.kind in ("signed", "unsigned")

@@ -16,94 +16,108 @@ KEPT = 4096
 """Size of the caches of constants and variables: index maps ask for the same few again and again."""
 
 
-class _Hashed:
-    """Base of classes that are often keys: caches the hash of the fields."""
-
-    __slots__ = ("_hash",)
-    _hash: int
-
-    def __hash__(self) -> int:
-        try:
-            return self._hash
-        except AttributeError:
-            value = hash(tuple([getattr(self, name) for name in self.__match_args__]))  # type: ignore[attr-defined]
-            object.__setattr__(self, "_hash", value)
-            return value
-
-
-@dataclass(frozen=True, slots=True)
-class Expression(_Hashed):
-    """An integer expression. `low` and `high` are inclusive bounds of its value."""
+@dataclass(slots=True)
+class Expression:
+    """An integer expression. `low` and `high` are inclusive bounds of its value. Expressions do not change: they are
+    not declared frozen because that makes them three times as slow to create, and plans create many."""
 
     low: int
     high: int
-    __hash__ = _Hashed.__hash__
+    _hash: int | None = field(default=None, init=False, repr=False, compare=False)
+    """Cached, because expressions are often keys."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Constant(Expression):
     value: int
-    __hash__ = _Hashed.__hash__
+
+    def __hash__(self) -> int:
+        return hash(self.value)
 
     def __str__(self) -> str:
         return str(self.value)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Variable(Expression):
     """A named value: an output dimension `d0`, a reduced dimension `s0`, a value read at run time `r0`, or a variable
     of a kernel."""
 
     name: str
-    __hash__ = _Hashed.__hash__
+
+    def __hash__(self) -> int:
+        found = self._hash
+        if found is None:
+            found = self._hash = hash((self.name, self.high))
+        return found
 
     def __str__(self) -> str:
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sum(Expression):
     """left + right"""
 
     left: Expression
     right: Expression
-    __hash__ = _Hashed.__hash__
+
+    def __hash__(self) -> int:
+        found = self._hash
+        if found is None:
+            found = self._hash = hash((self.left, self.right))
+        return found
 
     def __str__(self) -> str:
         return f"({self.left} + {self.right})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Product(Expression):
     """left * factor"""
 
     left: Expression
     factor: int
-    __hash__ = _Hashed.__hash__
+
+    def __hash__(self) -> int:
+        found = self._hash
+        if found is None:
+            found = self._hash = hash((self.left, "*", self.factor))
+        return found
 
     def __str__(self) -> str:
         return f"({self.left} * {self.factor})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Quotient(Expression):
     """left / divisor, rounded down; the divisor is positive."""
 
     left: Expression
     divisor: int
-    __hash__ = _Hashed.__hash__
+
+    def __hash__(self) -> int:
+        found = self._hash
+        if found is None:
+            found = self._hash = hash((self.left, "/", self.divisor))
+        return found
 
     def __str__(self) -> str:
         return f"({self.left} / {self.divisor})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Remainder(Expression):
     """left modulo divisor, never negative; the divisor is positive."""
 
     left: Expression
     divisor: int
-    __hash__ = _Hashed.__hash__
+
+    def __hash__(self) -> int:
+        found = self._hash
+        if found is None:
+            found = self._hash = hash((self.left, "%", self.divisor))
+        return found
 
     def __str__(self) -> str:
         return f"({self.left} % {self.divisor})"

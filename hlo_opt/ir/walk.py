@@ -27,14 +27,14 @@ def needed_first(starts: Iterable[N], needs: Callable[[N], Sequence[N]]) -> list
             if node in entered:
                 order[stack.pop()] = None
                 continue
-            missing = [needed for needed in needs(node) if needed not in order]
-            if not missing and node not in entered:
-                order[stack.pop()] = None
-                continue
             entered.add(node)
-            for needed in reversed(missing):
-                assert needed not in entered, f"{needed} needs itself"
-                stack.append(needed)
+            before = len(stack)
+            for needed in reversed(needs(node)):
+                if needed not in order:
+                    assert needed not in entered, f"{needed} needs itself"
+                    stack.append(needed)
+            if len(stack) == before:
+                order[stack.pop()] = None
     return list(order)
 
 

@@ -42,7 +42,7 @@ class PriorityFusion(FusionPass):
         return self._fuse_constants(computation, engine) or changed
 
     def policy(self, engine: Engine, computation: Computation) -> PriorityChoices:
-        return PriorityChoices(self.max_code_size)
+        return _choices(self.max_code_size)
 
     def _fuse_arrays(self, computation: Computation, engine: Engine) -> bool:
         queue = PriorityQueue(
@@ -121,6 +121,12 @@ class PriorityFusion(FusionPass):
             yield None, _slower(engine, producer, priced)
 
 
+@functools.cache
+def _choices(max_code_size: int) -> PriorityChoices:
+    """One object for all edges: each is asked for its policy."""
+    return PriorityChoices(max_code_size)
+
+
 def _producers(engine: Engine) -> Callable[[Instruction], bool]:
     """The instructions that the queue takes: those of the opcodes that XLA fuses, or with that rule switched off all
     that fill an array by a launch."""
@@ -132,11 +138,18 @@ def _producers(engine: Engine) -> Callable[[Instruction], bool]:
 def _slower(engine: Engine, producer: Instruction, users: list[Instruction]) -> Reason:
     """Why a producer is not fused although all its users would take it."""
     state = engine.state
-    above, below = state.priced_by_xla(producer), [state.priced_by_xla(u) for u in users]
-    us_unfused, us_fused, _, _ = estimate_fusion(above, below)
+    if any(map(is_generic_triton, (producer, *users))):
+        us_unfused, us_fused, _, _ = estimate_fusion(
+            state.priced_by_xla(producer), [state.priced_by_xla(u) for u in users]
+        )
+    else:  # the same, from what is known of the structures
+        launch = state.target.kernel_launch_us
+        alone, below = state.estimate_by_xla(producer), [state.estimate_by_xla(u) for u in users]
+        us_unfused = launch * (len(users) + 1) + alone.us + sum([b.us for b in below])
+        us_fused = launch * len(users) + sum([state.fused_by_xla(producer, u).us for u in users])
     name = engine.edge(producer, users[0]).producer_name
     return Reason.of(
-        "FUS408", producer=name, users=len(below), model=XLAS_MODEL, us_fused=us_fused, us_unfused=us_unfused
+        "FUS408", producer=name, users=len(users), model=XLAS_MODEL, us_fused=us_fused, us_unfused=us_unfused
     )
 
 

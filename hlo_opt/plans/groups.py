@@ -22,13 +22,16 @@ from hlo_opt.plans.columns import SHARED_BYTES
 from hlo_opt.plans.disjoint import disjoint_outputs, grouped
 from hlo_opt.plans.kinds import KINDS, kind_of, kinds_for
 from hlo_opt.plans.limits import DEEPEST, LARGEST, is_small, nesting, values_computed
-from hlo_opt.plans.plan import Part, Region, Segment, above
+from hlo_opt.plans.plan import Launch, Part, Region, Segment, above
 from hlo_opt.plans.price import Measure, Price, measure, price_of_segments
 from hlo_opt.plans.region import region_of
 from hlo_opt.plans.sketch import Sketch, as_fusion
 
 _WHOLE = frozenset().union(*[k.heroes for k in KINDS if (k.whole or k.product) and k.heroes is not None])
 """Opcodes of kinds that are a kernel by themselves: a region that holds one is planned as a whole."""
+
+_ALWAYS_ASKED = {kind.name: replace(kind, may_pay=None) for kind in KINDS}
+"""The kinds, each asked whatever it would pay: that is found out once for a kernel (`Group.rivals_may_pay`)."""
 
 
 @dataclass(eq=False)
@@ -73,7 +76,7 @@ class Group:
     def _parts_in(self, room: int, with_rivals: bool) -> tuple[Part, ...]:
         known = self._parts.get((room, with_rivals))
         if known is None:
-            kinds = [replace(k, may_pay=None) for k in kinds_for(self.region) if with_rivals or not k.has_rivals]
+            kinds = [_ALWAYS_ASKED[k.name] for k in kinds_for(self.region) if with_rivals or not k.has_rivals]
             roots = range(len(self.region.roots))
             known = self._parts[room, with_rivals] = tuple(arranged_group(self.region, roots, self.target, kinds, room))
         return known
@@ -141,10 +144,57 @@ def sketch_of_groups(groups: Sequence[Placed], operands: Sequence[Instruction], 
     is_sure = len(groups) == 1 and groups[0].group.is_small
     if not is_sure and (max(p.group.depth for p in groups) > DEEPEST or sum(p.group.values for p in groups) > LARGEST):
         return None
+    return _OfGroups(groups, operands, target)
+
+
+class _OfGroups(Sketch):
+    """The sketch of a kernel of groups, which are arranged when more is asked than whether there is one: rules often
+    ask no more."""
+
+    def __init__(self, groups: Sequence[Placed], operands: Sequence[Instruction], target: DeviceTarget) -> None:
+        object.__setattr__(self, "_planning", lambda: _sketch(groups, operands, target))
+
+    def __eq__(self, other: Sketch | None) -> bool:  # type: ignore[override]
+        return self._planned == (other._planned if isinstance(other, _OfGroups) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._planned)
+
+    @cached_property
+    def _planned(self) -> Sketch:
+        found: Sketch = self._planning()  # type: ignore[attr-defined]
+        object.__delattr__(self, "_planning")  # and what it holds
+        return found
+
+    @property
+    def kind(self) -> str:
+        return self._planned.kind
+
+    @property
+    def row_reductions(self) -> int:
+        return self._planned.row_reductions
+
+    @property
+    def launch(self) -> Launch:
+        return self._planned.launch
+
+    @property
+    def one_walk(self) -> bool:
+        return self._planned.one_walk
+
+    @property
+    def price(self) -> Price:
+        return self._planned.price
+
+
+def _sketch(groups: Sequence[Placed], operands: Sequence[Instruction], target: DeviceTarget) -> Sketch:
     parts = _arranged(groups, with_rivals=any(p.group.rivals_may_pay for p in groups))
+    known: Price | None = None
     if not isinstance(target, InLanes) and any(kind_of(part).has_rivals for _, part in parts):
-        others = _arranged(groups, with_rivals=False)
-        parts = min(parts, others, key=lambda way: _price(way, operands, target).us)
+        ways = [parts, _arranged(groups, with_rivals=False)]
+        prices = [_price(way, operands, target) for way in ways]
+        best = 0 if prices[0].us <= prices[1].us else 1
+        parts, known = ways[best], prices[best]
     block = block_of(part for _, part in parts)
     kinds = [kind_of(part) for _, part in parts]
     segments = [placed.group.segment(part, block) for placed, part in parts]
@@ -157,7 +207,7 @@ def sketch_of_groups(groups: Sequence[Placed], operands: Sequence[Instruction], 
         row_reductions,
         launch_of(segments, block),
         len(kinds) == 1 and kinds[0].rereads_near,
-        lambda: _price(parts, operands, target),
+        lambda: _price(parts, operands, target) if known is None else known,
     )
 
 

@@ -386,26 +386,32 @@ def _work(trace: Trace, lays: Sequence[Lay]) -> Work:
     rounds = walk.rounds * walk.filled
     fixed = (walk.body + work_of.ACCESS * walk.shared) * (walk.items * rounds) + work_of.ROUND * (rounds / walk.ahead)
     slots, slow = fixed.slots, fixed.slow
+    origins, times_of = walk.origins, trace.times
     for instruction, index, share in trace.values:
-        work, times = work_of.of_value(walk.origins.get(instruction, instruction)), trace.times(index)
+        origin = origins.get(instruction, instruction) if origins else instruction
+        work, times = work_of.of_value(origin), times_of(index)
         slots += work.slots * (share * times)
         slow += work.slow * (share * times)
         if (divisor := trace.divisor(instruction, index)) is not None:
-            work, times = work_of.inverted_again(instruction), -share * (times - trace.times(divisor))
+            work, times = work_of.inverted_again(instruction), -share * (times - times_of(divisor))
             slots += work.slots * times
             slow += work.slow * times
-    total = Work(slots, slow)
     for instruction, index, size in trace.folds:
-        total += (work_of.of_fold(walk.origins.get(instruction, instruction)) + work_of.ROUND * (1 / AHEAD)) * (
-            size * trace.times(index)
-        )
+        work, times = work_of.of_fold(origins.get(instruction, instruction)), size * times_of(index)
+        work += work_of.ROUND * (1 / AHEAD)
+        slots += work.slots * times
+        slow += work.slow * times
     for lay in lays:
-        access = lay.access
-        total += work_of.ACCESS * lay.count
-        total += work_of.of_packing(access.shape.type) * (access.share * trace.times(access.index))
+        access, count = lay.access, lay.count
+        times = times_of(access.index)
+        slots += work_of.ACCESS.slots * count
+        work = work_of.of_packing(access.shape.type)
+        slots += work.slots * (access.share * times)
+        slow += work.slow * (access.share * times)
+        inner = trace.inner(access.index)
         for node in work_of.divisions(trace.address(access)):
-            divided[node] = min(divided.get(node, math.inf), lay.count / trace.inner(access.index))
-    return total + work_of.DIVISION * sum(divided.values())
+            divided[node] = min(divided.get(node, math.inf), count / inner)
+    return Work(slots, slow) + work_of.DIVISION * sum(divided.values())
 
 
 def _ahead(trace: Trace) -> float:

@@ -7,6 +7,8 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,9 +39,10 @@ Key = tuple[Instruction, Index]
 Numbers = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Access:
-    """An access to one element of an array for each item: a read, or a write if `operand` is None.
+    """An access to one element of an array for each item: a read, or a write if `operand` is None. It does not change;
+    as one of the many objects of a price it is not declared frozen, which takes three times as long to create.
 
     share     the fraction of items that have the access
     may_miss  whether the access is under a condition
@@ -58,7 +61,7 @@ class Access:
     @property
     def bits(self) -> int:
         """Bits of an element in memory."""
-        return 8 * self.shape.type.bytes // self.shape.type.per_byte
+        return self.shape.type.stored_bits
 
     @property
     def size(self) -> float:
@@ -108,31 +111,27 @@ class Trace:
         if known is not None:
             return known
         loops: set[str] = set()
-        for name in frozenset[str]().union(*map(variables_of, index)):
+        names = names_in(index)
+        for name in names:
             if name in self.walk.places:
                 loops |= variables_of(self.walk.places[name])
             elif name in self.drawn:
                 loops |= self.varies_with(self.drawn[name][0])
             else:
                 loops.add(name)
-        inner = math.prod(self.loops[name] for name in loops if name in self.loops)
-        rounds = self._rounds(index) * self.walk.filled if ROUND in loops else 1.0
+        inner = math.prod([self.loops[name] for name in loops if name in self.loops]) if self.loops else 1
+        rounds = self._rounds(index, names) * self.walk.filled if ROUND in loops else 1.0
         times = inner * (self.walk.items if ITEM in loops else 1) * rounds
         # the index stays alive as long as its identity is a key
         known = self._varying[id(index)] = index, frozenset(loops), times, inner
         return known
 
-    def _rounds(self, index: Index) -> int:
-        """The number of rounds in which an index differs from the round before."""
-        rounds, whole = self.walk.rounds, {name for e in index for name in variables_of(e)}
-        if rounds > _SAMPLED_ROUNDS or not whole <= self.walk.places.keys():
+    def _rounds(self, index: Index, names: frozenset[str]) -> int:
+        """The number of rounds in which an index, in which these variables are, differs from the round before."""
+        rounds, places = self.walk.rounds, self.walk.places
+        if rounds > _SAMPLED_ROUNDS or not names <= places.keys():
             return rounds
-        env: dict[str, Numbers] = {THREAD: np.asarray(0), ITEM: np.asarray(0), ROUND: np.arange(rounds)}
-        env.update({name: value_of(self.walk.places[name], env) for name in whole})
-        changes = np.zeros(rounds - 1, bool)
-        for e in index:
-            changes |= np.diff(np.broadcast_to(value_of(e, env), rounds)) != 0
-        return 1 + int(np.count_nonzero(changes))
+        return _rounds(index, tuple([item for item in places.items() if item[0] in names]), rounds)
 
     def address(self, access: Access) -> Expression:
         """The linear position in memory of an access."""
@@ -155,16 +154,35 @@ class Trace:
             return None
         return read.apply(index, [], [])
 
-    @property
+    @cached_property
     def waits(self) -> int:
-        """How often a thread waits for its loads."""
-        inner = max((self.inner(read.index) for read in self.reads), default=1)
+        """How often a thread waits for its loads. Asked for when all reads are there, as `ahead`."""
+        inner = max([self.inner(read.index) for read in self.reads], default=1)
         return max(1, math.ceil(self.walk.rounds / self.walk.ahead) * math.ceil(inner / AHEAD))
 
-    @property
+    @cached_property
     def ahead(self) -> float:
         """Bytes that a thread loads before it needs the first of them."""
-        return sum(read.share * self.times(read.index) * read.bits / 8 for read in self.reads) / self.waits
+        return sum([read.share * self.times(read.index) * read.bits / 8 for read in self.reads]) / self.waits
+
+
+@functools.lru_cache(maxsize=4096)
+def names_in(index: Index) -> frozenset[str]:
+    """The variables of an index."""
+    return frozenset[str]().union(*map(variables_of, index))
+
+
+@functools.lru_cache(maxsize=4096)
+def _rounds(index: Index, places: tuple[tuple[str, Expression], ...], rounds: int) -> int:
+    """The number of rounds in which an index over these variables differs from the round before."""
+    env: dict[str, Numbers] = {THREAD: np.asarray(0), ITEM: np.asarray(0), ROUND: np.arange(rounds)}
+    env.update({name: value_of(place, env) for name, place in places})
+    changes = np.zeros(rounds - 1, bool)
+    for e in index:
+        values = value_of(e, env)
+        if values.ndim:  # else it never changes
+            changes |= values[1:] != values[:-1]
+    return 1 + int(np.count_nonzero(changes))
 
 
 def traced(walk: Walk, before: set[Key]) -> Trace:
@@ -246,8 +264,13 @@ def _drawn(trace: Trace, at: Index, size: int) -> Expression:
 
 def address_of(shape: Shape, index: Index) -> Expression:
     """The linear position in memory of the element at an index."""
-    order = shape.minor_to_major[::-1]
-    return linearize([index[d] for d in order], [shape.dimensions[d] for d in order])
+    return _position(index, shape.dimensions, shape.minor_to_major)
+
+
+@functools.lru_cache(maxsize=4096)
+def _position(index: Index, sizes: tuple[int, ...], minor_to_major: tuple[int, ...]) -> Expression:
+    order = minor_to_major[::-1]
+    return linearize([index[d] for d in order], [sizes[d] for d in order])
 
 
 def value_of(expression: Expression, env: Mapping[str, Numbers]) -> Numbers:
@@ -266,9 +289,9 @@ def value_of(expression: Expression, env: Mapping[str, Numbers]) -> Numbers:
     return np.asarray(expression.low)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Lay:
-    """The memory layout of an access.
+    """The memory layout of an access. It does not change, as an `Access` does not.
 
     bits     bits that one instruction moves
     count    instructions per thread
@@ -364,8 +387,7 @@ def _look(trace: Trace, access: Access, block: int, beside: tuple[int, ...] = (0
     return _seen(frame, address, access.bits, outside, beside)
 
 
-@dataclass(frozen=True)
-class _Frame:
+class _Frame(NamedTuple):
     """The threads, rounds and steps from which an access is sampled: with the address, all that `_Seen` depends on."""
 
     threads: int
@@ -406,7 +428,8 @@ def _different(numbers: Numbers) -> Numbers:
     which takes a tenth of the time of sorting."""
     low, high = int(numbers.min()), int(numbers.max())
     if high - low > SPARSE * numbers.size:
-        return np.unique(numbers)
+        ascending = np.sort(numbers, axis=None)
+        return ascending[np.append(True, ascending[1:] != ascending[:-1])]
     marked = np.zeros(high - low + 1, bool)
     marked[numbers - low] = True
     return np.flatnonzero(marked) + low
@@ -442,7 +465,8 @@ def _seen(
         every = np.stack([address + distance for distance in beside], axis=3)
         address = np.sort(every.reshape(*address.shape[:2], -1, address.shape[3]), axis=2)
     places = _different(address)
-    sectors = 1 + int(np.count_nonzero(np.diff(places * bits // 8 // SECTOR)))
+    sector = places * bits // 8 // SECTOR
+    sectors = 1 + int(np.count_nonzero(sector[1:] != sector[:-1]))
     scale = frame.threads / threads * math.prod(loops.values()) / steps * (frame.rounds / rounds)
     apart = any(_misses_apart(expression, env) for expression in outside)
     together = 1 if apart or address.shape[2] == 1 else _together(address, bits)
@@ -454,8 +478,8 @@ def _seen(
         scale,
         together,
         is_shared,
-        run=len(places) * bits / 8 / (1 + int(np.count_nonzero(np.diff(places) > 1))),
-        lines=max(len(np.unique(lanes)), 32 * together * bits // 8 // LINE if len(lanes) > 1 else 1),
+        run=len(places) * bits / 8 / (1 + int(np.count_nonzero(places[1:] - places[:-1] > 1))),
+        lines=max(len(set(lanes.tolist())), 32 * together * bits // 8 // LINE if len(lanes) > 1 else 1),
         advance=_advance(address, bits),
     )
 
@@ -470,7 +494,7 @@ def _misses_apart(expression: Expression, env: Mapping[str, Numbers]) -> bool:
 def _together(address: Numbers, bits: int) -> int:
     """The number of neighbouring items that one instruction moves."""
     items, moved = address.shape[2], 1
-    if bool((np.diff(address, axis=2) == 1).all()):
+    if bool((address[:, :, 1:] - address[:, :, :-1] == 1).all()):
         moved = min(items, max(1, WIDEST_BITS // bits))
         while moved > 1 and (items % moved or bool((address[:, :, 0] % moved).any())):
             moved //= 2
@@ -478,5 +502,13 @@ def _together(address: Numbers, bits: int) -> int:
 
 
 def _advance(address: Numbers, bits: int) -> int:
-    axis = 3 if address.shape[3] > 1 else 1
-    return int(np.median(np.abs(np.diff(address, axis=axis)))) * bits // 8 if address.shape[axis] > 1 else 0
+    """The median distance of a thread's accesses in consecutive steps, in bytes."""
+    if address.shape[3] > 1:
+        steps = np.abs(address[..., 1:] - address[..., :-1])
+    elif address.shape[1] > 1:
+        steps = np.abs(address[:, 1:] - address[:, :-1])
+    else:
+        return 0
+    ascending, middle = np.sort(steps, axis=None), steps.size // 2
+    median = ascending[middle] if steps.size % 2 else (ascending[middle - 1] + ascending[middle]) / 2
+    return int(median) * bits // 8

@@ -116,6 +116,8 @@ def test_a_kernel_that_takes_one_more_is_not_planned_again(monkeypatch: pytest.M
     arranged = Asked("arranged_group", monkeypatch)
     counts = []
     for first, second in ((one, same), (one, other), (same, other)):  # the first two are of one structure
-        assert isinstance(state.sketch_beside(first, second), Sketch)
+        found = state.sketch_beside(first, second)
+        assert isinstance(found, Sketch)
+        assert found.kind  # arranged when it is asked
         counts.append(arranged.count)
     assert counts == [1, 2, 2]

@@ -24,7 +24,12 @@ class Node:
         self.instruction = instruction
         self.users: list[Node] = []
         self.is_input = is_input
-        self.take(operands)
+        self.operands = operands
+        if len(operands) == 1:
+            operands[0].users.append(self)
+        elif operands:
+            for operand in dict.fromkeys(operands):
+                operand.users.append(self)
 
     def take(self, operands: tuple[Node, ...]) -> None:
         """Set the operands, and register as their user."""
@@ -253,7 +258,7 @@ def cluster_of(instruction: Instruction) -> Cluster:
             nodes.append(inputs[operand])
     body = fused(instruction)
     if body is None:
-        node = Node(instruction, tuple(inputs[o] for o in instruction.operands))
+        node = Node(instruction, tuple([inputs[o] for o in instruction.operands]))
         return Cluster([*nodes, node], [node])
     node_of: dict[Instruction, Node] = {}
     results = results_of(body)
@@ -261,7 +266,7 @@ def cluster_of(instruction: Instruction) -> Cluster:
         if member.parameter_number is not None:
             node_of[member] = inputs[instruction.operands[member.parameter_number]]
         else:
-            node_of[member] = Node(member, tuple(node_of[o] for o in member.operands))
+            node_of[member] = Node(member, tuple([node_of[o] for o in member.operands]))
             nodes.append(node_of[member])
     return Cluster(nodes, [node_of[r] for r in results])
 
@@ -283,7 +288,7 @@ def merge_clusters(above: Cluster, below: Cluster, producer: Instruction, *, kee
                 inputs[node.instruction] = Node(node.instruction, (), is_input=True)
                 nodes.append(inputs[node.instruction])
             return inputs[node.instruction]
-        copy = Node(node.instruction, tuple(copies[o] for o in node.operands))
+        copy = Node(node.instruction, tuple([copies[o] for o in node.operands]))
         nodes.append(copy)
         return copy
 

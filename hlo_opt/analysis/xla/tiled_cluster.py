@@ -320,11 +320,11 @@ def tile_cluster(cluster: Cluster) -> TiledCluster | None:
     """Propagate the result's indices to everything that the kernel reads; None where some node does not tile."""
     if len(cluster.roots) != 1 or not cluster.roots[0].shape.is_array or cluster.roots[0].is_input:
         return None
-    start = (cluster.roots[0], root_indices(cluster.roots[0].shape))
     tiled = TiledCluster([], [], [])
-    numbers: dict[Indices, int] = {}
-    position: dict[tuple[Node, Indices], int] = {}
-    above: dict[tuple[Node, Indices], list[tuple[Node, Indices]]] = {}
+    reached = _Reached(tiled.indices)
+    start = (cluster.roots[0], reached.number(root_indices(cluster.roots[0].shape)))
+    position: dict[tuple[Node, int], int] = {}
+    above: dict[tuple[Node, int], list[tuple[Node, int]]] = {}
     stack = [start]
     while stack:
         key = stack[-1]
@@ -332,18 +332,15 @@ def tile_cluster(cluster: Cluster) -> TiledCluster | None:
             stack.pop()
             continue
         if key not in above:
-            operands = _operands_of(*key)
+            operands = reached.operands(*key)
             if operands is None or len(above) > MAX_NODES:
                 return None
             above[key] = operands
             stack.extend(o for o in operands if o not in position)
             continue
         stack.pop()
-        node, indices = key
+        node, index = key
         position[key] = len(tiled.nodes)
-        index = numbers.setdefault(indices, len(numbers))
-        if index == len(tiled.indices):
-            tiled.indices.append(indices)
         if not node.is_input and node.opcode in RESHAPES:
             reshape = operand_indices(node, 0, root_indices(node.shape))
             if reshape is None or not all(i.is_tileable for i in reshape):
@@ -354,6 +351,47 @@ def tile_cluster(cluster: Cluster) -> TiledCluster | None:
     tiled.repeated = _repeated(tiled.nodes)
     _prepare(tiled)
     return tiled
+
+
+class _Reached:
+    """The indices at which nodes are reached, by numbers: most operations read their operands at their own."""
+
+    def __init__(self, indices: list[Indices]) -> None:
+        """`indices` is filled, each tuple once."""
+        self._indices = indices
+        self._numbers: dict[Indices, int] = {}
+        self._tileable: list[bool] = []
+        self._plain: dict[int, int] = {}
+
+    def number(self, indices: Indices) -> int:
+        """The number of a tuple of indices."""
+        found = self._numbers.setdefault(indices, len(self._indices))
+        if found == len(self._indices):
+            self._indices.append(indices)
+            self._tileable.append(all(i.is_tileable for i in indices))
+        return found
+
+    def operands(self, node: Node, number: int) -> list[tuple[Node, int]] | None:
+        """The operands of a node at these indices, and theirs; None where tiles do not carry over."""
+        if not self._tileable[number]:
+            return None
+        if node.is_input:
+            return []
+        indices = self._indices[number]
+        own = is_elementwise(node.instruction)
+        operands = []
+        for place, operand in enumerate(node.operands):
+            if own and operand.shape.is_array and operand.shape.rank == len(indices):
+                found = self._plain.get(number)
+                if found is None:
+                    found = self._plain[number] = self.number(_plain(list(indices)))
+            else:
+                reached = operand_indices(node, place, indices)
+                if reached is None:
+                    return None
+                found = self.number(reached)
+            operands.append((operand, found))
+        return operands
 
 
 def _prepare(cluster: TiledCluster) -> None:
@@ -394,20 +432,6 @@ def _picker(places: list[int]) -> Callable[[Sequence[int]], tuple[int, ...]]:
     return lambda values: ()
 
 
-def _operands_of(node: Node, indices: Indices) -> list[tuple[Node, Indices]] | None:
-    if not all(i.is_tileable for i in indices):
-        return None
-    if node.is_input:
-        return []
-    operands = []
-    for number, operand in enumerate(node.operands):
-        reached = operand_indices(node, number, indices)
-        if reached is None:
-            return None
-        operands.append((operand, reached))
-    return operands
-
-
 def _repeated(nodes: list[TiledNode]) -> tuple[int, ...]:
     times: dict[Node, int] = {}
     for tiled in nodes:
@@ -420,11 +444,15 @@ def padded(sizes: tuple[int, ...]) -> int:
     return math.prod([1 << (s - 1).bit_length() for s in sizes])
 
 
+_Key = tuple[object, ...]
+"""What tells the tiles of a node apart."""
+
+
 class Tiles:
     """A tiling: the tiles of all indices for a tile of the result. `extents` and `padded` go by position in
     `TiledCluster.indices`."""
 
-    __slots__ = ("_strides", "cluster", "extents", "padded", "sizes")
+    __slots__ = ("_strides", "blocks", "cluster", "extents", "padded", "sizes")
 
     def __init__(self, cluster: TiledCluster, sizes: tuple[int, ...]) -> None:
         self.cluster = cluster
@@ -434,12 +462,9 @@ class Tiles:
         rounded = [1 << (v - 1).bit_length() for v in values]
         self.padded = [math.prod(pick(rounded)) for pick in cluster.extents]
         self._strides: dict[int, tuple[int, ...]] = {}
-
-    @property
-    def blocks(self) -> int:
+        dimensions = cluster.root.shape.dimensions
+        self.blocks = math.prod([-(-d // t) for d, t in zip(dimensions, sizes, strict=True)])
         """The number of blocks, one per tile of the result."""
-        dimensions = self.cluster.root.shape.dimensions
-        return math.prod([-(-d // t) for d, t in zip(dimensions, self.sizes, strict=True)])
 
     @property
     def largest(self) -> int:
@@ -469,21 +494,25 @@ class Tiles:
         return True
 
     def distinct(self) -> Iterator[int]:
-        """The positions of the nodes that several paths reach; once for several paths to the same tile of a node."""
+        """The positions of the nodes that several paths reach, without the first path's; once for several paths to the
+        same tile of a node."""
         nodes = self.cluster.nodes
-        seen: dict[tuple[object, ...], int] = {}
+        seen: dict[_Key, int] = {}
         same: dict[int, int] = {}
-        origins: dict[int, tuple[object, ...]] = {}
+        origins: dict[int, _Key] = {}
+        reached: set[Node] = set()
         for number in self.cluster.repeated:
             tiled = nodes[number]
             index = tiled.index
             above = tuple([same.get(o, o) for o in tiled.operands])
-            begin: tuple[object, ...] = ()
+            begin: _Key = ()
             if not above:
                 if index not in origins:
                     origins[index] = tuple([i.origin(self.sizes) for i in self.cluster.indices[index]])
                 begin = origins[index]
             key = (tiled.node, self.extents[index], self.strides(index), above, begin)
             first = same[number] = seen.setdefault(key, number)
-            if first == number:
+            if tiled.node not in reached:
+                reached.add(tiled.node)
+            elif first == number:
                 yield number

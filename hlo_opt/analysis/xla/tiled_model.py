@@ -6,12 +6,14 @@ xla/codegen/tiling/symbolic_tile_analysis.cc.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hlo_opt.analysis.graph.cluster import Cluster
+from hlo_opt.analysis.graph.cluster import Cluster, Node
 from hlo_opt.analysis.memory.traffic import per_element, reducer_flops
 from hlo_opt.analysis.properties import GENERIC_TRITON, fusion_backend_kind
 from hlo_opt.analysis.targets import DeviceTarget
@@ -74,7 +76,7 @@ def best_tiled_kernel(cluster: Cluster, target: DeviceTarget) -> KernelEstimate:
 
 Best = tuple[TileSizes | None, KernelEstimate]
 
-MAX_REMEMBERED = 4096
+MAX_REMEMBERED = 16384
 _best_of: dict[tuple[object, ...], Best] = {}
 """Cache by structure: a model's layers repeat kernels."""
 
@@ -120,23 +122,24 @@ def _search(cluster: Cluster, target: DeviceTarget) -> Best:
         return best
     room = REGISTER_SHARE * target.registers_per_block_limit
     for sizes in itertools.product(*[reversed(c) for c in choices]):  # good ones early; of equal ones the smallest
-        if padded(sizes) > room:
+        if padded(sizes) > room or _write_ns(tiled, sizes, target) - RESOLUTION > 1000 * best[1].us:
             continue
         tiles = Tiles(tiled, sizes)
-        if _write_ns(tiled, tiles, target) - RESOLUTION > 1000 * best[1].us or not tiles.is_valid():
+        if not tiles.is_valid():
             continue
         warps = next((warps for limit, warps in _WARPS if tiles.largest <= limit), MOST_WARPS)
-        price = _price(tiled, tiles, target, warps)
+        price = _price(tiled, tiles, target, warps, best[1].us)
         if price is not None and price.us <= best[1].us:
             best = (TileSizes(sizes, warps), price)
     return best
 
 
-def _write_ns(tiled: TiledCluster, tiles: Tiles, target: DeviceTarget) -> float:
+def _write_ns(tiled: TiledCluster, sizes: tuple[int, ...], target: DeviceTarget) -> float:
     """The time to write the result, a lower bound of the kernel's."""
     root = tiled.root.shape
-    used = _transaction_use(root, tiles.sizes, tiles.strides(tiled.nodes[-1].index), target)
-    return write_ns(root.byte_size, target, used)
+    strides = tiled.fixed_strides[tiled.nodes[-1].index]
+    assert strides is not None, "the result's own indices are simple"
+    return write_ns(root.byte_size, target, _transaction_use(root, sizes, strides, target))
 
 
 def _tile_choices(extent: int) -> list[int]:
@@ -161,34 +164,44 @@ def flops_per_tile_element(instruction: Instruction, capability: int) -> float:
     return 0.0
 
 
+ReadTimes = dict[tuple[Shape, tuple[int, ...], tuple[int, ...], int], tuple[float, int]]
+"""Nanoseconds and bytes of an array that all blocks read, by its shape, the extents and strides of a tile, and the
+blocks: kernels that grow try the same tilings of the same arrays again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sums:
     """Sums over the nodes of a kernel that do not depend on the tiling.
 
     each    operations per element of each node's tile, or KEPT
-    flops   by index, the operations of the nodes that only one path reaches
+    flops   by index, the operations of the nodes as the first path reaches them
     kept    the indices of such nodes whose tiles are loaded or generated and stay in registers
     inputs  such nodes that are read
+    alike   how many of them are read at an index and have a shape
+    times   what is known of reads on the target
     """
 
     each: list[int]
     flops: dict[int, int]
     kept: set[int]
     inputs: list[TiledNode]
+    alike: dict[tuple[int, Shape], int]
+    times: ReadTimes
 
     @classmethod
-    def of(cls, tiled: TiledCluster, capability: int) -> Sums:
+    def of(cls, tiled: TiledCluster, target: DeviceTarget) -> Sums:
         each = [
             KEPT
             if node.is_input or not (node.operands or node.instruction.literal)
-            else int(flops_per_tile_element(node.instruction, capability))
+            else int(flops_per_tile_element(node.instruction, target.compute_capability))
             for node in [tiled_node.node for tiled_node in tiled.nodes]
         ]
-        sums = cls(each, {}, set(), [])
-        repeated = set(tiled.repeated)
+        sums = cls(each, {}, set(), [], {}, _reads_known(target))
+        seen: set[Node] = set()
         for number, tiled_node in enumerate(tiled.nodes):
-            if number in repeated:
+            if tiled_node.node in seen:
                 continue
+            seen.add(tiled_node.node)
             index = tiled_node.index
             if each[number] >= 0:
                 sums.flops[index] = sums.flops.get(index, 0) + each[number]
@@ -196,6 +209,8 @@ class Sums:
             sums.kept.add(index)
             if tiled_node.node.is_input:
                 sums.inputs.append(tiled_node)
+                alike = index, tiled_node.node.shape
+                sums.alike[alike] = sums.alike.get(alike, 0) + 1
         return sums
 
 
@@ -203,47 +218,79 @@ KEPT = -1
 """Marks, in place of an operation count, a tile that is loaded or generated and stays in registers."""
 
 
-def _price(tiled: TiledCluster, tiles: Tiles, target: DeviceTarget, warps: int) -> KernelEstimate | None:
-    """The time of all blocks; None where a tile that must stay in registers does not fit."""
+def _price(
+    tiled: TiledCluster, tiles: Tiles, target: DeviceTarget, warps: int, most: float = math.inf
+) -> KernelEstimate | None:
+    """The time of all blocks; None where a tile that must stay in registers does not fit, or the time is certainly
+    above `most` microseconds: with what the first path to each node computes and reads, before the other paths are
+    gone through. More work never takes less time."""
     blocks = tiles.blocks
     room = REGISTER_SHARE * target.registers_per_block_limit
     if padded(tiles.sizes) > room:
         return None
     sums = tiled.sums
     if sums is None:
-        sums = tiled.sums = Sums.of(tiled, target.compute_capability)
+        sums = tiled.sums = Sums.of(tiled, target)
     sizes_of = tiles.padded
     if any(sizes_of[index] > room for index in sums.kept):
         return None
     elements = sum([sizes_of[index] * each for index, each in sums.flops.items()])
-    inputs = list(sums.inputs)
+    read, total = 0.0, 0  # in quarters of a nanosecond: exact, in any order
+    known = sums.times
+    for (index, shape), count in sums.alike.items():
+        key = shape, tiles.extents[index], tiles.strides(index), blocks
+        found = known.get(key)
+        if found is None:
+            if len(known) >= MAX_REMEMBERED:
+                known.clear()
+            size, used = _read(shape, index, tiles, target)
+            found = known[key] = read_ns(min(shape.byte_size, size), size, used, blocks, target), size
+        read += count * found[0]
+        total += count * found[1]
+    written = _write_ns(tiled, tiles.sizes, target)
+    threads = warps * target.threads_per_warp
+    us = overlapped(compute_ns(blocks * elements, blocks, threads, target), read + written) / 1000
+    if us > most:
+        return None
+    more, inputs = 0, list[TiledNode]()
     for number in tiles.distinct():
         flops_each, tiled_node = sums.each[number], tiled.nodes[number]
         if flops_each >= 0:
-            elements += sizes_of[tiled_node.index] * flops_each
+            more += sizes_of[tiled_node.index] * flops_each
             continue
         if sizes_of[tiled_node.index] > room:
             return None
         if tiled_node.node.is_input:
             inputs.append(tiled_node)
-    reads: dict[Instruction, tuple[int, float]] = {}
+    if inputs:
+        read, total = _reads((*sums.inputs, *inputs), tiles, target)
+    flops = blocks * (elements + more)
+    us = overlapped(compute_ns(flops, blocks, threads, target), read + written) / 1000
+    return KernelEstimate(us, float(total), float(tiled.root.shape.byte_size), float(flops))
+
+
+@functools.lru_cache(maxsize=4)
+def _reads_known(target: DeviceTarget) -> ReadTimes:
+    return {}
+
+
+def _read(shape: Shape, index: int, tiles: Tiles, target: DeviceTarget) -> tuple[int, float]:
+    """The bytes of an array that all blocks read at an index, and their share of the memory transactions."""
+    sizes = tiles.extents[index]
+    size = tiles.blocks * math.prod(map(min, sizes, shape.dimensions)) * shape.type.bytes
+    return size, _transaction_use(shape, sizes, tiles.strides(index), target)
+
+
+def _reads(inputs: Iterable[TiledNode], tiles: Tiles, target: DeviceTarget) -> tuple[float, int]:
+    """Nanoseconds and bytes of inputs, of which one may be read in several tiles."""
+    found: dict[Node, tuple[int, float]] = {}
     for tiled_node in inputs:
-        index, shape = tiled_node.index, tiled_node.node.shape
-        sizes = tiles.extents[index]
-        size = blocks * math.prod(map(min, sizes, shape.dimensions)) * shape.type.bytes
-        used = _transaction_use(shape, sizes, tiles.strides(index), target)
-        earlier, worst = reads.get(tiled_node.node.instruction, (0, 1.0))
-        reads[tiled_node.node.instruction] = (earlier + size, min(worst, used))
-    flops = blocks * elements
-    time_read = 0.0  # in quarters of a nanosecond: exact, in any order
-    total = 0
-    for operand, (size, used) in reads.items():
-        time_read += read_ns(min(operand.shape.byte_size, size), size, used, blocks, target)
-        total += size
-    written = tiled.root.shape.byte_size
-    memory = time_read + _write_ns(tiled, tiles, target)
-    compute = compute_ns(flops, blocks, warps * target.threads_per_warp, target)
-    return KernelEstimate(overlapped(compute, memory) / 1000, float(total), float(written), float(flops))
+        node = tiled_node.node
+        size, used = _read(node.shape, tiled_node.index, tiles, target)
+        earlier, worst = found.get(node, (0, 1.0))
+        found[node] = earlier + size, min(worst, used)
+    times = [read_ns(min(n.shape.byte_size, s), s, used, tiles.blocks, target) for n, (s, used) in found.items()]
+    return sum(times), sum(size for size, _ in found.values())
 
 
 def _transaction_use(shape: Shape, sizes: tuple[int, ...], strides: tuple[int, ...], target: DeviceTarget) -> float:
