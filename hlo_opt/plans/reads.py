@@ -32,6 +32,8 @@ _MOST_STEPS = 20_000  # elements that are followed from the wanted values to ope
 _SAMPLED_ROUNDS = 4096
 _SAMPLED = (1024, 16, 32)  # threads of a block, rounds, and steps of inner loops that are sampled
 
+DRAWN = "drawn"
+"""What the names of variables begin with whose values are data."""
 SPARSE = 16
 """The range of some numbers over their count above which they are sorted instead of marked."""
 
@@ -257,7 +259,7 @@ def _below(trace: Trace, instruction: Instruction, number: int, index: Index) ->
 
 
 def _drawn(trace: Trace, at: Index, size: int) -> Expression:
-    name = f"drawn{len(trace.drawn)}"
+    name = f"{DRAWN}{len(trace.drawn)}"
     trace.drawn[name] = (at, size)
     return variable(name, size)
 
@@ -379,12 +381,37 @@ def _look(trace: Trace, access: Access, block: int, beside: tuple[int, ...] = (0
     loops = tuple([(name, size) for name, size in trace.loops.items() if name in varies])
     sizes = zip(access.index, access.shape.dimensions, strict=True)
     outside = tuple([e for e, size in sizes if access.may_miss and (e.low < 0 or e.high >= size)])
-    used = frozenset[str]().union(*map(variables_of, (address, *outside)))
-    places = tuple([item for item in walk.places.items() if trace.drawn or item[0] in used])
-    drawn = tuple([(name, at, size) for name, (at, size) in trace.drawn.items()])
+    used, drawn = _drawn_for(trace, frozenset[str]().union(*map(variables_of, (address, *outside))))
+    places = tuple([item for item in walk.places.items() if item[0] in used])
+    # Names by order, and whole lines more or less, change nothing that a sample counts: what unrolled steps read is
+    # sampled once.
+    names = {name: variable(f"{DRAWN}{n}", size) for n, (name, _, size) in enumerate(drawn)}
+    if names:
+        drawn = tuple([(f"{DRAWN}{n}", _renamed(at, names), size) for n, (_, at, size) in enumerate(drawn)])
+        (address,), outside = _renamed((address,), names), _renamed(outside, names)
+    base, offset = split_constant(address)
+    address = maps.add(base, maps.constant(offset % (8 * LINE // access.bits)))
     rounds = walk.rounds if ROUND in varies else 1
     frame = _Frame(walk.threads, max(1, block), rounds, walk.rounds, walk.items, places, loops, drawn)
     return _seen(frame, address, access.bits, outside, beside)
+
+
+def _renamed(index: Index, names: Mapping[str, Expression]) -> Index:
+    return tuple([maps.substitute(e, names) for e in index])
+
+
+def _drawn_for(trace: Trace, used: frozenset[str]) -> tuple[frozenset[str], tuple[tuple[str, Index, int], ...]]:
+    """The variables that are needed for those used, and of these the drawn ones, in the order in which they were
+    drawn: none stands for itself or a later one."""
+    if used.isdisjoint(trace.drawn):
+        return used, ()
+    drawn = []
+    for name in reversed(trace.drawn):
+        if name in used:
+            at, size = trace.drawn[name]
+            drawn.append((name, at, size))
+            used = used.union(*map(variables_of, at))
+    return used, tuple(reversed(drawn))
 
 
 class _Frame(NamedTuple):
