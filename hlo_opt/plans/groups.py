@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 from hlo_opt.analysis.graph.cluster import Cluster, Node
 from hlo_opt.analysis.targets import DeviceTarget, InLanes
@@ -20,7 +20,7 @@ from hlo_opt.plans import scatter
 from hlo_opt.plans.choose import arranged_group, block_of, launch_of, lowering_reason
 from hlo_opt.plans.columns import SHARED_BYTES
 from hlo_opt.plans.disjoint import disjoint_outputs, grouped
-from hlo_opt.plans.kinds import KINDS, kind_of, kinds_for
+from hlo_opt.plans.kinds import KINDS, Kind, kind_of, kinds_for
 from hlo_opt.plans.limits import DEEPEST, LARGEST, is_small, nesting, values_computed
 from hlo_opt.plans.plan import Launch, Part, Region, Segment, above
 from hlo_opt.plans.price import Measure, Price, measure, price_of_segments
@@ -30,8 +30,11 @@ from hlo_opt.plans.sketch import Sketch, as_fusion
 _WHOLE = frozenset().union(*[k.heroes for k in KINDS if (k.whole or k.product) and k.heroes is not None])
 """Opcodes of kinds that are a kernel by themselves: a region that holds one is planned as a whole."""
 
-_ALWAYS_ASKED = {kind.name: replace(kind, may_pay=None) for kind in KINDS}
-"""The kinds, each asked whatever it would pay: that is found out once for a kernel (`Group.rivals_may_pay`)."""
+
+@cache
+def _always_asked(kind: Kind) -> Kind:
+    """The kind, asked whatever it would pay: that is found out once for a kernel (`Group.rivals_may_pay`)."""
+    return replace(kind, may_pay=None)
 
 
 @dataclass(eq=False)
@@ -76,7 +79,7 @@ class Group:
     def _parts_in(self, room: int, with_rivals: bool) -> tuple[Part, ...]:
         known = self._parts.get((room, with_rivals))
         if known is None:
-            kinds = [_ALWAYS_ASKED[k.name] for k in kinds_for(self.region) if with_rivals or not k.has_rivals]
+            kinds = [_always_asked(k) for k in kinds_for(self.region) if with_rivals or not k.has_rivals]
             roots = range(len(self.region.roots))
             known = self._parts[room, with_rivals] = tuple(arranged_group(self.region, roots, self.target, kinds, room))
         return known

@@ -75,10 +75,10 @@ def test_a_command_is_run_without_a_shell(tmp_path):
     ("keep", "says"),
     [
         ("fuse --chek fails", "did you mean fuse --check fails"),
-        ("FUS999", "nothing is known to keep"),
+        ("FUS999", "there is no reason 'FUS999'"),
         ("kernel > 3", "did you mean kernels"),
         ("kernels > many", "'many' is no number"),
-        ("grep x", "nothing is known to keep"),
+        ("grep x", "--keep does not take 'grep x'"),
         ("no-such-program {}", "there is no program 'no-such-program'"),
         ("grep ' {}", "this is not a command"),
     ],

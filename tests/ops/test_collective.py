@@ -60,7 +60,7 @@ def test_a_permute_of_slices_into_a_buffer_is_refused() -> None:
         "  ROOT d = f32[8] collective-permute-done(s)\n}\n"
     )
     verify(module)
-    with pytest.raises(EvaluationError, match="into given buffers"):
+    with pytest.raises(EvaluationError, match="into existing buffers"):
         evaluate(module, [VALUE, np.zeros(8, np.float32)])
 
 
