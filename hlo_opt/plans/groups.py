@@ -124,6 +124,8 @@ def group_of(module: Module, cluster: Cluster, target: DeviceTarget) -> Group | 
             return None
     if not all(leaf.is_array for root in region.roots for leaf in root.shape.leaves()):
         return None
+    if not all(i.shape.is_array for i in members if i.parameter_number is not None):
+        return None
     if scatter.refusal(region) is not None or len(disjoint_outputs(region)) > 1:
         return None
     return Group(region, target)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hlo_opt.analysis.graph.cluster import Cluster, cluster_of, side_by_side
+from hlo_opt.analysis.graph.cluster import Cluster, cluster_of, merge_clusters, side_by_side
 from hlo_opt.ir import Module
 from hlo_opt.plans import groups as groups_of
 from hlo_opt.plans.groups import Placed, clusters_of_groups, group_of, sketch_of_groups
@@ -121,3 +121,19 @@ def test_a_kernel_that_takes_one_more_is_not_planned_again(monkeypatch: pytest.M
         assert found.kind  # arranged when it is asked
         counts.append(arranged.count)
     assert counts == [1, 2, 2]
+
+
+def test_what_takes_an_element_of_a_tuple_is_no_group() -> None:
+    """An element merged into its reader leaves the reader with a tuple as an operand, which has no price by groups."""
+    pair = "(f32[4096,256]{1,0}, f32[4096]{0})"
+    module = module_of(
+        *INPUTS,
+        f'pair = {pair} custom-call(p), custom_call_target="x"',
+        "element = f32[4096,256]{1,0} get-tuple-element(pair), index=0",
+        "row = f32[4096]{0} reduce(element, z), dimensions={1}, to_apply=sum",
+    )
+    element, row = named(module, "element"), named(module, "row")
+    whole = merge_clusters(cluster_of(element), cluster_of(row), element)
+    assert [i.shape.is_tuple for i in whole.inputs].count(True) == 1
+    assert group_of(module, cluster_of(row), H100) is not None
+    assert group_of(module, whole, H100) is None
