@@ -22,10 +22,10 @@ from hlo_opt.plans.columns import SHARED_BYTES
 from hlo_opt.plans.disjoint import disjoint_outputs, grouped
 from hlo_opt.plans.kinds import KINDS, Kind, kind_of, kinds_for
 from hlo_opt.plans.limits import DEEPEST, LARGEST, is_small, nesting, values_computed
-from hlo_opt.plans.plan import Launch, Part, Region, Segment, above
+from hlo_opt.plans.plan import Part, Region, Segment, above
 from hlo_opt.plans.price import Measure, Price, measure, price_of_segments
 from hlo_opt.plans.region import region_of
-from hlo_opt.plans.sketch import Sketch, as_fusion
+from hlo_opt.plans.sketch import Sketch, Summary, as_fusion
 
 _WHOLE = frozenset().union(*[k.heroes for k in KINDS if (k.whole or k.product) and k.heroes is not None])
 """Opcodes of kinds that are a kernel by themselves: a region that holds one is planned as a whole."""
@@ -149,50 +149,10 @@ def sketch_of_groups(groups: Sequence[Placed], operands: Sequence[Instruction], 
     is_sure = len(groups) == 1 and groups[0].group.is_small
     if not is_sure and (max(p.group.depth for p in groups) > DEEPEST or sum(p.group.values for p in groups) > LARGEST):
         return None
-    return _OfGroups(groups, operands, target)
+    return Sketch(lambda: _summary(groups, operands, target))
 
 
-class _OfGroups(Sketch):
-    """The sketch of a kernel of groups, which are arranged when more is asked than whether there is one: rules often
-    ask no more."""
-
-    def __init__(self, groups: Sequence[Placed], operands: Sequence[Instruction], target: DeviceTarget) -> None:
-        object.__setattr__(self, "_planning", lambda: _sketch(groups, operands, target))
-
-    def __eq__(self, other: Sketch | None) -> bool:  # type: ignore[override]
-        return self._planned == (other._planned if isinstance(other, _OfGroups) else other)
-
-    def __hash__(self) -> int:
-        return hash(self._planned)
-
-    @cached_property
-    def _planned(self) -> Sketch:
-        found: Sketch = self._planning()  # type: ignore[attr-defined]
-        object.__delattr__(self, "_planning")  # and what it holds
-        return found
-
-    @property
-    def kind(self) -> str:
-        return self._planned.kind
-
-    @property
-    def row_reductions(self) -> int:
-        return self._planned.row_reductions
-
-    @property
-    def launch(self) -> Launch:
-        return self._planned.launch
-
-    @property
-    def one_walk(self) -> bool:
-        return self._planned.one_walk
-
-    @property
-    def price(self) -> Price:
-        return self._planned.price
-
-
-def _sketch(groups: Sequence[Placed], operands: Sequence[Instruction], target: DeviceTarget) -> Sketch:
+def _summary(groups: Sequence[Placed], operands: Sequence[Instruction], target: DeviceTarget) -> Summary:
     parts = _arranged(groups, with_rivals=any(p.group.rivals_may_pay for p in groups))
     known: Price | None = None
     if not isinstance(target, InLanes) and any(kind_of(part).has_rivals for _, part in parts):
@@ -207,7 +167,7 @@ def _sketch(groups: Sequence[Placed], operands: Sequence[Instruction], target: D
     for placed, part in parts:
         of_each.setdefault(id(placed), []).append(part)
     row_reductions = sum(placed.group.row_reductions(of_each[id(placed)], block) for placed in groups)
-    return Sketch(
+    return Summary(
         "+".join(dict.fromkeys(kind.name for kind in kinds)),
         row_reductions,
         launch_of(segments, block),

@@ -4,7 +4,7 @@ from rules of its own."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from hlo_opt.analysis.graph.cluster import Cluster, Node
@@ -19,36 +19,73 @@ from hlo_opt.plans.region import region_of
 
 
 @dataclass(frozen=True)
-class Sketch:
-    """The summary of a plan.
+class Summary:
+    """What a sketch says of a plan.
 
     kind            the kinds of its segments, joined
     row_reductions  the number of reductions whose results the threads of a block share
     launch          blocks, threads and shared memory
     one_walk        whether the plan is one segment whose threads walk the same elements several times, and keep them
                     near
+    pricing         computes the price of the launch
     """
 
     kind: str
     row_reductions: int
     launch: Launch
     one_walk: bool = False
-    _pricing: Callable[[], Price] | None = field(default=None, repr=False, compare=False)
+    pricing: Callable[[], Price] | None = field(default=None, repr=False, compare=False)
+
+
+class Sketch:
+    """The summary of a plan, which is made when more is asked than whether there is one: rules often ask no more. Its
+    price is computed when it is first asked for; then what it takes is released."""
+
+    def __init__(self, summarize: Callable[[], Summary]) -> None:
+        self._summarize: Callable[[], Summary] | None = summarize
 
     @classmethod
     def of(cls, plan: Plan, target: DeviceTarget) -> Sketch:
         """The sketch of a plan. The plan's region must not change before the first use of `price`."""
         kinds = [kind_of(segment.part) for segment in plan.segments]
         one_walk = len(kinds) == 1 and kinds[0].rereads_near
-        return cls(plan.kind, plan.row_reductions, plan.launch, one_walk, lambda: price(plan, target))
+        launch, name, rows = plan.launch, plan.kind, plan.row_reductions
+        return cls.known(Summary(name, rows, launch, one_walk, lambda: price(plan, target)))
+
+    @classmethod
+    def known(cls, summary: Summary) -> Sketch:
+        """A sketch with a summary that there is already."""
+        return cls(lambda: summary)
+
+    @cached_property
+    def summary(self) -> Summary:
+        assert self._summarize is not None
+        summary, self._summarize = self._summarize(), None
+        return summary
+
+    @property
+    def kind(self) -> str:
+        return self.summary.kind
+
+    @property
+    def row_reductions(self) -> int:
+        return self.summary.row_reductions
+
+    @property
+    def launch(self) -> Launch:
+        return self.summary.launch
+
+    @property
+    def one_walk(self) -> bool:
+        return self.summary.one_walk
 
     @cached_property
     def price(self) -> Price:
-        """The price of the launch. It is computed at the first use; then the plan is released."""
-        assert self._pricing is not None, "a sketch without a plan has no price"
-        result = self._pricing()
-        object.__setattr__(self, "_pricing", None)
-        return result
+        """The price of the launch."""
+        pricing = self.summary.pricing
+        assert pricing is not None, "a sketch without a plan has no price"
+        self.summary = replace(self.summary, pricing=None)
+        return pricing()
 
 
 def sketch_of(module: Module, cluster: Cluster, target: DeviceTarget) -> Sketch | Reason:

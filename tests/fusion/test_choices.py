@@ -15,7 +15,7 @@ from hlo_opt.fusion.prices import Prices
 from hlo_opt.ir import Instruction
 from hlo_opt.plans import Launch
 from hlo_opt.plans.price import FREE
-from hlo_opt.plans.sketch import Sketch
+from hlo_opt.plans.sketch import Sketch, Summary
 from hlo_opt.text import parse
 
 
@@ -291,7 +291,7 @@ def test_what_is_in_memory_anyway_is_computed_again_only_where_that_is_quicker(
 @pytest.mark.parametrize("rows", [0, 1, 2])
 def test_a_row_kernel_takes_what_keeps_its_rows(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     found = edge(f"a = {WIDE} tanh(p)", f"b = {ROW} reduce(a, z), {ROWS}")
-    found._merged = Sketch("loop", rows, Launch(1, 1))
+    found._merged = Sketch.known(Summary("loop", rows, Launch(1, 1)))
     for wanted, in_producer in ((1, 0), (2, 1)):  # rows that the producer folds count, too
         monkeypatch.setattr(found.state, "row_reductions", lambda i, n=in_producer: 1 if i is found.consumer else n)
         against = None if rows >= wanted else no("FUS407", consumer="b", producer="a", kind="loop")
@@ -299,7 +299,7 @@ def test_a_row_kernel_takes_what_keeps_its_rows(rows: int, monkeypatch: pytest.M
     monkeypatch.setattr(found.state, "row_reductions", lambda instruction: 0)
     assert choices.keeps_row_reduction(found) is None
     epilogue = edge(SUM, f"b = {ROW} negate(a)")
-    epilogue._merged = Sketch("loop", rows, Launch(1, 1))
+    epilogue._merged = Sketch.known(Summary("loop", rows, Launch(1, 1)))
     assert (PLAIN.reduction_epilogue(epilogue) is None) == (rows > 0)
     epilogue._merged = no("FUS303", elements=2, limit=1)
     assert PLAIN.reduction_epilogue(epilogue) is not None
@@ -307,7 +307,7 @@ def test_a_row_kernel_takes_what_keeps_its_rows(rows: int, monkeypatch: pytest.M
 
 def test_a_loop_is_not_asked_whether_it_keeps_its_rows() -> None:
     found = edge(f"a = {WIDE} tanh(p)", f"b = {WIDE} negate(a)")
-    found._merged = Sketch("loop", -1, Launch(1, 1))
+    found._merged = Sketch.known(Summary("loop", -1, Launch(1, 1)))
     assert choices.keeps_row_reduction(found) is None
 
 

@@ -27,7 +27,7 @@ from hlo_opt.fusion.compatibility import Beside, Kept, Pair
 from hlo_opt.fusion.state import Traits
 from hlo_opt.plans import Launch
 from hlo_opt.plans.limits import DEEPEST
-from hlo_opt.plans.sketch import Sketch, as_fusion
+from hlo_opt.plans.sketch import Sketch, Summary, as_fusion
 
 no = Reason.of
 
@@ -144,7 +144,7 @@ def test_a_plan_is_only_asked_for_where_there_may_be_none(monkeypatch: pytest.Mo
 def test_a_plan_is_made_once(monkeypatch: pytest.MonkeyPatch):
     pair = both(ROW_SUM, NEGATED)
     asked: list[int] = []
-    found = Sketch("a kind", 1, Launch(1, 1))
+    found = Sketch.known(Summary("a kind", 1, Launch(1, 1)))
     monkeypatch.setattr(pair.state, "sketch", lambda structure, cluster: asked.append(structure) or found)
     assert rules._plan(pair) is rules._plan(pair) is found
     assert len(asked) == 1
@@ -154,7 +154,7 @@ def test_a_plan_is_made_once(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(("rows", "code"), [(0, "FUS407"), (1, "FUS407"), (2, ""), (3, "")])
 def test_rows_that_threads_share_stay_shared(rows: int, code: str):
     pair = both(ROW_SUM, f"{ROW} reduce(w, z), {ROWS}")
-    pair._merged = Sketch("loop", rows, Launch(1, 1))
+    pair._merged = Sketch.known(Summary("loop", rows, Launch(1, 1)))
     expected = no("FUS407", consumer="b", producer="a", kind="loop") if code else None
     assert rules.keeps_row_reductions(pair) == expected
 
@@ -162,7 +162,7 @@ def test_rows_that_threads_share_stay_shared(rows: int, code: str):
 @pytest.mark.parametrize(("first", "second"), [(NEGATED, ROW_SUM), (ROW_SUM, NEGATED)])
 def test_one_row_kernel_of_two_stays_one(first: str, second: str):
     pair = both(first, second)
-    pair._merged = Sketch("loop", 0, Launch(1, 1))
+    pair._merged = Sketch.known(Summary("loop", 0, Launch(1, 1)))
     assert rules.keeps_row_reductions(pair) == no("FUS407", consumer="b", producer="a", kind="loop")
     pair._merged = no("FUS303", elements=2, limit=1)
     assert rules.keeps_row_reductions(pair) is None
@@ -174,7 +174,7 @@ def test_one_row_kernel_of_two_stays_one(first: str, second: str):
 )
 def test_rows_are_not_asked_for_where_there_are_none_or_nothing_can_be_one(first: str, second: str):
     pair = both(first, second)
-    pair._merged = Sketch("loop", 0, Launch(1, 1))
+    pair._merged = Sketch.known(Summary("loop", 0, Launch(1, 1)))
     assert rules.keeps_row_reductions(pair) is None
 
 

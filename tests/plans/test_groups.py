@@ -55,7 +55,7 @@ def test_the_plan_and_the_price_of_the_whole(kinds: tuple[str, str], shared: boo
     module, cluster = side(*kinds, shared=shared)
     whole = sketch_of(module, cluster, H100)
     by_groups = sketch_of_groups(placed(module, cluster), list(cluster.inputs), H100)
-    assert isinstance(whole, Sketch) and by_groups == whole
+    assert isinstance(whole, Sketch) and by_groups.summary == whole.summary
     assert by_groups.price == whole.price
 
 
@@ -63,7 +63,7 @@ def test_three_of_several_kinds() -> None:
     module, cluster = side("transpose", "row", "column")
     found, whole = placed(module, cluster), sketch_of(module, cluster, H100)
     by_groups = sketch_of_groups(found, list(cluster.inputs), H100)
-    assert isinstance(whole, Sketch) and by_groups == whole and by_groups.price == whole.price
+    assert isinstance(whole, Sketch) and by_groups.summary == whole.summary and by_groups.price == whole.price
     assert len(found) == 2 and by_groups.launch.grid == whole.launch.grid
 
 
