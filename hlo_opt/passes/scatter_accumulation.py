@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
 
-import numpy as np
-
 from hlo_opt.ir import Computation, Instruction, edit
 from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.ops.sets import SIGNS, combines_updates
 from hlo_opt.passes.base import PassContext, RewritingPass
+from hlo_opt.passes.simplify.reading import is_number
 
 
 @dataclass(frozen=True)
@@ -47,15 +46,7 @@ def _adds_to_zeros(scatter: Instruction) -> bool:
         return False
     if shape.type.is_narrow_float or monoid(scatter.called_by("to_apply")) != "add":
         return False
-    return shape.same_bytes(users[0].shape) and _is_zero(scatter.operands[0])
-
-
-def _is_zero(value: Instruction) -> bool:
-    """Whether all elements are 0 by the text: a constant, or a broadcast of one."""
-    while value.opcode == "broadcast":
-        value = value.operands[0]
-    known = value.literal
-    return known is not None and not known.is_elided and not np.any(np.asarray(known.value))
+    return shape.same_bytes(users[0].shape) and is_number(scatter.operands[0], 0)
 
 
 def _put(total: Instruction, scatter: Instruction) -> None:

@@ -24,12 +24,7 @@ class Node:
         self.instruction = instruction
         self.users: list[Node] = []
         self.is_input = is_input
-        self.operands = operands
-        if len(operands) == 1:
-            operands[0].users.append(self)
-        elif operands:
-            for operand in dict.fromkeys(operands):
-                operand.users.append(self)
+        self.take(operands)
 
     def take(self, operands: tuple[Node, ...]) -> None:
         """Set the operands, and register as their user."""
