@@ -9,6 +9,7 @@ import hlo_opt
 from hlo_opt.evaluate.inputs import module_inputs
 
 PASSES = "scatter-accumulation,dce"
+NUMBERS = "update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1"
 
 
 def text(*lines: str, kind: str = "f32", start: str = "0", reducer: str = "add") -> str:
@@ -26,7 +27,7 @@ ENTRY e {{
   updates = {kind}[7,4] parameter(2)
   start = {kind}[] constant({start})
   starts = {kind}[9,4] broadcast(start), dimensions={{}}
-  g = {kind}[9,4] scatter(starts, rows, updates), update_window_dims={{1}}, inserted_window_dims={{0}}, scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=fold
+  g = {kind}[9,4] scatter(starts, rows, updates), {NUMBERS}, to_apply=fold
   {body}
 }}"""
 

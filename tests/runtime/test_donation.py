@@ -247,7 +247,8 @@ IN_PLACE = {
     "d = f32[64,64]{1,0} add(a, b)\nROOT m = V concatenate(d, c), dimensions={1}",
     "pairs": "v = f32[64,64,2]{2,1,0} reshape(p)\na = f32[64,64,1]{2,1,0} slice(v), slice={[0:64], [0:64], [0:1]}\n"
     "b = f32[64,64,1]{2,1,0} slice(v), slice={[0:64], [0:64], [1:2]}\nc = f32[64,64,1]{2,1,0} subtract(a, b)\n"
-    "d = f32[64,64,1]{2,1,0} add(a, b)\ne = f32[64,64,2]{2,1,0} concatenate(d, c), dimensions={2}\nROOT m = V reshape(e)",
+    "d = f32[64,64,1]{2,1,0} add(a, b)\ne = f32[64,64,2]{2,1,0} concatenate(d, c), dimensions={2}\n"
+    "ROOT m = V reshape(e)",
     "a window": "s = f32[10,128]{1,0} slice(p), slice={[5:15], [0:128]}\nd = f32[10,128]{1,0} add(s, s)\n"
     "i = s32[] constant(5)\nz = s32[] constant(0)\nROOT u = V dynamic-update-slice(p, d, i, z)",
 }

@@ -11,11 +11,25 @@ from hlo_opt.ir import Module
 from hlo_opt.ops.sets import looped
 
 PASSES = "while-loop-invariant-code-motion,dce"
-DOT = "y = f32[128,128] dot(x, H), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+GRAM = "g = f32[128,128] dot(w, v), lhs_contracting_dims={1}, rhs_contracting_dims={1}"
+ROWS = ("m = f32[128] reduce(w, zero), dimensions={1}, to_apply=add", "h = f32[128,128] broadcast(m), dimensions={0}")
+SCALED = "g = f32[128,128] multiply(x, h)"
 STATE = "(s32[], f32[128,128], f32[128,128], f32[128,128])"
+TAKEN = f"""  s = {STATE} parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  x = f32[128,128] get-tuple-element(s), index=1
+  w = f32[128,128] get-tuple-element(s), index=2
+  v = f32[128,128] get-tuple-element(s), index=3
+  one = s32[] constant(1)"""
+X = "ROOT o = f32[128,128] get-tuple-element(l), index=1"
 
 
-def loop(*lines: str, rounds: int = 3, end: str = "ROOT o = f32[128,128] get-tuple-element(l), index=1", v: str = "v") -> str:  # fmt: skip
+def product(name: str) -> str:
+    """`y` of `x` and another value."""
+    return f"y = f32[128,128] dot(x, {name}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+
+
+def loop(*lines: str, rounds: int = 3, end: str = X, v: str = "v") -> str:
     """A loop whose rounds replace `x` by `y`, which `lines` make, and keep `w`; and `v`, unless another value is
     given."""
     body = "\n".join(lines)
@@ -26,12 +40,7 @@ add {{
   ROOT c = f32[] add(a, b)
 }}
 body {{
-  s = {STATE} parameter(0)
-  n = s32[] get-tuple-element(s), index=0
-  x = f32[128,128] get-tuple-element(s), index=1
-  w = f32[128,128] get-tuple-element(s), index=2
-  v = f32[128,128] get-tuple-element(s), index=3
-  one = s32[] constant(1)
+{TAKEN}
   zero = f32[] constant(0)
   next = s32[] add(n, one)
   {body}
@@ -63,7 +72,7 @@ def moved(text: str) -> tuple[Module, list[str]]:
     return made, before[: before.index("tuple")]
 
 
-TRANSPOSED = ("h = f32[128,128] transpose(w), dimensions={1,0}", DOT.replace("H", "h"))
+TRANSPOSED = ("h = f32[128,128] transpose(w), dimensions={1,0}", product("h"))
 WHOLE = f"ROOT o = ({STATE}, f32[128,128]) tuple(l, x)"
 
 
@@ -72,18 +81,18 @@ WHOLE = f"ROOT o = ({STATE}, f32[128,128]) tuple(l, x)"
     [
         (loop(*TRANSPOSED), ["transpose"]),
         (loop(*TRANSPOSED, end=WHOLE), ["transpose"]),
-        (loop("g = f32[128,128] dot(w, v), lhs_contracting_dims={1}, rhs_contracting_dims={1}", "h = f32[128,128] negate(g)", DOT.replace("H", "h")), ["dot", "negate"]),
-        (loop("g = f32[128,128] dot(w, v), lhs_contracting_dims={1}, rhs_contracting_dims={1}", DOT.replace("H", "g"), v="y"), []),  # v changes
-        (loop("m = f32[128] reduce(w, zero), dimensions={1}, to_apply=add", "h = f32[128,128] broadcast(m), dimensions={0}", DOT.replace("H", "h")), ["reduce", "broadcast"]),
-        (loop("m = f32[128] reduce(w, zero), dimensions={1}, to_apply=add", "h = f32[128,128] broadcast(m), dimensions={0}", "g = f32[128,128] multiply(x, h)", DOT.replace("H", "g")), ["reduce"]),
-        (loop("h = f32[128,128] negate(x)", DOT.replace("H", "h")), []),
+        (loop(GRAM, "h = f32[128,128] negate(g)", product("h")), ["dot", "negate"]),
+        (loop(GRAM, product("g"), v="y"), []),  # v changes
+        (loop(*ROWS, product("h")), ["reduce", "broadcast"]),
+        (loop(*ROWS, SCALED, product("g")), ["reduce"]),
+        (loop("h = f32[128,128] negate(x)", product("h")), []),
         (loop("h = f32[128,128] negate(w)", "y = f32[128,128] multiply(x, h)"), []),  # may be one kernel
-        (loop("h = f32[128,128] negate(w)", "g = f32[128,128] multiply(x, h)", DOT.replace("H", "g")), []),  # costs nothing where it is read
-        (loop("p = f32[128,128] multiply(w, v)", "g = f32[128,128] multiply(x, p)", DOT.replace("H", "g")), ["multiply"]),  # half as much is read
+        (loop("h = f32[128,128] negate(w)", SCALED, product("g")), []),  # costs nothing where it is read
+        (loop("h = f32[128,128] multiply(w, v)", SCALED, product("g")), ["multiply"]),  # half as much is read
         (loop(*TRANSPOSED, rounds=1), []),
         (loop(*TRANSPOSED, rounds=0), []),
     ],
-)  # fmt: skip
+)
 def test_what_is_taken_out(text: str, before: list[str]):
     module = hlo_opt.parse(text)
     made, taken = moved(text)
@@ -104,14 +113,10 @@ def test_a_loop_that_is_the_result():
 
 def test_what_leaves_an_inner_loop_leaves_the_outer_one():
     inner = loop(*TRANSPOSED)
-    outer = inner[: inner.index("ENTRY")] + f"""
+    bodies, entry = inner[: inner.index("ENTRY")], inner[inner.index("ENTRY") :]
+    middle = f"""
 outer {{
-  s = {STATE} parameter(0)
-  n = s32[] get-tuple-element(s), index=0
-  x = f32[128,128] get-tuple-element(s), index=1
-  w = f32[128,128] get-tuple-element(s), index=2
-  v = f32[128,128] get-tuple-element(s), index=3
-  one = s32[] constant(1)
+{TAKEN}
   start = s32[] constant(0)
   next = s32[] add(n, one)
   t = {STATE} tuple(start, x, w, v)
@@ -125,7 +130,8 @@ outer_condition {{
   limit = s32[] constant(2)
   ROOT c = pred[] compare(n, limit), direction=LT
 }}
-""" + inner[inner.index("ENTRY") :].replace("condition=condition, body=body", "condition=outer_condition, body=outer")  # fmt: skip
+"""
+    outer = bodies + middle + entry.replace("condition=condition, body=body", "condition=outer_condition, body=outer")
     made, before = moved(outer)
     assert before == ["transpose"]
     module = hlo_opt.parse(outer)
