@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -127,6 +128,9 @@ def _changes(i: Instruction, by: dict[Computation, list[Instruction]]) -> Iterat
     for operand in range(len(i.operands)):
         if i.operands[operand].shape.same_values(i.shape):
             yield partial(_take_operand, operand=operand)
+    source = _source(i)
+    if source is not None:
+        yield partial(_take_earlier, number=source)
     for earlier in _earlier(i):
         yield partial(_take_earlier, number=earlier)
     if not is_entry and i.shape.is_array and i.literal is None and i.shape.type.numpy_name:
@@ -236,6 +240,27 @@ def _earlier(i: Instruction) -> Iterator[int]:
         elif not is_entry and not is_input and (other.parameter_number is not None or taken_element(other) is not None):
             is_input = True
             yield number
+
+
+def _source(i: Instruction) -> int | None:
+    """The number of the nearest instruction of this one's shape that it is computed from through others, such as the
+    value before two reshapes or transposes that undo each other."""
+    values = list(i.operands)
+    nearest = next((v for v in _computed_from(values) if v not in values and v.shape.same_values(i.shape)), None)
+    return None if nearest is None else list(i.computation.instructions).index(nearest)
+
+
+def _computed_from(values: Iterable[Instruction]) -> Iterator[Instruction]:
+    """These instructions and those that they are computed from, the nearest first; no more than `EARLIEST`."""
+    reached = dict.fromkeys(values)
+    queue = deque(reached)
+    while queue and len(reached) < EARLIEST:
+        value = queue.popleft()
+        yield value
+        new = [o for o in value.operands if o not in reached]
+        reached.update(dict.fromkeys(new))
+        queue.extend(new)
+    yield from queue
 
 
 def _take_earlier(i: Instruction, number: int) -> None:

@@ -144,3 +144,26 @@ ENTRY e {
     assert plain, "no cut takes the operation on what lies before"
     for module in plain:
         np.testing.assert_equal(hlo_opt.evaluate(module, inputs), want)
+
+
+def test_a_value_stands_for_what_becomes_it_again():
+    text = """HloModule m
+
+ENTRY e {
+  p = f32[8]{0} parameter(0)
+  n = f32[8]{0} negate(p)
+  there = f32[2,4]{1,0} reshape(n)
+  back = f32[8]{0} reshape(there)
+  ROOT s = f32[8]{0} sine(back)
+}
+"""
+    (source,) = [m for m in all_made(text) if len(m.entry.instructions) == 3 and "negate" in opcodes(m)]
+    assert opcodes(source) == ["negate", "parameter", "sine"]
+
+
+def test_an_operand_is_no_source_of_its_own_and_chains_are_walked_no_further_than_needed():
+    lines = ["HloModule m", "", "ENTRY e {", "  v0 = f32[8]{0} parameter(0)"]
+    lines += [f"  v{n} = f32[8]{{0}} negate(v{n - 1})" for n in range(1, 2 * cuts.EARLIEST)]
+    lines += [f"  ROOT r = f32[8]{{0}} sine(v{2 * cuts.EARLIEST - 1})", "}"]
+    root = hlo_opt.parse("\n".join(lines)).entry.root
+    assert cuts._source(root) == 2 * cuts.EARLIEST - 2
