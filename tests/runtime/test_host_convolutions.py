@@ -11,7 +11,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.runtime.host.library import has_compiler
-from hlo_opt.runtime.host.words import convolution_of, host_routines
+from hlo_opt.runtime.host.words import host_routines
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
 
@@ -34,6 +34,15 @@ CASES = {
     "lines of few features": ("f32[2,3,7,2000]", "f32[2,3,3,5]", "f32[2,2,7,1996]", "{size=3x5 pad=1_1x-1_1 rhs_dilate=1x1}, dim_labels=bf01_oi01->bf01"),
     "lines of a dilated image": ("f32[1,2,5,30]", "f32[1,2,2,3]", "f32[1,1,14,34]", "{size=2x3 pad=1_1x3_3 lhs_dilate=3x1}, dim_labels=bf01_oi01->bf01"),
     "three dimensions": ("f32[1,5,6,7,2]", "f32[2,2,2,2,3]", "f32[1,4,5,6,3]", "{size=2x2x2}, dim_labels=b012f_012io->b012f"),
+    "channels": ("f32[2,9,8,83]", "f32[3,3,1,83]", "f32[2,9,8,83]", "{size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=83"),
+    "channels, strides and gaps": ("f32[2,9,8,5]", "f32[3,3,1,5]", "f32[2,4,7,5]", "{size=3x3 stride=2x2 pad=0_0x1_1 lhs_dilate=1x2 rhs_reversal=1x1}, dim_labels=b01f_01io->b01f, feature_group_count=5"),
+    "channels first, each alone": ("f32[2,6,9,8]", "f32[6,1,3,3]", "f32[2,6,7,6]", "{size=3x3}, dim_labels=bf01_oi01->bf01, feature_group_count=6"),
+    "patches": ("f32[2,9,8,5]", "f32[45,1,3,3]", "f32[2,7,6,45]", "{size=3x3}, dim_labels=b01f_oi01->b01f, feature_group_count=5"),
+    "groups of features": ("f32[2,9,8,12]", "f32[3,3,4,21]", "f32[2,9,8,21]", "{size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=3"),
+    "groups of features of a dilated image": ("f32[2,5,4,6]", "f32[3,3,2,9]", "f32[2,9,7,9]", "{size=3x3 pad=1_1x1_1 lhs_dilate=2x2}, dim_labels=b01f_01io->b01f, feature_group_count=3"),
+    "groups of the batch": ("f32[6,9,8,4]", "f32[3,3,4,9]", "f32[2,7,6,9]", "{size=3x3}, dim_labels=b01f_01io->b01f, batch_group_count=3"),
+    "a gradient of the weights of channels": ("f32[2,9,8,37]", "f32[9,8,2,37]", "f32[3,3,1,37]", "{size=9x8 pad=1_1x1_1}, dim_labels=f01b_01io->01bf, batch_group_count=37"),
+    "groups without a window": ("f32[4,6]", "f32[3,4]", "f32[4,4]", "{}, dim_labels=bf_io->bf, feature_group_count=2"),
     "a gradient of the weights": ("f32[6,9,9,4]", "f32[7,7,6,5]", "f32[3,3,4,5]", "{size=7x7}, dim_labels=f01b_01io->01bf"),
 }  # fmt: skip
 
@@ -75,14 +84,3 @@ def test_layouts_are_strides() -> None:
     inputs = [generator.normal(size=p.shape.dimensions).astype(np.float32) for p in module.entry.parameters]
     (got,), (want,) = hlo_opt.compile(module, "host")(*inputs), hlo_opt.evaluate(module, inputs)
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
-
-
-def test_groups_are_left_to_numpy() -> None:
-    rest = "{size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=5"
-    module = module_of("f32[2,9,8,5]", "f32[3,3,1,5]", "f32[2,9,8,5]", rest)
-    schedule = hlo_opt.compile(module, "host").schedule
-    assert schedule is not None and all(
-        convolution_of(op, routine.shapes) is None
-        for routine, op in schedule.ops()
-        if getattr(op, "call", "") == "convolution"
-    )

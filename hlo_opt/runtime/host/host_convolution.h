@@ -27,6 +27,7 @@ struct Convolution {
   float *result, *panels;
   Word batch, features, columns;
   Word image_batch, image_feature, weights_feature, weights_column, result_batch, result_column;
+  Word groups, group_image, group_weights, group_result;  // how many, and how far apart; features and columns of one
   Word count;  // of spatial dimensions
   Spatial spatial[most_spatial];
   Term* table;  // null where images have gaps
@@ -166,6 +167,19 @@ static inline void copy_windows(const Convolution* c, const Row* rows, Word coun
   }
 }
 
+static inline Row row_of(const Convolution* c, Word number) {
+  Row row;
+  row.result = c->result;
+  for (Word d = c->count; d-- > 0; number /= c->spatial[d].places) {
+    const Word place = number % c->spatial[d].places;
+    row.first[d] = place * c->spatial[d].stride - c->spatial[d].low;
+    row.result += place * c->spatial[d].result;
+  }
+  row.result += number * c->result_batch;
+  row.batch = c->image + number * c->image_batch;
+  return row;
+}
+
 // tiles of rows from `begin` up to `end`; the face of a kernel's launcher
 static int convolve_tiles(void** argument, Word begin, Word end) {
   const Convolution* const c = (const Convolution*)argument;
@@ -174,17 +188,7 @@ static int convolve_tiles(void** argument, Word begin, Word end) {
   for (Word i = begin * tile_rows; i < end * tile_rows && i < c->rows; i += tile_rows) {
     const Word rows = c->rows - i < tile_rows ? c->rows - i : tile_rows;
     Row at[tile_rows];
-    for (Word r = 0; r < rows; ++r) {
-      Word rest = i + r;
-      at[r].result = c->result;
-      for (Word d = c->count; d-- > 0; rest /= c->spatial[d].places) {
-        const Word place = rest % c->spatial[d].places;
-        at[r].first[d] = place * c->spatial[d].stride - c->spatial[d].low;
-        at[r].result += place * c->spatial[d].result;
-      }
-      at[r].result += rest * c->result_batch;
-      at[r].batch = c->image + rest * c->image_batch;
-    }
+    for (Word r = 0; r < rows; ++r) at[r] = row_of(c, i + r);
     copy_windows(c, at, rows, left);
     for (Word r = rows; r < tile_rows; ++r)
       for (Word t = 0; t < count; ++t) left[r * depth + t] = 0;
@@ -263,14 +267,19 @@ static int convolve_lines(void** argument, Word begin, Word end) {
   return 0;
 }
 
-// false without memory
-static bool convolve(Convolution* c, int processors) {
+// rows of the result, and terms of an element's sum
+static void count_rows(Convolution* c) {
   c->rows = c->batch;
   c->terms = c->features;
   for (Word d = 0; d < c->count; ++d) {
     c->rows *= c->spatial[d].places;
     c->terms *= c->spatial[d].window;
   }
+}
+
+// without groups; false without memory
+static bool convolve(Convolution* c, int processors) {
+  count_rows(c);
   if (lies_in_lines(c)) {
     const Word places = c->spatial[c->count - 1].places, pieces = (places + line_places - 1) / line_places;
     const Word lines = c->rows / places * c->columns;
@@ -292,13 +301,4 @@ static bool convolve(Convolution* c, int processors) {
   free(c->table);
   free(c->panels);
   return true;
-}
-
-// slots of image, weights and result, where weights and result begin, then what Convolution has from `batch` on:
-// numbers, and for each spatial dimension its own
-static bool convolve_words(void** slots, const Word* w, int processors) {
-  Convolution c = {(const float*)slots[w[0]], (const float*)slots[w[1]] + w[3], (float*)slots[w[2]] + w[4], 0,
-                   w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13], w[14]};
-  memcpy(c.spatial, w + 15, (size_t)c.count * sizeof(Spatial));
-  return convolve(&c, processors);
 }

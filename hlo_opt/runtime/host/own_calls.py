@@ -148,7 +148,7 @@ def joined(*sides: tuple[Shape, Sequence[int]]) -> list[tuple[int, ...]]:
     return runs or [(1, *(0 for _ in sides))]
 
 
-_BEFORE, _SPATIAL = 10, 11
+_BEFORE, _SPATIAL = 14, 11
 """Words of a convolution before those of its spatial dimensions, and of each of these."""
 
 

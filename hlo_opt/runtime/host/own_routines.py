@@ -22,7 +22,7 @@ CONVOLUTION, CONVERSION, SELECTION = "convolve", "convert_widths", "select_first
 
 def _routines() -> dict[str, tuple[tuple[str, ...], str]]:
     routines = {
-        CONVOLUTION: (("host_product.h", "host_convolution.h"), "convolve_words"),
+        CONVOLUTION: (("host_product.h", "host_convolution.h", "host_convolution_groups.h"), "convolve_words"),
         CONVERSION: (("host_widths.h",), "convert_words"),
         SELECTION: (("host_selection.h",), "select_words"),
     }

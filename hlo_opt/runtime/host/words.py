@@ -205,9 +205,10 @@ MOST_SPATIAL = 3
 
 
 def convolution_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
-    """Of a convolution of f32 or bf16 arrays without groups: batch, features, output features, strides in elements
-    (image by batch and feature, weights by feature and output feature, result by batch and output feature), the number
-    of spatial dimensions, and for each what `host_convolution.h` says. None for other steps."""
+    """Of a convolution of f32 or bf16 arrays: batch, features, output features, each of one group; strides in elements
+    (image by batch and feature, weights by feature and output feature, result by batch and output feature); the number
+    of groups, and how far apart they are in image, weights and result; the number of spatial dimensions, and for each
+    what `host_convolution.h` says. None for other steps."""
     i = op.instruction
     if i.opcode != "convolution" or op.call != "convolution" or len(op.inputs) != 2 or len(op.outputs) != 1:
         return None
@@ -216,15 +217,19 @@ def convolution_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
         return None
     positions, window, groups = convolution_dimensions(i).described
     (batch, feature, spatial), (column, inner, window_at), (result_batch, result_column, places) = positions
-    if max(groups) > 1 or len(spatial) > MOST_SPATIAL:
+    if len(spatial) > MOST_SPATIAL:
         return None
-    words = [image.dimensions[batch], image.dimensions[feature], weights.dimensions[column]]
+    sizes = (image.dimensions[batch] // groups[1], weights.dimensions[inner], weights.dimensions[column] // max(groups))
+    words = list(sizes)
     words += [image.strides[batch], image.strides[feature], weights.strides[inner], weights.strides[column]]
-    words += [result.strides[result_batch], result.strides[result_column], len(spatial)]
-    for at, weight, to, (size, stride, low, _, spread, apart, turned) in zip(
+    words += [result.strides[result_batch], result.strides[result_column]]
+    apart = sizes[1] * image.strides[feature] if groups[0] > 1 else sizes[0] * image.strides[batch]
+    words += [max(groups), apart, sizes[2] * weights.strides[column], sizes[2] * result.strides[result_column]]
+    words.append(len(spatial))
+    for at, weight, to, (size, stride, low, _, spread, dilation, turned) in zip(
         spatial, window_at, places, window, strict=True
     ):
-        words += [result.dimensions[to], size, stride, low, spread, apart, int(turned), image.dimensions[at]]
+        words += [result.dimensions[to], size, stride, low, spread, dilation, int(turned), image.dimensions[at]]
         words += [image.strides[at], weights.strides[weight], result.strides[to]]
     return tuple(words)
 
