@@ -370,7 +370,8 @@ class StretchText(ThreadText):
 
     def lanes_of(self, node: Stretch, pure: Sequence[Let]) -> int:
         """How many threads run side by side: a warp, or fewer where each 8 or 16 go through something together, whose
-        elements are neighbours; 4 where these fill a vector, or go along rows of which a warp would gather pieces."""
+        elements are neighbours; 4 where these fill a vector, or go along rows of which a warp would gather pieces, or
+        whose numbers it would divide."""
         asked = [p for item in node.items if id(item) in self.shown for c in codes_of(item) for p in c.parts()]
         kinds = {piece.kind for piece in asked if isinstance(piece, Shuffle)}
         if not kinds <= {"sync"}:
@@ -380,7 +381,8 @@ class StretchText(ThreadText):
         folds = bool(kinds) or any(isinstance(item, For) for item in node.items)
         if not folds and not widths and self.is_of_columns(node):
             return node.threads
-        least = 4 if folds or any(item.kind in _QUARTERS for item in declared) else 8
+        divides = node.step is not None and node.step.vector is not None and any(map(_divides_others, declared))
+        least = 4 if folds or divides or any(item.kind in _QUARTERS for item in declared) else 8
         piece = node.step.piece if node.step is not None else 0
         if node.step is not None and piece:  # so many that all of them are in one row
             shared = math.gcd(piece, *_rows_of(node.step, declared))
@@ -512,3 +514,10 @@ def _rows_of(step: Step, declared: Sequence[Let]) -> set[int]:
     places = {place.name.text for place in step.places}
     digits = (d for let in declared if let.expression is not None for d in digits_in(let.expression))
     return {d.divisor for d in digits if not (isinstance(d.left, Quotient) or places.isdisjoint(variables_of(d)))}
+
+
+def _divides_others(item: Let) -> bool:
+    """Whether an index is a digit of something else than the thread's number, such as its row: threads of one row have
+    it in common, and vectors of quotients are slow."""
+    digits = () if item.expression is None else digits_in(item.expression)
+    return any(not isinstance(d.left, Variable) or d.left.name != THREAD.text for d in digits)
