@@ -53,6 +53,8 @@ from hlo_opt.plans.columns import WARP
 _EACH = "hlo_block"
 _WHOLE, _PART = "const bool hlo_whole = true;", "const bool hlo_whole = false;"
 """Whether all threads have an element in a round of a strided loop."""
+_SHORT = frozenset({"fabsf", "fabs", "fmaxf", "fmax", "fminf", "fmin"})
+"""Functions that take one instruction."""
 
 
 class UnknownError(Exception):
@@ -231,6 +233,8 @@ class _Writer(StretchText):
                 return
             case Chain(_, handed, walking, abreast):
                 self.handed += [f"{array.kind} {array.name.text}[{array.size}];" for array in handed]
+                if abreast % WARP and _is_long(self.current.items):
+                    self.flush(nodes)
                 self.current.in_turn |= abreast % WARP != 0
                 self.current.items.append(Block(body=walking))
                 return
@@ -308,6 +312,8 @@ class _Writer(StretchText):
                 nodes.append(self.inside_out(item) if lines is None else "\n".join(lines))
                 return
             if not (isinstance(item, For) and self.only_moves(item)):
+                if self.current.in_turn and _is_long([item]):
+                    self.flush(nodes)
                 self.current.items.append(item)
                 return
         if isinstance(item, For) and item.tree is not None and self.simd:
@@ -492,3 +498,9 @@ class _Writer(StretchText):
         self.shown[id(item)] = store
         self.current.items.append(Assign(of(Name(store)), of(Name(register))))
         self.flush(nodes)
+
+
+def _is_long(items: Sequence[Statement]) -> bool:
+    """Whether threads had better do this side by side than one after another, each in its turn: it takes more time than
+    to write down what they have between both."""
+    return not functions_in(items) <= _SHORT

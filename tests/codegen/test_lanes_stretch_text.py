@@ -151,3 +151,60 @@ def test_threads_of_a_row_keep_what_they_fold_apart(monkeypatch: pytest.MonkeyPa
     )
     found, _ = run_on_host(body, x, monkeypatch=monkeypatch)
     np.testing.assert_array_equal(found, (x + np.arange(40)).max((2, 3)))
+
+
+PAIRS = """f {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b)
+}
+
+ENTRY e {
+  x = f32[50,16] parameter(0)
+  y = f32[60,16] parameter(1)
+  xs = f32[50,60,16] broadcast(x), dimensions={0,2}
+  ys = f32[50,60,16] broadcast(y), dimensions={1,2}
+  d = f32[50,60,16] subtract(xs, ys)
+  q = f32[50,60,16] multiply(d, d)
+  z = f32[] constant(0)
+  ROOT s = f32[50,60] reduce(q, z), dimensions={2}, to_apply=f
+}
+"""
+
+
+def test_rows_whose_numbers_are_divided_go_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four threads have a row: of eight rows side by side, each element would be gathered."""
+    generator = np.random.default_rng(0)
+    x, y = (generator.standard_normal((n, 16)).astype(np.float32) for n in (50, 60))
+    found, text = run_on_host(PAIRS, x, y, monkeypatch=monkeypatch)
+    np.testing.assert_allclose(found, ((x[:, None] - y) ** 2).sum(-1), rtol=1e-5)
+    loop = text[text.index("for (int s0") : text.index("/ 60;")]
+    assert "hlo_lane < 4;" in loop
+
+
+@pytest.mark.parametrize(("before", "after"), [("p", "s"), ("q", "s"), ("p", "t"), ("q", "t")])
+def test_what_takes_long_is_not_done_in_turns(before: str, after: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads of a scan go one after another; a remainder before and an exponential behind it side by side."""
+    text = f"""f {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b)
+}}
+
+ENTRY e {{
+  p = f32[4,1000] parameter(0)
+  c = f32[] constant(3)
+  cs = f32[4,1000] broadcast(c), dimensions={{}}
+  q = f32[4,1000] remainder(p, cs)
+  z = f32[] constant(0)
+  s = f32[4,1000] reduce-window({before}, z), window={{size=1x1000 pad=0_0x999_0}}, to_apply=f
+  t = f32[4,1000] exponential(s)
+  ROOT u = f32[4,1000] negate({after})
+}}
+"""
+    x = np.random.default_rng(0).uniform(-0.004, 4, (4, 1000)).astype(np.float32) / 1000
+    found, written = run_on_host(text, x, monkeypatch=monkeypatch)
+    sums = np.cumsum(np.fmod(x, np.float32(3)) if before == "q" else x, 1)
+    np.testing.assert_allclose(found, -(np.exp(sums) if after == "t" else sums), rtol=1e-4, atol=1e-5)
+    loops = [part for part in written.split("for (long long hlo_first") if "handed0[0] =" in part]
+    assert loops and all("fmodf" not in part and "expf" not in part for part in loops)
