@@ -103,11 +103,15 @@ class FusionDecision:
         return not self.reasons
 
     @property
+    def link(self) -> str:
+        """What stands between both ends in reports."""
+        return "and" if self.relation == "sibling" else "->"
+
+    @property
     def ends(self) -> str:
         """Both ends, as reports name them."""
-        link = "and" if self.relation == "sibling" else "->"
-        ends = f"{self.producer} {link} {self.consumer}"
-        return f"{ends} ({self.producer_kernel} {link} {self.consumer_kernel})" if self.by_kernels else ends
+        ends = f"{self.producer} {self.link} {self.consumer}"
+        return f"{ends} ({self.producer_kernel} {self.link} {self.consumer_kernel})" if self.by_kernels else ends
 
     @property
     def edge(self) -> tuple[str, str]:

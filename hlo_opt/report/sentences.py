@@ -92,7 +92,7 @@ def first_page(
     prices: Prices | None = None,
 ) -> Page:
     """The figures, what the changed rules change, then the edges asked for, those first whose joining would save most;
-    `most` of them where that is given."""
+    `most` of them where that is given, alike ones as one."""
     prices = Prices(report) if prices is None else prices
     page = figures_page(report)
     page.extend(prices.page())
@@ -101,16 +101,34 @@ def first_page(
         page.extend(summary.changes_page(compared))
         page.add()
     asked = dearest_first(prices, shown)
-    left = 0 if most is None else max(len(asked) - most, 0)
-    asked = asked[:most]
-    if not asked:
+    groups = [[decision] for decision in asked] if most is None else alike(asked, prices)[:most]
+    if not groups:
         return page
-    title = f"{count(len(asked))} of {count(len(asked) + left)} refused edges" if left else "edges"
-    every = "--all: all, " if left else ""
-    page.add(Word(title, "bold"), f" ({every}-v: every reason): what joining saves or costs, cause, change")
-    for decision in asked:
-        page.extend(edge_page(decision, prices))
+    named = sum(map(len, groups))
+    title = f"{count(named)} of {count(len(asked))} refused edges" if named < len(asked) else "edges"
+    columns = "what joining saves or costs, cause, change"
+    if len(groups) < named:
+        title, columns = f"{title}, alike as one", "saving or cost, cause, change"
+    every = "--all: all, " if len(groups) < len(asked) else ""
+    page.add(Word(title, "bold"), f" ({every}-v: every reason): {columns}")
+    for decision, *others in groups:
+        page.extend(edge_page(decision, prices, len(others)))
     return page
+
+
+def alike(decisions: Sequence[FusionDecision], prices: Prices) -> list[list[FusionDecision]]:
+    """Edges in groups, in the order of the first of each: the same operations in several kernels, and those whose
+    joining saves nothing where lines, operations, price and cause are the same, such as those of equal layers."""
+    groups: dict[tuple[object, ...], list[FusionDecision]] = {}
+    for decision in decisions:
+        saved = prices.saved(decision)
+        ends: tuple[str, ...] = (decision.computation, decision.producer, decision.consumer)
+        if saved is None or saved < LEAST:
+            operations = (decision.producer_opcode, decision.consumer_opcode)
+            ends = (*operations, decision.producer_source, decision.consumer_source)
+        key = (*ends, decision.relation, price_words(decision, prices), sentence(decision))
+        groups.setdefault(key, []).append(decision)
+    return list(groups.values())
 
 
 def dearest_first(prices: Prices, shown: Sequence[FusionDecision]) -> list[FusionDecision]:
@@ -143,10 +161,10 @@ def figures_page(report: ExplainReport) -> Page:
     return page
 
 
-def edge_page(decision: FusionDecision, prices: Prices) -> Page:
-    """An edge in three lines, a fused one in two."""
+def edge_page(decision: FusionDecision, prices: Prices, others: int = 0) -> Page:
+    """An edge in three lines, a fused one in two; it stands for so many others alike, too."""
     page = Page()
-    page.add(*_ends(decision, prices))
+    page.add(*_ends(decision, prices, others))
     page.add(INDENT, fit(sentence(decision, COLUMNS - len(INDENT)), COLUMNS - len(INDENT)))
     room = COLUMNS - len(INDENT) - len(CHANGE)
     change = advice(decision, room)
@@ -169,10 +187,11 @@ def price_words(decision: FusionDecision, prices: Prices) -> str:
     return f"{microseconds(saved)} ({100 * saved / prices.total:.1f} %)" if prices.total else microseconds(saved)
 
 
-def _ends(decision: FusionDecision, prices: Prices) -> list[str | Word]:
+def _ends(decision: FusionDecision, prices: Prices, others: int) -> list[str | Word]:
     price = price_words(decision, prices)
     price = f"{price:<17}"
-    edge = printable(decision.ends)
+    edge = printable(f"{decision.producer} {decision.link} {decision.consumer}" if others else decision.ends)
+    edge += f", and {count(others)} alike" if others else ""
     rounds = prices.report.rounds.get(decision.computation, 1)
     if rounds > 1:
         edge += f", {count(rounds)} iterations"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import hlo_opt
@@ -196,3 +198,29 @@ def test_sentences_are_true(name: str, dump) -> None:
         off = one.codes - NO_RULES
         after = Fused.of(module, "default", "auto", sorted(off))
         assert judge(one.edge, off, after)[0] != "still refused", one
+
+
+def layer(number: int, saved: float, **more: str) -> FusionDecision:
+    names = {"producer": f"p{number}", "consumer": f"c{number}", "producer_kernel": f"k{number}"} | more
+    return replace(edge((LIBRARY,), saved=saved), **names)
+
+
+def test_edges_alike_are_one_on_the_first_screen() -> None:
+    """Those of equal layers where joining saves nothing, and one edge in several kernels; what saves has its names."""
+    report = report_on(run(hlo_opt.parse(TEXT)))
+    layers = [layer(n, -1.0) for n in range(24)]
+    copies = [layer(n, 3.0, producer="p", consumer="c") for n in range(40, 43)]
+    savings = [layer(50, 2.0), layer(51, 2.0)]
+    other = layer(60, -1.0, consumer_source="model.py:7")
+    lines = str(first_page(report, [*layers, *copies, *savings, other], most=10)).splitlines()
+    edges = [line for line in lines if line.startswith("  ") and " -> " in line and not line.startswith("    ")]
+    ends = [line[19:].strip() for line in edges]
+    assert ends == [
+        "p -> c, and 2 alike",
+        "p50 -> c50",
+        "p51 -> c51",
+        "p0 -> c0, and 23 alike",
+        "p60 -> c60  model.py:7",
+    ]
+    assert "alike as one (--all: all, -v" in "".join(lines)
+    assert len(str(first_page(report, layers)).splitlines()) > 24
