@@ -23,8 +23,8 @@ class BitcastMovement(RewritingPass):
     stays: results have memory of their own.
 
     reshapes  reshapes, too, besides transposes and copies; passes that look for loops know reshapes better
-    inputs    of reshapes those of the computation's inputs that no kernel of ours could take in: weights on their way
-              into a loop, or to a library
+    inputs    of reshapes those that no kernel of ours could take in: of the computation's inputs, such as weights, and
+              of what a library computes, on their way into a loop, or to a library
     """
 
     name: ClassVar[str] = "bitcast-movement"
@@ -48,7 +48,7 @@ class BitcastMovement(RewritingPass):
 def _is_handed_on(reshape: Instruction) -> bool:
     """Whether the operand comes from no kernel of the computation, and no kernel reads the result."""
     value = reshape.operands[0]
-    if value.parameter_number is None and taken_element(value) is None:
+    if value.parameter_number is None and taken_element(value) is None and not is_left_to_library(value):
         return False
     return not any(launches(user) and not is_left_to_library(user) for user in reshape.users)
 

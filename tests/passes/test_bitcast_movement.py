@@ -75,3 +75,32 @@ def test_weights_that_no_kernel_reads_are_bitcasts() -> None:
         f"o = f32[64,64] negate(v)\n  d = f32[8,64] {product}\n  ROOT t = f32[8,64] dot(d, o), {terms}"
     )
     assert not handed_on("ROOT d = (f32[64,64]) tuple(v)")  # results have memory of their own
+
+
+TWO_PRODUCTS = """HloModule m
+
+ENTRY e {{
+  x = f32[4,8,32] parameter(0)
+  w = f32[32,32] parameter(1)
+  q = f32[4,2,8,16] parameter(2)
+  d = f32[4,8,32] dot(x, w), lhs_contracting_dims={{2}}, rhs_contracting_dims={{0}}
+  r = f32[4,8,2,16] reshape(d)
+  s = f32[4,2,8,8] dot(q, r), lhs_batch_dims={{0,1}}, lhs_contracting_dims={{3}}, rhs_batch_dims={{0,2}}, rhs_contracting_dims={{3}}
+  {rest}
+}}
+"""  # fmt: skip
+
+
+@pytest.mark.parametrize("rest", ["ROOT t = (f32[4,2,8,8]) tuple(s)", "n = f32[4,8,2,16] sine(r)\n  ROOT t = (f32[4,2,8,8], f32[4,8,2,16]) tuple(s, n)"])  # fmt: skip
+def test_between_two_products_nothing_is_launched_for_a_reshape(rest: str) -> None:
+    """Whether or not a kernel reads it, too."""
+    module = hlo_opt.parse(TWO_PRODUCTS.format(rest=rest))
+    fused, _ = hlo_opt.fuse(module)
+    draw = np.random.default_rng(4)
+    given = [draw.normal(size=p.shape.dimensions).astype(np.float32) for p in module.entry.parameters]
+    for want, got in zip(hlo_opt.evaluate(module, given), hlo_opt.evaluate(fused, given), strict=True):
+        np.testing.assert_array_equal(got, want)
+    for i in fused.entry.instructions:
+        assert i.opcode != "reshape"
+        inside = {o.opcode for c in i.called() for o in c.instructions}
+        assert not inside or "sine" in inside
