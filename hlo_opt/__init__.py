@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hlo_opt.runtime.driver.emission import emit
     from hlo_opt.runtime.executable import compile
     from hlo_opt.text import parse, verify
+    from hlo_opt.tune import tune
 
 __version__ = "0.1.0"
 
@@ -34,6 +35,7 @@ _HOMES = {
     "hlo_opt.runtime.driver.emission": ("emit",),
     "hlo_opt.runtime.executable": ("compile",),
     "hlo_opt.text": ("parse", "verify"),
+    "hlo_opt.tune": ("tune",),
 }
 
 __all__ = [
@@ -54,6 +56,7 @@ __all__ = [
     "read",
     "report",
     "stats",
+    "tune",
     "verify",
 ]
 

@@ -110,6 +110,7 @@ TWINS: dict[str, tuple[Change, ...]] = {
     "FUS502": (("stop-after-step: 0", "stop-after-step: 5"),),
     "FUS503": (("passes: dce", "passes: instruction-fusion"),),
     "FUS504": (("instruction-fusion{may-duplicate=false}, dce", "dce, instruction-fusion{may-duplicate=false}"),),
+    "FUS505": (("// forbid: s:t\n", ""),),
     "FUS601": (("dynamic-update-slice(b, b, i)", "dynamic-update-slice(b, c, i)"), ("  b =", "  c = f32[64]{0} abs(q)\n  b =")),
     "FUS602": (("f32[64]{0} reverse(p), dimensions={0}", "f32[64]{0} abs(p)"),),
     "FUS603": (("slice(p), slice={[8:16]}", "abs(n)"),),

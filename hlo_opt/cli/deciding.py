@@ -16,6 +16,7 @@ from hlo_opt.cli.failure import report_error
 from hlo_opt.cli.files import columns, read_module, read_modules, show, show_json
 from hlo_opt.cli.mistaken import second_file
 from hlo_opt.cli.options import (
+    Whole,
     budget_options,
     file_argument,
     format_option,
@@ -25,6 +26,7 @@ from hlo_opt.cli.options import (
     read_options,
     rule_options,
     run_options,
+    scheduler_option,
     split_option,
 )
 from hlo_opt.diag import CheckError, UsageError, reason_specs
@@ -54,6 +56,10 @@ if TYPE_CHECKING:
 )
 @click.option("--print-after", metavar="PASS|all", multiple=True, help="Print the module after a pass, on stderr.")
 @click.option("--time-passes", is_flag=True, help="Show how long each pass took, and how often it ran.")
+@click.option(
+    "-j", "--jobs", metavar="N", type=Whole(min=1), help="Fuse all modules of the folder FILE, N at once, into -o OUT."
+)
+@scheduler_option
 @split_option
 @read_options
 def fuse_command(
@@ -64,6 +70,8 @@ def fuse_command(
     stats_file: str | None,
     print_after: tuple[str, ...],
     time_passes: bool,
+    jobs: int | None,
+    scheduler: str | None,
     split: bool,
     max_errors: int,
     allow_unknown: bool,
@@ -74,15 +82,30 @@ def fuse_command(
     The result is proved to be the same graph before anything is printed. With --check it is run, too, on a GPU, else on
     the CPU; exit status 1 when it differs from the original, and then nothing is written.
 
-    --what-if and --force change which edges fuse; the result is proved all the same.
+    --what-if, --force and --forbid change which edges fuse; the result is proved all the same.
 
     --max-kernels, --max-bytes and --fail-on set a budget: exit status 1, with a line for each limit that is not kept,
     when the result is over it. It is written all the same: it is correct, just over budget.
+
+    With --jobs or --scheduler FILE is a folder: all its modules are fused (of each program that XLA dumped, the one
+    before its optimisations), written into the folder OUT where -o names one, and shown in one table. A file that fails
+    does not stop the others; Ctrl-C ends it with what is done. The exit status is that of the worst file.
     """
     from hlo_opt.cli.fusing import Fusing
     from hlo_opt.cli.running import Running
 
     fusing, running = Fusing.of(options), Running.of(options, file)
+    if jobs is not None or scheduler is not None:
+        from hlo_opt.cli.fleet import Order, fuse_folder
+
+        if not os.path.isdir(file):
+            raise UsageError("--jobs and --scheduler are for a folder of modules", filename=file)
+        if checks or folder is not None or print_after or time_passes or split or running.inputs is not None:
+            raise UsageError("a folder of modules takes no --check, --emit, --print-after, --time-passes or --inputs")
+        files.check_writable(stats_file)
+        into = None if output == files.STANDARD else output
+        order = Order(fusing, max_errors, allow_unknown, into is not None)
+        return fuse_folder(file, into, order, jobs, scheduler, stats_file)
     _check_places(output, stats_file, folder)
     if split and (folder is not None or running.inputs is not None):
         raise UsageError("--emit and --inputs are for one module, not for --split-input-file")
@@ -197,7 +220,7 @@ def explain_command(
     program's text is listed with them. --measured takes times from a profile, joined by the names of instructions: feed
     the module that ran, after optimisations.
 
-    With --what-if or --force FILE is fused twice, and the difference is shown first.
+    With --what-if, --force or --forbid FILE is fused twice, and the difference is shown first.
 
     --format github and sarif annotate the Python lines that refused edges come from. --max-kernels, --max-bytes and
     --fail-on set a budget: exit status 1, with a line for each limit that is not kept, when the fused module is over
@@ -234,7 +257,7 @@ def explain_command(
     shown = explain.select(report, instruction)
     compared = None
     if unchanged is not None and form in ("text", "json"):
-        compared = summary.changes(request.what_if, request.force, unchanged, report)
+        compared = summary.changes(request.what_if, request.force, unchanged, report, request.forbid)
     exceeded = request.budget.exceeded(report)
     prices: Prices | None = None
     spent, more = None, {}

@@ -62,6 +62,23 @@ def chosen(folder: Path) -> Path:
     return choice.path
 
 
+def every(folder: Path) -> list[Path]:
+    """The modules in a folder that are programs of their own, by name: of each program that XLA dumped the one before
+    its optimisations, where there is one, and every other file of a module.
+
+    Raises UsageError where there is none, OSError for a folder that cannot be read.
+    """
+    names = sorted(p for p in folder.iterdir() if p.is_file())
+    dumped = sorted((d for p in names if (d := _dumped(p)) is not None), key=lambda d: d.order)
+    firsts: dict[str, Path] = {}
+    for each in dumped:
+        firsts.setdefault(each.program, each.path)
+    others = [p for p in names if _dumped(p) is None and _OTHER.fullmatch(p.name)]
+    if not firsts and not others:
+        raise UsageError("is a folder without a module", filename=str(folder), hint=beside_folder(folder))
+    return sorted([*firsts.values(), *others])
+
+
 def _dumped(path: Path) -> _Dumped | None:
     match = _XLA.fullmatch(path.name)
     if match is None:

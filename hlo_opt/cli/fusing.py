@@ -38,11 +38,13 @@ KINDS = {
     "stop-after-step": "count",
     "what-if": "texts",
     "force": "texts",
+    "forbid": "texts",
     "choices": "texts",
     "trip-count": "texts",
     "max-kernels": "count",
     "max-bytes": "size",
     "fail-on": "texts",
+    "fingerprint": "text",
 }
 OPTIONS = "options"
 """The table whose tables are the options of passes: `[options.instruction-fusion]`."""
@@ -206,7 +208,7 @@ EVERY = "all"
 @dataclass(frozen=True)
 class Fusing:
     """How to fuse. The fields are the options, and the keys of a `--config` file; `options` are those of passes, from
-    the file."""
+    the file, and `fingerprint` is that of the only module that the file is for."""
 
     preset: str = "default"
     passes: str | None = None
@@ -215,11 +217,13 @@ class Fusing:
     stop_after_step: int | None = None
     what_if: tuple[str, ...] = ()
     force: tuple[str, ...] = ()
+    forbid: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
     trip_count: tuple[str, ...] = ()
     max_kernels: int | None = None
     max_bytes: int | None = None
     fail_on: tuple[str, ...] = ()
+    fingerprint: str | None = None
     options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
     @classmethod
@@ -231,6 +235,8 @@ class Fusing:
             raise UsageError("--preset and --passes exclude each other")
         name = options.get("config")
         request = cls() if name is None else cls(**read_config(name))
+        if request.fingerprint is not None:
+            _check_target(str(name), request.target, str(typed.get("target", request.target)))
         if "preset" in typed:
             request = replace(request, passes=None)
         request = replace(request, **typed)
@@ -245,11 +251,11 @@ class Fusing:
     @property
     def asks_what_if(self) -> bool:
         """Whether the rules are changed, so that there is something to compare with."""
-        return bool(self.what_if or self.force)
+        return bool(self.what_if or self.force or self.forbid)
 
     def unchanged(self) -> Fusing:
-        """The same without `--what-if` and `--force`."""
-        return replace(self, what_if=(), force=())
+        """The same without `--what-if`, `--force` and `--forbid`."""
+        return replace(self, what_if=(), force=(), forbid=(), fingerprint=None)
 
     def pipeline(self) -> Pipeline:
         """The passes. What a pipeline of the user's own spells wins over the file's options of passes; a preset gives
@@ -271,13 +277,15 @@ class Fusing:
         unchanged: ExplainReport | None = None,
         observer: Observer | None = None,
     ) -> ExplainReport:
-        """Fuse a copy of the module and report on every edge. `unchanged` is the report without `--what-if` and
-        `--force`, where it is known; `observer` is called after each pass, in place of what `print_after` prints.
+        """Fuse a copy of the module and report on every edge. `unchanged` is the report without `--what-if`,
+        `--force` and `--forbid`, where it is known; `observer` is called after each pass, in place of what
+        `print_after` prints.
 
         Raises UsageError for names and edges that do not exist, ProofError.
         """
+        self._check_module(module)
         pipeline = self.pipeline()
-        forced = self._forced(unchanged or self.unchanged().run(module)) if self.force else []
+        forced = self._forced(self._unforced(module, unchanged)) if self.force else []
         names = [(d.producer, d.consumer) for d in forced]
         # Where rules are switched off, kernels of the result may have other names.
         joined = names if self.what_if else [d.edge for d in forced]
@@ -292,6 +300,7 @@ class Fusing:
             stop_after_step=self.stop_after_step,
             choices=self.choices,
             trip_counts=trip_counts_of(self.trip_count),
+            forbid=list(map(_ends, self.forbid)),
         )
         observing = observer or _printer(print_after, Pipeline((*self.first(module).steps, *pipeline.steps)))
         outcome = run_with(force=joined, observer=observing)
@@ -308,6 +317,7 @@ class Fusing:
     ) -> Outcome:
         """Fuse a copy of the module, with no edge forced and no report on any; with a pipeline, by just these passes.
         Raises UsageError, ProofError."""
+        self._check_module(module)
         return run(
             module,
             passes=pipeline or self.pipeline(),
@@ -320,6 +330,25 @@ class Fusing:
             observer=observer,
         )
 
+    def _check_module(self, module: Module) -> None:
+        """Raises UsageError (HLO350) where the options are for another module."""
+        from hlo_opt.analysis.graph.digest import module_digest
+
+        if self.fingerprint is not None and (found := module_digest(module)) != self.fingerprint:
+            raise UsageError(
+                f"the options of --config are for the module {self.fingerprint}, and {module.name} is {found}",
+                code=OTHER_MODULE,
+                hint="hlo-opt tune FILE --save OUT.toml makes them for this one; hlo-opt stats --hash FILE prints a "
+                "module's",
+            )
+
+    def _unforced(self, module: Module, unchanged: ExplainReport | None) -> ExplainReport:
+        """The report whose names `--force` takes: without what changes the rules, but with the forbidden edges, around
+        which everything is decided."""
+        if unchanged is not None and not self.forbid:
+            return unchanged
+        return replace(self, what_if=(), force=(), fingerprint=None).run(module)
+
     def _forced(self, report: ExplainReport) -> list[FusionDecision]:
         """The edges to force, one for each text. Raises UsageError for names and edges that do not exist."""
         from hlo_opt.passes.forcing import chosen
@@ -327,10 +356,26 @@ class Fusing:
 
         pairs = []
         for text in self.force:
-            producer, _, consumer = _checked_edge(text).partition(":")
+            edge = _ends(text)
             there = select(report, [text], EDGE_ASKED_FOR)
-            pairs.append(chosen(there, (producer.lstrip("%"), consumer.lstrip("%"))) or there[0])
+            pairs.append(chosen(there, edge) or there[0])
         return pairs
+
+
+OTHER_MODULE, OTHER_TARGET = "HLO350", "HLO351"
+
+
+def _check_target(name: str, tuned_for: str, wanted: str) -> None:
+    """Raises UsageError (HLO351) where the options of a module are for another device than the user wants."""
+    from hlo_opt.analysis.targets import target
+
+    if target(tuned_for) != target(wanted):
+        raise UsageError(
+            f"is for {tuned_for}, not for {wanted}",
+            code=OTHER_TARGET,
+            filename=name,
+            hint=f"hlo-opt tune FILE --target {wanted} --save OUT.toml makes options for it",
+        )
 
 
 def trip_counts_of(texts: Sequence[str]) -> dict[str, int]:
@@ -344,11 +389,12 @@ def trip_counts_of(texts: Sequence[str]) -> dict[str, int]:
     return counts
 
 
-def _checked_edge(text: str) -> str:
+def _ends(text: str) -> tuple[str, str]:
+    """The names of an edge's ends. Raises UsageError."""
     producer, colon, consumer = text.partition(":")
     if not (producer and colon and consumer):
-        raise UsageError(f"--force takes PRODUCER:CONSUMER, not {text!r}")
-    return text
+        raise UsageError(f"--force and --forbid take PRODUCER:CONSUMER, not {text!r}")
+    return producer.lstrip("%"), consumer.lstrip("%")
 
 
 def _printer(names: Sequence[str], pipeline: Pipeline) -> Callable[[Pass, Module, bool], None] | None:

@@ -52,6 +52,7 @@ VERBS = {
     "lint": "Say what costs time or memory at which Python line, and what to write.",
     "memory": "Say what holds the memory at the peak, and what would lower it.",
     "print": "Parse, verify and print canonical text.",
+    "tune": "Search for the passes, options and edges that take least time.",
     "stats": "Count kernels, launches, bytes and opcodes.",
     "bisect": "Find the step, pass or dump after which results or a figure change.",
     "reduce": "Make a module as small as it can be while it still shows something.",

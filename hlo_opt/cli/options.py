@@ -232,6 +232,11 @@ precise_option = click.option(
 jobs_option = click.option(
     "-j", "--jobs", metavar="N", type=Whole(min=1), help="Try N modules at once.  [default: one per processor]"
 )
+scheduler_option = click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Work on the machines of this Dask scheduler (tcp://HOST:PORT) instead. Needs the extra `fleet`.",
+)
 split_option = click.option(
     "--split-input-file", "split", is_flag=True, help="FILE holds several modules, divided by `// -----` lines."
 )
@@ -252,6 +257,12 @@ trip_count_option = click.option(
 run_options = _together(backend_option, inputs_option, seed_option, memory_option, elided_option, precise_option)
 """The options that say how modules are run: see `Running`."""
 
+simplify_option = click.option(
+    "--simplify",
+    shell_complete=_simplify,
+    metavar="WHEN",
+    help="Simplify first: always, never, or auto: a module without fusions and bitcasts.  [default: auto]",
+)
 fuse_options = _together(
     click.option(
         "--preset",
@@ -277,12 +288,7 @@ fuse_options = _together(
         metavar="NAME|FILE",
         help="Estimate for this device; hlo-opt targets lists them.  [default: h100_sxm]",
     ),
-    click.option(
-        "--simplify",
-        shell_complete=_simplify,
-        metavar="WHEN",
-        help="Simplify first: always, never, or auto: a module without fusions and bitcasts.  [default: auto]",
-    ),
+    simplify_option,
     click.option("--stop-after-step", metavar="N", type=Whole(min=0), help="Stop after N rewrites, to bisect."),
     click.option(
         "--choices",
@@ -308,8 +314,14 @@ rule_options = _together(
         multiple=True,
         help="Fuse these two kernels of the result and change nothing else; may be repeated.",
     ),
+    click.option(
+        "--forbid",
+        metavar="PRODUCER:CONSUMER",
+        multiple=True,
+        help="Keep these two in separate kernels, and decide everything else around that; may be repeated.",
+    ),
 )
-"""The options that change what may fuse: the arguments `what_if` and `force`."""
+"""The options that change what may fuse: the arguments `what_if`, `force` and `forbid`."""
 
 budget_options = _together(
     click.option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from hlo_opt.cli.habits import ASKED
@@ -32,6 +32,23 @@ class Progress:
         self("")
         if self.is_shown:
             sys.stderr.write("\r")
+
+
+@contextmanager
+def bar(title: str, total: int | None) -> Iterator[Callable[[int, str], None]]:
+    """A bar on a terminal that says how much of a total is done, with a word beside it; nothing elsewhere. The function
+    takes both; without a total the bar only shows that something goes on."""
+    stop_waiting()
+    if not sys.stderr.isatty() or ASKED.quiet:
+        yield lambda done, word: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[word]}"))
+    with Progress(*columns, TimeElapsedColumn(), console=Console(file=sys.stderr), transient=True) as shown:
+        task = shown.add_task(title, total=total, word="")
+        yield lambda done, word: shown.update(task, completed=done, word=word)
 
 
 class _Waiting:

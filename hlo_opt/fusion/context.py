@@ -84,6 +84,7 @@ class FuseOptions:
     disabled         codes of reasons that are switched off
     forced           edges (producer, consumer) that are fused wherever that is legal, by the names that decisions give
                      them
+    separated        edges (producer, consumer), by the names of the input, whose ends stay in separate kernels
     choices          rules of plugins that may refuse edges besides the passes' own
     stop_after_step  rewrites that may happen; None for any number
     trip_counts      rounds of loops that the text does not tell, by their names
@@ -92,6 +93,7 @@ class FuseOptions:
     target: DeviceTarget
     disabled: frozenset[str] = frozenset()
     forced: frozenset[tuple[str, str]] = frozenset()
+    separated: frozenset[tuple[str, str]] = frozenset()
     choices: tuple[Choice, ...] = ()
     stop_after_step: int | None = None
     trip_counts: TripCounts = field(default_factory=lambda: NO_TRIP_COUNTS, hash=False)
@@ -103,6 +105,7 @@ class FuseOptions:
         *,
         what_if: Iterable[str] = (),
         force: Iterable[tuple[str, str]] = (),
+        forbid: Iterable[tuple[str, str]] = (),
         choices: Iterable[str] = (),
         stop_after_step: int | None = None,
         trip_counts: TripCounts = NO_TRIP_COUNTS,
@@ -115,6 +118,7 @@ class FuseOptions:
             find_target(target) if isinstance(target, str) else target,
             frozenset(reason_spec(code).code for code in what_if),
             frozenset((p.lstrip("%"), c.lstrip("%")) for p, c in force),
+            frozenset((p.lstrip("%"), c.lstrip("%")) for p, c in forbid),
             find_choices(choices),
             stop_after_step,
             dict(trip_counts),

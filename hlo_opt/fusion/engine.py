@@ -6,14 +6,26 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
-from hlo_opt.analysis.properties import is_boundary_fusion, is_generic_triton
+from hlo_opt.analysis.properties import inside, is_boundary_fusion, is_generic_triton
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.context import PassContext
 from hlo_opt.fusion.legality import Edge, control_dependencies, has_plan, illegal, nests_deep
-from hlo_opt.fusion.outline import absorb, become_like, original_name, remove_uncalled_of, start_fusion, tidy, undo
+from hlo_opt.fusion.outline import (
+    HANDS_ON,
+    Origins,
+    absorb,
+    become_like,
+    computed,
+    original_name,
+    remove_uncalled_of,
+    start_fusion,
+    tidy,
+    undo,
+)
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import executed_computations
+from hlo_opt.ops.sets import results_of
 
 Checked = TypeVar("Checked", bound=Edge)
 
@@ -44,6 +56,7 @@ class Engine:
         self.rule = rule
         self.disabled = context.options.disabled
         self.forced = context.options.forced
+        self.separated = context.options.separated
         self.origins = context.origins
         self.forbidden = context.forbidden
         self.state = self._state()
@@ -65,6 +78,7 @@ class Engine:
         refused = self.forbidden.get((edge.producer_name, edge.consumer_name))
         if refused is not None:
             yield from self.legal([refused])
+        yield from self.forbidding(edge)
         if not self.is_forced(edge):
             yield from policy.against(edge, self.disabled)
             yield from self.chosen(edge)
@@ -108,6 +122,8 @@ class Engine:
             return None
         if self.forbidden and (edge.producer_name, edge.consumer_name) in self.forbidden:
             return None
+        if self.is_separated(edge):
+            return None
         policy_likeness = policy.likeness(edge)
         if policy_likeness is None:
             return None
@@ -130,10 +146,36 @@ class Engine:
         names = (pair.producer_name, pair.consumer_name)
         return names in self.forced or names[::-1] in self.forced
 
+    def is_separated(self, edge: Edge) -> bool:
+        """Whether the user forbids the edge, or the pair: an output of the producer that he names beside an output of
+        the consumer, or beside a member of it that reads the producer."""
+        if not self.separated:
+            return False
+        writers = written_by(edge.producer, self.origins)
+        others = written_by(edge.consumer, self.origins)
+        readers = set(others)
+        for operand in dict.fromkeys(edge.consumer.operands):
+            value = operand
+            while value is not edge.producer and value.opcode in HANDS_ON and value.operands:
+                value = value.operands[0]
+            if value is edge.producer:
+                readers.update(reader_names(self.edge(operand, edge.consumer)))
+        return any(
+            (first in writers and second in readers) or (first in others and second in writers)
+            for first, second in self.separated
+        )
+
+    def forbidding(self, edge: Edge) -> Iterator[Reason]:
+        """The reason of an edge, or pair, that the user forbids."""
+        if self.is_separated(edge):
+            names = {"producer": edge.producer_name, "consumer": edge.consumer_name}
+            yield from self.switched_on([Reason.of("FUS505", **names)])
+
     def refused_before(self, pair: Edge) -> Iterator[Reason]:
-        """What a plan had against either of a pair once it had been fused."""
+        """What the user, or a plan once it had been fused, has against a pair."""
+        yield from self.forbidding(pair)
         found = (self.forbidden.get((name, "")) for name in (pair.producer_name, pair.consumer_name))
-        return self.legal(reason for reason in found if reason is not None)
+        yield from self.legal(reason for reason in found if reason is not None)
 
     def fuse(self, producer: Instruction, consumer: Instruction) -> Instruction:
         """Move the producer into the consumer's kernel. Returns the consumer's fusion, made when it is a plain
@@ -222,3 +264,10 @@ def reader_names(edge: Edge) -> Iterable[str]:
         readers.update(fresh)
         bitcasts += [u for u in fresh if u.opcode == "bitcast"]
     return [edge.origins.get(reader, reader.name) for reader in (*readers, *bitcasts)]
+
+
+def written_by(kernel: Instruction, origins: Origins) -> frozenset[str]:
+    """The outputs of a kernel, by the names in the input."""
+    body = inside(kernel)
+    outputs = [kernel] if body is None else map(computed, results_of(body))
+    return frozenset(original_name(output, origins) for output in outputs)

@@ -119,7 +119,7 @@ class Joiner:
             if next(self.connected(host, instruction), None) is not None:
                 continue
             pair = Beside(host, instruction, self.engine.state, self.engine.origins)
-            if without_plan(pair) is not None:
+            if without_plan(pair) is not None or next(self.engine.forbidding(pair), None) is not None:
                 continue
             is_asked = checks and not self.engine.is_forced_pair(pair)
             if is_asked and next(self.engine.against(checks, pair), None) is not None:

@@ -28,6 +28,10 @@ KEPT_ON_FUSION = ("metadata", "frontend_attributes", "sharding")
 """Attributes of the root that the fusion carries too."""
 
 
+HANDS_ON = frozenset({"bitcast", "get-tuple-element", "opt-barrier", "add-dependency"})
+"""Opcodes that hand their first operand's value on, or an element of it, without a kernel."""
+
+
 def original_name(instruction: Instruction, origins: Origins) -> str:
     """What the instruction was called in the input; for a fusion, what its root was. A fusion that stands for a
     library's kernel came under its own name."""

@@ -39,6 +39,7 @@ class CopyFusion(FusionPass):
                 if fusion.parent is None or not _may_write_more(fusion) or fusion in waited_for:
                     continue
                 paths = [p for p in _paths(fusion) if p[-1] not in waited_for]
+                paths = [p for p in paths if next(engine.forbidding(engine.edge(fusion, p[-1])), None) is None]
                 room = MAX_OPERANDS_AND_OUTPUTS - len(fusion.operands) - sum(1 for _ in fusion.shape.leaves())
                 paths = paths[: max(0, room)]
                 if paths and context.step():

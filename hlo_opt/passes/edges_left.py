@@ -9,13 +9,12 @@ from functools import cached_property
 
 from hlo_opt.analysis.properties import inside
 from hlo_opt.fusion.context import PassContext
-from hlo_opt.fusion.engine import Engine, reader_names
-from hlo_opt.fusion.joining import HANDS_ON
+from hlo_opt.fusion.engine import Engine, reader_names, written_by
 from hlo_opt.fusion.legality import Edge
-from hlo_opt.fusion.outline import Origins, computed, original_name
+from hlo_opt.fusion.outline import HANDS_ON, Origins, computed, original_name
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import executed_computations
-from hlo_opt.ops.sets import held, launches, results_of, taken_element
+from hlo_opt.ops.sets import held, launches, taken_element
 
 
 @dataclass(frozen=True)
@@ -116,13 +115,6 @@ class BeforeJoining:
             if not any(one.isdisjoint(other) for one, other in zip(ends, were, strict=True)):
                 return left
         return None
-
-
-def written_by(kernel: Instruction, origins: Origins) -> frozenset[str]:
-    """The outputs of a kernel, by the names in the input."""
-    body = inside(kernel)
-    outputs = [kernel] if body is None else map(computed, results_of(body))
-    return frozenset(original_name(output, origins) for output in outputs)
 
 
 def kernels_by_output(computation: Computation, origins: Origins) -> dict[str, Instruction]:

@@ -84,6 +84,10 @@ class Pipeline:
         ways = [step.branches if isinstance(step, Best) else ((step,),) for step in self.steps]
         return [Pipeline(tuple(itertools.chain(*chosen))) for chosen in itertools.product(*ways)]
 
+    def spelt(self) -> list[str]:
+        """The steps as `--passes` spells them, a text each: a pass with the options that differ from their defaults."""
+        return list(map(_spelt, self.steps))
+
     @property
     def preserves_graph(self) -> bool:
         """Whether all passes promise to keep the graph, so that the whole run can be proved at once."""
@@ -155,6 +159,22 @@ class Pipeline:
             return changed
 
         return run_steps(self.steps)
+
+
+def _spelt(step: Step | Best) -> str:
+    if isinstance(step, Fixpoint):
+        return f"fixpoint({','.join(map(_spelt, step.steps))})"
+    if isinstance(step, Best):
+        return f"best({' | '.join(','.join(map(_spelt, branch)) for branch in step.branches)})"
+    own = {f.name: value for f in fields(step) if (value := getattr(step, f.name)) != f.default}
+    options = ",".join(f"{name.replace('_', '-')}={_spelt_value(value)}" for name, value in own.items())
+    return f"{step.name}{{{options}}}" if options else step.name
+
+
+def _spelt_value(value: bool | int | float | str) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def _run(step: Pass, module: Module, context: PassContext) -> bool:

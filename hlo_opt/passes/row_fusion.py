@@ -17,6 +17,7 @@ from typing import ClassVar, Literal
 from hlo_opt.analysis.graph.cluster import operands_first
 from hlo_opt.analysis.properties import has_side_effect, inside
 from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.outline import KEPT_ON_FUSION, is_read_by_element, original_name, tidy
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Layout, Module, Shape, edit
 from hlo_opt.ir.walk import executed_computations, needed_first, post_order
@@ -88,7 +89,7 @@ class _Work:
                 if (producer, consumer) in self.tried or not _share_rows(producer, consumer, candidates[producer]):
                     continue
                 self.tried.add((producer, consumer))
-                if _reaches_otherwise(producer, consumer, places):
+                if _reaches_otherwise(producer, consumer, places) or self._is_forbidden(producer, consumer):
                     continue
                 joint = _Joint(producer, consumer, self.module, self.target)
                 if self._pays(joint):
@@ -100,6 +101,12 @@ class _Work:
                         self.fusions.setdefault(computation, {})[fusion] = kernel_plan.kind
                     return True
         return False
+
+    def _is_forbidden(self, producer: Instruction, consumer: Instruction) -> bool:
+        if not self.context.options.separated:
+            return False
+        engine = Engine(self.module, self.context, RowFusion.name)
+        return next(engine.forbidding(engine.edge(producer, consumer)), None) is not None
 
     def _pays(self, joint: _Joint) -> bool:
         if joint.main is None:

@@ -70,6 +70,7 @@ def run(
     *,
     what_if: Iterable[str] = (),
     force: Iterable[tuple[str, str]] = (),
+    forbid: Iterable[tuple[str, str]] = (),
     decide_again: bool = False,
     stop_after_step: int | None = None,
     choices: Iterable[str] = (),
@@ -86,6 +87,7 @@ def run(
     what_if          codes of reasons that are switched off
     force            edges (producer, consumer) that are joined in the result, wherever there can be one kernel, by the
                      names that decisions give them or their kernels
+    forbid           edges (producer, consumer), by the names of the input, whose ends stay in separate kernels
     decide_again     the passes get them as rules instead, and decide everything again around them
     stop_after_step  rewrites that may happen
     choices          names of plugins' rules that may refuse edges, too
@@ -101,24 +103,37 @@ def run(
     """
     own = passes is not None if own_passes is None else own_passes
     pipeline = _pipeline(module, preset_name, passes, simplify, own)
-    edges = [(p.lstrip("%"), c.lstrip("%")) for p, c in force]
+    edges, separated = ([(p.lstrip("%"), c.lstrip("%")) for p, c in each] for each in (force, forbid))
+    for producer, consumer in separated:
+        if (producer, consumer) in edges:
+            raise UsageError(f"{producer}:{consumer} cannot be both forced and forbidden")
     options = FuseOptions.of(
         target,
         what_if=what_if,
         force=edges if decide_again else (),
+        forbid=separated,
         choices=choices,
         stop_after_step=stop_after_step,
         trip_counts=trip_counts,
     )
     check_trip_counts(module, options.trip_counts)
     outcome = _best_of(module, pipeline, options, observer, verify)
-    _check_names(outcome, edges)
-    if edges and not decide_again:
-        decided = outcome.decide()
-        for number, meant in enumerate([chosen(decided, edge) for edge in edges]):
-            if meant is not None:
-                _force(outcome, meant, decided if not number else outcome.decide())
+    _check_names(outcome, [*edges, *separated])
+    if not decide_again:
+        force_edges(outcome, edges)
     return outcome
+
+
+def force_edges(outcome: Outcome, edges: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Join the ends of refused edges in the result, by the names that its decisions give them or their kernels. Returns
+    the edges that no refused one is called by."""
+    if not edges:
+        return []
+    decided = outcome.decide()
+    meant = {edge: chosen(decided, edge) for edge in edges}
+    for number, decision in enumerate(d for d in meant.values() if d is not None):
+        _force(outcome, decision, decided if not number else outcome.decide())
+    return [edge for edge, decision in meant.items() if decision is None]
 
 
 def _force(outcome: Outcome, meant: FusionDecision, decided: Sequence[FusionDecision]) -> None:
@@ -254,7 +269,8 @@ def _provable_parts(pipeline: Pipeline) -> list[Pipeline]:
 
 
 def _check_names(outcome: Outcome, edges: Iterable[tuple[str, str]]) -> None:
-    """Raises UsageError for an unknown end of a forced edge: neither in the input, nor created by a pass."""
+    """Raises UsageError for an unknown end of a forced or forbidden edge: neither in the input, nor created by a
+    pass."""
     ends = sorted({end for edge in edges for end in edge})
     if not ends:
         return

@@ -8,6 +8,7 @@ created inside.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -51,7 +52,9 @@ class WhileFusion(Pass):
         for computation in list(executed_computations(module)):
             for loop in [i for i in computation.instructions if looped(i) is not None]:
                 candidate = _Candidate.of(loop, module)
-                if candidate is not None and candidate.pays(context) and context.step():
+                if candidate is None or candidate.is_forbidden(context):
+                    continue
+                if candidate.pays(context) and context.step():
                     candidate.put(context)
                     changed = True
         if changed:
@@ -114,6 +117,14 @@ class _Candidate:
     def is_read_whole(self) -> bool:
         """Whether something reads the loop's tuple itself."""
         return self.loop.is_root or any(taken_element(user) is None for user in self.loop.users)
+
+    def is_forbidden(self, context: PassContext) -> bool:
+        """Whether the user forbids an edge between two instructions of the rounds: one kernel would hold both."""
+        separated = context.options.separated
+        if not separated or "FUS505" in context.options.disabled:
+            return False
+        inside = {context.origins.get(i, i.name) for i in _members(self.loop)}
+        return any(producer in inside and consumer in inside for producer, consumer in separated)
 
     def pays(self, context: PassContext) -> bool:
         """Whether one launch has a plan, and takes less time than the rounds of the loop."""
@@ -194,6 +205,15 @@ class _Candidate:
         ends = [edit.create_element(loop, number) for number in self.elements]
         edit.set_root(inside, ends[0] if len(ends) == 1 else edit.create_tuple(inside, ends))
         return operands
+
+
+def _members(loop: Instruction) -> Iterator[Instruction]:
+    """What rounds compute, also inside their kernels and in loops of theirs."""
+    for body in loop.called():
+        for i in body.instructions:
+            yield i
+            if fused(i) is not None or looped(i) is not None:
+                yield from _members(i)
 
 
 def _reads_by_index(loop: Instruction, module: Module) -> bool:

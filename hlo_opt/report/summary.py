@@ -242,6 +242,7 @@ class Changes:
 
     codes: tuple[str, ...]
     forced: tuple[str, ...]
+    forbidden: tuple[str, ...]
     before: ExplainReport
     after: ExplainReport
     fused: list[FusionDecision]
@@ -250,13 +251,20 @@ class Changes:
     gone: list[FusionDecision]
 
 
-def changes(codes: Iterable[str], forced: Iterable[str], before: ExplainReport, after: ExplainReport) -> Changes:
+def changes(
+    codes: Iterable[str],
+    forced: Iterable[str],
+    before: ExplainReport,
+    after: ExplainReport,
+    forbidden: Iterable[str] = (),
+) -> Changes:
     """Compare two reports on one module."""
     old, new = ({_ends(d): d for d in report.decisions} for report in (before, after))
     left = [(d, new.get(ends)) for ends, d in old.items() if not d.fused]
     return Changes(
         tuple(code.upper() for code in codes),
         tuple(forced),
+        tuple(forbidden),
         before,
         after,
         fused=[now for _, now in left if now is not None and now.fused],
@@ -278,6 +286,7 @@ def changes_page(changes: Changes) -> Page:
     """The comparison for people."""
     page = Page()
     asked = [f"without {code}" for code in changes.codes] + [f"with {edge} forced" for edge in changes.forced]
+    asked += [f"with {edge} forbidden" for edge in changes.forbidden]
     page.add(Word("what if: " + ", ".join(asked), "bold"))
     add_figures(page, ("as it is", changes.before.after), ("what if", changes.after.after))
     kinds: tuple[tuple[str, str, Sequence[FusionDecision]], ...] = (
@@ -311,6 +320,7 @@ def changes_json(changes: Changes) -> dict[str, Any]:
     return {
         "codes": list(changes.codes),
         "forced": list(changes.forced),
+        "forbidden": list(changes.forbidden),
         "as_it_is": summary_json(changes.before.after),
         "what_if": summary_json(changes.after.after),
         "fused": edges(changes.fused),

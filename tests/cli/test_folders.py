@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from form_samples import forms
 
-from hlo_opt.cli.folders import chosen
+from hlo_opt.cli.folders import chosen, every
 from hlo_opt.cli.group import run
 from hlo_opt.diag import UsageError
 from hlo_opt.forms.kinds import Form
@@ -93,3 +93,25 @@ def test_verbs_take_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     (tmp_path / f"{STEM}.before_optimizations.hlo.pb").write_bytes(forms()[Form.PROTO])
     assert run(["print", str(tmp_path)]) == 0
     assert capsys.readouterr().out.startswith("HloModule m")
+
+
+def test_every_program_of_a_folder(tmp_path: Path) -> None:
+    folder(
+        tmp_path,
+        f"{STEM}.before_optimizations.txt",
+        f"{STEM}.cpu_after_optimizations.txt",
+        f"{STEM}.cpu_after_optimizations-buffer-assignment.txt",
+        "module_0007.jit_g.cpu_after_optimizations.txt",
+        "module_0007.jit_g.0001.a.after_b.txt",
+        "z.hlo",
+        "a.mlir",
+        "notes.txt",
+    )
+    (tmp_path / "deeper.hlo").mkdir()
+    names = [path.name for path in every(tmp_path)]
+    assert names == [
+        "a.mlir",
+        f"{STEM}.before_optimizations.txt",
+        "module_0007.jit_g.cpu_after_optimizations.txt",
+        "z.hlo",
+    ]

@@ -133,7 +133,20 @@ def test_the_shell_offers_instructions_and_rules() -> None:
     assert "LNT101" in offered_rules(context, parameter, "LNT")
 
 
-JSON_VERBS = ("explain", "diff", "view", "lint", "memory", "stats", "bisect", "passes", "ops", "targets", "bench")
+JSON_VERBS = (
+    "explain",
+    "diff",
+    "view",
+    "lint",
+    "memory",
+    "tune",
+    "stats",
+    "bisect",
+    "passes",
+    "ops",
+    "targets",
+    "bench",
+)
 
 
 def test_every_verb_that_prints_json_knows_both_spellings() -> None:

@@ -267,6 +267,11 @@ def test_what_if_shows_what_the_rule_changes(file, capfd):
     assert found["codes"] == ["FUS403"] and found["fused"] == [{"producer": "a", "consumer": "t", "codes": []}]
     assert run(["explain", file, "--passes", "instruction-fusion", "--force", "a:t"]) == 0
     assert "\nwhat if: with a:t forced\n" in capfd.readouterr().out
+    assert run(["explain", file, "a:t", "--passes", "instruction-fusion", "--forbid", "a:t", "--json"]) == 0
+    told = json.loads(capfd.readouterr().out)
+    assert told["what_if"]["forbidden"] == ["a:t"] and "FUS505" in str(told["edges"])
+    assert run(["fuse", file, "--forbid", "a:"]) == 2
+    assert "--force and --forbid take PRODUCER:CONSUMER, not 'a:'" in capfd.readouterr().err
 
 
 def test_an_edge_on_demand(file, capfd):

@@ -31,6 +31,7 @@ def explain(spec: ReasonSpec, *what_if: str) -> ExplainReport:
             module,
             passes=passes,
             what_if=off,
+            forbid=[tuple(edge.split(":"))] if (edge := option(spec, "forbid")) else [],
             stop_after_step=None if limit is None else int(limit),
             simplify="never" if passes else "auto",
         )

@@ -49,6 +49,15 @@ def joined(text: str, passes: str | None = PASSES) -> hlo_opt.Module:
     return made
 
 
+def test_rows_are_read_twice_where_the_edge_is_forbidden() -> None:
+    module = hlo_opt.parse(gradient())
+    apart, decisions = hlo_opt.fuse(module, passes=PASSES, target=SMALL, forbid=[("s", "many")])
+    assert len(kinds(apart)) > len(kinds(joined(gradient())))
+    assert {r.code for d in decisions if (d.producer, d.consumer) == ("s", "many") for r in d.reasons} >= {"FUS505"}
+    free, _ = hlo_opt.fuse(module, passes=PASSES, target=SMALL, forbid=[("s", "many")], what_if=["FUS505"])
+    assert kinds(free) == kinds(joined(gradient()))
+
+
 def kinds(module: hlo_opt.Module) -> list[str]:
     found = []
     for i in module.entry.instructions:

@@ -34,12 +34,12 @@ _FUSING = {"file", "preset", "passes", "config", "target", "simplify", "stop_aft
 _BUDGET = {"max_kernels", "max_bytes", "fail_on"}
 _READING = {"max_errors", "allow_unknown", "split"}
 SAFE: dict[str, frozenset[str]] = {
-    "fuse": frozenset(_FUSING | _BUDGET | _READING | {"what_if", "force", "print_after", "time_passes"}),
+    "fuse": frozenset(_FUSING | _BUDGET | _READING | {"what_if", "force", "forbid", "print_after", "time_passes"}),
     "explain": frozenset(
         _FUSING
         | _BUDGET
         | _READING
-        | {"instruction", "what_if", "force", "form", "json", "source_root", "everything", "verbose", "by"}
+        | {"instruction", "what_if", "force", "forbid", "form", "json", "source_root", "everything", "verbose", "by"}
     ),
     "print": frozenset(_READING | {"file", "style"}),
     "stats": frozenset(_READING | {"file", "target", "trip_count", "as_json", "form", "only_hash"}),

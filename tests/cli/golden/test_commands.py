@@ -19,6 +19,8 @@ WRITES_OR_RUNS = {
         "output",
         "folder",
         "stats_file",
+        "jobs",
+        "scheduler",
         "checks",
         "backend",
         "precise",
