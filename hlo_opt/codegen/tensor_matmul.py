@@ -1,21 +1,26 @@
 """The emitter of tensor-matmul plans.
 
 Fill a tile of each operand, wait, and let each warp multiply its pieces. At the end each thread computes the
-consumers of its elements and writes them.
+consumers of its elements and writes them. Where blocks share a tile of the product, the last one adds up their sums: a
+thread has the same elements in all of them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from hlo_opt.codegen.builder import Builder
-from hlo_opt.codegen.indices import thread_of, tile_of
+from hlo_opt.codegen.folds import Fold
+from hlo_opt.codegen.indices import named, thread_of, tile_of
 from hlo_opt.codegen.matmul import ALIGNMENT, Corner, Table, fill, inside, write
+from hlo_opt.codegen.parts import last_only, leave, meeting, part_at, reset
 from hlo_opt.codegen.scalars import loaded, memory_type, rounded, stored
 from hlo_opt.codegen.tree import Barrier
 from hlo_opt.codegen.vectors import Store, Targets, each_element
 from hlo_opt.ir import Shape
-from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply
+from hlo_opt.ir.element_type import F32
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, linearize, modulo, multiply
 from hlo_opt.ops.code import NOTHING, Code, Name, both, call, cell, code
 from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.matmul import tiles_of
@@ -36,28 +41,55 @@ def emit(builder: Builder, plan: Plan, segment: Segment[TensorProducts], first_b
     builder.array(memory_type(part.type), shared, part.cells, shared=True, alignment=ALIGNMENT)
     starts = (0, shapes[0].element_count)
     tables = [Table(shared, shape, not a, start) for shape, a, start in zip(shapes, along, starts, strict=True)]
-    batch, row_tile, column_tile = tile_of(builder, 0, segment.blocks, tiles_of(space, tile))
+    tiles = tiles_of(space, tile)
+    batch, row_tile, column_tile, share = tile_of(builder, 0, segment.blocks, (*tiles, part.parts))
     corner = (batch, row_tile, column_tile)
     warp = builder.declare("warp", divide(thread_of(BLOCK), WARP))
     lane = builder.declare("lane", modulo(thread_of(BLOCK), WARP))
     sums = builder.array("hlo_piece", builder.fresh("sums"), tile.pieces)
     for number in range(tile.pieces):
         builder.assign(cell(sums, number), code("hlo_piece{{}}"))
-    rounds = -(-space.sizes[3] // tile.depth)
+    rounds = -(-space.sizes[3] // tile.depth) // part.parts
     builder.advise("unroll 1")  # hoisted loads of other iterations would fill the registers
-    with builder.loop(rounds) as step:
+    with builder.loop(rounds) as own:
+        step = add(multiply(share, rounds), own)
         for side, table in enumerate(tables):
             fill(builder, space, tile, corner, side, table, step)
         builder.add(Barrier())
         _multiply(builder, part, tables, warp, lane, sums)
         if rounds > 1 or part.is_staged:
             builder.add(Barrier())
+    if part.parts > 1:
+        _add_parts(builder, part, named(builder, linearize(corner, tiles)), share, math.prod(tiles), sums)
     if part.is_staged:
         _stage(builder, part, Table(shared, part.staged, False), warp, lane, sums)
         builder.add(Barrier())
         _write_staged(builder, plan, segment, corner, shared, targets)
     else:
         _write(builder, plan, segment, corner, warp, lane, sums, targets)
+
+
+def _add_parts(
+    builder: Builder, part: TensorProducts, tile: Expression, share: Expression, tiles: int, sums: Name
+) -> None:
+    """Add up the sums of all blocks of a tile, in their order, in the last block to arrive."""
+    own = [code(f"{{}}.of[{n}]", cell(sums, piece)) for piece in range(part.tile.pieces) for n in range(4)]
+    folds = [Fold(part.hero, (F32,), (total,), starts_with_init=True) for total in own]
+    of_block = BLOCK * len(own)
+    meet = meeting(builder, folds[:1], tiles, tiles * of_block, part.parts)
+
+    def place(number: Expression, element: int) -> Code:
+        first = multiply(add(multiply(tile, part.parts), number), of_block)
+        return builder.text(add(add(first, constant(element * BLOCK)), thread_of(BLOCK)))
+
+    leave(builder, meet, [[fold] for fold in folds], [place(share, k) for k in range(len(own))])
+    last_only(builder, meet, builder.text(tile))
+    reset(builder, meet, builder.text(tile))
+    for piece in range(part.tile.pieces):
+        builder.assign(cell(sums, piece), code("hlo_piece{{}}"))
+    with builder.loop(part.parts) as number:
+        for k, total in enumerate(own):
+            builder.assign(total, code("{} + {}", total, part_at(F32, meet.tables[0][0], place(number, k))))
 
 
 def _multiply(

@@ -7,11 +7,13 @@ from hlo_opt.fusion.legality import Edge
 from hlo_opt.ops.spec import OpKind, find
 
 LEAST = 1 << 20
-"""Bytes of the smallest product that is worth it: the kernel after a smaller one takes next to no time."""
+"""Bytes of a product, or of the operand that a kernel before it writes, that are worth it: a kernel beside smaller ones
+takes next to no time."""
 
 
 def is_beside_product(edge: Edge) -> bool:
-    """Whether one side is a large product, with what has been joined to it, and the other a loop."""
+    """Whether one side is a product with what has been joined to it, the other a loop, and the product or what it reads
+    of the loop is large."""
     if (
         edge.duplicates
         or edge.above.reduces
@@ -21,4 +23,5 @@ def is_beside_product(edge: Edge) -> bool:
         return False
     product = edge.producer if edge.above.library else edge.consumer
     found = find(edge.above.library or edge.below.library)
-    return found is not None and found.kind is OpKind.CONTRACTION and product.shape.byte_size >= LEAST
+    largest = max(product.shape.byte_size, edge.producer.shape.byte_size)
+    return found is not None and found.kind is OpKind.CONTRACTION and largest >= LEAST

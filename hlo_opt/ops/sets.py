@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from hlo_opt.ir import Called, Computation, Instruction, Shape
+from hlo_opt.ir import Called, Computation, ElementType, Instruction, Shape
 from hlo_opt.ir.attribute import SliceDimension
 from hlo_opt.ops.lowering import Elementwise
 from hlo_opt.ops.spec import OpKind, find
@@ -73,7 +73,8 @@ def is_view(opcode: str) -> bool:
 
 
 def rounds_nothing(instruction: Instruction) -> bool:
-    """Whether a computed bf16 or f16 needs no rounding: its text rounds, or it is an operand up to sign.
+    """Whether a computed bf16 or f16 needs no rounding: its text rounds, or it is an operand up to sign, or an integer
+    of at most 8 bits.
 
     Narrower floats are excluded, as some have no negative zero.
     """
@@ -82,9 +83,16 @@ def rounds_nothing(instruction: Instruction) -> bool:
         return False
     if isinstance(spec.cuda, Elementwise) and shape.type.name in spec.cuda.rounds:
         return True
+    if instruction.opcode == "convert" and _is_short(instruction.operands[0].shape.type):
+        return True
     if not spec.spread.keeps:
         return False
     return all(o.shape.type == shape.type or o.shape.type.kind == "pred" for o in instruction.operands)
+
+
+def _is_short(element_type: ElementType) -> bool:
+    """Whether bf16 holds every number of the type: an integer of at most 8 bits, which is as many as bf16 has."""
+    return element_type.is_integer and element_type.bits <= 8
 
 
 def launches(instruction: Instruction) -> bool:

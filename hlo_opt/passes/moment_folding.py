@@ -1,11 +1,12 @@
-"""Sums of columns that wait for the columns' means, without the waiting: mean, sum of squared deviations and sums of
-deviations by something else are folded in one reading.
+"""Sums of columns or long rows that wait for their means, without the waiting: mean, sum of squared deviations and sums
+of deviations by something else are folded in one reading.
 
 A batch norm sums its input, then the squares of what deviates from the mean; its gradient has three such levels.
-Columns are too many for registers, so that each level is another reading. Here a fold carries count, mean and sums of
-deviations from it, and two parts of a column are brought together by formulas that hold whatever their means are:
-nothing cancels, as it would in the mean of squares less the square of the mean. Source: T. Chan, G. Golub and R.
-LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979.
+Columns are too many for registers, and some rows too long (a channel of all images, or everything), so that each level
+is another reading. Here a fold carries count, mean and sums of deviations from it, and two parts of a column are
+brought together by formulas that hold whatever their means are: nothing cancels, as it would in the mean of squares
+less the square of the mean. Source: T. Chan, G. Golub and R. LeVeque, "Updating Formulae and a Pairwise Algorithm for
+Computing Sample Variances", 1979.
 
 What is the same for all elements of a column is taken out of its sums first. An infinite factor beside deviations gives
 NaN where the sum by itself might be infinite.
@@ -30,7 +31,8 @@ from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.expansion import Writer
 from hlo_opt.passes.reduction_splitter import longest_run
 from hlo_opt.passes.sum_factoring import Term, is_plain_sum, spreads, term_of
-from hlo_opt.plans import column_reduction
+from hlo_opt.plans import column_reduction, row_reduction
+from hlo_opt.plans.columns import MOST_THREADS
 from hlo_opt.plans.element_reads import depending_on
 
 MOST_BESIDE = 2
@@ -41,8 +43,8 @@ _MOVES = frozenset({"broadcast", "reshape", "bitcast", "copy"})
 
 @dataclass(frozen=True)
 class MomentFolding(RewritingPass):
-    """Fold sums of deviations from the means of long columns together with the means. The values stay the same up to
-    rounding."""
+    """Fold sums of deviations from the means of long columns and rows together with the means. The values stay the same
+    up to rounding."""
 
     name: ClassVar[str] = "moment-folding"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
@@ -59,11 +61,13 @@ class MomentFolding(RewritingPass):
 
 
 def _is_long_sum(reduce: Instruction, target: DeviceTarget) -> bool:
-    """Whether an instruction sums columns of an array that the cache does not hold until it is read again."""
-    if not is_plain_sum(reduce) or not reduce.shape.rank:
+    """Whether an instruction sums columns, or rows that registers do not keep, of an array that the cache does not hold
+    until it is read again."""
+    if not is_plain_sum(reduce) or reduce.operands[0].shape.byte_size <= target.l2_cache_size:
         return False
-    if reduce.operands[0].shape.byte_size <= target.l2_cache_size:
-        return False
+    row = row_reduction.space_of(reduce)
+    if row is not None:
+        return row.reduced > MOST_THREADS * 2 * row_reduction.MOST_KEPT
     return column_reduction.space_of(reduce) is not None or _columns_first(reduce) is not None
 
 

@@ -2,7 +2,8 @@
 
 Rows that the registers of a block hold are read once whatever is folded of them. Longer ones are read for each level of
 folds: a softmax of 131,072 takes the maximum, the sum, and what it writes, three readings; folded together, the first
-two are one. Source: M. Milakov and N. Gimelshein, "Online normalizer calculation for softmax", 2018.
+two are one. So it is with long columns, which no registers hold. Source: M. Milakov and N. Gimelshein, "Online
+normalizer calculation for softmax", 2018.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from hlo_opt.ops.reduction.softmax import Exponentials, sums_of
 from hlo_opt.ops.sets import fused
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.expansion import Writer
-from hlo_opt.plans import Plan, plan, region_of, row_reduction
+from hlo_opt.plans import Plan, column_reduction, plan, region_of, row_reduction
 from hlo_opt.plans.columns import MOST_THREADS
 from hlo_opt.plans.element_reads import depending_on, heroes_read
 from hlo_opt.plans.folding import Space, operand_index, result_index
@@ -35,15 +36,28 @@ LONGEST_KEPT = row_reduction.MOST_KEPT * MOST_THREADS
 @dataclass(frozen=True)
 class OnlineSoftmax(RewritingPass):
     """Inside kernels, fold the maximum of a long row and the sum of exponentials below it as one, where the price of
-    the plan says so. The values stay the same up to rounding."""
+    the plan says so. The values stay the same up to rounding.
+
+    columns  before there are kernels: fold those of long columns, which the cache does not hold until they are read
+             again
+    """
 
     name: ClassVar[str] = "online-softmax"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
 
+    columns: bool = False
+
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
+        if self.columns:
+            target = context.options.target
+            if target.in_lanes:
+                return  # exponentials take a processor longer than another reading
+            levels = _levels(computation, lambda total: _long_column(total, target.l2_cache_size))
+            yield from (partial(_fold_together, low, total, {}) for low, total in levels)
+            return
         for fusion in computation.instructions:
             body = fused(fusion)
-            if body is None or not any(_levels(body)) or fusion.word("kind") == "kCustom":
+            if body is None or not any(_levels(body, _long_row)) or fusion.word("kind") == "kCustom":
                 continue
             computations = _folded(body)
             candidate = Instruction(
@@ -72,22 +86,36 @@ def _folded(body: Computation) -> list[Computation]:
     """A copy of a kernel's computation with its levels folded together, and the new reducers."""
     clone = edit.clone_computation(body)
     reducers: dict[Shape, Computation] = {}
-    for low, total in _levels(clone):
+    for low, total in _levels(clone, _long_row):
         _fold_together(low, total, reducers)
     edit.sort(clone)
     return [clone, *reducers.values()]
 
 
-def _levels(body: Computation) -> list[tuple[Instruction, Instruction]]:
-    """The maxima of long rows, each with the sum of exponentials that needs it."""
+def _levels(
+    body: Computation, space_of: Callable[[Instruction], Space | None]
+) -> list[tuple[Instruction, Instruction]]:
+    """The maxima of long rows or columns, each with the sum of exponentials that needs it. `space_of` gives the space
+    of a sum that is long enough."""
     levels: list[tuple[Instruction, Instruction]] = []
     for exponentials in sums_of(body.instructions):
-        space = row_reduction.space_of(exponentials.total)
-        if space is None or space.reduced <= LONGEST_KEPT or not _is_of_one_row(exponentials, space):
+        space = space_of(exponentials.total)
+        if space is None or not _is_of_one_row(exponentials, space):
             continue
         if not any(exponentials.highest in pair for pair in levels):
             levels.append((exponentials.highest, exponentials.total))
     return levels
+
+
+def _long_row(total: Instruction) -> Space | None:
+    space = row_reduction.space_of(total)
+    return space if space is not None and space.reduced > LONGEST_KEPT else None
+
+
+def _long_column(total: Instruction, held: int) -> Space | None:
+    """The space of columns that lie beside each other in more than `held` bytes."""
+    space, x = column_reduction.space_of(total), total.operands[0].shape
+    return space if space is not None and space.reduced * space.minor * x.type.bytes > held else None
 
 
 def _is_of_one_row(exponentials: Exponentials, space: Space) -> bool:
@@ -95,7 +123,7 @@ def _is_of_one_row(exponentials: Exponentials, space: Space) -> bool:
     total, x, low = exponentials.total, exponentials.x, exponentials.highest
     if total.shape.type not in (F32, F64) or not x.shape.type.is_float or x.shape.type.bits > total.shape.type.bits:
         return False
-    if row_reduction.space_of(low) != space:
+    if space not in (row_reduction.space_of(low), column_reduction.space_of(low)):
         return False
     kept, reduced = variable("kept", space.kept), variable("reduced", space.reduced)
     over = depending_on(total.computation.instructions, [low])

@@ -48,6 +48,7 @@ _TABLE: dict[str, str] = {
     "scatter-accumulation": "hlo_opt.passes.scatter_accumulation:ScatterAccumulation",
     "sort-iota-fusion": "hlo_opt.passes.sort_iota_fusion:SortIotaFusion",
     "sum-factoring": "hlo_opt.passes.sum_factoring:SumFactoring",
+    "topk-to-maxima": "hlo_opt.passes.topk_to_maxima:TopkToMaxima",
     "variadic-op-splitter": "hlo_opt.passes.variadic_op_splitter:VariadicOpSplitter",
     "while-flatten": "hlo_opt.passes.loops.while_flatten:WhileFlatten",
     "while-fusion": "hlo_opt.passes.while_fusion:WhileFusion",
@@ -181,7 +182,8 @@ _OUTPUTS = (
 _PRESETS = {
     "default": (
         "while-loop-simplifier,while-select,while-loop-unroller,cse,dce,while-reroll,while-flatten,"
-        "reduction-simplifier,sum-factoring,scatter-accumulation,dot-strength-reduction,cse,moment-folding,dce,"
+        "reduction-simplifier,sum-factoring,scatter-accumulation,dot-strength-reduction,topk-to-maxima,"
+        "cse,moment-folding,online-softmax{columns=true},dce,"
         "cumulative-splitter,"
         "reduction-splitter,while-loop-invariant-code-motion,dce,"
         f"best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
@@ -198,13 +200,13 @@ _PRESETS = {
 }
 """default: loops without what they do not need, without branches that take little time, short elementwise ones without
 the loop, loops that were written out as loops again, reduces of single elements as reshapes, scatters into zeros as
-scatters into what they are added to, products of small matrices as sums, long cumulative windows and reduces of
-dimensions that lie apart in parts, invariants of loops before them, then what xla-2026 does and then horizontal
-fusion, or, where that is estimated to take less time, instruction fusion with our row-reduction kernels, which keep a
-softmax in one kernel; then what moves nothing and is in no kernel as bitcasts; then loops whose lanes do not need each
-other as one kernel; then kernels that are ready at the same time in one launch; last, bitcasts of what kernels update
-in place in front of them. xla-2023: the paper's order.
-xla-2026: xla/service/gpu/fusion_pipeline.cc."""
+scatters into what they are added to, products of small matrices as sums, the few largest of short rows as maxima, a
+softmax of long columns as one fold and a division, long cumulative windows and reduces of dimensions that lie apart in
+parts, invariants of loops before them, then what xla-2026 does and then horizontal fusion, or, where that is estimated
+to take less time, instruction fusion with our row-reduction kernels, which keep a softmax in one kernel; then what
+moves nothing and is in no kernel as bitcasts; then loops whose lanes do not need each other as one kernel; then kernels
+that are ready at the same time in one launch; last, bitcasts of what kernels update in place in front of them. xla-2023:
+the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""
 
 
 def preset_names() -> list[str]:

@@ -155,7 +155,7 @@ KINDS: list[Kind] = [
     Kind(
         "matrix-vector",
         _PRODUCTS,
-        product=lambda region, space, target: matrix_vector.match(region, space),
+        product=matrix_vector.match,
         walks=matrix_vector.walks,
     ),
     Kind("tensor-matmul", _PRODUCTS, product=tensor_matmul.match, walks=tensor_matmul.walks),

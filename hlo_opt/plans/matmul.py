@@ -162,14 +162,15 @@ class BlockTile(Protocol):
         ...
 
 
-def fills(space: Space, tile: BlockTile, blocks: int, held: int) -> list[Walk]:
+def fills(space: Space, tile: BlockTile, blocks: int, held: int, parts: int = 1) -> list[Walk]:
     """The walks in which `blocks` blocks fill the tiles of both operands; `held` is the bytes of an element of a
-    tile."""
+    tile, and `parts` the blocks that share a tile of the product."""
     batch, rows, columns, depth = space.sizes
     threads = blocks * BLOCK
     thread = variable(THREAD, threads)
-    corner = delinearize(divide(thread, BLOCK), tiles_of(space, tile))
-    rounds = -(-depth // tile.depth)
+    corner = delinearize(divide(thread, BLOCK), (*tiles_of(space, tile), parts))
+    rounds = -(-depth // tile.depth) // parts
+    step = add(multiply(corner[3], rounds), variable(ROUND, rounds))
     number, k = variable("batch", batch), variable("along", depth)
     walks = []
     for side, (free, own) in enumerate(((rows, tile.height), (columns, tile.width))):
@@ -184,7 +185,7 @@ def fills(space: Space, tile: BlockTile, blocks: int, held: int) -> list[Walk]:
         places = {
             "batch": corner[0],
             "free": add(multiply(corner[1 + side], own), across),
-            "along": add(multiply(variable(ROUND, rounds), tile.depth), at),
+            "along": add(multiply(step, tile.depth), at),
         }
         wanted = [
             (space.hero.operands[space.operand_of(side)], space.operand_index(side, number, variable("free", free), k))

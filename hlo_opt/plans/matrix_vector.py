@@ -2,8 +2,10 @@
 their partial sums in shared memory.
 
 The large operand is read once, with neighbouring threads at neighbouring addresses: a warp reads along the contracted
-elements of a column if these are contiguous, else across columns. The order of sums is not that of `lower_dot`. XLA:GPU
-uses its row and column reductions for such products (xla/service/gpu/transforms/gemv_rewriter.cc).
+elements of some columns if these are contiguous, else across columns. A thread sums several columns, so that it loads
+the small operand, and the code around it, once for all of them. Where columns are too few to fill the device, blocks
+share their sums. The order of sums is not that of `lower_dot`. XLA:GPU uses its row and column reductions for such
+products (xla/service/gpu/transforms/gemv_rewriter.cc).
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir.index_map import add, constant, delinearize, divide, modulo, multiply, variable
 from hlo_opt.ops.contraction.table import sum_type
-from hlo_opt.plans.columns import WARP
+from hlo_opt.plans.columns import MOST_RESIDENT, WARP, WIDEST_BITS
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.products import BLOCK, OfProduct, Space, ends, parameters_read
@@ -25,6 +28,10 @@ MOST_ROWS = 8
 SHORTEST = 64
 """The least number of contracted elements for several threads."""
 _LONG = 1024  # contracted elements that are worth a block of their own
+_SUMS = 32  # of a thread, which registers hold
+_BESIDE = 2  # columns of a thread of a warp that reads along them: each is a load of 16 bytes
+_ROUNDS = 16  # of a block that shares its columns with others, at the least
+_AHEAD = 256  # bytes that a thread loads together: see hlo_opt/codegen/vectors.py
 
 
 @dataclass(frozen=True)
@@ -33,21 +40,27 @@ class Strips(OfProduct):
 
     along    whether a warp reads along contracted elements; else across columns
     vector   neighbouring contracted elements of a thread
+    width    columns of a thread: neighbours, or, if a warp reads along them, a warp's and those of others between
+    lanes    threads with different columns
+    parts    blocks that share the sums of columns
     """
 
     kind: ClassVar[str] = "matrix-vector"
     along: bool
     vector: int = 1
+    width: int = 1
+    lanes: int = BLOCK // WARP
+    parts: int = 1
 
     @property
     def ways(self) -> int:
-        """Threads that share the sums of a column."""
-        return WARP if self.along else BLOCK // WARP
+        """Threads of a block that share the sums of a column."""
+        return BLOCK // self.lanes
 
     @property
     def columns(self) -> int:
         """Columns of a block."""
-        return BLOCK // self.ways
+        return self.lanes * self.width
 
     @property
     def cells(self) -> int:
@@ -56,21 +69,26 @@ class Strips(OfProduct):
         return self.columns * self.space.sizes[1] * (self.ways + 1)
 
     @property
-    def blocks(self) -> tuple[int, int]:
-        """Blocks along batches and columns."""
+    def tiles(self) -> tuple[int, int, int]:
+        """Blocks along batches, columns and contracted elements."""
         batch, _, columns, _ = self.space.sizes
-        return batch, -(-columns // self.columns)
+        return batch, -(-columns // self.columns), self.parts
+
+    @property
+    def stride(self) -> int:
+        """Vectors of contracted elements from one of a thread to its next."""
+        return self.ways * self.parts
 
     def segment(self, block: int) -> Segment[Strips]:
         """The segment; the launch has no other."""
-        return Segment(self, math.prod(self.blocks), self.vector, rereads=True)
+        return Segment(self, math.prod(self.tiles), self.vector if self.along else self.width, rereads=True)
 
     def shared_bytes(self, block: int) -> int:
-        """Bytes of the partial sums."""
-        return self.cells * sum_type(self.space.hero.shape.type).bytes
+        """Bytes of the partial sums, and of the number of blocks that have left theirs."""
+        return self.cells * sum_type(self.space.hero.shape.type).bytes + 4 * (self.parts > 1)
 
 
-def match(region: Region, space: Space) -> Strips | None:
+def match(region: Region, space: Space, target: DeviceTarget) -> Strips | None:
     """The part for a product of few rows and long sums, or None."""
     _, rows, columns, depth = space.sizes
     if columns < rows:
@@ -78,60 +96,100 @@ def match(region: Region, space: Space) -> Strips | None:
         rows, columns = columns, rows
     if rows > MOST_ROWS or depth < SHORTEST:
         return None
-    strips = Strips(space, tuple(range(len(region.roots))), space.goes_along(1))
+    along = space.goes_along(1)
+    strips = Strips(space, tuple(range(len(region.roots))), along, lanes=BLOCK // WARP if along else WARP)
     if columns < strips.columns and depth < _LONG:
         return None
-    return replace(strips, vector=_vector(strips)) if strips.along else strips
+    cores = target.core_count
+    strips = _along(strips) if along else _across(strips)
+    strips = replace(strips, parts=_parts(strips, cores))
+    while strips.width > 1 and math.prod(strips.tiles) < cores:
+        strips = replace(strips, width=strips.width // 2, parts=1)
+        strips = replace(strips, parts=_parts(strips, cores))
+    return strips
 
 
-def _vector(strips: Strips) -> int:
-    """Contracted elements that a thread reads together: as many as 16 bytes hold, or fewer if these do not divide the
-    sum or leave threads without any."""
-    operand = strips.space.hero.operands[strips.space.operand_of(1)]
-    depth = strips.space.sizes[3]
-    read = parameters_read(operand, (constant(0),) * operand.shape.rank)
-    bits = min((p.shape.type.bits for p, _ in read if p.shape.element_count > 1), default=128)
-    vector = max(1, 128 // max(16, bits))
-    while vector > 1 and (depth % vector or vector * strips.ways > depth):
+def _along(strips: Strips) -> Strips:
+    """With as many contracted elements for a thread as 16 bytes hold, or fewer if these do not divide the sum, leave
+    threads without any, or are more than a thread loads together."""
+    _, rows, columns, depth = strips.space.sizes
+    large, small = (_bits(strips.space, side) for side in (1, 0))
+    width = _BESIDE if columns % (_BESIDE * strips.lanes) == 0 and _BESIDE * rows <= _SUMS else 1
+    vector = max(1, WIDEST_BITS // max(8, large))
+    while vector > 1 and (
+        depth % vector
+        or vector * strips.ways > depth
+        or vector * (max(8, large) * width + max(8, small) * rows) > 8 * _AHEAD
+    ):
         vector //= 2
-    return vector
+    return replace(strips, vector=vector, width=width)
+
+
+def _across(strips: Strips) -> Strips:
+    """With as many columns for a thread as 16 bytes hold, or fewer if these do not divide the columns or leave threads
+    without any, or if registers do not hold their sums."""
+    _, rows, columns, _ = strips.space.sizes
+    width = max(1, WIDEST_BITS // max(8, _bits(strips.space, 1)))
+    while width > 1 and (columns % width or columns < width * strips.lanes or width * rows > _SUMS):
+        width //= 2
+    return replace(strips, width=width)
+
+
+def _bits(space: Space, side: int) -> int:
+    """Bits of an element of the narrowest array that an operand is computed from."""
+    operand = space.hero.operands[space.operand_of(side)]
+    read = parameters_read(operand, (constant(0),) * operand.shape.rank)
+    return min((p.shape.type.bits for p, _ in read if p.shape.element_count > 1), default=WIDEST_BITS)
+
+
+def _parts(strips: Strips, cores: int) -> int:
+    """The number of blocks that share columns: as many as fill the device, if each has enough work."""
+    rounds = strips.space.sizes[3] // (strips.ways * strips.vector)
+    return max(1, min(cores * MOST_RESIDENT // math.prod(strips.tiles), rounds // _ROUNDS))
 
 
 def walks(region: Region, segment: Segment[Strips], launch: Launch) -> list[Walk]:
-    """The walk over the contracted elements of a column, for all rows at once, and the one that writes the outputs."""
+    """The walk over the contracted elements of a thread's columns, for all rows at once, and the one that writes the
+    outputs."""
     part, space = segment.part, segment.part.space
     batch, rows, columns, depth = space.sizes
     threads = segment.blocks * BLOCK
     thread = variable(THREAD, threads)
-    number, strip = delinearize(divide(thread, BLOCK), part.blocks)
+    number, strip, share = delinearize(divide(thread, BLOCK), part.tiles)
     inside = modulo(thread, BLOCK)
     way, own = (modulo(inside, part.ways), divide(inside, part.ways))
     if not part.along:
-        way, own = divide(inside, part.columns), modulo(inside, part.columns)
-    rounds = -(-depth // (part.ways * part.vector))
-    step = add(multiply(variable(ROUND, rounds), part.ways), way)
-    places = {
-        "batch": number,
-        "column": add(multiply(strip, part.columns), own),
-        "along": add(multiply(step, part.vector), variable(ITEM, part.vector)),
-    }
-    at, k, column = variable("batch", batch), variable("along", depth), variable("column", columns)
-    free = [(0, constant(row)) for row in range(rows)] + [(1, column)]
+        way, own = divide(inside, part.lanes), modulo(inside, part.lanes)
+    rounds = -(-depth // (part.stride * part.vector))
+    step = add(add(multiply(variable(ROUND, rounds), part.stride), multiply(share, part.ways)), way)
+    first, near = multiply(strip, part.columns), 1
+    if part.along:
+        items, near = part.vector, part.width
+        column = add(first, own)
+        along = add(multiply(step, part.vector), variable(ITEM, part.vector))
+    else:
+        items, along = part.width, step
+        column = add(add(first, multiply(own, part.width)), variable(ITEM, part.width))
+    places = {"batch": number, "column": column, "along": along}
+    at, k = variable("batch", batch), variable("along", depth)
+    beside = [add(variable("column", columns), constant(n * part.lanes)) for n in range(near)]
+    free = [(0, constant(row)) for row in range(rows)] + [(1, column) for column in beside]
     wanted = [(space.hero.operands[space.operand_of(s)], space.operand_index(s, at, f, k)) for s, f in free]
-    shuffles = 2 * rows * (part.ways.bit_length() - 1)
-    sums = Walk(
+    sums = rows * part.width
+    walk = Walk(
         threads,
         wanted,
         places=places,
-        items=part.vector,
+        items=items,
         rounds=rounds,
-        body=Work(1) * rows,
-        barriers=1,
-        shuffles=shuffles,
+        body=Work(1) * (rows * near),
+        barriers=1 + 2 * (part.parts > 1),
+        shuffles=2 * sums * (part.ways.bit_length() - 1),
+        trips=part.parts > 1,
     )
     elements = batch * rows * columns
     place = delinearize(variable("place", elements), (batch, rows, columns))
     return [
-        sums,
+        walk,
         ends(region, space, space.index(*place), Walk(elements, (), places={"place": variable(THREAD, elements)})),
     ]

@@ -2,8 +2,9 @@
 pieces of 16 rows by 8 columns.
 
 Tiles have the layout of their operand, so that threads fill them in vectors; a warp transposes them, where needed,
-while it reads them (`ldmatrix`). Sums are f32. Source of the pieces: PTX ISA, "Matrix Fragments for mma.m16n8k16 with
-floating point type", which needs compute capability 8.0.
+while it reads them (`ldmatrix`). Sums are f32. Where the product has too few tiles to fill the device, as for a few
+rows in decoding, blocks share the contracted elements of a tile. Source of the pieces: PTX ISA, "Matrix Fragments for
+mma.m16n8k16 with floating point type", which needs compute capability 8.0.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Expression, add, delinearize, divide, modulo, multiply, variable
 from hlo_opt.ops.contraction.table import sum_type
 from hlo_opt.ops.lowering import Index
-from hlo_opt.plans.columns import SHARED_BYTES, WARP
+from hlo_opt.plans.columns import MOST_RESIDENT, SHARED_BYTES, WARP
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.loop import WIDEST_ACCESS
 from hlo_opt.plans.matmul import fills, tiles_of, widest
@@ -35,6 +36,7 @@ OLDEST = 80
 """The least compute capability with an instruction for such pieces."""
 _WARPS = BLOCK // WARP
 _DEEPEST = 64
+_FEWEST_ROUNDS = 4  # of a block that shares its tile with others
 _SHAPES = ((2, 4, 4), (2, 2, 4), (4, 2, 4), (2, 2, 2), (4, 2, 2), (1, 2, 2), (1, 1, 2), (2, 1, 1), (8, 1, 1))
 _MULTIPLIED = 1024
 """Multiply-adds of the tensor cores of a multiprocessor in a cycle (NVIDIA A100 Tensor Core GPU Architecture, table 1;
@@ -94,6 +96,8 @@ class TensorProducts(OfProduct):
 
     kind: ClassVar[str] = "tensor-matmul"
     tile: WarpTile
+    parts: int = 1
+    """Blocks that share a tile of the product; each has as many contracted elements."""
 
     @property
     def type(self) -> ElementType:
@@ -125,11 +129,12 @@ class TensorProducts(OfProduct):
     def segment(self, block: int) -> Segment[TensorProducts]:
         """The segment, alone in its launch."""
         vector = max(widest(self.space, self.tile), self.vector if self.is_staged else 1)
-        return Segment(self, math.prod(tiles_of(self.space, self.tile)), vector, rereads=True, resident=2)
+        blocks = math.prod(tiles_of(self.space, self.tile)) * self.parts
+        return Segment(self, blocks, vector, rereads=True, resident=2)
 
     def shared_bytes(self, block: int) -> int:
-        """Bytes of both tiles, or of the sums."""
-        return self.cells * self.type.bytes
+        """Bytes of both tiles, or of the sums, and of the number of blocks that have left theirs."""
+        return self.cells * self.type.bytes + 4 * (self.parts > 1)
 
 
 def match(region: Region, space: Space, target: DeviceTarget) -> TensorProducts | None:
@@ -143,7 +148,15 @@ def match(region: Region, space: Space, target: DeviceTarget) -> TensorProducts 
     if space.sizes[1] < ROWS <= space.sizes[2]:
         space = Space(space.hero, not space.turned)
     tile = tile_of(space, target.core_count)
-    return TensorProducts(space, tuple(range(len(region.roots))), tile)
+    return TensorProducts(space, tuple(range(len(region.roots))), tile, _parts(space, tile, target.core_count))
+
+
+def _parts(space: Space, tile: WarpTile, cores: int) -> int:
+    """The number of blocks that share a tile of the product: as many as fill the device, if each has enough rounds,
+    and all as many."""
+    rounds = -(-space.sizes[3] // tile.depth)
+    most = min(cores * MOST_RESIDENT // math.prod(tiles_of(space, tile)), rounds // _FEWEST_ROUNDS)
+    return max((n for n in range(1, most + 1) if rounds % n == 0), default=1)
 
 
 def tile_of(space: Space, cores: int) -> WarpTile:
@@ -165,15 +178,23 @@ def walks(region: Region, segment: Segment[TensorProducts], launch: Launch) -> l
     """The walks that fill both tiles, multiply them for all contracted elements, and write the tile of the product."""
     part, tile, space = segment.part, segment.part.tile, segment.part.space
     batch, rows, columns, depth = space.sizes
-    threads, rounds = segment.blocks * BLOCK, -(-depth // tile.depth)
-    thread = variable(THREAD, threads)
+    threads, rounds = segment.blocks * BLOCK, -(-depth // tile.depth) // part.parts
+    thread = variable(THREAD, threads // part.parts)  # of the blocks that write
     corner = delinearize(divide(thread, BLOCK), tiles_of(space, tile))
     own = modulo(thread, BLOCK)
-    walks = fills(space, tile, segment.blocks, part.type.bytes)
+    walks = fills(space, tile, segment.blocks, part.type.bytes, part.parts)
     cycles = ROWS * COLUMNS * STEP / (_MULTIPLIED / 4)
     shared = (tile.rows + tile.columns) / tile.pieces
     walks.append(
-        Walk(threads, (), items=tile.pieces * tile.depth // STEP, rounds=rounds, body=Work(cycles), shared=shared)
+        Walk(
+            threads,
+            (),
+            items=tile.pieces * tile.depth // STEP,
+            rounds=rounds,
+            body=Work(cycles),
+            shared=shared,
+            trips=part.parts > 1,
+        )
     )
     item, vector = variable(ITEM, 4 * tile.pieces), part.vector
     row, column = tile.element(
@@ -189,4 +210,4 @@ def walks(region: Region, segment: Segment[TensorProducts], launch: Launch) -> l
         "column": add(multiply(corner[2], tile.width), column),
     }
     here = space.index(variable("batch", batch), variable("row", rows), variable("column", columns))
-    return [*walks, ends(region, space, here, Walk(threads, (), places=places, items=4 * tile.pieces))]
+    return [*walks, ends(region, space, here, Walk(threads // part.parts, (), places=places, items=4 * tile.pieces))]

@@ -189,3 +189,44 @@ def test_norms_of_images(groups: bool) -> None:
     want = np.square(wide - wide.mean(axes, keepdims=True)).sum(axes)
     for got in (hlo_opt.evaluate(made, [x])[0], hlo_opt.compile(made, backend="host")(x)[0]):
         np.testing.assert_allclose(got, want, rtol=1e-4)
+
+
+def long_rows(shape: str, dropped: str, few: str, back: str, count: int) -> str:
+    """Variances of what is too long for registers of a block."""
+    return f"""HloModule m
+
+{SUM}
+ENTRY e {{
+  x = f32[{shape}] parameter(0)
+  zero = f32[] constant(0)
+  n = f32[] constant({count})
+  many = f32[{few}] broadcast(n), dimensions={{}}
+  total = f32[{few}] reduce(x, zero), dimensions={{{dropped}}}, to_apply=sum
+  mean = f32[{few}] divide(total, many)
+  means = f32[{shape}] broadcast(mean), dimensions={{{back}}}
+  d = f32[{shape}] subtract(x, means)
+  dd = f32[{shape}] multiply(d, d)
+  ROOT squares = f32[{few}] reduce(dd, zero), dimensions={{{dropped}}}, to_apply=sum
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "folds"),
+    [
+        (long_rows("300,400", "0,1", "", "", 120000), [3]),
+        (long_rows("9,2,100,80", "0,2,3", "2", "1", 72000), [3]),
+        (long_rows("2,3,100,80", "0,2,3", "3", "1", 16000), [1, 1]),
+    ],
+    ids=["everything", "channels first", "kept in registers"],
+)
+def test_rows_that_registers_do_not_keep(text: str, folds: list[int]) -> None:
+    module = hlo_opt.parse(text)
+    made = folded(text)
+    assert reduces(made) == folds
+    shape = module.entry.parameters[0].shape.dimensions
+    x = (np.random.default_rng(3).standard_normal(shape) + 50).astype(np.float32)
+    axes = tuple(d for d in range(len(shape)) if len(shape) == 2 or d != 1)
+    wide = x.astype(np.float64)
+    want = np.square(wide - wide.mean(axes, keepdims=True)).sum(axes)
+    np.testing.assert_allclose(hlo_opt.compile(made, backend="host")(x)[0], want, rtol=1e-4)

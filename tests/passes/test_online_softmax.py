@@ -3,6 +3,8 @@ infinities and NaN included."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -114,3 +116,42 @@ def test_numpy_folds_it_too() -> None:
     x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS["f32"])).astype(np.float32)
     (want,), (got,) = hlo_opt.evaluate(hlo_opt.parse(softmax()), [x]), hlo_opt.evaluate(made, [x])
     np.testing.assert_allclose(got, want, rtol=1e-4)
+
+
+def columns(rows: int, width: int) -> str:
+    """A softmax of columns, and their maxima."""
+    text = softmax(rows, width).split("ENTRY")[0].split("body")[0]
+    return f"""{text}ENTRY e {{
+  x = f32[{rows},{width}] parameter(0)
+  low = f32[] constant(-inf)
+  zero = f32[] constant(0)
+  m = f32[{width}] reduce(x, low), dimensions={{0}}, to_apply=max
+  ms = f32[{rows},{width}] broadcast(m), dimensions={{1}}
+  d = f32[{rows},{width}] subtract(x, ms)
+  e = f32[{rows},{width}] exponential(d)
+  s = f32[{width}] reduce(e, zero), dimensions={{0}}, to_apply=sum
+  ss = f32[{rows},{width}] broadcast(s), dimensions={{1}}
+  r = f32[{rows},{width}] divide(e, ss)
+  ROOT t = (f32[{rows},{width}], f32[{width}]) tuple(r, m)
+}}
+"""
+
+
+def test_long_columns_are_folded_once_before_there_are_kernels() -> None:
+    small = replace(H100, l2_cache_size=1 << 16)
+    module = hlo_opt.parse(columns(600, 64))
+    made, _ = hlo_opt.fuse(module, passes="online-softmax{columns=true},cse,dce", target=small, simplify="never")
+    hlo_opt.verify(made)
+    (fold,) = [i for i in made.entry.instructions if i.opcode == "reduce"]
+    assert len(fold.operands) == 4
+    x = np.random.default_rng(3).normal(size=(600, 64)).astype(np.float32) * 20
+    x[5, 0], x[:, 1], x[7, 2] = -np.inf, -np.inf, np.nan
+    for got in (hlo_opt.evaluate(made, [x]), hlo_opt.compile(made, backend="host")(x)):
+        for one, want in zip(got, hlo_opt.evaluate(module, [x]), strict=True):
+            np.testing.assert_allclose(one, want, rtol=1e-5, atol=1e-7)
+
+
+def test_short_columns_stay() -> None:
+    module = hlo_opt.parse(columns(600, 64))
+    made, _ = hlo_opt.fuse(module, passes="online-softmax{columns=true}", target=H100, simplify="never")
+    assert [len(i.operands) for i in made.entry.instructions if i.opcode == "reduce"] == [2, 2]

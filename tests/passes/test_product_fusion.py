@@ -110,3 +110,34 @@ def test_a_small_product_is_a_librarys() -> None:
     text = RESIDUAL.replace("1024", "256")
     (edge,) = hlo_opt.fuse(hlo_opt.parse(text), passes=PASSES)[1]
     assert [r.code for r in edge.cause] == ["FUS302"]
+
+
+DEQUANTIZED = """HloModule m
+
+ENTRY e {{
+  x = bf16[{m},1024]{{1,0}} parameter(0)
+  w = s8[{w}]{{1,0}} parameter(1)
+  s = bf16[{n}]{{0}} parameter(2)
+  c = bf16[{w}]{{1,0}} convert(w)
+  b = bf16[{w}]{{1,0}} broadcast(s), dimensions={{{own}}}
+  d = bf16[{w}]{{1,0}} multiply(c, b)
+  ROOT r = bf16[{m},{n}]{{1,0}} dot(x, d), lhs_contracting_dims={{1}}, rhs_contracting_dims={{{deep}}}
+}}
+"""
+
+
+@pytest.mark.parametrize("m", [1, 8])
+@pytest.mark.parametrize("deep", [0, 1])
+def test_weights_are_read_as_they_are_stored(m: int, deep: int) -> None:
+    """A small product whose large operand is computed: the kernel that would write that operand is saved."""
+    n = 8200
+    w = f"1024,{n}" if deep == 0 else f"{n},1024"
+    parsed = hlo_opt.parse(DEQUANTIZED.format(m=m, n=n, w=w, own=1 - deep, deep=deep))
+    made, _ = hlo_opt.fuse(parsed)
+    assert [i.opcode for i in made.entry.instructions if i.opcode != "parameter"] == ["fusion"]
+    draw = np.random.default_rng(3)
+    given = [draw.integers(-2, 3, p.shape.dimensions).astype(p.shape.type.dtype) for p in parsed.entry.parameters]
+    (got,) = hlo_opt.compile(made, backend="host")(*given)
+    x, w, s = (a.astype(np.float32) for a in given)
+    weights = w * s if deep == 0 else (w.T * s)
+    np.testing.assert_array_equal(got, (x @ weights).astype(got.dtype))  # small integers: exact

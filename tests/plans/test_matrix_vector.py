@@ -46,10 +46,28 @@ def test_threads_lie_along_the_memory_of_the_large_operand() -> None:
     for made, along in ((dot(1, 4096, 512), False), (dot(1, 4096, 512, b="{0,1}"), True), (dot(4096, 1, 512), True)):
         found = strips(made)
         assert found.along == along
-        assert found.ways * found.columns == made.launch.block
-        assert made.launch.grid == -(-4096 // found.columns)
-        assert made.launch.shared_bytes == found.cells * 4
+        assert found.ways * found.lanes == made.launch.block
+        assert made.launch.grid == -(-4096 // found.columns) * found.parts
+        assert made.launch.shared_bytes == found.cells * 4 + 4 * (found.parts > 1)
         assert found.cells == found.columns * found.space.sizes[1] * (found.ways + 1)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "kind", "width"),
+    [(1, 11008, "s8", 16), (8, 11008, "s8", 4), (1, 11008, "f32", 4), (1, 11007, "f32", 1), (1, 128, "s8", 1)],
+)
+def test_a_thread_has_as_many_columns_as_registers_hold_sums(m: int, n: int, kind: str, width: int) -> None:
+    found = strips(dot(m, n, 4096, kind=kind))
+    assert not found.along
+    assert found.width == width
+    assert m * found.width <= 32
+
+
+def test_blocks_share_columns_until_the_device_is_full() -> None:
+    assert strips(dot(1, 4096, 8192)).parts > 1
+    assert strips(dot(1, 1 << 20, 64)).parts == 1
+    for n in (256, 4096, 65536):
+        assert dot(1, n, 8192).launch.grid >= H100.core_count
 
 
 @pytest.mark.parametrize(

@@ -52,3 +52,11 @@ def test_the_price_is_far_below_that_of_ordinary_cores_and_above_the_limit() -> 
     limit = 2 * 4096**3 / (4 * 1024 / 2 * H100.core_count * H100.clock_rate_ghz * 1e3)
     assert limit < price(made, H100).us < price(wide, H100).us / 3
     assert price(dot(4096, 4096, 4096, kind="bf16"), target("a100_sxm_80")).us > price(made, H100).us
+
+
+def test_blocks_share_a_tile_where_tiles_do_not_fill_the_device() -> None:
+    few, many = (dot(16, columns, 4096, kind="bf16") for columns in (11008, 1 << 20))
+    (one, another) = (made.segments[0].part for made in (few, many))
+    assert one.parts > 1 and few.launch.grid >= H100.core_count
+    assert (4096 // one.tile.depth) % one.parts == 0
+    assert another.parts == 1
