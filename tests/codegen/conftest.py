@@ -60,10 +60,15 @@ def empty(shape: Shape) -> Array:
 
 
 @functools.lru_cache(maxsize=64)
-def _wanted(text: str, seed: int) -> list[Array]:
-    """What the op table says, on whole numbers. Both forms of kernels are held to it, one after the other."""
+def _meant(text: str, seed: int, whole: bool) -> tuple[list[Array], list[Array]]:
+    """Drawn inputs, whole numbers where asked, and what the op table says of them. Both forms of kernels are held to
+    it, one after the other."""
     module = parse(text)
-    return Reference(module).run([whole_numbers(a) for a in module_inputs(module, seed=seed)])
+    given = [whole_numbers(a) if whole else a for a in module_inputs(module, seed=seed)]
+    wanted = Reference(module).run(given)
+    for array in (*given, *wanted):
+        array.setflags(write=False)
+    return given, wanted
 
 
 @dataclass
@@ -100,11 +105,10 @@ class Tool:
         kernels = [self.kernel(text) for text in texts]
         library = HostLibrary(list({kernel.symbol: kernel for kernel in kernels}.values()), form=self.form)
         for text, kernel in zip(texts, kernels, strict=True):
-            module = parse(text)
-            given = [whole_numbers(a) for a in module_inputs(module, seed=seed)]
+            given, wanted = _meant(text, seed, True)
             outputs = [empty(s) for s in kernel.outputs]
             library.launch(kernel, [to_memory(a, s) for a, s in zip(given, kernel.inputs, strict=True)], outputs)
-            wanted = _wanted(text, seed)  # behind the results may lie memory of the launch
+            # behind the results may lie memory of the launch
             for got, shape, want in zip(outputs, kernel.outputs[: len(wanted)], wanted, strict=False):
                 if shape.type.per_byte > 1:  # with zeros behind the last element
                     np.testing.assert_array_equal(got, to_memory(want, shape), err_msg=text)
@@ -118,11 +122,12 @@ class Tool:
     ) -> None:
         """The kernel gives what the op table says. `whole` rounds the random inputs, so that sums come out the same in
         any order."""
-        module = parse(text)
-        given = list(module_inputs(module, seed=3)) if inputs is None else list(inputs)
-        if whole:
-            given = [whole_numbers(a) for a in given]
-        for got, want in zip(self.run(text, given), Reference(module).run(given), strict=True):
+        if inputs is None:
+            given, wanted = _meant(text, 3, whole)
+        else:
+            given = [whole_numbers(a) for a in inputs] if whole else list(inputs)
+            wanted = Reference(parse(text)).run(given)
+        for got, want in zip(self.run(text, given), wanted, strict=True):
             assert got.dtype == want.dtype
             if relative and want.dtype.kind not in "biu":
                 np.testing.assert_allclose(
@@ -132,8 +137,9 @@ class Tool:
                 np.testing.assert_array_equal(got, want)
 
 
-@pytest.fixture(scope="session", params=["plain", "lanes"])
+@pytest.fixture(params=["plain", "lanes"])
 def tool(request: pytest.FixtureRequest) -> Tool:
+    """Made for each test, so that both forms of one come after each other and share what is kept of its inputs."""
     return Tool(request.param)
 
 

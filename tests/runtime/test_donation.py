@@ -261,9 +261,12 @@ def test_kernels_of_several_elements_are_made_in_place(case: str) -> None:
     module, _ = hlo_opt.fuse(hlo_opt.parse(text_of(IN_PLACE[case], {0: 0})))
     assert len(build_schedule(module).kernels) == 1 and build_schedule(module).entry.donated == ((0, 0),)
     want = hlo_opt.evaluate(module, inputs())
-    for options in ({}, {"form": "plain"}, {"sanitize": True}):
-        same(hlo_opt.compile(module, **options)(*inputs()), want)
-        same(hlo_opt.compile(module, **options)(*inputs(), donate=True), want)
+    for options in ({}, {"form": "plain"}):
+        executable = hlo_opt.compile(module, **options)
+        same(executable(*inputs()), want)
+        same(executable(*inputs(), donate=True), want)
+    # The process under the sanitizers has inputs of its own and always gives them away.
+    same(hlo_opt.compile(module, sanitize=True)(*inputs()), want)
 
 
 def test_rows_that_are_peeled_are_made_in_place() -> None:
