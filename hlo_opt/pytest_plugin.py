@@ -44,9 +44,9 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     case = case_of(file_path, root)
     if case is None:
         return None
-    found: GoldenFile = GoldenFile.from_parent(parent, path=file_path)
-    found.case = case
-    return found
+    collected: GoldenFile = GoldenFile.from_parent(parent, path=file_path)
+    collected.case = case
+    return collected
 
 
 def _root(path: Path, config: pytest.Config) -> Path | None:

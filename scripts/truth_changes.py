@@ -18,7 +18,7 @@ from hlo_opt.ir import Computation, Instruction, Module, Shape, array, edit
 from hlo_opt.ir.attribute import PaddingDimension, SliceDimension
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.control.table import branches
-from hlo_opt.ops.sets import held, launches, looped, taken_element
+from hlo_opt.ops.sets import launches, looped, tuple_elements, tuple_index
 from hlo_opt.ops.writer import Writer
 from hlo_opt.passes.pipeline import Best, Fixpoint, Pipeline, Step, parse_pipeline
 from hlo_opt.passes.run import run
@@ -126,9 +126,9 @@ def stand_in(i: Instruction, reader: str = "") -> None:
     elements = i.shape.elements if i.shape.is_tuple else (i.shape,)
     if not elements or not all(e.is_array for e in elements) or not any(e.element_count for e in elements):
         raise ValueError(f"{i.shape} holds more than arrays")
-    given = [e for o in i.operands for e in held(o) or [o]]
+    given = [e for o in i.operands for e in tuple_elements(o) or [o]]
     operands = [o for o in dict.fromkeys(given) if o.shape.is_array and o.shape.element_count > 0]
-    read = next((n for u in i.users if (n := taken_element(u)) is not None and _leads_to(u, reader)), 0)
+    read = next((n for u in i.users if (n := tuple_index(u)) is not None and _leads_to(u, reader)), 0)
     i.name = f"{name}.before"
     values = [
         _mixed(Writer("", computation), operands if shape.element_count else [], shape, 1 + n)
@@ -137,7 +137,7 @@ def stand_in(i: Instruction, reader: str = "") -> None:
     made = edit.create_tuple(computation, values) if i.shape.is_tuple else values[0]
     if i.shape.is_tuple:
         for user in list(i.users):
-            number = taken_element(user)
+            number = tuple_index(user)
             if number is not None:
                 edit.replace_all_uses(user, values[number])
     edit.replace_all_uses(i, made)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from small_modules import module_of, named, state_of
 
-from hlo_opt.fusion.compatibility import Beside, Kept, Pair
+from hlo_opt.fusion.compatibility import Beside, MultiOutputEdge, Pair
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction
 
@@ -96,7 +96,7 @@ def both(first: str, second: str, *more: str, kept: bool = False, parent: str = 
     reads it."""
     module = module_of(*INPUTS, *more, f"a = {first}", f"b = {second}", "t = f32[] add(z, z)", **KERNELS)
     ends = named(module, "a"), named(module, "b"), state_of(module)
-    return Kept(*ends) if kept else Beside(*ends, parent=named(module, parent) if parent else None)
+    return MultiOutputEdge(*ends) if kept else Beside(*ends, parent=named(module, parent) if parent else None)
 
 
 def one(line: str, *more: str) -> tuple[FusionState, Instruction]:

@@ -24,6 +24,7 @@ from hlo_opt.ir.values import Array
 from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.ops.collective.module_devices import check_devices
 from hlo_opt.ops.control.meaning import same_bits
+from hlo_opt.report.page import counted
 from hlo_opt.runtime.executable import entry_inputs, entry_shapes
 
 _KEY = re.compile(r"in(\d{1,9})(?:\.d(\d{1,9}))?")
@@ -85,7 +86,7 @@ def inputs_bytes(name: str, module: Module) -> int:
 def _keys(name: str, names: Sequence[str], count: int, devices: int) -> list[list[str]]:
     """For each device the key of each input. Raises UsageError for missing keys and for unknown ones."""
     known = set(names)
-    extra = [key for key in names if not _is_taken(key, count, devices)]
+    extra = [key for key in names if not _is_input_key(key, count, devices)]
     missing: list[str] = []
     rows: list[list[str]] = []
     for device in range(devices):
@@ -96,9 +97,9 @@ def _keys(name: str, names: Sequence[str], count: int, devices: int) -> list[lis
     if missing or extra:
         where = f" on {devices} devices" if devices > 1 else ""
         raise UsageError(
-            f"the module takes {count} arrays{where}"
+            f"the module takes {counted(count, 'array')}{where}"
             + (f"; missing: {', '.join(missing[:8])}" if missing else "")
-            + (f"; not taken: {', '.join(extra[:8])}" if extra else ""),
+            + (f"; no inputs of the module: {', '.join(extra[:8])}" if extra else ""),
             filename=name,
             hint="name them in0, in1, ... in the order of the entry's parameters, tuples flattened"
             + ("; in0.d3 is for device 3 alone" if devices > 1 else ""),
@@ -106,7 +107,7 @@ def _keys(name: str, names: Sequence[str], count: int, devices: int) -> list[lis
     return rows
 
 
-def _is_taken(key: str, count: int, devices: int) -> bool:
+def _is_input_key(key: str, count: int, devices: int) -> bool:
     match = _KEY.fullmatch(key)
     if match is None or str(int(match[1])) != match[1] or int(match[1]) >= count:
         return False
@@ -126,7 +127,7 @@ def _check_sizes(name: str, stored: Npz, keys: Sequence[Sequence[str]], module: 
         if is_too_large or (devices > 1 and sizes != shape.dimensions and not any(shape.dynamic)):
             expected = f"{shape.type}[{','.join(map(str, shape.dimensions))}]"
             raise UsageError(
-                f"{key} is [{','.join(map(str, sizes))}], expected {expected}",
+                f"{key} has dimensions [{','.join(map(str, sizes))}], expected {expected}",
                 code="HLO401",
                 filename=name,
                 hint=_forms(module, number, key) if devices > 1 else None,

@@ -62,17 +62,17 @@ def bisect_command(
     as_json: bool,
     **options: OptionValue,
 ) -> int:
-    """Find the first step after which something changes, by halving: the results, an error, a NaN, a figure, or the
+    """Find, by halving, the first step after which something changes: the results, an error, a NaN, a figure, or the
     exit status of a command.
 
-    Of one FILE: the rewrites of `hlo-opt fuse FILE`, each of which is a step (`--stop-after-step`). Of a FOLDER: the
-    modules that XLA dumped after its passes (XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_pass_re=.*'). Of several
-    FILEs: these, in the order given.
+    Of one FILE the steps are the rewrites of `hlo-opt fuse FILE` (`--stop-after-step`); of a FOLDER the modules that
+    XLA dumped after its passes (XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_pass_re=.*'); of several FILEs these, in
+    the order given.
 
     --watch says what is looked at: check, whether a module gives other results than the first one; nan, whether it has
-    a NaN; 'kernels > 3', a figure of the module as it is (kernels, launches, bytes, est_us, instructions). With --run
-    it is the exit status of a command: 0, or another. Modules that cannot be compared are left out. Exit status 1 when
-    nothing changes.
+    a NaN; 'kernels > 3', a figure of the module as it is (kernels, launches, bytes, est_us, instructions). With --run,
+    whether the exit status of a command is 0. Modules that cannot be compared are left out. Exit status 1 when nothing
+    changes.
     """
     from hlo_opt.analysis.targets import target
     from hlo_opt.cli.fusing import Fusing

@@ -13,7 +13,7 @@ from hlo_opt import __version__
 from hlo_opt.cli import files
 from hlo_opt.cli.codes import CODE, check_no_part, check_reason
 from hlo_opt.cli.failure import report_error
-from hlo_opt.cli.files import columns, read_module, read_modules, show, show_json
+from hlo_opt.cli.files import check_folder, columns, read_module, read_modules, show, show_json
 from hlo_opt.cli.mistaken import second_file
 from hlo_opt.cli.options import (
     Whole,
@@ -79,13 +79,13 @@ def fuse_command(
 ) -> int:
     """Fuse FILE and print the fused HLO; a summary goes to stderr.
 
-    The result is proved to be the same graph before anything is printed. With --check it is run, too, on a GPU, else on
-    the CPU; exit status 1 when it differs from the original, and then nothing is written.
+    The result is proved to be the same graph before anything is printed. With --check it is also run, on a GPU if there
+    is one, else on the CPU. When the values differ from the original's, nothing is written, and the exit status is 1.
 
-    --what-if, --force and --forbid change which edges fuse; the result is proved all the same.
+    --what-if, --force and --forbid change which edges fuse; the result is proved as always.
 
-    --max-kernels, --max-bytes and --fail-on set a budget: exit status 1, with a line for each limit that is not kept,
-    when the result is over it. It is written all the same: it is correct, just over budget.
+    --max-kernels, --max-bytes and --fail-on set a budget: exit status 1, with a line for each limit that is exceeded.
+    The result is written all the same: it is correct, just over budget.
 
     With --jobs or --scheduler FILE is a folder: all its modules are fused (of each program that XLA dumped, the one
     before its optimisations), written into the folder OUT where -o names one, and shown in one table. A file that fails
@@ -214,7 +214,7 @@ def explain_command(
     First the figures, and how many edges each reason refuses (an edge may be refused for several), then the ten edges
     whose joining would save most, or with --all every one; -v shows all reasons of each. INSTRUCTION names select the
     edges at these instructions, fused ones too; PRODUCER:CONSUMER one edge, FILE.py:LINE those of a line of the
-    program, a CODE after FILE those that it refuses. With a CODE such as FUS201 instead of a file: its page.
+    program, a CODE after FILE the edges refused under it. With a CODE such as FUS201 instead of a file: its page.
 
     --by adds up time, bytes, kernels and refusals by Python line, function or operation; with --source-root the
     program's text is listed with them. --measured takes times from a profile, joined by the names of instructions: feed
@@ -223,8 +223,7 @@ def explain_command(
     With --what-if, --force or --forbid FILE is fused twice, and the difference is shown first.
 
     --format github and sarif annotate the Python lines that refused edges come from. --max-kernels, --max-bytes and
-    --fail-on set a budget: exit status 1, with a line for each limit that is not kept, when the fused module is over
-    it.
+    --fail-on set a budget: exit status 1, with a line for each limit that the fused module exceeds.
     """
     from hlo_opt.report import explain
 
@@ -260,6 +259,8 @@ def explain_command(
         compared = summary.changes(request.what_if, request.force, unchanged, report, request.forbid)
     exceeded = request.budget.exceeded(report)
     prices: Prices | None = None
+    if by is not None:
+        check_folder(source_root)
     spent, more = None, {}
     if measured is not None:
         from hlo_opt.report.measured.prices import MeasuredPrices

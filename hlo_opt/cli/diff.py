@@ -133,7 +133,7 @@ def diff_command(
         from hlo_opt.report.view.data import comparison_data
         from hlo_opt.report.view.page import as_html
 
-        files.write_text(output, as_html(comparison_data(comparison)))
+        files.write_said(output, as_html(comparison_data(comparison)))
     else:
         from hlo_opt.diag.annotation import github
         from hlo_opt.report.diff.annotations import difference_annotations

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 STANDARD = "-"
+STDOUT = "stdout"
+"""What errors of writing to stdout name as the file."""
 SEPARATOR = "\n// -----\n\n"
 """Between the modules of one file."""
 MIN_COLUMNS = 40
@@ -75,6 +77,8 @@ def read_bytes(name: str) -> tuple[bytes, str]:
         if sys.stdin is None:
             raise UsageError("is closed", filename="<stdin>")
         return sys.stdin.buffer.read(), "<stdin>"
+    if not name:
+        raise UsageError("the name of the file is empty")
     path = name
     try:
         if Path(name).is_dir():
@@ -92,6 +96,12 @@ def _why(error: OSError | ValueError) -> str:
     if isinstance(error, IsADirectoryError):
         return "is a folder, not a file"
     return (error.strerror or str(error)) if isinstance(error, OSError) else "not a file name"
+
+
+def check_folder(name: str | None) -> None:
+    """Raises UsageError for a folder to read from that does not exist; None is no folder."""
+    if name is not None and not Path(name).is_dir():
+        raise UsageError("no such folder", filename=name)
 
 
 def check_writable(name: str | None) -> None:
@@ -117,7 +127,7 @@ def _to_stdout() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise OSError(error.errno, error.strerror, "stdout") from None
+        raise OSError(error.errno, error.strerror, STDOUT) from None
 
 
 @contextlib.contextmanager
@@ -165,6 +175,13 @@ def write_text(name: str, text: str) -> None:
     sys.stdout.flush()
     with whole_file(name) as stream:
         stream.write(text.encode("utf-8"))
+
+
+def write_said(name: str, text: str) -> None:
+    """Write as `write_text` does, for a verb that says nothing else on stderr: of a file, say that it was written."""
+    write_text(name, text)
+    if name != STANDARD and not ASKED.quiet:
+        print(f"hlo-opt: wrote {printable(name)}", file=sys.stderr)
 
 
 def write_module(name: str, text: str) -> None:

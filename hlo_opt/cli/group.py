@@ -15,11 +15,11 @@ from typing import Any
 import click
 
 from hlo_opt import __version__
-from hlo_opt.cli import failure
+from hlo_opt.cli import failure, files
 from hlo_opt.cli.failure import INTERRUPTED, interruptible
 from hlo_opt.cli.habits import COLOURS, asked, versions
 from hlo_opt.cli.progress import waiting
-from hlo_opt.diag.errors import HloOptError, nearest, printable
+from hlo_opt.diag.errors import HloOptError, UsageError, nearest, printable
 
 NARROW = 60
 """Columns below which an option's help stands under the option, not beside it."""
@@ -158,7 +158,7 @@ class Verbs(click.Group):
     is_eager=True,
     expose_value=False,
     callback=_versions,
-    help="Show the versions of the program and of what it uses, and leave.",
+    help="Show the versions of the program and of what it uses, and exit.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print results and errors only: no summaries, no progress.")
 @click.option(
@@ -181,10 +181,10 @@ class Verbs(click.Group):
     is_eager=True,
     expose_value=False,
     callback=_list_passes,
-    help="List passes and presets, and leave.",
+    help="List passes and presets, and exit.",
 )
 def group(context: click.Context, quiet: bool, verbose: bool, color: str) -> None:
-    """Read a dump of HLO, fuse it, say of every edge that was not fused why, and write and run the kernels.
+    """Read a dump of HLO, fuse it, say why each edge was not fused, and write and run the kernels.
 
     A FILE may be HLO text, one of XLA's protobufs, StableHLO or a folder of dumps (hlo-opt help forms); - is stdin.
     Results go to stdout, everything else to stderr. Options of this page stand before the verb.
@@ -254,8 +254,10 @@ def _placed(error: click.ClickException) -> click.ClickException:
 
 def _say_os_error(error: OSError) -> int:
     if error.filename:
-        failure.say(f"{error.filename}: {error.strerror}")
-        return 2
+        if error.filename == files.STDOUT:
+            failure.say(f"{error.filename}: {error.strerror}")
+            return 2
+        return failure.report_error(UsageError(error.strerror or str(error), filename=str(error.filename)))
     try:
         sys.stdout.flush()
     except OSError:

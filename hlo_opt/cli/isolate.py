@@ -53,7 +53,7 @@ def isolate_command(
 
     Its operands become the parameters of the entry, in order; constants are copied. With --recorded, FILE runs in
     NumPy, on --inputs or on drawn inputs, and the operands that NAME had are written: `hlo-opt run OUT --inputs
-    OUT.npz` computes what it computed.
+    OUT.npz` repeats that computation.
     """
     from hlo_opt.cutting.isolate import inputs_of, isolated
 

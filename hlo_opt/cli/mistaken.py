@@ -33,7 +33,7 @@ _WHAT = (
     (re.compile(r"\.debug_options$|\.flagfile$"), "a list of XLA's options"),
     (re.compile(r"\.html$|\.dot$|\.svg$"), "a picture of a module"),
     (re.compile(r"\.py$"), "a Python program: dump it first"),
-    (re.compile(r"\.npz$|\.npy$"), "arrays; they go with --inputs"),
+    (re.compile(r"\.npz$|\.npy$"), "a file of arrays; --inputs takes it"),
     (re.compile(r"\.json(?:\.gz)?$|\.csv$"), "no module; a profile goes with `hlo-opt explain --measured`"),
 )
 

@@ -55,7 +55,7 @@ class Npz:
         except zipfile.BadZipFile:
             raise UsageError("not an npz file", filename=name, hint="numpy.savez writes one") from None
         except (OSError, ValueError) as error:
-            raise UsageError(f"cannot be read: {error}", filename=name) from None
+            raise UsageError(f"cannot be read: {getattr(error, 'strerror', None) or error}", filename=name) from None
         self._members = {m.removesuffix(".npy"): m for m in self._archive.namelist()}
 
     def __enter__(self) -> Npz:

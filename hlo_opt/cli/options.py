@@ -4,6 +4,7 @@ are asked for; and files."""
 from __future__ import annotations
 
 import importlib
+import os
 import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from hlo_opt.analysis.targets import DEFAULT_TARGET
+from hlo_opt.diag import UsageError
 from hlo_opt.diag.reason import reason_specs
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -198,8 +200,16 @@ seed_option = click.option(
 )
 
 
+def _zeros_or_file(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Raises UsageError for a file that does not exist, also where no constant needs it."""
+    if value not in (None, "zeros", "random") and not os.path.exists(value):
+        raise UsageError("no such file", filename=value, hint="--elided takes zeros, random or FILE.npz")
+    return value
+
+
 elided_option = click.option(
     "--elided",
+    callback=_zeros_or_file,
     metavar="zeros|random|FILE.npz",
     help="Values of constants that the text leaves out ({...}); a file holds them by name.",
 )
@@ -221,8 +231,8 @@ memory_option = click.option(
 sanitize_option = click.option(
     "--sanitize",
     is_flag=True,
-    help="Build the kernels with address and undefined-behaviour sanitizers, for the CPU, and run them again with a "
-    "watch over races; exit status 1 when a kernel has such a fault.",
+    help="Build the kernels with address and undefined-behaviour sanitizers, for the CPU, and look for races in "
+    "another run; exit status 1 when a kernel has such a fault.",
 )
 precise_option = click.option(
     "--precise",

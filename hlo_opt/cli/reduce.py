@@ -31,12 +31,12 @@ from hlo_opt.diag import UsageError
 def reduce_command(
     file: str, keep: str, output: str, backend: str, seed: int, jobs: int | None, **options: OptionValue
 ) -> int:
-    """Print the smallest module that still shows what --keep says, made from FILE.
+    """Reduce FILE to the smallest module that still shows what --keep says, and print it.
 
     'fuse --check fails': fusing ends in an error, or the result computes other values; 'fuse fails': fusing
     it ends in an error; 'run fails': running it as it is does; nan: a NaN is born; FUS201: an edge is refused under
     this code; 'kernels > 3' (kernels, launches, bytes, est_us, instructions; <, <=, ==, !=, >=, >): true after fusing.
-    A failure counts only where it fails in the same way.
+    A failure counts only if it is the same failure.
 
     Anything else is a command with {} where the file's name goes, and exit status 0 says that the file still shows it,
     as for creduce (unlike `git bisect run`). No shell reads it: 'sh -c "... {} | ..."' for one. It may run several

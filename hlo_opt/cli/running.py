@@ -124,7 +124,9 @@ class Running:
     multiple=True,
     help="Print the value of this instruction each time it is evaluated; may be repeated, or name several: a,b.",
 )
-@click.option("--check-nans", is_flag=True, help="Stop at the first NaN and say where it was born; exit status 1.")
+@click.option(
+    "--check-nans", is_flag=True, help="Stop at the first NaN and say which instruction computed it; exit status 1."
+)
 @memory_option
 @click.option(
     "--max-steps",
@@ -144,8 +146,8 @@ def run_command(file: str, outputs: str | None, profile: str | None, **options: 
     """Run FILE without fusing it, and print its outputs, or write them with --outputs.
 
     A module with replica_count or num_partitions above 1 runs on as many simulated devices, which take turns. An output
-    that is the same on all of them comes once, as out0, another one for each device, as out0.d0, out0.d1, ...
-    Types that NumPy lacks are stored as their raw bits. Reports on stderr which backend ran.
+    that is the same on all of them is stored once, as out0; others once for each device, as out0.d0, out0.d1, ... Types
+    that NumPy lacks are stored as their raw bits. Reports on stderr which backend ran.
     """
     files.check_writable(outputs)
     files.check_writable(profile)
@@ -291,9 +293,9 @@ def check_command(file: str, other: str | None, strict: bool, expect_fused: tupl
     """Run FILE (the reference, in NumPy) and OTHER (on the backend) on the same inputs and compare. Without OTHER, the
     fused form of FILE.
 
-    Outputs may differ by as much as rounding explains; each element has a bound of its own. Exit status 1 when one
-    differs more. An output is called weak where agreement says little: its bound is above 5% of its value, or it is
-    constant, NaN, or does not depend on the inputs.
+    Outputs may differ by rounding: each element has its own bound. Exit status 1 when one differs by more. An output is
+    called weak where agreement says little: its bound is above 5% of its value, or it is constant, NaN, or does not
+    depend on the inputs.
 
     --expect-fused runs nothing: it checks that instructions are in one kernel of the result.
     """

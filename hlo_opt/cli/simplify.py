@@ -37,7 +37,7 @@ def simplify_command(
     rewrites.
 
     `fuse` does the same first where a module is raw (it has no fusion and no bitcast), or with --simplify always. Rules
-    keep every bit that HLO defines, except those of --fast-math.
+    keep every bit of the results that HLO defines; those of --fast-math do not.
     """
     from hlo_opt.cli.running import Running
 

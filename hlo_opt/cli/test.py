@@ -15,6 +15,20 @@ if TYPE_CHECKING:
     from hlo_opt.report.page import Page
 
 
+LONGEST = 86_400
+"""The largest limit for one file, in seconds."""
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds, from `min` to `max`: NaN, which no comparison refuses, is none."""
+
+    def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if seconds != seconds:
+            self.fail(f"{value!r} is not a number of seconds from {self.min} to {self.max}", param, ctx)
+        return seconds
+
+
 @click.command("test")
 @click.argument("path", metavar="DIR|FILE...", nargs=-1, required=True)
 @click.option("--update", is_flag=True, help="Rewrite goldens that differ. CHECK lines stay as they are.")
@@ -28,7 +42,7 @@ if TYPE_CHECKING:
 @click.option(
     "--timeout",
     metavar="SECONDS",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0, max=LONGEST),
     default=60.0,
     show_default=True,
     help="The limit for one file; 0 sets none.",

@@ -55,6 +55,7 @@ def view_command(
     if list(file).count(files.STANDARD) > 1:
         raise UsageError("only one file can be stdin")
     files.check_writable(output)
+    files.check_folder(source_root)
     from hlo_opt.cli.fusing import Fusing
 
     request = Fusing.of(options)
@@ -74,12 +75,12 @@ def view_command(
         if form in EXPORTS:
             from hlo_opt.report.view import exports
 
-            files.write_text(output, getattr(exports, form)(report))
+            files.write_said(output, getattr(exports, form)(report))
             return
         data = data_of(report, log, source_root)
     if form == DATA:
-        files.write_text(output, json.dumps(data, indent=1) + "\n")
+        files.write_said(output, json.dumps(data, indent=1) + "\n")
     else:
         from hlo_opt.report.view.page import as_html
 
-        files.write_text(output, as_html(data))
+        files.write_said(output, as_html(data))

@@ -44,9 +44,9 @@ def _narrow(builder: Builder, wanted: Sequence[tuple[Instruction, Target, Index]
 
     for parameter, index in sorted(reads, key=place):
         builder.value(parameter, index)
-    made = [
+    values = [
         of(builder.let(memory_type(shape.type), "made", stored(shape.type, builder.value(root, index))))
         for root, (_, shape), index in wanted
     ]
-    for (_, (pointer, shape), index), value in zip(wanted, made, strict=True):
+    for (_, (pointer, shape), index), value in zip(wanted, values, strict=True):
         builder.put(pointer, shape, index, value)

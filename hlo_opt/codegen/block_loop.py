@@ -65,7 +65,7 @@ def _round(
             )
         builder.add(Barrier())
     if part.test is not None:
-        builder.add(Break(code("!{}", builder.held(builder.pointer(part.test), part.test.shape, ()))))
+        builder.add(Break(code("!{}", builder.stored_element(builder.pointer(part.test), part.test.shape, ()))))
     for result in part.results:
         crew.write(builder, part, result, pointers[result.number], round_)
     if part.lasting:

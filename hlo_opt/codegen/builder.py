@@ -89,7 +89,7 @@ class Builder(Indices):
         else:
             self.do(call(f"hlo_put<{shape.type.bits}>", pointer, at, value, *last_argument(shape)))
 
-    def held(
+    def stored_element(
         self, pointer: Name, shape: Shape, index: Index, first: Index | None = None, number: Code = NOTHING
     ) -> Code:
         """An element of an array, in its storage type.
@@ -209,7 +209,7 @@ class Builder(Indices):
 
     def where(self, parameter: Instruction, index: Index, first: Index | None = None, number: Code = NOTHING) -> Code:
         """An element of a parameter, in its storage type; `first` and `number` as in `held`."""
-        return self.held(self._pointers[parameter], parameter.shape, index, first, number)
+        return self.stored_element(self._pointers[parameter], parameter.shape, index, first, number)
 
     def _constant(self, instruction: Instruction, index: Index) -> Code:
         import numpy as np
@@ -227,8 +227,8 @@ class Builder(Indices):
             self._tables[instruction] = name
         self._scopes[-1].hides = True
         row_major = Shape(element_type, instruction.shape.dimensions)
-        held = Code((Cell(self._tables[instruction], self.address(row_major, index)),))
-        return self.bind_exact(element_type, from_table(element_type, held))
+        element = Code((Cell(self._tables[instruction], self.address(row_major, index)),))
+        return self.bind_exact(element_type, from_table(element_type, element))
 
 
 def last_argument(shape: Shape) -> tuple[int, ...]:

@@ -94,7 +94,7 @@ class _Loop:
                 )
             builder.add(self.meeting)
         if part.test is not None:
-            builder.add(Break(code("!{}", builder.held(builder.pointer(part.test), part.test.shape, ()))))
+            builder.add(Break(code("!{}", builder.stored_element(builder.pointer(part.test), part.test.shape, ()))))
         for result in part.results:
             self.crew.write(builder, part, result, self.pointers[result.number], None)
         if part.lasting:

@@ -41,7 +41,7 @@ class Indices(Statements):
         """The text, perhaps a sum without parentheses."""
         return render(self._settled(expression), self._digit)
 
-    def _found_digit(self, expression: Expression) -> Code | None:
+    def _known_digit(self, expression: Expression) -> Code | None:
         for scope in reversed(self._scopes):
             name = scope.digits.get(expression)
             if name is not None:
@@ -50,7 +50,7 @@ class Indices(Statements):
 
     def _digit(self, expression: Expression) -> Code:
         assert isinstance(expression, Quotient | Remainder)
-        name = self._found_digit(expression)
+        name = self._known_digit(expression)
         if name is not None:
             return name
         inner = render(expression.left, self._digit)
@@ -73,7 +73,7 @@ class Indices(Statements):
         return name
 
     def _digit_name(self, expression: Expression, value: Code) -> Code:
-        known = self._found_digit(expression)
+        known = self._known_digit(expression)
         if known is not None:
             return known
         name = of(self._index(self.numbered("i"), expression, value, expression))
@@ -95,9 +95,9 @@ class Indices(Statements):
                 return known
         name = self._digit_name(expression, render(expression, self._digit)).name
         assert name is not None
-        held = Variable(expression.low, expression.high, name.text)
-        self._scopes[-1].heavy[expression] = held
-        return held
+        settled = Variable(expression.low, expression.high, name.text)
+        self._scopes[-1].heavy[expression] = settled
+        return settled
 
     def declare_index(self, stem: str, expression: Expression) -> Expression:
         """A new variable with the expression's value and range; constants stay constants."""
@@ -109,7 +109,7 @@ class Indices(Statements):
         """As `declare_index`, but a variable also for constants."""
         name = self.fresh(stem)
         match expression:
-            case Quotient() | Remainder() if self._found_digit(expression) is None:
+            case Quotient() | Remainder() if self._known_digit(expression) is None:
                 inner = render(expression.left, self._digit)
                 value = digit_text(expression, inner if inner.is_atom else code("({})", inner))
             case _:
@@ -171,9 +171,9 @@ class Indices(Statements):
                 clamped_index.append(expression)
                 continue
             value, last = self.text(expression), size - 1
-            held = Variable(max(0, expression.low), min(last, expression.high), self.names.numbered("i"))
+            inner_index = Variable(max(0, expression.low), min(last, expression.high), self.names.numbered("i"))
             if moves_in_vectors(expression, position, vector, size):
-                first = Variable(0, size - vector, held.name)
+                first = Variable(0, size - vector, inner_index.name)
                 near = call("hlo_near_vector", value, self.text(number), vector, size)
                 self._index(Name(first.name), expression, near)
                 clamped_index.append(add(first, number))
@@ -182,8 +182,8 @@ class Indices(Statements):
             if expression.low < 0:
                 inner = code("({})", inside) if expression.high > last else inside
                 inside = code("{} < 0 ? 0 : {}", value, inner)
-            self._index(Name(held.name), expression, inside)
-            clamped_index.append(held)
+            self._index(Name(inner_index.name), expression, inside)
+            clamped_index.append(inner_index)
         return tuple(clamped_index)
 
     def narrowed(self, wide: Code, most: int) -> Variable:

@@ -80,7 +80,7 @@ def _counted(
         return stretch.threads
 
     def of_variable(name: str) -> int:
-        """Of a variable of the stretch alone, nobody else reads anything."""
+        """How many threads must set a variable: none where only this stretch uses it."""
         if name in shared:
             return min(needed.get(name, 0), stretch.threads)
         return 0 if homes.get(name) is stretch else stretch.threads

@@ -13,9 +13,9 @@ from hlo_opt.ir.index_map import Constant, Expression, Product, Sum, Variable, s
 from hlo_opt.ops.code import Address, Cell, Function, Name, Piece
 
 _SUMS = "hlo_atomic_add_f32"
-"""Adds to as many neighbours as it is given values."""
+"""Adds as many values as it is given to neighbouring elements."""
 _ONE = frozenset({"atomicAdd", "atomicMax", "atomicMin", "atomicAnd", "atomicOr", "atomicXor"})
-"""What changes one element."""
+"""Functions that change one element."""
 
 
 def are_apart(
@@ -26,7 +26,7 @@ def are_apart(
     if any(not isinstance(s, Let | Assign | Block | Do | Note) for s in walk(items)):
         return False
     arrays, places = set[Name](), list[tuple[Expression, int]]()
-    for element, width in (found for s in walk(items) for found in _mentioned(s)):
+    for element, width in (mention for s in walk(items) for mention in _mentioned(s)):
         if element.array.text in constants:
             continue
         place = place_of(element, values)
@@ -38,11 +38,11 @@ def are_apart(
 
 
 def _is_apart(places: Sequence[tuple[Expression, int]], lane: str) -> bool:
-    """Whether elements from these places on, so many of each, are others for every lane."""
-    found = [(_Place.of(place, lane), width) for place, width in places]
-    first, _ = found[0]
+    """Whether the elements at these places, so many from each on, are different ones for every lane."""
+    places_read = [(_Place.of(place, lane), width) for place, width in places]
+    first, _ = places_read[0]
     ends = list[int]()
-    for place, width in found:
+    for place, width in places_read:
         if place is None or first is None or (place.rest, place.step) != (first.rest, first.step):
             return False
         ends += [place.offset, place.offset + width]

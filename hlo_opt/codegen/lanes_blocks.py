@@ -383,7 +383,7 @@ class _Writer(StretchText):
         return isinstance(start, Variable) and (start.name == THREAD.text or start.name in self.pure)
 
     def is_same_start(self, item: Walk) -> bool:
-        """Whether all threads walk the same elements: each has something of its own in every one of them."""
+        """Whether all threads walk the same elements, each with data of its own for every element."""
         return set(variables_of(item.start)) <= self.uniform and self.simd
 
     def inside_out(self, item: Walk) -> Around:

@@ -83,19 +83,19 @@ class Writer(ThreadText):
         self.alike: set[str] = set()
         """Variables that are the same for all lanes, and change."""
         self.floats: set[str] = set()
-        """Those that are f32, and the same for all lanes."""
+        """Variables that are f32 and the same for all lanes."""
         self.types: dict[str, str] = {}
         self.homes: dict[str, Stretch] = {}
         self.kept: dict[str, str] = {}
         """Types of what several stretches mention, by name: it has an element per lane."""
         self.now: set[str] = set()
-        """Those of which a statement has a copy of its lane's."""
+        """Variables of which a statement has a copy for its lane."""
         self.in_index = False
         self.turns = 0
         self.met: dict[str, list[Node]] = {}
         """Where variables are mentioned that lie in arrays of lanes."""
         self.reads: dict[str, Cell] = {}
-        """What lanes have of memory into which nobody writes, as it was read."""
+        """Values that lanes have read from memory that nobody writes."""
 
     def lines_of(self, items: Sequence[Statement]) -> list[str]:
         nodes = self.sequence(items)
@@ -287,7 +287,7 @@ class Writer(ThreadText):
         return of(turns.results[function])
 
     def known_turns(self, angle: Name, nodes: Sequence[Node]) -> Turns | None:
-        """What was found of an angle that has not changed since."""
+        """The known result for an angle that has not changed since."""
         for node in reversed(nodes):
             if isinstance(node, Turns) and node.angle == angle.text:
                 return node

@@ -210,7 +210,7 @@ def _in_runs(kernel: Kernel, segment: Segment, elements: _Elements, cut: _Cut) -
     total = elements.count or (segment.last - segment.first) * elements.span
     flat = _by_rows(elements, segment, total) if _is_flat(kernel, segment, elements.items) else None
     sizes = set() if flat is None else {d.divisor for d in differing_digits(lets, flat)}
-    found: list[tuple[int, _Cut, int]] = []
+    ranked: list[tuple[int, _Cut, int]] = []
     for run in sorted({d.divisor for d in digits if d.divisor <= RUN}):
         cuts = [] if cut.row else [cut, _Cut(elements.span, 0, _even(elements, elements.span))]
         most = _MOST // run * run
@@ -220,8 +220,8 @@ def _in_runs(kernel: Kernel, segment: Segment, elements: _Elements, cut: _Cut) -
             is_whole = total % one.row == 0 if one.row else total % run == one.lanes % run == 0
             if is_whole and one.lanes >= run * FEWEST:
                 left = differing_digits(lets, in_runs(one.values, run, 0))
-                found.append((len(left), one, run))
-    return [(one, run) for left, one, run in sorted(found, key=lambda f: f[0]) if left < len(digits)]
+                ranked.append((len(left), one, run))
+    return [(one, run) for left, one, run in sorted(ranked, key=lambda f: f[0]) if left < len(digits)]
 
 
 def _short(elements: _Elements, cut: _Cut) -> _Cut:

@@ -169,11 +169,11 @@ class _Text:
                 return f"{self.operand(left)}{test}{self.operand(right)}"
             case (Name(text=left), (" & " | " | ") as both, Name(text=right)):
                 names = [left, right]
-                made = f"{left}{both}{right}"
+                text = f"{left}{both}{right}"
             case ("!", Name(text=left)):
-                names, made = [left], f"~{left}"
+                names, text = [left], f"~{left}"
             case _:
                 raise _OtherError
         if any(self.own.get(name) != _TRUTH for name in names):
             raise _OtherError
-        return made
+        return text

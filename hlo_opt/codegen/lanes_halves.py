@@ -43,18 +43,18 @@ def rounded_of(value: Code, items: Sequence[Statement]) -> Code | None:
     rounded again."""
     match value.pieces:
         case (Function(text), "(", *inside, ")") if text == _STORE:
-            made = Code(tuple(inside))
+            rounded = Code(tuple(inside))
         case _:
             return None
-    if made.name is None:
-        return made
-    before = next((s.value for s in items if isinstance(s, Let) and s.name == made.name and s.constant), made)
+    if rounded.name is None:
+        return rounded
+    before = next((s.value for s in items if isinstance(s, Let) and s.name == rounded.name and s.constant), rounded)
     match before.pieces:
         case (Function(text), "(", Name() as given, ")") if text == _ROUND:
             return Code((given,), True)
         case (Function(text), "(", *inside, ")") if text == _ROUND and _is_whole(inside):
             return Code(tuple(inside))
-    return made
+    return rounded
 
 
 Elements = list[tuple[Name, Cell]]
@@ -72,7 +72,7 @@ def halved(
     belongs to it, of what is read and of what is written. `scalars`: arrays that are a variable of a lane; `constants`:
     pointers to what nobody writes meanwhile; `places`: index variables as expressions of the lane."""
     known, cells = dict(places), dict[Name, Cell]()
-    made, reads, writes = list[Statement](), Elements(), Elements()
+    statements, reads, writes = list[Statement](), Elements(), Elements()
 
     def is_beside(element: Cell) -> bool:
         place = known.get(element.index.name.text) if element.index.name is not None else element.index.place
@@ -102,8 +102,8 @@ def halved(
                     wide = Name(f"hlo_wide{len(writes)}")
                     writes.append((wide, target))
                     item = Assign(cell(wide, Name(lane)), rounded)
-        made.append(item)
-    return made, reads, writes
+        statements.append(item)
+    return statements, reads, writes
 
 
 def _read_by(value: Code, cells: Mapping[Name, Cell], scalars: Collection[Name]) -> Cell | None:
@@ -122,8 +122,8 @@ def _declared(value: Code, items: Sequence[Statement], scalars: Collection[Name]
         case (Name() as name,):
             return next((s.value for s in items if isinstance(s, Let) and s.name == name and s.constant), value)
         case (Cell(array=name),) if name in scalars:
-            found = (s.value for s in items if isinstance(s, Assign) and _array_of(s.target) == name)
-            return next(found, value)
+            values = (s.value for s in items if isinstance(s, Assign) and _array_of(s.target) == name)
+            return next(values, value)
     return value
 
 
@@ -146,9 +146,9 @@ def _is_whole(pieces: Sequence[object]) -> bool:
 def first_of(place: Expression, lanes: frozenset[str]) -> tuple[Expression, str] | None:
     """What a place is but for the lane, and the lane's variable, where lanes have places that follow each other; None
     for others."""
-    found = {variable.name: variable for variable in variables_in(place) if variable.name in lanes}
-    if len(found) != 1:
+    by_name = {variable.name: variable for variable in variables_in(place) if variable.name in lanes}
+    if len(by_name) != 1:
         return None
-    ((name, lane),) = found.items()
+    ((name, lane),) = by_name.items()
     rest = substitute(place, {name: constant(0)})
     return (rest, name) if place == add(rest, lane) else None

@@ -9,7 +9,7 @@ from hlo_opt.codegen.tree import Merge
 
 
 def merges(writer: ThreadText, merge: Merge) -> Iterator[str]:
-    """What orders the lines of a block, a line after the other."""
+    """Code that sorts the lines of a block, one line after another."""
     shared, length = merge.in_shared, merge.length
     yield "{"
     yield f"struct hlo_item {{ {' '.join(f'{kind} {table.text};' for kind, table in merge.tables)} }};"

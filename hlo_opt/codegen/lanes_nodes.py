@@ -30,7 +30,7 @@ class Stretch:
 
     @property
     def names(self) -> Set[Name]:
-        """What it mentions."""
+        """The names that it mentions."""
         return names_in(self.items) | (set() if self.ends is None else set(self.ends.names()))
 
 

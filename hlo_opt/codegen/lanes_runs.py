@@ -62,10 +62,10 @@ def in_runs(values: Mapping[str, Expression], run: int, number: int) -> dict[str
 
 def _places(value: Expression, run: int, number: int) -> dict[str, Expression]:
     """What the lane, or its place in a row, stands for."""
-    found = {v.name: v for v in variables_in(value) if v.name in (LANE, INSIDE)}
+    by_name = {v.name: v for v in variables_in(value) if v.name in (LANE, INSIDE)}
     return {
         name: add(multiply(Variable(v.low // run, (v.high - number) // run, name), run), constant(number))
-        for name, v in found.items()
+        for name, v in by_name.items()
     }
 
 

@@ -76,7 +76,7 @@ class StretchText(ThreadText):
         """Types of what the stretch at hand keeps in registers of its own, by name."""
         self.lanes = WARP
         self.step: Step | None = None
-        self.held: set[str] = set()
+        self.copies: set[str] = set()
         """What the threads side by side have in arrays of their own."""
         self.is_whole = False
         """Whether all threads have an element in the round at hand."""
@@ -149,15 +149,15 @@ class StretchText(ThreadText):
     def rows(self, node: Rows) -> Iterator[str]:
         """A loop over rows. What the threads of one fold of it stays in registers where these are few."""
         self.values = {THREAD.text: Variable(0, node.stretch.threads - 1, THREAD.text)}
-        held = self.folded(node.stretch) if self.beside_of(node.stretch) == node.together else []
+        folded = self.folded(node.stretch) if self.beside_of(node.stretch) == node.together else []
         yield f"for (long long {_TEAM} = 0; {_TEAM} < {node.stretch.threads}; {_TEAM} += {node.together}) {{"
-        yield from self.copied(held, _TEAM, node.together)
+        yield from self.copied(folded, _TEAM, node.together)
         yield from self.written(node.inside)
-        yield from self.put_back(held, _TEAM, node.together)
+        yield from self.put_back(folded, _TEAM, node.together)
         yield "}"
 
     def folded(self, node: Stretch) -> list[str]:
-        """What the threads of a stretch change and others read."""
+        """The variables that the threads of a stretch change and that others read."""
         changed = (s.target.name for s in walk(node.items) if isinstance(s, Assign))
         names = dict.fromkeys(name.text for name in changed if name is not None)
         return [] if self.left else [name for name in names if name in self.arrays_of]
@@ -170,7 +170,7 @@ class StretchText(ThreadText):
             yield "#pragma omp simd"
             yield f"for (long long {_LANE} = 0; {_LANE} < {lanes}; ++{_LANE})"
             yield f"  {name}_here[{_LANE}] = {name}_of[{first} + {_LANE}];"
-        self.held.update(names)
+        self.copies.update(names)
 
     def put_back(self, names: Sequence[str], first: str, lanes: int) -> Iterator[str]:
         """The copies back where they came from."""
@@ -178,7 +178,7 @@ class StretchText(ThreadText):
             yield "#pragma omp simd"
             yield f"for (long long {_LANE} = 0; {_LANE} < {lanes}; ++{_LANE})"
             yield f"  {name}_of[{first} + {_LANE}] = {name}_here[{_LANE}];"
-        self.held.difference_update(names)
+        self.copies.difference_update(names)
 
     def stretch(self, node: Stretch) -> Iterator[str]:
         self.values = {THREAD.text: Variable(0, node.threads - 1, THREAD.text)}
@@ -215,11 +215,13 @@ class StretchText(ThreadText):
             yield f"const long long hlo_within = {0 if self.lanes == piece else f'({beside}) % {piece}'};"
         if node.step is not None and (start := self.start_of_group(node.step)):
             yield f"if (!hlo_whole && !({start} + {node.step.base} < {node.step.walk.end})) continue;"
-        vector, held = None if node.step is None else node.step.vector, list[str]()
+        vector, folded = None if node.step is None else node.step.vector, list[str]()
         if vector is not None:  # inside the loop over threads: what these fold of their elements stays in registers
             number = vector.number.text
-            held = [] if node.threads % self.lanes else [name for name in self.folded(node) if name not in self.held]
-            yield from self.copied(held, "hlo_first", self.lanes)
+            folded = (
+                [] if node.threads % self.lanes else [name for name in self.folded(node) if name not in self.copies]
+            )
+            yield from self.copied(folded, "hlo_first", self.lanes)
             yield f"for (int {number} = 0; {number} < {vector.size}; ++{number}) {{"
             if node.step is not None and self.has_runs(node.step):
                 ahead = f"({node.step.base} + hlo_piece) / {self.lanes} * {vector.size}"
@@ -231,7 +233,7 @@ class StretchText(ThreadText):
         yield from self.by_round(node, pure, last)
         if vector is not None:
             yield "}"
-            yield from self.put_back(held, "hlo_first", self.lanes)
+            yield from self.put_back(folded, "hlo_first", self.lanes)
         yield "}"
         self.step, self.values = None, {}
 
@@ -475,7 +477,7 @@ class StretchText(ThreadText):
             return "hlo_thread"
         if text in self.here:
             return f"{text}_here"
-        if text in self.held:
+        if text in self.copies:
             return f"{text}_here[{_LANE}]"
         return f"{text}_of[hlo_thread]" if text in self.arrays_of else text
 

@@ -51,7 +51,7 @@ _OF_HOST = (
     "hlo_remainder",
 )
 _FUNCTIONS = {"hlo_near_vector": "hlo::near_element", **{name: f"hlo::{name[4:]}" for name in _OF_HOST}}
-"""What stands for helpers that speak of a vector's neighbours, here each element is by itself, or that branch."""
+"""Replacements for helpers that use a vector's neighbours, where each element is computed by itself, or that branch."""
 
 WIDER = {"bool": "int"}
 """In what lanes keep some types: beside floats, truth values of a byte would be taken through vectors of their own."""
@@ -205,7 +205,7 @@ class ThreadText:
 
 
 def filled(group: Neighbours) -> list[Statement]:
-    """What follows the elements of a vector: bytes that hold several."""
+    """The statements after the elements of a vector: stores of bytes that hold several elements."""
     return [Block(group.guard, list(group.filling))] if group.guard and group.filling else list(group.filling)
 
 

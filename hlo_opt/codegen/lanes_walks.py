@@ -129,7 +129,7 @@ class _Array:
 
 
 def _indices(body: Sequence[Statement]) -> Iterator[Expression]:
-    """What indices and conditions are made of."""
+    """The expressions that indices and conditions are built from."""
     for statement in walk(body):
         if isinstance(statement, Let) and statement.is_index and statement.expression is not None:
             yield statement.expression

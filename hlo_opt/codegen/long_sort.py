@@ -43,10 +43,10 @@ def emit(builder: Builder, plan: Plan, segment: Segment[LongLines], first_block:
         source = Variable(0, length - 1, builder.let("int", "source", cell(places, at)).text)
         hero = lines.hero
         for k, pointer, shape in operands_of(hero, targets[0]):
-            taken = of(source)
+            value = of(source)
             if k < len(hero.operands):
-                taken = builder.where(hero.operands[k], _index(frame, hero.operands[k].shape, source))
-            builder.put(pointer, shape, _index(frame, shape, rank), taken)
+                value = builder.where(hero.operands[k], _index(frame, hero.operands[k].shape, source))
+            builder.put(pointer, shape, _index(frame, shape, rank), value)
 
 
 @dataclass(frozen=True)

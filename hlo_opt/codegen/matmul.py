@@ -108,8 +108,8 @@ def fill(
     size, depth = space.sizes[1 + side], space.sizes[3]
     vector, along = vector_of(space, tile, side), space.goes_along(side)
     cells = extent * tile.depth // vector
-    held = table.shape.type
-    cast = "" if held.is_narrow_float else f"({register_type(held)})"
+    element_type = table.shape.type
+    cast = "" if element_type.is_narrow_float else f"({register_type(element_type)})"
     builder.advise("unroll")
     with builder.loop(-(-cells // BLOCK)) as number:
         place_of = builder.declare("cell", add(multiply(number, BLOCK), thread_of(BLOCK)))
@@ -151,7 +151,7 @@ def fill(
                     beside = add(multiply(near, vector), element)
                     inside = table.index(far, beside) if along else table.index(beside, far)
                     at = builder.address(table.shape, inside)
-                    builder.assign(cell(table.name, at), stored(held, zero(held)))
+                    builder.assign(cell(table.name, at), stored(element_type, zero(element_type)))
 
 
 def _part(start: Expression, vector: int) -> Expression:

@@ -133,8 +133,8 @@ class _Registers:
         for value, name, halves in self._values:
             if value.first < number <= value.last:
                 builder.name_after(value.instruction)
-                held = call("hlo_half_bf16", _pair(name, slot), slot) if halves else cell(name, slot)
-                bound = builder.bind_exact(value.type, held)
+                stored = call("hlo_half_bf16", _pair(name, slot), slot) if halves else cell(name, slot)
+                bound = builder.bind_exact(value.type, stored)
                 builder.provide(value.instruction, value.element, value.at(column), bound)
 
     def end(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
@@ -176,10 +176,10 @@ def keeper(
         if not values:
             return _Nothing()
         for in_pairs in (False, True):
-            taken = ((n, v.registers(in_pairs=in_pairs)) for v in values for n in range(v.first, v.last))
-            held = [0.0] * passes
-            for number, registers in taken:
-                held[number] += registers
-            if max(held) * slots <= MOST_REGISTERS:
+            uses = ((n, v.registers(in_pairs=in_pairs)) for v in values for n in range(v.first, v.last))
+            needed = [0.0] * passes
+            for number, registers in uses:
+                needed[number] += registers
+            if max(needed) * slots <= MOST_REGISTERS:
                 return _Registers(builder, values, slots, in_pairs)
     return _Nothing()

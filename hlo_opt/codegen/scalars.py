@@ -26,13 +26,13 @@ def memory_type(element_type: ElementType) -> str:
     return kind
 
 
-def loaded(element_type: ElementType, held: Code) -> Code:
+def loaded(element_type: ElementType, stored: Code) -> Code:
     """The register value of an element, given its bits in memory."""
     if element_type.kind == "pred":
-        return code("{} != 0", held)
+        return code("{} != 0", stored)
     if is_rounded(element_type):
-        return call(f"hlo_{'load' if element_type.is_float else 'round'}_{element_type.name}", held)
-    return held
+        return call(f"hlo_{'load' if element_type.is_float else 'round'}_{element_type.name}", stored)
+    return stored
 
 
 def stored(element_type: ElementType, value: Code) -> Code:
@@ -121,17 +121,17 @@ def bits_table(element_type: ElementType, values: Any) -> tuple[str, list[str]]:
     return unsigned, [f"{int(v)}{suffix}" for v in raw]
 
 
-def from_table(element_type: ElementType, held: Code) -> Code:
+def from_table(element_type: ElementType, stored: Code) -> Code:
     """The register value of an element of a constant table."""
     if element_type.name == "f32":
-        return code("__int_as_float((int){})", held)
+        return code("__int_as_float((int){})", stored)
     if element_type.name == "f64":
-        return code("__longlong_as_double((long long){})", held)
+        return code("__longlong_as_double((long long){})", stored)
     if element_type.is_complex:
-        return code(f"hlo_bit_cast<{register_type(element_type)}>({{}})", held)
+        return code(f"hlo_bit_cast<{register_type(element_type)}>({{}})", stored)
     if element_type.is_integer and not is_rounded(element_type):
-        return code(f"({register_type(element_type)}){{}}", held)
-    return loaded(element_type, held)
+        return code(f"({register_type(element_type)}){{}}", stored)
+    return loaded(element_type, stored)
 
 
 _NARROW = frozenset({"bool", "signed char", "unsigned char", "short", "unsigned short"})

@@ -160,7 +160,7 @@ def _combine(builder: Builder, form: Form, written: Sequence[Result], index: Ind
             element = address(pointer, builder.address(shape, target))
             builder.do(_atomic(monoid(form.combiner) or "", shape.type, element, value))
         elif how is Update.PLAIN:
-            current = builder.bind_exact(shape.type, loaded(shape.type, builder.held(pointer, shape, target)))
+            current = builder.bind_exact(shape.type, loaded(shape.type, builder.stored_element(pointer, shape, target)))
             builder.store(pointer, shape, target, _one(builder, form, number, current, value))
         elif how is Update.SWAP:
             _swap(builder, form, (number, pointer, shape), value, target)
@@ -186,8 +186,8 @@ def _combine_together(
             builder.do(call(f"hlo_atomic_add_{shape.type.name}", element, *words))
             continue
         if form.updates[number] is Update.PLAIN:
-            held = [loaded(shape.type, builder.held(pointer, shape, target)) for target in targets]
-            current = [builder.bind_exact(shape.type, value) for value in held]
+            currents = [loaded(shape.type, builder.stored_element(pointer, shape, target)) for target in targets]
+            current = [builder.bind_exact(shape.type, value) for value in currents]
             values = [_one(builder, form, number, c, v) for c, v in zip(current, values, strict=True)]
         for target, value in zip(targets, values, strict=True):
             builder.store(pointer, shape, target, value)
@@ -204,7 +204,9 @@ def _together(builder: Builder, form: Form, written: Sequence[Result], updates: 
     currents = []
     for k in range(form.results):
         pointer, shape = first[k]
-        currents.append(builder.bind_exact(shape.type, loaded(shape.type, builder.held(pointer, shape, target))))
+        currents.append(
+            builder.bind_exact(shape.type, loaded(shape.type, builder.stored_element(pointer, shape, target)))
+        )
     results = builder.apply(form.combiner, [*currents, *updates])
     types = [form.hero.operands[k].shape.type for k in range(form.results)]
     results = [builder.bind(t, value) for t, value in zip(types, results, strict=True)]

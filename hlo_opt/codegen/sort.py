@@ -255,12 +255,14 @@ def _is_after(builder: Builder, tables: _Tables, one: dict[Name, Code], other: d
     """Whether the comparator puts `other` before `one`, both given as bits in memory."""
     operands = tables.lines.hero.operands
     sides = []
-    for held in (one, other):
+    for element in (one, other):
         of_side = {}
         for number, table in tables.of.items():
             builder.name_after(operands[number])
-            value = loaded(operands[number].shape.type, held[table])
-            of_side[number] = value if value == held[table] else builder.bind_exact(operands[number].shape.type, value)
+            value = loaded(operands[number].shape.type, element[table])
+            of_side[number] = (
+                value if value == element[table] else builder.bind_exact(operands[number].shape.type, value)
+            )
         sides.append(of_side)
     return is_before(builder, tables.lines, sides[1], sides[0])
 

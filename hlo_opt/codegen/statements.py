@@ -61,7 +61,7 @@ class Statements:
     """Writes statements one after another, some of them nested."""
 
     def __init__(
-        self, numbers: dict[Instruction, int], pointers: dict[Instruction, Name], taken: Sequence[Name] = ()
+        self, numbers: dict[Instruction, int], pointers: dict[Instruction, Name], reserved: Sequence[Name] = ()
     ) -> None:
         """`numbers` are the instructions' numbers in variable names, `pointers` the parameters' C++ names; `taken` are
         further reserved names."""
@@ -83,7 +83,7 @@ class Statements:
         self._naming = "value"
         self._depth = 0
         self._has_likely = False
-        for name in (THREAD, BLOCK, *pointers.values(), *taken):
+        for name in (THREAD, BLOCK, *pointers.values(), *reserved):
             self.names.fresh(name.text)
 
     def trial(self) -> Self:

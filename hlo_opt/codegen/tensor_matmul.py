@@ -157,9 +157,9 @@ def _stage(builder: Builder, part: TensorProducts, table: Table, warp: Variable,
             builder.advise("unroll")
             with builder.loop(2) as low:
                 total = code("{}.of[{}]", cell(sums, builder.text(piece)), builder.text(add(multiply(high, 2), low)))
-                held = table.shape.type
+                element_type = table.shape.type
                 at = builder.address(table.shape, (row, add(column, low)))
-                builder.assign(cell(table.name, at), stored(held, rounded(held, total)))
+                builder.assign(cell(table.name, at), stored(element_type, rounded(element_type, total)))
 
 
 def _write_staged(
@@ -191,9 +191,9 @@ def _write_staged(
             def compute(builder: Builder, column: Expression, element: Expression) -> list[Store]:
                 at = space.index(corner[0], row, column)
                 inner = (line, add(multiply(near, vector), element))
-                held = loaded(hero.shape.type, cell(shared, builder.address(part.staged, inner)))
+                product = loaded(hero.shape.type, cell(shared, builder.address(part.staged, inner)))
                 builder.name_after(hero)
-                builder.provide(hero, None, at, builder.bind_exact(hero.shape.type, held))
+                builder.provide(hero, None, at, builder.bind_exact(hero.shape.type, product))
                 places = following(plan.region, hero, at)
                 stores = []
                 for n in segment.roots:

@@ -79,8 +79,8 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int
                 builder.do(call(f"hlo_fill<{shape.type.bits}>", pointer, builder.address(shape, indices[0]), bits))
                 continue
             kind = memory_type(shape.type)  # compute all before the first write, so that the writes can be joined
-            values_made = [of(builder.let(kind, "made", stored(shape.type, value))) for value in values]
-            for name, index in zip(values_made, indices, strict=True):
+            computed_values = [of(builder.let(kind, "made", stored(shape.type, value))) for value in values]
+            for name, index in zip(computed_values, indices, strict=True):
                 builder.put(pointer, shape, index, name)
 
     side, vector = frame.side, frame.vector

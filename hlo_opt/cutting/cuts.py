@@ -19,7 +19,7 @@ from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
 from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control.table import branches
-from hlo_opt.ops.sets import RESHAPES, body_of, held, keeps_values, taken_element
+from hlo_opt.ops.sets import RESHAPES, body_of, keeps_values, tuple_elements, tuple_index
 
 Cut = Callable[[Module], Module]
 """Returns a smaller module; it may change its argument. Raises ValueError, KeyError, TypeError or AssertionError where
@@ -123,7 +123,7 @@ def _changes(i: Instruction, by: dict[Computation, list[Instruction]]) -> Iterat
     for name, value in i.attributes.items():
         if isinstance(value, Called) and len(value.computations) == 1:
             yield partial(_call_another, name=name)
-    if is_entry and can_be_parameter(i.shape) and i.operands and held(i) is None:
+    if is_entry and can_be_parameter(i.shape) and i.operands and tuple_elements(i) is None:
         yield _make_parameter
     for operand in range(len(i.operands)):
         if i.operands[operand].shape.same_values(i.shape):
@@ -142,7 +142,7 @@ def _changes(i: Instruction, by: dict[Computation, list[Instruction]]) -> Iterat
     if _reshaped(i) is not None:
         yield _take_no_detour
     yield from variadic_changes(i)
-    for operand in range(len(i.operands)) if len(i.operands) > 1 and held(i) is None else ():
+    for operand in range(len(i.operands)) if len(i.operands) > 1 and tuple_elements(i) is None else ():
         if any(o.shape.same_values(i.operands[operand].shape) for o in i.operands[:operand]):
             yield partial(_same_operand, operand=operand)
 
@@ -227,7 +227,7 @@ def _earlier(i: Instruction) -> Iterator[int]:
     module = i.computation.module
     is_entry = module is not None and i.computation is module.entry
     is_alike = is_input = False
-    if taken_element(i) is not None:
+    if tuple_index(i) is not None:
         return
     for number, other in enumerate(itertools.islice(i.computation.instructions, EARLIEST)):
         if other is i:
@@ -237,7 +237,7 @@ def _earlier(i: Instruction) -> Iterator[int]:
         if other.opcode == i.opcode and not is_alike:
             is_alike = True
             yield number
-        elif not is_entry and not is_input and (other.parameter_number is not None or taken_element(other) is not None):
+        elif not is_entry and not is_input and (other.parameter_number is not None or tuple_index(other) is not None):
             is_input = True
             yield number
 
@@ -304,7 +304,7 @@ def _take_branch(i: Instruction, branch: int) -> None:
 
 def drop_tuple(module: Module) -> Module:
     """The only output, without its tuple."""
-    elements = held(module.entry.root)
+    elements = tuple_elements(module.entry.root)
     if elements is None or len(elements) != 1:
         raise ValueError("there is no tuple of one")
     shared = shared_memory(module)

@@ -13,7 +13,7 @@ from hlo_opt.evaluate.nans import Event
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.values import Array
 from hlo_opt.ir.walk import needed_first
-from hlo_opt.ops.sets import held
+from hlo_opt.ops.sets import tuple_elements
 from hlo_opt.ops.values import Value
 
 OFFERED = 6
@@ -65,11 +65,11 @@ def isolated(module: Module, name: str) -> Part:
         if not kept:
             raise _refused(module, f"{target.name} hands its parameter on, and computes nothing")
         root = target.root
-        return part_of(target, kept, held(root) or [root])
+        return part_of(target, kept, tuple_elements(root) or [root])
     if target.parameter_number is not None:
         raise _refused(module, f"{target.name} is a parameter, and computes nothing")
     # A tuple that is its operand, such as the state of a loop, is put together in the part.
-    together = [o for o in target.operands if held(o) is not None]
+    together = [o for o in target.operands if tuple_elements(o) is not None]
     return part_of(target.computation, {target, *together}, [target])
 
 

@@ -14,7 +14,7 @@ from hlo_opt.cutting.changes import Change, fill, put_in_place, take
 from hlo_opt.cutting.parts import callers, tidied
 from hlo_opt.ir import Attribute, Computation, Instruction, Module, Shape, array, edit
 from hlo_opt.ir.element_type import PRED
-from hlo_opt.ops.sets import held, looped, taken_element
+from hlo_opt.ops.sets import looped, tuple_elements, tuple_index
 from hlo_opt.ops.writer import Writer
 
 FLAG = array(PRED)
@@ -118,7 +118,7 @@ class _State:
         """Raises ValueError where the state is read as a whole, or where another loop has the same computations."""
         module, start = loop.computation.module, loop.operands[0]
         assert module is not None
-        end, elements = held(loop.called_by("body").root), held(start)
+        end, elements = tuple_elements(loop.called_by("body").root), tuple_elements(start)
         is_input = start.parameter_number is not None and loop.computation is module.entry and len(start.users) == 1
         if end is None or len(end) < 2 or (elements is None and not is_input):
             raise ValueError("the state is not a tuple of several elements")
@@ -126,7 +126,7 @@ class _State:
         by = callers(module)
         if state.body is state.condition or any(len(by[c]) > 1 for c in (state.body, state.condition)):
             raise ValueError("another loop has the same computations")
-        if any(taken_element(user) is None for reader in state.readers for user in reader.users):
+        if any(tuple_index(user) is None for reader in state.readers for user in reader.users):
             raise ValueError("the state is read as a whole")
         if loop.is_root and loop.computation is not module.entry:
             raise ValueError("the state is the result of a computation")
@@ -151,16 +151,16 @@ class _State:
     @staticmethod
     def takers(number: int, readers: list[Instruction]) -> Iterator[Instruction]:
         """The instructions that take an element out of the state."""
-        return (user for reader in readers for user in reader.users if taken_element(user) == number)
+        return (user for reader in readers for user in reader.users if tuple_index(user) == number)
 
     def without(self, number: int) -> None:
         """Remove an element that nothing takes out any more."""
         for reader in self.readers:
             for user in reader.users:
-                taken = taken_element(user)
-                assert taken is not None
-                if taken > number:
-                    edit.set_attribute(user, "index", Attribute.of(taken - 1))
+                index = tuple_index(user)
+                assert index is not None
+                if index > number:
+                    edit.set_attribute(user, "index", Attribute.of(index - 1))
         self.put(
             Shape.tuple_of(*(s for n, s in enumerate(self.shapes) if n != number)),
             None if self.start is None else [o for n, o in enumerate(self.start) if n != number],

@@ -11,7 +11,7 @@ from hlo_opt.analysis.properties import effectful_computations
 from hlo_opt.cutting.sharing import share, shared_memory
 from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
 from hlo_opt.ir.walk import needed_first
-from hlo_opt.ops.sets import held, taken_element
+from hlo_opt.ops.sets import tuple_elements, tuple_index
 from hlo_opt.passes.dce import sweep
 
 KEPT_IN_HEADER = ("is_scheduled", "replica_count", "num_partitions", "frontend_attributes")
@@ -81,7 +81,7 @@ def set_outputs(entry: Computation, values: list[Instruction]) -> None:
 
 def outputs_of(computation: Computation) -> list[Instruction]:
     """The values that a computation returns: the elements of its root's tuple, each once, or its root."""
-    elements = held(computation.root)
+    elements = tuple_elements(computation.root)
     return [computation.root] if elements is None else list(dict.fromkeys(elements))
 
 
@@ -102,7 +102,7 @@ def _closed(computation: Computation, kept: Collection[Instruction]) -> dict[Ins
                 wanted.add(operand)
                 todo.append(operand)
     for i in computation.instructions:
-        if i in wanted and taken_element(i) is not None and i.operands[0] not in wanted and can_be_parameter(i.shape):
+        if i in wanted and tuple_index(i) is not None and i.operands[0] not in wanted and can_be_parameter(i.shape):
             wanted.discard(i)
     return {i: None for i in computation.instructions if i in wanted}
 
@@ -110,7 +110,7 @@ def _closed(computation: Computation, kept: Collection[Instruction]) -> dict[Ins
 def _outputs(computation: Computation, members: dict[Instruction, None]) -> list[Instruction]:
     """The values of a part that others read, or nobody. The tuple of the module's outputs is left out."""
     root = computation.root
-    if held(root) is not None and len(members) > 1:
+    if tuple_elements(root) is not None and len(members) > 1:
         members.pop(root, None)
     outputs = set(outputs_of(computation))
     values = []
@@ -150,8 +150,8 @@ def tidied(module: Module) -> Module:
 def _take_elements(computation: Computation) -> None:
     """Replace each element of a tuple that this computation puts together by the value in it."""
     for i in list(computation.instructions):
-        number = taken_element(i)
-        elements = None if number is None else held(i.operands[0])
+        number = tuple_index(i)
+        elements = None if number is None else tuple_elements(i.operands[0])
         if number is not None and elements is not None and elements[number].shape.same_values(i.shape):
             edit.replace_all_uses(i, elements[number])
     edit.sort(computation)

@@ -7,6 +7,7 @@ one failure is not mistaken for another.
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 import re
@@ -282,9 +283,12 @@ def comparison(name: str, test: str, number: str) -> tuple[str, str, float]:
     if name not in FIGURES:
         raise UsageError(f"there is no figure {name!r}", hint=did_you_mean(name, FIGURES) or ", ".join(FIGURES))
     try:
-        return name, test, float(number.replace("_", "").replace(",", ""))
+        value = float(number.replace("_", "").replace(",", ""))
     except ValueError:
-        raise UsageError(f"{number!r} is no number") from None
+        value = math.nan
+    if not math.isfinite(value):
+        raise UsageError(f"{number!r} is no number")
+    return name, test, value
 
 
 def read(text: str) -> Module:

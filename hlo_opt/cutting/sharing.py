@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hlo_opt.ir import Attribute, Instruction, Module
-from hlo_opt.ops.sets import held
+from hlo_opt.ops.sets import tuple_elements
 from hlo_opt.text.aliases import ALIASES, Alias, alias_text, aliases_of, subshape
 
 
@@ -27,7 +27,7 @@ def shared_memory(module: Module) -> list[Shared]:
     numbered = {p.parameter_number: p for p in module.entry.parameters}
     for alias in aliases_of(module):
         output, place = module.entry.root, alias.output
-        elements = held(output)
+        elements = tuple_elements(output)
         if elements is not None and place:
             if not 0 <= place[0] < len(elements):
                 continue
@@ -40,7 +40,7 @@ def shared_memory(module: Module) -> list[Shared]:
 def share(module: Module, shared: Iterable[Shared]) -> None:
     """Write to the header the aliases that still hold: parameter and output exist and have equal byte sizes."""
     root = module.entry.root
-    elements = held(root)
+    elements = tuple_elements(root)
     places = {root: ()} if elements is None else {e: (n,) for n, e in reversed(list(enumerate(elements)))}
     parameters = set(module.entry.parameters)
     aliases: list[Alias] = []

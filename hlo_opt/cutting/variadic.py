@@ -13,7 +13,7 @@ from functools import partial
 from hlo_opt.cutting.changes import Change
 from hlo_opt.cutting.parts import callers
 from hlo_opt.ir import Computation, Instruction, Shape, edit
-from hlo_opt.ops.sets import body_of, held, taken_element
+from hlo_opt.ops.sets import body_of, tuple_elements, tuple_index
 
 APPLIED_TO = "to_apply"
 """The attribute of the computation."""
@@ -35,7 +35,7 @@ def drop_array(i: Instruction, number: int) -> None:
     shapes, computation, callee = i.shape.elements or (), i.computation, i.called_by(APPLIED_TO)
     module = computation.module
     assert module is not None
-    if any(taken_element(user) in (None, number) for user in i.users):
+    if any(tuple_index(user) in (None, number) for user in i.users):
         raise ValueError("it is read")
     if (i.is_root and computation is not module.entry) or len(callers(module)[callee]) > 1:
         raise ValueError("something else needs it")
@@ -53,7 +53,7 @@ def drop_array(i: Instruction, number: int) -> None:
     shape = Shape.tuple_of(*left) if len(left) > 1 else left[0]
     fewer = edit.create(computation, i.name, i.opcode, shape, kept, i.attributes)
     for user in list(i.users):
-        place = taken_element(user)
+        place = tuple_index(user)
         assert place is not None
         new = fewer if len(left) == 1 else edit.create_element(fewer, place - (place > number))
         edit.replace_all_uses(user, new)
@@ -67,7 +67,7 @@ def drop_array(i: Instruction, number: int) -> None:
 
 def _drop_result(callee: Computation, number: int) -> None:
     """One value less that a computation returns; what only it needs goes, too."""
-    results = held(callee.root)
+    results = tuple_elements(callee.root)
     if results is None:
         raise ValueError("the results are not put together in the computation")
     before, left = callee.root, [r for n, r in enumerate(results) if n != number]

@@ -182,13 +182,13 @@ def declared() -> Mapping[str, ReasonSpec]:
 def forget_reasons() -> None:
     """Remove the reasons of plugins, for tests and for plugins that unregister themselves."""
     _SPECS.clear()
-    _given.cache_clear()
+    _declared_by.cache_clear()
 
 
 def _with_plugins() -> Mapping[str, ReasonSpec]:
     """All reasons, plugins' included. Raises UsageError, which names the plugin, for a broken one."""
     for plugin in plugins(REASONS):
-        for spec in _given(plugin):
+        for spec in _declared_by(plugin):
             if _SPECS.get(spec.code) is spec:  # registered already, by an earlier call or by the plugin's module
                 continue
             try:
@@ -201,7 +201,7 @@ def _with_plugins() -> Mapping[str, ReasonSpec]:
 
 
 @cache
-def _given(plugin: Plugin) -> list[ReasonSpec]:
+def _declared_by(plugin: Plugin) -> list[ReasonSpec]:
     """The reasons that a plugin declares. Raises UsageError when its object is not a ReasonSpec or an iterable of
     them."""
     declaration = plugin.load()

@@ -18,7 +18,7 @@ from hlo_opt.ops.control.table import branches
 from hlo_opt.ops.dynamic import takes_dynamic
 from hlo_opt.ops.elementwise.declare import Evaluation
 from hlo_opt.ops.scratch import arrays, count, wide_bytes
-from hlo_opt.ops.sets import body_of, held, looped, taken_element
+from hlo_opt.ops.sets import body_of, looped, tuple_elements, tuple_index
 from hlo_opt.ops.strides import Strides, row_major
 
 
@@ -146,9 +146,9 @@ class _Run:
         spec = find(opcode)
         if step.is_taken or opcode == "copy" or (spec is not None and spec.is_identity):
             return operands[0]
-        if (index := taken_element(instruction)) is not None:
+        if (index := tuple_index(instruction)) is not None:
             return _element(operands[0], shapes[0], index)
-        if held(instruction) is not None:
+        if tuple_elements(instruction) is not None:
             return tuple(leaf for value in operands for leaf in value)
         if opcode in ("async-done", "copy-done"):
             return _element(operands[0], shapes[0], 1 if opcode == "async-done" else 0)

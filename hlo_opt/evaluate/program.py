@@ -17,7 +17,7 @@ from hlo_opt.ops.control.meaning import zeros
 from hlo_opt.ops.custom_calls.targets import is_known, says_side_effect
 from hlo_opt.ops.dynamic import on_used_elements, takes_dynamic
 from hlo_opt.ops.faces import lazy
-from hlo_opt.ops.sets import APPLIED, held, started, taken_element
+from hlo_opt.ops.sets import APPLIED, started, tuple_elements, tuple_index
 from hlo_opt.ops.spec import Evaluator, ShapeError
 from hlo_opt.ops.values import Value, parts
 
@@ -219,7 +219,7 @@ def own_bytes(instruction: Instruction) -> int:
     spec = find(instruction.opcode)
     if spec is not None and spec.view is not None:
         return 0  # nearly always a view
-    if held(instruction) is not None or taken_element(instruction) is not None:
+    if tuple_elements(instruction) is not None or tuple_index(instruction) is not None:
         return 0
     return sum(leaf.byte_size for leaf in instruction.shape.leaves() if leaf.is_array)
 
@@ -266,7 +266,7 @@ def _sources(
         if instruction in sources:
             continue
         sources[instruction] = instruction.operands
-        if taken_element(instruction) is not None and not whole:
+        if tuple_index(instruction) is not None and not whole:
             origin, is_value = _origin(instruction)
             sources[instruction] = [origin]
             if is_value:
@@ -278,7 +278,7 @@ def _sources(
 def _origin(element: Instruction) -> tuple[Instruction, bool]:
     """The origin of an element: (its value, True), or (the tuple that it is read from, False)."""
     source, index = element.operands[0], element.value("index", -1)
-    elements = held(source)
+    elements = tuple_elements(source)
     if elements is not None and isinstance(index, int) and 0 <= index < len(elements):
         return elements[index], True
     return source, False
@@ -303,8 +303,8 @@ def compile_elementwise(computation: Computation) -> Program | None:
         elif spec is None or (
             spec.kind is not OpKind.ELEMENTWISE
             and instruction.literal is None
-            and held(instruction) is None
-            and taken_element(instruction) is None
+            and tuple_elements(instruction) is None
+            and tuple_index(instruction) is None
         ):
             return None
     if any(not leaf.is_array or leaf.rank for p in computation.parameters for leaf in p.shape.leaves()):

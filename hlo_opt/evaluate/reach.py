@@ -20,7 +20,7 @@ from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import find
 from hlo_opt.ops.collective.module_devices import check_devices
-from hlo_opt.ops.sets import APPLIED, held, looped, taken_element
+from hlo_opt.ops.sets import APPLIED, looped, tuple_elements, tuple_index
 from hlo_opt.ops.ways import ENDS, RUNS, SPECIAL, Ways
 from hlo_opt.ops.wishes import Bounds, is_special
 
@@ -99,10 +99,10 @@ class _Taint:
         everything = frozenset(range(leaves(instruction)))
         if not any(operands):
             return frozenset()
-        if held(instruction) is not None:
+        if tuple_elements(instruction) is not None:
             starts = itertools.accumulate((leaves(o) for o in instruction.operands), initial=0)
             return frozenset(start + place for start, own in zip(starts, operands, strict=False) for place in own)
-        if taken_element(instruction) is not None:
+        if tuple_index(instruction) is not None:
             start = first_leaf(instruction)
             return frozenset(place - start for place in operands[0] if 0 <= place - start < len(everything))
         if depth > DEEPEST:

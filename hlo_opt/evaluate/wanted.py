@@ -12,7 +12,7 @@ from dataclasses import replace
 from hlo_opt.ir import Called, Computation, Instruction, Module
 from hlo_opt.ops import find
 from hlo_opt.ops.bounds import bounds_of, type_bounds
-from hlo_opt.ops.sets import APPLIED, COPIES, held, looped, taken_element
+from hlo_opt.ops.sets import APPLIED, COPIES, looped, tuple_elements, tuple_index
 from hlo_opt.ops.wishes import ANYTHING, NONE, Bounds, Form, Wish, is_special
 
 MOST_VISITED = 100_000
@@ -96,13 +96,13 @@ class _Frame:
         """Record the bounds of an instruction, and make frames for what it calls."""
         self.budget.left -= 1
         operands = instruction.operands
-        if (instruction.opcode in _HANDS_ON or taken_element(instruction) is not None) and operands[0] in self._weights:
+        if (instruction.opcode in _HANDS_ON or tuple_index(instruction) is not None) and operands[0] in self._weights:
             self._weights.add(instruction)
         count = leaves(instruction)
-        if held(instruction) is not None:
+        if tuple_elements(instruction) is not None:
             self._bounds[instruction] = [b for o in operands for b in self._bounds[o]]
             return
-        if taken_element(instruction) is not None:
+        if tuple_index(instruction) is not None:
             start = first_leaf(instruction)
             self._bounds[instruction] = self._bounds[operands[0]][start : start + count]
             return
@@ -150,13 +150,13 @@ class _Frame:
     def _ask(self, instruction: Instruction, wish: list[Wish]) -> None:
         """Propagate the wish for an instruction's result to its operands."""
         operands = instruction.operands
-        if held(instruction) is not None:
+        if tuple_elements(instruction) is not None:
             start = 0
             for operand in operands:
                 end = start + leaves(operand)
                 self._want(operand, wish[start:end])
                 start = end
-        elif taken_element(instruction) is not None:
+        elif tuple_index(instruction) is not None:
             start, count = first_leaf(instruction), leaves(operands[0])
             wishes = [NONE] * start + wish
             self._want(operands[0], wishes + [NONE] * (count - len(wishes)))
@@ -228,7 +228,7 @@ def _leaf_of_state(instruction: Instruction) -> int | None:
     """The number of the array of a condition's parameter that an instruction passes on; None where it does not."""
     while instruction.opcode in _HANDS_ON:
         instruction = instruction.operands[0]
-    if taken_element(instruction) is not None and instruction.operands[0].parameter_number is not None:
+    if tuple_index(instruction) is not None and instruction.operands[0].parameter_number is not None:
         return first_leaf(instruction)
     return 0 if instruction.parameter_number is not None and instruction.shape.is_array else None
 

@@ -245,7 +245,8 @@ def reduction_epilogue(edge: Edge, *, row_kernels: bool = True) -> Reason | None
 
 
 def reduction_ends_kernel(edge: Edge, hero: Instruction) -> Reason:
-    """That a reduction, which the consumer would make a loop of, is to stay the end of its kernel."""
+    """Refuses to fuse a reduction into a consumer that would make a loop of it: the reduction is to stay the end of its
+    kernel."""
     form = fast_form(hero)
     assert form is not None
     return Reason.of(
@@ -258,7 +259,7 @@ def reduction_ends_kernel(edge: Edge, hero: Instruction) -> Reason:
 
 
 def _merges_into_row_kernel(edge: Edge) -> bool:
-    """Whether both become one row-reduction kernel in which every reduction that deserves threads of its own still has
+    """Whether both become one row-reduction kernel in which every reduction that deserves its own threads still has
     them."""
     if not can_be_planned(edge):
         return False
@@ -286,8 +287,8 @@ def folds_short_rows(edge: Edge) -> bool:
 
 
 def keeps_row_reduction(edge: Edge) -> Reason | None:
-    """What is a row kernel must stay one, with all its reductions: those of both sides. Else a thread would fold a row
-    for each element."""
+    """A row kernel must stay one with all its reductions, those of both sides: else a thread would fold a row for each
+    element."""
     if not (edge.below.reduces or edge.above.reduces) or not can_be_planned(edge):
         return None
     before = edge.state.row_reductions(edge.consumer) + edge.state.row_reductions(edge.producer)
@@ -299,18 +300,18 @@ def keeps_row_reduction(edge: Edge) -> Reason | None:
 
 def heavy_computation(edge: Edge) -> Reason | None:
     """A producer that loops over many elements per result, read several times per result (CreatesHeavyComputation)."""
-    found = None
+    heavy = None
     if edge.producer.opcode not in ("fusion", "reduce", "reduce-window"):
         return None
     for node in edge.state.cluster(edge.producer).members:
         if node.opcode == "reduce" and fast_form(node.instruction) is None:
             results = max(1, next(node.shape.leaves()).element_count)
-            found = (node, node.operands[0].shape.element_count // results)
+            heavy = (node, node.operands[0].shape.element_count // results)
         elif node.opcode == "reduce-window":
             sizes = [d.size for d in getattr(node.instruction.value("window", ""), "dimensions", ())]
             if math.prod(sizes) > HEAVY_WINDOW:
-                found = (node, math.prod(sizes))
-    if found is None:
+                heavy = (node, math.prod(sizes))
+    if heavy is None:
         return None
     user = _enlarging_user(edge)
     if user is None:
@@ -318,8 +319,8 @@ def heavy_computation(edge: Edge) -> Reason | None:
     return Reason.of(
         "FUS406",
         producer=edge.producer_name,
-        opcode=found[0].opcode,
-        elements=found[1],
+        opcode=heavy[0].opcode,
+        elements=heavy[1],
         user=user.instruction.name,
         user_opcode=user.opcode,
     )

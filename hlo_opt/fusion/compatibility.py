@@ -35,7 +35,7 @@ from hlo_opt.fusion.outline import is_read_by_element
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction, Shape, SliceDimension
 from hlo_opt.ops.emission import HEROES, LOOP_PRODUCERS, Emitter, emitters_of
-from hlo_opt.ops.sets import fused, is_elementwise, is_view, root_of, taken_element
+from hlo_opt.ops.sets import fused, is_elementwise, is_view, root_of, tuple_index
 from hlo_opt.plans.limits import DEEPEST
 from hlo_opt.plans.sketch import Sketch, as_fusion
 
@@ -46,12 +46,12 @@ _OUTPUT_EMITTERS = ("loop", "in-place", "reduction", "transpose")
 
 
 @dataclass(eq=False)
-class Kept(Edge):
+class MultiOutputEdge(Edge):
     """A producer that moves into its consumer and is written too, for its other users."""
 
     def structure(self) -> int:
         """The same number for kernels that differ in names only."""
-        return self.state.structure_kept(self.producer, self.consumer)
+        return self.state.structure_with_producer(self.producer, self.consumer)
 
     def cluster(self) -> Cluster:
         state = self.state
@@ -75,20 +75,20 @@ class Beside(Edge):
         return side_by_side(self.state.cluster(self.producer), self.state.cluster(self.consumer))
 
 
-Pair = Kept | Beside
+Pair = MultiOutputEdge | Beside
 PairCheck = Callable[[Pair], Reason | None]
 
 
 def structure(pair: Pair) -> Iterator[Reason]:
-    """What makes one kernel of both impossible, whatever the policy. That neither needs the other is for the caller to
-    see to."""
+    """The reasons, whatever the policy, why both cannot be one kernel. The caller makes sure that neither depends on
+    the other."""
     checks: tuple[Check, ...] = (
         side_effects,
         control_dependencies,
         boundary,
         lowering_of_producer,
         lowering_of_consumer,
-        *((several_outputs,) if isinstance(pair, Kept) else ()),
+        *((several_outputs,) if isinstance(pair, MultiOutputEdge) else ()),
     )
     for check in checks:
         reason = check(pair)
@@ -96,7 +96,7 @@ def structure(pair: Pair) -> Iterator[Reason]:
             yield reason
     for instruction in (pair.producer, pair.consumer):
         if not is_read_by_element(instruction):
-            user = next((u.name for u in instruction.users if taken_element(u) is None), "the caller")
+            user = next((u.name for u in instruction.users if tuple_index(u) is None), "the caller")
             yield Reason.of("FUS134", instruction=instruction.name, user=user)
 
 
@@ -104,8 +104,8 @@ def without_plan(pair: Pair) -> Reason | None:
     """Why kernels cannot compute both as one, looked at only where that may be."""
     if not (pair.above.reduces or pair.below.reduces) and pair.above.depth + pair.below.depth <= DEEPEST:
         return None
-    found = _plan(pair)
-    return found if isinstance(found, Reason) else None
+    planned = _plan(pair)
+    return planned if isinstance(planned, Reason) else None
 
 
 def _plan(pair: Pair) -> Sketch | Reason:
@@ -124,21 +124,21 @@ def keeps_row_reductions(pair: Pair) -> Reason | None:
     if not (pair.above.reductions or pair.below.reductions or windows) or next(structure(pair), None) is not None:
         return None
     wanted = state.row_reductions(pair.producer) + state.row_reductions(pair.consumer)
-    found = _plan(pair) if wanted else None
-    if not isinstance(found, Sketch) or found.row_reductions >= wanted:
+    planned = _plan(pair) if wanted else None
+    if not isinstance(planned, Sketch) or planned.row_reductions >= wanted:
         return None
     code = "FUS409" if windows else "FUS407"
-    return Reason.of(code, consumer=pair.consumer_name, producer=pair.producer_name, kind=found.kind)
+    return Reason.of(code, consumer=pair.consumer_name, producer=pair.producer_name, kind=planned.kind)
 
 
-def is_one_walk(pair: Kept) -> bool:
+def is_one_walk(pair: MultiOutputEdge) -> bool:
     """Whether the threads of one kernel go over what both read as they would for either: then it is read once, and
     nothing is computed twice."""
     both = sum(pair.state.row_reductions(i) for i in (pair.producer, pair.consumer))
     if not both or next(structure(pair), None) is not None:
         return False
-    found = _plan(pair)
-    return isinstance(found, Sketch) and found.one_walk and found.row_reductions == both
+    planned = _plan(pair)
+    return isinstance(planned, Sketch) and planned.one_walk and planned.row_reductions == both
 
 
 def output_form(pair: Pair) -> Reason | None:
@@ -206,7 +206,7 @@ class Walk:
 
 
 def walk_of(state: FusionState, instruction: Instruction) -> Walk:
-    """Kept up by `joint` while kernels are joined."""
+    """MultiOutputEdge up by `joint` while kernels are joined."""
     return state.cached("walk", instruction, lambda i: _walk(state, i))
 
 
@@ -221,8 +221,8 @@ def code_size(state: FusionState, instruction: Instruction) -> int:
 
 
 def joint(pair: Pair) -> dict[str, object]:
-    """What is known about both as one kernel (`FusionState.joined`)."""
-    if isinstance(pair, Kept):
+    """The known plan of both as one kernel (`FusionState.joined`)."""
+    if isinstance(pair, MultiOutputEdge):
         return {}
     state = pair.state
     walks = [walk_of(state, i) for i in (pair.producer, pair.consumer)]
@@ -258,7 +258,7 @@ def heroes_fit(pair: Pair) -> Reason | None:
     if first and second and first != second:
         return _heroes_differ(pair, first, second)
     tiled = first.startswith("transpose") or second.startswith("transpose")
-    if tiled and isinstance(pair, Kept) and not _stays_tiled(pair):
+    if tiled and isinstance(pair, MultiOutputEdge) and not _stays_tiled(pair):
         return _heroes_differ(pair, first or "loop", second or "loop")
     return None
 
@@ -270,7 +270,7 @@ def _heroes_differ(pair: Pair, first: str, second: str) -> Reason:
 
 
 def _hero_form(hero: Node) -> str:
-    """What an emitter of its own needs to know of a hero; empty for a loop."""
+    """The properties of a hero that its emitter depends on; empty for a loop."""
     if hero.is_input:
         return ""
     reduction = fast_form(hero.instruction)
@@ -282,7 +282,7 @@ def _hero_form(hero: Node) -> str:
     return ""
 
 
-def _stays_tiled(pair: Kept) -> bool:
+def _stays_tiled(pair: MultiOutputEdge) -> bool:
     """Whether only elementwise operations with one user each lie between the producer and the consumer's result."""
     cluster = pair.state.cluster(pair.consumer)
     node = cluster.inputs[pair.producer]
@@ -352,8 +352,8 @@ def _only_slice(pair: Pair, user: Instruction, parent: Instruction) -> list[Slic
     place = pair.state.cluster(user).inputs.get(parent)
     if place is None or len(place.users) != 1 or place.users[0].opcode != "slice":
         return None
-    found = place.users[0].instruction.value("slice", ())
-    return [d for d in found if isinstance(d, SliceDimension)] if isinstance(found, tuple) else None
+    parts = place.users[0].instruction.value("slice", ())
+    return [d for d in parts if isinstance(d, SliceDimension)] if isinstance(parts, tuple) else None
 
 
 def _slice_text(dimensions: list[SliceDimension]) -> str:
@@ -399,7 +399,7 @@ def reductions_fit(pair: Pair) -> Reason | None:
 def code_fits(pair: Pair) -> Reason | None:
     """ProducerConsumerMergedTooLarge; of siblings the sizes add up."""
     copies = 1
-    if isinstance(pair, Kept):
+    if isinstance(pair, MultiOutputEdge):
         below = pair.state.priced_by_xla(pair.consumer)
         copies = below.usage.emitted[below.cluster.inputs[pair.producer]]
     size = code_size(pair.state, pair.producer) * copies + code_size(pair.state, pair.consumer)
@@ -412,7 +412,7 @@ def pays(pair: Pair, worth: float = 1.0) -> Reason | None:
     """Whether one kernel takes no longer than two, or that share of it; or why there can be none."""
     prices = pair.state.prices
     one, other = pair.producer, pair.consumer
-    fused = prices.kept(one, other) if isinstance(pair, Kept) else prices.beside(one, other)
+    fused = prices.with_producer(one, other) if isinstance(pair, MultiOutputEdge) else prices.beside(one, other)
     if isinstance(fused, Reason):
         return fused
     us_unfused = prices.of(one).us + prices.of(other).us
@@ -451,7 +451,7 @@ def times_by_xla(pair: Pair) -> tuple[float, float]:
     state = pair.state
     above, below = (state.priced_by_xla(i) for i in (pair.producer, pair.consumer))
     launch = state.target.kernel_launch_us
-    if isinstance(pair, Kept):
+    if isinstance(pair, MultiOutputEdge):
         fused = fused_estimate(above, below, keep_producer=True).us
     else:
         fused = Priced(as_fusion(pair.cluster()), state.target).estimate.us

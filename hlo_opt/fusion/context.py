@@ -64,7 +64,7 @@ def find_choices(names: Iterable[str]) -> tuple[Choice, ...]:
     """The choices of these names. Raises UsageError, naming the nearest one, for an unknown name, and naming the plugin
     for one that cannot be used."""
     known = {p.name: p for p in plugins(CHOICES)}
-    found = []
+    installed = []
     for name in dict.fromkeys(names):
         if name not in known:
             hint = did_you_mean(name, known) or f"installed: {', '.join(known) or 'none'}"
@@ -72,8 +72,8 @@ def find_choices(names: Iterable[str]) -> tuple[Choice, ...]:
         function = known[name].load()
         if not callable(function):
             raise known[name].broken("cannot be called")
-        found.append(Choice(known[name], function))
-    return tuple(found)
+        installed.append(Choice(known[name], function))
+    return tuple(installed)
 
 
 @dataclass(frozen=True)
@@ -138,10 +138,10 @@ class Memory:
         self._state: FusionState | None = None
 
     def state(self, module: Module, target: DeviceTarget) -> FusionState:
-        found = self._state
-        if found is None or found.module is not module or found.target is not target:
-            found = self._state = FusionState(module, target, self.known)
-        return found
+        state = self._state
+        if state is None or state.module is not module or state.target is not target:
+            state = self._state = FusionState(module, target, self.known)
+        return state
 
     def clear(self) -> None:
         self._state = None
@@ -235,7 +235,7 @@ class PassContext:
         self.memory.distinct.update(new for old, new in pairs if old in before.memory.distinct)
 
     def keep_apart(self, module: Module) -> None:
-        """Keep a copy of the module as it is, where none is kept: before kernels are joined that do not read each
+        """Keep a copy of the module as it is, if there is none yet: before kernels are joined that do not read each
         other."""
         if self.apart is None:
             copy = edit.clone_module(module)
@@ -243,12 +243,12 @@ class PassContext:
             self.apart = Earlier(copy, origins, dict(self.forbidden), dict(self.left))
 
     def as_apart(self) -> PassContext | None:
-        """What holds for the module that is kept; None where there is none."""
-        found = self.apart
-        if found is None:
+        """The memory that goes with the copy of the module that is kept; None where there is none."""
+        earlier = self.apart
+        if earlier is None:
             return None
         known = Memory(self.memory.known)
-        return PassContext(self.options, self.steps, found.origins, found.forbidden, found.left, memory=known)
+        return PassContext(self.options, self.steps, earlier.origins, earlier.forbidden, earlier.left, memory=known)
 
     def step(self) -> bool:
         """Asked before every single rewrite ("fuse producer into consumer"); False means that the limit is reached and

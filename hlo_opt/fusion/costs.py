@@ -17,12 +17,13 @@ Cost = CostEstimate | Reason
 
 
 def cost_of(unfused: Sequence[Price], fused: Sequence[Price | Reason], *, kept: bool = False) -> Cost:
-    """Of kernels that are launched one after another, as they are and as they would be."""
+    """The cost of kernels that are launched one after another, as they are (`unfused`) and as they would be
+    (`fused`)."""
     before, after = one_after_another(unfused), []
-    for found in fused:
-        if isinstance(found, Reason):
-            return found
-        after.append(found)
+    for price in fused:
+        if isinstance(price, Reason):
+            return price
+        after.append(price)
     now = one_after_another(after)
     return CostEstimate(before.us, now.us, before.bytes, now.bytes, kept)
 
@@ -30,30 +31,30 @@ def cost_of(unfused: Sequence[Price], fused: Sequence[Price | Reason], *, kept: 
 def joined_cost(
     state: FusionState, producer: Instruction, consumer: Instruction, *, written: bool, copies: bool
 ) -> Cost:
-    """Of a consumer that takes in the producer that it reads, and writes it, too (`written`), or leaves it a kernel
-    besides (`copies`) where others read it."""
+    """The cost of fusing a producer into a consumer that reads it. Where others read the producer, the kernel writes
+    it, too (`written`), or it stays a kernel besides (`copies`)."""
     key = (state.structure_of_both(producer, consumer), written, copies)
     costs = state.known.costs
     if key not in costs:
         prices = state.prices
         alone = prices.of(producer)
-        fused = prices.kept(producer, consumer) if written else prices.joined(producer, consumer)
-        found = cost_of((alone, prices.of(consumer)), [*[alone] * copies, fused], kept=copies)
-        if isinstance(found, Reason):  # it names instructions
-            return found
-        costs[key] = found
+        fused = prices.with_producer(producer, consumer) if written else prices.joined(producer, consumer)
+        cost = cost_of((alone, prices.of(consumer)), [*[alone] * copies, fused], kept=copies)
+        if isinstance(cost, Reason):  # it names instructions
+            return cost
+        costs[key] = cost
     return costs[key]
 
 
 def beside_cost(state: FusionState, first: Instruction, second: Instruction) -> Cost:
-    """Of two kernels of which neither needs the other."""
+    """The cost of joining two kernels that do not depend on each other."""
     return cost_of((state.prices.of(first), state.prices.of(second)), [state.prices.beside(first, second)])
 
 
 def member_cost(state: FusionState, producer: Instruction, consumer: Instruction) -> CostEstimate | None:
-    """Of two members of a kernel, as if they were launched; None where one would not be."""
+    """The cost of an edge inside a kernel, as if both ends were launched; None where one of them would not be."""
     if producer.shape.is_tuple or is_free(producer.opcode):
         return None
     prices = state.prices
-    found = cost_of((prices.of(producer), prices.of(consumer)), [prices.joined(producer, consumer)])
-    return None if isinstance(found, Reason) else found
+    cost = cost_of((prices.of(producer), prices.of(consumer)), [prices.joined(producer, consumer)])
+    return None if isinstance(cost, Reason) else cost

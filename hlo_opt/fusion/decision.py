@@ -43,25 +43,26 @@ class CostEstimate:
 
 @dataclass(eq=False)
 class Pricing:
-    """What an edge costs, or why no kernel can be both ends; found out when it is first asked for, so the module must
-    be as it was when this was made. `find_refusal` asks the latter alone, for no price; None: as `find` does."""
+    """The cost of an edge, or the reason why both ends cannot be one kernel. Both are computed when they are first
+    asked for, so the module must not have changed since this object was created. `find_refusal` computes the reason
+    alone, without a price; None: `find` does that, too."""
 
     find: Callable[[], CostEstimate | Reason | None] = lambda: None
     find_refusal: Callable[[], Reason | None] | None = None
 
     @cached_property
-    def found(self) -> CostEstimate | Reason | None:
-        """May be set by a caller that has joined both. None where nothing asks: for members of a kernel of
-        which one would not be launched."""
+    def result(self) -> CostEstimate | Reason | None:
+        """The cost, or the reason why there is none; a caller that has joined both ends may set it. None where nothing
+        asks: for members of a kernel of which one would not be launched."""
         return self.find()
 
     @property
     def refusal(self) -> Reason | None:
         """Why no kernel can be both ends; None where one can."""
-        if self.find_refusal is not None and "found" not in self.__dict__:
+        if self.find_refusal is not None and "result" not in self.__dict__:
             return self._refusal
-        found = self.found
-        return found if isinstance(found, Reason) else None
+        result = self.result
+        return result if isinstance(result, Reason) else None
 
     @cached_property
     def _refusal(self) -> Reason | None:
@@ -129,21 +130,21 @@ class FusionDecision:
     def cause(self) -> tuple[Reason, ...]:
         """What decides, one reason of each code: all that the pass with least against the edge has against it, for with
         these switched off it fuses both. Where there can be no one kernel, the reason for that comes first."""
-        told = [
+        causes = [
             tuple({r.code: r for r in reversed(reasons)}.values())[::-1] for reasons in self.by_pass or (self.reasons,)
         ]
         if not self.reasons or self.unpriced is None:
-            return min(told, key=len)
+            return min(causes, key=len)
         first = self.reasons[:1]
-        told = [reasons for reasons in told if any(r.code == first[0].code for r in reasons)]
+        causes = [reasons for reasons in causes if any(r.code == first[0].code for r in reasons)]
         left = {r.code for r in self.reasons[1:]} - {first[0].code}
-        return (*first, *(r for r in min(told, key=len, default=first) if r.code in left))
+        return (*first, *(r for r in min(causes, key=len, default=first) if r.code in left))
 
     @property
     def cost(self) -> CostEstimate | None:
         """What the edge costs; None where there can be no one kernel."""
-        found = self.pricing.found
-        return None if isinstance(found, Reason) else found
+        result = self.pricing.result
+        return None if isinstance(result, Reason) else result
 
     @property
     def unpriced(self) -> Reason | None:
@@ -159,28 +160,28 @@ class Decisions(Sequence[FusionDecision]):
         self._find = find
 
     @cached_property
-    def _found(self) -> list[FusionDecision]:
-        found = self._find()
+    def _decisions(self) -> list[FusionDecision]:
+        decisions = self._find()
         del self._find  # and what it knows
-        return found
+        return decisions
 
     @overload
     def __getitem__(self, index: int) -> FusionDecision: ...
     @overload
     def __getitem__(self, index: slice) -> list[FusionDecision]: ...
     def __getitem__(self, index: int | slice) -> FusionDecision | list[FusionDecision]:
-        return self._found[index]
+        return self._decisions[index]
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._decisions)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, (Decisions, list)) and self._found == list(other)
+        return isinstance(other, (Decisions, list)) and self._decisions == list(other)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return repr(self._found)
+        return repr(self._decisions)
 
 
 @dataclass(eq=False)

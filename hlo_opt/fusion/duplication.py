@@ -32,7 +32,7 @@ def effectively_at_most_unary(instruction: Instruction) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _largest_rank(shape: Shape) -> int:
-    """Of the arrays of a shape. The state of a loop may hold thousands."""
+    """The largest rank of the arrays of a shape. The state of a loop may have thousands of them."""
     return max((true_rank(leaf) for leaf in shape.leaves()), default=0)
 
 
@@ -50,7 +50,7 @@ class _Between:
         self._size = 0
 
     def operands(self, producer: Instruction, current: Instruction, consumer: Instruction) -> list[Instruction]:
-        """Those operands of `current`, on a way to the consumer, that depend on the producer."""
+        """The operands of `current`, which is on a way to the consumer, that depend on the producer."""
         first = self._order.place(producer)
         return [
             o
@@ -60,33 +60,33 @@ class _Between:
 
     def _reached(self, producer: Instruction, consumer: Instruction) -> set[Instruction]:
         last = self._order.place(consumer)
-        known, found = self._below.get(producer, (-1, set()))
+        known, reached = self._below.get(producer, (-1, set()))
         if known < last:
-            self._size -= len(found)
-            found = self._order.below(producer, last)
-            self._size += len(found)
+            self._size -= len(reached)
+            reached = self._order.below(producer, last)
+            self._size += len(reached)
             if self._size > REMEMBERED:
                 self._below.clear()
-                self._size = len(found)
-            self._below[producer] = last, found
-        return found
+                self._size = len(reached)
+            self._below[producer] = last, reached
+        return reached
 
 
 def globally_unfusible(computation: Computation, order: list[Instruction], allows: Allows) -> set[Instruction]:
     """The producers that must not be duplicated. `order` has operands before users."""
     between = _Between(computation, order)
-    found: set[Instruction] = set()
+    unfusible: set[Instruction] = set()
     known: dict[tuple[Instruction, Instruction], bool] = {}
     for consumer in reversed(order):
         for producer in consumer.operands:
-            if producer in found or len(producer.users) < 2 or effectively_at_most_unary(producer):
+            if producer in unfusible or len(producer.users) < 2 or effectively_at_most_unary(producer):
                 continue
             read = sum(o.shape.element_count for o in dict.fromkeys(producer.operands))
             if read <= producer.shape.element_count:
                 continue
-            if not _on_all_paths(producer, consumer, found, between, allows, known):
-                found.add(producer)
-    return found
+            if not _on_all_paths(producer, consumer, unfusible, between, allows, known):
+                unfusible.add(producer)
+    return unfusible
 
 
 def _on_all_paths(

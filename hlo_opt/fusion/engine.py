@@ -60,7 +60,7 @@ class Engine:
         self.origins = context.origins
         self.forbidden = context.forbidden
         self.state = self._state()
-        self.made: dict[Instruction, None] = {}
+        self.changed: dict[Instruction, None] = {}
         """Fusions that are new or have grown."""
         self.notes: dict[Hashable, Any] = {}
         self.orphans: list[Computation] = []
@@ -111,10 +111,10 @@ class Engine:
         if key is None:
             return next(self.reasons(edge, policy), None) is None
         known = self.context.memory.known.verdicts
-        found = known.get(key)
-        if found is None:
-            found = known[key] = next(self.reasons(edge, policy), None) is None
-        return found
+        allowed = known.get(key)
+        if allowed is None:
+            allowed = known[key] = next(self.reasons(edge, policy), None) is None
+        return allowed
 
     def _likeness(self, edge: Edge, policy: Policy) -> Hashable:
         """Edges alike in this are all allowed or all refused; None where more counts."""
@@ -172,10 +172,10 @@ class Engine:
             yield from self.switched_on([Reason.of("FUS505", **names)])
 
     def refused_before(self, pair: Edge) -> Iterator[Reason]:
-        """What the user, or a plan once it had been fused, has against a pair."""
+        """What the user, or a plan that refused a fusion of one of the pair before, has against a pair."""
         yield from self.forbidding(pair)
-        found = (self.forbidden.get((name, "")) for name in (pair.producer_name, pair.consumer_name))
-        yield from self.legal(reason for reason in found if reason is not None)
+        reasons = (self.forbidden.get((name, "")) for name in (pair.producer_name, pair.consumer_name))
+        yield from self.legal(reason for reason in reasons if reason is not None)
 
     def fuse(self, producer: Instruction, consumer: Instruction) -> Instruction:
         """Move the producer into the consumer's kernel. Returns the consumer's fusion, made when it is a plain
@@ -196,14 +196,14 @@ class Engine:
                 self.state.replaced(consumer, fusion, user)
         if is_generic_triton(producer) and not is_generic_triton(fusion):
             become_like(fusion, producer)
-        self.made[fusion] = None
+        self.changed[fusion] = None
         after = self.state.absorbed(producer, fusion, structure)
         moved, called = absorb(producer, fusion, self.origins)
         if called is not None:
             self.orphans.append(called)
         after(moved)
         if producer.parent is None:
-            self.made.pop(producer, None)
+            self.changed.pop(producer, None)
         return fusion
 
     def computations(self) -> list[Computation]:
@@ -220,22 +220,22 @@ class Engine:
         self.orphans.clear()
         kept: dict[Computation, dict[Instruction, str]] = {}
         again = False
-        for fusion in self.made:
+        for fusion in self.changed:
             if fusion.parent is None:
                 continue
             self.state.settle(fusion)
             computation = fusion.computation
             edit.sort(fusion.called_by("calls"))
-            found = self.state.made(fusion)
+            kind = self.state.kind_of(fusion)
             fusions = kept.setdefault(computation, {})
-            if isinstance(found, Reason):
-                self._take_apart(fusion, found)
+            if isinstance(kind, Reason):
+                self._take_apart(fusion, kind)
                 again = True
             else:
-                fusions[fusion] = found
+                fusions[fusion] = kind
         for computation, fusions in kept.items():
             tidy(computation, fusions)
-        self.made.clear()
+        self.changed.clear()
         if again:
             self.context.memory.clear()
             self.state = self._state()

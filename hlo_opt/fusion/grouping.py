@@ -28,7 +28,7 @@ class Grouping:
         self._members = members
 
     def of_cluster(self, cluster: Cluster, operands: Sequence[Instruction]) -> Grouped:
-        """Of what a kernel with these operands holds."""
+        """The groups of a cluster whose kernel has these operands."""
         parts = clusters_of_groups(cluster)
         if parts is None:
             return None
@@ -50,8 +50,8 @@ class Grouping:
     def beside(
         self, one: Sequence[Instruction], other: Sequence[Instruction], groups: tuple[Grouped, Grouped]
     ) -> Grouped:
-        """Of two kernels with these operands as one, whose operands are those of the first and then what else the
-        second reads; None where groups of both share work."""
+        """The groups of two kernels with these operands as one kernel. Its operands are those of the first, then those
+        that only the second reads. None where groups of both share work."""
         above, below = groups
         if above is None or below is None or _shares(_dear(above, one), _dear(below, other)):
             return None
@@ -60,15 +60,15 @@ class Grouping:
         return (*above, *moved)
 
     def sketch_of(self, cluster: Cluster) -> Sketch | None:
-        """Of a cluster as one kernel; None where only a plan of the whole can tell. A single operation is planned as it
-        is launched: with a parameter for each operand, if several are the same value."""
+        """The sketch of a cluster as one kernel; None where only a plan of the whole can tell. A single operation is
+        planned as it is launched: with a parameter for each operand, even if several are the same value."""
         if cluster.size == 1:
             return None
         operands = list(cluster.inputs)
         return self.sketch(self.of_cluster(cluster, operands), operands)
 
     def sketch(self, groups: Grouped, operands: Sequence[Instruction]) -> Sketch | None:
-        """Of a kernel; None where only a plan of the whole can tell."""
+        """The sketch of a kernel with these groups; None where only a plan of the whole can tell."""
         return None if groups is None else sketch_of_groups(groups, operands, self._target)
 
 
@@ -77,7 +77,7 @@ def operands_beside(one: Sequence[Instruction], other: Sequence[Instruction]) ->
     return [*one, *dict.fromkeys(o for o in other if o not in set(one))]
 
 
-def operands_given(kernel: Instruction) -> Sequence[Instruction]:
+def kernel_operands(kernel: Instruction) -> Sequence[Instruction]:
     """The operands of a kernel; those of a plain operation as those of a fusion of it alone: each value once."""
     return list(dict.fromkeys(kernel.operands)) if fused(kernel) is None else kernel.operands
 

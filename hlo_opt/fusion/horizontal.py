@@ -24,13 +24,13 @@ POINTER_BYTES = 8
 
 def operand_kernels(consumer: Instruction) -> list[Instruction]:
     """The kernels whose results the consumer reads, elements of tuples looked through, each once."""
-    found: dict[Instruction, None] = {}
+    kernels: dict[Instruction, None] = {}
     for operand in consumer.operands:
         while operand.opcode == "get-tuple-element":
             operand = operand.operands[0]
         if launches(operand):
-            found[operand] = None
-    return list(found)
+            kernels[operand] = None
+    return list(kernels)
 
 
 def other_users(instruction: Instruction, consumer: Instruction) -> Reason | None:

@@ -12,7 +12,7 @@ from hlo_opt.diag import Reason
 from hlo_opt.fusion.legality import Edge
 from hlo_opt.ir import Instruction, SliceDimension
 from hlo_opt.ops.emission import HEROES, Emitter
-from hlo_opt.ops.sets import SLICES, UPDATES, held, is_elementwise, is_view, root_of
+from hlo_opt.ops.sets import SLICES, UPDATES, is_elementwise, is_view, root_of, tuple_elements
 
 
 def in_place_conflict(edge: Edge) -> Reason | None:
@@ -39,7 +39,7 @@ def _behind_bitcasts(node: Node) -> Node:
 
 def _may_update(consumer: Instruction) -> bool:
     root = root_of(consumer)
-    return any(r.opcode in UPDATES for r in held(root) or [root])
+    return any(r.opcode in UPDATES for r in tuple_elements(root) or [root])
 
 
 def _conflict(edge: Edge, cluster: Cluster, root: Node, place: Node) -> Reason | None:
@@ -89,15 +89,15 @@ def _harmless(node: Node) -> bool:
 
 def _other_uses(cluster: Cluster, place: Node, root: Node) -> list[Node]:
     """Members other than the update itself that read the buffer at other places than they write."""
-    found: list[Node] = []
+    uses: list[Node] = []
     todo = list(place.users)
     while todo:
         user = todo.pop()
         if is_view(user.opcode):
             todo.extend(user.users)
         elif user is not root and not is_elementwise(user.instruction):
-            found.append(user)
-    return found
+            uses.append(user)
+    return uses
 
 
 def _slice_dimensions(instruction: Instruction) -> tuple[SliceDimension, ...]:

@@ -15,7 +15,7 @@ from hlo_opt.fusion.order import order_of
 from hlo_opt.fusion.outline import HANDS_ON, Ways, tidy, unite
 from hlo_opt.fusion.products import is_beside_product
 from hlo_opt.ir import Instruction
-from hlo_opt.ops.sets import taken_element
+from hlo_opt.ops.sets import tuple_index
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ _PLACE_CHECKS: tuple[Check, ...] = (side_effects, control_dependencies, boundary
 def impossible(edge: Edge) -> Reason | None:
     """Why no kernel can hold both ends, by what either is."""
     for check in _PLACE_CHECKS:
-        found = check(edge)
-        if found is not None:
-            return found
+        reason = check(edge)
+        if reason is not None:
+            return reason
     if is_beside_product(edge):  # what a library runs a kernel of ours may hold with its neighbour
         return edge.state.lowering(edge.producer) or edge.state.lowering(edge.consumer)
     prices = edge.state.prices
@@ -51,8 +51,8 @@ def impossible(edge: Edge) -> Reason | None:
 
 
 def union_of(engine: Engine, producer: Instruction, consumer: Instruction) -> Union | Reason:
-    """Of a producer and a consumer that reads it, through elements of a tuple and bitcasts, too: as it costs less,
-    where others read the producer. Or the reason why there is none."""
+    """The cheapest way to join a producer and a consumer that reads it, directly or through elements of a tuple and
+    bitcasts. Or the reason why there is none."""
     forms = _forms(engine, producer, consumer)
     if isinstance(forms, Reason):
         return forms
@@ -78,14 +78,14 @@ def no_union_of(engine: Engine, producer: Instruction, consumer: Instruction) ->
     prices, refusal = engine.state.prices, None
     for ways, written, _ in forms:
         if not _is_direct(producer, ways):
-            found = prices.sketch_through(producer, consumer, ways, written)
+            sketch = prices.sketch_through(producer, consumer, ways, written)
         elif written:
-            found = prices.sketch_kept(producer, consumer)
+            sketch = prices.sketch_with_producer(producer, consumer)
         else:
-            found = prices.sketch_joined(producer, consumer)
-        if not isinstance(found, Reason):
+            sketch = prices.sketch_joined(producer, consumer)
+        if not isinstance(sketch, Reason):
             return None
-        refusal = found
+        refusal = sketch
     return refusal
 
 
@@ -95,9 +95,9 @@ def _forms(
     """How one kernel may be both, as far as that can be told without a plan: fields `ways`, `written` and `copies` of a
     `Union`. Or the reason why none may."""
     edge = engine.edge(producer, consumer)
-    found = impossible(edge)
-    if found is not None:
-        return found
+    reason = impossible(edge)
+    if reason is not None:
+        return reason
     ways = ways_between(producer, consumer)
     if ways is None:
         return Reason.of("FUS113", producer=edge.producer_name, consumer=edge.consumer_name)
@@ -112,7 +112,8 @@ def _forms(
 
 
 def _is_direct(producer: Instruction, ways: Ways) -> bool:
-    """Whether a consumer reads a producer of one result as it is, as over most edges: structures tell them apart."""
+    """Whether a consumer reads a producer of one result directly, as most do: the structures of both are then all that
+    counts."""
     return not any(ways.values()) and not producer.shape.is_tuple
 
 
@@ -134,26 +135,26 @@ def _cost(
 
 
 def union_beside(engine: Engine, first: Instruction, second: Instruction) -> Union | Reason:
-    """Of two that do not read each other. Or the reason why there is none."""
-    found = _kept_apart(engine, first, second)
-    if found is not None:
-        return found
+    """The way to join two instructions that do not read each other. Or the reason why there is none."""
+    reason = _reason_against(engine, first, second)
+    if reason is not None:
+        return reason
     cost = beside_cost(engine.state, first, second)
     return cost if isinstance(cost, Reason) else Union(second, first, {}, (second,), False, cost)
 
 
 def no_union_beside(engine: Engine, first: Instruction, second: Instruction) -> Reason | None:
     """The reason that `union_beside` gives, or None; without a price."""
-    found = _kept_apart(engine, first, second) or engine.state.prices.sketch_beside(first, second)
-    return found if isinstance(found, Reason) else None
+    sketch = _reason_against(engine, first, second) or engine.state.prices.sketch_beside(first, second)
+    return sketch if isinstance(sketch, Reason) else None
 
 
-def _kept_apart(engine: Engine, first: Instruction, second: Instruction) -> Reason | None:
+def _reason_against(engine: Engine, first: Instruction, second: Instruction) -> Reason | None:
     """Why two that do not read each other can be no one kernel, as far as that can be told without a plan."""
     edge = engine.edge(first, second)
-    found = impossible(edge)
-    if found is not None:
-        return found
+    reason = impossible(edge)
+    if reason is not None:
+        return reason
     order = order_of(engine, first.computation)
     if order.connected(first, second):
         needed, user = (first, second) if order.place(first) < order.place(second) else (second, first)
@@ -173,7 +174,7 @@ def join(engine: Engine, union: Union) -> Instruction | Reason:
     computation.index_users()
     fusion = unite(producer, consumer, union.ways, union.written, engine.origins, copies=union.copies)
     engine.context.memory.clear()
-    kind = engine.context.memory.state(engine.module, engine.context.options.target).made(fusion)
+    kind = engine.context.memory.state(engine.module, engine.context.options.target).kind_of(fusion)
     if isinstance(kind, Reason):
         return kind
     tidy(computation, {fusion: kind})
@@ -183,19 +184,19 @@ def join(engine: Engine, union: Union) -> Instruction | Reason:
 def ways_between(producer: Instruction, consumer: Instruction) -> dict[Instruction, list[Instruction]] | None:
     """The ways on which a consumer reads a producer; None where one is more than an element of a tuple and bitcasts of
     it."""
-    found: dict[Instruction, list[Instruction]] = {}
+    ways: dict[Instruction, list[Instruction]] = {}
     for operand in dict.fromkeys(consumer.operands):
         value, way = operand, list[Instruction]()
         while value is not producer and value.operands and value.opcode in HANDS_ON:
             way.insert(0, value)
             value = value.operands[0]
         if value is producer:
-            elements = [n for n, step in enumerate(way) if taken_element(step) is not None]
+            elements = [n for n, step in enumerate(way) if tuple_index(step) is not None]
             bitcasts = sum(step.opcode == "bitcast" for step in way)
             if bitcasts + len(elements) < len(way) or elements != ([0] if producer.shape.is_tuple else []):
                 return None
-            found[operand] = way
-    return found
+            ways[operand] = way
+    return ways
 
 
 def read_by_others(producer: Instruction, consumer: Instruction, ways: Ways) -> list[Instruction]:
@@ -204,14 +205,14 @@ def read_by_others(producer: Instruction, consumer: Instruction, ways: Ways) -> 
     inside = steps | {consumer}
     if not producer.shape.is_tuple:
         return [producer] if any(_has_others(i, inside) for i in (producer, *steps)) else []
-    if producer.is_root or any(taken_element(user) is None for user in producer.users):
+    if producer.is_root or any(tuple_index(user) is None for user in producer.users):
         return [producer]
-    found: dict[int | None, Instruction] = {}
+    values: dict[int | None, Instruction] = {}
     for user in producer.users:
         handed = [step for way in ways.values() if way[0] is user for step in way]
         if user not in steps or any(_has_others(step, inside) for step in handed):
-            found.setdefault(taken_element(user), user)
-    return list(found.values())
+            values.setdefault(tuple_index(user), user)
+    return list(values.values())
 
 
 def _has_others(value: Instruction, inside: set[Instruction]) -> bool:

@@ -143,5 +143,5 @@ def order_of(engine: Engine, computation: Computation) -> Order:
     key = ("order", computation)
     if key not in engine.notes:
         engine.notes[key] = Order(computation, post_order(computation))
-    found: Order = engine.notes[key]
-    return found
+    order: Order = engine.notes[key]
+    return order

@@ -16,7 +16,7 @@ from hlo_opt.analysis.graph.cluster import cluster_of
 from hlo_opt.analysis.properties import inside
 from hlo_opt.analysis.xla.heroes import emitter_of
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, edit
-from hlo_opt.ops.sets import fused, held, taken_element
+from hlo_opt.ops.sets import fused, tuple_elements, tuple_index
 
 if TYPE_CHECKING:
     from hlo_opt.fusion.engine import Engine
@@ -41,9 +41,9 @@ def original_name(instruction: Instruction, origins: Origins) -> str:
 
 
 def computed(output: Instruction) -> Instruction:
-    """What computes an output of a fusion: of one element of an operation with several results, the operation. The
-    element is of the fusion's own making."""
-    while taken_element(output) is not None and output.operands[0].parameter_number is None:
+    """The instruction that computes an output of a fusion: for an element of an operation with several results, the
+    operation. The fusion itself made the element."""
+    while tuple_index(output) is not None and output.operands[0].parameter_number is None:
         output = output.operands[0]
     return output
 
@@ -100,9 +100,9 @@ def absorb(producer: Instruction, fusion: Instruction, origins: Origins) -> tupl
 
     arguments = [inside(o) for o in producer.operands]
     moved: Moved = {}
-    made = _copy(producer, arguments, body, origins, keep_names=alone, moved=moved)
+    copy = _copy(producer, arguments, body, origins, keep_names=alone, moved=moved)
     for parameter in replaced:
-        edit.redirect_users(parameter, made)
+        edit.redirect_users(parameter, copy)
         edit.remove(parameter)
         gone = operands.index(producer)
         del operands[gone], parameters[gone]
@@ -134,8 +134,8 @@ def _copy(
     producer itself is, whose users are still to be updated."""
     inner = fused(producer)
     if inner is None:
-        made = moved[producer] = _copied(producer, arguments, body, origins, keep_names=keep_names)
-        return made
+        copy = moved[producer] = _copied(producer, arguments, body, origins, keep_names=keep_names)
+        return copy
     if keep_names:
         return edit.splice(inner, body, arguments)
     edit.sort(inner)
@@ -146,10 +146,10 @@ def _copy(
             continue
         operands = [places[o] for o in member.operands]
         if fused(member) is not None:
-            made = _nested(member, operands, body)
+            copy = _nested(member, operands, body)
         else:
-            made = _copied(member, operands, body, origins, keep_names=False)
-        places[member] = moved[member] = made
+            copy = _copied(member, operands, body, origins, keep_names=False)
+        places[member] = moved[member] = copy
     return places[inner.root]
 
 
@@ -157,10 +157,10 @@ def _copied(
     instruction: Instruction, operands: list[Instruction], body: Computation, origins: Origins, *, keep_names: bool
 ) -> Instruction:
     name = instruction.name if keep_names else _module(body).unique_name(instruction.name)
-    made = _move(instruction, body, operands, name)
+    copy = _move(instruction, body, operands, name)
     if not keep_names or instruction in origins:
-        origins[made] = origins.get(instruction, instruction.name)
-    return made
+        origins[copy] = origins.get(instruction, instruction.name)
+    return copy
 
 
 def _nested(member: Instruction, operands: list[Instruction], body: Computation) -> Instruction:
@@ -171,7 +171,7 @@ def _nested(member: Instruction, operands: list[Instruction], body: Computation)
 def _move(
     instruction: Instruction, body: Computation, operands: list[Instruction], name: str, *, root: bool = False
 ) -> Instruction:
-    made = Instruction(
+    copy = Instruction(
         name,
         instruction.opcode,
         instruction.shape,
@@ -181,7 +181,7 @@ def _move(
         offset=instruction.offset,
         end=instruction.end,
     )
-    return edit.append(body, made, root=root)
+    return edit.append(body, copy, root=root)
 
 
 def moved_into(body: Computation, instruction: Instruction, operands: list[Instruction]) -> Instruction:
@@ -214,7 +214,8 @@ def remove_uncalled_of(module: Module, candidates: list[Computation]) -> None:
 
 
 def become_like(fusion: Instruction, triton: Instruction) -> None:
-    """A fusion that takes a Triton fusion becomes one itself: kind and backend config are what its kernel goes by."""
+    """Give a fusion that takes a Triton fusion in the kind and backend config of that one, by which its kernel is
+    chosen."""
     for name in ("kind", "backend_config"):
         edit.set_attribute(fusion, name, triton.attributes[name])
 
@@ -225,17 +226,17 @@ def undo(fusion: Instruction) -> list[Instruction]:
     body = fusion.called_by("calls")
     edit.sort(body)
     copies: dict[Instruction, Instruction] = {}
-    made: list[Instruction] = []
+    moved: list[Instruction] = []
     for member in body.instructions:
         if member.parameter_number is not None:
             copies[member] = fusion.operands[member.parameter_number]
         else:
             copies[member] = _move(member, computation, [copies[o] for o in member.operands], member.name)
-            made.append(copies[member])
+            moved.append(copies[member])
     edit.redirect_users(fusion, copies[body.root])
     edit.remove(fusion)
     edit.remove_computation(body)
-    return made
+    return moved
 
 
 def tidy(computation: Computation, fusions: Mapping[Instruction, str]) -> None:
@@ -279,15 +280,15 @@ def join(
         fusion = start_fusion(host)
         if host in engine.origins:
             engine.origins[fusion.called_by("calls").root] = engine.origins[host]
-    engine.made[fusion] = None
+    engine.changed[fusion] = None
     called, first = _write_too(other, fusion, engine.origins)
     if called is not None:
         engine.orphans.append(called)
     after(fusion)
-    elements = {n: u for u in fusion.users if (n := taken_element(u)) is not None} if readers else {}
+    elements = {n: u for u in fusion.users if (n := tuple_index(u)) is not None} if readers else {}
     for changed, user in readers:
         state.replaced(changed, elements[first if changed is other else 0], user)
-    engine.made.pop(other, None)
+    engine.changed.pop(other, None)
     return fusion
 
 
@@ -296,42 +297,42 @@ def _write_too(other: Instruction, fusion: Instruction, origins: Origins) -> tup
     of the first new output."""
     body = fusion.called_by("calls")
     body.index_users()
-    given = list(zip(fusion.operands, body.parameters, strict=True))
-    replaced = [parameter for operand, parameter in given if operand is other]
-    given = [(operand, parameter) for operand, parameter in given if operand is not other]
-    places = dict(given)
+    pairs = list(zip(fusion.operands, body.parameters, strict=True))
+    replaced = [parameter for operand, parameter in pairs if operand is other]
+    pairs = [(operand, parameter) for operand, parameter in pairs if operand is not other]
+    places = dict(pairs)
     for operand in other.operands:
         if operand not in places:
-            places[operand] = parameter_for(body, len(given), operand)
-            given.append((operand, places[operand]))
-    made = take_in(other, [places[o] for o in other.operands], body, origins)
+            places[operand] = parameter_for(body, len(pairs), operand)
+            pairs.append((operand, places[operand]))
+    value = take_in(other, [places[o] for o in other.operands], body, origins)
     for parameter in replaced:
-        edit.redirect_users(parameter, made)
+        edit.redirect_users(parameter, value)
         edit.remove(parameter)
-    for number, (_, parameter) in enumerate(given):  # an operand that the fusion was given twice has two
+    for number, (_, parameter) in enumerate(pairs):  # an operand that the fusion was given twice has two
         parameter.parameter_number = number
-    _write_tuple(body, made, origins)
+    _write_tuple(body, value, origins)
     first = _lead_out(fusion, other, body)
-    edit.set_operands(fusion, [operand for operand, _ in given])
+    edit.set_operands(fusion, [operand for operand, _ in pairs])
     called = fused(other)
     _redirect(other, fusion, first)
     edit.remove(other)
     return called, first
 
 
-def _write_tuple(body: Computation, made: Instruction, origins: Origins) -> None:
+def _write_tuple(body: Computation, value: Instruction, origins: Origins) -> None:
     """The root becomes a tuple of what was written and what `made` gives."""
     old = body.root
-    outputs = [*_elements(old), *_elements(made)]
+    outputs = [*_elements(old), *_elements(value)]
     root = edit.create_tuple(body, outputs, root=True)
     origins[root] = original_name(outputs[0], origins)
-    for tuple_shaped in (old, made):
-        if held(tuple_shaped) is not None and not tuple_shaped.users:
+    for tuple_shaped in (old, value):
+        if tuple_elements(tuple_shaped) is not None and not tuple_shaped.users:
             edit.remove(tuple_shaped)
 
 
 def _elements(root: Instruction) -> list[Instruction]:
-    elements = held(root)
+    elements = tuple_elements(root)
     if elements is not None:
         return list(elements)
     if not root.shape.is_tuple:
@@ -395,12 +396,12 @@ def unite(
     module = _module(computation)
     body = edit.new_computation(module, "fused_computation")
     body.index_users()
-    given: dict[Instruction, Instruction] = {}
+    parameters: dict[Instruction, Instruction] = {}
 
     def inside(operand: Instruction) -> Instruction:
-        if operand not in given:
-            given[operand] = parameter_for(body, len(given), operand)
-        return given[operand]
+        if operand not in parameters:
+            parameters[operand] = parameter_for(body, len(parameters), operand)
+        return parameters[operand]
 
     arguments = [inside(o) for o in producer.operands]
     above = _copy(producer, arguments, body, origins, keep_names=not copies, moved={})
@@ -410,7 +411,7 @@ def unite(
     def handed_on(way: Sequence[Instruction]) -> Instruction:
         value = above
         for step in way:
-            number = taken_element(step)
+            number = tuple_index(step)
             if number is not None:
                 value = elements[number]
                 continue
@@ -423,14 +424,14 @@ def unite(
     below = take_in(consumer, arguments, body, origins)
     if written:
         edit.set_root(body, below)
-        outputs = [*_elements(below), *(v for w in written for v in _taken(w, elements))]
+        outputs = [*_elements(below), *(v for w in written for v in _elements_of(w, elements))]
         root = edit.create_tuple(body, outputs, root=True)
         origins[root] = original_name(outputs[0], origins)
     else:
         root = below
         edit.set_root(body, root)
-    _drop_unread(body, given)
-    fusion = fusion_of(body, consumer, list(given))
+    _drop_unread(body, parameters)
+    fusion = fusion_of(body, consumer, list(parameters))
     results = _Results(fusion)
     first = len(consumer.shape.elements or ()) if consumer.shape.is_tuple else 1
     results.give(consumer, range(first))
@@ -446,21 +447,21 @@ def unite(
     return fusion
 
 
-def _taken(written: Instruction, elements: list[Instruction]) -> list[Instruction]:
-    number = taken_element(written)
+def _elements_of(written: Instruction, elements: list[Instruction]) -> list[Instruction]:
+    number = tuple_index(written)
     return elements if number is None else [elements[number]]
 
 
-def _drop_unread(body: Computation, given: dict[Instruction, Instruction]) -> None:
+def _drop_unread(body: Computation, parameters: dict[Instruction, Instruction]) -> None:
     """Remove what is left of tuples that nothing takes apart any more, and what only these read, also of what the body
     is given."""
     edit.sort(body)
     _remove_dead([i for i in reversed(list(body.instructions)) if i.parameter_number is None])
-    for operand, parameter in list(given.items()):
+    for operand, parameter in list(parameters.items()):
         if not parameter.users and not parameter.is_root:
             edit.remove(parameter)
-            del given[operand]
-    for number, parameter in enumerate(given.values()):
+            del parameters[operand]
+    for number, parameter in enumerate(parameters.values()):
         parameter.parameter_number = number
 
 
@@ -486,12 +487,12 @@ class _Results:
         return self._taken[number]
 
     def give(self, old: Instruction, numbers: Sequence[int]) -> None:
-        """What read a kernel reads these values."""
+        """Make the users of a kernel read these values."""
         if not old.shape.is_tuple:
             edit.redirect_users(old, self._value(numbers[0]))
             return
         for user in list(old.users):
-            number = taken_element(user)
+            number = tuple_index(user)
             if number is not None:
                 edit.redirect_users(user, self._value(numbers[number]))
                 edit.remove(user)
@@ -499,13 +500,13 @@ class _Results:
             edit.redirect_users(old, edit.create_tuple(old.computation, [self._value(n) for n in numbers]))
 
     def give_elements(self, old: Instruction, written: Sequence[Instruction], first: int) -> None:
-        """What read elements of a kernel, or all of it, reads the values from `first` on."""
+        """Make the users of a kernel's elements, or of all of it, read the values from `first` on."""
         if written[0] is old:
             self.give(old, range(first, first + len(old.shape.elements or (old,))))
             return
-        places = {taken_element(w): first + n for n, w in enumerate(written)}
+        places = {tuple_index(w): first + n for n, w in enumerate(written)}
         for user in list(old.users):
-            number = taken_element(user)
+            number = tuple_index(user)
             if number in places:
                 edit.redirect_users(user, self._value(places[number]))
                 edit.remove(user)
@@ -515,4 +516,4 @@ def is_read_by_element(instruction: Instruction) -> bool:
     """Whether nothing but get-tuple-elements reads a tuple, so that it may become a longer one."""
     if not instruction.shape.is_tuple:
         return True
-    return not instruction.is_root and all(taken_element(u) is not None for u in instruction.users)
+    return not instruction.is_root and all(tuple_index(u) is not None for u in instruction.users)

@@ -22,21 +22,21 @@ def prepare(module: Module) -> bool:
     Raises VerifyError when the copies would be more than `GROWTH_LIMIT` instructions.
     """
     # Where nothing in a fusion can tell which layout a value has, the operand itself will do as well as the parameter.
-    found = {instruction for instruction, _ in mismatched(module) if is_plain_fusion(instruction)}
-    if found:
-        inline(module, found.__contains__)
+    fusions = {instruction for instruction, _ in mismatched(module) if is_plain_fusion(instruction)}
+    if fusions:
+        inline(module, fusions.__contains__)
     _separate_names(module)
-    return separate_bodies(module) or bool(found)
+    return separate_bodies(module) or bool(fusions)
 
 
 def _separate_names(module: Module) -> None:
-    taken: set[str] = set()
+    names: set[str] = set()
     twice: list[Instruction] = []
     for computation in (module.entry, *(c for c in module.computations if c is not module.entry)):
         for instruction in computation.instructions:
-            if instruction.name in taken:
+            if instruction.name in names:
                 twice.append(instruction)
-            taken.add(instruction.name)
+            names.add(instruction.name)
     for instruction in twice:
         instruction.name = module.unique_name(instruction.name)
 
@@ -45,7 +45,7 @@ def separate_bodies(module: Module) -> bool:
     """Copy computations that several launched fusions call; returns whether there were any. Raises VerifyError when the
     copies would be more than `GROWTH_LIMIT` instructions."""
     seen: set[Computation] = set()
-    made = 0
+    copies = 0
     for computation in list(executed_computations(module)):
         for instruction in computation.instructions:
             if instruction.opcode != "fusion":
@@ -54,25 +54,25 @@ def separate_bodies(module: Module) -> bool:
             if body not in seen:
                 seen.add(body)
                 continue
-            made += len(body.instructions)
-            if made > GROWTH_LIMIT:
+            copies += len(body.instructions)
+            if copies > GROWTH_LIMIT:
                 raise VerifyError(
                     f"fusions share computations that are more than {GROWTH_LIMIT} instructions when each has its own",
                     span=module.span(instruction),
                 )
             edit.set_attribute(instruction, "calls", Called(_copy(module, body)))
-    if made:
+    if copies:
         edit.sort_computations(module)
-    return bool(made)
+    return bool(copies)
 
 
 def _copy(module: Module, body: Computation) -> Computation:
-    made = edit.new_computation(module, body.name)
-    made.attributes = dict(body.attributes)
+    new = edit.new_computation(module, body.name)
+    new.attributes = dict(body.attributes)
     copies: dict[Instruction, Instruction] = {}
     for member in body.instructions:
-        copy = edit.clone_into(made, member, [copies[o] for o in member.operands])
+        copy = edit.clone_into(new, member, [copies[o] for o in member.operands])
         copy.control_predecessors = [copies[p] for p in member.control_predecessors]
         copies[member] = copy
-    edit.set_root(made, copies[body.root])
-    return made
+    edit.set_root(new, copies[body.root])
+    return new

@@ -35,7 +35,7 @@ class Prices:
         self._plans = plans
 
     def of(self, instruction: Instruction) -> Price:
-        """Of an instruction as it is launched, or called; nothing for one that launches no work."""
+        """The price of an instruction as it is launched or called; zero for one that launches no work."""
         if not launches(instruction):
             return FREE
         plans = self._plans
@@ -66,21 +66,22 @@ class Prices:
         return price_of_call(instruction, plans.target)
 
     def joined(self, producer: Instruction, consumer: Instruction) -> Price | Reason:
-        """Of a producer computed in the kernel of a consumer that reads it; or why there is no such kernel."""
+        """The price of a consumer that computes a producer in its own kernel; or the reason why there is no such
+        kernel."""
         return _price_of(self.sketch_joined(producer, consumer))
 
-    def kept(self, producer: Instruction, consumer: Instruction) -> Price | Reason:
-        """As `joined`, of one that writes the producer's value, too."""
-        return _price_of(self.sketch_kept(producer, consumer))
+    def with_producer(self, producer: Instruction, consumer: Instruction) -> Price | Reason:
+        """As `joined`, for a kernel that writes the producer's value, too."""
+        return _price_of(self.sketch_with_producer(producer, consumer))
 
     def beside(self, one: Instruction, other: Instruction) -> Price | Reason:
-        """Of two that do not read each other, as one kernel."""
+        """The price of two instructions that do not read each other as one kernel."""
         return _price_of(self.sketch_beside(one, other))
 
     def through(
         self, producer: Instruction, consumer: Instruction, ways: Ways, written: Sequence[Instruction]
     ) -> Price | Reason:
-        """Of a consumer that reads a producer by `ways`, as `sketch_through` has them."""
+        """The price of a consumer that reads a producer by `ways`, which `sketch_through` explains."""
         return _price_of(self.sketch_through(producer, consumer, ways, written))
 
     def sketch_joined(self, producer: Instruction, consumer: Instruction) -> Sketch | Reason:
@@ -94,12 +95,12 @@ class Prices:
             beside_product=len(left) == 1 and is_product(left[0]),
         )
 
-    def sketch_kept(self, producer: Instruction, consumer: Instruction) -> Sketch | Reason:
-        """The kernel of `kept`, without its price."""
+    def sketch_with_producer(self, producer: Instruction, consumer: Instruction) -> Sketch | Reason:
+        """The kernel of `with_producer`, without its price."""
         state = self._plans
         return self._one_kernel(
             (producer, consumer),
-            lambda: state.structure_kept(producer, consumer),
+            lambda: state.structure_with_producer(producer, consumer),
             lambda: merge_clusters(state.cluster(producer), state.cluster(consumer), producer, keep_producer=True),
         )
 
@@ -110,9 +111,9 @@ class Prices:
     def sketch_through(
         self, producer: Instruction, consumer: Instruction, ways: Ways, written: Sequence[Instruction]
     ) -> Sketch | Reason:
-        """Of a consumer that reads a producer by `ways`: of each such operand what hands the value on, the element of a
-        tuple and bitcasts, from the producer on. `written` are the elements of the producer that others read, or the
-        producer."""
+        """The sketch of a consumer that reads a producer by `ways`: for each such operand the element of a tuple and
+        the bitcasts through which it reads, from the producer on. `written` are the elements of the producer that
+        others read, or the producer."""
         state = self._plans
         refusal = self.refusal(producer) or self.refusal(consumer)
         if refusal is not None:

@@ -22,6 +22,6 @@ def is_beside_product(edge: Edge) -> bool:
     ):
         return False
     product = edge.producer if edge.above.library else edge.consumer
-    found = find(edge.above.library or edge.below.library)
+    spec = find(edge.above.library or edge.below.library)
     largest = max(product.shape.byte_size, edge.producer.shape.byte_size)
-    return found is not None and found.kind is OpKind.CONTRACTION and largest >= LEAST
+    return spec is not None and spec.kind is OpKind.CONTRACTION and largest >= LEAST

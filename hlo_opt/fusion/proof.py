@@ -42,14 +42,14 @@ def prove_same_graph(before: Module, after: Module) -> None:
 
 
 def _odd(module: Module) -> Iterator[tuple[str, str]]:
-    """Names of instructions whose shapes, layouts included, do not go with those of what they call, put together, take
-    apart or hand on, and the name of that."""
+    """Names of instructions whose shapes or layouts do not match those of the computations they call or of the tuples
+    they build, take elements of, or pass on; each with the name of what it does not match."""
     for instruction, body in mismatched(module):
         yield instruction.name, f"its computation {body.name}"
     for computation in module.computations:
         for instruction in computation.instructions:
-            expected, given = _fitting(instruction)
-            if len(expected) != len(given) or not all(map(Shape.same_bytes, expected, given)):
+            expected, actual = _fitting(instruction)
+            if len(expected) != len(actual) or not all(map(Shape.same_bytes, expected, actual)):
                 yield instruction.name, "what it is made of"
 
 
@@ -71,17 +71,17 @@ def _fitting(instruction: Instruction) -> tuple[list[Shape], list[Shape]]:
             return _elements(*operands)[:1], [shape]
         case "async-start":
             body = instruction.called_by("calls")
-            given = Shape.tuple_of(*operands), Shape.tuple_of(*(p.shape for p in body.parameters)), body.root.shape
+            inner = Shape.tuple_of(*operands), Shape.tuple_of(*(p.shape for p in body.parameters)), body.root.shape
             elements = _elements(shape)[:2]
-            return list(given), [*elements[:1], *elements]
+            return list(inner), [*elements[:1], *elements]
         case "async-done":
             return _elements(*operands)[1:2], [shape]
         case "while":
             return [*operands, shape], [instruction.called_by("body").root.shape] * 2
         case "conditional":
             branches = list(instruction.called())
-            taken = [p.shape for b in branches for p in b.parameters]
-            return [*operands[1:], *[shape] * len(branches)], [*taken, *(b.root.shape for b in branches)]
+            inputs = [p.shape for b in branches for p in b.parameters]
+            return [*operands[1:], *[shape] * len(branches)], [*inputs, *(b.root.shape for b in branches)]
         case _:
             return [], []
 
@@ -136,8 +136,8 @@ def _same_header(before: Module, after: Module) -> None:
 
 
 def _text(instruction: Instruction, name: str) -> str:
-    found = instruction.attributes.get(name)
-    return "" if found is None else found.text
+    value = instruction.attributes.get(name)
+    return "" if value is None else value.text
 
 
 def mismatched(module: Module) -> Iterator[tuple[Instruction, Computation]]:
@@ -180,12 +180,12 @@ def _difference(table: Table, old: int, new: int, matching: Matching) -> str:
 
 
 def _opcode(table: Table, number: int) -> str:
-    instruction = table.made_by[number]
+    instruction = table.instruction_of[number]
     return "tuple" if instruction is None else instruction.opcode
 
 
 def _name(table: Table, number: int) -> str:
-    instruction, key = table.made_by[number], table.keys[number]
+    instruction, key = table.instruction_of[number], table.keys[number]
     if instruction is None:
         text = f"({', '.join(_name(table, o) for o in table.operands[number])})"
     elif key[0] == "get-tuple-element":

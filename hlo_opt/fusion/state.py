@@ -20,7 +20,7 @@ from hlo_opt.analysis.xla.timing import KernelEstimate
 from hlo_opt.analysis.xla.utilization import Use
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import ByStructure
-from hlo_opt.fusion.grouping import Grouped, Grouping, operands_beside, operands_given, repeats
+from hlo_opt.fusion.grouping import Grouped, Grouping, kernel_operands, operands_beside, repeats
 from hlo_opt.fusion.prices import Prices
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ops import find
@@ -210,7 +210,7 @@ class FusionState:
         shared = tuple([places.get(operand, -1) for operand in (producer, *producer.operands)])
         return self.known.structures.number(("both", one, other, shared))
 
-    def structure_kept(self, producer: Instruction, consumer: Instruction) -> int:
+    def structure_with_producer(self, producer: Instruction, consumer: Instruction) -> int:
         """As `structure_of_both`, where the producer is a result, too."""
         return self.known.structures.number(("kept", self.structure_of_both(producer, consumer)))
 
@@ -229,12 +229,12 @@ class FusionState:
             self.known.sketches[structure] = sketch
         return sketch
 
-    def sketch_of(self, held: Cluster) -> Sketch | Reason:
+    def sketch_of(self, members: Cluster) -> Sketch | Reason:
         """What the plan of a kernel that holds just this would be."""
-        digest = self._members.of_cluster(held)
+        digest = self._members.of_cluster(members)
         known = self.known.plans.get(digest)
         if known is None:
-            planned = self._grouping.sketch_of(held) or sketch_of(self.module, held, self.target)
+            planned = self._grouping.sketch_of(members) or sketch_of(self.module, members, self.target)
             if isinstance(planned, Reason):
                 return planned
             known = self.known.plans[digest] = planned
@@ -246,7 +246,7 @@ class FusionState:
         known = self.known.sketches.get(number)
         if known is not None:
             return known
-        grouping, operands = self._grouping, (operands_given(one), operands_given(other))
+        grouping, operands = self._grouping, (kernel_operands(one), kernel_operands(other))
         groups = grouping.beside(*operands, (self._groups(one), self._groups(other)))
         both = operands_beside(*operands)
         sketch = grouping.sketch(groups, both)
@@ -257,13 +257,13 @@ class FusionState:
         return sketch
 
     def _groups(self, instruction: Instruction) -> Grouped:
-        operands, grouped = operands_given(instruction), self.known.grouped
+        operands, grouped = kernel_operands(instruction), self.known.grouped
         key = self.structure(instruction), repeats(operands)
         if key not in grouped:
             grouped[key] = self._grouping.of_cluster(self.cluster(instruction), operands)
         return grouped[key]
 
-    def made(self, fusion: Instruction) -> str | Reason:
+    def kind_of(self, fusion: Instruction) -> str | Reason:
         """The kinds of the plan of a fusion as it is, or the reason why it has no plan."""
         sketch = self.sketch(self.structure(fusion), lambda: self.cluster(fusion))
         if isinstance(sketch, Reason):  # by what the fusion's own instructions are called
@@ -474,8 +474,8 @@ class Emissions:
             shape, is_transpose = node.instruction.shape, HEROES.get(node.instruction.opcode) is Emitter.TRANSPOSE
             for operand in node.operands:
                 there = users.get(operand)
-                given = operand.instruction.shape
-                same_index = given is shape or is_transpose or given == shape
+                operand_shape = operand.instruction.shape
+                same_index = operand_shape is shape or is_transpose or operand_shape == shape
                 if there is None and same_index:
                     users[operand] = mine
                     continue
@@ -542,10 +542,10 @@ class Below:
     def adopt(self, above: Follower, root: Node, place: Node, inputs: Mapping[Node, Node]) -> None:
         assert isinstance(above, Below)
         for name in ("reusing", "reusing_once_per_row", "enlarging"):
-            mine, found = getattr(self, name), getattr(above, name)
+            mine, theirs = getattr(self, name), getattr(above, name)
             for old, new in inputs.items():
-                if old in found and mine.get(new) is None:
-                    mine[new] = found[old] or mine.get(place)
+                if old in theirs and mine.get(new) is None:
+                    mine[new] = theirs[old] or mine.get(place)
 
 
 def _enlarges(user: Node, operand: Node) -> bool:

@@ -53,11 +53,11 @@ class ModuleSummary:
 
 
 def executions(
-    module: Module, told: TripCounts = NO_TRIP_COUNTS, is_opened: Callable[[Instruction], bool] = lambda i: False
+    module: Module, trip_counts: TripCounts = NO_TRIP_COUNTS, is_opened: Callable[[Instruction], bool] = lambda i: False
 ) -> tuple[dict[Computation, int], list[str]]:
-    """How often the entry and every computation that control flow reaches runs, as far as trip counts are known or
-    `told` (branches count as taken); and the loops whose count is not known. A computation that several instructions
-    call is counted at its first caller. A fusion that `is_opened` counts as a call."""
+    """How often the entry and every computation that control flow reaches runs, as far as trip counts are known or in
+    `trip_counts` (branches count as taken); and the loops whose count is not known. A computation that several
+    instructions call is counted at its first caller. A fusion that `is_opened` counts as a call."""
     times = {module.entry: 1}
     todo = [module.entry]
     unknown: list[str] = []
@@ -68,7 +68,7 @@ def executions(
                 continue
             factor = 1
             if looped(instruction) is not None:
-                count = trip_count(instruction, told)
+                count = trip_count(instruction, trip_counts)
                 if count is None:
                     unknown.append(instruction.name)
                 factor = 1 if count is None else count
@@ -100,21 +100,21 @@ class _Opened:
 
 
 def kernels_of(module: Module, target: DeviceTarget, known: ByStructure | None = None) -> list[Instruction]:
-    """What every verb calls the kernels of a module: the instructions that launch work, calls of libraries among them,
-    each once, in the order of the text; of a fusion that has no plan and holds a loop, what it holds."""
+    """The kernels of a module, as every verb counts them: the instructions that launch work, library calls among them,
+    each once, in the order of the text. Of a fusion that has no plan and holds a loop, its members count instead."""
     is_opened = _Opened(FusionState(module, target, known))
     times, _ = executions(module, is_opened=is_opened)
     return [i for c in module.computations if c in times for i in c.instructions if launches(i) and not is_opened(i)]
 
 
 def module_summary(
-    module: Module, target: DeviceTarget, known: ByStructure | None = None, told: TripCounts = NO_TRIP_COUNTS
+    module: Module, target: DeviceTarget, known: ByStructure | None = None, trip_counts: TripCounts = NO_TRIP_COUNTS
 ) -> ModuleSummary:
     """Count and price a module, with what is `known` of its structures and the trip counts that the user gave
-    (`told`)."""
+    (`trip_counts`)."""
     state = FusionState(module, target, known)
     is_opened = _Opened(state)
-    times, unknown = executions(module, told, is_opened)
+    times, unknown = executions(module, trip_counts, is_opened)
     total, microseconds = 0, 0.0
     kernels: list[Launched] = []
     members = [i for c in module.computations if c in times for i in c.instructions if launches(i)]

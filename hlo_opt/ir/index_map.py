@@ -46,10 +46,10 @@ class Variable(Expression):
     name: str
 
     def __hash__(self) -> int:
-        found = self._hash
-        if found is None:
-            found = self._hash = hash((self.name, self.high))
-        return found
+        value = self._hash
+        if value is None:
+            value = self._hash = hash((self.name, self.high))
+        return value
 
     def __str__(self) -> str:
         return self.name
@@ -63,10 +63,10 @@ class Sum(Expression):
     right: Expression
 
     def __hash__(self) -> int:
-        found = self._hash
-        if found is None:
-            found = self._hash = hash((self.left, self.right))
-        return found
+        value = self._hash
+        if value is None:
+            value = self._hash = hash((self.left, self.right))
+        return value
 
     def __str__(self) -> str:
         return f"({self.left} + {self.right})"
@@ -80,10 +80,10 @@ class Product(Expression):
     factor: int
 
     def __hash__(self) -> int:
-        found = self._hash
-        if found is None:
-            found = self._hash = hash((self.left, "*", self.factor))
-        return found
+        value = self._hash
+        if value is None:
+            value = self._hash = hash((self.left, "*", self.factor))
+        return value
 
     def __str__(self) -> str:
         return f"({self.left} * {self.factor})"
@@ -97,10 +97,10 @@ class Quotient(Expression):
     divisor: int
 
     def __hash__(self) -> int:
-        found = self._hash
-        if found is None:
-            found = self._hash = hash((self.left, "/", self.divisor))
-        return found
+        value = self._hash
+        if value is None:
+            value = self._hash = hash((self.left, "/", self.divisor))
+        return value
 
     def __str__(self) -> str:
         return f"({self.left} / {self.divisor})"
@@ -114,10 +114,10 @@ class Remainder(Expression):
     divisor: int
 
     def __hash__(self) -> int:
-        found = self._hash
-        if found is None:
-            found = self._hash = hash((self.left, "%", self.divisor))
-        return found
+        value = self._hash
+        if value is None:
+            value = self._hash = hash((self.left, "%", self.divisor))
+        return value
 
     def __str__(self) -> str:
         return f"({self.left} % {self.divisor})"
@@ -342,7 +342,7 @@ def variables_of(expression: Expression) -> frozenset[str]:
             return frozenset()
 
 
-def places_taken(index: Sequence[Expression], sizes: Mapping[str, int]) -> int:
+def distinct_places(index: Sequence[Expression], sizes: Mapping[str, int]) -> int:
     """A lower bound of the number of different values of an index, while the variables in `sizes` have all their values
     and the others are fixed.
 
@@ -460,15 +460,15 @@ class IndexMap:
 
 def _picks_of(results: tuple[Expression, ...]) -> tuple[int, ...]:
     """Which dimensions of an output results are, -1 for a constant; nothing where one is something else."""
-    found = []
+    picks = []
     for expression in results:
         if isinstance(expression, Constant):
-            found.append(-1)
+            picks.append(-1)
         elif isinstance(expression, Variable) and expression.name in _NUMBERS:
-            found.append(_NUMBERS[expression.name])
+            picks.append(_NUMBERS[expression.name])
         else:
             return ()
-    return tuple(found)
+    return tuple(picks)
 
 
 _NAMED = 32

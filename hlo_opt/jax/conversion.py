@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hlo_opt.diag import ParseError, UsageError
+from hlo_opt.diag import ParseError, Source, Span, UsageError
 from hlo_opt.forms.kinds import PROTOS, STABLEHLO, Form, artifact_module, fault_of, form_of, module_message, unzipped
 from hlo_opt.ir import Module
 from hlo_opt.jax.converter import MISSING, REFUSED
@@ -22,6 +22,8 @@ INSTALL = "it is the extra jax: pip install 'hlo-opt[jax]'"
 _CONVERTER = Path(__file__).with_name("converter.py")
 _NO_PLACE = re.compile(r', metadata=\{source_file="-"(?: source_\w+=\d+)*\}| source_file="-"(?: source_\w+=\d+)*')
 """The metadata that MLIR's parser adds to operations without a location: a line of the text itself."""
+_PLACE = re.compile(r"(?:^|[ ;])-:(\d+):(\d+): error: ([^;]*)")
+"""The first place that MLIR's parser names: line, column, message."""
 _LONGEST = 400
 """Limit of the characters of XLA's message that are shown."""
 
@@ -99,7 +101,15 @@ def converted(data: bytes, form: Form, target: str, filename: str) -> bytes:
         )
         raise UsageError(does, code=NO_JAXLIB, filename=filename, hint=INSTALL)
     does = f"is {form.value} that jaxlib refuses" if target == "hlo" else f"jaxlib makes no {target} of it"
-    raise UsageError(f"{does}: {_why(done)}", code=NOT_CONVERTED, filename=filename)
+    why = _why(done)
+    place = _PLACE.search(why) if form is Form.MLIR else None
+    if place is None:
+        raise UsageError(f"{does}: {why}", code=NOT_CONVERTED, filename=filename)
+    text = data.decode("utf-8", "replace")
+    before = text.splitlines(keepends=True)[: int(place[1]) - 1]
+    start = min(len("".join(before)) + int(place[2]) - 1, len(text))
+    span = Span(Source(text, filename), start, start + 1)
+    raise UsageError(f"jaxlib refuses this StableHLO: {place[3]}", code=NOT_CONVERTED, span=span)
 
 
 def _why(done: subprocess.CompletedProcess[bytes]) -> str:

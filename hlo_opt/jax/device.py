@@ -20,7 +20,7 @@ from hlo_opt.diag import BackendError
 from hlo_opt.ir.values import Array
 from hlo_opt.runtime.cupy.device import refuse_large_grids
 from hlo_opt.runtime.numpy import to_memory
-from hlo_opt.runtime.schedule import Schedule, told_array
+from hlo_opt.runtime.schedule import Schedule, constant_array
 from hlo_opt.runtime.schedule.lifetimes import ALIGNMENT, Arena, buffer_bytes, lifetimes
 from hlo_opt.runtime.schedule.ops import Alias, Allocate, Branch, Call, Constant, Copy, Free, Launch, Op, Routine
 
@@ -192,7 +192,9 @@ class _Writer:
                 for b, literal in zip(op.outputs, op.literals, strict=True):
                     self.constants += bytes(-len(self.constants) % ALIGNMENT)
                     places[b] = (self.constants_number, len(self.constants))
-                    self.constants += to_memory(told_array(op, literal, None), routine.shapes[b]).tobytes() + bytes(4)
+                    self.constants += to_memory(constant_array(op, literal, None), routine.shapes[b]).tobytes() + bytes(
+                        4
+                    )
             case Branch(selector=None):
                 inner = self.schedule.routines[op.branches[0]]
                 self.routine(inner, [at(b) for b in op.arguments[0]], dict(enumerate(map(at, op.outputs))))

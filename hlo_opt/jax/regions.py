@@ -18,7 +18,7 @@ from hlo_opt.ir.shape import Layout
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts
 from hlo_opt.ops.control.table import branches
-from hlo_opt.ops.sets import COPIES, body_of, fused, held, is_free, keeps_bytes, looped, taken_element
+from hlo_opt.ops.sets import COPIES, body_of, fused, is_free, keeps_bytes, looped, tuple_elements, tuple_index
 
 FEW = 16
 """Limit of elements of a constant that a region holds itself; larger ones are inputs."""
@@ -218,9 +218,9 @@ def _ours(computation: Computation) -> set[Instruction]:
     ours: set[Instruction] = set()
     parts = []
     for i in computation.instructions:
-        if held(i) is not None:
+        if tuple_elements(i) is not None:
             parts.append(i)
-        elif taken_element(i) is not None:
+        elif tuple_index(i) is not None:
             ours |= {i} if i.operands[0] in ours else set()
         elif i.literal is None and i not in waited and _may(i, known, False):
             ours.add(i)
@@ -285,9 +285,9 @@ def _place(i: Instruction, path: tuple[int, ...] = ()) -> Place:
     around: list[Instruction] = []
     while True:
         body = body_of(i)
-        if (number := taken_element(i)) is not None:
+        if (number := tuple_index(i)) is not None:
             i, path = i.operands[0], (*path, number)
-        elif path and (parts := held(i)) is not None:
+        elif path and (parts := tuple_elements(i)) is not None:
             i, path = parts[path[-1]], path[:-1]
         elif keeps_bytes(i.opcode):
             i = i.operands[0]
@@ -325,9 +325,9 @@ def pieces(whole: Candidate) -> list[Candidate]:
     candidates = []
     for anchor in sorted(anchors, key=work_of, reverse=True):
         members = {anchor}
-        members |= {u for u in anchor.users if taken_element(u) is not None and u in whole.members}
+        members |= {u for u in anchor.users if tuple_index(u) is not None and u in whole.members}
         for i in reversed(whole.members):
-            if i in members or i in anchors or taken_element(i) is not None:
+            if i in members or i in anchors or tuple_index(i) is not None:
                 continue
             if i.users and all(u in members for u in i.users):
                 members.add(i)

@@ -52,12 +52,12 @@ def on_used_elements(evaluate: Evaluate, instruction: Instruction) -> Evaluate:
             return evaluate(evaluator, instruction, values)
         used = _same_sizes(instruction, [v.used if isinstance(v, Dynamic) else np.asarray(v) for v in values])
         small = resized(instruction, [u.shape for u in used])
-        return _bounded(instruction.shape, evaluate(evaluator, small, [*used]), _given(instruction, values))
+        return _bounded(instruction.shape, evaluate(evaluator, small, [*used]), _declared_sizes(instruction, values))
 
     return run
 
 
-def _given(instruction: Instruction, values: Sequence[Value]) -> tuple[int, ...] | None:
+def _declared_sizes(instruction: Instruction, values: Sequence[Value]) -> tuple[int, ...] | None:
     """The declared sizes in use of an elementwise operation's operands."""
     spec = find(instruction.opcode)
     if spec is None or spec.kind is not OpKind.ELEMENTWISE:

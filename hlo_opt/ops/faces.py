@@ -17,18 +17,18 @@ from hlo_opt.ir import ElementType, Instruction
 class lazy:  # noqa: N801 - used as a function
     """`lazy("movement.meaning", "pad")` is the function `pad` of `hlo_opt.ops.movement.meaning`."""
 
-    __slots__ = ("_found", "_module", "_name")
+    __slots__ = ("_module", "_name", "_object")
 
     def __init__(self, module: str, name: str) -> None:
         self._module = module
         self._name = name
-        self._found: Any = None
+        self._object: Any = None
 
     def resolve(self) -> Any:
         """The named object; imports its module on first use."""
-        if self._found is None:
-            self._found = getattr(importlib.import_module(f"hlo_opt.ops.{self._module}"), self._name)
-        return self._found
+        if self._object is None:
+            self._object = getattr(importlib.import_module(f"hlo_opt.ops.{self._module}"), self._name)
+        return self._object
 
     def __call__(self, *arguments: Any) -> Any:
         return self.resolve()(*arguments)

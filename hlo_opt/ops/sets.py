@@ -188,12 +188,12 @@ def calls_outside(instruction: Instruction) -> bool:
     return instruction.opcode == "custom-call" and "callback" in instruction.word("custom_call_target")
 
 
-def taken_element(instruction: Instruction) -> int | None:
+def tuple_index(instruction: Instruction) -> int | None:
     """The index of a get-tuple-element; None for other operations."""
     return None if instruction.opcode != "get-tuple-element" else instruction.attribute("index", int)
 
 
-def held(instruction: Instruction) -> list[Instruction] | None:
+def tuple_elements(instruction: Instruction) -> list[Instruction] | None:
     """The elements of a tuple instruction; None for other operations."""
     return None if instruction.opcode != "tuple" else instruction.operands
 
@@ -227,7 +227,7 @@ def body_of(instruction: Instruction) -> Computation | None:
 
 def results_of(computation: Computation) -> list[Instruction]:
     """The results of a computation: the elements of its root tuple, or its root."""
-    elements = held(computation.root)
+    elements = tuple_elements(computation.root)
     return [computation.root] if elements is None else list(elements)
 
 

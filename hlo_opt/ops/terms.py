@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from hlo_opt.ir import ElementType, Instruction, Shape, SliceDimension, array, edit
 from hlo_opt.ops.contraction.table import sum_type
 from hlo_opt.ops.reduction.reducers import is_wide, monoid, running_types
-from hlo_opt.ops.sets import held, is_elementwise
+from hlo_opt.ops.sets import is_elementwise, tuple_elements
 from hlo_opt.ops.writer import Writer
 
 MOST_TERMS = 64
@@ -85,11 +85,11 @@ class Terms(Writer):
             for i in body.instructions:
                 if i.literal is not None:
                     copies[i] = self.spread(edit.clone_into(self.computation, i, []), sizes)
-                elif i.parameter_number is None and held(i) is None:
+                elif i.parameter_number is None and tuple_elements(i) is None:
                     shape, attributes = array(i.shape.type, *sizes), dict(i.attributes)
                     copied = [copies[o] for o in i.operands]
                     copies[i] = edit.create(self.computation, i.name, i.opcode, shape, copied, attributes)
-            totals = [copies[end] for end in held(body.root) or [body.root]]
+            totals = [copies[end] for end in tuple_elements(body.root) or [body.root]]
         return totals[0] if len(arrays) == 1 else edit.create_tuple(self.computation, totals)
 
     def _at(self, value: Instruction, at: dict[int, int], kind: ElementType) -> Instruction:
@@ -112,9 +112,11 @@ class Terms(Writer):
 def _steps(reduce: Instruction) -> int:
     """The operations that a reduce does for a term; more than are written out where they are not all of numbers."""
     body = reduce.called_by("to_apply")
-    steps = [i for i in body.instructions if i.parameter_number is None and i.literal is None and held(i) is None]
+    steps = [
+        i for i in body.instructions if i.parameter_number is None and i.literal is None and tuple_elements(i) is None
+    ]
     is_plain = all(is_elementwise(i) and not i.shape.rank and next(iter(i.called()), None) is None for i in steps)
-    is_plain &= all(held(i) is None or i is body.root for i in body.instructions)
+    is_plain &= all(tuple_elements(i) is None or i is body.root for i in body.instructions)
     return len(steps) if is_plain else MOST_STEPS + 1
 
 

@@ -23,7 +23,7 @@ MOST_NEAR = 12
 
 
 class Form(Enum):
-    """The sort of values: any; all bits of a word; indices (a few out of bounds); unique indices; sorted; a size, never
+    """The kind of values: any; all bits of a word; indices (a few out of bounds); unique indices; sorted; a size, never
     out of bounds; a symmetric positive definite matrix; a triangular one."""
 
     ANY = "any"
@@ -42,7 +42,7 @@ class Wish:
 
     low, high  the range in which all readers are defined; for indices, the range in bounds
     scale      the magnitude of floats; None: 1
-    small      magnitudes down to this matter, since such a constant is added later; 0: none
+    small      a constant of this magnitude is added later, so smaller values do not matter; 0: none
     near       values that decide something: draw them and their neighbourhood
     apart      it is a divisor: not too near 0
     gap        for indices partly counted from the end: the open interval of indices that none of the readers accept

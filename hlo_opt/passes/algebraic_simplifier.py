@@ -23,7 +23,7 @@ from hlo_opt.passes.simplify.worklist import Worklist
 class AlgebraicSimplifier(Pass):
     """Apply the rules that `hlo-opt passes --rules` lists.
 
-    fast_math  those that are exact in real numbers only, too
+    fast_math  also apply rules that are exact in real numbers only
     """
 
     name: ClassVar[str] = "algebraic-simplifier"

@@ -12,7 +12,7 @@ from functools import partial
 from typing import ClassVar, Literal
 
 from hlo_opt.ir import Computation, Instruction, Shape, edit
-from hlo_opt.ops.sets import launches, taken_element
+from hlo_opt.ops.sets import launches, tuple_index
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.plans.choose import is_left_to_library
 
@@ -48,7 +48,7 @@ class BitcastMovement(RewritingPass):
 def _is_handed_on(reshape: Instruction) -> bool:
     """Whether the operand comes from no kernel of the computation, and no kernel reads the result."""
     value = reshape.operands[0]
-    if value.parameter_number is None and taken_element(value) is None and not is_left_to_library(value):
+    if value.parameter_number is None and tuple_index(value) is None and not is_left_to_library(value):
         return False
     return not any(launches(user) and not is_left_to_library(user) for user in reshape.users)
 

@@ -15,7 +15,7 @@ from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import MAX_OPERANDS_AND_OUTPUTS
 from hlo_opt.ir import Instruction, Module, edit
 from hlo_opt.ops.emission import HEROES, Emitter
-from hlo_opt.ops.sets import held, is_view, results_of, taken_element
+from hlo_opt.ops.sets import is_view, results_of, tuple_elements, tuple_index
 from hlo_opt.passes.base import FusionPass, PassContext
 
 Path = list[Instruction]
@@ -74,7 +74,7 @@ def _paths(fusion: Instruction) -> list[Path]:
     roots = results_of(fusion.called_by("calls"))
     for user in fusion.users:
         path = [user]
-        number = taken_element(user)
+        number = tuple_index(user)
         if number is not None:
             if fast_form(roots[number]) is not None or len(user.users) != 1 or user.is_root:
                 continue
@@ -97,14 +97,14 @@ def _write_copies(fusion: Instruction, paths: list[Path], engine: Engine) -> Non
     count = len(outputs)
     for path in paths:
         first = path[0]
-        number = taken_element(first)
+        number = tuple_index(first)
         value = outputs[number or 0]
         for step in path[number is not None :]:
             value = edit.clone_into(body, step, [value])
             engine.origins[value] = engine.origins.get(step, step.name)
         outputs.append(value)
     edit.create_tuple(body, outputs, root=True)
-    if held(old) is not None and not old.users:
+    if tuple_elements(old) is not None and not old.users:
         edit.remove(old)
     for instruction in (fusion, *fusion.users, *(u for path in paths for i in path for u in i.users)):
         engine.state.forget(instruction)
@@ -122,4 +122,4 @@ def _write_copies(fusion: Instruction, paths: list[Path], engine: Engine) -> Non
         for step in reversed(path):
             if not step.users and not step.is_root:
                 edit.remove(step)
-    engine.made[fusion] = None
+    engine.changed[fusion] = None

@@ -14,7 +14,7 @@ from hlo_opt.ir import Attribute, Computation, Instruction, Module, edit
 from hlo_opt.ir.facts import NO_EQUAL_VALUES
 from hlo_opt.ir.shape import Shape
 from hlo_opt.ir.walk import edited_since, executed_computations
-from hlo_opt.ops.sets import held, taken_element
+from hlo_opt.ops.sets import tuple_elements, tuple_index
 from hlo_opt.passes.base import Pass, PassContext
 
 
@@ -51,11 +51,11 @@ class CommonSubexpressionElimination(Pass):
 
 def _is_another_tuple(instruction: Instruction) -> bool:
     """Whether a tuple consists of all elements of an existing tuple. Joining kernels adds no other values."""
-    parts = held(instruction)
-    whole = parts[0].operands[0] if parts and taken_element(parts[0]) is not None else None
+    parts = tuple_elements(instruction)
+    whole = parts[0].operands[0] if parts and tuple_index(parts[0]) is not None else None
     if parts is None or whole is None or len(parts) != len(whole.shape.elements or ()):
         return False
-    return all(taken_element(part) == n and part.operands[0] is whole for n, part in enumerate(parts))
+    return all(tuple_index(part) == n and part.operands[0] is whole for n, part in enumerate(parts))
 
 
 def _merge(

@@ -10,7 +10,7 @@ from hlo_opt.analysis.properties import effectful_computations, has_side_effect,
 from hlo_opt.ir import Attribute, Computation, Instruction, Module, Shape, edit
 from hlo_opt.ir.facts import NO_DEAD_VALUES
 from hlo_opt.ir.walk import edited_since
-from hlo_opt.ops.sets import fused, held, taken_element
+from hlo_opt.ops.sets import fused, tuple_elements, tuple_index
 from hlo_opt.passes.base import Pass, PassContext
 
 _BY_NUMBER = frozenset({"output_to_operand_aliasing", "sharding"})
@@ -72,7 +72,7 @@ def _with_several_outputs(computation: Computation) -> list[Instruction]:
         for i in reversed(list(computation.instructions))
         if fused(i) is not None
         and not (i.is_root or is_boundary_fusion(i))
-        and all(taken_element(user) is not None for user in i.users)
+        and all(tuple_index(user) is not None for user in i.users)
     ]
 
 
@@ -80,7 +80,7 @@ def narrow(fusion: Instruction, effects: set[Computation]) -> bool:
     """Let a fusion write only the outputs that are read, and read only the operands that these need. True when anything
     changed."""
     body = fusion.called_by("calls")
-    outputs, readers = held(body.root), {user: taken_element(user) or 0 for user in fusion.users}
+    outputs, readers = tuple_elements(body.root), {user: tuple_index(user) or 0 for user in fusion.users}
     read = sorted(set(readers.values()))
     if outputs is None or not read or len(read) == len(outputs) or not _BY_NUMBER.isdisjoint(fusion.attributes):
         return False

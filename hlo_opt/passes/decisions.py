@@ -22,7 +22,7 @@ from hlo_opt.fusion.outline import Origins, original_name
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import executed_computations
-from hlo_opt.ops.sets import held, launches, looped, results_of
+from hlo_opt.ops.sets import launches, looped, results_of, tuple_elements
 from hlo_opt.passes.base import FusionPass, PassContext
 from hlo_opt.passes.edges_left import BeforeJoining, EdgeLeft, edges_into, kernels_by_output
 from hlo_opt.passes.pipeline import Pipeline
@@ -142,12 +142,12 @@ def _reason(crossing: Crossing, producer: str, consumer: str, engine: Engine) ->
     if key not in engine.notes:
         module, target = engine.module, engine.context.options.target
         fits = block_search.fits(module, control) or grid_search.fits(module, control, target)
-        engine.notes[key] = _kept_by(Obstacle(has_plan=True) if fits else obstacle(module, control))
+        engine.notes[key] = _obstacle_phrase(Obstacle(has_plan=True) if fits else obstacle(module, control))
     kept_by: str = engine.notes[key]
     return Reason.of("FUS111", **ends, loop=control.name, way=crossing.way, rounds=rounds, bytes=size, kept_by=kept_by)
 
 
-def _kept_by(obstacle: Obstacle) -> str:
+def _obstacle_phrase(obstacle: Obstacle) -> str:
     """The obstacle that keeps the iterations of a loop from being one kernel, as part of a sentence."""
     if obstacle.instruction is not None:
         return (
@@ -164,7 +164,7 @@ def _crossed(crossing: Crossing) -> Instruction:
     value, path = crossing.producer, crossing.path
     while (body := inside(value)) is not None:
         value = body.root
-        while elements := held(value):
+        while elements := tuple_elements(value):
             index, path = (path[0], path[1:]) if path else (0, ())
             value = elements[index]
     return value
@@ -220,9 +220,9 @@ def _inside(
     module = computation.module
     assert module is not None
     body = fusion.called_by("calls")
-    members = [m for held_in in _held_in(body) for m in held_in.instructions if launches(m)]
+    members = [m for held_in in _computations_in(body) for m in held_in.instructions if launches(m)]
     pairs = [(o, m, False) for m in members for o in m.operands if launches(o)]
-    outputs = [o for o in held(body.root) or () if launches(o)]
+    outputs = [o for o in tuple_elements(body.root) or () if launches(o)]
     for first, second in itertools.pairwise(outputs):
         if first not in second.operands and second not in first.operands:
             pairs.append((first, second, True))
@@ -247,13 +247,13 @@ def _inside(
         )
 
 
-def _held_in(body: Computation) -> Iterator[Computation]:
+def _computations_in(body: Computation) -> Iterator[Computation]:
     """The computation of a fusion, and those that loops in it run."""
     yield body
     for instruction in body.instructions:
         if looped(instruction) is not None:
             for called in instruction.called():
-                yield from _held_in(called)
+                yield from _computations_in(called)
 
 
 def _left(
@@ -269,9 +269,11 @@ def _left(
         producer, written = left.edge.producer, left.written
         member = member_named(consumer, left.reader, engine.origins)
         earlier = None if before is None or then is None else before.edge(then, left)
-        verdict = None if earlier is None or before is None else _told_of(earlier, before.engine, fusers, context)
+        verdict = (
+            None if earlier is None or before is None else _reasons_and_pricing(earlier, before.engine, fusers, context)
+        )
         if verdict is None or all(r.code in NOT_REFUSED for r in _all_of(verdict[0])):
-            by_pass, rule, pricing = _told_of(left, engine, fusers, context)
+            by_pass, rule, pricing = _reasons_and_pricing(left, engine, fusers, context)
             reasons = decisive(_all_of(by_pass), pricing, engine)
         else:
             assert before is not None
@@ -299,7 +301,7 @@ NOT_REFUSED = frozenset({"FUS503", "FUS504"})
 """The reasons of an edge that no pass refuses: what its kernels became later refuses it."""
 
 
-def _told_of(
+def _reasons_and_pricing(
     left: EdgeLeft, engine: Engine, fusers: list[FusionPass], context: PassContext
 ) -> tuple[list[list[Reason]], str, Pricing]:
     """The reasons of each pass against an edge, the names of those passes, and the cost of the edge."""

@@ -14,7 +14,7 @@ from hlo_opt.fusion.legality import Edge
 from hlo_opt.fusion.outline import HANDS_ON, Origins, computed, original_name
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import executed_computations
-from hlo_opt.ops.sets import held, launches, taken_element
+from hlo_opt.ops.sets import launches, tuple_elements, tuple_index
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ def _written(producer: Instruction, operand: Instruction) -> Instruction:
     body = inside(producer)
     if body is None:
         return producer
-    while taken_element(operand) is None and operand is not producer and operand.operands:
+    while tuple_index(operand) is None and operand is not producer and operand.operands:
         operand = operand.operands[0]
-    number, outputs = taken_element(operand), held(body.root)
-    if outputs is None and taken_element(body.root) is not None:
+    number, outputs = tuple_index(operand), tuple_elements(body.root)
+    if outputs is None and tuple_index(body.root) is not None:
         return computed(body.root)
     if outputs is None or number is None or operand.operands[0] is not producer:
         return producer

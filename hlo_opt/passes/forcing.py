@@ -34,7 +34,7 @@ def chosen(decisions: Iterable[FusionDecision], edge: tuple[str, str]) -> Fusion
     return min(matches, key=rank, default=None)
 
 
-def told_apart(decisions: Iterable[FusionDecision]) -> list[FusionDecision]:
+def with_distinct_edges(decisions: Iterable[FusionDecision]) -> list[FusionDecision]:
     """The decisions with a `force` that means each alone: it joins its two kernels, not others that have parts of these
     names."""
     every = list(decisions)
@@ -101,7 +101,7 @@ def price_by_joining(module: Module, context: PassContext, decisions: Sequence[F
             union = None if touched & ends else _union(engine, decision)
             if isinstance(union, Union):
                 touched |= ends
-                decision.pricing.found = _joined(engine, union)
+                decision.pricing.result = _joined(engine, union)
                 if decision.unpriced is not None:  # the copy is spoilt
                     later += left[place + 1 :]
                     break

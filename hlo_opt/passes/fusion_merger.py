@@ -164,7 +164,7 @@ class FusionMerger(FusionPass):
         if any(isinstance(f, Reason) for f in fused):
             return unfused, unfused
         if self.weigh_kept and len(takers) > 1 and not alone.is_small:
-            kept = prices.kept(producer, takers[0])
+            kept = prices.with_producer(producer, takers[0])
             if not isinstance(kept, Reason):
                 unfused = min(unfused, KEPT_SHARE * (kept.us + sum(users[1:])))
         return unfused, sum(f.us for f in fused if not isinstance(f, Reason))

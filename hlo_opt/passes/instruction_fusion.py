@@ -46,7 +46,7 @@ class InstructionFusion(FusionPass):
         the first fusion."""
         key = (self, computation)
         if key not in engine.notes:
-            engine.notes[key] = self.choices(*self._found_out(engine, computation))
+            engine.notes[key] = self.choices(*self._fusible_and_beside(engine, computation))
         choices: InstructionFusionChoices = engine.notes[key]
         return choices
 
@@ -59,7 +59,7 @@ class InstructionFusion(FusionPass):
             self.may_duplicate, self.max_emissions, do_not_duplicate, self.row_kernels, staying
         )
 
-    def _found_out(
+    def _fusible_and_beside(
         self, engine: Engine, computation: Computation
     ) -> tuple[frozenset[Instruction], frozenset[Instruction]]:
         """The instructions that must not be duplicated, and those that stay kernels because a reader cannot take them

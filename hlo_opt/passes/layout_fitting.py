@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 
 from hlo_opt.ir import Computation, Instruction, Module, Shape, edit
 from hlo_opt.ops import OpKind, find
-from hlo_opt.ops.sets import held, keeps_bytes, taken_element
+from hlo_opt.ops.sets import keeps_bytes, tuple_elements, tuple_index
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.plans.lane_search import obstacle
 
@@ -65,20 +65,20 @@ def _takable(loop: Instruction) -> list[int]:
     """The elements that no round changes, whose readers read by element, and that nothing reads after the loop: the
     loop may have them in any layout."""
     body, condition = loop.called_by("body"), loop.called_by("condition")
-    start, ends = held(loop.operands[0]), held(body.root)
-    if start is None or ends is None or loop.is_root or any(taken_element(u) is None for u in loop.users):
+    start, ends = tuple_elements(loop.operands[0]), tuple_elements(body.root)
+    if start is None or ends is None or loop.is_root or any(tuple_index(u) is None for u in loop.users):
         return []
     if sum(c.called.count(body) + c.called.count(condition) for c in _module(loop).computations) != 2:
         return []
-    read_after = {taken_element(u) for u in loop.users}
+    read_after = {tuple_index(u) for u in loop.users}
     numbers = []
     for n, (value, end) in enumerate(zip(start, ends, strict=True)):
         if n in read_after or not value.shape.is_array or not _differs(value.shape, end.shape):
             continue
-        if taken_element(end) != n or end.operands[0] is not body.parameters[0]:
+        if tuple_index(end) != n or end.operands[0] is not body.parameters[0]:
             continue
-        elements = [t for c in (body, condition) for t in c.parameters[0].users if taken_element(t) == n]
-        whole = any(taken_element(u) is None for c in (body, condition) for u in c.parameters[0].users)
+        elements = [t for c in (body, condition) for t in c.parameters[0].users if tuple_index(t) == n]
+        whole = any(tuple_index(u) is None for c in (body, condition) for u in c.parameters[0].users)
         readers = [(t, u) for t in elements for u in t.users if u is not body.root or ends.count(t) != 1]
         if not whole and all(_reads_by_index(user, value) for value, user in readers):
             numbers.append(n)
@@ -107,7 +107,7 @@ def _module(instruction: Instruction) -> Module:
 
 def _take_layouts(loop: Instruction) -> None:
     """Give these elements of the loop the layout of their initial values."""
-    start, wanted = held(loop.operands[0]) or [], list(loop.shape.elements or ())
+    start, wanted = tuple_elements(loop.operands[0]) or [], list(loop.shape.elements or ())
     for n in _takable(loop):
         wanted[n] = start[n].shape
     shape = Shape.tuple_of(*wanted)
@@ -115,10 +115,10 @@ def _take_layouts(loop: Instruction) -> None:
     for parameter in (body.parameters[0], condition.parameters[0]):
         edit.set_shape(parameter, shape)
         for element in parameter.users:
-            number = taken_element(element)
+            number = tuple_index(element)
             if number is not None:
                 edit.set_shape(element, wanted[number])
-    ends = held(body.root)
+    ends = tuple_elements(body.root)
     assert ends is not None
     edit.set_shape(body.root, Shape.tuple_of(*(e.shape for e in ends)))
     edit.set_shape(loop, shape)
@@ -129,18 +129,18 @@ def _handed_on_otherwise(loop: Instruction) -> list[int]:
     with a copy. The loop is read by its elements only, and its condition reads them by index."""
     body, condition = loop.called_by("body"), loop.called_by("condition")
     ends = body.root.shape.elements
-    if loop.is_root or any(taken_element(u) is None for u in loop.users) or ends is None or body is condition:
+    if loop.is_root or any(tuple_index(u) is None for u in loop.users) or ends is None or body is condition:
         return []
     if sum(c.called.count(body) + c.called.count(condition) for c in _module(loop).computations) != 2:
         return []
-    if any(taken_element(u) is None for u in condition.parameters[0].users):
+    if any(tuple_index(u) is None for u in condition.parameters[0].users):
         return []
     numbers = []
     own, asked = body.parameters[0].shape.elements or (), condition.parameters[0].shape.elements or ()
     for n, (before, after, here, there) in enumerate(zip(own, ends, loop.shape.elements or (), asked, strict=True)):
         if not before.is_array or not _differs(here, before) or not before.same_bytes(after):
             continue
-        readers = [(t, u) for t in condition.parameters[0].users if taken_element(t) == n for u in t.users]
+        readers = [(t, u) for t in condition.parameters[0].users if tuple_index(t) == n for u in t.users]
         if before.same_bytes(there) or all(_reads_by_index(user, value) for value, user in readers):
             numbers.append(n)
     return numbers
@@ -157,10 +157,10 @@ def _hand_on_as_rounds_do(loop: Instruction) -> None:
     asked = [wanted[n] if n in numbers else shape for n, shape in enumerate(state.shape.elements or ())]
     edit.set_shape(state, Shape.tuple_of(*asked))
     for element in state.users:
-        edit.set_shape(element, asked[taken_element(element) or 0])
+        edit.set_shape(element, asked[tuple_index(element) or 0])
     edit.set_shape(loop, Shape.tuple_of(*wanted))
-    for element in [u for u in loop.users if taken_element(u) in numbers]:
-        number = taken_element(element) or 0
+    for element in [u for u in loop.users if tuple_index(u) in numbers]:
+        number = tuple_index(element) or 0
         edit.set_shape(element, wanted[number])
         users = list(element.users)
         if element.is_root or not all(_reads_by_index(user, element) for user in users):
@@ -183,6 +183,6 @@ def _fitted(value: Instruction, wanted: Shape) -> Instruction:
         return value
     if wanted.elements is None:
         return edit.create(value.computation, "copy", "copy", wanted, [value])
-    own = held(value)
+    own = tuple_elements(value)
     parts = [edit.create_element(value, n) for n in range(len(wanted.elements))] if own is None else own
     return edit.create_tuple(value.computation, [_fitted(p, w) for p, w in zip(parts, wanted.elements, strict=True)])

@@ -15,14 +15,14 @@ from typing import ClassVar, Literal
 from hlo_opt.analysis.properties import is_boundary_fusion, is_effectively_scalar
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import compatibility
-from hlo_opt.fusion.compatibility import Beside, Kept, Pair
+from hlo_opt.fusion.compatibility import Beside, MultiOutputEdge, Pair
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import MAX_OPERANDS_AND_OUTPUTS, Edge
 from hlo_opt.fusion.order import Group, Order, order_of
 from hlo_opt.fusion.outline import join
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import post_order
-from hlo_opt.ops.sets import fused, held, launches
+from hlo_opt.ops.sets import fused, launches, tuple_elements
 from hlo_opt.passes.base import FusionPass, Refusal
 
 
@@ -70,7 +70,7 @@ class MultiOutputFusion(FusionPass):
                 if consumer is not None:
                     if not engine.context.step():
                         return changed
-                    _join(engine, order, Kept(producer, consumer, engine.state, engine.origins))
+                    _join(engine, order, MultiOutputEdge(producer, consumer, engine.state, engine.origins))
                     changed = True
         return changed
 
@@ -127,7 +127,7 @@ class MultiOutputFusion(FusionPass):
         if not _is_shared(producer):
             users = [u for u in users if _writes_several(u)]
         for consumer in sorted(users, key=_rank):
-            pair = Kept(producer, consumer, engine.state, engine.origins)
+            pair = MultiOutputEdge(producer, consumer, engine.state, engine.origins)
             if next(self._against(engine, pair, order), None) is None:
                 return consumer
         return None
@@ -151,7 +151,7 @@ class MultiOutputFusion(FusionPass):
             yield from engine.legal([unplanned])
 
     def _checks(self, pair: Pair) -> Iterable[compatibility.PairCheck]:
-        if isinstance(pair, Kept):
+        if isinstance(pair, MultiOutputEdge):
             if self.levels and compatibility.is_one_walk(pair):
                 return compatibility.BUDGETS
             return (*(() if self.any_form else compatibility.KEPT), *compatibility.BUDGETS)
@@ -160,7 +160,7 @@ class MultiOutputFusion(FusionPass):
         return (*plain, *forms, *compatibility.BUDGETS)
 
     def _dear_checks(self, pair: Pair) -> Iterable[compatibility.PairCheck]:
-        if isinstance(pair, Kept):
+        if isinstance(pair, MultiOutputEdge):
             one_walk = self.levels and compatibility.is_one_walk(pair)
             return (*(compatibility.ONE_WALK_DEAR if one_walk else compatibility.KEPT_DEAR), self._pays)
         return (*compatibility.BESIDE_DEAR, *((self._pays,) if self.price_siblings else ()))
@@ -174,7 +174,7 @@ class MultiOutputFusion(FusionPass):
         return _is_shared(edge.producer) or _writes_several(edge.consumer)
 
     def refusals(self, engine: Engine, edge: Edge) -> Iterator[Reason]:
-        pair = Kept(edge.producer, edge.consumer, edge.state, edge.origins)
+        pair = MultiOutputEdge(edge.producer, edge.consumer, edge.state, edge.origins)
         yield from self._against(engine, pair, order_of(engine, edge.producer.computation))
 
     def sibling_refusals(self, engine: Engine, computation: Computation) -> Iterator[Refusal]:
@@ -203,7 +203,9 @@ class MultiOutputFusion(FusionPass):
 
 def _join(engine: Engine, order: Order, pair: Pair) -> Instruction:
     """Join a pair: the consumer takes its producer in, or the first of two siblings the second. Returns the fusion."""
-    other, host = (pair.producer, pair.consumer) if isinstance(pair, Kept) else (pair.consumer, pair.producer)
+    other, host = (
+        (pair.producer, pair.consumer) if isinstance(pair, MultiOutputEdge) else (pair.consumer, pair.producer)
+    )
     known = compatibility.joint(pair)
     order.merge(other, host, host)
     fusion = join(engine, other, host, known)
@@ -231,7 +233,7 @@ def _rank(instruction: Instruction) -> int:
 
 def _writes_several(instruction: Instruction) -> bool:
     body = fused(instruction)
-    return body is not None and held(body.root) is not None
+    return body is not None and tuple_elements(body.root) is not None
 
 
 def _is_shared(producer: Instruction) -> bool:
@@ -247,7 +249,7 @@ def _is_full(pair: Beside, reason: Reason) -> bool:
 def _cycle(pair: Pair, order: Order, reach: Group | None = None) -> Iterator[Reason]:
     """The reason against a pair in which one needs the other through a third kernel; None where it reads it directly
     only."""
-    if isinstance(pair, Kept):
+    if isinstance(pair, MultiOutputEdge):
         if order.depends_otherwise(pair.consumer, pair.producer):
             yield Reason.of("FUS131", producer=pair.producer_name, consumer=pair.consumer_name)
     elif order.connected(pair.producer, pair.consumer) if reach is None else reach.connected(pair.consumer):

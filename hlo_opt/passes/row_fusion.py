@@ -22,7 +22,7 @@ from hlo_opt.fusion.outline import KEPT_ON_FUSION, is_read_by_element, original_
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Layout, Module, Shape, edit
 from hlo_opt.ir.walk import executed_computations, needed_first, post_order
 from hlo_opt.ops.reduction.reducers import running_types, starts_with_identity
-from hlo_opt.ops.sets import fused, results_of, taken_element
+from hlo_opt.ops.sets import fused, results_of, tuple_index
 from hlo_opt.passes.base import Pass, PassContext
 from hlo_opt.plans import Plan, plan, region_of, row_reduction
 from hlo_opt.plans.folding import Folded, Space
@@ -153,7 +153,7 @@ def _bound(order: Iterable[Instruction]) -> set[Instruction]:
     for i in order:
         if i.control_predecessors:
             bound.update((i, *i.control_predecessors))
-    return bound | {i.operands[0] for i in bound if taken_element(i) is not None}
+    return bound | {i.operands[0] for i in bound if tuple_index(i) is not None}
 
 
 def _members(kernel: Instruction) -> Iterable[Instruction]:
@@ -172,7 +172,7 @@ def _spaces(kernel: Instruction) -> list[Space]:
 
 def _kernel(operand: Instruction) -> Instruction:
     """The kernel that an operand is a result of, or an element of its result."""
-    return operand.operands[0] if taken_element(operand) is not None else operand
+    return operand.operands[0] if tuple_index(operand) is not None else operand
 
 
 def _share_rows(producer: Instruction, consumer: Instruction, spaces: Iterable[Space]) -> bool:
@@ -227,7 +227,7 @@ class _Joint:
                 self._members.append(copy)
                 self.copies.append((member, copy))
         for number, result in enumerate(results):
-            outside = [u for u in kernel.users if taken_element(u) == number] if kernel.shape.is_tuple else [kernel]
+            outside = [u for u in kernel.users if tuple_index(u) == number] if kernel.shape.is_tuple else [kernel]
             self._values.update(dict.fromkeys(outside, places[result]))
             if any(o.is_root or any(u is not self.consumer for u in o.users) for o in outside):
                 self.outside.setdefault(places[result], []).extend(outside)

@@ -23,7 +23,7 @@ from hlo_opt.fusion.summary import ModuleSummary, executions, module_summary
 from hlo_opt.ir import Module, edit
 from hlo_opt.passes.base import Pass
 from hlo_opt.passes.decisions import decisions
-from hlo_opt.passes.forcing import chosen, join_edge, price_by_joining, told_apart
+from hlo_opt.passes.forcing import chosen, join_edge, price_by_joining, with_distinct_edges
 from hlo_opt.passes.pipeline import Observer, Pipeline, parse_pipeline
 from hlo_opt.passes.stages import first_stage, without_simplifying
 from hlo_opt.passes.table import preset
@@ -48,7 +48,9 @@ class Outcome:
         without `siblings` none for kernels that do not read each other."""
         started = time.perf_counter()
         with collector_paused():
-            result = told_apart(decisions(self.module, self.pipeline, self.context, kernels, siblings=siblings))
+            result = with_distinct_edges(
+                decisions(self.module, self.pipeline, self.context, kernels, siblings=siblings)
+            )
         self.seconds["decisions"] = time.perf_counter() - started
         return result
 
@@ -353,7 +355,7 @@ def report_on(outcome: Outcome, decided_again: Module | None = None) -> ExplainR
     """The report on every edge of a run."""
     with collector_paused():
         known, trip_counts = outcome.context.memory.known, outcome.context.options.trip_counts
-        summary = partial(module_summary, target=outcome.target, known=known, told=trip_counts)
+        summary = partial(module_summary, target=outcome.target, known=known, trip_counts=trip_counts)
         before, after = (summary(m) for m in (outcome.original, outcome.module))
         again = None if decided_again is None else summary(decided_again)
         return ExplainReport(outcome, outcome.decide(), before, after, again)

@@ -20,7 +20,7 @@ from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Called, Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import executed_computations, needed_first
 from hlo_opt.ops import OpKind, find
-from hlo_opt.ops.sets import fused, held, is_view, launches, looped, root_of, taken_element
+from hlo_opt.ops.sets import fused, is_view, launches, looped, root_of, tuple_elements, tuple_index
 from hlo_opt.passes.base import Pass, PassContext
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.instructions import of_value
@@ -84,7 +84,7 @@ class _Candidate:
     def of(cls, loop: Instruction, module: Module) -> _Candidate | None:
         """The candidate of a loop; None where no kernel could hold it, whatever it computes."""
         computation, results, start = loop.computation, _handed_on(loop.called_by("body")), loop.operands[0]
-        start_values = held(start)
+        start_values = tuple_elements(start)
         if start_values is None or results is None or loop.control_predecessors or start.control_predecessors:
             return None
         for body in loop.called():
@@ -98,13 +98,13 @@ class _Candidate:
         state = loop.called_by("body").parameters[0]
         candidate = cls(module, loop, {})
         for number, end in enumerate(results):
-            is_kept = taken_element(end) == number and end.operands[0] is state
+            is_kept = tuple_index(end) == number and end.operands[0] is state
             shape = (loop.shape.elements or ())[number]
             if not start_values[number].shape.same_bytes(shape):
                 return None
             if not end.shape.same_bytes(shape) and not (is_kept and _reads_by_index(loop, module)):
                 return None
-            takers = [user for user in loop.users if taken_element(user) == number]
+            takers = [user for user in loop.users if tuple_index(user) == number]
             if any(user.control_predecessors or user in awaited for user in takers):
                 return None
             if takers or candidate.is_read_whole:
@@ -116,7 +116,7 @@ class _Candidate:
     @property
     def is_read_whole(self) -> bool:
         """Whether something reads the loop's tuple itself."""
-        return self.loop.is_root or any(taken_element(user) is None for user in self.loop.users)
+        return self.loop.is_root or any(tuple_index(user) is None for user in self.loop.users)
 
     def is_forbidden(self, context: PassContext) -> bool:
         """Whether the user forbids an edge between two instructions of the rounds: one kernel would hold both."""
@@ -187,7 +187,7 @@ class _Candidate:
         """Fill the fusion's computation. Returns the operands of the fusion."""
         operands: list[Instruction] = []
         copies: dict[Instruction, Instruction] = {}
-        start_values = held(self.loop.operands[0]) or []
+        start_values = tuple_elements(self.loop.operands[0]) or []
         for value in start_values:
             if value in copies:
                 continue
@@ -225,8 +225,8 @@ def _handed_on(body: Computation) -> list[Instruction] | None:
     """The elements of a body's result, which may be the result of one of its kernels; None where they are unknown."""
     root = body.root
     if fused(root) is None:
-        return held(root)
-    elements = held(root_of(root))
+        return tuple_elements(root)
+    elements = tuple_elements(root_of(root))
     return elements and [m if m.parameter_number is None else root.operands[m.parameter_number] for m in elements]
 
 

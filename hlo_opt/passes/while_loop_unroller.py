@@ -20,7 +20,7 @@ from hlo_opt.analysis.properties import has_side_effect
 from hlo_opt.evaluate import Interpreter
 from hlo_opt.ir import Computation, Instruction, Literal, Module, Shape, edit
 from hlo_opt.ops.dynamic import takes_dynamic
-from hlo_opt.ops.sets import held, is_elementwise, taken_element
+from hlo_opt.ops.sets import is_elementwise, tuple_elements, tuple_index
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.loops.numbers import is_bound
@@ -82,7 +82,7 @@ def _by_element(body: Computation) -> bool:
     """Whether each element of a round's result depends on the same element of the round before only: its operations are
     elementwise, and only scalars and values that no round changes are moved."""
     (state,) = body.parameters
-    results = held(body.root)
+    results = tuple_elements(body.root)
     if results is None or any(not shape.is_array for shape in state.shape.elements or ()):
         return False
     kept = _handed_on(results, state)
@@ -90,7 +90,7 @@ def _by_element(body: Computation) -> bool:
     for i in body.instructions:
         if i is state or i is body.root:
             continue
-        element = taken_element(i)
+        element = tuple_index(i)
         if element is not None and i.operands == [state]:
             if element not in kept and i.shape.element_count > 1:
                 varies.add(i)
@@ -111,7 +111,7 @@ def _by_element(body: Computation) -> bool:
 
 def _handed_on(results: Sequence[Instruction], state: Instruction) -> set[int]:
     """The elements of the state that no round computes: each keeps its value, or takes that of another such element."""
-    sources = {k: taken_element(v) for k, v in enumerate(results) if v.operands == [state]}
+    sources = {k: tuple_index(v) for k, v in enumerate(results) if v.operands == [state]}
     unchanged = set(sources)
     while True:
         lost = {k for k in unchanged if sources[k] not in unchanged}
@@ -134,14 +134,14 @@ class _Unrolled:
     def put(self) -> None:
         """Replace the loop by its rounds."""
         start = self.loop.operands[0]
-        values = held(start)
+        values = tuple_elements(start)
         count = len(self.loop.shape.elements or ())
         state = list(values) if values is not None else [edit.create_element(start, k) for k in range(count)]
         for _ in range(self.rounds):
             state = self._round(state)
         self.computation.index_users()
         for user in list(self.loop.users):
-            element = taken_element(user)
+            element = tuple_index(user)
             if element is not None:
                 edit.redirect_users(user, state[element])
                 edit.remove(user)
@@ -156,7 +156,7 @@ class _Unrolled:
         for i in body.instructions:
             if i is parameter or i is body.root:
                 continue
-            element = taken_element(i)
+            element = tuple_index(i)
             if element is not None:
                 copies[i] = state[element]
                 continue
@@ -165,7 +165,7 @@ class _Unrolled:
             if key not in self._made:
                 self._made[key] = self._folded(i, operands) or edit.clone_into(self.computation, i, operands)
             copies[i] = self._made[key]
-        return [copies[value] for value in held(body.root) or ()]
+        return [copies[value] for value in tuple_elements(body.root) or ()]
 
     def _folded(self, i: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
         """The constant for a scalar that is computed from constants, if every backend computes the same."""

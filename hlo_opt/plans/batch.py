@@ -17,7 +17,7 @@ import numpy as np
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ir.index_map import Expression, add, delinearize, multiply, places_taken, variable
+from hlo_opt.ir.index_map import Expression, add, delinearize, distinct_places, multiply, variable
 from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.element_reads import Element, Reads, read_at
 from hlo_opt.plans.instructions import NOTHING, of_value
@@ -247,7 +247,7 @@ class _Apart:
             own = {f"d{k}": size for k, size in enumerate(sizes) if k not in lanes}
             for instruction, index, slots in self._of(n) or ():
                 if slots:
-                    most[instruction] = max(most.get(instruction, 0.0), slots * places_taken(index, own))
+                    most[instruction] = max(most.get(instruction, 0.0), slots * distinct_places(index, own))
         return sum(most.values())
 
 

@@ -76,7 +76,7 @@ def walks(region: Region, segment: Segment[InBlock], launch: Launch) -> list[Wal
                 places={"step": modulo(variable(ROUND, rounds), part.rounds)},
                 rounds=rounds,
                 barriers=part.rounds * (part.lasting and not number),
-                held=1,
+                registers=1,
             )
         )
     return walks
@@ -95,7 +95,7 @@ def _of_cell(cell: Cell, block: int, trips: int, *, barriers: bool) -> Walk:
         barriers=trips * (barriers + 2 * rounds * team.meets),
         shuffles=trips * rounds * team.shuffles,
         shared=1.0 + 2.0 * cell.terms / team.ways,
-        held=1,
+        registers=1,
     )
 
 
@@ -109,7 +109,7 @@ def _copies(part: InBlock, block: int) -> Iterator[Walk]:
             rounds=part.rounds * -(-size // block),
             barriers=part.rounds * (not number),
             shared=2.0,
-            held=1,
+            registers=1,
         )
 
 
@@ -125,6 +125,6 @@ def _over(shape: Shape, block: int, read: Sequence[Instruction], is_written: boo
         [(i, at) for i in read if i.shape == shape],
         [(shape, at)] if is_written else (),
         places={"place": own if size % block == 0 or size < block else modulo(own, size)},
-        held=1,
+        registers=1,
         rounds=rounds * times,
     )

@@ -44,7 +44,9 @@ def plan(
     alone = _whole(region, target, kinds)
     opened = None if alone is None else kind_of(alone).inside
     inside = opened(alone) if alone is not None and opened is not None else ()
-    asked = [i for i in region.computation.instructions if not lowered or looped(i) is not None or _is_tuple_given(i)]
+    asked = [
+        i for i in region.computation.instructions if not lowered or looped(i) is not None or _is_tuple_parameter(i)
+    ]
     for instruction in (*asked, *inside):
         is_opened = alone is not None and opened is not None and instruction is alone.hero
         reason = None if is_opened else lowering_reason(instruction, None if alone is None else alone.hero)
@@ -228,7 +230,7 @@ def _own_reason(instruction: Instruction, is_planned: bool) -> Reason | None:
                 return _no_lowering(instruction, leaf)
             if any(leaf.dynamic) or -1 in leaf.dimensions:
                 return Reason.of("FUS307", shape=str(leaf))
-    if _is_tuple_given(instruction):
+    if _is_tuple_parameter(instruction):
         return _no_lowering(instruction, instruction.shape)
     return _constant_reason(instruction) if instruction.opcode == "constant" else None
 
@@ -243,7 +245,7 @@ def _call_reason(instruction: Instruction) -> Reason:
     return Reason.of("FUS308", target=target or "(no target)", why=why)
 
 
-def _is_tuple_given(instruction: Instruction) -> bool:
+def _is_tuple_parameter(instruction: Instruction) -> bool:
     """Whether the instruction is a parameter that is a tuple: kernels take arrays only."""
     return instruction.parameter_number is not None and instruction.shape.is_tuple
 

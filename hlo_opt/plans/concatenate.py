@@ -102,16 +102,16 @@ def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[l
     groups: dict[int, list[int]] = {}
     for position in roots:
         groups.setdefault(next(region.roots[position].shape.leaves()).element_count, []).append(position)
-    parts_found: list[Pieces] = []
+    all_parts: list[Pieces] = []
     rest: list[int] = []
     for elements, positions in groups.items():
-        parts = _taken_apart(region, positions, [h for h in heroes if h.shape.element_count == elements], target)
-        parts_found += parts
+        parts = _parts_of_size(region, positions, [h for h in heroes if h.shape.element_count == elements], target)
+        all_parts += parts
         rest += [] if parts else positions
-    return parts_found, sorted(rest)
+    return all_parts, sorted(rest)
 
 
-def _taken_apart(
+def _parts_of_size(
     region: Region, positions: Sequence[int], heroes: Sequence[Instruction], target: DeviceTarget
 ) -> list[Pieces]:
     roots = [region.roots[n] for n in positions]

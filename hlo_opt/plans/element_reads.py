@@ -99,13 +99,13 @@ class Reads:
         maps = self._maps.get(instruction)
         if maps is None:
             maps = self._maps[instruction] = [_map_of(instruction, n) for n in range(len(instruction.operands))]
-        found: list[Read] = []
+        reads: list[Read] = []
         for operand, read in zip(instruction.operands, maps, strict=True):
             if read is not None and not (read.symbols or read.conditions or read.runtime):
-                found.append((operand, index if operand.shape.is_tuple else read.apply(index)))
+                reads.append((operand, index if operand.shape.is_tuple else read.apply(index)))
             elif not _is_never(read, index):
-                found.append((operand, index if operand.shape.is_tuple else _read_by(instruction, read, index)))
-        return found
+                reads.append((operand, index if operand.shape.is_tuple else _read_by(instruction, read, index)))
+        return reads
 
 
 def is_elsewhere(instruction: Instruction, number: int, index: Index) -> bool:

@@ -130,16 +130,16 @@ def match(
         whole = walk.cover(roots)
         if whole is not None:
             return [whole], []
-    folds_found: list[Folded] = []
+    folded: list[Folded] = []
     rest = list(roots)
     for walk in walks:
         fitting = [n for n in rest if walk.needs(n) is not None]
         if any(walk.needs(n) for n in fitting):
             covered = walk.cover(fitting)
             assert covered is not None
-            folds_found.append(covered)
+            folded.append(covered)
             rest = [n for n in rest if n not in fitting]
-    return folds_found, rest
+    return folded, rest
 
 
 def _by_space(

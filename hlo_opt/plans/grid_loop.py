@@ -189,7 +189,7 @@ def _of_cell(part: InGrid, cell: Cell) -> Iterator[Walk]:
         barriers=2 * rounds * team.meets,
         shared=2.0 * team.meets / steps,
         ahead=TERMS_AHEAD,
-        held=1,
+        registers=1,
         times=trips,
         near=near,
         known=part.counters,

@@ -92,7 +92,7 @@ class Group:
         return known[1]
 
     def measure(self, part: Part, block: int) -> Measure:
-        """What the price of such a launch goes by in a part."""
+        """The quantities of a part that the price of such a launch depends on."""
         known = self._measures.get((id(part), block))
         if known is None:
             segment = self.segment(part, block)

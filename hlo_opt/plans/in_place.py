@@ -37,7 +37,7 @@ def sharing_of(plan: Plan) -> Sharing:
     region = plan.region
     firsts = [0, *itertools.accumulate(len(list(root.shape.leaves())) for root in region.roots)]
     readers: dict[Instruction, set[int]] = {}
-    found: list[tuple[int, Instruction]] = []
+    sharing: list[tuple[int, Instruction]] = []
     for position, segment in enumerate(plan.segments):
         kind = kind_of(segment.part)
         walks = kind.walks(region, segment, plan.launch)
@@ -47,26 +47,26 @@ def sharing_of(plan: Plan) -> Sharing:
         for own in () if reads is None else kind.own(region, segment, plan.launch, walks):
             output = firsts[own.root]
             shape = region.outputs[output]
-            found += [
+            sharing += [
                 (output, p)
                 for p, read in (reads or {}).items()
                 if _lie_alike(shape, p.shape) and _is_alone(own, shape, read, walks)
             ]
     numbers = {parameter: number for number, parameter in enumerate(region.parameters)}
-    return frozenset((output, numbers[p]) for output, p in found if len(readers[p]) == 1)
+    return frozenset((output, numbers[p]) for output, p in sharing if len(readers[p]) == 1)
 
 
 def _reads(walks: Sequence[Walk]) -> dict[Instruction, list[_Read]] | None:
-    """What is read of each parameter; None where that is too much to follow."""
-    found: dict[Instruction, list[_Read]] = {}
+    """The reads of each parameter; None where there are too many to follow."""
+    reads: dict[Instruction, list[_Read]] = {}
     for number, walk in enumerate(walks):
         trace = traced(walk, set())
         if not trace.is_whole:
             return None
         for read in trace.reads:
             assert read.operand is not None
-            found.setdefault(read.operand, []).append(_Read(number, address_of(read.shape, read.index)))
-    return found
+            reads.setdefault(read.operand, []).append(_Read(number, address_of(read.shape, read.index)))
+    return reads
 
 
 def _is_alone(own: Own, shape: Shape, reads: Sequence[_Read], walks: Sequence[Walk]) -> bool:
@@ -77,7 +77,7 @@ def _is_alone(own: Own, shape: Shape, reads: Sequence[_Read], walks: Sequence[Wa
 
 
 def _way(walk: Walk) -> tuple[object, ...]:
-    """Which thread is where on a walk."""
+    """The threads of a walk, as a key that is equal for equal walks."""
     return walk.threads, walk.items, walk.rounds, walk.places
 
 

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 
 from hlo_opt.ir import Instruction, edit
-from hlo_opt.ops.sets import held, looped, taken_element
+from hlo_opt.ops.sets import looped, tuple_elements, tuple_index
 from hlo_opt.ops.spec import find
 from hlo_opt.ops.terms import Terms
 
@@ -36,7 +36,7 @@ class Round(Terms):
 
 def has_text(i: Instruction) -> bool:
     """Whether code generation has a text for an operation by itself."""
-    if i.literal is not None or taken_element(i) is not None or held(i) is not None:
+    if i.literal is not None or tuple_index(i) is not None or tuple_elements(i) is not None:
         return True
     spec = find(i.opcode)
     return spec is not None and spec.cuda is not None and not spec.is_planned and looped(i) is None

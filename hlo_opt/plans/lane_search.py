@@ -17,7 +17,7 @@ from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
 from hlo_opt.ir.index_map import Constant, Expression, variable, variables_of
 from hlo_opt.ops.logic import asked_of_all, conjuncts
 from hlo_opt.ops.lowering import Index
-from hlo_opt.ops.sets import SIGNS, held, looped, taken_element, written_window
+from hlo_opt.ops.sets import SIGNS, looped, tuple_elements, tuple_index, written_window
 from hlo_opt.plans.element_reads import Element, is_elsewhere, is_under_condition, read_at
 from hlo_opt.plans.instructions import NOTHING, Work, of_value
 from hlo_opt.plans.lane_exits import Quiet
@@ -41,7 +41,7 @@ def match(region: Region) -> Lanes | None:
     loops = [i for i in region.computation.instructions if looped(i) is not None]
     if len(loops) != 1:
         return None
-    numbers = [taken_element(root) if loops[0] in root.operands else None for root in region.roots]
+    numbers = [tuple_index(root) if loops[0] in root.operands else None for root in region.roots]
     if None in numbers or len(set(numbers)) != len(numbers):
         return None
     opened = opened_of(loops[0])
@@ -104,7 +104,7 @@ class Opened:
 
     def read_of(self, loop: Instruction) -> list[int]:
         """The numbers of the changed values that users of the loop read in its module."""
-        read = {taken_element(user) for user in loop.users}
+        read = {tuple_index(user) for user in loop.users}
         return [n for n in self.parameters if n in read or None in read or loop.is_root]
 
 
@@ -112,7 +112,7 @@ def opened_of(loop: Instruction, *, written_out: bool = True) -> Opened | None:
     """Opens a loop over a tuple of arrays whose rounds call nothing; None for any other loop. `written_out` says
     whether small products and reductions are expanded into scalar sums."""
     body, condition = loop.called_by("body"), loop.called_by("condition")
-    initial, yields = held(loop.operands[0]), held(body.root)
+    initial, yields = tuple_elements(loop.operands[0]), tuple_elements(body.root)
     if initial is None or yields is None or not all(shape.is_array for shape in loop.shape.elements or ()):
         return None
     writer = Round(written_out=written_out)
@@ -120,17 +120,17 @@ def opened_of(loop: Instruction, *, written_out: bool = True) -> Opened | None:
     copies: dict[Instruction, Instruction] = {}
     parameters: dict[int, Instruction] = {}
     for number, (start, end) in enumerate(zip(initial, yields, strict=True)):
-        if not (taken_element(end) == number and end.operands[0] is body.parameters[0]):
+        if not (tuple_index(end) == number and end.operands[0] is body.parameters[0]):
             parameters[number] = edit.create_parameter(round_, f"x{number}", start.shape, number)
     for computation in (body, condition):
         state = computation.parameters[0]
         for i in computation.instructions:
-            element = taken_element(i)
+            element = tuple_index(i)
             if element is not None and i.operands[0] is state:
                 copies[i] = parameters.get(element, initial[element])
-            elif element is not None and (parts := held(i.operands[0])) is not None:
+            elif element is not None and (parts := tuple_elements(i.operands[0])) is not None:
                 copies[i] = copies[parts[element]]
-            elif element is not None and (parts := held(copies.get(i.operands[0], i))) is not None:
+            elif element is not None and (parts := tuple_elements(copies.get(i.operands[0], i))) is not None:
                 copies[i] = parts[element]  # of a reduce with several operands
             elif i is not state and not (i is computation.root and computation is body):
                 copy = (

@@ -162,9 +162,9 @@ class BlockTile(Protocol):
         ...
 
 
-def fills(space: Space, tile: BlockTile, blocks: int, held: int, parts: int = 1) -> list[Walk]:
-    """The walks in which `blocks` blocks fill the tiles of both operands; `held` is the bytes of an element of a
-    tile, and `parts` the blocks that share a tile of the product."""
+def fills(space: Space, tile: BlockTile, blocks: int, element_bytes: int, parts: int = 1) -> list[Walk]:
+    """The walks in which `blocks` blocks fill the tiles of both operands; `element_bytes` is the size of an element of
+    a tile, and `parts` the blocks that share a tile of the product."""
     batch, rows, columns, depth = space.sizes
     threads = blocks * BLOCK
     thread = variable(THREAD, threads)
@@ -175,7 +175,7 @@ def fills(space: Space, tile: BlockTile, blocks: int, held: int, parts: int = 1)
     walks = []
     for side, (free, own) in enumerate(((rows, tile.height), (columns, tile.width))):
         vector = vector_of(space, tile, side)
-        items, shared = max(1, own * tile.depth // BLOCK), 1 / min(vector, WIDEST_ACCESS // held)
+        items, shared = max(1, own * tile.depth // BLOCK), 1 / min(vector, WIDEST_ACCESS // element_bytes)
         item = variable(ITEM, items)
         first = add(multiply(divide(item, vector), BLOCK), modulo(thread, BLOCK))
         cell = add(multiply(first, vector), modulo(item, vector))

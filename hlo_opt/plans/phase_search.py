@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hlo_opt.ir import Instruction, Module, edit
-from hlo_opt.ops.sets import held, looped, taken_element
+from hlo_opt.ops.sets import looped, tuple_elements, tuple_index
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.plans.instructions import Work, of_fold, of_value
 from hlo_opt.plans.lane_loop import Results, Value
@@ -31,7 +31,7 @@ def of_region(region: Region) -> Search | None:
     loops = [i for i in region.computation.instructions if looped(i) is not None]
     if len(loops) != 1:
         return None
-    positions = [taken_element(root) if loops[0] in root.operands else None for root in region.roots]
+    positions = [tuple_index(root) if loops[0] in root.operands else None for root in region.roots]
     numbers = [number for number in positions if number is not None]
     if len(numbers) != len(positions) or len(set(numbers)) != len(numbers):
         return None
@@ -50,7 +50,7 @@ def cut(search: Search) -> Phases | None:
     only once for a search."""
     opened, trips = search.opened, search.trips
     if any(n not in opened.parameters for n in search.numbers) or any(
-        i.shape.is_tuple and held(i) is None for i in opened.round.instructions
+        i.shape.is_tuple and tuple_elements(i) is None for i in opened.round.instructions
     ):
         return None
     written = {n: update for n, update in opened.results.items() if search.is_written_only(n)}

@@ -298,7 +298,7 @@ class Measure:
 
 
 def measure(region: Region, segment: Segment[Part], block: int, target: DeviceTarget) -> Measure:
-    """Of a segment in a launch of blocks of that size."""
+    """The measure of a segment in a launch of blocks of that size."""
     before: set[Key] = set()
     walks = kind_of(segment.part).walks(region, segment, Launch(segment.blocks, block))
     traces = [traced(walk, before) for walk in walks]
@@ -332,7 +332,7 @@ def _kept(traces: Sequence[Trace]) -> int:
     """Registers of a thread for loads in flight, or for values that it keeps from walk to walk."""
     counts = [min(MOST_READ, trace.ahead / 4) for trace in traces]
     if any(trace.walk.keeps for trace in traces):
-        counts += [trace.walk.held or trace.walk.items * trace.walk.rounds for trace in traces]
+        counts += [trace.walk.registers or trace.walk.items * trace.walk.rounds for trace in traces]
     return math.ceil(max(counts, default=0))
 
 

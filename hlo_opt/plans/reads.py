@@ -17,7 +17,7 @@ from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir import index_map as maps
 from hlo_opt.ir.index_map import Expression, linearize, split_constant, variable, variables_of
 from hlo_opt.ops.lowering import Elementwise, Index
-from hlo_opt.ops.sets import taken_element
+from hlo_opt.ops.sets import tuple_index
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.instructions import divides
 from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Walk
@@ -33,7 +33,7 @@ _SAMPLED_ROUNDS = 4096
 _SAMPLED = (1024, 16, 32)  # threads of a block, rounds, and steps of inner loops that are sampled
 
 DRAWN = "drawn"
-"""What the names of variables begin with whose values are data."""
+"""The prefix of names of variables whose values are data."""
 SPARSE = 16
 """The range of some numbers over their count above which they are sorted instead of marked."""
 
@@ -233,7 +233,7 @@ def _sizes(value: Instruction) -> tuple[int, ...]:
 
 def _below(trace: Trace, instruction: Instruction, number: int, index: Index) -> tuple[Index, float, bool]:
     """The index at which an operand is read, the fraction of items that read it, and whether that is conditional."""
-    if taken_element(instruction) is not None:  # all results of an operation are computed together
+    if tuple_index(instruction) is not None:  # all results of an operation are computed together
         return index, 1.0, False
     spec, sizes = find(instruction.opcode), _sizes(instruction.operands[number])
     read = None if spec is None or spec.index is None else spec.index(instruction, number)

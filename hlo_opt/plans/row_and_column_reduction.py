@@ -74,7 +74,7 @@ class RowsAndColumns(Rows):
         return math.ceil(self.columns / (self.vector * self.threads)) * self.vector
 
     @property
-    def held(self) -> int:
+    def registers(self) -> int:
         """Registers of a thread: for its columns of each sum, for what it keeps of a row, and others."""
         words = sum(max(1, t.bytes // 4) for r in self.sums for t in running_types(r))
         kept = min(row_reduction.MOST_KEPT, 2 * self.columns_per_thread)
@@ -156,7 +156,7 @@ def fits(part: RowsAndColumns, target: DeviceTarget) -> bool:
     """Whether the part keeps the device busy, and a thread's columns fit into registers."""
     if part.threads < WARP or 2 * part.segment(part.block).blocks < target.core_count:
         return False
-    return part.held + 16 <= min(255, target.registers_per_block_limit // part.block)
+    return part.registers + 16 <= min(255, target.registers_per_block_limit // part.block)
 
 
 def along_rows(region: Region, part: RowsAndColumns) -> list[Instruction]:
@@ -197,7 +197,7 @@ def walks(region: Region, segment: Segment[RowsAndColumns], launch: Launch) -> l
             barriers=warps * own,
             shuffles=(min(WARP, part.threads).bit_length() - 1) * (1 + warps) * own,
             keeps=keeps,
-            held=part.held,
+            registers=part.registers,
         ),
         part.sums,
     )

@@ -161,13 +161,13 @@ class Rows:
         return max(-(-vectors // across) * self._widest + (ends > 0), -(-self.columns // across))
 
     @property
-    def most_kept(self) -> int:
+    def most_in_registers(self) -> int:
         """Limit of the columns of a thread that registers keep from pass to pass."""
         return MOST_KEPT * (1 + self.in_pairs)
 
     def _is_kept(self, slots: int) -> bool:
         """Whether registers keep that number of columns per thread for another pass."""
-        return len(self.levels) > 1 and slots <= self.most_kept
+        return len(self.levels) > 1 and slots <= self.most_in_registers
 
     @property
     def block(self) -> int:
@@ -257,7 +257,7 @@ def walks(region: Region, segment: Segment[Rows], launch: Launch) -> list[Walk]:
         column = add(column, modulo(multiply(row, vector - part.columns % vector), vector))
     places = {KEPT: row, REDUCED: column}
     warps = part.threads > WARP
-    kept = part.slots <= part.most_kept
+    kept = part.slots <= part.most_in_registers
     halves = kept and part.slots > MOST_KEPT
     walks = passes(
         region,
@@ -274,7 +274,7 @@ def walks(region: Region, segment: Segment[Rows], launch: Launch) -> list[Walk]:
             shuffles=(min(WARP, part.threads).bit_length() - 1) * (1 + warps),
             trips=part.parts > 1,
             keeps=kept,
-            held=-(-part.slots // 2) if halves else 0,
+            registers=-(-part.slots // 2) if halves else 0,
         ),
     )
     if part.is_peeled:

@@ -211,13 +211,13 @@ def read_at(root: Instruction, wanted: Mapping[Instruction, Index], place: Expre
 def read_along(roots: Iterable[Instruction], among: Iterable[Instruction]) -> set[Instruction]:
     """The instructions of `among` of which an element of a root depends on the element at the same place in memory.
     The place is written in the coordinates of each: those of the root are coarser or finer after a reshape."""
-    found = set[Instruction]()
+    read = set[Instruction]()
     for i in among:
         own = tuple(variable(f"d{d}", size) for d, size in enumerate(i.shape.dimensions))
         place = address_of(i.shape, own)
         if any(read_at(root, {i: own}, place) for root in roots):
-            found.add(i)
-    return found
+            read.add(i)
+    return read
 
 
 def _in_other_order(region: Region, roots: Sequence[int]) -> list[tuple[Instruction, TiledTranspose]]:

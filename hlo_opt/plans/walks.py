@@ -41,7 +41,7 @@ class Walk:
     shared    accesses to shared memory for each item
     keeps     whether registers hold the values of the segment's earlier walks
     early     whether loads hit L2, because they were prefetched
-    held      registers of a thread for such values; 0: as many as it has items in all rounds
+    registers registers of a thread for such values; 0: as many as it has items in all rounds
     times     how often threads repeat the walk; after the first time, loads hit L2 if the arrays fit
     near      parameters for values that the launch has written before
     published arrays that are written for other threads of the launch, at an index: they stay in L2 if they fit
@@ -67,7 +67,7 @@ class Walk:
     shared: float = 0.0
     keeps: bool = False
     early: bool = False
-    held: int = 0
+    registers: int = 0
     times: int = 1
     near: frozenset[Instruction] = frozenset()
     published: Sequence[tuple[Shape, Index]] = ()
@@ -123,7 +123,7 @@ def own_on(
     is_exact: Callable[[Walk], bool] = lambda walk: True,
 ) -> list[Own]:
     """Arrays that are written on one walk, each element by the thread that the walk names, where the walk is exact."""
-    found = []
+    own = []
     for position in segment.roots:
         root = region.roots[position]
         at = {
@@ -135,5 +135,5 @@ def own_on(
         if root.shape.is_array and len(at) == 1:
             number, index = at.pop()
             if is_exact(walks[number]):
-                found.append(Own(position, number, frozenset({index})))
-    return found
+                own.append(Own(position, number, frozenset({index})))
+    return own

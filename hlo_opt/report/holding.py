@@ -19,7 +19,7 @@ from hlo_opt.report.sentences import advice, sentence
 APART = "HLO713"
 
 
-def held(module: Module) -> Iterator[tuple[Instruction, Instruction]]:
+def members_of_kernels(module: Module) -> Iterator[tuple[Instruction, Instruction]]:
     """Each kernel with each instruction that it holds, itself among them."""
     for computation in executed_computations(module):
         for kernel in computation.instructions:
@@ -55,7 +55,7 @@ def apart(report: ExplainReport, group: Sequence[str]) -> CheckError | None:
             hint = did_you_mean(name, known) or "--expect-fused takes names of instructions of FILE, A,B"
             raise UsageError(f"there is no instruction {name!r}", hint=hint, filename=filename)
     kernels: dict[str, set[str]] = defaultdict(set)
-    for kernel, member in held(report.outcome.module):
+    for kernel, member in members_of_kernels(report.outcome.module):
         kernels[origins.get(member, member.name)].add(kernel.name)
     if set.intersection(*(kernels[name] for name in group)):
         return None

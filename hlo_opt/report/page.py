@@ -110,8 +110,8 @@ def _wrapped(line: tuple[Word, ...], width: int) -> list[tuple[Word, ...]]:
 
 
 def count(value: float) -> str:
-    """A whole number with thousands apart."""
-    return f"{value:,.0f}"
+    """A whole number with a comma before each group of three digits."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}"
 
 
 def most_first(counts: Mapping[str, int]) -> dict[str, int]:

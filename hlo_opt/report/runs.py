@@ -77,7 +77,7 @@ def run_page(executable: Executable) -> Page:
     _add_devices(page, executable.module)
     if executable.backend != "numpy":
         texts = (
-            f"{counted(len(report['kernels']), 'different text')} of ours, launched "
+            f"{counted(len(report['kernels']), 'generated kernel text')}, launched "
             f"{counted(report['launches'], 'time')}"
         )
         kernels = kernels_of(executable.module, target_of(executable.module))

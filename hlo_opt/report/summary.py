@@ -28,7 +28,7 @@ def summary_page(report: ExplainReport, *, codes: bool = True) -> Page:
     page.add(Word(report.outcome.module.name, "bold"), f" on {report.outcome.target.name}")
     again = [] if report.decided_again is None else [(DECIDED_AGAIN, report.decided_again)]
     add_figures(page, ("before", before), ("after", after), *again, brief=not codes)
-    if made_for_cpu(report.outcome.original):
+    if is_compiled_for_cpu(report.outcome.original):
         page.add("  XLA optimised this for a CPU: feed the stage before optimisations (hlo-opt help dump)")
     if before.unknown_trips or after.unknown_trips:
         page.add(unknown_loops(max(before, after, key=lambda m: m.unknown_trips)))
@@ -51,7 +51,7 @@ _OF_CPU = {"backend_config": '"outer_dimension_partitions"', "frontend_attribute
 xla/service/cpu/backend_config.proto)."""
 
 
-def made_for_cpu(module: Module) -> bool:
+def is_compiled_for_cpu(module: Module) -> bool:
     """Whether XLA's compiler for CPUs has optimised a module, where that is certain."""
     return any(
         isinstance(value := i.attributes.get(name), Attribute) and sign in value.text
@@ -187,10 +187,10 @@ class Budget:
         filename = None if module.source is None else module.source.filename
         return [
             CheckError(f"module {module.name}: {message}", code=code, filename=filename)
-            for code, message in self._told(report)
+            for code, message in self._limits_exceeded(report)
         ]
 
-    def _told(self, report: ExplainReport) -> Iterator[tuple[str, str]]:
+    def _limits_exceeded(self, report: ExplainReport) -> Iterator[tuple[str, str]]:
         after = report.after
         if self.max_kernels is not None and after.kernels > self.max_kernels:
             over = count(after.kernels - self.max_kernels)
@@ -369,7 +369,7 @@ def stats(module: Module, target: DeviceTarget, trip_counts: TripCounts = NO_TRI
         module.name,
         target.name,
         module_digest(module),
-        module_summary(module, target, told=trip_counts),
+        module_summary(module, target, trip_counts=trip_counts),
         [_of(c) for c in module.computations],
         len(module.entry.parameters),
         most_first(opcodes),

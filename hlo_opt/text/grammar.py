@@ -229,8 +229,8 @@ class Grammar:
         else:
             wanted = _wanted(lark, expected)
             at_end = position >= len(text.rstrip())
-            found = "the end of the text" if at_end else repr(text[position : position + width][:40])
-            message = f"expected {_any_of(wanted)}, found {found}" if wanted else f"unexpected {found}"
+            shown = "the end of the text" if at_end else repr(text[position : position + width][:40])
+            message = f"expected {_any_of(wanted)}, found {shown}" if wanted else f"unexpected {shown}"
         span = None if source is None else Span(source, offset + position, offset + position + width)
         code = TOO_DEEP if fault is not None and message.startswith(_DEEP) else None
         return ParseError(message, code=code, span=span)
@@ -309,8 +309,8 @@ def _strange_size(text: str, position: int) -> tuple[str, int] | None:
     """The first malformed dimension size in a list that ends with a bracket, and its position."""
     for size in text[position : text.find("]", position)].split(","):
         if _SIZE.fullmatch(size) is None:
-            found = repr(size.strip()[:40]) if size.strip() else "nothing"
-            return f"expected a dimension size of 0 or more, found {found}", position + len(size) - len(size.lstrip())
+            shown = repr(size.strip()[:40]) if size.strip() else "nothing"
+            return f"expected a dimension size of 0 or more, found {shown}", position + len(size) - len(size.lstrip())
         position += len(size) + 1
     return None
 

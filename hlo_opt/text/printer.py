@@ -112,7 +112,8 @@ def print_module(module: Module, style: str = "canonical") -> str:
     """The HLO text of a module, which XLA's parser reads back. Raises UsageError for an unknown style."""
     if style not in STYLES:
         close = nearest(style, STYLES)
-        raise UsageError(f"there is no print style {style!r}", hint=f"did you mean {close}?" if close else None)
+        hint = f"did you mean {close}?" if close else f"styles: {', '.join(STYLES)}"
+        raise UsageError(f"there is no print style {style!r}", hint=hint)
     options = PrintOptions() if style == "canonical" else SHORT if style == "short" else _conventions(module)
     parts = [_header(module, options)]
     if module.tables and "metadata" not in options.hidden:

@@ -252,7 +252,7 @@ class Reader:
         """Read instructions, or one where `once`. Returns the position after them."""
         text, names, computation = self.text, scope.names, scope.computation
         match = self.patterns.instruction.match
-        shapes, held = self.shapes, computation._instructions
+        shapes, existing = self.shapes, computation._instructions
         while (item := match(text, position, end)) is not None:
             root, written, shape_text, opcode, inner = item.groups()
             start = item.start()
@@ -301,7 +301,7 @@ class Reader:
                 instruction.shape = self.implied_shape(instruction, shape_text, item.start(4), item.end(4))
             names[written] = names[name] = instruction
             instruction.parent = computation
-            held[instruction] = None
+            existing[instruction] = None
             if root is not None:
                 if scope.root is not None:
                     self.fail(f"computation {computation.name} has two ROOTs", start, item.end(2))

@@ -39,7 +39,7 @@ class Verifier:
         self.module = module
         self.allow_unknown = allow_unknown
         self.max_errors = max_errors
-        self.found: list[VerifyError] = []
+        self.errors: list[VerifyError] = []
         self.devices = 1, 1
         self.formed: set[tuple[str, str, str]] = set()
         self.started: dict[Computation, Instruction] = {}
@@ -80,16 +80,16 @@ class Verifier:
         try:
             yield
         except VerifyError as error:
-            self.found.append(error)
-            if len(self.found) >= self.max_errors:
+            self.errors.append(error)
+            if len(self.errors) >= self.max_errors:
                 raise _EnoughError from None
 
     def run(self) -> None:
         """Raises the first fault, which holds the others."""
         with contextlib.suppress(_EnoughError):
             self.module_faults()
-        if self.found:
-            first, *others = self.found
+        if self.errors:
+            first, *others = self.errors
             first.others = tuple(others)
             raise first
 
@@ -100,7 +100,7 @@ class Verifier:
             self.devices = self.count("replica_count"), self.count("num_partitions")
         with self.collecting():
             self.computations()
-        if not self.found:  # the header's statements about the entry need a valid entry
+        if not self.errors:  # the header's statements about the entry need a valid entry
             with self.collecting():
                 self.interface()
 

@@ -86,7 +86,7 @@ def test_launches_count_trips():
 
 
 def test_counts_that_the_user_tells_stand_for_those_that_the_text_does_not():
-    told = module_summary(loop(0, 10, 0, "LT"), target("h100_sxm"), told={"w": 7})
+    told = module_summary(loop(0, 10, 0, "LT"), target("h100_sxm"), trip_counts={"w": 7})
     assert (told.launches, told.unknown_loops) == (21, ())
     assert trip_count(loop(0, 10, 1, "LT").entry.root, {"w": 7}) == 10
 

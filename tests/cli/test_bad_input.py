@@ -1,6 +1,7 @@
 """Whatever is wrong with the input: one error with its place, exit status 2, no traceback, no output left behind."""
 
 import re
+import shlex
 
 import pytest
 
@@ -198,3 +199,32 @@ def test_a_foreign_folder_is_told_before_any_work(tmp_path, capfd):
     (tmp_path / "d" / "mine.txt").write_text("x")
     assert run(["fuse", str(tmp_path / "missing.hlo"), "--emit", str(tmp_path / "d")]) == 2
     assert errors(capfd.readouterr().err) == [f"HLO331 {tmp_path}/d holds mine.txt, which hlo-opt did not write"]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("test m.hlo --timeout nan", "'nan' is not a number of seconds from 0 to 86400"),
+        ("test m.hlo --timeout inf", "is not in the range 0<=x<=86400"),
+        ("view m.hlo --source-root none", "none: HLO300 no such folder"),
+        ("explain m.hlo --by line --source-root m.hlo", "m.hlo: HLO300 no such folder"),
+        ("run m.hlo --elided some", "some: HLO300 no such file"),
+        ("print m.hlo --style pretty", "hint: styles: canonical, as-read, short"),
+        ("bisect m.hlo --watch 'kernels > nan'", "HLO300 'nan' is no number"),
+        ("bisect . m.hlo", ".: HLO300 Is a directory"),
+        ("print ''", "HLO300 the name of the file is empty"),
+    ],
+)
+def test_a_wrong_value_is_refused_before_anything_is_done(words, why, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.hlo").write_text(GOOD)
+    assert run(shlex.split(words)) == 2
+    done = capfd.readouterr()
+    assert done.out == "" and why in done.err and "internal error" not in done.err
+    assert [p.name for p in tmp_path.iterdir()] == ["m.hlo"]
+
+
+def test_a_folder_without_permission_holds_no_missing_goldens(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert run(["test", str(tmp_path)]) == 2
+    assert capfd.readouterr().err == f"{tmp_path}: HLO300 permission denied\n"

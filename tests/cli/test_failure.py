@@ -57,7 +57,7 @@ def test_an_internal_error_leaves_a_reproducer(module, tmp_path, monkeypatch, ca
         (MemoryError(), 2, "hlo-opt: out of memory\n"),
         (KeyboardInterrupt(), 130, "hlo-opt: interrupted\n"),
         (BrokenPipeError(), 141, ""),
-        (OSError(28, "No space left on device", "out.hlo"), 2, "hlo-opt: out.hlo: No space left on device\n"),
+        (OSError(28, "No space left on device", "out.hlo"), 2, "out.hlo: HLO300 No space left on device\n"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
 )

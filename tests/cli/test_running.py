@@ -120,7 +120,7 @@ def test_a_global_array_is_cut_by_its_sharding(sharded: str, capfd: pytest.Captu
         capfd.readouterr()
         assert run(["run", sharded, "--inputs", "in.npz"]) == 2
         err = capfd.readouterr().err
-        assert err == f"in.npz: HLO401 {key} is [{sizes[0]}], expected f32[2]\n  hint: {told}\n"
+        assert err == f"in.npz: HLO401 {key} has dimensions [{sizes[0]}], expected f32[2]\n  hint: {told}\n"
 
 
 def test_a_profile_is_of_all_devices(sharded: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -140,10 +140,10 @@ def test_too_many_devices_are_refused(sharded: str, capfd: pytest.CaptureFixture
     ("keys", "why"),
     [
         (["in0.d0", "in0.d1", "in0.d2", "in1"], "missing: in0.d3"),
-        (["in0", "in1", "in0.d4"], "not taken: in0.d4"),
-        (["in0", "in1", "in2"], "not taken: in2"),
-        (["in0", "in1", "in0.d01"], "not taken: in0.d01"),
-        (["in0", "in1", "other"], "not taken: other"),
+        (["in0", "in1", "in0.d4"], "no inputs of the module: in0.d4"),
+        (["in0", "in1", "in2"], "no inputs of the module: in2"),
+        (["in0", "in1", "in0.d01"], "no inputs of the module: in0.d01"),
+        (["in0", "in1", "other"], "no inputs of the module: other"),
     ],
 )
 def test_keys_that_do_not_fit(keys: list[str], why: str, sharded: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -157,7 +157,7 @@ def test_keys_that_do_not_fit(keys: list[str], why: str, sharded: str, capfd: py
 def test_an_array_of_other_sizes_is_refused_without_reading_it(sharded: str, capfd: pytest.CaptureFixture[str]) -> None:
     np.savez("in.npz", in0=np.zeros((1000, 1000), np.float32), in1=np.zeros(2, np.float32))
     assert run(["run", sharded, "--inputs", "in.npz"]) == 2
-    assert "in.npz: HLO401 in0 is [1000,1000], expected f32[2]" in capfd.readouterr().err
+    assert "in.npz: HLO401 in0 has dimensions [1000,1000], expected f32[2]" in capfd.readouterr().err
 
 
 def test_trace_shows_every_iteration(loop: str, capfd: pytest.CaptureFixture[str]) -> None:

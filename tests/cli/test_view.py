@@ -14,10 +14,13 @@ SOFTMAX = str(ROOT / "testdata" / "dumps" / "softmax.hlo")
 MONDAY, TUESDAY = (str(ROOT / "testdata" / "diff" / f"{day}.hlo") for day in ("monday", "tuesday"))
 
 
-def test_a_page_is_written(tmp_path: Path) -> None:
+def test_a_page_is_written_and_its_file_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.html"
     assert run(["view", SOFTMAX, "-o", str(out)]) == 0
     assert out.read_text().startswith("<!DOCTYPE html>")
+    assert capfd.readouterr().err == f"hlo-opt: wrote {out}\n"
+    assert run(["-q", "view", SOFTMAX, "-o", str(out)]) == 0
+    assert capfd.readouterr().err == ""
 
 
 def test_the_formats(capfd: pytest.CaptureFixture[str]) -> None:

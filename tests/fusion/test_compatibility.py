@@ -31,7 +31,7 @@ from small_modules import module_of, named, state_of
 import hlo_opt
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import compatibility as rules
-from hlo_opt.fusion.compatibility import Beside, Kept, Pair, PairCheck
+from hlo_opt.fusion.compatibility import Beside, MultiOutputEdge, Pair, PairCheck
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_a_producer_with_several_outputs_is_not_kept_but_joined():
     module = module_of(*lines, **KERNELS)
     ends = named(module, "a"), named(module, "b"), state_of(module)
     assert list(rules.structure(Beside(*ends))) == []
-    assert list(rules.structure(Kept(*ends))) == [no("FUS105", producer="a", outputs=2)]
+    assert list(rules.structure(MultiOutputEdge(*ends))) == [no("FUS105", producer="a", outputs=2)]
 
 
 def test_what_makes_one_kernel_impossible_comes_in_order():

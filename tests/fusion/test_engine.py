@@ -196,12 +196,12 @@ def test_a_fused_producer_is_told_of_and_a_fusion_of_nothing_else_stays():
     fusion = engine.fuse(named(module, "a"), named(module, "b"))
     engine.rule = "second"
     again = engine.fuse(fusion, named(module, "r"))
-    assert again.opcode == "fusion" and list(engine.made) == [again] and fusion.parent is None
+    assert again.opcode == "fusion" and list(engine.changed) == [again] and fusion.parent is None
     assert engine.context.fused_by == {"a": "first", "b": "second"}
     assert len(engine.orphans) == 1
     assert not engine.finish()
     assert {c.name for c in module.computations} == {"sum", again.called_by("calls").name, "e"}
-    assert not engine.made and not engine.orphans and module.entry.root.name == "loop_abs_fusion"
+    assert not engine.changed and not engine.orphans and module.entry.root.name == "loop_abs_fusion"
 
 
 def test_a_name_goes_with_a_copy():
@@ -214,7 +214,7 @@ def test_a_name_goes_with_a_copy():
 
 
 def refusing(monkeypatch: pytest.MonkeyPatch, engine: Engine) -> None:
-    monkeypatch.setattr(type(engine.state), "made", lambda state, fusion: plan_refused(engine.edge(fusion, fusion)))
+    monkeypatch.setattr(type(engine.state), "kind_of", lambda state, fusion: plan_refused(engine.edge(fusion, fusion)))
 
 
 def test_a_kernel_without_a_plan_is_taken_apart(monkeypatch: pytest.MonkeyPatch):

@@ -23,7 +23,7 @@ from small_modules import H100, module_of, named, state_of
 from hlo_opt.analysis.xla.performance import Priced, fused_estimate
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import compatibility as rules
-from hlo_opt.fusion.compatibility import Beside, Kept, Pair
+from hlo_opt.fusion.compatibility import Beside, MultiOutputEdge, Pair
 from hlo_opt.fusion.state import Traits
 from hlo_opt.plans import Launch
 from hlo_opt.plans.limits import DEEPEST
@@ -58,7 +58,7 @@ def buffers(first: int, second: int, common: int, *, kept: bool = False, constan
     lines.append(f'b = (f32[1]{{0}}, f32[1]{{0}}) custom-call({", ".join(other)}), custom_call_target="f"')
     module = module_of(*lines)
     ends = named(module, "a"), named(module, "b"), state_of(module)
-    return Kept(*ends) if kept else Beside(*ends)
+    return MultiOutputEdge(*ends) if kept else Beside(*ends)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_what_is_kept_is_emitted_for_each_of_its_readers(monkeypatch: pytest.Mon
         "yb = f32[8,96]{1,0} add(ab, cut2)",
     )
     module = module_of(*INPUTS, f"a = {TANH}", "b = f32[8,96]{1,0} fusion(a), kind=kLoop, calls=cut", cut=cut)
-    pair = Kept(named(module, "a"), named(module, "b"), state_of(module))
+    pair = MultiOutputEdge(named(module, "a"), named(module, "b"), state_of(module))
     above, below = (rules.code_size(pair.state, i) for i in (pair.producer, pair.consumer))
     monkeypatch.setattr(rules, "MAX_CODE_SIZE", 0)
     assert rules.code_fits(pair) == no("FUS230", producer="a", consumer="yb", size=3 * above + below, limit=0)
@@ -233,8 +233,8 @@ def test_what_makes_pairs_another_structure():
         (Beside, "a", "b"),
         (Beside, "a", "c"),
         (Beside, "b", "a"),
-        (Kept, "a", "d"),
-        (Kept, "a", "e2"),
+        (MultiOutputEdge, "a", "d"),
+        (MultiOutputEdge, "a", "e2"),
         (Beside, "a", "d"),
     ):
         numbers[kind, first, second] = kind(of[first], of[second], state).structure()
@@ -316,4 +316,4 @@ def test_what_loops_compute_is_kept(line: str):
         f"b = {line.split('} ')[0]}}} abs(a)",
         "r = f32[] add(z, z)",
     )
-    assert rules.producer_form(Kept(named(module, "a"), named(module, "b"), state_of(module))) is None
+    assert rules.producer_form(MultiOutputEdge(named(module, "a"), named(module, "b"), state_of(module))) is None

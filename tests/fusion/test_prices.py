@@ -105,7 +105,7 @@ def test_a_candidate_costs_what_the_kernel_costs_that_it_becomes(kept: bool) -> 
     module = module_of(f"p = {WIDE} parameter(0)", f"q = {WIDE} parameter(1)", f"a = {WIDE} add(p, q)", f"b = {WIDE} tanh(a)", *([f"c = {WIDE} custom-call(a), custom_call_target=\"other\"", f"r = ({WIDE}, {WIDE}) tuple(b, c)"] if kept else ()))  # fmt: skip
     engine = Engine(module, PassContext(FuseOptions(H100)))
     a, b = named(module, "a"), named(module, "b")
-    wanted = engine.state.prices.kept(a, b) if kept else engine.state.prices.joined(a, b)
+    wanted = engine.state.prices.with_producer(a, b) if kept else engine.state.prices.joined(a, b)
     fusion = join(engine, a, b) if kept else engine.fuse(a, b)
     engine.finish()
     made = plan(region_of(module, fusion), H100)

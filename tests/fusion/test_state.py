@@ -387,13 +387,13 @@ def test_lowerings_of_equal_instructions_are_found_once(monkeypatch: pytest.Monk
 def test_the_plan_of_a_fusion_that_was_made(monkeypatch: pytest.MonkeyPatch):
     module = module_of(*INPUTS, f"f = {ROW} fusion(p), kind=kInput, calls=of_two", f"g = {WIDE} fusion(p), kind=kLoop, calls=negated", "r = f32[] add(z, z)", **KERNELS)  # fmt: skip
     state = state_of(module)
-    found = [state.made(named(module, name)) for name in ("f", "f", "g")]
+    found = [state.kind_of(named(module, name)) for name in ("f", "f", "g")]
     assert found == ["row-reduction", "row-reduction", "loop"] and len(state.known.plans) == 2
     refusal = Reason.of("FUS303", elements=2, limit=1)
     monkeypatch.setattr(states.Grouping, "sketch_of", lambda *rest: None)
     monkeypatch.setattr(states, "sketch_of", lambda *rest: refusal)
     monkeypatch.setattr(states, "plan", lambda *rest, **named: refusal)
-    assert state_of(module).made(named(module, "f")) is refusal
+    assert state_of(module).kind_of(named(module, "f")) is refusal
 
 
 # ---- while kernels grow

@@ -104,15 +104,15 @@ OWN = {"i": 7, "j": 4}
 def test_an_index_takes_no_fewer_places_than_its_digits_say(made: list[tuple[im.Expression, str]], k: int) -> None:
     index = [e for e, _ in made]
     points = [{"i": i, "j": j, "k": k} for i in range(OWN["i"]) for j in range(OWN["j"])]
-    assert im.places_taken(index, OWN) <= len({tuple(value_of(e, at) for e in index) for at in points})
+    assert im.distinct_places(index, OWN) <= len({tuple(value_of(e, at) for e in index) for at in points})
 
 
 def test_digits_that_do_not_overlap_say_what_a_variable_is() -> None:
     i, j, k = (im.variable(name, size) for name, size in SIZES.items())
-    assert im.places_taken([im.add(im.multiply(i, 4), j)], OWN) == 28
-    assert im.places_taken([k, im.divide(i, 2), im.modulo(i, 2)], OWN) == 7
-    assert im.places_taken([im.modulo(i, 2), k], OWN) == 2
-    assert im.places_taken([im.add(i, j)], OWN) == 1  # they overlap: nothing is said
+    assert im.distinct_places([im.add(im.multiply(i, 4), j)], OWN) == 28
+    assert im.distinct_places([k, im.divide(i, 2), im.modulo(i, 2)], OWN) == 7
+    assert im.distinct_places([im.modulo(i, 2), k], OWN) == 2
+    assert im.distinct_places([im.add(i, j)], OWN) == 1  # they overlap: nothing is said
 
 
 def test_equal_expressions_have_equal_hashes() -> None:

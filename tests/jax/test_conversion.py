@@ -83,7 +83,6 @@ def test_every_form_is_written(target: str) -> None:
             "HLO307",
             "is an HloModuleProto that jaxlib refuses",
         ),
-        (b"module {\n  func.func @main() { nothing }\n}\n", "HLO307", "is StableHLO text that jaxlib refuses"),
         (FORMS[Form.BYTECODE][:60], "HLO307", "is StableHLO bytecode that jaxlib refuses"),
     ],
 )
@@ -92,6 +91,13 @@ def test_what_cannot_be_read_is_one_error_with_the_name(data: bytes, code: str, 
         text_of(data, "m.pb")
     assert caught.value.code == code and str(caught.value).startswith(f"m.pb: {code} {says}")
     assert "\n" not in caught.value.message
+
+
+def test_a_fault_of_stablehlo_text_has_its_line_and_column() -> None:
+    with pytest.raises(UsageError) as caught:
+        text_of(b"module {\n  func.func @main() { nothing }\n}\n", "m.mlir")
+    assert str(caught.value).startswith("m.mlir:2:23: HLO307 jaxlib refuses this StableHLO: custom op 'nothing'")
+    assert str(caught.value).endswith("\n" + " " * 24 + "^")
 
 
 @pytest.mark.parametrize("data", [b"\x7fELF\x02\x80", bytes(99)])

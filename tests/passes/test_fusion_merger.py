@@ -212,7 +212,7 @@ def test_one_user_may_write_a_fusion_for_the_others(
     kept = replace(FREE, us=4.0) if can else Reason.of("FUS306", values=2, limit=1)
     monkeypatch.setattr(Prices, "of", lambda self, kernel: replace(FREE, us=3.0, launch=launch))
     monkeypatch.setattr(Prices, "joined", lambda self, producer, consumer: replace(FREE, us=3.5))
-    monkeypatch.setattr(Prices, "kept", lambda self, producer, consumer: kept)
+    monkeypatch.setattr(Prices, "with_producer", lambda self, producer, consumer: kept)
     engine, of = read(f"a = {ROW} negate(f)", f"b = {ROW} tanh(f)", f"r = ({ROW}, {ROW}) tuple(a, b)")
     merger = FusionMerger(weigh_kept=weigh)
     assert merger._times(engine, of["f"], [of["a"], of["b"]]) == (unfused, 7.0)

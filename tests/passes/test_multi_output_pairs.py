@@ -7,7 +7,7 @@ from small_modules import H100, module_of
 
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import compatibility
-from hlo_opt.fusion.compatibility import Beside, Kept
+from hlo_opt.fusion.compatibility import Beside, MultiOutputEdge
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.order import Order
@@ -117,7 +117,7 @@ def test_a_consumer_that_needs_it_in_another_way_is_left_out():
     engine, of = read(CHAIN[0], f'd = {ROW} custom-call(a), custom_call_target="x"', f"b = {ROW} add(a, d)", f"c = {ROW} cosine(a)", f"r = ({ROW}, {ROW}) tuple(b, c)")  # fmt: skip
     entry = of["a"].computation
     order = Order(entry, post_order(entry))
-    kept = Kept(of["a"], of["b"], engine.state, engine.origins)
+    kept = MultiOutputEdge(of["a"], of["b"], engine.state, engine.origins)
     assert list(multi_output_fusion._cycle(kept, order)) == [no("FUS131", producer="a", consumer="b")]
     assert consumer(engine, of["a"]) == "c"
     pairs = {("a", "d"): ("a", "d"), ("d", "a"): ("a", "d"), ("b", "d"): ("d", "b")}
@@ -127,7 +127,7 @@ def test_a_consumer_that_needs_it_in_another_way_is_left_out():
     assert not list(multi_output_fusion._cycle(Beside(of["b"], of["c"], engine.state, engine.origins), order))
 
 
-def against(fuser: MultiOutputFusion, engine: Engine, pair: Beside | Kept) -> list[str]:
+def against(fuser: MultiOutputFusion, engine: Engine, pair: Beside | MultiOutputEdge) -> list[str]:
     entry = pair.producer.computation
     return [r.code for r in fuser._against(engine, pair, Order(entry, post_order(entry)))]
 
@@ -167,7 +167,8 @@ def test_prices_and_choices_count_last(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(compatibility, "pays", lambda pair: slower)
     engine, of = read(*CHAIN, f"r = ({ROW}, {ROW}) tuple(b, c)", choices=(Choice(),))
     kept, beside = (
-        kind(of[x], of[y], engine.state, engine.origins) for kind, x, y in ((Kept, "a", "c"), (Beside, "c", "b"))
+        kind(of[x], of[y], engine.state, engine.origins)
+        for kind, x, y in ((MultiOutputEdge, "a", "c"), (Beside, "c", "b"))
     )
     assert against(PASS, engine, kept) == ["FUS434", "FUS501"]
     assert against(PASS, engine, beside) == ["FUS501"]

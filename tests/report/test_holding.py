@@ -7,7 +7,7 @@ import pytest
 import hlo_opt
 from hlo_opt.diag import UsageError
 from hlo_opt.passes.run import report_on, run
-from hlo_opt.report.holding import apart, expected, held, together_page
+from hlo_opt.report.holding import apart, expected, members_of_kernels, together_page
 from tests.report.test_totals import TEXT
 
 
@@ -19,7 +19,7 @@ def report():
 def test_each_kernel_holds_its_instructions(report) -> None:
     origins = report.outcome.context.origins
     kernels: dict[str, set[str]] = {}
-    for kernel, member in held(report.outcome.module):
+    for kernel, member in members_of_kernels(report.outcome.module):
         kernels.setdefault(kernel.name, set()).add(origins.get(member, member.name))
     assert len(kernels) == 3 and any({"a", "t"} <= members for members in kernels.values())
 

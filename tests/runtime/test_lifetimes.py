@@ -18,7 +18,7 @@ from hlo_opt.runtime.driver.writer import driver_of
 from hlo_opt.runtime.host.library import has_compiler
 from hlo_opt.runtime.schedule import build_schedule
 from hlo_opt.runtime.schedule.lifetimes import ALIGNMENT, Arena, Lifetimes, check_schedule, lifetimes, peak_of
-from hlo_opt.runtime.schedule.ops import Copy, Free, Launch, Loop, Routine, made_by
+from hlo_opt.runtime.schedule.ops import Copy, Free, Launch, Loop, Routine, outputs_of
 
 
 def test_freed_places_are_taken_again() -> None:
@@ -59,7 +59,7 @@ def entry_of(text: str) -> tuple[Routine, Lifetimes]:
 
 
 def names(routine: Routine) -> dict[str, int]:
-    return {op.instruction.name: b for op in routine.ops for b in made_by(op)}
+    return {op.instruction.name: b for op in routine.ops for b in outputs_of(op)}
 
 
 VIEWS = """HloModule m

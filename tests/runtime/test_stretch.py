@@ -13,7 +13,7 @@ from hlo_opt.runtime.cupy import graphs as cupy_stretches
 from hlo_opt.runtime.executable import Executable
 from hlo_opt.runtime.schedule import build_schedule
 from hlo_opt.runtime.schedule.lifetimes import buffer_bytes
-from hlo_opt.runtime.schedule.ops import made_by
+from hlo_opt.runtime.schedule.ops import outputs_of
 from hlo_opt.runtime.schedule.stretch import ALIGNMENT, Stretch, first_decision, stretches
 
 CHAIN = """HloModule m
@@ -40,7 +40,7 @@ def found(least: int, most: int) -> list[Stretch]:
 
 
 def names(stretch: Stretch, buffers: object) -> list[str]:
-    made = {b: op.instruction.name for op in stretch.routine.ops for b in made_by(op)}
+    made = {b: op.instruction.name for op in stretch.routine.ops for b in outputs_of(op)}
     parameters = {
         b: p.name for b, p in zip(stretch.routine.inputs, stretch.routine.computation.parameters, strict=True)
     }
@@ -61,7 +61,7 @@ def test_what_is_alive_together_lies_apart_and_the_rest_shares() -> None:
     spans = {b: range(o, o + buffer_bytes(first.routine.shapes[b])) for b, o in first.offsets.items()}
     b, c = spans.values()
     assert not set(b) & set(c) and first.bytes == 1024 and all(o % ALIGNMENT == 0 for o in first.offsets.values())
-    assert first.held == first.bytes + 800
+    assert first.allocated_bytes == first.bytes + 800
     text = (
         CHAIN[: CHAIN.index("  g = ")] + "  e = f32[100]{0} tanh(f)\n  ROOT h = f32[1]{0} slice(e), slice={[0:1]}\n}\n"
     )

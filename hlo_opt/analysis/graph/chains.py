@@ -112,10 +112,10 @@ class _Finder:
 
     def may_repeat(self, i: Instruction) -> bool:
         """Whether an operation may be a member of a copy: without side effects or control dependencies."""
-        found = self._may_repeat.get(i)
-        if found is None:
-            found = self._may_repeat[i] = self._repeats(i)
-        return found
+        repeats = self._may_repeat.get(i)
+        if repeats is None:
+            repeats = self._may_repeat[i] = self._repeats(i)
+        return repeats
 
     def _repeats(self, i: Instruction) -> bool:
         if i.parameter_number is not None or i.control_predecessors or i in self._waited_for or has_side_effect(i):

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops.emission import HEROES, NOTABLE, Emitter, emitters_of
-from hlo_opt.ops.sets import fused, is_view, results_of, taken_element
+from hlo_opt.ops.sets import fused, is_view, results_of, tuple_index
 
 
 class Node:
@@ -324,7 +324,7 @@ def merge_elements(
         return copy
 
     def hand_on(way: Sequence[Instruction]) -> Node:
-        element = None if is_whole or not way else taken_element(way[0])
+        element = None if is_whole or not way else tuple_index(way[0])
         value = copies[above.roots[element or 0]]
         for step in way if element is None else way[1:]:
             if step not in handed:
@@ -338,7 +338,7 @@ def merge_elements(
     for node in below.nodes:
         way = ways.get(node.instruction) if node.is_input else None
         copies[node] = take(node) if way is None else hand_on(way)
-    kept = [hand_on([w]) if taken_element(w) is not None else None for w in written]
+    kept = [hand_on([w]) if tuple_index(w) is not None else None for w in written]
     roots = [copies[r] for r in below.roots]
     for value in kept:
         roots += [copies[r] for r in above.roots] if value is None else [value]

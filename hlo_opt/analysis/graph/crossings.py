@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hlo_opt.ir import Computation, Instruction, Module, Shape
 from hlo_opt.ir.walk import CONTROL_FLOW, executed_computations
-from hlo_opt.ops.sets import body_of, held, keeps_bytes, launches, looped, taken_element
+from hlo_opt.ops.sets import body_of, keeps_bytes, launches, looped, tuple_elements, tuple_index
 
 INTO, BETWEEN, OUT = "into the first iteration", "from one iteration to the next", "out of the last iteration"
 
@@ -70,7 +70,7 @@ class Crossings:
 
     def _before(self, value: Instruction, path: tuple[int, ...]) -> Iterator[_Place]:
         """The origins of an element of a value."""
-        number, parts = taken_element(value), held(value)
+        number, parts = tuple_index(value), tuple_elements(value)
         if number is not None:
             yield value.operands[0], (number, *path), None, ""
         elif parts is not None:

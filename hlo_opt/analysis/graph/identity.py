@@ -39,12 +39,12 @@ def _same_attributes(one: Instruction, other: Instruction, there: dict[Computati
     if one.attributes.keys() != other.attributes.keys():
         return False
     for name, value in one.attributes.items():
-        found = other.attributes[name]
+        theirs = other.attributes[name]
         if isinstance(value, Called):
-            if not isinstance(found, Called) or value.is_list != found.is_list:
+            if not isinstance(theirs, Called) or value.is_list != theirs.is_list:
                 return False
-            if tuple([there.get(c) for c in value.computations]) != tuple(found.computations):
+            if tuple([there.get(c) for c in value.computations]) != tuple(theirs.computations):
                 return False
-        elif value is not found and (isinstance(found, Called) or value.text != found.text):
+        elif value is not theirs and (isinstance(theirs, Called) or value.text != theirs.text):
             return False
     return True

@@ -14,7 +14,7 @@ from typing import Any
 from hlo_opt.diag import UsageError, did_you_mean
 from hlo_opt.ir import Computation, Instruction, Module, Shape
 from hlo_opt.ops.call_config import field
-from hlo_opt.ops.sets import COPIES, SIGNS, body_of, held, keeps_bytes, looped, taken_element
+from hlo_opt.ops.sets import COPIES, SIGNS, body_of, keeps_bytes, looped, tuple_elements, tuple_index
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +133,9 @@ def trace(value: Traced) -> Traced:
         if i.parameter_number is not None and arguments is not None:
             argument = arguments[i.parameter_number]
             value = Traced(argument.instruction, argument.arguments, argument.elements + elements)
-        elif (number := taken_element(i)) is not None:
+        elif (number := tuple_index(i)) is not None:
             value = Traced(i.operands[0], arguments, (*elements, number))
-        elif elements and (parts := held(i)) is not None:
+        elif elements and (parts := tuple_elements(i)) is not None:
             value = Traced(parts[elements[-1]], arguments, elements[:-1])
         elif (i.opcode in COPIES or keeps_bytes(i.opcode)) and _is_alike(i.shape, i.operands[0].shape):
             value = Traced(i.operands[0], arguments, elements)
@@ -198,5 +198,5 @@ def lies_alike(loop: Instruction) -> bool:
     body, condition = loop.called_by("body"), loop.called_by("condition")
     values = [loop.operands[0], body.root, body.parameters[0], condition.parameters[0]]
     shapes = [value.shape for value in values]
-    shapes += [Shape.tuple_of(*(p.shape for p in parts)) for parts in map(held, values) if parts is not None]
+    shapes += [Shape.tuple_of(*(p.shape for p in parts)) for parts in map(tuple_elements, values) if parts is not None]
     return all(shape.same_bytes(loop.shape) for shape in shapes)

@@ -23,7 +23,7 @@ from hlo_opt.analysis.properties import elsewhere, fusion_backend_kind, has_side
 from hlo_opt.diag import VerifyError
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Literal, Module, Shape
 from hlo_opt.ops import OpKind, find
-from hlo_opt.ops.sets import APPLIED, fused, held, is_view, taken_element
+from hlo_opt.ops.sets import APPLIED, fused, is_view, tuple_elements, tuple_index
 
 Value = int | tuple["Value", ...]
 """The number of an array or token, or the numbers of a tuple's elements."""
@@ -70,7 +70,7 @@ class _Role(Enum):
 
 def _role(instruction: Instruction) -> _Role:
     opcode = instruction.opcode
-    is_part = held(instruction) is not None or taken_element(instruction) is not None
+    is_part = tuple_elements(instruction) is not None or tuple_index(instruction) is not None
     if is_part or instruction.parameter_number is not None or opcode == "concatenate":
         return _Role.ELSEWHERE
     if instruction.literal is not None:
@@ -116,7 +116,7 @@ class Table:
     """Numbers by key, shared between the compared modules."""
 
     numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
-    made_by: list[Instruction | None] = field(default_factory=list)
+    instruction_of: list[Instruction | None] = field(default_factory=list)
     operands: list[tuple[int, ...]] = field(default_factory=list)
     keys: list[tuple[object, ...]] = field(default_factory=list)
     parts: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
@@ -140,15 +140,15 @@ class Table:
 
     def add(self, key: tuple[object, ...], instruction: Instruction | None, operands: tuple[int, ...]) -> int:
         """Add a new number for a key."""
-        number = self.numbers[key] = len(self.made_by)
-        self.made_by.append(instruction)
+        number = self.numbers[key] = len(self.instruction_of)
+        self.instruction_of.append(instruction)
         self.operands.append(operands)
         self.keys.append(key)
         return number
 
     def occurrence(self, head: Hashable, instruction: Instruction, operands: tuple[int, ...]) -> int:
         """A unique number."""
-        return self.add((_OCCURRENCE, len(self.made_by), head), instruction, operands)
+        return self.add((_OCCURRENCE, len(self.instruction_of), head), instruction, operands)
 
     def head(self, number: int) -> int:
         """The number of a value's key without operands (for an occurrence, without its unique part)."""
@@ -171,13 +171,13 @@ class Table:
         elements = tuple([self.flat(v) for v in value])
         return self.number(("tuple", *elements), None, elements)
 
-    def taken_apart(self, number: int, shape: Shape) -> Value:
+    def as_elements(self, number: int, shape: Shape) -> Value:
         """A tuple-shaped value as its elements."""
         if shape.elements is None:
             return number
-        made_by = self.made_by[number]
+        instruction_of = self.instruction_of[number]
         return tuple(
-            self.taken_apart(self.number(("get-tuple-element", n, number), made_by, (number,)), element)
+            self.as_elements(self.number(("get-tuple-element", n, number), instruction_of, (number,)), element)
             for n, element in enumerate(shape.elements)
         )
 
@@ -248,8 +248,8 @@ def attribute_key(instruction: Instruction) -> tuple[tuple[str, str], ...]:
             ignored = _IGNORED_OF_EFFECTS
         elif fused(instruction) is not None:
             ignored = _IGNORED_OF_FUSIONS
-    found = [(name, v.text) for name, v in attributes.items() if name not in ignored and isinstance(v, Attribute)]
-    return tuple(sorted(found) if len(found) > 1 else found)
+    texts = [(name, v.text) for name, v in attributes.items() if name not in ignored and isinstance(v, Attribute)]
+    return tuple(sorted(texts) if len(texts) > 1 else texts)
 
 
 def is_commutative(opcode: str) -> bool:
@@ -319,7 +319,7 @@ class Numbering:
 
     def _advance(self, walk: _Walk) -> _Walk | None:
         """Number instructions until one needs an unnumbered computation, and return its walk; None when done."""
-        order, values, values_given, roles = walk.order, walk.values, walk.arguments, self.table.roles
+        order, values, argument_values, roles = walk.order, walk.values, walk.arguments, self.table.roles
         start = walk.position
         for position in range(start, len(order)):
             instruction = order[position]
@@ -330,8 +330,8 @@ class Numbering:
                 role = roles[opcode] = _role(instruction)
             value: Value | None = None
             if role is _Role.ELSEWHERE:
-                if values_given is not None and instruction.parameter_number is not None:
-                    value = values_given[instruction.parameter_number]
+                if argument_values is not None and instruction.parameter_number is not None:
+                    value = argument_values[instruction.parameter_number]
             elif role is not _Role.OPAQUE:
                 value = self._computed(instruction, role, operands)
             if value is None:
@@ -392,7 +392,7 @@ class Numbering:
         number = table.numbers.get(key)
         if number is None:
             number = table.add(key, i, tuple([v if isinstance(v, int) else table.flat(v) for v in operands]))
-        return number if shape.elements is None else table.taken_apart(number, shape)
+        return number if shape.elements is None else table.as_elements(number, shape)
 
     def _value(
         self, walk: _Walk, i: Instruction, operands: tuple[Value, ...], called: list[Numbered], inlined: bool
@@ -402,15 +402,15 @@ class Numbering:
         opcode = i.opcode
         if i.parameter_number is not None:
             key = (opcode, i.parameter_number, table.bare.number(i.shape))
-            return table.taken_apart(table.number(key, i), i.shape)
+            return table.as_elements(table.number(key, i), i.shape)
         if inlined:
             (body,) = called
             if body.occurrences:
                 walk.happens(i, body.occurrences, body.acts)
             return body.root
-        if held(i) is not None:
+        if tuple_elements(i) is not None:
             return operands
-        element = taken_element(i)
+        element = tuple_index(i)
         if element is not None:
             (whole_tuple,) = operands
             assert isinstance(whole_tuple, tuple)
@@ -429,10 +429,10 @@ class Numbering:
         flat = tuple([table.flat(v) for v in operands])
         head = (opcode, shapes, attribute_key(i), _called_key(i, called, table))
         if not acts:
-            return table.taken_apart(table.number((*head, *flat), i, flat), i.shape)
+            return table.as_elements(table.number((*head, *flat), i, flat), i.shape)
         number = table.occurrence(head, i, flat)
         walk.happens(i, [number], True)
-        return table.taken_apart(number, i.shape)
+        return table.as_elements(number, i.shape)
 
     def _concatenate(self, i: Instruction, operands: tuple[Value, ...]) -> Value:
         table, (dimension,) = self.table, i.ints("dimensions")

@@ -15,7 +15,18 @@ from hlo_opt.ir.walk import CONTROL_FLOW, executed_computations
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.accesses import PARTIAL, RULES, SPREADS, Accesses, whole
 from hlo_opt.ops.emission import HEROES, Emitter
-from hlo_opt.ops.sets import COPIES, SLICES, body_of, fused, held, is_elementwise, is_free, launches, looped, results_of
+from hlo_opt.ops.sets import (
+    COPIES,
+    SLICES,
+    body_of,
+    fused,
+    is_elementwise,
+    is_free,
+    launches,
+    looped,
+    results_of,
+    tuple_elements,
+)
 from hlo_opt.ops.shapes import called_flops
 
 DEFAULT = 3
@@ -158,7 +169,7 @@ def module_bytes(module: Module) -> float:
             continue
         total = 0.0
         for instruction in computation.instructions:
-            parts = held(instruction)
+            parts = tuple_elements(instruction)
             if parts is not None:
                 total += POINTER * len(parts)
             elif instruction.opcode in CONTROL_FLOW:

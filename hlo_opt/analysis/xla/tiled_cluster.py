@@ -365,11 +365,11 @@ class _Reached:
 
     def number(self, indices: Indices) -> int:
         """The number of a tuple of indices."""
-        found = self._numbers.setdefault(indices, len(self._indices))
-        if found == len(self._indices):
+        number = self._numbers.setdefault(indices, len(self._indices))
+        if number == len(self._indices):
             self._indices.append(indices)
             self._tileable.append(all(i.is_tileable for i in indices))
-        return found
+        return number
 
     def operands(self, node: Node, number: int) -> list[tuple[Node, int]] | None:
         """The operands of a node at these indices, and theirs; None where tiles do not carry over."""
@@ -382,15 +382,15 @@ class _Reached:
         operands = []
         for place, operand in enumerate(node.operands):
             if own and operand.shape.is_array and operand.shape.rank == len(indices):
-                found = self._plain.get(number)
-                if found is None:
-                    found = self._plain[number] = self.number(_plain(list(indices)))
+                number_of_operand = self._plain.get(number)
+                if number_of_operand is None:
+                    number_of_operand = self._plain[number] = self.number(_plain(list(indices)))
             else:
                 reached = operand_indices(node, place, indices)
                 if reached is None:
                     return None
-                found = self.number(reached)
-            operands.append((operand, found))
+                number_of_operand = self.number(reached)
+            operands.append((operand, number_of_operand))
         return operands
 
 

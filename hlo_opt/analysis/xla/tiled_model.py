@@ -239,14 +239,14 @@ def _price(
     known = sums.times
     for (index, shape), count in sums.alike.items():
         key = shape, tiles.extents[index], tiles.strides(index), blocks
-        found = known.get(key)
-        if found is None:
+        price = known.get(key)
+        if price is None:
             if len(known) >= MAX_REMEMBERED:
                 known.clear()
             size, used = _read(shape, index, tiles, target)
-            found = known[key] = read_ns(min(shape.byte_size, size), size, used, blocks, target), size
-        read += count * found[0]
-        total += count * found[1]
+            price = known[key] = read_ns(min(shape.byte_size, size), size, used, blocks, target), size
+        read += count * price[0]
+        total += count * price[1]
     written = _write_ns(tiled, tiles.sizes, target)
     threads = warps * target.threads_per_warp
     us = overlapped(compute_ns(blocks * elements, blocks, threads, target), read + written) / 1000
@@ -283,14 +283,14 @@ def _read(shape: Shape, index: int, tiles: Tiles, target: DeviceTarget) -> tuple
 
 def _reads(inputs: Iterable[TiledNode], tiles: Tiles, target: DeviceTarget) -> tuple[float, int]:
     """Nanoseconds and bytes of inputs, of which one may be read in several tiles."""
-    found: dict[Node, tuple[int, float]] = {}
+    sizes: dict[Node, tuple[int, float]] = {}
     for tiled_node in inputs:
         node = tiled_node.node
         size, used = _read(node.shape, tiled_node.index, tiles, target)
-        earlier, worst = found.get(node, (0, 1.0))
-        found[node] = earlier + size, min(worst, used)
-    times = [read_ns(min(n.shape.byte_size, s), s, used, tiles.blocks, target) for n, (s, used) in found.items()]
-    return sum(times), sum(size for size, _ in found.values())
+        earlier, worst = sizes.get(node, (0, 1.0))
+        sizes[node] = earlier + size, min(worst, used)
+    times = [read_ns(min(n.shape.byte_size, s), s, used, tiles.blocks, target) for n, (s, used) in sizes.items()]
+    return sum(times), sum(size for size, _ in sizes.values())
 
 
 def _transaction_use(shape: Shape, sizes: tuple[int, ...], strides: tuple[int, ...], target: DeviceTarget) -> float:

@@ -14,7 +14,7 @@ from hlo_opt.analysis.memory.traffic import accesses, written_by_root
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.accesses import Accesses
 from hlo_opt.ops.emission import HEROES, Emitter
-from hlo_opt.ops.sets import held, is_elementwise, is_view, taken_element
+from hlo_opt.ops.sets import is_elementwise, is_view, tuple_elements, tuple_index
 
 IMMEDIATE_ELEMENTS = 8
 """Constants with at most this many elements are immediates and cost no read."""
@@ -244,7 +244,9 @@ def _passes_on(instruction: Instruction) -> bool:
     if is_view(instruction.opcode):
         operand, result = instruction.operands[0].shape, instruction.shape
         return operand.dimensions == result.dimensions and operand.minor_to_major == result.minor_to_major
-    return is_elementwise(instruction) or held(instruction) is not None or taken_element(instruction) is not None
+    return (
+        is_elementwise(instruction) or tuple_elements(instruction) is not None or tuple_index(instruction) is not None
+    )
 
 
 def plain_usage(cluster: Cluster, capability: int, known: dict[Instruction, Use]) -> Usage:

@@ -284,6 +284,8 @@ def find_cases(names: Sequence[str]) -> list[Case]:
             is_folder = is_file = False
         if not (is_folder or is_file):
             raise UsageError("no such file or folder", filename=name)
+        if is_folder and not os.access(path, os.R_OK | os.X_OK):  # a search would skip it without a word
+            raise UsageError("permission denied", filename=name)
         for case in _in_folder(path) if is_folder else [named(path)]:
             cases.setdefault(case.path, case)
     if not cases:

@@ -71,7 +71,7 @@ def _asked(instruction: Instruction) -> DeviceCall | None:
 def as_call(instruction: Instruction, call: LibraryCall) -> DeviceCall:
     """The result of a `call` face as a DeviceCall, with the instruction's shapes."""
     function, arguments, does = call
-    shapes = [*given_leaves(instruction), *instruction.shape.leaves()]
+    shapes = [*operand_leaves(instruction), *instruction.shape.leaves()]
     return DeviceCall(function, tuple(map(described, shapes)), arguments, does)
 
 
@@ -90,7 +90,7 @@ def over_numpy(evaluator: Evaluator, instruction: Instruction, values: list[Arra
     return packed(instruction, arrays)
 
 
-def given_leaves(instruction: Instruction) -> list[Shape]:
+def operand_leaves(instruction: Instruction) -> list[Shape]:
     """The array leaves of the operands."""
     return [leaf for o in instruction.operands for leaf in o.shape.leaves()]
 

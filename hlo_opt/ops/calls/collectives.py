@@ -8,7 +8,7 @@ several devices runs as the first of them alone: values from other devices are z
 from __future__ import annotations
 
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ops.calls.call import DeviceCall, as_call, call_of, given_leaves, plain
+from hlo_opt.ops.calls.call import DeviceCall, as_call, call_of, operand_leaves, plain
 from hlo_opt.ops.collective.module_devices import by_partition, counts, exchanges, participants, source_target_pairs
 from hlo_opt.ops.custom_calls.table import hands_on
 from hlo_opt.ops.elementwise.functions import FUNCTIONS
@@ -35,7 +35,7 @@ def device_call(instruction: Instruction) -> DeviceCall | None:
 
 def alone(instruction: Instruction) -> LibraryCall | None:
     """A collective on a device alone: its own operands, cut or zero-padded to the result's shape."""
-    operands, results = given_leaves(instruction), list(instruction.shape.leaves())
+    operands, results = operand_leaves(instruction), list(instruction.shape.leaves())
     if len(operands) != len(results) or any(
         not m.is_array or g.type != m.type or g.rank != m.rank for g, m in zip(operands, results, strict=True)
     ):
@@ -51,7 +51,7 @@ def _hears_itself(instruction: Instruction) -> bool:
 def forwards(instruction: Instruction) -> bool:
     """Whether the results are the operands' own arrays: a tuple copy, a custom call that only marks its operand, a
     collective for one device."""
-    operands, results = given_leaves(instruction), list(instruction.shape.leaves())
+    operands, results = operand_leaves(instruction), list(instruction.shape.leaves())
     is_copy = instruction.opcode == "copy" and instruction.shape.is_tuple
     is_mark = instruction.opcode == "custom-call" and hands_on(instruction)
     is_alone = exchanges(instruction) and _is_alone(instruction) and _hears_itself(instruction)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops.call_config import configuration, is_lower, is_true, letter, solved_by_trsm
-from hlo_opt.ops.calls.call import given_leaves
+from hlo_opt.ops.calls.call import operand_leaves
 from hlo_opt.ops.calls.linear import is_solved
 from hlo_opt.ops.custom_calls.table import routine
 from hlo_opt.ops.spec import LibraryCall
@@ -16,7 +16,7 @@ def factorization_call(instruction: Instruction) -> LibraryCall | None:
     """The call for a factorization; None for other custom calls, routines that CuPy lacks, and results of other
     shapes."""
     make = _CALLS.get(routine(instruction.word("custom_call_target", "")) or "")
-    operands, results = given_leaves(instruction), list(instruction.shape.leaves())
+    operands, results = operand_leaves(instruction), list(instruction.shape.leaves())
     if make is None or not all(leaf.is_array for leaf in (*operands, *results)):
         return None
     return make(instruction, operands, results)

@@ -151,13 +151,13 @@ def infer_recv_done(instruction: Instruction) -> Shape:
     return Shape.tuple_of(element(instruction.operands[0].shape, 0, "recv-done takes the result of a recv"), _TOKEN)
 
 
-def _given_to_send(instruction: Instruction) -> Shape:
+def _shape_of_send(instruction: Instruction) -> Shape:
     return (
         Shape.tuple_of(instruction.operands[0].shape, _CONTEXT, _TOKEN) if instruction.operands else instruction.shape
     )
 
 
-def _given_to_recv_done(instruction: Instruction) -> Shape:
+def _shape_of_recv_done(instruction: Instruction) -> Shape:
     elements = instruction.operands[0].shape.elements if instruction.operands else None
     return Shape.tuple_of(elements[0], _TOKEN) if elements else instruction.shape
 
@@ -232,8 +232,8 @@ _OMITTED: dict[str, omitted.Omitted | None] = {
 _IMPLIED: dict[str, Callable[[Instruction], Shape]] = {
     **dict.fromkeys(("after-all", "outfeed", "send-done"), lambda i: _TOKEN),
     "add-dependency": lambda i: i.operands[0].shape if i.operands else i.shape,
-    "recv-done": _given_to_recv_done,
-    "send": _given_to_send,
+    "recv-done": _shape_of_recv_done,
+    "send": _shape_of_send,
 }
 _LAUNCHES = frozenset({"fusion", "async-start", "copy-start", "copy-done"})
 """Opcodes that may launch work; all others launch nothing."""

@@ -20,7 +20,7 @@ from hlo_opt.analysis.properties import has_side_effect
 from hlo_opt.ir import Computation, Instruction, Module, Shape, array, edit
 from hlo_opt.ir.element_type import S32
 from hlo_opt.ir.walk import needed_first
-from hlo_opt.ops.sets import held, read_window, taken_element, written_window
+from hlo_opt.ops.sets import read_window, tuple_elements, tuple_index, written_window
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.expansion import CountedLoop, Writer
@@ -87,7 +87,9 @@ class _Nest:
             return None
         body = outer.called_by("body")
         loops = [i for i in body.instructions if i.opcode == "while"]
-        if len(loops) != 1 or any(held(v) is None for v in (outer.operands[0], body.root, loops[0].operands[0])):
+        if len(loops) != 1 or any(
+            tuple_elements(v) is None for v in (outer.operands[0], body.root, loops[0].operands[0])
+        ):
             return None
         if not lies_alike(outer) or not lies_alike(loops[0]):
             return None
@@ -103,7 +105,7 @@ class _Nest:
         """Whether each element of the outer loop is of one of these kinds, and the inner loop reads nothing else that
         the outer rounds change."""
         body, inside = self.outer.called_by("body"), self.inner.called_by("body")
-        results, ends = held(body.root), held(inside.root)
+        results, ends = tuple_elements(body.root), tuple_elements(inside.root)
         members = [*body.instructions, *inside.instructions]
         if results is None or ends is None or any(i.control_predecessors or has_side_effect(i) for i in members):
             return False
@@ -119,17 +121,17 @@ class _Nest:
         changed = {n for n, end in enumerate(ends) if not _takes(end, inside.parameters[0], n)}
         if changed != {self.counters[1], *self.handed, *self.written}:
             return False
-        if any(taken_element(user) not in changed - {self.counters[1]} for user in self.inner.users):
+        if any(tuple_index(user) not in changed - {self.counters[1]} for user in self.inner.users):
             return False
         return all(self._is_given(n) for n in range(len(ends)) if n not in changed)
 
     def _is_handed(self, number: int, result: Instruction) -> bool:
         """Whether the inner loop carries an element from round to round, or computes it anew."""
         body, inside = self.outer.called_by("body"), self.inner.called_by("body")
-        element = taken_element(result)
+        element = tuple_index(result)
         if element is None or result.operands != [self.inner] or element in self.handed or len(result.users) > 1:
             return False
-        start = (held(self.inner.operands[0]) or [])[element]
+        start = (tuple_elements(self.inner.operands[0]) or [])[element]
         readers = _readers(body.parameters[0], number)
         is_own = _takes(start, body.parameters[0], number) and self.inner.operands[0].operands.count(start) == 1
         if readers != ({self.inner.operands[0]} if is_own else set()):
@@ -139,7 +141,7 @@ class _Nest:
         if not start.shape.same_bytes(_element(self.outer, number)):
             return False
         self.handed[element] = number
-        return (held(body.root) or []).count(result) == 1
+        return (tuple_elements(body.root) or []).count(result) == 1
 
     def _is_written(self, number: int, result: Instruction) -> bool:
         """Whether an element is an array of which each outer round writes the next row, and an inner loop all of the
@@ -152,10 +154,10 @@ class _Nest:
             return False
         while row.opcode == "reshape" and len(row.users) == 1:
             row = row.operands[0]
-        element = taken_element(row)
+        element = tuple_index(row)
         if element is None or row.operands != [self.inner] or len(row.users) > 1 or element in self.written:
             return False
-        end = (held(inside.root) or [])[element]
+        end = (tuple_elements(inside.root) or [])[element]
         if written_window(end) is None or not _takes(end.operands[0], inside.parameters[0], element):
             return False
         if len(end.users) > 1 or _readers(inside.parameters[0], element) != {end}:
@@ -187,16 +189,16 @@ class _Nest:
         """Whether a value that no inner round changes is a row of an array, or costs next to nothing to compute in each
         inner round."""
         body, inside = self.outer.called_by("body"), self.inner.called_by("body")
-        value = (held(self.inner.operands[0]) or [])[element]
+        value = (tuple_elements(self.inner.operands[0]) or [])[element]
         readers = _readers(inside.parameters[0], element) - {inside.root}
         row = value
         while row.opcode == "reshape":
             row = row.operands[0]
         array_ = read_window(row)
         if array_ is not None and self._is_row(row, self.outer, row.shape):
-            number = taken_element(array_)
+            number = tuple_index(array_)
             is_kept = array_.operands == body.parameters and number in self.kept
-            parts = [u for u in readers if read_window(u) is not None and taken_element(u.operands[0]) == element]
+            parts = [u for u in readers if read_window(u) is not None and tuple_index(u.operands[0]) == element]
             are_parts = len(parts) == len(readers) and all(self._is_row(u, self.inner, u.shape) for u in parts)
             if is_kept and number is not None and are_parts:
                 self.rows[element] = number
@@ -207,7 +209,7 @@ class _Nest:
         body = self.outer.called_by("body")
         if i.parameter_number is not None or i.literal is not None:
             return True
-        element = taken_element(i)
+        element = tuple_index(i)
         if element is not None:
             return i.operands == body.parameters and element in self.kept | {self.counters[0]}
         spec = find(i.opcode)
@@ -221,16 +223,16 @@ class _Nest:
 
     def put(self) -> Instruction:
         """Replace both loops by the one loop."""
-        start_values, writer = held(self.outer.operands[0]) or [], Writer(self.outer.computation)
+        start_values, writer = tuple_elements(self.outer.operands[0]) or [], Writer(self.outer.computation)
         body, inside = self.outer.called_by("body"), self.inner.called_by("body")
         flat = {n: self._flat(element) for element, n in self.written.items()}
         flat_rows = {element: self._flat(element) for element in self.rows}
         around_values = [
             v
-            for n, v in enumerate(held(self.inner.operands[0]) or [])
+            for n, v in enumerate(tuple_elements(self.inner.operands[0]) or [])
             if n not in {*self.handed, *self.written, *self.rows}
         ]
-        needed = {taken_element(i) for i in needed_first(around_values, lambda i: i.operands)}
+        needed = {tuple_index(i) for i in needed_first(around_values, lambda i: i.operands)}
         numbers = [*self.handed.values(), *self.written.values(), *sorted(self.kept & needed)]
         starts = [_under(writer, start_values[n], flat.get(n, start_values[n].shape)) for n in numbers]
         starts += [_under(writer, start_values[self.rows[e]], shape) for e, shape in flat_rows.items()]
@@ -251,10 +253,10 @@ class _Nest:
             elif n in self.rows:
                 copies[i] = of_rows[n]
             else:
-                value = (held(self.inner.operands[0]) or [])[n]
+                value = (tuple_elements(self.inner.operands[0]) or [])[n]
                 copied_into(loop.body, needed_first([value], lambda i: () if i in around else i.operands), around)
                 copies[i] = around[value]
-        ends = held(inside.root) or []
+        ends = tuple_elements(inside.root) or []
         parts = {i for e in self.rows for i in _readers(inside.parameters[0], e)} | {ends[e] for e in self.written}
         copy = renewed if is_called_once(inside) and is_called_once(body) else edit.clone_into
         for i in inside.instructions:
@@ -297,7 +299,7 @@ class _Nest:
             return values[number]
 
         for user in list(outer.users):
-            number = taken_element(user)
+            number = tuple_index(user)
             if number is None:
                 continue
             for reader in list(user.users):
@@ -327,12 +329,12 @@ def _under(writer: Writer, value: Instruction, shape: Shape) -> Instruction:
 
 def _takes(value: Instruction, state: Instruction, number: int) -> bool:
     """Whether a value is an element of the state."""
-    return taken_element(value) == number and value.operands == [state]
+    return tuple_index(value) == number and value.operands == [state]
 
 
 def _elements(state: Instruction) -> list[tuple[Instruction, int]]:
     """The get-tuple-elements of the state, with their numbers."""
-    return [(user, number) for user in state.users if (number := taken_element(user)) is not None]
+    return [(user, number) for user in state.users if (number := tuple_index(user)) is not None]
 
 
 def _readers(state: Instruction, number: int) -> set[Instruction]:

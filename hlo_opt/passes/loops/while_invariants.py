@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 from hlo_opt.analysis.graph.loops import lies_alike, trip_count
 from hlo_opt.ir import Computation, Instruction, Module, Shape, edit
 from hlo_opt.ir.walk import executed_computations, needed_first, post_order
-from hlo_opt.ops.sets import held, launches, looped, taken_element
+from hlo_opt.ops.sets import launches, looped, tuple_elements, tuple_index
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.loops.numbers import copied_into, is_bound, is_called_once
@@ -42,9 +42,9 @@ class WhileInvariants(RewritingPass):
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
         for loop in [i for i in computation.instructions if looped(i) is not None]:
             if _is_open(loop):
-                found = _worth_taking(loop.called_by("body"))
-                if found:
-                    yield partial(_take, loop, found)
+                invariants = _worth_taking(loop.called_by("body"))
+                if invariants:
+                    yield partial(_take, loop, invariants)
 
 
 def _is_open(loop: Instruction) -> bool:
@@ -55,9 +55,9 @@ def _is_open(loop: Instruction) -> bool:
         return False
     if not all(is_called_once(c) and not any(i.control_predecessors for i in c.instructions) for c in called):
         return False
-    if held(loop.called_by("body").root) is None or not all(e.is_array for e in loop.shape.elements or ()):
+    if tuple_elements(loop.called_by("body").root) is None or not all(e.is_array for e in loop.shape.elements or ()):
         return False
-    if not all(taken_element(user) is not None for c in called for p in c.parameters for user in p.users):
+    if not all(tuple_index(user) is not None for c in called for p in c.parameters for user in p.users):
         return False
     return trip_count(loop) not in (0, 1) and _calls_library(loop.called_by("body"))
 
@@ -72,29 +72,29 @@ def _calls_library(body: Computation) -> bool:
 def _worth_taking(body: Computation) -> list[Instruction]:
     """What a body makes of what no round changes, and is worth making before the loop: of values that are made of each
     other the last."""
-    state, parts = body.parameters[0], held(body.root) or []
-    unchanged = {n for n, part in enumerate(parts) if taken_element(part) == n and part.operands[0] is state}
-    given: dict[Instruction, frozenset[int]] = {}
+    state, parts = body.parameters[0], tuple_elements(body.root) or []
+    unchanged = {n for n, part in enumerate(parts) if tuple_index(part) == n and part.operands[0] is state}
+    sources: dict[Instruction, frozenset[int]] = {}
     """Of invariant values the elements of the state that they are made of."""
     for i in post_order(body):
-        number = taken_element(i)
+        number = tuple_index(i)
         if number in unchanged and i.operands[0] is state:
-            given[i] = frozenset((number,))
-        elif i is not state and all(o in given for o in i.operands) and _is_pure(i):
-            given[i] = frozenset[int]().union(*(given[o] for o in i.operands))
-    found: dict[Instruction, None] = {}
+            sources[i] = frozenset((number,))
+        elif i is not state and all(o in sources for o in i.operands) and _is_pure(i):
+            sources[i] = frozenset[int]().union(*(sources[o] for o in i.operands))
+    worth: dict[Instruction, None] = {}
     seen: set[Instruction] = set()
-    todo = [o for i in body.instructions if i not in given for o in i.operands if o in given]
+    todo = [o for i in body.instructions if i not in sources for o in i.operands if o in sources]
     while todo:
         value = todo.pop()
-        if value in seen or taken_element(value) is not None:
+        if value in seen or tuple_index(value) is not None:
             continue
         seen.add(value)
-        if _pays(value, sum(_bytes(state.shape, n) for n in given[value])):
-            found[value] = None
+        if _pays(value, sum(_bytes(state.shape, n) for n in sources[value])):
+            worth[value] = None
         else:
             todo += value.operands
-    return list(found)
+    return list(worth)
 
 
 def _is_pure(i: Instruction) -> bool:
@@ -110,15 +110,15 @@ def _bytes(state: Shape, number: int) -> int:
     return state.elements[number].byte_size
 
 
-def _pays(value: Instruction, given_bytes: int) -> bool:
+def _pays(value: Instruction, operand_bytes: int) -> bool:
     """Whether rounds that read a value take less time than rounds that make it of so many bytes: they read less, or
     have a kernel less, since a library makes it or reads it as it lies, or a loop carries it."""
-    if not launches(value) or given_bytes < SMALLEST or value.shape.byte_size > given_bytes:
+    if not launches(value) or operand_bytes < SMALLEST or value.shape.byte_size > operand_bytes:
         return False
     return (
-        value.shape.byte_size < given_bytes
+        value.shape.byte_size < operand_bytes
         or is_left_to_library(value)
-        or any(is_left_to_library(user) or held(user) is not None for user in value.users)
+        or any(is_left_to_library(user) or tuple_elements(user) is not None for user in value.users)
     )
 
 
@@ -126,15 +126,15 @@ def _take(loop: Instruction, values: Sequence[Instruction]) -> None:
     """Make values of a loop's body in front of it, and let it carry them."""
     computation, start = loop.computation, loop.operands[0]
     body, condition = loop.called_by("body"), loop.called_by("condition")
-    state, parts, count = body.parameters[0], held(body.root) or [], len(loop.shape.elements or ())
-    order = needed_first(values, lambda i: i.operands if taken_element(i) is None else ())
-    starts = held(start) or [edit.create_element(start, n) for n in range(count)]
-    copies = {i: starts[n] for i in order if (n := taken_element(i)) is not None}
+    state, parts, count = body.parameters[0], tuple_elements(body.root) or [], len(loop.shape.elements or ())
+    order = needed_first(values, lambda i: i.operands if tuple_index(i) is None else ())
+    starts = tuple_elements(start) or [edit.create_element(start, n) for n in range(count)]
+    copies = {i: starts[n] for i in order if (n := tuple_index(i)) is not None}
     copied_into(computation, order, copies)
     carried = edit.create_tuple(computation, [*starts, *(copies[value] for value in values)])
     edit.set_operands(loop, [carried])
     shape = carried.shape
-    others = [user for user in loop.users if taken_element(user) is None]
+    others = [user for user in loop.users if tuple_index(user) is None]
     is_root = loop.is_root
     for wider in (loop, state, condition.parameters[0]):
         edit.set_shape(wider, shape)

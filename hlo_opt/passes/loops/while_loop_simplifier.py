@@ -19,7 +19,7 @@ from hlo_opt.analysis.graph.structure import Members, Structures
 from hlo_opt.analysis.properties import effectful_computations
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, Raw, Shape, edit
 from hlo_opt.ir.walk import executed_computations, needed_first
-from hlo_opt.ops.sets import held, taken_element
+from hlo_opt.ops.sets import tuple_elements, tuple_index
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.dce import sweep
 from hlo_opt.passes.loops.numbers import is_called_once, renewed
@@ -89,9 +89,9 @@ class _Simpler:
         while stack:
             value, path = stack.pop()
             users = list(value.users)
-            if value.is_root or any(taken_element(user) is None for user in users):
+            if value.is_root or any(tuple_index(user) is None for user in users):
                 numbers |= self._below(path)
-            stack += [(user, (*path, n)) for user in users if (n := taken_element(user)) is not None]
+            stack += [(user, (*path, n)) for user in users if (n := tuple_index(user)) is not None]
             if path in self.place and (users or value.is_root):
                 numbers.add(self.place[path])
         return numbers
@@ -150,7 +150,7 @@ class _Simpler:
 
             for i in order:
                 if i is not state:
-                    is_part = held(i) is not None or taken_element(i) is not None
+                    is_part = tuple_elements(i) is not None or tuple_index(i) is not None
                     operands = [value(o, ()) for o in i.operands]
                     values[i] = number(i) if is_part else number((members.of(i), *operands))
             refined = [number((c, value(*end))) for c, end in zip(classes, self.ends, strict=True)]
@@ -161,7 +161,7 @@ class _Simpler:
     def put(self) -> None:
         """Replace the loop by the simpler loop, or by its one round."""
         computation = self.loop.computation
-        starts = [_taken(computation, *start) for start in self.starts]
+        starts = [_element_of(computation, *start) for start in self.starts]
         if self.rounds == 0:
             values = dict(enumerate(starts))
         elif self.rounds == 1:
@@ -184,10 +184,10 @@ class _Simpler:
         stack: list[tuple[Path, Instruction]] = [((), self.loop)]
         while stack:
             path, value = stack.pop()
-            if value.is_root or any(taken_element(user) is None for user in value.users) or path in self.place:
+            if value.is_root or any(tuple_index(user) is None for user in value.users) or path in self.place:
                 readers.append((path, value))
             else:
-                stack += [((*path, n), user) for user in value.users if (n := taken_element(user)) is not None]
+                stack += [((*path, n), user) for user in value.users if (n := tuple_index(user)) is not None]
         return readers
 
     def _again(self, starts: Sequence[Instruction]) -> dict[int, Instruction]:
@@ -242,7 +242,7 @@ class _Round:
         stack = list(i.operands) if i is not self.state else []
         while stack:
             source, _ = _source(stack.pop(), ())
-            parts = held(source)
+            parts = tuple_elements(source)
             if parts is None:
                 sources.append(source)
             else:
@@ -255,10 +255,10 @@ class _Round:
             simpler = self.simpler
             below = {simpler.paths[n]: self._array(n) for n in sorted(simpler._below(path))}
             return _tuple_of(self.into, simpler.loop.shape, path, below)
-        parts = held(source)
+        parts = tuple_elements(source)
         if parts is not None and not path:
             return edit.create_tuple(self.into, [self._operand(o, ()) for o in parts])
-        return _taken(self.into, self.copies[source], path)
+        return _element_of(self.into, self.copies[source], path)
 
     def _array(self, n: int) -> Instruction:
         """An array of the loop; a number is created anew."""
@@ -281,7 +281,7 @@ def _source(i: Instruction, path: Path) -> tuple[Instruction, Path]:
     """The operation that computes an element of a value, and the number of the element. Elements of `tuple`
     instructions are looked up in them."""
     while True:
-        number, parts = taken_element(i), held(i)
+        number, parts = tuple_index(i), tuple_elements(i)
         if number is not None:
             i, path = i.operands[0], (number, *path)
         elif parts is not None and path:
@@ -290,7 +290,7 @@ def _source(i: Instruction, path: Path) -> tuple[Instruction, Path]:
             return i, path
 
 
-def _taken(computation: Computation, value: Instruction, path: Path) -> Instruction:
+def _element_of(computation: Computation, value: Instruction, path: Path) -> Instruction:
     """An element of a value."""
     for number in path:
         value = edit.create_element(value, number)

@@ -19,7 +19,7 @@ from hlo_opt.ir.element_type import PRED
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control.table import branches
-from hlo_opt.ops.sets import held, looped, taken_element
+from hlo_opt.ops.sets import looped, tuple_elements, tuple_index
 from hlo_opt.ops.writer import Writer
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.loops.numbers import is_called_once
@@ -68,7 +68,7 @@ def _is_short(conditional: Instruction) -> bool:
         for i in callee.instructions:
             if i.control_predecessors or next(iter(i.called()), None) is not None:
                 return False
-            if i.parameter_number is not None or held(i) is not None or taken_element(i) is not None:
+            if i.parameter_number is not None or tuple_elements(i) is not None or tuple_index(i) is not None:
                 continue
             spec = find(i.opcode)
             is_plain = spec is not None and spec.kind in (OpKind.ELEMENTWISE, OpKind.MOVEMENT) and not spec.side_effects
@@ -98,7 +98,7 @@ def _put(conditional: Instruction) -> None:
             picked = [picks.pick(is_this, this, other) for this, other in zip(ways[number], picked, strict=True)]
     whole = edit.create_tuple(computation, picked) if conditional.shape.is_tuple else picked[0]
     for user in list(conditional.users):
-        element = taken_element(user)
+        element = tuple_index(user)
         if element is not None and not user.control_predecessors:
             edit.redirect_users(user, picked[element])
     edit.replace_all_uses(conditional, whole)
@@ -109,15 +109,15 @@ def _parts(root: Instruction, shape: Shape) -> list[Instruction]:
     """The arrays that a branch returns."""
     if not shape.is_tuple:
         return [_source(root)]
-    parts = held(root)
+    parts = tuple_elements(root)
     elements = range(len(shape.elements or ()))
     return [edit.create_element(root, n) for n in elements] if parts is None else [_source(part) for part in parts]
 
 
 def _source(value: Instruction) -> Instruction:
     """The value itself, or for an element of a `tuple` its operand."""
-    number = taken_element(value)
-    parts = None if number is None else held(value.operands[0])
+    number = tuple_index(value)
+    parts = None if number is None else tuple_elements(value.operands[0])
     return value if parts is None or number is None else parts[number]
 
 

@@ -23,7 +23,7 @@ from hlo_opt.diag import UsageError
 from hlo_opt.fusion import outline
 from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ir import Called, Computation, Instruction, Literal, Module, Shape, edit
-from hlo_opt.ops.sets import held, launches, taken_element
+from hlo_opt.ops.sets import launches, tuple_elements, tuple_index
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.expansion import Writer
 from hlo_opt.passes.loops.numbers import copied_into
@@ -91,7 +91,7 @@ class _Rounds:
         assert module is not None
         if count is None or len(count.counter) != 1 or count.rounds < 2 or loop.control_predecessors:
             return None
-        if held(body.root) is None or not _takes_elements(body) or not lies_alike(loop):
+        if tuple_elements(body.root) is None or not _takes_elements(body) or not lies_alike(loop):
             return None
         if any(i.control_predecessors for c in loop.called() for i in c.instructions):
             return None
@@ -120,7 +120,7 @@ class _Rounds:
         computation = next(c for c in module.computations if c.name == self.loop.computation.name)
         loop = next(i for i in computation.instructions if i.name == self.loop.name)
         alone = edit.add_computation(module, Computation(module.unique_name("rounds")), entry=True)
-        state = [outline.parameter_for(alone, n, i) for n, i in enumerate(held(loop.operands[0]) or [])]
+        state = [outline.parameter_for(alone, n, i) for n, i in enumerate(tuple_elements(loop.operands[0]) or [])]
         if not state:
             state = [edit.create_parameter(alone, f"p{n}", s, n) for n, s in enumerate(loop.shape.elements or ())]
         results = _Rounds(loop, self.count, self.counter).written(alone, state, state[self.counter], factor)
@@ -136,13 +136,13 @@ class _Rounds:
         body, values = self.loop.called_by("body"), list(state)
         shared: dict[Instruction, Instruction] = {}
         for round_ in range(factor):
-            copies = {i: values[n] for i in body.parameters[0].users if (n := taken_element(i)) is not None}
+            copies = {i: values[n] for i in body.parameters[0].users if (n := tuple_index(i)) is not None}
             copies.update(shared)
             copied_into(
                 into, [i for i in body.instructions if i is not body.root and i.parameter_number is None], copies
             )
             shared.update({i: copy for i, copy in copies.items() if i.literal is not None})
-            values = [copies[end] for end in held(body.root) or ()]
+            values = [copies[end] for end in tuple_elements(body.root) or ()]
             values[self.counter] = self._counter(into, first, round_ + 1)
         return values
 
@@ -179,7 +179,7 @@ class _Rounds:
             last = _constant(computation, counter.shape, end)
             replacement = edit.create_tuple(computation, self.written(computation, after, last, rest))
         for user in list(loop.users):
-            number, parts = taken_element(user), held(replacement)
+            number, parts = tuple_index(user), tuple_elements(replacement)
             if number is not None and parts is not None:
                 edit.redirect_users(user, parts[number])
         edit.redirect_users(loop, replacement)
@@ -188,7 +188,7 @@ class _Rounds:
 
 def _takes_elements(body: Computation) -> bool:
     """Whether the body reads its state by get-tuple-elements only."""
-    return all(taken_element(user) is not None for user in body.parameters[0].users)
+    return all(tuple_index(user) is not None for user in body.parameters[0].users)
 
 
 def _constant(computation: Computation, shape: Shape, value: int) -> Instruction:

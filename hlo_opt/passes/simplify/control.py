@@ -7,7 +7,7 @@ import numpy as np
 from hlo_opt.ir import Called, Computation, Instruction, Shape, array, edit
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control.table import branches
-from hlo_opt.ops.sets import held, taken_element
+from hlo_opt.ops.sets import tuple_elements, tuple_index
 from hlo_opt.passes.simplify.reading import known
 from hlo_opt.passes.simplify.rule import rule
 from hlo_opt.passes.simplify.site import Site
@@ -129,8 +129,8 @@ def _is_short(branch: Computation) -> bool:
     "it gives its operands, and what nobody reads is missed by nobody",
 )
 def barrier_of_needed(i: Instruction, site: Site) -> Instruction | None:
-    values = held(i.operands[0])
-    numbers = [taken_element(user) for user in i.users]
+    values = tuple_elements(i.operands[0])
+    numbers = [tuple_index(user) for user in i.users]
     needed = sorted({n for n in numbers if n is not None})
     if values is None or i.is_root or not needed or None in numbers or len(needed) == len(values):
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hlo_opt.ir import Called, Computation, Instruction, Shape, edit
-from hlo_opt.ops.sets import taken_element
+from hlo_opt.ops.sets import tuple_index
 from hlo_opt.passes.simplify.rule import rule
 from hlo_opt.passes.simplify.site import Site
 
@@ -28,9 +28,9 @@ def sort_one(i: Instruction, site: Site) -> Instruction | None:
     "their order stays",
 )
 def sort_unread(i: Instruction, site: Site) -> Instruction | None:
-    if i.shape.is_array or i.is_root or any(taken_element(user) is None for user in i.users):
+    if i.shape.is_array or i.is_root or any(tuple_index(user) is None for user in i.users):
         return None
-    read = {taken_element(user) for user in i.users}
+    read = {tuple_index(user) for user in i.users}
     before = i.called_by("to_apply")
     kept = [
         k
@@ -55,15 +55,15 @@ def sort_unread(i: Instruction, site: Site) -> Instruction | None:
 def _of_those(comparator: Computation, kept: Sequence[int]) -> Computation:
     """A comparator of the arrays of those numbers alone; it compares no others."""
     assert comparator.module is not None
-    made = edit.new_computation(comparator.module, comparator.name)
+    copy = edit.new_computation(comparator.module, comparator.name)
     numbers = {2 * k + side: 2 * place + side for place, k in enumerate(kept) for side in (0, 1)}
     copies: dict[Instruction, Instruction] = {}
     for inner in comparator.instructions:
         number = inner.parameter_number
         if number is not None and number not in numbers:
             continue
-        copies[inner] = edit.clone_into(made, inner, [copies[o] for o in inner.operands])
+        copies[inner] = edit.clone_into(copy, inner, [copies[o] for o in inner.operands])
         if number is not None:
             copies[inner].parameter_number = numbers[number]
-    edit.set_root(made, copies[comparator.root])
-    return made
+    edit.set_root(copy, copies[comparator.root])
+    return copy

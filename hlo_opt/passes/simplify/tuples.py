@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from hlo_opt.ir import Instruction
-from hlo_opt.ops.sets import held, taken_element
+from hlo_opt.ops.sets import tuple_elements, tuple_index
 from hlo_opt.passes.simplify.rule import rule
 from hlo_opt.passes.simplify.site import Site
 
 
 @rule("element-of-tuple", "get-tuple-element", "element n of tuple(x0, x1, ..) = xn", "a tuple keeps its values")
 def element_of_tuple(i: Instruction, site: Site) -> Instruction | None:
-    number, values = taken_element(i), held(i.operands[0])
+    number, values = tuple_index(i), tuple_elements(i.operands[0])
     return None if number is None or values is None else values[number]
 
 
@@ -19,12 +19,12 @@ def tuple_of_elements(i: Instruction, site: Site) -> Instruction | None:
     if not i.operands:
         return None
     first = i.operands[0]
-    if taken_element(first) is None:
+    if tuple_index(first) is None:
         return None
     whole = first.operands[0]
     if whole.shape.elements is None or len(whole.shape.elements) != len(i.operands) or i.is_root:
         return None
     for number, operand in enumerate(i.operands):
-        if taken_element(operand) != number or operand.operands[0] is not whole:
+        if tuple_index(operand) != number or operand.operands[0] is not whole:
             return None
     return whole

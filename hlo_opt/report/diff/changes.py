@@ -16,7 +16,7 @@ from hlo_opt.analysis.graph.digest import HEADER, header
 from hlo_opt.analysis.graph.spelling import config, plain_attributes, sharding
 from hlo_opt.ir import Instruction, Module, Shape
 from hlo_opt.ops.sets import launches
-from hlo_opt.report.diff.donated import given_away, given_by_one
+from hlo_opt.report.diff.donated import donated_by_one, inputs_donated_by_one
 from hlo_opt.text.aliases import ALIASES
 from hlo_opt.text.frames import source_location
 
@@ -154,7 +154,7 @@ def changes(matched: Matched) -> tuple[list[Change], Counts]:
         )
     for change in rows.seen.values():
         if change.details[:1] and change.details[0].what == DONATED:
-            change.repeated.extend(given_by_one(matched))
+            change.repeated.extend(inputs_donated_by_one(matched))
     listed = sorted(rows.seen.values(), key=lambda c: c.order)
     return listed, Counts(alike, changed, len(added), len(lost), len(matched.moved))
 
@@ -226,7 +226,7 @@ def _header(matched: Matched) -> Iterator[Detail]:
     old, new = matched.old.module, matched.new.module
     for name in HEADER:
         texts = header(old, name), header(new, name)
-        donated = given_away(matched) if name == ALIASES and texts[0] != texts[1] else None
+        donated = donated_by_one(matched) if name == ALIASES and texts[0] != texts[1] else None
         if donated is not None:
             yield Detail(DONATED, *donated)
         else:
@@ -372,7 +372,7 @@ def _results(
     """Differences in the results of a computation, with the operations they are reported with, where nothing `known`
     about these says it already."""
     if len(one.results) != len(other.results):
-        fewer, more = _given_by_one(one.results, other.results), _given_by_one(other.results, one.results)
+        fewer, more = _results_of_one(one.results, other.results), _results_of_one(other.results, one.results)
         first = next((s for s, _ in (*more, *fewer)), None)
         old, new = (_last(one), _last(other)) if first is None else (first.partner, first)
         if first is not None and first.scope is one:
@@ -392,7 +392,7 @@ def _results(
 Leaf = tuple[Site, int]
 
 
-def _given_by_one(mine: Sequence[Leaf], theirs: Sequence[Leaf]) -> list[Leaf]:
+def _results_of_one(mine: Sequence[Leaf], theirs: Sequence[Leaf]) -> list[Leaf]:
     """Results that another computation does not give."""
     known = {(s.partner, r) for s, r in theirs} | {(s.forward, r) for s, r in theirs}
     return [(s, r) for s, r in mine if (s, r) not in known and (s.forward, r) not in known]

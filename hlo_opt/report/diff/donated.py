@@ -18,16 +18,16 @@ Place = tuple[int, Index]
 """An input, or an array of one: the parameter's number and the shape index in it."""
 
 
-def given_away(matched: Matched) -> tuple[str, str] | None:
+def donated_by_one(matched: Matched) -> tuple[str, str] | None:
     """How many inputs each gives away, with those that only one does; None where these are the same."""
     lost, gained = _by_one(matched)
     if not lost and not gained:
         return None
     old, new = matched.old.module, matched.new.module
-    return _told(old, lost), _told(new, gained)
+    return _listed(old, lost), _listed(new, gained)
 
 
-def given_by_one(matched: Matched) -> Iterator[Site]:
+def inputs_donated_by_one(matched: Matched) -> Iterator[Site]:
     """The inputs that only one of both gives away."""
     for flat, places in zip((matched.old, matched.new), _by_one(matched), strict=True):
         numbers = {number for number, _ in places}
@@ -50,7 +50,7 @@ def _by_one(matched: Matched) -> tuple[list[Place], list[Place]]:
     return [p for p in old if there[p] not in new], [p for p in new if p not in there.values()]
 
 
-def _told(module: Module, only: list[Place]) -> str:
+def _listed(module: Module, only: list[Place]) -> str:
     total = count(len(aliases_of(module)))
     if not only:
         return total

@@ -7,7 +7,7 @@ from hlo_opt.diag import UsageError
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.passes import ExplainReport
 from hlo_opt.passes.run import first_by_kernels
-from hlo_opt.report.holding import held
+from hlo_opt.report.holding import members_of_kernels
 from hlo_opt.report.measured.join import Joined, join
 from hlo_opt.report.measured.read import read_profile
 from hlo_opt.report.page import Page, Word, count, counted, microseconds
@@ -57,9 +57,9 @@ class MeasuredPrices(Prices):
     def _factors(self) -> dict[str, float]:
         """By kernel of the result, how much longer than estimated those took that its instructions were in."""
         origins = self.report.outcome.context.origins
-        holders = {m.name: k.name for k, m in held(self.report.outcome.original)}
+        holders = {m.name: k.name for k, m in members_of_kernels(self.report.outcome.original)}
         ends: dict[str, set[str]] = {}
-        for kernel, member in held(self.report.outcome.module):
+        for kernel, member in members_of_kernels(self.report.outcome.module):
             holder = holders.get(origins.get(member, member.name))
             if holder is not None and holder in self.joined.microseconds:
                 ends.setdefault(kernel.name, set()).add(holder)

@@ -120,7 +120,7 @@ def _by_donation(report: ExplainReport, now: Moment) -> Iterator[Advice]:
         result = next((r for r in free if results[r] == shape), None)
         if leaf in donated or result is None:
             continue
-        saved = now.bytes - _given_away(module, target, parameter, place, result)
+        saved = now.bytes - _peak_if_donated(module, target, parameter, place, result)
         if saved > 0:
             free.remove(result)
             yield Advice("donation", _donating(parameter, result), saved)
@@ -130,7 +130,7 @@ def _donating(parameter: Instruction, result: int) -> str:
     return f"jax.jit(..., donate_argnums=({parameter.parameter_number},)): `{parameter.name}`, for result {result}"
 
 
-def _given_away(module: Module, target: DeviceTarget, parameter: Instruction, place: int, result: int) -> int:
+def _peak_if_donated(module: Module, target: DeviceTarget, parameter: Instruction, place: int, result: int) -> int:
     """The peak where an input's memory may be that of a result."""
     copy = edit.clone_module(module)
     name = "input_output_alias"

@@ -15,7 +15,7 @@ from hlo_opt.fusion.summary import ModuleSummary
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.ops.shapes import flops_of
 from hlo_opt.plans.price import Price, clock
-from hlo_opt.report.holding import held
+from hlo_opt.report.holding import members_of_kernels
 from hlo_opt.report.summary import label
 from hlo_opt.report.view.graph import NOWHERE, Graph
 from hlo_opt.runtime.driver.emission import source_lines
@@ -42,7 +42,7 @@ def launched(module: Module, summary: ModuleSummary, target: DeviceTarget, known
     out about kernels."""
     named = {(c.name, i.name): i for c in module.computations for i in c.instructions}
     members: dict[Instruction, list[Instruction]] = {}
-    for kernel, member in held(module):
+    for kernel, member in members_of_kernels(module):
         members.setdefault(kernel, []).append(member)
     prices = FusionState(module, target, known).prices
     kernels = []

@@ -184,10 +184,10 @@ def _checked(
     beside = 2 * devices * sum(bytes_of(shape) for shape in original.entry.root.shape.leaves())
     check_memory(original, memory_limit, devices=devices, beside=beside, drawn=inputs is None)
     executable = compile(fused, backend, sanitize=sanitize, form="plain", memory_limit=memory_limit, precise=precise)
-    trials_made = reached(original, seed, memory_limit) if inputs is None else _given(original, inputs, devices)
+    trials_done = reached(original, seed, memory_limit) if inputs is None else _with_outputs(original, inputs, devices)
     by_draw: list[list[OutputReport]] = []
     rewritten = False
-    for draw in trials_made.draws:
+    for draw in trials_done.draws:
         actual = executable.run_devices(draw.inputs)
         expected = draw.outputs
         if len(expected[0]) != len(actual[0]):
@@ -202,7 +202,7 @@ def _checked(
         if not _all_ok(by_device):
             break
     reports = tuple(over_draws(own) for own in zip(*by_draw, strict=True))
-    if devices > 1 and all(_tells_nothing(original, draw.inputs) for draw in trials_made.draws):
+    if devices > 1 and all(_tells_nothing(original, draw.inputs) for draw in trials_done.draws):
         reports = tuple(replace(r, weak=r.weak or "all devices have the same inputs") for r in reports)
     first = next((r.first for r in reports if not r.ok), None)
     return CheckReport(
@@ -216,8 +216,8 @@ def _checked(
         rewritten,
         counts(original),
         draws=len(by_draw),
-        unreached=trials_made.unseen,
-        trials=trials_made.trials,
+        unreached=trials_done.unseen,
+        trials=trials_done.trials,
     )
 
 
@@ -242,7 +242,7 @@ def _analysis_bytes(module: Module, devices: int) -> int:
     return (ROWS + 2) * devices * peak_of(module.entry, compile_computation).bytes
 
 
-def _given(original: Module, inputs: Sequence[Sequence[Any]], devices: int) -> Tried:
+def _with_outputs(original: Module, inputs: Sequence[Sequence[Any]], devices: int) -> Tried:
     """The caller's inputs, with the original's outputs for them."""
     arrays = [entry_inputs(original, own) for own in spread(original, inputs)]
     outputs = evaluate_devices(original, arrays) if devices > 1 else [Reference(original).run(arrays[0])]

@@ -241,14 +241,14 @@ class CupyDevice:
             arch = architecture(nvrtc, str(self.cupy.cuda.Device().compute_capability))
             for symbol, code in compiled(nvrtc, missing, arch, cache_directory(), options).items():
                 kernel = next(k for k in missing if k.symbol == symbol)
-                with self._told(None, f"loading kernel {symbol}"):
+                with self._naming_errors_of(None, f"loading kernel {symbol}"):
                     module = self.cupy.cuda.function.Module()
                     module.load(code)
                     _COMPILED[device, options, kernel.source] = module.get_function(symbol)
         return {k.symbol: _COMPILED[device, options, k.source] for k in kernels}
 
     @contextmanager
-    def _told(self, instruction: Instruction | None, doing: str) -> Iterator[None]:
+    def _naming_errors_of(self, instruction: Instruction | None, doing: str) -> Iterator[None]:
         """Turn errors of CUDA and its libraries into BackendErrors that name the instruction.
 
         Launches are asynchronous: a kernel's fault surfaces at the next call that waits, perhaps for another
@@ -278,40 +278,40 @@ class CupyDevice:
 
     def upload(self, array: Array, shape: Shape) -> Array:
         flat = to_memory(array, shape)
-        with self._told(None, "copying to the GPU"):
+        with self._naming_errors_of(None, "copying to the GPU"):
             return self.cupy.asarray(flat.view(raw_dtype(flat.dtype)))
 
     def download(self, memory: Array, shape: Shape) -> Array:
-        with self._told(None, "copying from the GPU"):
+        with self._naming_errors_of(None, "copying from the GPU"):
             flat: Array = self.cupy.asnumpy(memory).view(held_dtype(shape))
         return np.array(from_memory(flat, shape), order="C")
 
     def allocate(self, shape: Shape) -> Array:
-        with self._told(None, "allocating"):
+        with self._naming_errors_of(None, "allocating"):
             if shape.type.per_byte > 1:  # whole words, because kernels update single elements atomically by words
                 return self.cupy.empty(-(-shape.stored_bytes // WORD) * WORD, "uint8")[: shape.stored_bytes]
             return self.cupy.empty(shape.element_count, raw_dtype(shape.type.dtype))
 
     def copy(self, memory: Array) -> Array:
-        with self._told(None, "copying"):
+        with self._naming_errors_of(None, "copying"):
             return memory.copy()
 
     def view(self, memory: Array, shape: Shape) -> Array:
         return memory.view(raw_dtype(held_dtype(shape)))
 
     def block(self, size: int) -> Array:
-        with self._told(None, "allocating"):
+        with self._naming_errors_of(None, "allocating"):
             return self.cupy.empty(size, "uint8")
 
     def part(self, block: Array, offset: int, shape: Shape) -> Array:
         return block[offset : offset + shape.stored_bytes].view(raw_dtype(held_dtype(shape)))
 
     def copy_to(self, target: Any, source: Any) -> None:
-        with self._told(None, "copying"):
+        with self._naming_errors_of(None, "copying"):
             target.data.copy_from_device_async(source.data, source.nbytes)
 
     def replay(self, graph: Any) -> None:
-        with self._told(None, "launching a graph"):
+        with self._naming_errors_of(None, "launching a graph"):
             graph.launch()
 
     def relayout(self, memory: Array, shape: Shape, target: Shape) -> Array:
@@ -325,7 +325,7 @@ class CupyDevice:
     def launch(self, kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array], kept: Array = NOTHING) -> None:
         launch = kernel.launch
         if launch.grid:
-            with self._told(self._launched_by.get(kernel.symbol), "launching"):
+            with self._naming_errors_of(self._launched_by.get(kernel.symbol), "launching"):
                 arguments = [*inputs, *outputs]
                 if kernel.kept:
                     arguments.append(self._kept_by(kernel) if kept is NOTHING else kept)
@@ -341,7 +341,7 @@ class CupyDevice:
         return self._kept[key]
 
     def zeros(self, size: int) -> Array:
-        with self._told(None, "allocating"):
+        with self._naming_errors_of(None, "allocating"):
             return self.cupy.zeros(size, "uint8") if size else NOTHING
 
     def call(self, op: Call, inputs: Sequence[Array], shapes: Sequence[Shape]) -> list[Array]:
@@ -353,7 +353,7 @@ class CupyDevice:
             assert call is not None, op.instruction.name
             self._calls[op.instruction] = call
             self.notes[op.call] = call.does
-        with self._told(op.instruction, call.does):
+        with self._naming_errors_of(op.instruction, call.does):
             return call.run(self.cupy, inputs)
 
 

@@ -36,15 +36,15 @@ def run_on_device(executor: Executor, inputs: Sequence[object], *, donate: bool)
     if len(arrays) != sum(shape.is_array for shape in wanted):
         checked(executor.schedule.module, inputs)  # raises, naming what is missing
     left = iter(enumerate(arrays))
-    arguments = [_held(device, *next(left), shape) if shape.is_array else NOTHING for shape in wanted]
+    arguments = [_input_buffer(device, *next(left), shape) if shape.is_array else NOTHING for shape in wanted]
     for k, _ in entry.donated:
         others = [m for n, m in enumerate(arguments) if n != k and m is not NOTHING]
         theirs = others if donate else [*others, *arrays]
         if arguments[k].nbytes % WORD or any(shared(arguments[k], m) for m in theirs):
             arguments[k] = device.copy(arguments[k])
     results = executor.run_resident(arguments, donate=True)
-    given_away = {k for k, _ in entry.donated}
-    in_use = [m for k, m in enumerate(arguments) if k not in given_away and m is not NOTHING]
+    donated = {k for k, _ in entry.donated}
+    in_use = [m for k, m in enumerate(arguments) if k not in donated and m is not NOTHING]
     in_use += executor.constants()
     outputs = []
     for memory, b in zip(results, entry.results, strict=True):
@@ -65,7 +65,7 @@ def _on_device(device: CupyDevice, array: Any) -> Any:
     return cupy.from_dlpack(array) if where is not None and where()[0] == _CUDA else array
 
 
-def _held(device: CupyDevice, number: int, array: Any, shape: Shape) -> Memory:
+def _input_buffer(device: CupyDevice, number: int, array: Any, shape: Shape) -> Memory:
     """The buffer of an input: the array's own memory if its layout is the shape's."""
     cupy = device.cupy
     if not isinstance(array, cupy.ndarray):

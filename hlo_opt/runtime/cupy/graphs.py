@@ -280,7 +280,7 @@ class RunGraphs:
     capturer: Capturer
     schedule: Schedule
     has_stretches: bool = True
-    _found: dict[Routine, dict[int, Stretch]] = field(default_factory=dict)
+    _stretches_of: dict[Routine, dict[int, Stretch]] = field(default_factory=dict)
     _stretches: dict[Stretch, StretchGraphs] = field(default_factory=dict)
     _loops: dict[Loop, list[LoopGraph]] = field(default_factory=dict)
 
@@ -290,10 +290,12 @@ class RunGraphs:
 
     def stretches_of(self, routine: Routine) -> Mapping[int, Stretch]:
         """The stretches of a routine that are small enough, by the position of their first op."""
-        known = self._found.get(routine)
+        known = self._stretches_of.get(routine)
         if known is None:
             parts = stretches(routine, LEAST_LAUNCHES, MOST_LAUNCHES) if self.has_stretches else ()
-            known = self._found[routine] = {stretch.first: stretch for stretch in parts if stretch.held <= MOST_BYTES}
+            known = self._stretches_of[routine] = {
+                stretch.first: stretch for stretch in parts if stretch.allocated_bytes <= MOST_BYTES
+            }
         return known
 
     def run_stretch(self, stretch: Stretch, memory: list[Array]) -> bool:
@@ -324,12 +326,12 @@ class RunGraphs:
         return loop.run(state, trips, count)
 
     @property
-    def most_held(self) -> int:
+    def most_bytes(self) -> int:
         """The most bytes that any stretch allocates before it starts."""
         parts = (
             stretch for routine in self.schedule.routines.values() for stretch in self.stretches_of(routine).values()
         )
-        return max((stretch.held for stretch in parts), default=0)
+        return max((stretch.allocated_bytes for stretch in parts), default=0)
 
     def report(self) -> dict[str, Any]:
         """loops, stretches   how many have a graph
@@ -358,7 +360,7 @@ def graphs_of(schedule: Schedule, device: CupyDevice, memory_limit: int | None) 
     if not streams:
         return None
     graphs = RunGraphs(Capturer(device.cupy, device, streams), schedule)
-    kept = 0 if memory_limit is None else graphs.most_held
+    kept = 0 if memory_limit is None else graphs.most_bytes
     if memory_limit is not None and kept and peak_of(schedule).bytes + kept > memory_limit:
         return RunGraphs(graphs.capturer, schedule, has_stretches=False)
     return graphs

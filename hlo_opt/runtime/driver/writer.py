@@ -37,7 +37,7 @@ from hlo_opt.runtime.driver.prelude import (
     ZEROS_FOR_ELIDED,
 )
 from hlo_opt.runtime.numpy import WORD, held_dtype, to_memory
-from hlo_opt.runtime.schedule import Schedule, told_array
+from hlo_opt.runtime.schedule import Schedule, constant_array
 from hlo_opt.runtime.schedule.lifetimes import callees_first
 from hlo_opt.runtime.schedule.ops import (
     Alias,
@@ -330,7 +330,7 @@ class _Writer:
             self.elided[name] = (literal.origin, shape)
             self.constant_names[key] = name
             return name
-        value = told_array(op, literal, None)
+        value = constant_array(op, literal, None)
         memory = to_memory(value, shape)
         stored = memory.view(raw_dtype(memory.dtype))
         first = stored[:1]

@@ -22,7 +22,7 @@ from hlo_opt.runtime.host.library import Form, HostLibrary
 from hlo_opt.runtime.host.own_routines import routine, runner
 from hlo_opt.runtime.host.words import HostCall, ProgramWords, RoutineWords, words_of
 from hlo_opt.runtime.numpy import WORD, Reference, empty_memory, from_memory, held_dtype, logical, to_memory
-from hlo_opt.runtime.schedule import Schedule, told_array
+from hlo_opt.runtime.schedule import Schedule, constant_array
 from hlo_opt.runtime.schedule.lifetimes import buffer_bytes
 from hlo_opt.runtime.schedule.ops import Relayout
 
@@ -59,7 +59,7 @@ class _Program(ctypes.Structure):
 def constants_of(words: ProgramWords) -> list[Array]:
     """What the words call constants, as they lie in memory; of what differs from device to device, that of one that is
     alone."""
-    return [_held(told_array(op, value, None), shape) for op, value, shape in words.constants]
+    return [_as_buffer(constant_array(op, value, None), shape) for op, value, shape in words.constants]
 
 
 class HostProgram:
@@ -111,7 +111,7 @@ class HostProgram:
         """The entry's output arrays for its flattened parameters; tokens are left out on both sides. `donate`: the run
         may write into the inputs that the module's header gives away, and results lie there; else it takes a copy
         first."""
-        run = self._taken(None)
+        run = self._memory_for(None)
         try:
             with bounded_libraries() if self._program.calls else nullcontext():
                 return run(inputs, donate)
@@ -125,7 +125,7 @@ class HostProgram:
 
         def work(device: SimulatedDevice) -> list[Array]:
             nonlocal launches
-            device.player = run = self._taken(device)
+            device.player = run = self._memory_for(device)
             try:
                 return run(inputs[device.number])
             finally:
@@ -142,7 +142,7 @@ class HostProgram:
         is alone."""
         return constants_of(self._program)
 
-    def _taken(self, device: SimulatedDevice | None) -> _Run:
+    def _memory_for(self, device: SimulatedDevice | None) -> _Run:
         """Memory for a run on a device (None: one that is alone); a second run at the same time gets memory of its
         own."""
         if self._constants is None:
@@ -200,7 +200,7 @@ class _Run:
         self.numbers.clear()
         for k, (op, literal, shape) in enumerate(self.owner._program.constants):
             if op.instruction.opcode in WHICH_DEVICE:
-                self.numbers.append(_held(told_array(op, literal, device), shape))
+                self.numbers.append(_as_buffer(constant_array(op, literal, device), shape))
                 self.constants[k] = self.numbers[-1].ctypes.data
 
     def __call__(self, inputs: Sequence[Array], donate: bool = False) -> list[Array]:
@@ -208,13 +208,13 @@ class _Run:
         table = self.table
         arrays = iter(inputs)
         arguments = [
-            _held(next(arrays), shape, plain) if is_array else None for _, shape, is_array, plain in self.inputs
+            _as_buffer(next(arrays), shape, plain) if is_array else None for _, shape, is_array, plain in self.inputs
         ]
         for k, _ in donated:
-            arguments[k] = _given_away(arguments, k, () if donate else inputs, self.inputs[k][1])
+            arguments[k] = _writable(arguments, k, () if donate else inputs, self.inputs[k][1])
         there = {result: arguments[k] for k, result in donated}
         outputs = [
-            there[k] if k in there else _made(shape, plain) if is_array else None
+            there[k] if k in there else _new_buffer(shape, plain) if is_array else None
             for k, (shape, is_array, plain) in enumerate(self.outputs)
         ]
         for (b, *_), array in zip(self.inputs, arguments, strict=True):
@@ -288,7 +288,7 @@ class _Run:
         return wrapper
 
 
-def _given_away(arguments: Sequence[Array | None], number: int, kept: Sequence[Array], shape: Shape) -> Array:
+def _writable(arguments: Sequence[Array | None], number: int, kept: Sequence[Array], shape: Shape) -> Array:
     """An input that a run may write into: itself, or a copy where its memory belongs to another input as well, or to
     what the caller has `kept`. Kernels change narrow elements in whole words."""
     own = arguments[number]
@@ -306,12 +306,12 @@ def _is_plain(shape: Shape) -> bool:
     return shape.is_array and shape.is_row_major and shape.type.per_byte == 1 and shape.stored_bytes % WORD == 0
 
 
-def _made(shape: Shape, plain: bool) -> Array:
+def _new_buffer(shape: Shape, plain: bool) -> Array:
     """A new buffer; in the array's own dimensions where it is `plain`."""
     return np.empty(shape.dimensions, shape.type.dtype) if plain else empty_memory(shape)
 
 
-def _held(array: Array, shape: Shape, plain: bool = False) -> Array:
+def _as_buffer(array: Array, shape: Shape, plain: bool = False) -> Array:
     """The array as a buffer: in one piece, at a multiple of its element's size; flat unless it is `plain`."""
     if plain and array.flags.c_contiguous and array.flags.aligned:
         return array

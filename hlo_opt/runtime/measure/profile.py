@@ -11,7 +11,7 @@ from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction, Module, Shape
 from hlo_opt.ir.values import Array
-from hlo_opt.ops.sets import fused, held
+from hlo_opt.ops.sets import fused, tuple_elements
 from hlo_opt.runtime.executable import entry_inputs
 from hlo_opt.runtime.measure.bench import Clock, clock_of
 from hlo_opt.runtime.numpy import Reference
@@ -238,7 +238,7 @@ def line_of(module: Module, instruction: Instruction) -> str:
     """The Python line of an instruction; a fusion without one uses its root's. Empty if the dump has none."""
     while not (location := source_location(module, instruction)) and (body := fused(instruction)) is not None:
         instruction = body.root
-        if elements := held(instruction):
+        if elements := tuple_elements(instruction):
             instruction = elements[0]
     return location
 

@@ -15,7 +15,7 @@ import numpy as np
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops import find
 from hlo_opt.ops.control.table import branches
-from hlo_opt.ops.sets import UPDATES, held, taken_element
+from hlo_opt.ops.sets import UPDATES, tuple_elements, tuple_index
 from hlo_opt.ops.spread import by_rows, certain, full, is_real, ordered, picked, rows_of, set_aside, settled
 from hlo_opt.ops.values import HIGH, LOW, VALUE, Spread, Value, parts
 from hlo_opt.runtime.rounding.calibration import calibrated
@@ -121,7 +121,7 @@ def while_(instruction: Instruction, evaluate: Face) -> Face:
                     analyst.tie(instruction, 1)
                     ends.append(state)
                     if not goes_on.rows[VALUE]:
-                        state = _held(state, (), kept)
+                        state = _calibrated_state(state, (), kept)
                         return _late(analyst, instruction, condition, body, state, ends)
                 elif not goes_on:
                     break
@@ -129,8 +129,8 @@ def while_(instruction: Instruction, evaluate: Face) -> Face:
                 results = analyst.call(body, [state])
                 loop.end()
                 done += 1
-                state = _held(results, state, kept) if done % _EVERY == 0 else results
-        state = _held(state, (), kept)
+                state = _calibrated_state(results, state, kept) if done % _EVERY == 0 else results
+        state = _calibrated_state(state, (), kept)
         return state if not ends else hull([state, *ends], shape)
 
     return run
@@ -153,16 +153,16 @@ def _late(
 def _written(instruction: Instruction) -> frozenset[int]:
     """The state elements of which the body updates only parts, which have been calibrated already."""
     root = instruction.called_by("body").root
-    if held(root) is None:
+    if tuple_elements(root) is None:
         return frozenset()
-    return frozenset(n for n, o in enumerate(root.operands) if o.opcode in UPDATES or taken_element(o) is not None)
+    return frozenset(n for n, o in enumerate(root.operands) if o.opcode in UPDATES or tuple_index(o) is not None)
 
 
-def _held(result: Value, before: Value, kept: frozenset[int]) -> Value:
+def _calibrated_state(result: Value, before: Value, kept: frozenset[int]) -> Value:
     if not isinstance(result, tuple):
         return _calibrated(result)
     return tuple(
-        m if n in kept or (before and m is parts(before)[n]) else _held(m, (), frozenset())
+        m if n in kept or (before and m is parts(before)[n]) else _calibrated_state(m, (), frozenset())
         for n, m in enumerate(result)
     )
 

@@ -18,7 +18,7 @@ from hlo_opt.ops.ordering.meaning import comparisons
 from hlo_opt.ops.ordering.table import sorted_dimension
 from hlo_opt.ops.reduction.reducers import MONOIDS, is_wide, monoid, running_types
 from hlo_opt.ops.reduction.table import reduced
-from hlo_opt.ops.sets import held
+from hlo_opt.ops.sets import tuple_elements
 from hlo_opt.ops.spec import OpKind
 from hlo_opt.ops.spread import (
     by_rows,
@@ -235,7 +235,7 @@ def _sums(reducer: Computation) -> Any:
     from hlo_opt.runtime.rounding.sums import reduction
 
     root = reducer.root
-    if held(root) is None or len(reducer.parameters) != 2 * len(root.operands):
+    if tuple_elements(root) is None or len(reducer.parameters) != 2 * len(root.operands):
         return None
     half = len(root.operands)
     for k, leaf in enumerate(root.operands):

@@ -132,7 +132,7 @@ def _wishes(ops: Sequence[Op]) -> list[_Wish]:
 def _granted(routine: Routine, wishes: Sequence[_Wish], kernels: Kernels | None = None) -> Routine:
     """The routine with some reuses."""
     ops = list(routine.ops)
-    made_again: dict[int, list[tuple[int, int]]] = {}
+    allocated_again: dict[int, list[tuple[int, int]]] = {}
     for wish in wishes:
         op = ops[wish.at]
         if isinstance(op, Loop):
@@ -140,8 +140,8 @@ def _granted(routine: Routine, wishes: Sequence[_Wish], kernels: Kernels | None 
         else:
             ops[wish.at] = Alias(op.instruction, (wish.source,), op.outputs, is_view=False)
         if wish.pair is not None:
-            made_again.setdefault(wish.reader, []).append(wish.pair)
-    for position, pairs in made_again.items():
+            allocated_again.setdefault(wish.reader, []).append(wish.pair)
+    for position, pairs in allocated_again.items():
         launch = ops[position]
         assert isinstance(launch, Launch) and kernels is not None
         ops[position] = replace(launch, kernel=kernels.in_place(launch.kernel, pairs))

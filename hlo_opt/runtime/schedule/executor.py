@@ -15,7 +15,7 @@ from hlo_opt.ir import Shape
 from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, exchanges
 from hlo_opt.runtime.numpy import Reference
-from hlo_opt.runtime.schedule import Schedule, told_array
+from hlo_opt.runtime.schedule import Schedule, constant_array
 from hlo_opt.runtime.schedule.ops import (
     Alias,
     Allocate,
@@ -352,7 +352,7 @@ class Executor:
         memories = None if is_own else self._constants_of.get(op)
         if memories is None:
             pairs = zip(op.literals, op.outputs, strict=True)
-            memories = [self.device.upload(told_array(op, value, self.place), shapes[b]) for value, b in pairs]
+            memories = [self.device.upload(constant_array(op, value, self.place), shapes[b]) for value, b in pairs]
             if not is_own:
                 self._constants_of[op] = memories
         return memories

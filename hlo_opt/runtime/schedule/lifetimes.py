@@ -22,7 +22,7 @@ from hlo_opt.runtime.schedule.ops import (
     Routine,
     RoutineKey,
     callees,
-    made_by,
+    outputs_of,
 )
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def lifetimes(ops: Sequence[Op], shapes: Sequence[Shape], *, shares_unchanged: b
     for op in ops:
         aliases = _aliases(op, shares_unchanged)
         born, freed = [], []
-        for b in made_by(op):
+        for b in outputs_of(op):
             memory = root[b] = root[aliases[b]] if b in aliases else b
             if memory in names:
                 names[memory] += 1

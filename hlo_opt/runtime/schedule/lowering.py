@@ -469,7 +469,7 @@ def _literal_leaves(literal: Literal) -> Iterator[Literal]:
             todo.extend(reversed(top.value))
 
 
-def told_array(op: Constant, literal: Literal, device: Device | None) -> Array:
+def constant_array(op: Constant, literal: Literal, device: Device | None) -> Array:
     """The array of a constant: the literal's value, or the number of the running device (None: a single one)."""
     if device is not None and op.instruction.opcode in WHICH_DEVICE:
         number = device.partition if op.instruction.opcode == "partition-id" else device.replica

@@ -154,7 +154,7 @@ class Routine:
     apart: tuple[tuple[int, str], ...] = ()
 
 
-def made_by(op: Op) -> Buffers:
+def outputs_of(op: Op) -> Buffers:
     """The buffers that an operation defines or gives memory."""
     return () if isinstance(op, Launch | Free) else op.outputs
 

@@ -25,7 +25,7 @@ from hlo_opt.runtime.schedule.ops import (
     Launch,
     Op,
     Routine,
-    made_by,
+    outputs_of,
 )
 
 Memory: TypeAlias = Array
@@ -129,7 +129,7 @@ class Stretch:
         return sum(isinstance(op, Launch) for op in self.work)
 
     @property
-    def held(self) -> int:
+    def allocated_bytes(self) -> int:
         """Bytes that it allocates before it starts."""
         return self.bytes + sum(buffer_bytes(self.routine.shapes[b]) for b in self.kept)
 
@@ -194,7 +194,7 @@ def stretch_of(routine: Routine, first: int, last: int) -> Stretch:
     lives = lifetimes(ops, routine.shapes)
     root = lives.root
     work = tuple(op for op in ops if isinstance(op, Copy | Launch))
-    named = [b for op in ops if not isinstance(op, Constant) for b in made_by(op)]
+    named = [b for op in ops if not isinstance(op, Constant) for b in outputs_of(op)]
     own = {b for born in lives.born for b in born}
     seen = tuple(sorted(b for b in named if b in needed))
     kept = {root[b] for b in seen} & own

@@ -15,7 +15,7 @@ from hlo_opt.analysis.graph.numbering import Table, is_commutative, is_looked_th
 from hlo_opt.analysis.graph.spelling import constant_key, plain_attributes
 from hlo_opt.ir import Called, Computation, Instruction, Literal, Module, Shape
 from hlo_opt.ir.walk import needed_first
-from hlo_opt.ops.sets import APPLIED, fused, held, taken_element
+from hlo_opt.ops.sets import APPLIED, fused, tuple_elements, tuple_index
 
 GROWTH = 4
 ROOM = 100_000
@@ -206,11 +206,11 @@ class _Flattening:
             if number is not None and frame.arguments is not None:
                 values[instruction] = frame.arguments[number]
                 continue
-            parts = held(instruction)
+            parts = tuple_elements(instruction)
             if parts is not None:
                 values[instruction] = [values[o] for o in parts]
                 continue
-            element = taken_element(instruction)
+            element = tuple_index(instruction)
             if element is not None:
                 whole = values[instruction.operands[0]]
                 if isinstance(whole, list):
@@ -249,7 +249,7 @@ class _Flattening:
         scope.sites.append(site)
         if instruction.shape.elements is None:
             return (site, 0)
-        return _taken_apart(site, instruction.shape, iter(range(1 << 60)))
+        return _as_elements(site, instruction.shape, iter(range(1 << 60)))
 
     def _number(self, scope: Scope) -> None:
         number, commutes = self.forms.number, self.forms.commutes
@@ -286,10 +286,10 @@ def _leaves(value: Value) -> Iterable[tuple[Site, int]]:
     return arrays
 
 
-def _taken_apart(site: Site, shape: Shape, numbers: Iterator[int]) -> Value:
+def _as_elements(site: Site, shape: Shape, numbers: Iterator[int]) -> Value:
     if shape.elements is None:
         return (site, next(numbers))
-    return [_taken_apart(site, element, numbers) for element in shape.elements]
+    return [_as_elements(site, element, numbers) for element in shape.elements]
 
 
 def flatten(module: Module, forms: Forms, *, opens_calls: bool = True) -> Flat:
