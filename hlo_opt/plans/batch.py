@@ -17,7 +17,7 @@ import numpy as np
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ir.index_map import Expression, add, delinearize, distinct_places, multiply, variable
+from hlo_opt.ir.index_map import Constant, Expression, Variable, add, delinearize, distinct_places, multiply, variable
 from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.element_reads import Element, Reads, read_at
 from hlo_opt.plans.instructions import NOTHING, of_value
@@ -76,6 +76,13 @@ class Batch(ByLanes):
         """The segment in a launch of blocks of that size."""
         return Segment(self, -(-self.threads // block), self.vector, in_rows=True)
 
+    def own(self, shape: Shape, lanes: Sequence[int]) -> list[int]:
+        """How many coordinates the elements of a share of a lane have along each dimension of an output."""
+        sizes = [1 if d in lanes else size for d, size in enumerate(shape.dimensions)]
+        if self.shares > 1:
+            sizes[_first_apart(shape, lanes)] //= self.shares
+        return sizes
+
     def written(self, region: Region, place: Expression) -> Iterator[tuple[int, Index]]:
         """(position of an output, index) of each element that belongs to a share of a lane."""
         share, *at = delinearize(place, (self.shares, *self.dimensions))
@@ -85,8 +92,7 @@ class Batch(ByLanes):
                 yield from ((number, index) for index in places_of(shape, lanes, tuple(at)))
                 continue
             turn = _first_apart(shape, lanes)
-            sizes = [size // self.shares if d == turn else size for d, size in enumerate(shape.dimensions)]
-            for index in places_of(Shape(shape.type, tuple(sizes)), lanes, tuple(at)):
+            for index in places_of(Shape(shape.type, tuple(self.own(shape, lanes))), lanes, tuple(at)):
                 moved = add(multiply(index[turn], self.shares), share)
                 yield number, (*index[:turn], moved, *index[turn + 1 :])
 
@@ -135,12 +141,8 @@ def _by(region: Region, arrays: Sequence[int], hero: int, dimensions: tuple[int,
     total = apart.total(part)
     if total is None or GAIN * apart.at_least(part) > total:
         return None
-    whole = 0.0
-    for element in _needed(_wanted(region, part), apart.reads):
-        if element is None or GAIN * whole > total:
-            return None
-        whole += of_value(element[0]).slots
-    return part if GAIN * whole <= total else None
+    share = apart.share(part, total / GAIN)
+    return part if share is not None and GAIN * share.slots <= total else None
 
 
 def _wanted(region: Region, part: Batch) -> list[Element]:
@@ -154,24 +156,19 @@ def _wide(region: Region, part: Batch, target: DeviceTarget, apart: _Apart) -> B
     vector = 1 if target.in_lanes else _widest(region, part, target)
     if vector == 1:
         return part
-    once, _ = _of_share(region, part, apart)
+    once = apart.share(part)
+    assert once is not None, "a part is known to save work"
     while vector > 1:
         for shares in _divisors(region, part):
             wide = replace(part, shares=shares, vector=vector)
             if wide.threads >= target.resident_threads // 4 and _is_side_by_side(region, wide):
-                work, moved = _of_share(region, wide, apart)
-                if shares * work <= MOST_AGAIN * once and vector * moved <= MOST_BYTES:
+                share = apart.share(wide)
+                if share is None:
+                    continue
+                if shares * share.slots <= MOST_AGAIN * once.slots and vector * share.moved <= MOST_BYTES:
                     return wide
         vector //= 2
     return part
-
-
-def _of_share(region: Region, part: Batch, apart: _Apart) -> tuple[float, int]:
-    """Instructions for a share of a lane, and the bytes that it reads and writes; all its elements are known."""
-    wanted = _wanted(region, part)
-    needed = [element[0] for element in _needed(wanted, apart.reads) if element is not None]
-    moved = [i.shape.type.bytes for i in needed if i.parameter_number is not None]
-    return sum(of_value(i).slots for i in needed), sum(moved) + sum(root.shape.type.bytes for root, _ in wanted)
 
 
 def _widest(region: Region, part: Batch, target: DeviceTarget) -> int:
@@ -207,13 +204,77 @@ def _is_side_by_side(region: Region, part: Batch) -> bool:
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """A share of a lane: its instructions, the bytes that it reads and writes, and its values."""
+
+    slots: float
+    moved: int
+    values: int
+
+
 class _Apart:
-    """The work of threads that compute one element of an output each. Cached for each output."""
+    """The work of threads that compute one element of an output each, and of those that have a share of a lane. Cached
+    for each output, and each share."""
 
     def __init__(self, region: Region) -> None:
         self._region = region
         self.reads = Reads()
         self._known: dict[int, list[tuple[Instruction, Index, float]] | None] = {}
+        self._shares: dict[Batch, _Share] = {}
+
+    def share(self, part: Batch, most: float = math.inf) -> _Share | None:
+        """What a share of a lane takes; None where that is more than `most` instructions, or is unknown."""
+        key = part if part.vector == 1 else replace(part, vector=1)
+        known = self._shares.get(key)
+        if known is None:
+            known = self._by_coordinates(key) or self._by_elements(key, most)
+            if known is None:
+                return None
+            self._shares[key] = known
+        return known if known.slots <= most and known.values <= MOST_VALUES else None
+
+    def _by_elements(self, part: Batch, most: float) -> _Share | None:
+        """The same, element by element."""
+        wanted = _wanted(self._region, part)
+        slots, moved, values = 0.0, sum(root.shape.type.bytes for root, _ in wanted), 0
+        for element in _needed(wanted, self.reads):
+            if element is None or slots > most:
+                return None
+            slots += of_value(element[0]).slots
+            values += 1
+            if element[0].parameter_number is not None:
+                moved += element[0].shape.type.bytes
+        return _Share(slots, moved, values)
+
+    def _by_coordinates(self, part: Batch) -> _Share | None:
+        """The same, counted; None where a value is needed at other indices than one choice of an output's coordinates,
+        or only for some of the elements."""
+        seen: dict[Instruction, tuple[object, ...]] = {}
+        slots, moved, values = 0.0, 0, 0
+        for n, lanes in zip(part.roots, part.along, strict=True):
+            shape = self._region.roots[n].shape
+            sizes = {f"d{k}": size for k, size in enumerate(part.own(shape, lanes))}
+            moved += shape.type.bytes * math.prod(sizes.values())
+            for instruction, index, work in self._of(n) or ():
+                at = index, lanes, *sizes.values()
+                if seen.setdefault(instruction, at) is not at:
+                    if seen[instruction] != at:
+                        return None
+                    continue
+                if not self.reads.are_always(instruction):
+                    return None
+                count = 1
+                for coordinate in set(index):
+                    if isinstance(coordinate, Variable):
+                        count *= sizes[coordinate.name]
+                    elif not isinstance(coordinate, Constant):
+                        return None
+                values += count
+                slots += work * count
+                if instruction.parameter_number is not None:
+                    moved += instruction.shape.type.bytes * count
+        return _Share(slots, moved, values)
 
     def _of(self, number: int) -> list[tuple[Instruction, Index, float]] | None:
         """The elements that an element of an output needs, each with its number of instructions; None if some are

@@ -96,16 +96,24 @@ class Reads:
     def below(self, instruction: Instruction, index: Index) -> list[Read]:
         """The operands that an element is computed from, and where; None where that is lost. Those that are certainly
         elsewhere are left out; tuples have the index of their elements."""
-        maps = self._maps.get(instruction)
-        if maps is None:
-            maps = self._maps[instruction] = [_map_of(instruction, n) for n in range(len(instruction.operands))]
         reads: list[Read] = []
-        for operand, read in zip(instruction.operands, maps, strict=True):
+        for operand, read in zip(instruction.operands, self._maps_of(instruction), strict=True):
             if read is not None and not (read.symbols or read.conditions or read.runtime):
                 reads.append((operand, index if operand.shape.is_tuple else read.apply(index)))
             elif not _is_never(read, index):
                 reads.append((operand, index if operand.shape.is_tuple else _read_by(instruction, read, index)))
         return reads
+
+    def are_always(self, instruction: Instruction) -> bool:
+        """Whether every element is computed from one known element of each operand."""
+        maps = self._maps_of(instruction)
+        return all(read is not None and not (read.symbols or read.conditions or read.runtime) for read in maps)
+
+    def _maps_of(self, instruction: Instruction) -> list[IndexMap | None]:
+        maps = self._maps.get(instruction)
+        if maps is None:
+            maps = self._maps[instruction] = [_map_of(instruction, n) for n in range(len(instruction.operands))]
+        return maps
 
 
 def is_elsewhere(instruction: Instruction, number: int, index: Index) -> bool:
