@@ -72,8 +72,9 @@ SUB_ROOMS = {
         "collective",
         "custom_calls",
         "calls",
+        "tied",
     ),
-    "analysis": ("targets", "properties", "graph", "memory", "xla"),
+    "analysis": ("targets", "properties", "graph", "memory", "xla", "sizes"),
     "runtime": (
         "numpy",
         "differences",
@@ -83,6 +84,7 @@ SUB_ROOMS = {
         "cupy",
         "driver",
         "executable",
+        "family",
         "check",
         "measure",
     ),

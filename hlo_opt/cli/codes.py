@@ -35,11 +35,12 @@ def check_no_part(name: str) -> None:
 
 
 def show_page(code: str) -> None:
-    """Show the page of a reason or of a rule. Raises UsageError for any other code."""
+    """Show the page of a reason, of a rule, or of what needs a size. Raises UsageError for any other code."""
+    from hlo_opt.analysis.sizes import size_specs
     from hlo_opt.report.explain import code_page, spec_page
     from hlo_opt.report.lint.base import rule_specs
 
-    rule = rule_specs().get(code)
+    rule = rule_specs().get(code) or size_specs().get(code)
     if rule is None:
         check_reason(code)
         show(code_page(code, columns()))

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hlo_opt import __version__
+from hlo_opt.analysis.sizes import size_specs
 from hlo_opt.cli import files
-from hlo_opt.cli.codes import CODE, check_no_part, check_reason
+from hlo_opt.cli.codes import CODE, check_no_part, check_reason, show_page
 from hlo_opt.cli.failure import report_error
 from hlo_opt.cli.files import check_folder, columns, read_module, read_modules, show, show_json
 from hlo_opt.cli.mistaken import second_file
 from hlo_opt.cli.options import (
     Whole,
     budget_options,
+    dynamic_option,
     file_argument,
     format_option,
     fuse_options,
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     "-j", "--jobs", metavar="N", type=Whole(min=1), help="Fuse all modules of the folder FILE, N at once, into -o OUT."
 )
 @scheduler_option
+@dynamic_option
 @split_option
 @read_options
 def fuse_command(
@@ -72,6 +75,7 @@ def fuse_command(
     time_passes: bool,
     jobs: int | None,
     scheduler: str | None,
+    dynamic: tuple[str, ...],
     split: bool,
     max_errors: int,
     allow_unknown: bool,
@@ -90,6 +94,9 @@ def fuse_command(
     With --jobs or --scheduler FILE is a folder: all its modules are fused (of each program that XLA dumped, the one
     before its optimisations), written into the folder OUT where -o names one, and shown in one table. A file that fails
     does not stop the others; Ctrl-C ends it with what is done. The exit status is that of the worst file.
+
+    With --dynamic the kernels are for all sizes of a range; --check tries five of them, --emit writes the kernels and a
+    manifest without a driver. What needs the size to be known is refused with a code (SIZ101, ...) that has a page.
     """
     from hlo_opt.cli.fusing import Fusing
     from hlo_opt.cli.running import Running
@@ -107,9 +114,15 @@ def fuse_command(
         order = Order(fusing, max_errors, allow_unknown, into is not None)
         return fuse_folder(file, into, order, jobs, scheduler, stats_file)
     _check_places(output, stats_file, folder)
-    if split and (folder is not None or running.inputs is not None):
-        raise UsageError("--emit and --inputs are for one module, not for --split-input-file")
+    if split and (folder is not None or running.inputs is not None or dynamic):
+        raise UsageError("--emit, --inputs and --dynamic are for one module, not for --split-input-file")
     modules = read_modules(file, split=split, max_errors=max_errors, allow_unknown=allow_unknown)
+    sized = None
+    if dynamic:
+        from hlo_opt.cli.sizes import Sized, checked_page, family_page
+
+        sized = Sized.of(modules[0], dynamic)
+        modules = [sized.module]
     from hlo_opt.report.summary import seconds_page, stats_json, steps_page, summary_page
 
     reports = [fusing.run(module, print_after=print_after) for module in modules]
@@ -120,7 +133,14 @@ def fuse_command(
             summary.extend(steps_page(report.outcome))
         if time_passes:
             summary.extend(seconds_page(report.outcome))
-        if checks:
+        kernels = None if sized is None else sized.family(report.outcome.module, fusing.target, running.memory_limit)
+        if sized is not None and kernels is not None:
+            summary.extend(family_page(sized, kernels))
+        if checks and sized is not None and kernels is not None:
+            results = sized.check(kernels, running)
+            summary.extend(checked_page(results))
+            agreed &= all(result.ok for result in results.values())
+        elif checks:
             from hlo_opt.report.runs import check_page
 
             result = running.compare(module, report.outcome.module)
@@ -130,7 +150,11 @@ def fuse_command(
     if not agreed:
         return 1
     texts = [str(report.outcome.module) for report in reports]
-    if folder is not None:
+    if folder is not None and kernels is not None:
+        from hlo_opt.runtime.family.emission import emit_family
+
+        emit_family(kernels, folder, precise=running.precise)
+    elif folder is not None:
         from hlo_opt.runtime.driver.emission import emit
 
         emit(reports[0].outcome.module, folder, precise=running.precise)
@@ -229,6 +253,9 @@ def explain_command(
 
     if by is not None and (instruction or form not in ("text", "json")):
         raise UsageError("--by is for the whole module, as text or json")
+    if file.upper() in size_specs() and not instruction and not Path(file).exists():
+        show_page(file.upper())
+        return 0
     if CODE.fullmatch(file) and not Path(file).exists():
         if form not in ("text", "json"):
             raise UsageError(f"the page of a code comes as text or json, not as {form}")

@@ -264,6 +264,13 @@ trip_count_option = click.option(
     multiple=True,
     help="Assume that loop NAME, whose trip count is unknown, runs N iterations; may be repeated.",
 )
+dynamic_option = click.option(
+    "--dynamic",
+    metavar="pN:D[=A..B][@P]",
+    multiple=True,
+    help="Dimension D of parameter N has A to B elements [default: 1 to as many as FILE says]: kernels take the size "
+    "as an argument; prices are for size P. May be repeated for other dimensions of that size.",
+)
 run_options = _together(backend_option, inputs_option, seed_option, memory_option, elided_option, precise_option)
 """The options that say how modules are run: see `Running`."""
 

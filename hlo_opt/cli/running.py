@@ -14,6 +14,7 @@ from hlo_opt.cli.files import read_module, show, show_json
 from hlo_opt.cli.options import (
     Whole,
     backend_option,
+    dynamic_option,
     elided_option,
     file_argument,
     fuse_options,
@@ -281,6 +282,7 @@ def _profiled(module: Module, backend: str, file: str, how: Running) -> list[lis
 @sanitize_option
 @elided_option
 @precise_option
+@dynamic_option
 @click.option("--strict", is_flag=True, help="Also exit with 1 if an output is weak.")
 @click.option(
     "--expect-fused",
@@ -289,7 +291,14 @@ def _profiled(module: Module, backend: str, file: str, how: Running) -> list[lis
     help="Run nothing; exit with 1 where these instructions are not in one kernel of the result, and say why. May be "
     "repeated.",
 )
-def check_command(file: str, other: str | None, strict: bool, expect_fused: tuple[str, ...], **options: Any) -> int:
+def check_command(
+    file: str,
+    other: str | None,
+    dynamic: tuple[str, ...],
+    strict: bool,
+    expect_fused: tuple[str, ...],
+    **options: Any,
+) -> int:
     """Run FILE (the reference, in NumPy) and OTHER (on the backend) on the same inputs and compare. Without OTHER, the
     fused form of FILE.
 
@@ -298,18 +307,38 @@ def check_command(file: str, other: str | None, strict: bool, expect_fused: tupl
     depend on the inputs.
 
     --expect-fused runs nothing: it checks that instructions are in one kernel of the result.
+
+    With --dynamic the kernels of FILE's fused form are for all sizes of a range, and five of them are tried.
     """
     from hlo_opt.cli.fusing import Fusing
 
     if expect_fused:
         return _expect(file, other, expect_fused, Fusing.of(options))
     module = read_module(file)
+    if dynamic:
+        return _sized(module, other, dynamic, strict, Fusing.of(options), Running.of(options, file))
     second = Fusing.of(options).run(module).outcome.module if other is None else read_module(other)
     from hlo_opt.report.runs import check_page
 
     result = Running.of(options, file).compare(module, second)
     show(check_page(result))
     return 0 if result.ok and not (strict and result.weak) else 1
+
+
+def _sized(
+    module: Module, other: str | None, dynamic: tuple[str, ...], strict: bool, fusing: Fusing, running: Running
+) -> int:
+    """Whether the kernels for a range of sizes agree with the module at several. Returns the exit status."""
+    from hlo_opt.cli.sizes import Sized, checked_page, family_page
+
+    if other is not None:
+        raise UsageError("--dynamic is about what fusing FILE gives, and takes no OTHER")
+    sized = Sized.of(module, dynamic)
+    kernels = sized.family(fusing.run(sized.module).outcome.module, fusing.target, running.memory_limit)
+    show(family_page(sized, kernels))
+    results = sized.check(kernels, running)
+    show(checked_page(results))
+    return 0 if all(r.ok and not (strict and r.weak) for r in results.values()) else 1
 
 
 def _expect(file: str, other: str | None, texts: tuple[str, ...], fusing: Fusing) -> int:

@@ -36,6 +36,8 @@ from hlo_opt.codegen.tree import (
     names_in,
 )
 from hlo_opt.ir.index_map import Expression
+from hlo_opt.ir.size import NAME as SIZE
+from hlo_opt.ir.size import unsigned
 from hlo_opt.ops.code import Address, Cell, Code, FirstRound, Function, Name, Part, Shuffle, Special, code, printed
 
 _INDENT = "  "
@@ -104,7 +106,7 @@ def statement_lines(
             case Neighbours():
                 yield from statement_lines(apart(statement), margin, text)
             case Segment(first, last, body):
-                yield f"{margin}if (blockIdx.x >= {first}u && blockIdx.x < {last}u) {{"
+                yield f"{margin}if (blockIdx.x >= {unsigned(first)} && blockIdx.x < {unsigned(last)}) {{"
                 yield from statement_lines(body, margin + _INDENT, text)
                 yield f"{margin}}}"
             case Network(steps) | Chain(steps) | Peeled(steps):
@@ -144,6 +146,8 @@ def kernel_text(tree: Tree, bounds: str) -> tuple[str, str]:
     places = kept_places(tree)
     if places:
         parameters.append(f"unsigned char* __restrict__ {KEPT}")
+    if tree.size:
+        parameters.append(f"const int {SIZE}")
     body = "\n".join([*(kept_text(table, first) for table, first in places), *statement_lines(tree.body)])
     before = helpers(tree) + "".join(map(table_text, tables))
     before += f'extern "C" __global__ void __launch_bounds__({bounds}) '

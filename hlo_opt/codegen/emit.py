@@ -18,6 +18,8 @@ from hlo_opt.codegen.tree import Aligned, Note
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import Attribute, Instruction, Shape
 from hlo_opt.ir.attribute import render
+from hlo_opt.ir.size import NAME as SIZE
+from hlo_opt.ir.size import most, size_in
 from hlo_opt.ops.code import Name
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.plan import Plan, Region, Segment
@@ -61,7 +63,10 @@ def emit_kernel(plan: Plan, in_place: Sequence[tuple[int, int]] = ()) -> Kernel:
     places.update((region.parameters[number], Name(f"out{output}")) for output, number in aliases if output in own)
     unread = [name for p, name in pointers.items() if places[p] != name]
     scratch = [(Name(name), shape) for name, shape in zip(plan.scratch_names, plan.scratch, strict=True)]
-    builder = Builder(numbers, places, [*unread, *(name for name, _ in (*outputs, *scratch)), Name(KEPT)])
+    size = next((size for i in numbers if (size := size_in(i.shape))), 0)
+    builder = Builder(
+        numbers, places, [*unread, *(name for name, _ in (*outputs, *scratch)), Name(KEPT), *[Name(SIZE)] * bool(size)]
+    )
     if any(segment.vector > 1 or segment.in_rows for segment in plan.segments):
         _promise_alignment(builder, pointers, outputs)
     first = 0
@@ -73,7 +78,7 @@ def emit_kernel(plan: Plan, in_place: Sequence[tuple[int, int]] = ()) -> Kernel:
     parameters = [Pointer(memory_type(p.shape.type), name, constant=True) for p, name in pointers.items()]
     parameters += [Pointer(memory_type(shape.type), name) for name, shape in outputs]
     parameters += [Pointer(memory_type(shape.type), name, alone=not plan.launch.cooperative) for name, shape in scratch]
-    tree = Tree(plan.launch, tuple(parameters), tuple(builder.tables), tuple(builder.body))
+    tree = Tree(plan.launch, tuple(parameters), tuple(builder.tables), tuple(builder.body), size)
     before, after = kernel_text(tree, _bounds(plan))
     before = comment(_description(plan, numbers)) + before
     stem = f"{identifier(plan.kind)}_{identifier(plan.segments[0].hero.opcode)}"
@@ -97,6 +102,7 @@ def emit_kernel(plan: Plan, in_place: Sequence[tuple[int, int]] = ()) -> Kernel:
         aliases,
         own,
         kept=kept_bytes(tree),
+        size=size,
         **traits,
     )
 
@@ -108,7 +114,7 @@ def _bounds(plan: Plan) -> str:
     spill registers to fit a second (CUDA C++ Programming Guide, "Launch Bounds"). Tiled products need only two.
     """
     launch = plan.launch
-    if launch.grid <= FEWEST_MULTIPROCESSORS:
+    if most(launch.grid) <= FEWEST_MULTIPROCESSORS:
         return f"{launch.block}, 1"
     resident = max(segment.resident for segment in plan.segments)
     return f"{launch.block}, {resident}" if resident else f"{launch.block}"

@@ -15,6 +15,8 @@ from hlo_opt.codegen.lanes import launcher_name, shim
 from hlo_opt.codegen.scalars import memory_type
 from hlo_opt.codegen.threads import changed_at_once, keeps_memory, threads_meet
 from hlo_opt.ir import Shape
+from hlo_opt.ir.size import NAME as SIZE
+from hlo_opt.ir.size import most, unsigned
 from hlo_opt.ops.code import Name
 
 
@@ -50,20 +52,29 @@ def _launch(kernel: Kernel, section: str) -> str:
     shapes = [*kernel.inputs, *kernel.outputs]
     kinds = ["const " * (k < len(kernel.inputs)) + memory_type(s.type) for k, s in enumerate(shapes)]
     arguments = [f"({kind}*)pointers[{k}]" for k, kind in enumerate(kinds)] + ["kept"] * bool(kernel.kept)
-    own = f"alignas(16) static unsigned char kept[{kernel.kept}];\n" if kernel.kept else ""
+    arguments += [SIZE] * bool(kernel.size)
+    own = f"alignas(16) static unsigned char kept[{most(kernel.kept)}];\n" if kernel.kept else ""
     arrays = "".join(f"  {_array(kernel, k, s)},\n" for k, s in enumerate(shapes))
     in_any_order = keeps_memory(kernel) and not kernel.in_order
     facts = (
-        f"{kernel.launch.grid}u, {kernel.launch.block}, {_truth(threads_meet(kernel))}, {_truth(in_any_order)}, "
-        f"{_truth(kernel.launch.cooperative)}, &shared, &shared_end, arrays, {len(kernel.inputs)}, "
-        f"{len(kernel.outputs)}"
+        f"{unsigned(kernel.launch.grid)}, {kernel.launch.block}, {_truth(threads_meet(kernel))}, "
+        f"{_truth(in_any_order)}, {_truth(kernel.launch.cooperative)}, &shared, &shared_end, arrays, "
+        f"{len(kernel.inputs)}, {len(kernel.outputs)}"
     )
+    table = f'const hlo::Array arrays[] = {{\n{arrays}  {{"", 0, 0, 8}}}};\n'
+    first = ""
+    if kernel.size:  # what depends on the size is known when a launch starts
+        own += f"static int {SIZE};\n"
+        reset = "__builtin_memset(kept, 0, sizeof kept);\n" if kernel.kept else ""
+        first, table = f"  {SIZE} = (int)first;\n{reset}{table}", ""
+    else:
+        table = f"static {table}"
     return (
         f'HLO_BOUNDS("start", shared, "{section}");\nHLO_BOUNDS("stop", shared_end, "{section}");\n'
         f"{own}static void thread(void** pointers) {{ {kernel.symbol}({', '.join(arguments)}); }}\n"
-        f'static const hlo::Array arrays[] = {{\n{arrays}  {{"", 0, 0, 8}}}};\n'
-        f'extern "C" __attribute__((visibility("default"))) int {launcher_name(kernel)}(void** pointers, long long, '
-        f"long long) {{\n"
+        f"{table}"
+        f'extern "C" __attribute__((visibility("default"))) int {launcher_name(kernel)}(void** pointers, '
+        f"long long{' first' * bool(kernel.size)}, long long) {{\n{first}"
         f"  return hlo::run({{thread, {facts}}}, pointers);\n}}\n"
     )
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hlo_opt.codegen.tree import Kept, Statement, Table
 from hlo_opt.ir import Shape
+from hlo_opt.ir.size import at_size, shape_at
 from hlo_opt.ops.code import Name
 from hlo_opt.plans.plan import Launch
 
@@ -26,12 +27,13 @@ class Pointer:
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """A kernel as its emitter built it. Do not modify its statements."""
+    """A kernel as its emitter built it. Do not modify its statements. `size` as in `Kernel`."""
 
     launch: Launch
     parameters: tuple[Pointer, ...]
     tables: tuple[Table | Kept, ...]
     body: tuple[Statement, ...]
+    size: int = 0
 
 
 KEPT = "kept"
@@ -71,6 +73,9 @@ class Kernel:
     meets     threads may write the same element
     kept      bytes of kept memory: zero before the first launch, and reset by each launch for the next. Overlapping
               launches need separate memory. 0: none
+    size      the kernel is for a range of sizes, and takes the size as its last argument, an `int`: a
+              `hlo_opt.ir.size.Size` until `at` says which, as are dimensions and numbers of the launch. 0: it takes
+              none
     """
 
     symbol: str
@@ -86,3 +91,14 @@ class Kernel:
     rereads: bool = False
     meets: bool = False
     kept: int = 0
+    size: int = 0
+
+    def at(self, size: int) -> Kernel:
+        """The launch at a size, with the same source. Itself, if it takes none."""
+        if not self.size:
+            return self
+        grid = at_size(self.launch.grid, size)
+        shapes = ([shape_at(shape, size) for shape in shapes] for shapes in (self.inputs, self.outputs))
+        inputs, outputs = map(tuple, shapes)
+        launch = replace(self.launch, grid=grid)
+        return replace(self, launch=launch, inputs=inputs, outputs=outputs, kept=at_size(self.kept, size), size=size)

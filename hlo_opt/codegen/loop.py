@@ -9,6 +9,7 @@ from hlo_opt.codegen.indices import block_of, thread_of
 from hlo_opt.codegen.tree import Leave
 from hlo_opt.codegen.vectors import MOST_BYTES, Store, Targets, each_element
 from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, multiply
+from hlo_opt.ir.size import always_same
 from hlo_opt.ops.code import Code, code
 from hlo_opt.plans.loop import Elements, root_index
 from hlo_opt.plans.plan import Part, Plan, Segment
@@ -60,7 +61,7 @@ def own_thread(
         return constant(0)
     number = add(multiply(block_of(first_block, segment.blocks), block), thread_of(block))
     declared = builder.declare(stem, number)
-    if segment.blocks * block != threads:
+    if not always_same(segment.blocks * block, threads):
         beyond = Condition(Variable(0, number.high, declared.name), threads, number.high)
         builder.add(Leave(Code(code("{} >= {}", declared, threads).pieces, says=(beyond,))))
     return Variable(0, threads - 1, declared.name)

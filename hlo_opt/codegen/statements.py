@@ -14,6 +14,7 @@ from hlo_opt.codegen.scalars import register_type, rounded
 from hlo_opt.codegen.tree import Array, Assign, Block, Do, For, Kept, Let, Segment, Statement, Table, Walk
 from hlo_opt.ir import Computation, ElementType, Instruction
 from hlo_opt.ir.index_map import Constant, Expression, Variable, variable
+from hlo_opt.ir.size import exactly
 from hlo_opt.ops.code import NOTHING, Code, Name, code, of
 from hlo_opt.ops.lowering import Index
 
@@ -129,7 +130,7 @@ class Statements:
 
     def array(self, kind: str, name: Name, size: int, *, shared: bool = False, alignment: int = 0) -> Name:
         """Declare an array: per thread, or per block if `shared`."""
-        self.add(Array(kind, name, size, shared, alignment))
+        self.add(Array(kind, name, exactly(size), shared, alignment))
         return name
 
     def advise(self, text: str) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Constant, Expression, Variable, add, delinearize, distinct_places, multiply, variable
+from hlo_opt.ir.size import gcd, most
 from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.element_reads import Element, Reads, read_at
 from hlo_opt.plans.instructions import NOTHING, of_value
@@ -70,7 +71,7 @@ class Batch(ByLanes):
     @property
     def block(self) -> int:
         """The least number of threads per block."""
-        return max(1, min(BLOCK, self.threads))
+        return max(1, min(BLOCK, most(self.threads)))
 
     def segment(self, block: int) -> Segment[Batch]:
         """The segment in a launch of blocks of that size."""
@@ -175,7 +176,7 @@ def _widest(region: Region, part: Batch, target: DeviceTarget) -> int:
     """Lanes of a thread at the most: a power of two that divides the number of lanes."""
     shapes = [region.roots[n].shape for n in part.roots]
     shapes += [p.shape for p in region.parameters if p.shape.is_array and p.shape.element_count >= part.lanes]
-    return math.gcd(part.lanes, max(4, WIDEST_ACCESS // max(shape.type.bytes for shape in shapes)))
+    return gcd(part.lanes, max(4, WIDEST_ACCESS // max(shape.type.bytes for shape in shapes)))
 
 
 def _divisors(region: Region, part: Batch) -> list[int]:
@@ -184,7 +185,7 @@ def _divisors(region: Region, part: Batch) -> list[int]:
     for n, lanes in zip(part.roots, part.along, strict=True):
         shape = region.roots[n].shape
         sizes.append(1 if shape.rank == len(lanes) else shape.dimensions[_first_apart(shape, lanes)])
-    common = math.gcd(*sizes)
+    common = gcd(*sizes)
     return [k for k in range(1, common + 1) if common % k == 0]
 
 

@@ -9,6 +9,7 @@ from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.analysis.targets import DeviceTarget, InLanes
 from hlo_opt.diag import Reason
 from hlo_opt.ir import Computation, Instruction, Shape
+from hlo_opt.ir.size import exactly
 from hlo_opt.ops.calls.call import call_of
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts
 from hlo_opt.ops.custom_calls.targets import find_custom_call
@@ -159,7 +160,7 @@ def _whole(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Part 
 
 
 def _launch(region: Region, parts: Sequence[Part]) -> Plan:
-    block = block_of(parts)
+    block = exactly(block_of(parts))
     segments = tuple(part.segment(block) for part in parts)
     return Plan(region, launch_of(segments, block), segments)
 
@@ -174,7 +175,7 @@ def block_of(parts: Iterable[Part]) -> int:
 
 def launch_of(segments: Sequence[Segment[Part]], block: int) -> Launch:
     """The launch of segments, with blocks of that size."""
-    shared = sum(segment.part.shared_bytes(block) for segment in segments)
+    shared = exactly(sum(segment.part.shared_bytes(block) for segment in segments))
     return Launch(sum(s.blocks for s in segments), block, shared, any(s.together for s in segments))
 
 

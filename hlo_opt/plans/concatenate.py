@@ -10,7 +10,6 @@ xla/backends/gpu/codegen/emitters/concatenate.cc, where the threads of the longe
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -18,6 +17,7 @@ from typing import ClassVar
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, constant, linearize, variable
+from hlo_opt.ir.size import gcd, most
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.plans.loop import BLOCK, MOST_ELEMENTS, WIDEST_ACCESS, elements_per_thread
@@ -56,7 +56,7 @@ class Pieces:
     @property
     def block(self) -> int:
         """The number of threads per block that this part needs."""
-        return max(1, min(BLOCK, self.threads))
+        return max(1, min(BLOCK, most(self.threads)))
 
     def segment(self, block: int) -> Segment[Pieces]:
         """The segment in a launch of blocks of that size."""
@@ -175,10 +175,10 @@ def _vector(
         most = max(root.shape.type.per_byte for root in roots)
     minor = hero.shape.minor_to_major[0]
     if minor != along(hero):
-        return math.gcd(hero.shape.dimensions[minor], most)
+        return gcd(hero.shape.dimensions[minor], most)
     if _interlace(hero, pieces) and len(pieces) * most <= MOST_ELEMENTS:
-        return math.gcd(most // math.gcd(most, len(pieces)), elements // len(pieces))
-    return math.gcd(most, *(size for _, size in pieces))
+        return gcd(most // gcd(most, len(pieces)), elements // len(pieces))
+    return gcd(most, *(size for _, size in pieces))
 
 
 def _interlace(hero: Instruction, pieces: Sequence[Piece]) -> bool:

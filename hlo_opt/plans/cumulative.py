@@ -20,6 +20,7 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.attribute import WindowDimension
 from hlo_opt.ir.index_map import Expression, add, constant, delinearize, divide, modulo, multiply, variable
+from hlo_opt.ir.size import gcd, most
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.reduction.reducers import running_types
@@ -135,7 +136,7 @@ class Prefixes:
         if not self.in_rows:
             return max(d for d in range(1, MOST_IN_TURN + 1) if self.lines.length % d == 0)
         widest = max(leaf.type.bytes for window in self.windows for leaf in window.shape.leaves())
-        return math.gcd(self.lines.length, max(1, WIDEST_ACCESS // widest))
+        return gcd(self.lines.length, max(1, WIDEST_ACCESS // widest))
 
     @property
     def threads(self) -> int:
@@ -162,7 +163,7 @@ class Prefixes:
         own."""
         if not self.in_rows or self.tiles > 1:
             return self.abreast
-        return max(1, min(round_up(self.lines.count, max(1, WARP // self.threads)), block // self.threads))
+        return max(1, min(round_up(most(self.lines.count), max(1, WARP // self.threads)), block // self.threads))
 
     def segment(self, block: int) -> Segment[Prefixes]:
         """The segment in a launch of blocks of that size, which is at least `self.block`."""

@@ -8,7 +8,6 @@ xla/backends/gpu/codegen/emitters/in_place_dynamic_update_slice.cc.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,6 +17,7 @@ import numpy as np
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, constant, dimensions, variable
+from hlo_opt.ir.size import gcd, most
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.sets import keeps_values
@@ -50,7 +50,7 @@ class Windows:
     @property
     def block(self) -> int:
         """The number of threads per block that this part needs."""
-        return max(1, min(BLOCK, self.threads))
+        return max(1, min(BLOCK, most(self.threads)))
 
     def segment(self, block: int) -> Segment[Windows]:
         """The segment in a launch of blocks of that size."""
@@ -95,7 +95,7 @@ def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[l
     for members in groups.values():
         heroes = tuple(update_of(region.roots[position]) for position, _ in members)
         aliases = tuple(alias for _, alias in members)
-        vector = math.gcd(*(_vector(hero, target) for hero in heroes))
+        vector = gcd(*(_vector(hero, target) for hero in heroes))
         parts.append(Windows(heroes, tuple(position for position, _ in members), aliases, vector))
     return parts, rest
 
@@ -109,7 +109,7 @@ def _vector(update: Instruction, target: DeviceTarget) -> int:
         return 1
     minor = size.minor_to_major[0]
     whole = window.dimensions[minor] == size.dimensions[minor]
-    return math.gcd(size.dimensions[minor], most) if whole else 1
+    return gcd(size.dimensions[minor], most) if whole else 1
 
 
 def _own_buffer(region: Region, position: int, update: Instruction) -> Instruction | None:

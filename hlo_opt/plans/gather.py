@@ -7,13 +7,13 @@ other gather is a loop.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
+from hlo_opt.ir.size import gcd, most
 from hlo_opt.ops.indexing.gather_dimensions import gather_dimensions
 from hlo_opt.plans.loop import BLOCK, elements_per_thread
 from hlo_opt.plans.plan import Region, Segment
@@ -41,7 +41,7 @@ class Slices:
     @property
     def block(self) -> int:
         """The number of threads per block that this part needs."""
-        return max(1, min(BLOCK, self.threads))
+        return max(1, min(BLOCK, most(self.threads)))
 
     def segment(self, block: int) -> Segment[Slices]:
         """The segment in a launch of blocks of that size."""
@@ -63,7 +63,7 @@ def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[l
         heroes = heroes_of(region, positions)
         outputs = [leaf for n in positions for leaf in region.roots[n].shape.leaves()]
         vector = elements_per_thread(outputs, region.inputs, elements, target.resident_threads)
-        vector = math.gcd(vector, *(_together(hero) for hero in heroes))
+        vector = gcd(vector, *(_together(hero) for hero in heroes))
         if heroes and vector > 1:
             parts.append(Slices(tuple(heroes), tuple(positions), vector))
         else:

@@ -18,6 +18,7 @@ from typing import ClassVar
 
 from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ir.index_map import Expression, constant, delinearize, modulo, variable
+from hlo_opt.ir.size import most
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.sets import read_window
 from hlo_opt.plans.instructions import Work
@@ -123,7 +124,7 @@ class ByLanes:
     @property
     def block(self) -> int:
         """The least number of threads per block."""
-        return max(1, min(BLOCK, self.lanes))
+        return max(1, min(BLOCK, most(self.lanes)))
 
     def shared_bytes(self, block: int) -> int:
         """Bytes of shared memory."""

@@ -14,6 +14,7 @@ from typing import ClassVar
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression
+from hlo_opt.ir.size import most
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.plans.plan import Launch, Region, Segment, above
 
@@ -54,7 +55,7 @@ class Elements:
 
 def launch(threads: int) -> Launch:
     """The launch of a kernel that is one loop."""
-    block = max(1, min(BLOCK, threads))
+    block = max(1, min(BLOCK, most(threads)))
     return Launch(-(-threads // block), block)
 
 
@@ -82,7 +83,9 @@ def elements_per_thread(outputs: Sequence[Shape], inputs: Iterable[Shape], eleme
     vector = max(4, min(MOST_ELEMENTS, *(WIDEST_ACCESS // s.type.bytes * s.type.per_byte for s in moved)))
     while vector > 4 and (elements % vector or 4 * elements < vector * resident):
         vector //= 2
-    count = math.gcd(elements, vector) if elements >= resident else 1
+    count = vector if elements >= resident else 1
+    while elements % count:
+        count //= 2
     least = max(leaf.type.per_byte for leaf in outputs)
     return count if elements % least else math.lcm(count, least)
 

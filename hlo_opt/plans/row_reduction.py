@@ -15,6 +15,7 @@ from hlo_opt.analysis.memory.forms import bits_of, round_up
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
+from hlo_opt.ir.size import most
 from hlo_opt.ops.reduction.reducers import is_wide, monoid
 from hlo_opt.plans.columns import MOST_THREADS, PART, WARP
 from hlo_opt.plans.folding import (
@@ -174,11 +175,11 @@ class Rows:
         """The number of threads per block that this part needs: short rows share a block."""
         if 2 * self.threads > SHORT_ROW_BLOCK:
             return self.threads
-        return round_up(self.threads * min(self.teams, SHORT_ROW_BLOCK // self.threads), WARP)
+        return round_up(self.threads * min(most(self.teams), SHORT_ROW_BLOCK // self.threads), WARP)
 
     def rows_per_block(self, block: int) -> int:
         """Rows per block, such that their threads are whole warps."""
-        return min(round_up(self.teams, max(1, WARP // self.threads)), block // self.threads)
+        return min(round_up(most(self.teams), max(1, WARP // self.threads)), block // self.threads)
 
     def segment(self, block: int) -> Segment[Rows]:
         """The segment in a launch of blocks of that size, which is at least `self.block`."""

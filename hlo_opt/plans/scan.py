@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ir.index_map import delinearize, variable
+from hlo_opt.ir.size import most
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.lowering import Elementwise
 from hlo_opt.ops.shapes import integer
@@ -66,7 +67,7 @@ class Runs:
     @property
     def block(self) -> int:
         """Threads per block."""
-        return max(1, min(BLOCK, self.lines))
+        return max(1, min(BLOCK, most(self.lines)))
 
     @property
     def lines(self) -> int:

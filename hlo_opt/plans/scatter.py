@@ -21,6 +21,7 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
 from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, constant, delinearize, linearize, modulo, variable
+from hlo_opt.ir.size import most
 from hlo_opt.ops.indexing.gather_dimensions import IndexedWindows, scatter_dimensions
 from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.ops.sets import keeps_values
@@ -267,9 +268,9 @@ class Updates:
     def block(self) -> int:
         """The number of threads per block that this part needs."""
         if self.is_copied_inside:
-            most = max(leaf.element_count for leaf in self.hero.shape.leaves())
-            return max(1, min(_MOST_IN_ONE_BLOCK, max(most, math.prod(Form(self.hero).space))))
-        return max(1, min(BLOCK, self.threads))
+            written = max(leaf.element_count for leaf in self.hero.shape.leaves())
+            return max(1, min(_MOST_IN_ONE_BLOCK, most(max(written, math.prod(Form(self.hero).space)))))
+        return max(1, min(BLOCK, most(self.threads)))
 
     def segment(self, block: int) -> Segment[Updates]:
         """The segment in a launch of blocks of that size, which is at least `self.block`."""

@@ -18,6 +18,7 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Shape
 from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Expression, add, delinearize, divide, modulo, multiply, variable
+from hlo_opt.ir.size import gcd
 from hlo_opt.ops.contraction.table import sum_type
 from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.columns import MOST_RESIDENT, SHARED_BYTES, WARP
@@ -124,7 +125,7 @@ class TensorProducts(OfProduct):
     def vector(self) -> int:
         """Neighbouring columns that a thread writes together: 16 bytes, or fewer if they do not divide the product or
         leave threads without any."""
-        return math.gcd(self.space.sizes[2], WIDEST_ACCESS // self.type.bytes, 4 * self.tile.pieces)
+        return gcd(self.space.sizes[2], WIDEST_ACCESS // self.type.bytes, 4 * self.tile.pieces)
 
     def segment(self, block: int) -> Segment[TensorProducts]:
         """The segment, alone in its launch."""

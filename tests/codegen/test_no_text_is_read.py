@@ -31,6 +31,7 @@ USES_OF_SOURCE = {
     ("runtime/cupy/device.py", "createProgram"),  # NVRTC
     ("runtime/cupy/device.py", "a tuple"),  # the key of what is compiled
     ("runtime/driver/emission.py", "BinOp"),
+    ("runtime/family/emission.py", "write_text"),
     ("runtime/host/library.py", "len"),  # which units get which kernels
     ("runtime/schedule/lowering.py", "replace"),  # of a dataclass: the same text for a kernel of other dimensions
 }

@@ -34,7 +34,9 @@ _FUSING = {"file", "preset", "passes", "config", "target", "simplify", "stop_aft
 _BUDGET = {"max_kernels", "max_bytes", "fail_on"}
 _READING = {"max_errors", "allow_unknown", "split"}
 SAFE: dict[str, frozenset[str]] = {
-    "fuse": frozenset(_FUSING | _BUDGET | _READING | {"what_if", "force", "forbid", "print_after", "time_passes"}),
+    "fuse": frozenset(
+        _FUSING | _BUDGET | _READING | {"what_if", "force", "forbid", "print_after", "time_passes", "dynamic"}
+    ),
     "explain": frozenset(
         _FUSING
         | _BUDGET

@@ -29,7 +29,7 @@ from hlo_opt.ops.control.meaning import same_bits
 from hlo_opt.ops.values import ROWS
 from hlo_opt.runtime.check.mistakes import Tried, tried
 from hlo_opt.runtime.differences import Difference, OutputReport, over_devices, over_draws
-from hlo_opt.runtime.executable import compile, entry_inputs, entry_shapes
+from hlo_opt.runtime.executable import Executable, compile, entry_inputs, entry_shapes
 from hlo_opt.runtime.numpy import Reference
 from hlo_opt.runtime.rounding.analysis import analyse_devices
 from hlo_opt.runtime.rounding.verdict import compared
@@ -119,6 +119,7 @@ def check(
     memory_limit: int | None = None,
     elided: Elided = None,
     precise: bool = False,
+    executable: Executable | None = None,
 ) -> CheckReport:
     """Run the original in the NumPy interpreter and the other module on a backend, on the same inputs, and compare.
 
@@ -131,6 +132,7 @@ def check(
     memory_limit  bytes that may be held at once, including both modules' outputs; None: unlimited. The analysis of
             rounding checks its own needs when it starts
     elided  as for `evaluate`: constants of the same name get the same values in both modules
+    executable  the other module, compiled already; None: it is compiled for the backend
 
     Raises what `compile` and `run_devices` raise; EvaluationError for inputs that do not fit, or (HLO402, before
     anything is allocated) for want of memory; UsageError when the modules take different arrays or are for different
@@ -146,6 +148,7 @@ def check(
         "sanitize": sanitize,
         "memory_limit": memory_limit,
         "precise": precise,
+        "executable": executable,
     }
     try:
         return _checked(*both, per_device, **how)
@@ -179,11 +182,14 @@ def _checked(
     sanitize: bool,
     memory_limit: int | None,
     precise: bool,
+    executable: Executable | None,
 ) -> CheckReport:
     devices = check_devices(original)
     beside = 2 * devices * sum(bytes_of(shape) for shape in original.entry.root.shape.leaves())
     check_memory(original, memory_limit, devices=devices, beside=beside, drawn=inputs is None)
-    executable = compile(fused, backend, sanitize=sanitize, form="plain", memory_limit=memory_limit, precise=precise)
+    executable = executable or compile(
+        fused, backend, sanitize=sanitize, form="plain", memory_limit=memory_limit, precise=precise
+    )
     trials_done = reached(original, seed, memory_limit) if inputs is None else _with_outputs(original, inputs, devices)
     by_draw: list[list[OutputReport]] = []
     rewritten = False

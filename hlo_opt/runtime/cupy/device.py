@@ -228,7 +228,7 @@ class CupyDevice:
         self.module = schedule.module
         self.notes: dict[str, str] = {}
         self._calls: dict[Instruction, DeviceCall] = {}
-        self._kept: dict[tuple[str, int], Array] = {}
+        self._kept: dict[tuple[str, int, int], Array] = {}
         self._functions = self._load(schedule.kernels, compile_options(precise=precise))
         names = {op.kernel.symbol: op.instruction for _, op in schedule.ops() if isinstance(op, Launch)}
         self._launched_by = names
@@ -326,16 +326,18 @@ class CupyDevice:
         launch = kernel.launch
         if launch.grid:
             with self._naming_errors_of(self._launched_by.get(kernel.symbol), "launching"):
-                arguments = [*inputs, *outputs]
+                arguments: list[Array | np.int32] = [*inputs, *outputs]
                 if kernel.kept:
                     arguments.append(self._kept_by(kernel) if kept is NOTHING else kept)
+                if kernel.size:
+                    arguments.append(np.int32(kernel.size))
                 # cooperative: CUDA refuses a launch whose blocks cannot all be resident, instead of hanging
                 how = {"enable_cooperative_groups": True} if launch.cooperative else {}
                 self._functions[kernel.symbol]((launch.grid,), (launch.block,), tuple(arguments), **how)
 
     def _kept_by(self, kernel: Kernel) -> Array:
         """The kept memory of a kernel on the current stream: launches on one stream do not overlap."""
-        key = (kernel.symbol, int(self.cupy.cuda.get_current_stream().ptr))
+        key = (kernel.symbol, kernel.size, int(self.cupy.cuda.get_current_stream().ptr))
         if key not in self._kept:
             self._kept[key] = self.zeros(kernel.kept)
         return self._kept[key]

@@ -372,7 +372,7 @@ class HostLibrary:
         if not kernel.launch.grid:
             return
         packed = (ctypes.c_void_p * len(pointers))(*pointers)
-        failed = self._launchers[kernel.symbol](packed, 0, kernel.launch.grid)
+        failed = self._launchers[kernel.symbol](packed, kernel.size, kernel.launch.grid)
         if failed:
             raise self.fault(kernel)
 

@@ -354,7 +354,7 @@ class RoutineBuilder:
     def compute(self, i: Instruction, operands: Buffers) -> Buffers:
         """The buffers that a constant, a view, a kernel or a library call fills."""
         leaves = list(i.shape.leaves())
-        literals = _known_value(i)
+        literals = known_value(i)
         spec = find(i.opcode)
         is_empty = not (spec is not None and spec.side_effects) and not any(s.element_count for s in leaves)
         parts = () if literals is not None or is_empty or i.opcode == "bitcast" else self.kernels.parts_of(i)
@@ -418,7 +418,7 @@ def _is_library_target(instruction: Instruction) -> bool:
     return spec is not None and bool(spec.library)
 
 
-def _known_value(i: Instruction) -> tuple[Literal, ...] | None:
+def known_value(i: Instruction) -> tuple[Literal, ...] | None:
     """The leaves of a value that is known before the run; None if it is not."""
     match i.opcode:
         case "constant":
