@@ -15,10 +15,12 @@ from collections import Counter
 from pathlib import Path
 
 import hlo_opt
-from hlo_opt.analysis.sizes.resize import Dynamic, tie
+from hlo_opt.analysis.sizes.resize import Dynamic
+from hlo_opt.analysis.targets import DEFAULT_TARGET
+from hlo_opt.cli.sizes import Sized
 from hlo_opt.diag import HloOptError, UsageError
 from hlo_opt.runtime.check.sizes import check_sizes, tried
-from hlo_opt.runtime.family.kernels import SizedExecutable, family
+from hlo_opt.runtime.family.kernels import SizedExecutable
 
 DUMPS = Path(__file__).resolve().parent.parent / "testdata" / "dumps"
 
@@ -36,15 +38,13 @@ def outcome(path: Path, backend: str, most: int) -> tuple[str, str]:
     refusals: list[UsageError] = []
     for request in requests(module, most):
         try:
-            original = tie(module, [request])
-            fused, _ = hlo_opt.fuse(module)
-            ties = tie(fused, [request])
-            kernels = family(ties)
+            sized = Sized.of(module, [f"{request}={request.least}..{request.most}"])
+            kernels = sized.family(hlo_opt.fuse(sized.module)[0], DEFAULT_TARGET)
         except UsageError as refusal:
             refusals.append(refusal)
             continue
-        executable = SizedExecutable(kernels, backend)
-        reports = check_sizes(original, executable, tried(original))
+        original, ties = sized.original, kernels.ties
+        reports = check_sizes(original, SizedExecutable(kernels, backend), tried(original))
         wrong = [str(size) for size, report in reports.items() if not report.ok]
         told = f"{request} {ties.least}..{ties.most}: {len(kernels.variants)} variants, {len(kernels.kernels)} kernels"
         if wrong:

@@ -205,7 +205,7 @@ class Size(int):
 
     def _decide(self, other: float, work: Work) -> bool:
         if isinstance(other, float) and not isinstance(other, int):
-            return work(float(int.__int__(self)), other)  # a price: whoever asks may choose freely
+            return bool(work(np.asarray(int.__int__(self)), np.asarray(other)))  # a price: one may choose freely
         if not isinstance(other, int):
             return NotImplemented
         values = other.values if isinstance(other, Size) else np.int64(other)

@@ -185,7 +185,7 @@ def tie(module: Module, requests: Sequence[Dynamic]) -> Ties:
     for place, extent in extents.items():
         assert place.instruction.parent is not None
         by_name[place.instruction.parent.name, place.instruction.name][place.leaf, place.dimension] = extent
-    found = Ties(module, size, least, most, extents, tuple(_frozen(module, extents)), by_name)
+    found = Ties(module, size, least, most, extents, tuple(_frozen(module, extents, size)), by_name)
     _check(found)
     return found
 
@@ -309,9 +309,9 @@ def _is_uniform(literal: Literal) -> bool:
     return bool(flat.size) and flat.tobytes() == np.repeat(flat[:1], flat.size).tobytes()
 
 
-def _frozen(module: Module, extents: Mapping[Place, Affine]) -> Iterator[tuple[Instruction, str]]:
+def _frozen(module: Module, extents: Mapping[Place, Affine], size: int) -> Iterator[tuple[Instruction, str]]:
     """Scalar constants that may have been computed from the size: the count of elements that a fold runs over, or its
-    inverse."""
+    inverse; and integers that are the size, such as that by which a negative index wraps."""
     counts: set[int] = set()
     for computation in module.computations:
         for i in computation.instructions:
@@ -322,7 +322,7 @@ def _frozen(module: Module, extents: Mapping[Place, Affine]) -> Iterator[tuple[I
             if literal is None or not i.shape.is_array or i.shape.element_count != 1 or not literal.is_known:
                 continue
             number = complex(np.asarray(literal.value).reshape(-1).astype(np.complex128)[0]).real
-            for count in sorted(counts):
+            for count in sorted(counts | ({size} if i.shape.type.is_integer else set())):
                 if number == count or (number and not i.shape.type.is_integer and _is_inverse(number, count)):
                     yield i, f"{count}" if number == count else f"1/{count}"
                     break

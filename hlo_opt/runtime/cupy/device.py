@@ -228,7 +228,7 @@ class CupyDevice:
         self.module = schedule.module
         self.notes: dict[str, str] = {}
         self._calls: dict[Instruction, DeviceCall] = {}
-        self._kept: dict[tuple[str, int, int], Array] = {}
+        self._kept: dict[tuple[str, int], Array] = {}
         self._functions = self._load(schedule.kernels, compile_options(precise=precise))
         names = {op.kernel.symbol: op.instruction for _, op in schedule.ops() if isinstance(op, Launch)}
         self._launched_by = names
@@ -337,7 +337,8 @@ class CupyDevice:
 
     def _kept_by(self, kernel: Kernel) -> Array:
         """The kept memory of a kernel on the current stream: launches on one stream do not overlap."""
-        key = (kernel.symbol, kernel.size, int(self.cupy.cuda.get_current_stream().ptr))
+        of = f"{kernel.symbol} at {kernel.size}" if kernel.size else kernel.symbol  # its places depend on the size
+        key = (of, int(self.cupy.cuda.get_current_stream().ptr))
         if key not in self._kept:
             self._kept[key] = self.zeros(kernel.kept)
         return self._kept[key]
