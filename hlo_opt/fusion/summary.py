@@ -108,11 +108,15 @@ def kernels_of(module: Module, target: DeviceTarget, known: ByStructure | None =
 
 
 def module_summary(
-    module: Module, target: DeviceTarget, known: ByStructure | None = None, trip_counts: TripCounts = NO_TRIP_COUNTS
+    module: Module,
+    target: DeviceTarget,
+    known: ByStructure | None = None,
+    trip_counts: TripCounts = NO_TRIP_COUNTS,
+    state: FusionState | None = None,
 ) -> ModuleSummary:
     """Count and price a module, with what is `known` of its structures and the trip counts that the user gave
-    (`trip_counts`)."""
-    state = FusionState(module, target, known)
+    (`trip_counts`). `state` is what passes know of the module, where they ran."""
+    state = FusionState(module, target, known) if state is None else state
     is_opened = _Opened(state)
     times, unknown = executions(module, trip_counts, is_opened)
     total, microseconds = 0, 0.0

@@ -172,7 +172,7 @@ def _best_of(
             _run(module, a, PassContext(unlimited, memory=Memory(known)), None, verify, unproved, begun)
             for a in alternatives
         ]
-        best = _best(outcomes, known)
+        best = _best(outcomes)
         if observer is not None or options.stop_after_step is not None:
             best = _run(module, best.pipeline, PassContext(options, memory=Memory(known)), observer, verify)
         elif best.module in unproved:
@@ -181,10 +181,16 @@ def _best_of(
     return best
 
 
-def _best(outcomes: list[Outcome], known: ByStructure) -> Outcome:
+def _best(outcomes: list[Outcome]) -> Outcome:
     """The outcome that is estimated to take least time."""
-    prices = [module_summary(o.module, o.target, known, o.context.options.trip_counts).est_us for o in outcomes]
-    return outcomes[prices.index(min(prices))]
+    return min(outcomes, key=_us)
+
+
+def _us(outcome: Outcome) -> float:
+    """The estimate of a result, by what its passes know of it."""
+    options = outcome.context.options
+    state = outcome.context.memory.state(outcome.module, options.target)
+    return module_summary(outcome.module, options.target, trip_counts=options.trip_counts, state=state).est_us
 
 
 def _run(

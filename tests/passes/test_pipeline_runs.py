@@ -311,7 +311,7 @@ def test_a_pass_that_is_known_to_find_nothing_is_not_run_in_a_later_part_either(
 
 def test_of_equal_results_the_first_is_kept(monkeypatch: pytest.MonkeyPatch):
     prices = iter([3.0, 2.0, 2.0])
-    monkeypatch.setattr(runs, "module_summary", lambda *_: SimpleNamespace(est_us=next(prices)))
+    monkeypatch.setattr(runs, "module_summary", lambda *_, **__: SimpleNamespace(est_us=next(prices)))
     outcome = run(hlo_opt.parse(TEXT), passes="best(dce|cse|instruction-fusion)", simplify="never")
     assert [p.name for p in outcome.pipeline.passes()] == ["cse"]
     assert outcome.seconds["alternatives"] > 0
