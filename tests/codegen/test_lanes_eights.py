@@ -22,6 +22,7 @@ LINES = {
     "signs": "a = T multiply(p, q)\n  b = T negate(a)\n  c = T abs(q)\n  d = T add(b, c)\n  ROOT r = T divide(d, p)",
     "functions": "a = T exponential(p)\n  b = T tanh(q)\n  c = T multiply(a, b)\n  d = T sqrt(p)\n"
     "  ROOT r = T add(c, d)",
+    "functions of two": "a = T atan2(p, q)\n  b = T remainder(p, q)\n  c = T add(a, b)\n  ROOT r = T multiply(c, p)",
     "choices": "a = T add(p, q)\n  b = B compare(a, q), direction=LT\n  c = B compare(p, q), direction=NE\n"
     "  d = B and(b, c)\n  e = B not(d)\n  f = T select(e, p, a)\n  g = T multiply(f, q)\n  h = T maximum(g, p)\n"
     "  ROOT r = T minimum(h, q)",
