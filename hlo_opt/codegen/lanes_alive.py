@@ -114,29 +114,29 @@ def threads_in(condition: Code, full: Mapping[str, Expression], threads: int) ->
     number may."""
     holds = np.ones(threads, bool)
     for part in condition.says:
-        numbers = _numbers(substitute(part.expression, full), threads)
+        numbers = numbers_of(substitute(part.expression, full), THREAD.text, threads)
         if numbers is not None:
             holds &= (part.low <= numbers) & (numbers <= part.high)
     return int(np.flatnonzero(holds)[-1]) + 1 if holds.any() else 0
 
 
-def _numbers(expression: Expression, threads: int) -> np.ndarray | None:
-    """An index of each thread; None where it depends on something else."""
+def numbers_of(expression: Expression, variable: str, threads: int) -> np.ndarray | None:
+    """An index of each thread, whose number is a variable; None where it depends on something else."""
     match expression:
         case Constant(value=value):
             return np.full(threads, value)
         case Variable(name=name):
-            return np.arange(threads) if name == THREAD.text else None
+            return np.arange(threads) if name == variable else None
         case Sum(left=left, right=right):
-            one, other = _numbers(left, threads), _numbers(right, threads)
+            one, other = numbers_of(left, variable, threads), numbers_of(right, variable, threads)
             return None if one is None or other is None else one + other
         case Product(left=left, factor=factor):
-            one = _numbers(left, threads)
+            one = numbers_of(left, variable, threads)
             return None if one is None else one * factor
         case Quotient(left=left, divisor=divisor):
-            one = _numbers(left, threads)
+            one = numbers_of(left, variable, threads)
             return None if one is None else one // divisor
         case Remainder(left=left, divisor=divisor):
-            one = _numbers(left, threads)
+            one = numbers_of(left, variable, threads)
             return None if one is None else one % divisor
     return None

@@ -12,18 +12,23 @@ import itertools
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from hlo_opt.codegen.lanes_alive import numbers_of
 from hlo_opt.codegen.lanes_chunk_text import LANE, ROW, UnknownError, Writer
 from hlo_opt.codegen.lanes_runs import run_lines, runs_of
 from hlo_opt.codegen.lanes_text import digits_in
 from hlo_opt.codegen.statements import THREAD
 from hlo_opt.codegen.tree import Assign, Block, For, Let, Note, Statement, Walk, codes_of, names_in, walk
-from hlo_opt.ir.index_map import Constant, Expression, Variable, add, constant, multiply, substitute
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, multiply, substitute
 from hlo_opt.ops.code import Cell, Name
 
 LEAST, MOST = 8, 1 << 12
 """Elements of a row that is worth a loop, and of one whose lanes may have arrays."""
 PARTS = 9
 """Most parts of an array: each has the statements once more."""
+LONGEST = 1 << 20
+"""Rows, or elements of a row, for each of which a condition is worked out."""
 
 
 def walk_lines(item: Walk, known: Collection[str]) -> list[str] | None:
@@ -121,10 +126,12 @@ class _Array:
                 for condition in statement.condition.says:
                     at = substitute(condition.expression, values)
                     for variable, size in ((row, self.rows[-1]), (lane, self.row)):
-                        rest = substitute(at, {variable.name: constant(0)})
-                        if isinstance(rest, Constant) and at == add(rest, variable):
-                            edges = (condition.low - rest.value, condition.high + 1 - rest.value)
-                            cuts[variable.name] |= {e for e in edges if 0 < e < size}
+                        numbers = numbers_of(at, variable.name, size) if size <= LONGEST else None
+                        if numbers is None:
+                            continue
+                        holds = (condition.low <= numbers) & (numbers <= condition.high)
+                        edges = np.flatnonzero(holds[1:] != holds[:-1]) + 1
+                        cuts[variable.name].update(edges.tolist() if len(edges) < PARTS else [])
         return sorted(cuts[ROW]), sorted(cuts[LANE])
 
 
