@@ -25,6 +25,13 @@ template <typename T> __forceinline__ T near_element(T index, int number, int ve
   return (index < 0 ? 0 : index > size - 1 ? size - 1 : index) - number;
 }
 
+// a number that the compiler does not see: with lanes that it knows, it works out masks beforehand, and GCC 12 then has
+// 1 in them instead of all bits, and takes what lies beside an array
+__forceinline__ int hidden(int number) {
+  asm("" : "+r"(number));
+  return number;
+}
+
 // the first place from `at` on where a run begins, in rows of which each begins with one
 template <int row, int run> __forceinline__ long long at_run(long long at) {
   const long long inside = (at % row + run - 1) / run * run;

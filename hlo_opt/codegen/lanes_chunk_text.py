@@ -16,7 +16,7 @@ from hlo_opt.codegen.lanes_eights import Where, eight_lines
 from hlo_opt.codegen.lanes_folds import place_of, stride, sums_along, terms
 from hlo_opt.codegen.lanes_halves import Halves, first_of, read_of, rounded_of
 from hlo_opt.codegen.lanes_nodes import Around, Node, Stretch, changes, cut, has_condition, names_of
-from hlo_opt.codegen.lanes_text import WIDER, ThreadText
+from hlo_opt.codegen.lanes_text import WIDER, ThreadText, has_conditions
 from hlo_opt.codegen.lanes_turns import FUNCTIONS, Turns
 from hlo_opt.codegen.statements import BLOCK
 from hlo_opt.codegen.tree import (
@@ -74,6 +74,8 @@ class Writer(ThreadText):
         super().__init__()
         self.lanes, self.constants = lanes, constants
         self.first, self.end = first, "hlo_live" if end is None else str(end)
+        self.is_known = end is not None
+        """Whether compilers see how many lanes there are, and so which have a condition."""
         self.by_rows = any(INSIDE in variables_of(value) for value in values.values())
         self.full = values
         """Index variables as expressions of the block, the chunk, the lane and loop counters."""
@@ -432,7 +434,8 @@ class Writer(ThreadText):
                     yield f"#pragma omp simd reduction(| : {_GOES})"
                 elif not node.sums:
                     yield "#pragma omp simd"
-                yield f"for (int {LANE} = {self.first}; {LANE} < {self.end}; ++{LANE}) {{"
+                first = f"hlo::hidden({self.first})" if self.is_known and has_conditions(node.items) else self.first
+                yield f"for (int {LANE} = {first}; {LANE} < {self.end}; ++{LANE}) {{"
                 if self.by_rows:
                     yield f"const {WIDE} {INSIDE} = {FROM} + {LANE};"
                 yield from self.body(node)

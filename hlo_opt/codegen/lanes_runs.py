@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from hlo_opt.codegen.lanes_chunk_text import FROM, INSIDE, LANE, LANES, WIDE, UnknownError, Writer
 from hlo_opt.codegen.lanes_nodes import Stretch
-from hlo_opt.codegen.lanes_text import digits_in, variables_in
+from hlo_opt.codegen.lanes_text import digits_in, has_conditions, variables_in
 from hlo_opt.codegen.tree import Let, Neighbours, Statement, codes_of, walk
 from hlo_opt.ir.index_map import (
     Expression,
@@ -111,6 +111,8 @@ def run_lines(
     place = [f"const {WIDE} {INSIDE} = {FROM} / {run} + {LANE};"] * by_rows
     first, end = (0, f"hlo_live / {run}") if bounds is None else (bounds[0] // run, bounds[1] // run)
     head = f"for (int {LANE} = {first}; {LANE} < {end}; ++{LANE}) {{"
+    if bounds is not None and has_conditions(items):
+        head = f"for (int {LANE} = hlo::hidden({first}); {LANE} < {end}; ++{LANE}) {{"
     whole = ["#pragma omp simd", head, *place, *itertools.chain(*elements), "}"]
     if not rest:
         return whole

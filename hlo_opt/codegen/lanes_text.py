@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from hlo_opt.codegen.cuda import statement_lines, walked
 from hlo_opt.codegen.index_text import digit_text, render
 from hlo_opt.codegen.statements import THREAD
-from hlo_opt.codegen.tree import Array, Assign, Block, For, Let, Neighbours, Peeled, Segment, Statement, Walk
+from hlo_opt.codegen.tree import Array, Assign, Block, For, Let, Neighbours, Peeled, Segment, Statement, Walk, walk
 from hlo_opt.ir.index_map import (
     Expression,
     Product,
@@ -273,6 +273,11 @@ def digits_in(expression: Expression) -> list[Quotient | Remainder]:
 def declared_in(items: Sequence[Statement]) -> set[str]:
     """What statements declare, those inside others left out."""
     return {item.name.text for item in items if isinstance(item, Let)}
+
+
+def has_conditions(items: Sequence[Statement]) -> bool:
+    """Whether some of what threads do depends on a condition."""
+    return any(isinstance(s, Block) and s.condition.pieces for s in walk(items))
 
 
 def divisors(expression: Expression) -> set[int]:

@@ -119,4 +119,4 @@ ENTRY e {
     for _ in range(5):
         x = np.stack([x[:, 1] + x.sum() / np.float32(128), -x[:, 0]], 1)
     np.testing.assert_allclose(found, x, rtol=1e-5)
-    assert f"for (int {LANE} = 0; {LANE} < 128; ++{LANE}) {{\n{{" in text
+    assert f"for (int {LANE} = hlo::hidden(0); {LANE} < 128; ++{LANE}) {{\n{{" in text
