@@ -21,7 +21,7 @@ from hlo_opt.ir import Module
 from hlo_opt.passes import ExplainReport, Pipeline, parse_pipeline, pass_class, preset, run
 from hlo_opt.passes.base import Pass
 from hlo_opt.passes.pipeline import Observer
-from hlo_opt.passes.run import Outcome, report_on
+from hlo_opt.passes.run import DEFAULT_EFFORT, Outcome, report_on
 from hlo_opt.passes.stages import first_stage, without_simplifying
 from hlo_opt.passes.table import option_kind
 from hlo_opt.report.page import parse_size
@@ -35,6 +35,7 @@ KINDS = {
     "passes": "pipeline",
     "target": "text",
     "simplify": "text",
+    "effort": "count",
     "stop-after-step": "count",
     "what-if": "texts",
     "force": "texts",
@@ -214,6 +215,7 @@ class Fusing:
     passes: str | None = None
     target: str = DEFAULT_TARGET
     simplify: str = "auto"
+    effort: int = DEFAULT_EFFORT
     stop_after_step: int | None = None
     what_if: tuple[str, ...] = ()
     force: tuple[str, ...] = ()
@@ -295,6 +297,7 @@ class Fusing:
             passes=pipeline,
             target=self.target,
             simplify=self.simplify,
+            effort=self.effort,
             own_passes=self.passes is not None,
             what_if=[code.upper() for code in self.what_if],
             stop_after_step=self.stop_after_step,
@@ -323,6 +326,7 @@ class Fusing:
             passes=pipeline or self.pipeline(),
             target=self.target,
             simplify=self.simplify if pipeline is None else "never",
+            effort=self.effort,
             own_passes=self.passes is not None or pipeline is not None,
             stop_after_step=self.stop_after_step if stop_after_step is None else stop_after_step,
             choices=self.choices,

@@ -306,6 +306,12 @@ fuse_options = _together(
         help="Estimate for this device; hlo-opt targets lists them.  [default: h100_sxm]",
     ),
     simplify_option,
+    click.option(
+        "--effort",
+        metavar="N",
+        type=Whole(min=0, max=2),
+        help="Of a preset's choices try the last (0), all for small modules (1), or all (2).  [default: 1]",
+    ),
     click.option("--stop-after-step", metavar="N", type=Whole(min=0), help="Stop after N rewrites, to bisect."),
     click.option(
         "--choices",

@@ -10,7 +10,7 @@ from hlo_opt.analysis.targets import DEFAULT_TARGET
 from hlo_opt.fusion.decision import Decisions
 from hlo_opt.ir import Module
 from hlo_opt.passes.pipeline import Pipeline, parse_pipeline
-from hlo_opt.passes.run import ExplainReport, Outcome, collector_paused, report_on, run
+from hlo_opt.passes.run import DEFAULT_EFFORT, ExplainReport, Outcome, collector_paused, report_on, run
 from hlo_opt.passes.table import pass_class, pass_names, pass_options, preset, preset_names, register_pass
 from hlo_opt.text import parse, verify
 
@@ -45,6 +45,7 @@ def fuse(
     stop_after_step: int | None = None,
     choices: Iterable[str] = (),
     trip_counts: TripCounts = NO_TRIP_COUNTS,
+    effort: int = DEFAULT_EFFORT,
 ) -> tuple[Module, Decisions]:
     """Fuse a copy of the module, or of the module that a text describes, and prove that it computes the same. Returns
     it with a decision for every edge between kernels. Decisions are computed when they are first read: read them before
@@ -70,5 +71,6 @@ def fuse(
             stop_after_step=stop_after_step,
             choices=choices,
             trip_counts=trip_counts,
+            effort=effort,
         )
     return outcome.module, Decisions(outcome.decide)

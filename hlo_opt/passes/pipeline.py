@@ -79,6 +79,11 @@ class Pipeline:
         """What comes before the first choice, and so is the same for all alternatives."""
         return Pipeline(tuple(itertools.takewhile(lambda step: not isinstance(step, Best), self.steps)))
 
+    def last_choices(self) -> Pipeline:
+        """The pipeline with the last branch in place of each choice."""
+        ways = (step.branches[-1] if isinstance(step, Best) else (step,) for step in self.steps)
+        return Pipeline(tuple(itertools.chain.from_iterable(ways)))
+
     def alternatives(self) -> list[Pipeline]:
         """The pipelines without choices that this one stands for: itself, if it has no choices."""
         ways = [step.branches if isinstance(step, Best) else ((step,),) for step in self.steps]

@@ -28,6 +28,12 @@ from hlo_opt.passes.pipeline import Observer, Pipeline, parse_pipeline
 from hlo_opt.passes.stages import first_stage, without_simplifying
 from hlo_opt.passes.table import preset
 
+DEFAULT_EFFORT = 1
+MOST_EFFORT = 2
+SMALL = 500
+"""Instructions of a module of which a preset's choices are all tried at the default effort. The last branch is the one
+that is kept of most larger ones, and seldom dearer by more than a hundredth; the others double the time."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -77,6 +83,7 @@ def run(
     stop_after_step: int | None = None,
     choices: Iterable[str] = (),
     trip_counts: TripCounts = NO_TRIP_COUNTS,
+    effort: int = DEFAULT_EFFORT,
     own_passes: bool | None = None,
     observer: Observer | None = None,
     verify: Callable[[Module], None] | None = None,
@@ -94,6 +101,7 @@ def run(
     stop_after_step  rewrites that may happen
     choices          names of plugins' rules that may refuse edges, too
     trip_counts      rounds of loops, by their names, where the text does not tell them: they weigh what a round costs
+    effort           which of a preset's choices are tried: 0 the last, 1 all where the module is small, 2 all
     observer         called after each pass
     verify           called with the module after each pass that changed it
 
@@ -104,7 +112,7 @@ def run(
     passes, targets, codes, choices, loops and instructions, and ProofError when a pass broke its promise.
     """
     own = passes is not None if own_passes is None else own_passes
-    pipeline = _pipeline(module, preset_name, passes, simplify, own)
+    pipeline = _pipeline(module, preset_name, passes, simplify, own, effort)
     edges, separated = ([(p.lstrip("%"), c.lstrip("%")) for p, c in each] for each in (force, forbid))
     for producer, consumer in separated:
         if (producer, consumer) in edges:
@@ -255,13 +263,22 @@ def collector_paused() -> Iterator[None]:
 
 
 def _pipeline(
-    module: Module, preset_name: str, passes: str | Pipeline | None, simplify: str, own_passes: bool
+    module: Module, preset_name: str, passes: str | Pipeline | None, simplify: str, own_passes: bool, effort: int
 ) -> Pipeline:
+    if not 0 <= effort <= MOST_EFFORT:
+        raise UsageError(f"effort must be 0 to {MOST_EFFORT}, but is {effort}")
     text = preset(preset_name)
     chosen = passes if isinstance(passes, Pipeline) else parse_pipeline(text if passes is None else passes)
     if simplify == "never" and not own_passes:
         chosen = without_simplifying(chosen)
+    if not own_passes and (effort == 0 or (effort == 1 and _size(module) > SMALL)):
+        chosen = chosen.last_choices()
     return Pipeline((*first_stage(module, simplify, own_passes=own_passes).steps, *chosen.steps))
+
+
+def _size(module: Module) -> int:
+    """The instructions of all computations."""
+    return sum(len(computation.instructions) for computation in module.computations)
 
 
 def _provable_parts(pipeline: Pipeline) -> list[Pipeline]:

@@ -203,7 +203,8 @@ the loop, loops that were written out as loops again, reduces of single elements
 scatters into what they are added to, products of small matrices as sums, the few largest of short rows as maxima, a
 softmax of long columns as one fold and a division, long cumulative windows and reduces of dimensions that lie apart in
 parts, invariants of loops before them, then what xla-2026 does and then horizontal fusion, or, where that is estimated
-to take less time, instruction fusion with our row-reduction kernels, which keep a softmax in one kernel; then what
+to take less time, instruction fusion with our row-reduction kernels, which keep a softmax in one kernel (large modules
+get only this by the default effort); then what
 moves nothing and is in no kernel as bitcasts; then loops whose lanes do not need each other as one kernel; then kernels
 that are ready at the same time in one launch; last, bitcasts of what kernels update in place in front of them.
 xla-2023: the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""

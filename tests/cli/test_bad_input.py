@@ -99,6 +99,7 @@ def test_every_verb_refuses_a_cut_off_file(verb, tmp_path, capfd):
         ["--passes", "dce{"],
         ["--target", "no-such-target"],
         ["--simplify", "perhaps"],
+        ["--effort", "3"],
         ["--backend", "abacus", "--check"],
         ["--print-after", "no-such-pass"],
         ["--config", "missing.toml"],

@@ -317,6 +317,33 @@ def test_of_equal_results_the_first_is_kept(monkeypatch: pytest.MonkeyPatch):
     assert outcome.seconds["alternatives"] > 0
 
 
+@pytest.mark.parametrize(
+    ("effort", "size", "tried"), [(0, 1, 1), (1, runs.SMALL, 2), (1, runs.SMALL + 1, 1), (2, runs.SMALL + 1, 2)]
+)
+def test_the_choices_of_a_preset_are_tried_as_effort_says(
+    effort: int, size: int, tried: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(runs, "preset", lambda name: "dce,best(cse | instruction-fusion)")
+    monkeypatch.setattr(runs, "_size", lambda module: size)
+    priced = []
+    monkeypatch.setattr(runs, "module_summary", lambda *_, **__: priced.append(1) or SimpleNamespace(est_us=1.0))
+    outcome = run(hlo_opt.parse(TEXT), effort=effort, simplify="never")
+    assert len(priced) == (tried if tried > 1 else 0)
+    assert [p.name for p in outcome.pipeline.passes()][-1] == ("cse" if tried > 1 else "instruction-fusion")
+
+
+def test_own_choices_are_all_tried_whatever_the_effort(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(runs, "_size", lambda module: runs.SMALL + 1)
+    outcome = run(hlo_opt.parse(TEXT), passes="best(cse | cse,cse)", simplify="never")
+    assert [p.name for p in outcome.pipeline.passes()] == ["cse"]
+
+
+@pytest.mark.parametrize("effort", [-1, 3])
+def test_an_effort_that_does_not_exist_is_an_error(effort: int):
+    with pytest.raises(hlo_opt.UsageError, match=f"effort must be 0 to 2, but is {effort}"):
+        hlo_opt.fuse(hlo_opt.parse(TEXT), effort=effort)
+
+
 def test_the_times_of_a_run_add_up_to_the_clock(monkeypatch: pytest.MonkeyPatch):
     clock = itertools.count()
     monkeypatch.setattr(runs.time, "perf_counter", lambda: float(next(clock)))
