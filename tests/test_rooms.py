@@ -4,6 +4,7 @@ and its emitter."""
 from __future__ import annotations
 
 import ast
+import gc
 import importlib
 import re
 import statistics
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import hlo_opt
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "hlo_opt"
@@ -218,6 +221,25 @@ def test_public_names_resolve() -> None:
         assert getattr(package, name) is not None
     with pytest.raises(AttributeError):
         _ = package.no_such_name
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_an_import_leaves_the_collector_as_it_was(is_on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    during: list[bool] = []
+
+    def failing(home: str) -> None:
+        during.append(gc.isenabled())
+        raise ModuleNotFoundError(home)
+
+    was_on = gc.isenabled()
+    (gc.enable if is_on else gc.disable)()
+    try:
+        with monkeypatch.context() as patched, pytest.raises(ModuleNotFoundError):
+            patched.setattr(importlib, "import_module", failing)
+            hlo_opt.imported("hlo_opt.no_such_module")
+        assert (during, gc.isenabled()) == ([False], is_on)
+    finally:
+        (gc.enable if was_on else gc.disable)()
 
 
 def test_every_kind_of_plan_has_a_file_and_an_emitter() -> None:

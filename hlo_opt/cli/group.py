@@ -4,7 +4,6 @@ into an exit status."""
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import os
 import shutil
@@ -14,7 +13,7 @@ from typing import Any
 
 import click
 
-from hlo_opt import __version__
+from hlo_opt import __version__, imported
 from hlo_opt.cli import failure, files
 from hlo_opt.cli.failure import INTERRUPTED, interruptible
 from hlo_opt.cli.habits import COLOURS, asked, versions
@@ -76,9 +75,7 @@ _FILES = {
 
 
 def _command(verb: str) -> click.Command:
-    command: click.Command = getattr(
-        importlib.import_module(f"hlo_opt.cli.{_FILES.get(verb, verb)}"), f"{verb}_command"
-    )
+    command: click.Command = getattr(imported(f"hlo_opt.cli.{_FILES.get(verb, verb)}"), f"{verb}_command")
     command.context_class = Context
     return command
 

@@ -21,20 +21,19 @@ def needed_first(starts: Iterable[N], needs: Callable[[N], Sequence[N]]) -> list
     for start in starts:
         if start in order:
             continue
-        stack = [start]
-        while stack:
-            node = stack[-1]
-            if node in entered:
-                order[stack.pop()] = None
-                continue
-            entered.add(node)
-            before = len(stack)
-            for needed in reversed(needs(node)):
+        entered.add(start)
+        path, left = [start], [iter(needs(start))]
+        while path:
+            for needed in left[-1]:
                 if needed not in order:
                     assert needed not in entered, f"{needed} needs itself"
-                    stack.append(needed)
-            if len(stack) == before:
-                order[stack.pop()] = None
+                    entered.add(needed)
+                    path.append(needed)
+                    left.append(iter(needs(needed)))
+                    break
+            else:
+                left.pop()
+                order[path.pop()] = None
     return list(order)
 
 

@@ -128,6 +128,8 @@ class MultiOutputFusion(FusionPass):
             users = [u for u in users if _writes_several(u)]
         for consumer in sorted(users, key=_rank):
             pair = MultiOutputEdge(producer, consumer, engine.state, engine.origins)
+            if next(_cycle(pair, order), None) is not None:  # before anything is planned: most have one
+                continue
             if next(self._against(engine, pair, order), None) is None:
                 return consumer
         return None
