@@ -2,8 +2,8 @@
 
     python -m scripts.dynamic [--backend host] [--most 64] [DUMP...]
 
-The batch is dimension 0 of the first parameter whose request is not refused; what is refused for all is shown with the
-code of the first. Sizes are those that `check --dynamic` tries. Exit status 1 when one disagrees.
+The batch is dimension 0 of the first parameter whose request is not refused, or another dimension where none has one;
+what is refused for all is shown with the code of the first. Sizes are those that `check --dynamic` tries. Exit status 1 when one disagrees.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import hlo_opt
 from hlo_opt.analysis.sizes.resize import Dynamic
-from hlo_opt.analysis.targets import DEFAULT_TARGET
+from hlo_opt.cli.fusing import Fusing
 from hlo_opt.cli.sizes import Sized
 from hlo_opt.diag import HloOptError, UsageError
 from hlo_opt.runtime.check.sizes import check_sizes, tried
@@ -26,10 +26,10 @@ DUMPS = Path(__file__).resolve().parent.parent / "testdata" / "dumps"
 
 
 def requests(module: hlo_opt.Module, most: int) -> list[Dynamic]:
-    """A request for dimension 0 of each array parameter that has one, with a range up to twice its size."""
+    """A request for each dimension of the parameters, dimension 0 of all first, with a range up to twice its size."""
     leaves = [leaf for p in module.entry.parameters for leaf in p.shape.leaves()]
-    sizes = [(k, leaf.dimensions[0]) for k, leaf in enumerate(leaves) if leaf.rank and leaf.dimensions[0] > 1]
-    return [Dynamic(k, 0, 1, min(max(2 * size, 8), max(most, 8))) for k, size in sizes]
+    places = sorted((d, k, size) for k, leaf in enumerate(leaves) for d, size in enumerate(leaf.dimensions) if size > 1)
+    return [Dynamic(k, d, None, min(max(2 * size, 8), max(most, 8))) for d, k, size in places]
 
 
 def outcome(path: Path, backend: str, most: int) -> tuple[str, str]:
@@ -38,21 +38,21 @@ def outcome(path: Path, backend: str, most: int) -> tuple[str, str]:
     refusals: list[UsageError] = []
     for request in requests(module, most):
         try:
-            sized = Sized.of(module, [f"{request}={request.least}..{request.most}"])
-            kernels = sized.family(hlo_opt.fuse(sized.module)[0], DEFAULT_TARGET)
+            sized = Sized.of(module, [f"{request}=..{request.most}"])
+            _, kernels = sized.fuse(Fusing())
         except UsageError as refusal:
             refusals.append(refusal)
             continue
         original, ties = sized.original, kernels.ties
         reports = check_sizes(original, SizedExecutable(kernels, backend), tried(original))
         wrong = [str(size) for size, report in reports.items() if not report.ok]
-        told = f"{request} {ties.least}..{ties.most}: {len(kernels.variants)} variants, {len(kernels.kernels)} kernels"
+        told = f"{request} {ties.range}: {len(kernels.variants)} variants, {len(kernels.kernels)} kernels"
         if wrong:
             return "differs", f"{told}, at {', '.join(wrong)}: {reports[int(wrong[0])]}"
         frozen = f", frozen {', '.join(text for _, text in original.frozen)}" if original.frozen else ""
         return "agrees", f"{told}, sizes {', '.join(map(str, reports))}{frozen}"
     if not refusals:
-        return "no size", "no parameter has a dimension 0 above 1"
+        return "no size", "no parameter has a dimension above 1"
     return refusals[0].code, refusals[0].message
 
 

@@ -76,6 +76,7 @@ SUB_ROOMS = {
         "custom_calls",
         "calls",
         "tied",
+        "tied_parts",
     ),
     "analysis": ("targets", "properties", "graph", "memory", "xla", "sizes"),
     "runtime": (

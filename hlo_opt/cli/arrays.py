@@ -83,6 +83,14 @@ def inputs_bytes(name: str, module: Module) -> int:
     return sum(shapes[n].byte_size for n, _ in {(n, key) for row in keys for n, key in enumerate(row)})
 
 
+def input_dimensions(name: str, module: Module) -> list[tuple[int, ...]]:
+    """The dimensions of the arrays that an npz file holds for a module on one device. Raises as `load_device_inputs`
+    does for missing keys and unknown ones."""
+    with Npz(name) as stored:
+        (keys,) = _keys(name, stored.files, len(entry_shapes(module)), 1)
+        return [tuple(stored[key].shape) for key in keys]
+
+
 def _keys(name: str, names: Sequence[str], count: int, devices: int) -> list[list[str]]:
     """For each device the key of each input. Raises UsageError for missing keys and for unknown ones."""
     known = set(names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,15 +118,17 @@ def fuse_command(
     if split and (folder is not None or running.inputs is not None or dynamic):
         raise UsageError("--emit, --inputs and --dynamic are for one module, not for --split-input-file")
     modules = read_modules(file, split=split, max_errors=max_errors, allow_unknown=allow_unknown)
-    sized = None
-    if dynamic:
-        from hlo_opt.cli.sizes import Sized, checked_page, family_page
+    from hlo_opt.cli.sizes import Sized, checked_page, size_page
 
-        sized = Sized.of(modules[0], dynamic)
-        modules = [sized.module]
+    sized = None if split else Sized.wanted(modules[0], dynamic)
     from hlo_opt.report.summary import seconds_page, stats_json, steps_page, summary_page
 
-    reports = [fusing.run(module, print_after=print_after) for module in modules]
+    kernels = None
+    if sized is None:
+        reports = [fusing.run(module, print_after=print_after) for module in modules]
+    else:
+        report, kernels = sized.fuse(fusing, running.memory_limit, print_after=print_after)
+        modules, reports = [sized.module], [report]
     agreed = True
     for module, report in zip(modules, reports, strict=True):
         summary = summary_page(report)
@@ -133,9 +136,8 @@ def fuse_command(
             summary.extend(steps_page(report.outcome))
         if time_passes:
             summary.extend(seconds_page(report.outcome))
-        kernels = None if sized is None else sized.family(report.outcome.module, fusing.target, running.memory_limit)
-        if sized is not None and kernels is not None:
-            summary.extend(family_page(sized, kernels))
+        if sized is not None:
+            summary.extend(size_page(sized, kernels))
         if checks and sized is not None and kernels is not None:
             results = sized.check(kernels, running)
             summary.extend(checked_page(results))
@@ -149,7 +151,7 @@ def fuse_command(
         show(summary, err=True)
     if not agreed:
         return 1
-    texts = [str(report.outcome.module) for report in reports]
+    texts = [str(report.outcome.module) if sized is None else sized.text(report.outcome.module) for report in reports]
     if folder is not None and kernels is not None:
         from hlo_opt.runtime.family.emission import emit_family
 
@@ -219,6 +221,7 @@ PLACES = ("line", "function", "op")
     help="--by line lists the Python files below it; github and sarif name them relative to it.  [default: the current "
     "folder]",
 )
+@dynamic_option
 @read_options
 def explain_command(
     file: str,
@@ -229,6 +232,7 @@ def explain_command(
     measured: str | None,
     form: str,
     source_root: str | None,
+    dynamic: tuple[str, ...],
     max_errors: int,
     allow_unknown: bool,
     **fusing: object,
@@ -269,12 +273,15 @@ def explain_command(
         return 0
     check_no_part(file)
     from hlo_opt.cli.fusing import Fusing
+    from hlo_opt.cli.sizes import Sized, size_json, size_page
     from hlo_opt.report import summary
     from hlo_opt.report.sentences import Prices, dearest_first, first_page
     from hlo_opt.report.totals import by_page, totals, totals_json
 
     request = Fusing.of(fusing)
     module = read_module(file, max_errors=max_errors, allow_unknown=allow_unknown)
+    sized = Sized.wanted(module, dynamic)
+    module = module if sized is None else sized.module
     for name in instruction:
         if os.path.isfile(name) and not any(i.name == name for c in module.computations for i in c.instructions):
             raise second_file(name)
@@ -288,12 +295,17 @@ def explain_command(
     prices: Prices | None = None
     if by is not None:
         check_folder(source_root)
-    spent, more = None, {}
+    spent: Mapping[str, float] | None = None
+    more: dict[str, object] = {}
     if measured is not None:
         from hlo_opt.report.measured.prices import MeasuredPrices
 
         prices = measured_prices = MeasuredPrices.read(report, measured)
         spent, more = measured_prices.joined.microseconds, {"measured": measured_prices.json()}
+    if sized is not None and form == "json":
+        more["dynamic"] = size_json(sized)
+    elif sized is not None and form == "text":
+        show(size_page(sized))
     if form == "json":
         if by is not None:
             more["totals"] = totals_json(totals(report, by, spent))

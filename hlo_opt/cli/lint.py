@@ -13,7 +13,15 @@ import click
 from hlo_opt import __version__
 from hlo_opt.cli.codes import CODE
 from hlo_opt.cli.files import columns, read_module, show, show_json
-from hlo_opt.cli.options import OptionValue, format_option, fuse_options, offered_files, offered_rules, read_options
+from hlo_opt.cli.options import (
+    OptionValue,
+    dynamic_option,
+    format_option,
+    fuse_options,
+    offered_files,
+    offered_rules,
+    read_options,
+)
 from hlo_opt.diag import UsageError
 
 if TYPE_CHECKING:
@@ -47,6 +55,7 @@ MOST_FILES = 200
     help="github and sarif name files relative to it.  [default: the current folder]",
 )
 @fuse_options
+@dynamic_option
 @read_options
 def lint_command(
     file: str | None,
@@ -57,6 +66,7 @@ def lint_command(
     form: str,
     strict: bool,
     source_root: str | None,
+    dynamic: tuple[str, ...],
     max_errors: int,
     allow_unknown: bool,
     **options: OptionValue,
@@ -67,6 +77,7 @@ def lint_command(
     FOLDER every module is checked, and then all of them together. With a CODE such as LNT101 instead of a file: the
     rule's page.
     """
+    from hlo_opt.cli.sizes import Sized, size_json, size_page
     from hlo_opt.report.lint import page
     from hlo_opt.report.lint.base import rule_specs
     from hlo_opt.report.lint.check import chosen
@@ -85,14 +96,20 @@ def lint_command(
         return 0
     if CODE.fullmatch(file) and not Path(file).exists():
         raise _no_rule(file)
+    if dynamic and os.path.isdir(file):
+        raise UsageError("--dynamic is for one module, not for a folder", filename=file)
     codes = chosen(select, ignore)
     names = _modules_in(file) if os.path.isdir(file) else [file]
     modules = [read_module(name, max_errors=max_errors, allow_unknown=allow_unknown) for name in names]
+    sized = Sized.wanted(modules[0], dynamic) if len(modules) == 1 else None
+    modules = modules if sized is None else [sized.module]
+    if sized is not None and form == "text":
+        show(size_page(sized))
     findings, total, left = _findings(modules, codes, options, everything)
     if form == "text":
         show(page.as_page(findings, total, left))
     elif form == "json":
-        show_json(page.as_json(findings, total))
+        show_json(page.as_json(findings, total) | ({} if sized is None else {"dynamic": size_json(sized)}))
     else:
         from hlo_opt.diag.annotation import github, sarif
 

@@ -266,10 +266,11 @@ trip_count_option = click.option(
 )
 dynamic_option = click.option(
     "--dynamic",
-    metavar="pN:D[=A..B][@P]",
+    metavar="pN:D[=[A]..B][@P]|like=FILE",
     multiple=True,
-    help="Dimension D of parameter N has A to B elements [default: 1 to as many as FILE says]: kernels take the size "
-    "as an argument; prices are for size P. May be repeated for other dimensions of that size.",
+    help="Dimension D of parameter N has A to B elements [default: up to as many as FILE says]: kernels take the size "
+    "as an argument; prices are for size P. May be repeated for other dimensions of that size; like=FILE is a dump at "
+    "another size, which must agree.",
 )
 run_options = _together(backend_option, inputs_option, seed_option, memory_option, elided_option, precise_option)
 """The options that say how modules are run: see `Running`."""

@@ -31,6 +31,7 @@ from hlo_opt.diag import UsageError
 
 if TYPE_CHECKING:
     from hlo_opt.cli.fusing import Fusing
+    from hlo_opt.cli.sizes import Sized
     from hlo_opt.evaluate.nans import Event
     from hlo_opt.ir import Module
     from hlo_opt.ir.values import Array
@@ -143,12 +144,16 @@ class Running:
 @sanitize_option
 @elided_option
 @precise_option
-def run_command(file: str, outputs: str | None, profile: str | None, **options: Any) -> None:
+@dynamic_option
+def run_command(file: str, outputs: str | None, profile: str | None, dynamic: tuple[str, ...], **options: Any) -> None:
     """Run FILE without fusing it, and print its outputs, or write them with --outputs.
 
     A module with replica_count or num_partitions above 1 runs on as many simulated devices, which take turns. An output
     that is the same on all of them is stored once, as out0; others once for each device, as out0.d0, out0.d1, ... Types
     that NumPy lacks are stored as their raw bits. Reports on stderr which backend ran.
+
+    With --dynamic the inputs say the size, and the kernels are for all sizes of the range; drawn inputs have the size
+    that prices are for.
     """
     files.check_writable(outputs)
     files.check_writable(profile)
@@ -159,22 +164,55 @@ def run_command(file: str, outputs: str | None, profile: str | None, **options: 
 
     how = Running.of(options, file)
     module = with_values(module, how.elided)
-
-    wish = "host" if how.sanitize and how.backend == "auto" else how.backend
-    name, why = _backend(module, wish, bool(how.trace or how.check_nans))
-    if how.sanitize and name != "host":
-        raise UsageError(f"the sanitizers run on backend host, not {name}", code="HLO322")
-    if profile is not None:
-        results = _profiled(module, name, profile, how)
-    elif name == "numpy":
-        results = _in_numpy(module, why, how)
+    if dynamic:
+        results = _of_any_size(module, dynamic, profile, how)
     else:
-        results = _compiled(module, name, why, how)
+        results = _of_its_size(module, profile, how)
     named = arrays.named_outputs(results)
     if outputs is None:
         show(outputs_page(named))
     else:
         arrays.save_outputs(outputs, named)
+
+
+def _of_its_size(module: Module, profile: str | None, how: Running) -> list[list[Array]]:
+    """The outputs of each device, for the sizes that the text says."""
+    wish = "host" if how.sanitize and how.backend == "auto" else how.backend
+    name, why = _backend(module, wish, bool(how.trace or how.check_nans))
+    if how.sanitize and name != "host":
+        raise UsageError(f"the sanitizers run on backend host, not {name}", code="HLO322")
+    if profile is not None:
+        return _profiled(module, name, profile, how)
+    return _in_numpy(module, why, how) if name == "numpy" else _compiled(module, name, why, how)
+
+
+def _of_any_size(module: Module, dynamic: tuple[str, ...], profile: str | None, how: Running) -> list[list[Array]]:
+    """The outputs, by kernels for a range of sizes. Raises UsageError for what needs one size."""
+    from hlo_opt.cli.sizes import Sized, size_page
+    from hlo_opt.report.runs import run_page
+    from hlo_opt.runtime.family.kernels import SizedExecutable, family
+
+    if profile is not None or how.sanitize or how.trace or how.check_nans or how.max_steps is not None:
+        raise UsageError("--dynamic takes no --profile, --sanitize, --trace, --check-nans and --max-steps")
+    sized = Sized.of(module, dynamic)
+    if how.devices(sized.module) > 1:
+        raise UsageError("--dynamic runs a module on one device")
+    kernels = family(sized.original)
+    executable = SizedExecutable(kernels, how.backend, precise=how.precise)
+    size = sized.priced if how.inputs is None else _size_of_file(how.inputs, sized)
+    at = executable.at(size)
+    (inputs,) = how.inputs_of_each(at.module)
+    results = [at(*inputs)]
+    show(size_page(sized, kernels), err=True)
+    show(run_page(at), err=True)
+    return results
+
+
+def _size_of_file(name: str, sized: Sized) -> int:
+    """The size that the inputs of an npz file have. Raises UsageError for none, and for several."""
+    from hlo_opt.cli.arrays import input_dimensions
+
+    return sized.original.dimensions(input_dimensions(name, sized.original.module))
 
 
 def _backend(module: Module, wish: str, watches: bool) -> tuple[str, str]:
@@ -315,8 +353,13 @@ def check_command(
     if expect_fused:
         return _expect(file, other, expect_fused, Fusing.of(options))
     module = read_module(file)
-    if dynamic:
-        return _sized(module, other, dynamic, strict, Fusing.of(options), Running.of(options, file))
+    running = Running.of(options, file)
+    if dynamic or (other is None and running.is_drawn):
+        from hlo_opt.cli.sizes import Sized
+
+        sized = Sized.wanted(module, dynamic)
+        if sized is not None:
+            return _sized(sized, other, strict, Fusing.of(options), running)
     second = Fusing.of(options).run(module).outcome.module if other is None else read_module(other)
     from hlo_opt.report.runs import check_page
 
@@ -325,17 +368,14 @@ def check_command(
     return 0 if result.ok and not (strict and result.weak) else 1
 
 
-def _sized(
-    module: Module, other: str | None, dynamic: tuple[str, ...], strict: bool, fusing: Fusing, running: Running
-) -> int:
+def _sized(sized: Sized, other: str | None, strict: bool, fusing: Fusing, running: Running) -> int:
     """Whether the kernels for a range of sizes agree with the module at several. Returns the exit status."""
-    from hlo_opt.cli.sizes import Sized, checked_page, family_page
+    from hlo_opt.cli.sizes import checked_page, size_page
 
     if other is not None:
         raise UsageError("--dynamic is about what fusing FILE gives, and takes no OTHER")
-    sized = Sized.of(module, dynamic)
-    kernels = sized.family(fusing.run(sized.module).outcome.module, fusing.target, running.memory_limit)
-    show(family_page(sized, kernels))
+    _, kernels = sized.fuse(fusing, running.memory_limit)
+    show(size_page(sized, kernels))
     results = sized.check(kernels, running)
     show(checked_page(results))
     return 0 if all(r.ok and not (strict and r.weak) for r in results.values()) else 1

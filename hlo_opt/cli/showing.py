@@ -9,6 +9,7 @@ import click
 from hlo_opt.cli import files
 from hlo_opt.cli.files import read_module, read_modules, show, show_json
 from hlo_opt.cli.options import (
+    dynamic_option,
     file_argument,
     json_option,
     offered_passes,
@@ -54,6 +55,7 @@ def print_command(file: str, output: str, style: str, split: bool, max_errors: i
     is_flag=True,
     help="Print only a hash of FILE that names, metadata, ids and order do not change.",
 )
+@dynamic_option
 @read_options
 def stats_command(
     file: str,
@@ -61,6 +63,7 @@ def stats_command(
     trip_count: tuple[str, ...],
     as_json: bool,
     only_hash: bool,
+    dynamic: tuple[str, ...],
     max_errors: int,
     allow_unknown: bool,
 ) -> None:
@@ -76,14 +79,20 @@ def stats_command(
     module = read_module(file, max_errors=max_errors, allow_unknown=allow_unknown)
     from hlo_opt.analysis.graph.loops import check_trip_counts
     from hlo_opt.cli.fusing import trip_counts_of
+    from hlo_opt.cli.sizes import Sized, size_json, size_page
     from hlo_opt.report import summary
 
+    sized = Sized.wanted(module, dynamic)
+    module = module if sized is None else sized.module
     trip_counts = trip_counts_of(trip_count)
     check_trip_counts(module, trip_counts)
     statistics = summary.stats(module, device, trip_counts)
     if as_json:
-        show_json(summary.as_json(statistics))
+        sizes = {} if sized is None else {"dynamic": size_json(sized)}
+        show_json(summary.as_json(statistics) | sizes)
     else:
+        if sized is not None:
+            show(size_page(sized))
         show(summary.as_page(statistics))
 
 

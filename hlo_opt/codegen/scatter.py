@@ -15,6 +15,7 @@ from hlo_opt.codegen.tree import Barrier, Break, Let
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import ElementType, Shape
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize, multiply
+from hlo_opt.ir.size import unsigned_long
 from hlo_opt.ops.code import Code, Name, address, both, call, code
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
@@ -119,7 +120,7 @@ def _starts(builder: Builder, form: Form, index: Index, stack: ExitStack) -> dic
         names[d] = builder.unclamped_index(builder.value(indices, where))
     if names:
         inside = [
-            code(f"(unsigned long long){{}} <= {form.rooms[d]}ull" if form.rooms[d] else "{} == 0", name)
+            code(f"(unsigned long long){{}} <= {unsigned_long(form.rooms[d])}" if form.rooms[d] else "{} == 0", name)
             for d, name in names.items()
         ]
         stack.enter_context(builder.branch(both(*inside)))  # unsigned, so a negative start fails as well

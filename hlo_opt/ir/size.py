@@ -34,13 +34,11 @@ Work: TypeAlias = "Callable[[Array | np.int64, Array | np.int64], Array | np.int
 class Range:
     """The sizes for which a text is written. `live` says which of `all` are left after what was decided so far."""
 
-    def __init__(self, least: int, most: int, left: Sequence[int], example: int) -> None:
-        """All sizes from `least` to `most`, of which those in `left` are still to be written for, the example among
-        them."""
-        self.all: Array = np.arange(least, most + 1, dtype=np.int64)
-        self.live: Array = np.zeros(len(self.all), np.bool_)
-        self.live[np.asarray(left) - least] = True
-        self.at = example - least
+    def __init__(self, sizes: Sequence[int], left: Sequence[int], example: int) -> None:
+        """All sizes, ascending, of which those in `left` are still to be written for, the example among them."""
+        self.all: Array = np.asarray(sizes, np.int64)
+        self.live: Array = np.isin(self.all, np.asarray(left))
+        self.at = int(np.searchsorted(self.all, example))
 
     @property
     def sizes(self) -> list[int]:
@@ -320,6 +318,11 @@ def gcd(*numbers: int) -> int:
 def unsigned(number: int) -> str:
     """A number as an unsigned one in C++."""
     return f"(unsigned int){number}" if isinstance(number, Size) else f"{number}u"
+
+
+def unsigned_long(number: int) -> str:
+    """A number as an unsigned one of 64 bits in C++."""
+    return f"(unsigned long long){number}" if isinstance(number, Size) else f"{number}ull"
 
 
 def at_size(number: int, size: int) -> int:

@@ -7,19 +7,65 @@ from others. What no rule ties keeps the size that the text says.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
 
-from hlo_opt.ir import Attribute, IndexMap, Instruction
+from hlo_opt.ir import Attribute, IndexMap, Instruction, SliceDimension
+from hlo_opt.ir.attribute import Window, WindowDimension
 from hlo_opt.ir.index_map import Variable, groups
 from hlo_opt.ops.contraction.table import convolution_dimensions
 from hlo_opt.ops.control.table import branches
+from hlo_opt.ops.custom_calls.targets import find_custom_call
 from hlo_opt.ops.indexing.gather_dimensions import Batching, gather_dimensions, scatter_dimensions
 from hlo_opt.ops.movement.table import padding_dimensions, slice_dimensions
+from hlo_opt.ops.shapes import window
 from hlo_opt.ops.spec import OpKind, find
 
-Affine = tuple[int, int]
-"""A size `a * n + b`, as (a, b)."""
+
+class Extent(NamedTuple):
+    """A size `(a * n + b) / c` at the sizes n where that is whole, with `c` as small as can be."""
+
+    a: int
+    b: int
+    c: int = 1
+
+    @classmethod
+    def of(cls, a: int, b: int, c: int = 1) -> Self:
+        """In lowest terms."""
+        common = math.gcd(a, b, c)
+        return cls(a // common, b // common, c // common)
+
+    def plus(self, other: Extent, sign: int = 1) -> Extent:
+        """The sum, or with sign -1 the difference."""
+        return Extent.of(
+            self.a * other.c + sign * other.a * self.c, self.b * other.c + sign * other.b * self.c, self.c * other.c
+        )
+
+    def times(self, factor: int, divisor: int = 1) -> Extent:
+        """That many times, divided."""
+        return Extent.of(self.a * factor, self.b * factor, self.c * divisor)
+
+    def at(self, size: int) -> int:
+        """The size itself, which may be one of a range."""
+        return (self.a * size + self.b) // self.c
+
+    def is_whole(self, size: int) -> bool:
+        """Whether there is such a size."""
+        return (self.a * size + self.b) % self.c == 0
+
+    def __str__(self) -> str:
+        if not self.a:
+            return f"{self.b}" if self.c == 1 else f"{self.b} / {self.c}"
+        text = "n" if self.a == 1 else f"{self.a} * n"
+        text += f" + {self.b}" if self.b > 0 else f" - {-self.b}" if self.b < 0 else ""
+        return text if self.c == 1 else f"({text}) / {self.c}" if self.b else f"{text} / {self.c}"
+
+
+SIZE = Extent(1, 0)
+"""The size that changes, itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +79,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Derived:
-    """A place whose size is a function of those of others; None where it does not follow."""
+    """Places whose sizes are a function of those of others: one for each, None where it does not follow."""
 
-    place: Place
+    places: tuple[Place, ...]
     sources: tuple[Place, ...]
-    size: Callable[[Sequence[Affine | None]], Affine | None]
+    sizes: Callable[[Sequence[Extent | None]], Sequence[Extent | None]]
+    is_backward: bool = False
+    """Whether it says an operand by the result, which waits until nothing follows forwards."""
 
 
 Tie = tuple[Place, Place] | Derived
@@ -46,6 +94,8 @@ Tie = tuple[Place, Place] | Derived
 def is_known(instruction: Instruction) -> bool:
     """Whether there are rules for an instruction, so that what they leave untied is not tied."""
     spec = find(instruction.opcode)
+    if instruction.opcode == "custom-call":
+        return _is_elementwise_call(instruction)
     return instruction.opcode in (*_RULES, *_AS_FIRST, *_AS_ALL, "get-dimension-size") or (
         spec is not None and (spec.kind is OpKind.ELEMENTWISE or spec.index is not None or not instruction.operands)
     )
@@ -58,7 +108,8 @@ def ties(instruction: Instruction) -> Iterator[Tie]:
         yield from _RULES[opcode](instruction)
         return
     spec = find(opcode)
-    if opcode in _AS_FIRST or (spec is not None and spec.kind is OpKind.ELEMENTWISE) or opcode in _AS_ALL:
+    by_element = (spec is not None and spec.kind is OpKind.ELEMENTWISE) or _is_elementwise_call(instruction)
+    if opcode in _AS_FIRST or by_element or opcode in _AS_ALL:
         count = 1 if opcode in _AS_FIRST else len(instruction.operands)
         for number in range(count):
             yield from _alike(instruction, number)
@@ -72,6 +123,12 @@ _AS_FIRST = frozenset(
 )
 """Their result has the dimensions of their first operand."""
 _AS_ALL = frozenset({"sort", "map", "copy"})
+
+
+def _is_elementwise_call(i: Instruction) -> bool:
+    spec = find_custom_call(i.word("custom_call_target")) if i.opcode == "custom-call" else None
+    shapes = {o.shape.dimensions for o in i.operands if o.shape.rank} | {s.dimensions for s in i.shape.leaves()}
+    return spec is not None and spec.elementwise and len(shapes) == 1
 
 
 def _alike(i: Instruction, number: int) -> Iterator[Tie]:
@@ -108,8 +165,8 @@ def _by_index(i: Instruction, index: Callable[..., object]) -> Iterator[Tie]:
 
 
 def _reshape(i: Instruction) -> Iterator[Tie]:
-    """Group by group: what one dimension of the operand's becomes one of the result's; where several are joined or
-    one is split, the size goes to the first, so that rows stay rows."""
+    """Group by group: what one dimension of the operand's becomes one of the result's, what several become together,
+    and what one is split into."""
     source, shape = i.operands[0].shape, i.shape
     if not source.element_count or source.element_count != shape.element_count:
         return
@@ -124,68 +181,139 @@ def _reshape(i: Instruction) -> Iterator[Tie]:
         if len(mine) == len(other) == 1:
             yield mine[0], other[0]
         elif mine and other:
-            yield _regrouped(other, mine)
-            yield _regrouped(mine, other)
+            yield from (_regrouped(number, other, mine) for number in range(len(other)))
+            yield from (_regrouped(number, mine, other, is_backward=True) for number in range(len(mine)))
 
 
-def _size(place: Place) -> int:
+def size_of(place: Place) -> int:
+    """The size that the text says."""
     return list(place.instruction.shape.leaves())[place.leaf].dimensions[place.dimension]
 
 
-def _regrouped(to: Sequence[Place], source: Sequence[Place]) -> Derived:
-    sizes, first, rest = [_size(p) for p in source], to[0], 1
-    for place in to[1:]:
-        rest *= _size(place)
+def _regrouped(number: int, to: Sequence[Place], source: Sequence[Place], is_backward: bool = False) -> Derived:
+    """One of the dimensions that others become together, while none of the rest follows: see `split`."""
+    sizes, own = [size_of(p) for p in source], [size_of(p) for p in to]
 
-    def size(known: Sequence[Affine | None]) -> Affine | None:
-        product = (0, 1)
-        for extent, plain in zip(known, sizes, strict=True):
-            a, b = extent or (0, plain)
-            if a and product[0]:
-                return None
-            product = (product[0] * b + a * product[1], product[1] * b)
-        if not product[0] or product[0] % rest or product[1] % rest:
-            return None
-        return product[0] // rest, product[1] // rest
+    def size(known: Sequence[Extent | None]) -> Sequence[Extent | None]:
+        product = Extent(0, 1)
+        for extent, plain in zip(known[: len(sizes)], sizes, strict=True):
+            if extent is None:
+                product = product.times(plain)
+            elif product.a:
+                return (None,)
+            else:
+                product = extent.times(product.b)
+        if not product.a or any(known[len(sizes) :]):
+            return (None,)
+        follows, extent = split(product, own)
+        return (extent if follows == number else None,)
 
-    return Derived(first, tuple(source), size)
+    return Derived((to[number],), (*source, *to[:number], *to[number + 1 :]), size, is_backward)
+
+
+def split(product: Extent, sizes: Sequence[int]) -> tuple[int, Extent]:
+    """Which of several dimensions follows when their product does, and how: one that is the size itself, else one that
+    is whole at every size; the first of several, so that rows stay rows."""
+    total = math.prod(sizes)
+    extents = [product.times(size, total) for size in sizes]
+    number = min(range(len(sizes)), key=lambda k: (extents[k] != SIZE, extents[k].c > 1, k))
+    return number, extents[number]
 
 
 def _slice(i: Instruction) -> Iterator[Tie]:
+    source = i.operands[0]
     for d, part in enumerate(slice_dimensions(i)):
-        source, to = Place(i.operands[0], 0, d), Place(i, 0, d)
-        if part.limit == i.operands[0].shape.dimensions[d] and part.stride == 1:
-            yield _shifted(to, source, -part.start)
-            yield _shifted(source, to, part.start)
+        whole, own = Place(source, 0, d), Place(i, 0, d)
+        if part.start == 0 and part.limit == size_of(whole) and part.stride == 1:
+            yield own, whole
+        elif part.stride != 1:
+            if part.limit == size_of(whole):
+                yield _strided(own, whole, part)
+        elif row := _row(i, d):
+            if i is row[0]:
+                yield from _shared(whole, [Place(one, 0, d) for one in row], is_cut=True)
+        elif not _from_end(part.start, size_of(whole)) and _from_end(part.limit, size_of(whole)):
+            cut = size_of(whole) - size_of(own)
+            yield _shifted(own, whole, -cut)
+            yield _shifted(whole, own, cut, is_backward=True)
 
 
-def _shifted(to: Place, source: Place, by: int) -> Derived:
-    def size(known: Sequence[Affine | None]) -> Affine | None:
-        return None if known[0] is None else (known[0][0], known[0][1] + by)
+def _from_end(bound: int, whole: int) -> bool:
+    """Whether a bound of a slice counts from the end: the nearer one is what a program says (`x[-1:]`, `x[:3]`)."""
+    return whole - bound < bound
 
-    return Derived(to, (source,), size)
+
+def _row(i: Instruction, d: int) -> list[Instruction]:
+    """The slices of one size that together are a dimension, one behind the other; none where this one is not such."""
+    source, own = i.operands[0], slice_dimensions(i)[d]
+    size, whole = own.limit - own.start, source.shape.dimensions[d]
+    if own.stride != 1 or not size or whole % size or own.start % size or size == 1:
+        return []
+    by_start: dict[int, Instruction] = {}
+    for one in source.users:
+        if one.opcode == "slice":
+            part = slice_dimensions(one)[d]
+            if part.stride == 1 and part.limit - part.start == size:
+                by_start.setdefault(part.start, one)
+    return [by_start[start] for start in range(0, whole, size)] if set(range(0, whole, size)) <= set(by_start) else []
+
+
+def _shared(whole: Place, parts: Sequence[Place], is_cut: bool = False) -> Iterator[Tie]:
+    """A dimension and the parts that it consists of, or is cut into. Parts of one size share what follows; else it is
+    the largest that does, the last of several."""
+    sizes = [size_of(part) for part in parts]
+
+    def total(known: Sequence[Extent | None]) -> Sequence[Extent | None]:
+        if not any(known):
+            return (None,)
+        extents = [extent or Extent(0, plain) for extent, plain in zip(known, sizes, strict=True)]
+        return (functools.reduce(Extent.plus, extents),)
+
+    def shares(known: Sequence[Extent | None]) -> Sequence[Extent | None]:
+        found, others = known[0], known[1:]
+        free = [k for k, extent in enumerate(others) if extent is None]
+        if found is None or not free:
+            return [None] * len(parts)
+        rest = functools.reduce(lambda one, other: one.plus(other, -1), filter(None, others), found)
+        if len({sizes[k] for k in free}) == 1:
+            return [rest.times(1, len(free)) if k in free else None for k in range(len(parts))]
+        largest = max(free, key=lambda k: (sizes[k], k))
+        fixed = Extent(0, sum(sizes[k] for k in free if k != largest))
+        return [rest.plus(fixed, -1) if k == largest else None for k in range(len(parts))]
+
+    yield Derived((whole,), tuple(parts), total, is_backward=is_cut)
+    yield Derived(tuple(parts), (whole, *parts), shares, is_backward=not is_cut)
+
+
+def _strided(to: Place, source: Place, part: SliceDimension) -> Derived:
+    """Every so manieth element up to the end, at the sizes that leave as many behind the last one as the text's."""
+    behind = part.limit - part.start - size_of(to) * part.stride
+
+    def size(known: Sequence[Extent | None]) -> Sequence[Extent | None]:
+        return (None if known[0] is None else known[0].plus(Extent(0, -part.start - behind)).times(1, part.stride),)
+
+    return Derived((to,), (source,), size)
+
+
+def _shifted(to: Place, source: Place, by: int, is_backward: bool = False) -> Derived:
+    def size(known: Sequence[Extent | None]) -> Sequence[Extent | None]:
+        return (None if known[0] is None else known[0].plus(Extent(0, by)),)
+
+    return Derived((to,), (source,), size, is_backward)
 
 
 def _pad(i: Instruction) -> Iterator[Tie]:
     for d, part in enumerate(padding_dimensions(i)):
         if not part.interior:
             yield _shifted(Place(i, 0, d), Place(i.operands[0], 0, d), part.low + part.high)
-            yield _shifted(Place(i.operands[0], 0, d), Place(i, 0, d), -part.low - part.high)
+            yield _shifted(Place(i.operands[0], 0, d), Place(i, 0, d), -part.low - part.high, is_backward=True)
 
 
 def _concatenate(i: Instruction) -> Iterator[Tie]:
     (along,) = i.ints("dimensions")
     for operand in i.operands:
         yield from ((Place(operand, 0, d), Place(i, 0, d)) for d in range(i.shape.rank) if d != along)
-    sizes = [o.shape.dimensions[along] for o in i.operands]
-
-    def size(known: Sequence[Affine | None]) -> Affine | None:
-        if not any(known):
-            return None
-        both = [extent or (0, plain) for extent, plain in zip(known, sizes, strict=True)]
-        return sum(a for a, _ in both), sum(b for _, b in both)
-
-    yield Derived(Place(i, 0, along), tuple(Place(o, 0, along) for o in i.operands), size)
+    yield from _shared(Place(i, 0, along), [Place(operand, 0, along) for operand in i.operands])
 
 
 def _tuple(i: Instruction) -> Iterator[Tie]:
@@ -289,6 +417,49 @@ def _convolution(i: Instruction) -> Iterator[Tie]:
         yield Place(i.operands[0], 0, dims.lhs[1]), Place(i.operands[1], 0, dims.rhs[1])
 
 
+def _spatial(i: Instruction) -> Iterator[Tie]:
+    yield from _convolution(i)
+    dims = convolution_dimensions(i)
+    for of, to, w in zip(dims.lhs[2], dims.output[2], dims.window, strict=True):
+        yield from _windows(Place(i, 0, to), Place(i.operands[0], 0, of), w)
+
+
+def _reduce_window(i: Instruction) -> Iterator[Tie]:
+    arrays = i.operands[: len(i.operands) // 2]
+    for d, w in enumerate(window(i, arrays[0].shape.rank)):
+        yield from ((Place(arrays[0], 0, d), Place(one, 0, d)) for one in arrays[1:])
+        for leaf, _ in enumerate(i.shape.leaves()):
+            yield from _windows(Place(i, leaf, d), Place(arrays[0], 0, d), w)
+
+
+def _windows(to: Place, source: Place, w: WindowDimension) -> Iterator[Tie]:
+    """How many windows there are: one for each element, or one for so many."""
+    if size_of(to) == size_of(source) and (w.size == 1 or _is_whole(w, size_of(source))):
+        yield source, to
+    elif w.lhs_dilate == 1 and not _is_whole(w, size_of(source)):
+        lost = (w.size - 1) * w.rhs_dilate + 1 - w.pad_low - w.pad_high
+        behind = size_of(source) - lost - (size_of(to) - 1) * w.stride
+
+        def size(known: Sequence[Extent | None]) -> Sequence[Extent | None]:
+            begun = None if known[0] is None else known[0].plus(Extent(0, w.stride - lost - behind))
+            return (None if begun is None else begun.times(1, w.stride),)
+
+        yield Derived((to,), (source,), size)
+
+
+def _is_whole(w: WindowDimension, size: int) -> bool:
+    """Whether a window is as large as what it slides over, as that of a cumulative sum, or of a maximum of all."""
+    return w.size == size > 1 and w.stride == 1 and (w.pad_low, w.pad_high) in ((0, 0), (size - 1, 0), (0, size - 1))
+
+
+def _window_at(w: WindowDimension, whole: int, whole_now: int) -> WindowDimension:
+    """A window at another size of what it slides over."""
+    if not _is_whole(w, whole):
+        return w
+    low, high = (whole_now - 1 if pad == whole - 1 else pad for pad in (w.pad_low, w.pad_high))
+    return replace(w, size=whole_now, pad_low=low, pad_high=high)
+
+
 def _solve(i: Instruction) -> Iterator[Tie]:
     yield from _alike(i, 1)
 
@@ -309,28 +480,49 @@ _RULES: dict[str, Callable[[Instruction], Iterator[Tie]]] = {
     "scatter": _scatter,
     "dynamic-slice": _part(0),
     "dynamic-update-slice": _part(1),
-    "convolution": _convolution,
+    "convolution": _spatial,
+    "reduce-window": _reduce_window,
     "triangular-solve": _solve,
 }
 
 
 def with_sizes(instruction: Instruction, sizes: Callable[[Place], int]) -> dict[str, Attribute]:
-    """The attributes of an instruction that say sizes of its operands, at other sizes of these."""
-    source = instruction.operands[0]
+    """The attributes of an instruction that say sizes, at other sizes of its operands and of itself."""
+    if not instruction.operands:
+        return {}
+    source, own = instruction.operands[0], range(instruction.shape.rank if instruction.shape.is_array else 0)
     if instruction.opcode == "slice":
         parts = [
-            replace(part, limit=sizes(Place(source, 0, d)))
-            if part.limit == source.shape.dimensions[d] and part.stride == 1
-            else part
+            _part_at(part, source.shape.dimensions[d], sizes(Place(source, 0, d)), sizes(Place(instruction, 0, d)))
             for d, part in enumerate(slice_dimensions(instruction))
         ]
+        for d, part in enumerate(slice_dimensions(instruction)):
+            if _row(instruction, d):
+                size = parts[d].limit - parts[d].start
+                start = part.start // (part.limit - part.start) * size
+                parts[d] = SliceDimension(start, start + size, 1)
         return {"slice": Attribute.of(tuple(parts))}
-    name = {"gather": "slice_sizes", "dynamic-slice": "dynamic_slice_sizes"}.get(instruction.opcode, "")
-    taken = instruction.ints(name)
-    if not taken:
-        return {}
-    whole = [
-        sizes(Place(source, 0, d)) if size == source.shape.dimensions[d] and size != 1 else size
-        for d, size in enumerate(taken)
-    ]
-    return {name: Attribute.of(tuple(whole))}
+    if instruction.opcode == "dynamic-slice":
+        return {"dynamic_slice_sizes": Attribute.of(tuple(sizes(Place(instruction, 0, d)) for d in own))}
+    if instruction.opcode == "reduce-window":
+        windows = enumerate(window(instruction, source.shape.rank))
+        found = (_window_at(w, source.shape.dimensions[d], sizes(Place(source, 0, d))) for d, w in windows)
+        return {"window": Attribute.of(Window(tuple(found)))}
+    if instruction.opcode == "gather":
+        dims = gather_dimensions(instruction)
+        kept = [d for d in range(source.shape.rank) if d not in dims.removed]
+        taken = list(dims.slice_sizes)
+        for d, to in zip(kept, dims.offset_dims, strict=True):
+            taken[d] = sizes(Place(instruction, 0, to))
+        return {"slice_sizes": Attribute.of(tuple(taken))}
+    return {}
+
+
+def _part_at(part: SliceDimension, whole: int, whole_now: int, size: int) -> SliceDimension:
+    """A part of another size, whose bounds count from the end where they did."""
+    if part.stride != 1:
+        return SliceDimension(part.start, whole_now if part.limit == whole else part.limit, part.stride)
+    if part.start and _from_end(part.start, whole):
+        limit = whole_now - (whole - part.limit)
+        return SliceDimension(limit - size, limit, 1)
+    return SliceDimension(part.start, part.start + size, 1)

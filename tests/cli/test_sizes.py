@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hlo_opt.cli.group import run
@@ -53,6 +55,55 @@ def test_fuse_writes_the_family(file: str, tmp_path: Path, capsys: pytest.Captur
 def test_what_is_refused(arguments: list[str], message: str, file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([arguments[0], file, *arguments[1:]]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_like_is_a_dump_that_must_agree(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "five.hlo").write_text(MODULE.replace("[8,16]", "[5,16]"))
+    (tmp_path / "other.hlo").write_text(MODULE.replace("[8,16]", "[5,16]").replace("tanh", "sine"))
+    assert run(["stats", file, "--dynamic", "p0:0", "--dynamic", f"like={tmp_path / 'five.hlo'}"]) == 0
+    capsys.readouterr()
+    assert run(["stats", file, "--dynamic", "p0:0", "--dynamic", f"like={tmp_path / 'other.hlo'}"]) == 2
+    assert "SIZ112" in capsys.readouterr().err
+    assert run(["stats", file, "--dynamic", f"like={tmp_path / 'five.hlo'}"]) == 2
+    assert "needs a dimension" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["explain", "stats", "lint"])
+def test_verbs_that_price_name_the_size(verb: str, file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    request = ["--dynamic", "p0:0=2..40@24"]
+    assert run([verb, file, *request]) == 0
+    assert "sizes 2 to 40 of p0:0, p1:0; prices are for size 24" in capsys.readouterr().out
+    assert run([verb, file, *request, "--json"]) == 0
+    dynamic = json.loads(capsys.readouterr().out)["dynamic"]
+    assert dynamic == {"of": ["p0:0", "p1:0"], "sizes": [[2, 40, 1]], "priced": 24, "read": {}, "frozen": {}}
+
+
+def test_run_takes_the_size_of_the_inputs(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = np.full((5, 16), 0.5, np.float32)
+    np.savez(tmp_path / "in.npz", in0=values, in1=values)
+    request = ["--dynamic", "p0:0=1..40", "--backend", "host", "--outputs", str(tmp_path / "out.npz")]
+    assert run(["run", file, *request, "--inputs", str(tmp_path / "in.npz")]) == 0
+    assert np.allclose(np.load(tmp_path / "out.npz")["out0"], np.tanh(2 * values))
+    assert run(["run", file, *request]) == 0
+    assert np.load(tmp_path / "out.npz")["out0"].shape == (8, 16)
+    assert run(["run", file, *request, "--check-nans"]) == 2
+
+
+def test_a_bounded_dimension_is_dynamic_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "b.hlo").write_text(MODULE.replace("[8,16]", "[<=8,16]"))
+    assert run(["fuse", str(tmp_path / "b.hlo")]) == 0
+    captured = capsys.readouterr()
+    assert "f32[<=8,16]{1,0} fusion(%p, %q)" in captured.out
+    assert "sizes 0 to 8 of p0:0, p1:0; prices are for size 8" in captured.err
+    assert run(["check", str(tmp_path / "b.hlo"), "--backend", "host"]) == 0
+    assert capsys.readouterr().out.count("agrees on host") == 5
+
+
+def test_a_priced_size_must_be_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "HloModule m\nENTRY e {\n  p = f32[8] parameter(0)\n  ROOT b = f32[2,4] reshape(p)\n}\n"
+    (tmp_path / "b.hlo").write_text(text)
+    assert run(["stats", str(tmp_path / "b.hlo"), "--dynamic", "p0:0=..40@10"]) == 2
+    assert "SIZ105" in capsys.readouterr().err
 
 
 def test_explain_shows_the_pages(capsys: pytest.CaptureFixture[str]) -> None:

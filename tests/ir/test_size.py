@@ -11,11 +11,23 @@ import pytest
 from hlo_opt.ir.element_type import F32
 from hlo_opt.ir.index_map import constant
 from hlo_opt.ir.shape import Shape
-from hlo_opt.ir.size import Range, Size, always_same, at_size, exactly, gcd, most, shape_at, size_in, unsigned
+from hlo_opt.ir.size import (
+    Range,
+    Size,
+    always_same,
+    at_size,
+    exactly,
+    gcd,
+    most,
+    shape_at,
+    size_in,
+    unsigned,
+    unsigned_long,
+)
 
 
 def fresh(least: int = 1, greatest: int = 64, example: int = 64) -> tuple[Range, int]:
-    found = Range(least, greatest, range(least, greatest + 1), example)
+    found = Range(range(least, greatest + 1), range(least, greatest + 1), example)
     return found, found.size()
 
 
@@ -120,3 +132,20 @@ def test_a_size_is_not_saved() -> None:
     _, n = fresh()
     with pytest.raises(TypeError, match="not saved"):
         copy.deepcopy(n)
+
+
+def test_a_text_of_64_bits() -> None:
+    _, n = fresh()
+    assert (unsigned_long(7), unsigned_long(n), unsigned_long(n - 1)) == (
+        "7ull",
+        "(unsigned long long)size",
+        "(unsigned long long)(size - 1)",
+    )
+
+
+def test_sizes_in_steps() -> None:
+    found = Range(range(2, 13, 2), range(2, 13, 2), 12)
+    n = found.size()
+    half = n // 2
+    assert half + half == n and found.sizes == [2, 4, 6, 8, 10, 12]
+    assert (str(half), at_size(half, 8)) == ("(size / 2)", 4)

@@ -93,7 +93,8 @@ def test_a_wrong_kernel_is_noticed(softmax: Family) -> None:
 def test_the_folder_has_kernels_and_expressions(softmax: Family, tmp_path: Path) -> None:
     emit_family(softmax, tmp_path / "out")
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert manifest["dynamic"] == {"size": "size", "least": 1, "most": 70, "of": ["p0:0"]}
+    range_ = {"size": "size", "least": 1, "most": 70, "sizes": [[1, 70, 1]], "of": ["p0:0"]}
+    assert manifest["dynamic"] == range_
     assert sorted(n for v in manifest["variants"] for n in sizes_of(v["sizes"])) == list(range(1, 71))
     for kernel in manifest["kernels"]:
         text = (tmp_path / "out" / kernel["file"]).read_text()
@@ -105,6 +106,21 @@ def test_the_folder_has_kernels_and_expressions(softmax: Family, tmp_path: Path)
                 assert grid == next(
                     k.launch.grid for k in softmax.schedule(size).kernels if k.symbol == kernel["symbol"]
                 )
+
+
+def test_kernels_for_few_sizes_each_are_named(softmax: Family) -> None:
+    """A row that is rolled by one: planning counts its elements one by one."""
+    assert softmax.many_texts == []
+    rolled = made(
+        "HloModule m\nENTRY e {\n  x = f32[65,96] parameter(0)\n  a = f32[1,96] slice(x), slice={[64:65], [0:96]}\n"
+        "  b = f32[64,96] slice(x), slice={[0:64], [0:96]}\n  c = f32[65,96] concatenate(a, b), dimensions={0}\n"
+        "  d = f32[65,96] add(c, x)\n  e = f32[65,96] slice(d), slice={[0:65], [0:96]}\n"
+        "  f = f32[65,1] slice(d), slice={[0:65], [95:96]}\n  g = f32[65,95] slice(d), slice={[0:65], [0:95]}\n"
+        "  h = f32[65,96] concatenate(f, g), dimensions={1}\n  ROOT r = f32[65,96] add(d, h)\n}\n",
+        "p0:0=..12",
+    )
+    ((_, plan, texts),) = rolled.many_texts
+    assert plan == "loop" and texts > 8
 
 
 def test_runs_are_short_and_complete() -> None:

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hlo_opt.cli.sizes import LIKE
 from hlo_opt.diag import Source, Span, UsageError, did_you_mean
 
 REFUSED = "HLO340"
@@ -43,9 +44,10 @@ SAFE: dict[str, frozenset[str]] = {
         | _BUDGET
         | _READING
         | {"instruction", "what_if", "force", "forbid", "form", "json", "source_root", "everything", "verbose", "by"}
+        | {"dynamic"}
     ),
     "print": frozenset(_READING | {"file", "style"}),
-    "stats": frozenset(_READING | {"file", "target", "trip_count", "as_json", "form", "only_hash"}),
+    "stats": frozenset(_READING | {"file", "target", "trip_count", "as_json", "form", "only_hash", "dynamic"}),
     "simplify": frozenset(_READING | {"file", "fast_math", "replays"}),
     "passes": frozenset({"name", "as_json", "form", "rules"}),
     "ops": frozenset({"opcode", "types", "calls", "as_json", "form"}),
@@ -233,6 +235,9 @@ class _Reader:
                 )
             if name in _NAMES_A_FILE and isinstance(values.get(name), str):
                 self._check_file(name, values[name])
+        for text in values.get("dynamic") or ():
+            if text.startswith(LIKE):
+                self._check_file("dynamic", text.removeprefix(LIKE))
 
     def _check_file(self, name: str, value: str) -> None:
         if name == "file" and (value in ("-", spelt(self._path)) or re.fullmatch(r"[A-Za-z]{3}[0-9]{3}", value)):

@@ -58,7 +58,9 @@ def expand_threefry(module: Module | None, instruction: Instruction) -> Computat
 
 for _target in ("threefry2x32", "cu_threefry2x32", "cu_threefry2x32_ffi", "hip_threefry2x32", "hip_threefry2x32_ffi"):
     _library = "jaxlib" if "_" in _target else ""
-    register_custom_call(CustomCallSpec(_target, _infer_threefry, expand=expand_threefry, library=_library))
+    register_custom_call(
+        CustomCallSpec(_target, _infer_threefry, expand=expand_threefry, library=_library, elementwise=True)
+    )
 
 
 def _is_identity(instruction: Instruction) -> bool:
@@ -94,6 +96,7 @@ for _target in (
             expand=_expand_identity,
             expands=lambda i: _is_identity(i) and i.shape.is_array and len(i.operands) == 1,
             aliasing=lambda instruction: {(): 0} if _is_identity(instruction) else {},
+            elementwise=True,
         )
     )
 
@@ -125,7 +128,9 @@ def _infer_function(instruction: Instruction) -> Shape:
 
 
 for _name in FUNCTIONS:
-    register_custom_call(CustomCallSpec(f"mhlo.{_name}", _infer_function, lazy("custom_calls.meaning", "elementwise")))
+    register_custom_call(
+        CustomCallSpec(f"mhlo.{_name}", _infer_function, lazy("custom_calls.meaning", "elementwise"), elementwise=True)
+    )
 register_custom_call(CustomCallSpec("PadToStatic", evaluate=lazy("custom_calls.meaning", "pad_to_static")))
 register_custom_call(CustomCallSpec("SliceToDynamic", evaluate=lazy("custom_calls.meaning", "slice_to_dynamic")))
 

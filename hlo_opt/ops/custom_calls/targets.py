@@ -35,6 +35,7 @@ class CustomCallSpec:
     call      the library call, as in OpSpec
     library   the library that runs it on a GPU; "" for none
     operands  how many there are, checked before `infer` is asked; None: `infer` says
+    elementwise  whether an element of each result follows from the elements of the operands at its place
     """
 
     target: str
@@ -47,6 +48,7 @@ class CustomCallSpec:
     call: Callable[[Instruction], LibraryCall | None] | None = None
     library: str = ""
     operands: int | None = None
+    elementwise: bool = False
 
 
 _TARGETS: dict[str, CustomCallSpec] = {}

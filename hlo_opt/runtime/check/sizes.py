@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 from hlo_opt.analysis.sizes.resize import Ties
@@ -15,13 +16,15 @@ COUNT = 5
 
 def tried(ties: Ties) -> list[int]:
     """Sizes of a range, ascending: both ends, that of the dump, one below the most, and odd ones between."""
-    least, most = ties.least, ties.most
-    wishes = [least, most, ties.size, most - 1, (least + most) // 2 | 1, least + 1, (least + most) // 4 | 1, least + 2]
+    sizes = ties.sizes
+    last = len(sizes) - 1
+    own = bisect_left(sizes, ties.size)
+    wishes = [0, last, own, last - 1, last // 2 & ~1, 1, last // 4 & ~1, 2]
     chosen: list[int] = []
     for wish in wishes:
-        if least <= wish <= most and wish not in chosen and len(chosen) < COUNT:
+        if 0 <= wish <= last and wish not in chosen and len(chosen) < COUNT:
             chosen.append(wish)
-    return sorted(chosen)
+    return [sizes[number] for number in sorted(chosen)]
 
 
 def check_sizes(

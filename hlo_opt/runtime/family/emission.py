@@ -38,9 +38,9 @@ def emit_family(kernels: Family, directory: str | os.PathLike[str], *, precise: 
 def manifest_of(kernels: Family, files: dict[str, str], *, precise: bool = False) -> dict[str, object]:
     """The content of `manifest.json`.
 
-    `dynamic` has the range and the dimensions that follow the size. Numbers that do are strings: C expressions of
-    `size`, with the values of 32-bit or 64-bit ints. A kernel whose `takes_size` is true takes it as its last argument,
-    an `int`. `variants` says for which sizes (`[first, last, step]`) which instruction launches which kernel.
+    `dynamic` has the range, its sizes (`[first, last, step]`) and the dimensions that follow the size. Numbers that do
+    are strings: C expressions of `size`, with the values of 32-bit or 64-bit ints. A kernel whose `takes_size` is true
+    takes it as its last argument, an `int`. `variants` says for which sizes which instruction launches which kernel.
     """
     return {
         "target": kernels.target.name,
@@ -49,6 +49,7 @@ def manifest_of(kernels: Family, files: dict[str, str], *, precise: bool = False
             "size": NAME,
             "least": kernels.ties.least,
             "most": kernels.ties.most,
+            "sizes": runs(kernels.ties.sizes),
             "of": kernels.ties.parameters,
         },
         "kernels": [_described(kernel, files[kernel.symbol]) for kernel in kernels.kernels],

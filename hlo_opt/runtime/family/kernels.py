@@ -30,6 +30,8 @@ from hlo_opt.runtime.schedule.ops import Constant, Launch, Op, Routine
 
 MOST_VARIANTS = 64
 """More variants than this are no family: each size nearly has its own."""
+FEW_TEXTS, SIZES_PER_TEXT = 8, 4
+"""More texts than this many, with fewer sizes for each than that many, are said to be for few sizes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +57,23 @@ class Family:
         every = {kernel.symbol: kernel for variant in self.variants for kernel in variant.schedule.kernels}
         return tuple(every.values())
 
+    @cached_property
+    def many_texts(self) -> list[tuple[str, str, int]]:
+        """What is launched by kernels that are for few sizes each: the instruction, the plan, how many texts there are.
+        It is planned by the size itself: by rungs of a loop, tiles or memory of a block."""
+        texts: dict[str, dict[str, str]] = {}
+        for variant in self.variants:
+            for _, op in variant.schedule.ops():
+                if isinstance(op, Launch):
+                    texts.setdefault(op.instruction.name, {})[op.kernel.symbol] = op.kernel.kind
+        few = max(FEW_TEXTS, len(self.ties.sizes) // SIZES_PER_TEXT)
+        return [(name, next(iter(of.values())), len(of)) for name, of in texts.items() if len(of) > few]
+
     def variant(self, size: int) -> Variant:
         """The variant of a size. Raises UsageError for one out of range."""
         found = next((v for v in self.variants if size in v.sizes), None)
         if found is None:
-            raise UsageError(f"size {size} is not one of {self.ties.least} to {self.ties.most}")
+            raise UsageError(f"size {size} is not one of {self.ties.range}")
         return found
 
     def schedule(self, size: int) -> Schedule:
@@ -74,12 +88,12 @@ def family(ties: Ties, target: str | DeviceTarget | None = None) -> Family:
     """The kernels of a module for the range of its ties. Raises UsageError (SIZ109) where nearly each size would need
     kernels of its own."""
     device = target_of(ties.module, target)
-    left = list(range(ties.least, ties.most + 1))
+    left = list(ties.sizes)
     variants: list[Variant] = []
     while left:
         if len(variants) == MOST_VARIANTS:
             raise UsageError(
-                f"planning decides otherwise at more than {MOST_VARIANTS} places of sizes {ties.least} to {ties.most}",
+                f"planning decides otherwise at more than {MOST_VARIANTS} places of sizes {ties.range}",
                 code="SIZ109",
                 hint="hlo-opt explain SIZ109",
             )
@@ -112,7 +126,7 @@ def _variant(ties: Ties, target: DeviceTarget, left: Sequence[int]) -> Variant:
 
 def _traced(ties: Ties, target: DeviceTarget, sizes: Sequence[int], example: int) -> tuple[list[int], Schedule]:
     """The schedule that is built with one size as the example, and all sizes that it is for."""
-    found = Range(ties.least, ties.most, sizes, example)
+    found = Range(ties.sizes, sizes, example)
     schedule = build_schedule(ties.at(found.size()), target)
     return found.sizes, schedule
 

@@ -122,7 +122,106 @@ def test_a_bound_in_the_text_is_the_range() -> None:
     assert "f32[5]{0} negate" in str(found.at(5))
 
 
-@pytest.mark.parametrize("text", ["p0", "q0:0", "p0:0=3", "p0:0=5..2", "p0:0=0..4", "p0:0=1..99999", "p9:0", "p0:7"])
+def only(body: str, request: str = "p0:0=..24", size: int = 12, dimensions: str = "12") -> Ties:
+    """The ties of a module of one parameter `x`, and what the body does with it."""
+    text = f"HloModule m\nENTRY e {{\n  x = f32[{dimensions}] parameter(0)\n  zero = f32[] constant(0)\n{body}\n}}\n"
+    found = ties_of(text, request)
+    assert found.size == size
+    return found
+
+
+def shapes(found: Ties, size: int) -> dict[str, str]:
+    module = found.at(size)
+    hlo_opt.verify(module)
+    return {i.name: ",".join(map(str, i.shape.dimensions)) for i in module.entry.instructions}
+
+
+@pytest.mark.parametrize(
+    ("part", "size", "wanted"),
+    [
+        ("f32[1] slice(x), slice={[11:12]}", 5, "[4:5]"),
+        ("f32[3] slice(x), slice={[9:12]}", 5, "[2:5]"),
+        ("f32[3] slice(x), slice={[0:3]}", 5, "[0:3]"),
+        ("f32[11] slice(x), slice={[1:12]}", 5, "[1:5]"),
+        ("f32[11] slice(x), slice={[0:11]}", 5, "[0:4]"),
+        ("f32[10] slice(x), slice={[1:11]}", 5, "[1:4]"),
+        ("f32[2] slice(x), slice={[9:11]}", 5, "[2:4]"),
+        ("f32[6] slice(x), slice={[0:12:2]}", 8, "[0:8:2]"),
+        ("f32[3] slice(x), slice={[1:12:4]}", 8, "[1:8:4]"),
+    ],
+)
+def test_bounds_of_slices_count_from_the_nearer_end(part: str, size: int, wanted: str) -> None:
+    found = only(f"  ROOT s = {part}")
+    hlo_opt.verify(found.at(size))
+    assert f"slice={{{wanted}}}" in str(found.at(size))
+
+
+def test_parts_of_one_size_share_what_follows() -> None:
+    body = "\n".join(f"  part{k} = f32[4] slice(x), slice={{[{4 * k}:{4 * k + 4}]}}" for k in range(3))
+    found = only(f"{body}\n  ROOT t = (f32[4], f32[4], f32[4]) tuple(part0, part1, part2)")
+    assert found.sizes == (3, 6, 9, 12, 15, 18, 21, 24) and found.range == "3 to 24 in steps of 3"
+    assert [f"slice={{[{2 * k}:{2 * k + 2}]}}" in str(found.at(6)) for k in range(3)] == [True] * 3
+
+
+def test_a_concatenate_says_how_long_its_parts_are() -> None:
+    """As where random words are drawn in two halves, and what they are used for says how many."""
+    found = only(
+        "  i = f32[12] iota(), iota_dimension=0\n"
+        "  a = f32[6] slice(i), slice={[0:6]}\n  b = f32[6] slice(i), slice={[6:12]}\n"
+        "  n = f32[6] negate(a)\n  m = f32[6] negate(b)\n  j = f32[12] concatenate(n, m), dimensions={0}\n"
+        "  ROOT s = f32[12] add(x, j)"
+    )
+    assert found.sizes == tuple(range(2, 25, 2))
+    assert {name: shapes(found, 8)[name] for name in "iabnmj"} == dict(zip("iabnmj", "844448", strict=True))
+
+
+def test_blocks_hold_at_their_multiples() -> None:
+    found = only("  ROOT b = f32[3,4] reshape(x)")
+    assert found.sizes == (4, 8, 12, 16, 20, 24) and shapes(found, 20)["b"] == "5,4"
+    with pytest.raises(UsageError, match="whole"):
+        found.check(10)
+    assert found.dimensions([(20,)]) == 20
+    with pytest.raises(UsageError, match="4 to 24 in steps of 4"):
+        found.dimensions([(10,)])
+
+
+def test_a_split_gives_the_size_to_the_dimension_that_is_it() -> None:
+    found = only("  f = f32[24] reshape(x)\n  ROOT b = f32[2,12] reshape(f)", "p0:1=..24", 12, "2,12")
+    assert shapes(found, 5) == {"x": "2,5", "zero": "", "f": "10", "b": "2,5"}
+
+
+def test_windows_follow() -> None:
+    add = "add {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT s = f32[] add(a, b)\n}\n"
+    text = (
+        f"HloModule m\n{add}ENTRY e {{\n  x = f32[12] parameter(0)\n  zero = f32[] constant(0)\n"
+        "  c = f32[12] reduce-window(x, zero), window={size=12 pad=11_0}, to_apply=add\n"
+        "  s = f32[12] reduce-window(x, zero), window={size=3 pad=1_1}, to_apply=add\n"
+        "  h = f32[6] reduce-window(x, zero), window={size=2 stride=2}, to_apply=add\n"
+        "  ROOT t = (f32[12], f32[12], f32[6]) tuple(c, s, h)\n}\n"
+    )
+    found = ties_of(text, "p0:0=..24")
+    assert found.sizes == tuple(range(2, 25, 2)) and shapes(found, 8)["h"] == "4"
+    assert "window={size=8 pad=7_0}" in str(found.at(8)) and "window={size=3 pad=1_1}" in str(found.at(8))
+
+
+def test_without_a_least_size_it_is_the_first_that_holds() -> None:
+    assert only("  ROOT s = f32[3] slice(x), slice={[0:3]}").least == 3
+    with pytest.raises(UsageError) as caught:
+        only("  ROOT s = f32[3] slice(x), slice={[0:3]}", "p0:0=1..24")
+    assert caught.value.code == "SIZ105"
+
+
+def test_calls_by_element_are_followed() -> None:
+    call = 'custom-call(k, k, c, c), custom_call_target="cu_threefry2x32_ffi"'
+    found = ties_of(
+        "HloModule m\nENTRY e {\n  c = u32[6,2] parameter(0)\n  k = u32[] parameter(1)\n"
+        f"  ROOT t = (u32[6,2], u32[6,2]) {call}\n}}\n",
+        "p0:0",
+    )
+    assert str(found.at(4).entry.root.shape.without_layout()) == "(u32[4,2], u32[4,2])"
+
+
+@pytest.mark.parametrize("text", ["p0", "q0:0", "p0:0=3", "p0:0=5..2", "p0:0=0..0", "p0:0=1..99999", "p9:0", "p0:7"])
 def test_requests_that_are_none(text: str) -> None:
     with pytest.raises(UsageError, match="--dynamic"):
         ties_of(BLOCK, text)
@@ -146,8 +245,11 @@ def test_the_example_of_each_page_is_refused_for_it(spec) -> None:
     if not spec.example:
         return
     module, requests = of_page(spec.example)
-    if spec.code == "SIZ111":
-        assert [text for _, text in Sized.of(module, requests).original.frozen] == ["1/4"]
+    if spec.code in ("SIZ111", "SIZ113"):
+        ties = Sized.of(module, requests).original
+        assert [text for _, text in ties.frozen + ties.read] == [
+            {"SIZ111": "1/4", "SIZ113": "[9:10] of 10 is [n - 1:n] of n"}[spec.code]
+        ]
         return
     with pytest.raises(UsageError) as caught:
         sized = Sized.of(module, requests)
