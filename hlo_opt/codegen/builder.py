@@ -76,6 +76,12 @@ class Builder(Indices):
                 return [self.value(root, index)]
             return [self.element(root, number, index) for number in (range(count) if only is None else (only,))]
 
+    def computed(self, value: Instruction, parameter: Instruction, argument: Code) -> Code:
+        """A value of another computation, of which only this parameter is needed."""
+        with self.scope():
+            self.keep(self._key(parameter, None, ()), argument)
+            return self.value(value, ())
+
     def store(self, pointer: Name, shape: Shape, index: Index, value: Code) -> None:
         """Write one element of an output, converting it to the storage type."""
         self.put(pointer, shape, index, stored(shape.type, value))

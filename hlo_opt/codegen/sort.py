@@ -9,18 +9,19 @@ from dataclasses import dataclass, field
 
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.indices import thread_of
-from hlo_opt.codegen.scalars import loaded, memory_type, stored
+from hlo_opt.codegen.scalars import loaded, memory_type, register_type, stored
 from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.tree import Barrier, Let, Merge, Network, Statement
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize, divide, modulo, multiply, variable
-from hlo_opt.ops.code import NOTHING, Code, Name, cell, code, of
+from hlo_opt.ops.code import NOTHING, Code, Name, call, cell, code, of
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.plan import Plan, Segment
-from hlo_opt.plans.sort import Lines, operands_of
+from hlo_opt.plans.sort import GROUPED, VISIT, Lines, operands_of
+from hlo_opt.plans.sort_keys import Key
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,10 @@ class _Tables:
     @property
     def kinds(self) -> list[tuple[str, Name]]:
         """All tables, with the C++ types of their elements."""
-        operands = self.lines.hero.operands
+        operands, key = self.lines.hero.operands, self.lines.key
         keys = [(memory_type(operands[number].shape.type), name) for number, name in self.of.items()]
+        if key is not None:
+            keys = [(_key_type(key), name) for name in self.of.values()]
         return keys + ([] if self.positions is None else [("unsigned short", self.positions)])
 
 
@@ -50,7 +53,11 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Lines], first_block: int
         builder.array(kind, name, lines.cells, shared=True)
     with _cells(builder, lines) as (at, index):
         for number, name in tables.of.items():
-            builder.assign(cell(name, at), _in_memory(builder, hero.operands[number], index))
+            operand = hero.operands[number]
+            of_element = (
+                _in_memory(builder, operand, index) if lines.key is None else _keyed(builder, lines.key, operand, index)
+            )
+            builder.assign(cell(name, at), of_element)
         if tables.positions is not None:
             builder.assign(cell(tables.positions, at), builder.text(index[along]))
     builder.add(Barrier())
@@ -75,7 +82,7 @@ def _write(
     condition = code("{} < {}", builder.text(index[along]), lines.kept) if lines.kept < lines.length else NOTHING
     with builder.branch(condition):
         source = index
-        if any(k not in tables.of for k in range(len(operands))):
+        if any(k not in lines.sorted_ones for k in range(len(operands))):
             position = variable(builder.names.fresh("source"), lines.length)
             if isinstance(position, Variable):
                 assert tables.positions is not None
@@ -88,7 +95,7 @@ def _write(
             index = (*index[:along], inside, *index[along + 1 :])
         for number in segment.roots:
             for k, pointer, shape in operands_of(plan.region.roots[number], targets[number]):
-                if k in tables.of:
+                if k in lines.sorted_ones:
                     value = cell(tables.of[k], at)
                 elif k < len(operands):
                     value = _in_memory(builder, operands[k], source)
@@ -96,6 +103,20 @@ def _write(
                     assert tables.positions is not None
                     value = cell(tables.positions, at)
                 builder.put(pointer, shape, index, value)
+
+
+def _key_type(key: Key) -> str:
+    """The C++ type of a key."""
+    kind = key.value.shape.type
+    return register_type(kind) if kind.is_integer else "long long" if kind.bits > 32 else "int"
+
+
+def _keyed(builder: Builder, key: Key, operand: Instruction, index: Index) -> Code:
+    """The key of an element."""
+    element = builder.value(operand, index)
+    builder.name_after(operand)
+    value = builder.computed(key.value, key.parameter, element)
+    return value if key.value.shape.type.is_integer else call("hlo_total_order", value)
 
 
 def _in_memory(builder: Builder, instruction: Instruction, index: Index) -> Code:
@@ -160,6 +181,9 @@ def _steps(builder: Builder, tables: _Tables) -> None:
             _exchange(builder, tables, line, constant(0), constant(1))
         builder.add(Barrier())
         return
+    if lines.pairs >= GROUPED:
+        _visits(builder, tables)
+        return
     in_warp = not lines.across and lines.pairs <= WARP and work <= lines.block
     with network_steps(builder, lines.pairs) as (step, mask):
         with _pairs(builder, lines, work) as (line, pair):
@@ -167,6 +191,95 @@ def _steps(builder: Builder, tables: _Tables) -> None:
         builder.add(Barrier(warp=in_warp))
     if in_warp:
         builder.add(Barrier())
+
+
+def _visits(builder: Builder, tables: _Tables) -> None:
+    """Emit the network in visits to shared memory: in each, a thread takes up to 8 elements through up to 3 steps.
+
+    The first visit of each size takes as many steps as leave threes for the others.
+    """
+    levels = tables.lines.pairs.bit_length()
+    level = builder.fresh("level")
+    with builder.loop_while("int", level, code("1"), code("{} <= {}", level, levels), code("++{}", level)):
+        size = of(builder.index_let("size", code("1 << {}", level)))
+        for steps in range(1, VISIT + 1):
+            with builder.branch(code("({} - 1) % {} == {}", level, VISIT, steps - 1)):
+                _visit(builder, tables, steps, size, mirrors=True)
+        builder.add(Barrier())
+        rest = builder.fresh("rest")
+        first = code("{} >> (({} - 1) % {} + 1)", size, level, VISIT)
+        with builder.loop_while("int", rest, first, code("{} > 1", rest), code("{} >>= {}", rest, VISIT)):
+            _visit(builder, tables, VISIT, of(rest), mirrors=False)
+            builder.add(Barrier())
+
+
+def _visit(builder: Builder, tables: _Tables, steps: int, size: Code, *, mirrors: bool) -> None:
+    """Take elements through the first `steps` steps of runs of `size` elements, or, without mirroring, through those
+    that compare at half that distance and below."""
+    lines, count = tables.lines, 1 << steps
+    groups = 2 * lines.pairs >> steps
+    with _pairs(builder, lines, lines.per_block * groups, groups) as (line, group):
+        apart = of(builder.index_let("apart", code("{} >> {}", size, steps)))
+        own = of(builder.index_let("own", code("{} & ({} - 1)", group or code("0"), apart)))
+        before = of(builder.index_let("before", code("({} - {}) << {}", group or code("0"), own, steps)))
+        cells, present = [], []
+        for number in range(count):
+            inside = code("{} - 1 - {}", apart, own) if mirrors and 2 * number >= count else own
+            place = of(builder.index_let("place", code("{} + {} * {} + {}", before, number, apart, inside)))
+            is_short = lines.length < 2 * lines.pairs
+            present.append(builder.let("bool", "present", code("{} < {}", place, lines.length)) if is_short else None)
+            cells.append(of(builder.index_let("cell", _cell(lines, line, place))))
+        elements = [_taken(builder, tables, *pair) for pair in zip(cells, present, strict=True)]
+        for step in range(steps):
+            mask = count - 1 if mirrors and not step else count >> (step + 1)
+            for low in range(count):
+                high = low ^ mask
+                if low < high:
+                    _order_two(builder, tables, elements, low, high, present[high])
+        for at, element, there in zip(cells, elements, present, strict=True):
+            with builder.branch(NOTHING if there is None else of(there)):
+                for _, name in tables.kinds:
+                    builder.assign(cell(name, at), element[name])
+
+
+def _taken(builder: Builder, tables: _Tables, at: Code, present: Name | None) -> dict[Name, Code]:
+    """The element of a cell, in registers."""
+    taken = {}
+    for kind, name in tables.kinds:
+        value = cell(name, at)
+        if present is not None:
+            value = code(f"{{}} ? {{}} : ({kind})0", present, value)
+        taken[name] = of(builder.let(kind, "taken", value))
+    return taken
+
+
+def _order_two(
+    builder: Builder, tables: _Tables, elements: list[dict[Name, Code]], low: int, high: int, present: Name | None
+) -> None:
+    """Exchange two elements unless they are in order; equal ones are if their positions are. The second may be
+    absent."""
+    first, second = elements[low], elements[high]
+    if tables.positions is not None and not tables.lines.breaks_ties:
+        later = of(builder.let("bool", "later", code("{} < {}", second[tables.positions], first[tables.positions])))
+        one, other = (
+            {
+                name: of(builder.let(kind, "side", code("{} ? {} : {}", later, *sides)))
+                for kind, name in tables.kinds
+                if name != tables.positions
+                for sides in [(a[name], b[name])]
+            }
+            for a, b in ((second, first), (first, second))
+        )
+        condition = code("{} != {}", _is_after(builder, tables, one, other), later)
+    else:
+        condition = _is_after(builder, tables, first, second)
+    if present is not None:
+        condition = code("{} && {}", present, condition)
+    swap = builder.let("bool", "swap", condition)
+    elements[low], elements[high] = (
+        {n: of(builder.let(kind, "kept", code("{} ? {} : {}", swap, a[n], b[n]))) for kind, n in tables.kinds}
+        for a, b in ((second, first), (first, second))
+    )
 
 
 @contextmanager
@@ -196,9 +309,10 @@ def pair_places(builder: Builder, pairs: int, pair: Code, step: Name, mask: Name
 
 
 @contextmanager
-def _pairs(builder: Builder, lines: Lines, work: int) -> Iterator[tuple[Code, Code]]:
-    """A loop over the pairs of places of a step: (line in the block, or nothing if there is one; the pair's number in
-    it)."""
+def _pairs(builder: Builder, lines: Lines, work: int, pairs: int = 0) -> Iterator[tuple[Code, Code]]:
+    """A loop over the pairs of places of a step, or over `pairs` groups of places of each line: (line in the block, or
+    nothing if there is one; the pair's number in it)."""
+    pairs = pairs or lines.pairs
     loop: AbstractContextManager[object] = nullcontext()
     item: Expression = thread_of(work)
     if work > lines.block:
@@ -209,12 +323,12 @@ def _pairs(builder: Builder, lines: Lines, work: int) -> Iterator[tuple[Code, Co
     with loop:
         line, pair = NOTHING, NOTHING
         if lines.per_block > 1:
-            size = lines.per_block if lines.across else lines.pairs
+            size = lines.per_block if lines.across else pairs
             digits = modulo(item, size), divide(item, size)
             own, other = digits if lines.across else digits[::-1]
             line = of(builder.declare("line", own))
-            pair = of(builder.declare("pair", other)) if lines.pairs > 1 else NOTHING
-        elif lines.pairs > 1:
+            pair = of(builder.declare("pair", other)) if pairs > 1 else NOTHING
+        elif pairs > 1:
             pair = of(item if work > lines.block else builder.declare("pair", item))
         with builder.branch(_is_live(lines, line)):
             yield line, pair
@@ -253,7 +367,10 @@ def _exchange(builder: Builder, tables: _Tables, line: Code, first: Expression, 
 
 def _is_after(builder: Builder, tables: _Tables, one: dict[Name, Code], other: dict[Name, Code]) -> Code:
     """Whether the comparator puts `other` before `one`, both given as bits in memory."""
-    operands = tables.lines.hero.operands
+    operands, key = tables.lines.hero.operands, tables.lines.key
+    if key is not None:
+        table = tables.of[key.operand]
+        return code("{} > {}" if key.descends else "{} < {}", other[table], one[table])
     sides = []
     for element in (one, other):
         of_side = {}

@@ -18,7 +18,7 @@ from hlo_opt.analysis.xla.heroes import emitter_of
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
 from hlo_opt.fusion.legality import Check, Edge, can_be_planned
-from hlo_opt.fusion.windows import keeps_windows
+from hlo_opt.fusion.windows import keeps_sliding_windows, keeps_windows
 from hlo_opt.ir import Instruction
 from hlo_opt.ops import find
 from hlo_opt.ops.emission import CHEAP_FUNCTIONS, WIDENINGS
@@ -111,7 +111,7 @@ class InstructionFusionChoices:
             heavy_computation,
             keeps_windows,
             self.reduction_epilogue,
-            *((keeps_row_reduction, self.recomputation) if self.row_kernels else ()),
+            *((keeps_row_reduction, keeps_sliding_windows, self.recomputation) if self.row_kernels else ()),
         )
 
     def expensive_reuse(self, edge: Edge) -> Reason | None:

@@ -23,7 +23,7 @@ from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import reduction_ends_kernel
 from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
 from hlo_opt.fusion.legality import MAX_CODE_SIZE, Check, Edge
-from hlo_opt.fusion.windows import keeps_windows
+from hlo_opt.fusion.windows import keeps_sliding_windows, keeps_windows
 from hlo_opt.ir import Attribute, Instruction, Shape, edit
 from hlo_opt.ops.emission import HEROES, NEVER_PRIORITY_FUSED, PRIORITY_FUSED, TILED, TILED_FLOATS, Emitter
 from hlo_opt.ops.sets import fused, is_elementwise, is_view
@@ -115,10 +115,12 @@ def keeps_width(bitcast: Instruction) -> bool:
 class PriorityChoices:
     """The policy of priority fusion.
 
-    max_code_size   operations that a merged kernel may emit
+    max_code_size    operations that a merged kernel may emit
+    sliding_windows  keep the kernels in which threads fold sliding windows together; XLA has none
     """
 
     max_code_size: int = MAX_CODE_SIZE
+    sliding_windows: bool = False
     any_form: ClassVar[bool] = True
 
     def against(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> Iterator[Reason]:
@@ -135,7 +137,7 @@ class PriorityChoices:
 
     def likeness(self, edge: Edge) -> Hashable:
         """What the answer depends on besides the structure of both sides."""
-        return type(self), self.max_code_size
+        return type(self), self.max_code_size, self.sliding_windows
 
     def checks(self, edge: Edge) -> tuple[Check, ...]:
         if is_generic_triton(edge.producer) or is_generic_triton(edge.consumer):
@@ -148,6 +150,7 @@ class PriorityChoices:
             self.code_size,
             in_place_conflict,
             keeps_windows,
+            *((keeps_sliding_windows,) if self.sliding_windows else ()),
         )
 
     def code_size(self, edge: Edge) -> Reason | None:

@@ -30,6 +30,7 @@ from hlo_opt.plans import lowering_reason, plan, region_of
 from hlo_opt.plans.cumulative import lines_of
 from hlo_opt.plans.limits import is_direct
 from hlo_opt.plans.sketch import Sketch, sketch_of
+from hlo_opt.plans.sliding_window import slides
 
 T = TypeVar("T")
 
@@ -376,6 +377,7 @@ class Traits:
     significant_reduces  reduces of one array that fold at least `SIGNIFICANT` elements into one
     shared_memory  bytes that all would need as heroes (FusionFitsInBudget)
     windows        cumulative windows of more elements than XLA leaves in one
+    slides         sliding windows that threads fold together
     library        the opcode of a member that a library would compute; empty without one
     """
 
@@ -387,6 +389,7 @@ class Traits:
     significant_reduces: int = 0
     shared_memory: int = 0
     windows: int = 0
+    slides: int = 0
     library: str = ""
 
     @classmethod
@@ -401,6 +404,7 @@ class Traits:
             significant_reduces=_folds_many(member),
             shared_memory=shared_memory(member),
             windows=_is_long_window(member),
+            slides=slides(member),
             library=member.opcode if spec is not None and spec.is_library else "",
         )
 
@@ -414,6 +418,7 @@ class Traits:
             self.significant_reduces + other.significant_reduces,
             self.shared_memory + other.shared_memory,
             self.windows + other.windows,
+            self.slides + other.slides,
             self.library or other.library,
         )
 

@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from hlo_opt.ir import Computation, ElementType, Instruction, Module, Shape, edit
+from hlo_opt.ir import Computation, Instruction, Module, Shape, edit
 from hlo_opt.ir.element_type import S32
 from hlo_opt.ops.dynamic import is_dynamic, takes_dynamic
 from hlo_opt.ops.indexing.gather_dimensions import gather_dimensions, scatter_dimensions
 from hlo_opt.ops.movement.table import padding_dimensions
-from hlo_opt.ops.reduction.reducers import monoid
+from hlo_opt.ops.reduction.reducers import identity, monoid
 from hlo_opt.ops.reduction.table import reduced
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.passes.base import PassContext
@@ -279,7 +279,7 @@ class _Rewriter:
         name, element_type = monoid(i.called_by("to_apply")), self.shapes[i].type
         if name is None or element_type.is_complex:
             return None
-        return [self.write.scalar(element_type, _identity(name, element_type))]
+        return [self.write.scalar(element_type, identity(name, element_type))]
 
     def broadcast(self, i: Instruction, operands: list[_Value]) -> _Value:
         to = i.ints("dimensions")
@@ -362,17 +362,6 @@ _OPERATIONS: Mapping[str, Callable[[_Rewriter, Instruction, list[_Value]], _Valu
     "set-dimension-size": _Rewriter.set_size,
     "transpose": _Rewriter.transpose,
 }
-
-
-def _identity(name: str, element_type: ElementType) -> float:
-    if name in ("maximum", "minimum") and element_type.is_float:
-        return -math.inf if name == "maximum" else math.inf
-    if name in ("maximum", "minimum") and element_type.is_integer:
-        low, high = element_type.limits
-        return low if name == "maximum" else high
-    if name == "and" and element_type.is_integer:
-        return -1 if element_type.kind == "signed" else element_type.limits[1]
-    return int(name == "multiply" or (name in ("and", "minimum") and element_type.kind == "pred"))
 
 
 def _is_pure(i: Instruction) -> bool:

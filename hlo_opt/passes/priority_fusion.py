@@ -29,20 +29,22 @@ class PriorityFusion(FusionPass):
     """Fuse producers into all their users, the one first that saves most by XLA's cost model; constants of one element
     last.
 
-    max_code_size   operations that a merged kernel may emit
+    max_code_size    operations that a merged kernel may emit
+    sliding_windows  keep the kernels in which threads fold sliding windows together; XLA has none
     """
 
     name: ClassVar[str] = "priority-fusion"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
 
     max_code_size: int = MAX_CODE_SIZE
+    sliding_windows: bool = False
 
     def fuse_in(self, computation: Computation, engine: Engine) -> bool:
         changed = self._fuse_arrays(computation, engine)
         return self._fuse_constants(computation, engine) or changed
 
     def policy(self, engine: Engine, computation: Computation) -> PriorityChoices:
-        return _choices(self.max_code_size)
+        return _choices(self.max_code_size, self.sliding_windows)
 
     def _fuse_arrays(self, computation: Computation, engine: Engine) -> bool:
         queue = PriorityQueue(
@@ -122,9 +124,9 @@ class PriorityFusion(FusionPass):
 
 
 @functools.cache
-def _choices(max_code_size: int) -> PriorityChoices:
+def _choices(max_code_size: int, sliding_windows: bool) -> PriorityChoices:
     """One object for all edges: each is asked for its policy."""
-    return PriorityChoices(max_code_size)
+    return PriorityChoices(max_code_size, sliding_windows)
 
 
 def _producers(engine: Engine) -> Callable[[Instruction], bool]:

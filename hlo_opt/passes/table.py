@@ -165,6 +165,8 @@ SIMPLIFY_RAW = (
 
 _XLA_2026 = "variadic-op-splitter,sort-iota-fusion,priority-fusion,cse,dce"
 
+_WITH_WINDOWS = _XLA_2026.replace("priority-fusion", "priority-fusion{sliding-windows=true}")
+
 _HORIZONTAL = "fixpoint(horizontal-loop-fusion,horizontal-input-fusion,cse,dce)"
 
 _MULTI_TENSOR = _HORIZONTAL.replace(
@@ -186,10 +188,10 @@ _PRESETS = {
         "cse,moment-folding,online-softmax{columns=true},dce,"
         "cumulative-splitter,"
         "reduction-splitter,while-loop-invariant-code-motion,dce,"
-        f"best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
+        f"best({_WITH_WINDOWS},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
         " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},"
         f"instruction-fusion{{may-duplicate=true}},fusion-merger,cse,dce),"
-        f"priority-fusion,cse,dce,{_OUTPUTS}),"
+        f"priority-fusion{{sliding-windows=true}},cse,dce,{_OUTPUTS}),"
         f"bitcast-movement,dce,{_MULTI_TENSOR},while-fusion,dce,launch-packing,dce,bitcast-hoisting"
     ),
     "xla-2023": (
@@ -203,9 +205,9 @@ _PRESETS = {
 the loop, loops that were written out as loops again, reduces of single elements as reshapes, scatters into zeros as
 scatters into what they are added to, products of small matrices as sums, the few largest of short rows as maxima, a
 softmax of long columns as one fold and a division, long cumulative windows and reduces of dimensions that lie apart in
-parts, invariants of loops before them, then what xla-2026 does and then horizontal fusion, or, where that is estimated
-to take less time, instruction fusion with our row-reduction kernels, which keep a softmax in one kernel, and priority
-fusion of what its rules left (large modules get only this by the default effort); then what
+parts, invariants of loops before them, then what xla-2026 does, but for sliding windows, and then horizontal fusion,
+or, where that is estimated to take less time, instruction fusion with our row-reduction kernels, which keep a softmax
+in one kernel, and priority fusion of what its rules left (large modules get only this by the default effort); then what
 moves nothing and is in no kernel as bitcasts; then loops whose lanes do not need each other as one kernel; then kernels
 that are ready at the same time in one launch; last, bitcasts of what kernels update in place in front of them.
 xla-2023: the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""

@@ -86,17 +86,23 @@ class Lines:
         return add(constant(self.length - 1), multiply(step, -1)) if self.is_reversed else step
 
 
+def only_axis(instruction: Instruction) -> tuple[int, WindowDimension] | None:
+    """The only dimension along which a window covers several elements, and the window there; None for any other
+    instruction, and without results."""
+    if instruction.opcode != "reduce-window" or not next(instruction.shape.leaves()).element_count:
+        return None
+    parts = window(instruction, instruction.operands[0].shape.rank)
+    axes = [(d, w) for d, w in enumerate(parts) if w != WindowDimension(1)]
+    return axes[0] if len(axes) == 1 else None
+
+
 def lines_of(instruction: Instruction) -> Lines | None:
     """The lines of a cumulative window; None for any other instruction."""
-    if instruction.opcode != "reduce-window":
-        return None
-    shape = next(instruction.shape.leaves())
-    parts = window(instruction, shape.rank)
-    axes = [d for d, w in enumerate(parts) if w != WindowDimension(1)]
-    if len(axes) != 1 or not shape.element_count or any(leaf.type.is_complex for leaf in instruction.shape.leaves()):
+    along = only_axis(instruction)
+    if along is None or any(leaf.type.is_complex for leaf in instruction.shape.leaves()):
         return None  # no shuffle moves a pair of numbers
-    (axis,) = axes
-    size, w = shape.dimensions[axis], parts[axis]
+    shape, (axis, w) = next(instruction.shape.leaves()), along
+    size = shape.dimensions[axis]
     if size < SHORTEST:
         return None
     if w == WindowDimension(size, pad_low=size - 1):
@@ -198,7 +204,7 @@ def match(
     rest = list(roots)
     for lines, windows in spaces.items():
         below = depending_on(region.computation.instructions, windows)
-        needs = {n: _windows_read(region.roots[n], windows, lines, below) for n in rest}
+        needs = {n: windows_read(region.roots[n], windows, lines, below) for n in rest}
         fitting = [n for n in rest if needs[n] is not None]
         needed = [w for w in windows if any(w in (needs[n] or ()) for n in fitting)]
         part = Prefixes(tuple(needed), tuple(fitting), lines, target.core_count)
@@ -249,7 +255,7 @@ def walks(region: Region, segment: Segment[Prefixes], launch: Launch) -> list[Wa
     ]
 
 
-def _windows_read(
+def windows_read(
     root: Instruction, windows: Sequence[Instruction], lines: Lines, below: set[Instruction]
 ) -> list[Instruction] | None:
     """The windows that an output needs at the same step of the same line; None if it needs one at another index, or

@@ -36,6 +36,7 @@ from hlo_opt.plans import (
     row_reduction,
     scan,
     scatter,
+    sliding_window,
     sort,
     tensor_matmul,
     tiled_transpose,
@@ -123,6 +124,7 @@ def _folds(region: Region, roots: Sequence[int], target: DeviceTarget, room: int
 _SORTS = frozenset({"sort", "topk"})
 _PRODUCTS = frozenset({"dot"})
 _FOLDS = frozenset({"reduce"})
+_WINDOWS = frozenset({"reduce-window"})
 _LOOP = partial(Kind, heroes=LOOPS)
 
 KINDS: list[Kind] = [
@@ -176,12 +178,21 @@ KINDS: list[Kind] = [
     ),
     Kind(
         "cumulative",
-        frozenset({"reduce-window"}),
+        _WINDOWS,
         0,
         cumulative.match,
         whole_warps=True,
         takes_room=True,
         walks=cumulative.walks,
+    ),
+    Kind(
+        "sliding-window",
+        _WINDOWS,
+        0,
+        sliding_window.match,
+        has_rivals=True,
+        takes_room=True,
+        walks=sliding_window.walks,
     ),
     Kind(
         "row-and-column-reduction",

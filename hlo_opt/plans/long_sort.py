@@ -43,6 +43,11 @@ class LongLines(Lines):
         """The segment, alone in its launch."""
         return Segment(self, self.lines, scratch=(self.places,))
 
+    @property
+    def key(self) -> None:
+        """None: elements are ordered where they lie."""
+        return None
+
     def shared_bytes(self, block: int) -> int:
         """Bytes of shared memory."""
         return 0

@@ -3,8 +3,9 @@
 The network is bitonic; the first step of each size compares mirrored positions, so that every exchange moves the lesser
 element to the front, and lines of any length need no padding (XLA's sort_util.cc, EmitSortInPlace). Equal elements
 stay in order whether or not the sort is stable, so that every backend gives the same result. Operands that the
-comparator does not read take no shared memory. A `topk` is a sort that writes the first elements of each line and their
-positions (xla/service/topk_rewriter.cc, TopkDecomposer).
+comparator does not read take no shared memory. Where the comparator compares a function of the elements, shared memory
+holds its results (`sort_keys`). Threads take elements of longer lines through several steps in registers. A `topk` is a
+sort that writes the first elements of each line and their positions (xla/service/topk_rewriter.cc, TopkDecomposer).
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from hlo_opt.ir.index_map import add, delinearize, divide, modulo, multiply, var
 from hlo_opt.ops.ordering.table import sorted_dimension
 from hlo_opt.ops.shapes import flag, integer
 from hlo_opt.plans.columns import MOST_THREADS, SHARED_BYTES, WARP
-from hlo_opt.plans.instructions import of_body
+from hlo_opt.plans.instructions import ACCESS, NOTHING, Work, of_body
 from hlo_opt.plans.plan import Launch, Region, Segment, above
+from hlo_opt.plans.sort_keys import Key, key_of
 from hlo_opt.plans.walks import ROUND, THREAD, Walk
 
 LONGEST = 4096
@@ -31,6 +33,12 @@ LONGEST = 4096
 times."""
 POSITION_BYTES = 2
 """Bytes of the original position of an element in its line."""
+VISIT = 3
+"""Steps of the network between two accesses to shared memory: a thread takes 8 elements through them."""
+GROUPED = 8
+"""The least number of pairs of a line of which threads take several steps at a time."""
+_INDICES = 1.5
+"""Instructions for the places of an element, for each visit."""
 _BLOCK = 128
 _ACROSS = 32  # adjacent lines that threads read together if the elements of a line are not contiguous
 
@@ -65,10 +73,25 @@ class Lines:
         return tuple(k for k in range(len(self.hero.operands)) if read & set(comparator.parameters[2 * k : 2 * k + 2]))
 
     @cached_property
+    def key(self) -> Key | None:
+        """What is compared in place of the elements of an operand."""
+        return None if self.hero.opcode == "topk" else key_of(self.comparator)
+
+    @property
+    def sorted_ones(self) -> tuple[int, ...]:
+        """The operands whose elements are in shared memory as they are."""
+        return self.compared if self.key is None else ()
+
+    @cached_property
     def has_positions(self) -> bool:
-        """Whether positions are sorted with the elements: to read operands that are not compared, and to keep equal
-        elements in order."""
-        return self.hero.opcode == "topk" or len(self.compared) < len(self.hero.operands) or not self.breaks_ties
+        """Whether positions are sorted with the elements: to read operands that are not compared, or by a key, and to
+        keep equal elements in order."""
+        return (
+            self.key is not None
+            or self.hero.opcode == "topk"
+            or len(self.compared) < len(self.hero.operands)
+            or not self.breaks_ties
+        )
 
     @cached_property
     def breaks_ties(self) -> bool:
@@ -109,6 +132,24 @@ class Lines:
         return (1 << (self.length - 1).bit_length()) // 2
 
     @property
+    def threads(self) -> int:
+        """Threads for each line."""
+        return self.pairs >> (VISIT - 1) if self.pairs >= GROUPED else self.pairs
+
+    @property
+    def steps(self) -> int:
+        """Steps of the network."""
+        levels = (2 * self.pairs).bit_length() - 1
+        return levels * (levels + 1) // 2
+
+    @property
+    def visits(self) -> int:
+        """How often threads read and write an element in the network."""
+        if self.pairs < GROUPED:
+            return self.steps
+        return sum(-(-level // VISIT) for level in range(1, (2 * self.pairs).bit_length()))
+
+    @property
     def cells(self) -> int:
         """Elements of a block."""
         return self.per_block * self.length
@@ -116,15 +157,16 @@ class Lines:
     @property
     def block(self) -> int:
         """Threads per block."""
-        return round_up(max(1, min(MOST_THREADS, self.per_block * self.pairs)), WARP)
+        return round_up(max(1, min(MOST_THREADS, self.per_block * self.threads)), WARP)
 
     def segment(self, block: int) -> Segment[Self]:
         """The segment, alone in its launch."""
         return Segment(self, -(-self.lines // self.per_block) if self.length else 0)
 
     def shared_bytes(self, block: int) -> int:
-        """Bytes of the compared elements and the positions."""
-        width = sum(self.hero.operands[k].shape.type.bytes for k in self.compared)
+        """Bytes of the compared elements, or their keys, and the positions."""
+        width = sum(self.hero.operands[k].shape.type.bytes for k in self.sorted_ones)
+        width += 0 if self.key is None else self.key.bytes
         return self.cells * (width + (POSITION_BYTES if self.has_positions else 0))
 
 
@@ -143,7 +185,7 @@ def match(region: Region) -> Lines | None:
     if length > LONGEST:
         return None
     part = Lines(hero, tuple(range(len(region.roots))), lines, length, 1)
-    wanted = max(_ACROSS if part.across else 1, _BLOCK // max(1, part.pairs))
+    wanted = max(_ACROSS if part.across else 1, _BLOCK // max(1, part.threads))
     for per_block in _halves(max(1, min(lines, wanted))):
         part = Lines(hero, part.roots, lines, length, per_block)
         if part.shared_bytes(part.block) <= SHARED_BYTES:
@@ -203,9 +245,10 @@ def walks(region: Region, segment: Segment[Lines], launch: Launch) -> list[Walk]
     places = {"line": line, "place": place}
     wanted = [(operand, tuple(index)) for operand in part.hero.operands]
     written = [(leaf, tuple(index)) for leaf in part.hero.shape.leaves()]
-    depth = (2 * part.pairs).bit_length() - 1
-    steps = depth * (depth + 1) // 2
     in_shared = part.shared_bytes(part.block) > 0
+    tables, ties = len(part.compared) + part.has_positions, part.has_positions and not part.breaks_ties
+    compares, once = (of_body(part.comparator), NOTHING) if part.key is None else (Work(1), part.key.work + ACCESS)
+    moved = Work(2 * tables + ties * (2 + 2 * len(part.compared)))  # of a pair
     return [
         Walk(
             threads,
@@ -213,9 +256,9 @@ def walks(region: Region, segment: Segment[Lines], launch: Launch) -> list[Walk]
             written,
             places=places,
             rounds=rounds,
-            body=of_body(part.comparator) * (steps / 2),
-            barriers=steps,
-            shared=2.0 * steps,
-            trips=0 if in_shared else steps,
+            body=(compares + moved) * (part.steps / 2) + Work(_INDICES * part.visits) + once,
+            barriers=part.visits,
+            shared=2.0 * part.visits,
+            trips=0 if in_shared else part.steps,
         )
     ]

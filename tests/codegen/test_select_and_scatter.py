@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+
+from hlo_opt.plans.price import price
+from tests.small_modules import H100
 
 SCATTERS = {
     "pooling": ("f32[2,8,6]{2,1,0} f32[2,4,3]{2,1,0}", "window={size=1x2x2 stride=1x2x2}", "GE", "add"),
@@ -58,3 +62,21 @@ def test_any_computations_select_and_combine(tool: Any) -> None:
     )
     odd = odd.replace("ROOT c = f32[] add(a, b)", "t = f32[] add(b, b) ROOT c = f32[] subtract(a, t)")
     tool.all_agree([odd, text.replace("direction=GE", "direction=GE, type=TOTALORDER")])
+
+
+POOLING = "window={size=1x2x2x1 stride=1x2x2x1}"
+
+
+def test_windows_apart_are_read_in_vectors(tool: Any) -> None:
+    text = scatter_of("f32[8,64,64,32]{3,2,1,0} f32[8,32,32,32]{3,2,1,0}", POOLING, "GE", "add")
+    assert len(re.findall(r"read\d\[s0\] = in0", tool.kernel(text).source)) == 4
+    tool.all_agree([text, scatter_of("bf16[2,8,7,8]{3,2,1,0} bf16[2,4,3,8]{3,2,1,0}", POOLING, "GE", "add")])
+
+
+def test_the_price_knows_which_windows_an_element_reads(planner: Any) -> None:
+    """Neighbouring windows, not any elements of the operand: bytes are those of the arrays, and little more."""
+    for window, size in ((POOLING, 56), ("window={size=1x3x3x1 stride=1x2x2x1 pad=0_0x1_0x1_0x0_0}", 56)):
+        text = scatter_of(f"f32[64,112,112,64]{{3,2,1,0}} f32[64,{size},{size},64]{{3,2,1,0}}", window, "GE", "add")
+        paid = price(planner.plan(text), H100)
+        least = 4 * 64 * 64 * (2 * 112 * 112 + size * size)
+        assert least <= paid.bytes < 1.05 * least

@@ -80,3 +80,21 @@ def test_short_ones_are_fused_as_xla_does() -> None:
         )
 
     assert of(LEFT) == ["loop"] and of(LEFT + 1) == ["cumulative", "loop"]
+
+
+SLIDING = f"s = {S} reduce-window(p, i), window={{size=1x33 pad=0_0x16_16}}, to_apply=f"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ROOT r = f32[2048,4096]{1,0} reverse(s), dimensions={1}",
+        "ROOT r = f32[2048]{0} reduce(s, i), dimensions={1}, to_apply=f",
+    ],
+)
+def test_a_sliding_window_keeps_its_kernel_but_not_where_the_rules_are_xlas(line: str) -> None:
+    lines = [text.replace("64,64", "2048,4096") for text in (SLIDING, line)]
+    q = "q = f32[2048,4096]{1,0} parameter(1)"
+    lines = [q, lines[0].replace("(p,", "(q,"), lines[1]]
+    assert "sliding-window" in kinds(*lines) and len(kinds(*lines)) == 2
+    assert len(kinds(*lines, preset="xla-2026")) == 1

@@ -122,6 +122,8 @@ _ENTRIES = {
     "get-tuple-element(w), index=1",
     "cumulative": "x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n"
     " ROOT r = f32[{rows},{columns}] reduce-window(x, z), window={size=1x{columns} pad=0_0x{before}_0}, to_apply=sum",
+    "sliding-window": "x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n"
+    " ROOT r = f32[{rows},{columns}] reduce-window(x, z), window={size=1x65 pad=0_0x32_32}, to_apply=sum",
     "sort": "x = f32[{rows},1024] parameter(0)\n ROOT r = f32[{rows},1024] sort(x), dimensions={1}, to_apply=less",
     "sort across": "x = f32[1024,{columns}] parameter(0)\n ROOT r = f32[1024,{columns}] sort(x), dimensions={0}, "
     "to_apply=less",

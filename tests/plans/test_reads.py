@@ -114,7 +114,7 @@ def test_what_may_lie_outside_is_read_by_itself() -> None:
 def test_the_steps_of_an_inner_loop_are_counted() -> None:
     text = (
         " x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n"
-        " ROOT r = f32[{rows},{columns}] reduce-window(x, z), window={size=1x64 pad=0_0x63_0}, to_apply=sum"
+        " ROOT r = f32[{rows},{columns}] reduce-window(x, z), window={size=1x64 pad=0_0x63_0 rhs_reversal=0x1}, to_apply=sum"
     )
     made = planned(text, 8192, 1024)
     (trace,) = traces(made)

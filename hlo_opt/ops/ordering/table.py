@@ -6,6 +6,7 @@ xla/hlo/evaluator (HandleSelectAndScatter).
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,7 +16,7 @@ from hlo_opt.ir.attribute import WindowDimension
 from hlo_opt.ir.element_type import PRED, S32
 from hlo_opt.ir.index_map import Condition, Expression, add, constant, dimensions, divide, modulo, multiply, variable
 from hlo_opt.ops import faces, omitted
-from hlo_opt.ops.code import Code, code
+from hlo_opt.ops.code import NOTHING, Code, code
 from hlo_opt.ops.elementwise.declare import check_kind
 from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.lowering import Index, KernelBuilder, difference, guard
@@ -42,6 +43,10 @@ from hlo_opt.ops.spec import Arity, OpKind, declare
 # sources are combined in row-major order.
 
 
+MOST_UNROLLED = 16
+"""Windows that do not overlap are unrolled in a kernel if they have at most so many elements."""
+
+
 def lower_select_and_scatter(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     """The init value combined with the sources of all windows that selected this element."""
     value, source, init = instruction.operands
@@ -49,14 +54,68 @@ def lower_select_and_scatter(builder: KernelBuilder, instruction: Instruction, i
     total = builder.variable(running_types(instruction)[0], builder.value(init, ()))
     if not source.shape.element_count:
         return total
-    scatter = instruction.called_by("scatter")
-    with _reaching(builder, parts, index, source.shape.dimensions) as (place, offsets):
-        selected = _selected(builder, instruction, parts, place)
-        with builder.branch(code("{} == {}", selected, builder.text(_linear(offsets, [w.size for w in parts])))):
-            builder.assign(
-                total, builder.apply(scatter, [total, builder.value(source, place)], wide=is_wide(instruction))[0]
-            )
+    scatter, sizes = instruction.called_by("scatter"), [w.size for w in parts]
+    own = tuple(divide(at, w.stride) for at, w in zip(index, parts, strict=True))
+    if math.prod(sizes) <= MOST_UNROLLED and _are_apart(parts, own, source.shape.dimensions):
+        offsets = tuple(modulo(at, w.stride) for at, w in zip(index, parts, strict=True))
+        selected = _selected_of_all(builder, instruction, parts, own)
+        here = builder.value(source, own)  # read with the others, before it is known whether it is needed
+        with builder.branch(code("{} == {}", selected, builder.text(_linear(offsets, sizes)))):
+            builder.assign(total, builder.apply(scatter, [total, here], wide=is_wide(instruction))[0])
+    else:
+        with _reaching(builder, parts, index, source.shape.dimensions) as (place, offsets):
+            selected = _selected(builder, instruction, parts, place)
+            with builder.branch(code("{} == {}", selected, builder.text(_linear(offsets, sizes)))):
+                builder.assign(
+                    total, builder.apply(scatter, [total, builder.value(source, place)], wide=is_wide(instruction))[0]
+                )
     return builder.bind(instruction.shape.type, total) if is_wide(instruction) else total
+
+
+def _are_apart(parts: Sequence[WindowDimension], place: Index, counts: Sequence[int]) -> bool:
+    """Whether each element is in exactly one window, at `place`, and windows lie inside the operand."""
+    fit = all(w.size == w.stride and not (w.pad_low or w.pad_high) for w in parts)
+    return fit and all(at.low >= 0 and at.high < count for at, count in zip(place, counts, strict=True))
+
+
+def _selected_of_all(
+    builder: KernelBuilder, instruction: Instruction, parts: Sequence[WindowDimension], place: Index
+) -> Code:
+    """A variable with the row-major position selected in a window inside the operand: without loops, so that
+    neighbours' reads can be combined."""
+    operand, sizes = instruction.operands[0], [w.size for w in parts]
+    best = where = NOTHING
+    for number in itertools.product(*map(range, sizes)):
+        at = [add(multiply(i, w.stride), constant(k)) for i, k, w in zip(place, number, parts, strict=True)]
+        candidate = builder.value(operand, tuple(at))
+        if not where:
+            best, where = builder.variable(operand.shape.type, candidate), builder.variable(S32, code("0"))
+            continue
+        keeps = builder.apply(instruction.called_by("select"), [best, candidate])[0]
+        with builder.branch(code("!{}", keeps)):
+            builder.assign(best, candidate)
+            builder.assign(where, builder.text(_linear(tuple(map(constant, number)), sizes)))
+    return where
+
+
+def _reaching_count(w: WindowDimension) -> int:
+    """The most windows that contain an element."""
+    return -(-w.size // w.stride)
+
+
+def _shifted(at: Expression, w: WindowDimension) -> Expression:
+    """A coordinate in the padded operand, moved by whole strides so that it is not negative."""
+    return add(at, constant(w.pad_low + _ahead(w) * w.stride))
+
+
+def _ahead(w: WindowDimension) -> int:
+    return max(0, -(-max(0, -w.pad_low) // w.stride))
+
+
+def _place(at: Expression, w: WindowDimension, step: Expression) -> Expression:
+    """The number of window `step` of those that may contain an element, in ascending order."""
+    back = difference(constant(_reaching_count(w) - 1), step)
+    return add(difference(divide(_shifted(at, w), w.stride), back), constant(-_ahead(w)))
 
 
 @contextmanager
@@ -70,13 +129,10 @@ def _reaching(
         offsets: list[Expression] = []
         conditions: list[Condition] = []
         for at, w, count in zip(index, parts, counts, strict=True):
-            most = -(-w.size // w.stride)  # windows that can contain an element
-            ahead = max(0, -(-max(0, -w.pad_low) // w.stride))  # keeps the dividend non-negative
-            shifted = add(at, constant(w.pad_low + ahead * w.stride))
-            step = scopes.enter_context(builder.loop(most))
-            back = difference(constant(most - 1), step)
-            number = add(difference(divide(shifted, w.stride), back), constant(-ahead))
-            offset = add(modulo(shifted, w.stride), multiply(back, w.stride))
+            step = scopes.enter_context(builder.loop(_reaching_count(w)))
+            number = _place(at, w, step)
+            back = difference(constant(_reaching_count(w) - 1), step)
+            offset = add(modulo(_shifted(at, w), w.stride), multiply(back, w.stride))
             conditions += [Condition(number, 0, count - 1), Condition(offset, 0, w.size - 1)]
             place.append(number)
             offsets.append(offset)
@@ -171,6 +227,26 @@ def infer_select_and_scatter(instruction: Instruction) -> Shape:
     return result(instruction, shape.type, shape.dimensions)
 
 
+def index_select_and_scatter(instruction: Instruction, number: int) -> IndexMap:
+    """Reads the windows that contain an element, and their sources."""
+    if number == 2:
+        return IndexMap(())
+    value, source = instruction.operands[0].shape, instruction.operands[1].shape
+    parts = window(instruction, value.rank)
+    coordinates, conditions, symbols = [], [], [_reaching_count(w) for w in parts]
+    for k, (at, w, count) in enumerate(zip(dimensions(value.dimensions), parts, source.dimensions, strict=True)):
+        place = _place(at, w, variable(f"s{k}", symbols[k]))
+        conditions.append(Condition(place, 0, count - 1))
+        coordinates.append(place)
+    if number == 0:
+        for k, (w, size) in enumerate(zip(parts, value.dimensions, strict=True)):
+            step = variable(f"s{value.rank + k}", w.size)
+            coordinates[k] = add(add(multiply(coordinates[k], w.stride), step), constant(-w.pad_low))
+            conditions.append(Condition(coordinates[k], 0, size - 1))
+        symbols += [w.size for w in parts]
+    return IndexMap(tuple(coordinates), tuple(symbols), tuple(c for c in conditions if not c.always))
+
+
 def flops_sort(instruction: Instruction) -> float:
     """n log2 n comparisons along the sorted dimension (xla/service/hlo_cost_analysis.cc, HandleSort)."""
     count = instruction.operands[0].shape.element_count
@@ -227,7 +303,7 @@ declare(
     {"window": False, "select": True, "scatter": True},
     infer=infer_select_and_scatter,
     evaluate=lazy("ordering.meaning", "select_and_scatter"),
-    index=lambda i, number: IndexMap(()) if number == 2 else None,
+    index=index_select_and_scatter,
     cuda=lower_select_and_scatter,
     flops=flops_select_and_scatter,
     tolerance=faces.rounded(64),

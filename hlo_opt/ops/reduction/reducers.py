@@ -22,6 +22,8 @@ own types, and so does its fold.
 
 from __future__ import annotations
 
+import math
+
 from hlo_opt.ir import Attribute, Called, Computation, ElementType, Instruction, Literal, Shape, edit
 from hlo_opt.ir.element_type import F32
 from hlo_opt.ops.spec import OpKind, find
@@ -154,6 +156,28 @@ def starts_with_identity(fold: Instruction) -> bool:
     if opcode is None or init.literal is None:
         return False
     return _is_identity(opcode, init.shape.type, init.literal.value)
+
+
+def identity(opcode: str, element_type: ElementType) -> float:
+    """The identity of an operation in `MONOIDS` on numbers of this type."""
+    if opcode in ("maximum", "minimum") and element_type.is_float:
+        return -math.inf if opcode == "maximum" else math.inf
+    if opcode in ("maximum", "minimum") and element_type.is_integer:
+        low, high = element_type.limits
+        return low if opcode == "maximum" else high
+    if opcode == "and" and element_type.is_integer:
+        return -1 if element_type.kind == "signed" else element_type.limits[1]
+    return int(opcode == "multiply" or (opcode in ("and", "minimum") and element_type.kind == "pred"))
+
+
+def own_identity(fold: Instruction) -> float | None:
+    """The identity of a fold of one array in the type of its elements; None where the reducer has none that is known,
+    or the type cannot hold it."""
+    opcode = monoid(fold.called_by("to_apply")) if fold.shape.is_array else None
+    if opcode is None or (fold.shape.type.is_complex and opcode not in ("add", "multiply")):
+        return None
+    value = identity(opcode, fold.shape.type)
+    return None if math.isinf(value) and fold.shape.type.bits < 16 else value
 
 
 def _is_identity(opcode: str, element_type: ElementType, value: object) -> bool:
