@@ -15,6 +15,7 @@ from hlo_opt.codegen.tree import (
     Block,
     Break,
     Chain,
+    Change,
     Do,
     Fence,
     For,
@@ -109,7 +110,7 @@ def statement_lines(
                 yield f"{margin}if (blockIdx.x >= {unsigned(first)} && blockIdx.x < {unsigned(last)}) {{"
                 yield from statement_lines(body, margin + _INDENT, text)
                 yield f"{margin}}}"
-            case Network(steps) | Chain(steps) | Peeled(steps):
+            case Network(steps) | Chain(steps) | Peeled(steps) | Change(steps):
                 yield from statement_lines(steps, margin, text)
             case Walk():
                 yield from statement_lines([walked(statement)], margin, text)

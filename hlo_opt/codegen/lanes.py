@@ -226,6 +226,12 @@ def _threads(kernel: Kernel, part: _Part, names: str) -> str:
     return f"{simd}    for (int t = 0; t < {kernel.launch.block}; ++t)\n      {call}\n"
 
 
+def _ends(part: _Part, chunks: Chunks, elements: str) -> tuple[str, str]:
+    """The first element of a block, among those of all blocks of a part, and the one behind its last."""
+    first = f"(b - {part.first}) * {chunks.span}ll"
+    return first, f"{first} + {elements}"
+
+
 def _chunks(part: _Part, chunks: Chunks, names: str, high: int) -> str:
     """The loop over the chunks of a block; the chunk of some blocks."""
     lanes, elements, live = chunks.lanes, str(chunks.span), str(chunks.lanes)
@@ -236,8 +242,15 @@ def _chunks(part: _Part, chunks: Chunks, names: str, high: int) -> str:
         rest = f"{chunks.count} - (b - {part.first}) * {chunks.span}ll"
         elements = f"({rest} < {elements} ? {rest} : {elements})"
     block = f"{part.function}(hlo::Index{{(int)b, 0, 0}}"
+    if chunks.row == chunks.lanes == chunks.run:  # a row belongs to the block in which it begins
+        first, end = (f"({at} + {chunks.row - 1}) / {chunks.row}" for at in _ends(part, chunks, elements))
+        return (
+            f"    const long long end = {end};\n"
+            f"    for (long long row = {first}; row < end; ++row)\n"
+            f"      {block}, row, 0, {lanes}, {names});\n"
+        )
     if chunks.row:
-        first, end = f"(b - {part.first}) * {chunks.span}ll", f"(b - {part.first}) * {chunks.span}ll + {elements}"
+        first, end = _ends(part, chunks, elements)
         if chunks.run > 1:  # a run belongs to the block in which it ends
             first, end = (f"hlo::at_run<{chunks.row}, {chunks.run}>({at})" for at in (first, end))
         return (

@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hlo_opt.codegen.lanes_folds import place_of
-from hlo_opt.codegen.tree import Assign, Block, Do, Let, Note, Statement, codes_of, walk
+from hlo_opt.codegen.tree import Assign, Block, Do, Let, Neighbours, Note, Statement, codes_of, walk
 from hlo_opt.ir.index_map import Constant, Expression, Product, Sum, Variable, substitute, variables_of
 from hlo_opt.ops.code import Address, Cell, Function, Name, Piece
 
 _SUMS = "hlo_atomic_add_f32"
 """Adds as many values as it is given to neighbouring elements."""
-_ONE = frozenset({"atomicAdd", "atomicMax", "atomicMin", "atomicAnd", "atomicOr", "atomicXor"})
+_ONE = frozenset({"hlo_atomic_add", "atomicAdd", "atomicMax", "atomicMin", "atomicAnd", "atomicOr", "atomicXor"})
 """Functions that change one element."""
 
 
@@ -23,8 +23,10 @@ def are_apart(
 ) -> bool:
     """Whether no lane mentions an element that another one changes. `constants` are arrays that nobody changes;
     `values` is what index variables stand for: all but the lane are the same for all lanes."""
-    if any(not isinstance(s, Let | Assign | Block | Do | Note) for s in walk(items)):
-        return False
+    for statement in walk(items):
+        is_by_lanes = isinstance(statement, Neighbours) and statement.number.text in values
+        if not (is_by_lanes or isinstance(statement, Let | Assign | Block | Do | Note)):
+            return False
     arrays, places = set[Name](), list[tuple[Expression, int]]()
     for element, width in (mention for s in walk(items) for mention in _mentioned(s)):
         if element.array.text in constants:

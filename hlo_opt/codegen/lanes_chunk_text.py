@@ -36,7 +36,7 @@ from hlo_opt.codegen.tree import (
     walk,
 )
 from hlo_opt.ir.index_map import Condition, Expression, substitute, variables_of
-from hlo_opt.ops.code import Cell, Code, Function, Name, code, of, with_calls
+from hlo_opt.ops.code import Address, Cell, Code, Function, Name, code, of, with_calls
 
 WIDE = "long long"
 CHUNK, LANE = "hlo_chunk", "hlo_lane"
@@ -98,6 +98,10 @@ class Writer(ThreadText):
         """Where variables are mentioned that lie in arrays of lanes."""
         self.reads: dict[str, Cell] = {}
         """Values that lanes have read from memory that nobody writes."""
+        self.apart = False
+        """Whether statements run once, and no lane changes what another one reads."""
+        self.changed: set[str] = set()
+        """Arrays that an earlier statement changes."""
 
     def lines_of(self, items: Sequence[Statement]) -> list[str]:
         nodes = self.sequence(items)
@@ -131,6 +135,12 @@ class Writer(ThreadText):
         return last
 
     def item(self, item: Statement, nodes: list[Node]) -> None:
+        self.put(item, nodes)
+        if isinstance(item, Assign | Do):
+            cells = (p.of if isinstance(p, Address) else p for c in codes_of(item) for p in c.parts())
+            self.changed |= {cell.array.text for cell in cells if isinstance(cell, Cell)}
+
+    def put(self, item: Statement, nodes: list[Node]) -> None:
         match item:
             case Let():
                 self.let_item(item, nodes)
@@ -230,19 +240,23 @@ class Writer(ThreadText):
         """Whether a number is an f16 of memory that lies beside those of other lanes: then all are read before the
         stretch at hand."""
         match item.value.pieces:
-            case (Cell() as read,) if read.array.text in self.constants:
+            case (Cell() as read,) if self.stays(read.array.text):
                 self.reads[item.name.text] = read
         source = read_of(item.value)
         if isinstance(source, Cell):
             known = self.reads.get(source.array.text) if source.array in self.scalars else source
         else:
             known = None if source is None else self.reads.get(source.text)
-        place = self.beside(known.index) if known is not None and known.array.text in self.constants else None
+        place = self.beside(known.index) if known is not None and self.stays(known.array.text) else None
         if known is None or place is None:
             return False
         nodes.insert(len(nodes) - 1, Halves(item.name, f"{known.array.text} + ({place})", widens=True))
         self.types[item.name.text], self.homes[item.name.text] = item.kind, Stretch()
         return True
+
+    def stays(self, array: str) -> bool:
+        """Whether an array has the same elements as before the statements."""
+        return array in self.constants or (self.apart and array not in self.changed)
 
     def narrowed(self, target: Cell, value: Code, nodes: list[Node]) -> bool:
         """Whether lanes write f16 beside each other: then all are written behind the stretch at hand."""

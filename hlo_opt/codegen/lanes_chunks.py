@@ -31,6 +31,7 @@ from hlo_opt.codegen.tree import (
     Statement,
     codes_of,
     walk,
+    walked_changes,
 )
 from hlo_opt.ir.index_map import (
     Expression,
@@ -46,11 +47,13 @@ from hlo_opt.ir.index_map import (
 
 _MOST = 1024
 """Lanes of the longest chunk that is a part of a row."""
+_RUNS = 128
+"""Runs of the longest chunk of an array without rows."""
 _FEW = 32
 """Lanes of a chunk that is worth what is done once in it, where rows are longer."""
 _WAITING = 32
 """The most lanes of a chunk that wait for each other."""
-_WINDOW = 4
+_WINDOW = 2
 """The fewest lanes of a chunk that changes memory which others change before and after it."""
 _STATE, _ELEMENT = 1 << 13, 4
 """Bytes that a chunk hands on from round to round, a part of the first cache, and about those of an element."""
@@ -76,7 +79,7 @@ class Chunks:
 
 def chunks_of(kernel: Kernel, segment: Segment, name: str, parameters: str) -> Chunks | None:
     """The function of a chunk of a segment's blocks; None for what chunks cannot follow."""
-    body: list[Statement] = [s for s in segment.body if not isinstance(s, Aligned | Note)]
+    body = walked_changes([s for s in segment.body if not isinstance(s, Aligned | Note)])
     elements = _elements(kernel, segment, body)
     if elements is None:
         return None
@@ -84,11 +87,14 @@ def chunks_of(kernel: Kernel, segment: Segment, name: str, parameters: str) -> C
     in_order = is_ordered(kernel)
     if in_order and keeps_memory(kernel):
         return None
-    cut = _short(elements, _cut(kernel, segment, elements, _WINDOW if in_order else LEAST))
+    cut = _short(
+        elements, _cut(kernel, segment, elements, _WINDOW if in_order else LEAST, _WINDOW if in_order else 2 * LEAST)
+    )
     for by, run in [] if in_order else _in_runs(kernel, segment, elements, cut):
         of_runs = run_lines(elements.items, by.values, run, by.lanes, constants, rest=by.row % run)
         if of_runs is not None:
             text = _function(name, parameters, by, of_runs)
+            run = by.row if _has_whole_rows(segment, elements, by) else run
             return Chunks(text, name, by.lanes, elements.span, elements.count, by.row, run=run)
     together = 1 if in_order else _together(kernel, segment, elements, cut)
     if together > 1:
@@ -97,13 +103,21 @@ def chunks_of(kernel: Kernel, segment: Segment, name: str, parameters: str) -> C
         cut = _Cut(lanes, 0, {name: substitute(value, whole) for name, value in elements.values.items()})
     try:
         writer = Writer(cut.values, cut.lanes, constants)
+        writer.apart = in_order
         lines = writer.lines_of(elements.items)
     except UnknownError:
         return None
     if in_order and not (cut.lanes > 1 and writer.are_apart(elements.items)):
         return None
     text = _function(name, parameters, cut, lines)
-    return Chunks(text, name, cut.lanes, elements.span, elements.count, cut.row, max(1, together))
+    run = cut.row if _has_whole_rows(segment, elements, cut) else 1
+    return Chunks(text, name, cut.lanes, elements.span, elements.count, cut.row, max(1, together), run)
+
+
+def _has_whole_rows(segment: Segment, elements: _Elements, cut: _Cut) -> bool:
+    """Whether chunks are rows, and so short that blocks may have more or fewer of them."""
+    total = elements.count or (segment.last - segment.first) * elements.span
+    return 0 < cut.row == cut.lanes <= elements.span and total % cut.row == 0
 
 
 def _function(name: str, parameters: str, cut: _Cut, lines: Sequence[str]) -> str:
@@ -177,9 +191,9 @@ class _Cut:
     values: _Values
 
 
-def _cut(kernel: Kernel, segment: Segment, elements: _Elements, fewest: int = LEAST) -> _Cut:
-    """The cut that leaves the fewest digits that differ from lane to lane, of chunks that have `fewest` lanes at
-    least."""
+def _cut(kernel: Kernel, segment: Segment, elements: _Elements, fewest: int, shortest: int) -> _Cut:
+    """The cut that leaves the fewest digits that differ from lane to lane, of chunks that have `fewest` lanes at least,
+    or are parts of rows of `shortest` elements or more."""
     lets = used_in(elements.items)
     differing = partial(differing_digits, lets)
     first = best = _Cut(elements.span, 0, _even(elements, elements.span))
@@ -191,7 +205,7 @@ def _cut(kernel: Kernel, segment: Segment, elements: _Elements, fewest: int = LE
         left = differing(values)
         if len(left) < len(least):
             best, least = _Cut(lanes, 0, values), left
-    rows = {d.divisor for d in differing(first.values) if d.divisor >= 2 * fewest}
+    rows = {d.divisor for d in differing(first.values) if d.divisor >= shortest}
     if rows and _is_flat(kernel, segment, elements.items):
         row = min(rows)
         values = _by_rows(elements, segment, row)
@@ -214,8 +228,10 @@ def _in_runs(kernel: Kernel, segment: Segment, elements: _Elements, cut: _Cut) -
     for run in sorted({d.divisor for d in digits if d.divisor <= RUN}):
         cuts = [] if cut.row else [cut, _Cut(elements.span, 0, _even(elements, elements.span))]
         most = _MOST // run * run
-        rows = sorted(row for row in {size * times for size in sizes for times in (1, run)} if row >= run * FEWEST)
-        cuts += [_Cut(min(row, most), row, _by_rows(elements, segment, row)) for row in rows]
+        rows = {size * times for size in sizes for times in (1, run)}
+        rows.add(run * min(total // run & -(total // run), _RUNS))  # where elements know no rows
+        long = sorted(row for row in rows if row >= run * FEWEST)
+        cuts += [_Cut(min(row, most), row, _by_rows(elements, segment, row)) for row in long]
         for one in cuts:
             is_whole = total % one.row == 0 if one.row else total % run == one.lanes % run == 0
             if is_whole and one.lanes >= run * FEWEST:

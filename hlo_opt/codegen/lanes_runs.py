@@ -113,10 +113,19 @@ def run_lines(
     head = f"for (int {LANE} = {first}; {LANE} < {end}; ++{LANE}) {{"
     if bounds is not None and has_conditions(items):
         head = f"for (int {LANE} = hlo::hidden({first}); {LANE} < {end}; ++{LANE}) {{"
-    whole = ["#pragma omp simd", head, *place, *itertools.chain(*elements), "}"]
+    pragma = [] if _copies_anywhere(items) else ["#pragma omp simd"]
+    whole = [*pragma, head, *place, *itertools.chain(*elements), "}"]
     if not rest:
         return whole
     behind = [f"if (hlo_live % {run}) {{", f"const int {LANE} = hlo_live / {run};", *place]
     for number in range(rest):
         behind += [f"if (hlo_live % {run} > {number})", *elements[number]]
     return [*whole, *behind, "}"]
+
+
+def _copies_anywhere(items: Sequence[Statement]) -> bool:
+    """Whether runs read places that depend on data, and call no functions of what is there. Each is then read from one
+    place; vectors of runs would gather every element, and scatter it."""
+    every = list(walk(items))
+    places = [k for k, s in enumerate(every) if isinstance(s, Let) and s.is_index and s.expression is None]
+    return bool(places) and not any(True for s in every[places[-1] :] for c in codes_of(s) for _ in c.functions())

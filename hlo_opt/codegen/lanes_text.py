@@ -7,7 +7,20 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from hlo_opt.codegen.cuda import statement_lines, walked
 from hlo_opt.codegen.index_text import digit_text, render
 from hlo_opt.codegen.statements import THREAD
-from hlo_opt.codegen.tree import Array, Assign, Block, For, Let, Neighbours, Peeled, Segment, Statement, Walk, walk
+from hlo_opt.codegen.tree import (
+    Array,
+    Assign,
+    Block,
+    Change,
+    For,
+    Let,
+    Neighbours,
+    Peeled,
+    Segment,
+    Statement,
+    Walk,
+    walk,
+)
 from hlo_opt.ir.index_map import (
     Expression,
     Product,
@@ -157,7 +170,7 @@ class ThreadText:
                 yield "}"
             case Walk():
                 yield from self.statement(walked(statement))
-            case Segment(body=body) | Peeled(walking=body):
+            case Segment(body=body) | Peeled(walking=body) | Change(walking=body):
                 yield from self.lines(body)
             case Neighbours():
                 yield from self.arrays(statement.bits)

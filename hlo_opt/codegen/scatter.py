@@ -11,10 +11,10 @@ from hlo_opt.codegen.index_text import index_type
 from hlo_opt.codegen.indices import named, thread_of
 from hlo_opt.codegen.loop import own_thread
 from hlo_opt.codegen.scalars import loaded, memory_type, stored
-from hlo_opt.codegen.tree import Barrier, Break, Let
+from hlo_opt.codegen.tree import Barrier, Break, Change, Let, Neighbours
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import ElementType, Shape
-from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize, multiply
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize, multiply, variable
 from hlo_opt.ir.size import unsigned_long
 from hlo_opt.ops.code import Code, Name, address, both, call, code
 from hlo_opt.ops.lowering import Index
@@ -83,7 +83,21 @@ def _spread(
 ) -> None:
     threads = segment.part.threads
     position = own_thread(builder, "linear", plan, segment, first_block, threads)
-    _update(builder, form, written, position if threads > 1 else constant(0), segment.vector)
+    position = position if threads > 1 else constant(0)
+    vector = segment.vector
+    if vector == 1:
+        _update(builder, form, written, position)
+        return
+    change = Change()
+    builder.add(change)
+    with builder.inside(change.steps):
+        _update(builder, form, written, position, vector)
+    counter = builder.numbered("s")
+    group = Neighbours(vector, counter)
+    change.walking.append(group)
+    with builder.inside(group.making):
+        own = builder.declare_index("place", add(multiply(position, vector), variable(counter.text, vector)))
+        _update(builder, form, written, own)
 
 
 def _update(builder: Builder, form: Form, written: Sequence[Result], position: Expression, vector: int = 1) -> None:
@@ -161,8 +175,7 @@ def _combine(builder: Builder, form: Form, written: Sequence[Result], index: Ind
             element = address(pointer, builder.address(shape, target))
             builder.do(_atomic(monoid(form.combiner) or "", shape.type, element, value))
         elif how is Update.PLAIN:
-            current = builder.bind_exact(shape.type, loaded(shape.type, builder.stored_element(pointer, shape, target)))
-            builder.store(pointer, shape, target, _one(builder, form, number, current, value))
+            _change(builder, form, (number, pointer, shape), value, target)
         elif how is Update.SWAP:
             _swap(builder, form, (number, pointer, shape), value, target)
 
@@ -224,10 +237,27 @@ def _one(builder: Builder, form: Form, number: int, current: Code, update: Code)
 
 
 def _swap(builder: Builder, form: Form, target: Result, update: Code, index: Index) -> None:
-    number, pointer, shape = target
+    _, _, shape = target
     if shape.type.per_byte > 1:
         _swap_part(builder, form, target, update, index)
         return
+    swap = Change()
+    builder.add(swap)
+    with builder.inside(swap.steps):
+        _swap_steps(builder, form, target, update, index)
+    with builder.inside(swap.walking):
+        _change(builder, form, target, update, index)
+
+
+def _change(builder: Builder, form: Form, target: Result, update: Code, index: Index) -> None:
+    """Read an element, combine, and write it."""
+    number, pointer, shape = target
+    current = builder.bind_exact(shape.type, loaded(shape.type, builder.stored_element(pointer, shape, index)))
+    builder.store(pointer, shape, index, _one(builder, form, number, current, update))
+
+
+def _swap_steps(builder: Builder, form: Form, target: Result, update: Code, index: Index) -> None:
+    number, pointer, shape = target
     kind = memory_type(shape.type)
     element = builder.fresh("element")
     where = address(pointer, builder.address(shape, index))

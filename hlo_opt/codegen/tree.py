@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hlo_opt.ir.index_map import Expression, variables_of
 from hlo_opt.ops.code import NOTHING, Code, Name, address, call, code, of
@@ -250,6 +250,18 @@ class Peeled:
     walking: list[Statement] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class Change:
+    """A change of a thread's elements, which other threads may change at the same time.
+
+    `steps` are atomic operations, or take vectors. `walking` reads, combines and writes elements one by one, for a
+    single processor that runs thread after thread.
+    """
+
+    steps: list[Statement] = field(default_factory=list)
+    walking: list[Statement] = field(default_factory=list)
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table of constants, as C++ texts."""
@@ -293,6 +305,7 @@ Statement = (
     | Network
     | Chain
     | Peeled
+    | Change
 )
 
 
@@ -309,10 +322,28 @@ def walk(statements: Sequence[Statement]) -> Iterator[Statement]:
                 todo += reversed(body)
             case Network(steps) | Chain(steps):
                 todo += reversed(steps)
-            case Peeled():
+            case Peeled() | Change():
                 todo += reversed([*statement.steps, *statement.walking])
             case Neighbours():
                 todo += reversed([*statement.reading, *statement.making, *statement.writing, *statement.filling])
+
+
+def walked_changes(statements: Sequence[Statement]) -> list[Statement]:
+    """The statements as a single processor runs them."""
+    plain: list[Statement] = []
+    for statement in statements:
+        match statement:
+            case Change(walking=walking):
+                plain += walked_changes(walking)
+            case Block(condition, body, otherwise):
+                plain.append(Block(condition, walked_changes(body), walked_changes(otherwise)))
+            case For(body=body):
+                plain.append(replace(statement, body=walked_changes(body)))
+            case Neighbours(making=making):
+                plain.append(replace(statement, making=walked_changes(making)))
+            case _:
+                plain.append(statement)
+    return plain
 
 
 def codes_of(statement: Statement) -> Iterator[Code]:

@@ -13,7 +13,7 @@ from jaxlib import _hlo
 from hlo_opt.diag import EvaluationError, HloOptError
 from hlo_opt.evaluate import evaluate
 from hlo_opt.evaluate.elided import elided_constants
-from hlo_opt.ir import Instruction, Module
+from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.values import Array
 from hlo_opt.jax import records
 from hlo_opt.jax.handler import handler
@@ -169,8 +169,7 @@ class Decision:
 
     def _is_one(self, module: Module) -> bool:
         """Whether one region does all work of the entry, which was then timed with it."""
-        works = [i.name for i in module.entry.instructions if work_of(i)]
-        return len(self.chosen) == 1 and set(works) <= set(self.chosen[0].change.gone)
+        return len(self.chosen) == 1 and _does_all(module.entry, self.chosen[0].change.gone)
 
     def _say(self, code: str, region: Candidate, **numbers: str | int | float) -> None:
         self.report.add(line(code, self.module, region.name, bytes_written=region.written, **numbers))
@@ -189,7 +188,9 @@ class Decision:
             self._say(code, region, size=size_of(region.members))
             return False
         own = module_of(region)
-        key = records.key_of("region", str(own), self.wish.preset, self.backend.name)
+        is_whole = _does_all(region.computation, [i.name for i in region.gone])
+        where = "whole" if is_whole else "part"
+        key = records.key_of("region", where, str(own), self.wish.preset, self.backend.name)
         verdict = records.verdict_of(key)
         if verdict is not None and not verdict.why and self.wish.takes(verdict) and not self.backend.handler().has(key):
             verdict = None  # the cache lost the program
@@ -197,7 +198,7 @@ class Decision:
         if verdict is None and size_of(region.members) * SECONDS_OF_OPERATION > seconds_left:
             return self._late(region)
         if verdict is None:
-            verdict = self._verdict(own, key, region)
+            verdict = self._verdict(own, key, region, is_whole)
             records.keep_verdict(key, verdict)
         if verdict.why:
             self._say(verdict.why, region, why=verdict.text)
@@ -236,8 +237,8 @@ class Decision:
             return "JAX207"
         return "JAX205" if size_of(region.members) > MOST_OPERATIONS else ""
 
-    def _verdict(self, own: Module, key: str, region: Candidate) -> Verdict:
-        """Builds, proves and times a region."""
+    def _verdict(self, own: Module, key: str, region: Candidate, is_whole: bool) -> Verdict:
+        """Builds, proves and times a region. `is_whole`: it does all work of its module."""
         if elided_constants(own):
             return Verdict(why="JAX204")
         if self.backend.is_timed and region.work > MOST_WORK:
@@ -252,7 +253,12 @@ class Decision:
             return Verdict(*estimated)
         inputs = [p.shape for p in own.entry.parameters]
         results = [o.shape for o in own.entry.root.operands] if len(region.outputs) > 1 else [own.entry.root.shape]
-        return Verdict(*times(own, call_text(inputs, results, key), key, drawn(own)))
+        return Verdict(*times(own, call_text(inputs, results, key), drawn(own), is_whole=is_whole))
+
+
+def _does_all(entry: Computation, gone: Iterable[str]) -> bool:
+    """Whether these instructions do all work of a computation."""
+    return {i.name for i in entry.instructions if work_of(i)} <= set(gone)
 
 
 def changed(message: bytes, chosen: Iterable[Chosen]) -> bytes:

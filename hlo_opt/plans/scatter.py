@@ -200,9 +200,11 @@ class Form:
         """The updates' dimensions that threads walk, major to minor."""
         if self.in_turns:
             return self._window if self.starts_apart else ()
-        if self.in_order:
+        in_memory = self.hero.operands[self.results + 1].shape.minor_to_major[::-1]
+        windows = tuple(d for d in in_memory if d not in self._window)
+        if self.in_order and not (self.starts_apart and windows == self._batch):
             return (*self._batch, *self._window)
-        return self.hero.operands[self.results + 1].shape.minor_to_major[::-1]
+        return in_memory
 
     @property
     def serial(self) -> tuple[int, ...]:

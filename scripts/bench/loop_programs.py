@@ -316,7 +316,7 @@ def gradient_through(x: Array) -> Any:
 
     def inner(x: Array) -> Array:
         for _ in range(10):
-            x = 3.7 * x * (1 - x)
+            x = 2.9 * x * (1 - x)
         return x.sum()
 
     return rounds(20, lambda x: jnp.clip(x + 1e-3 * jax.grad(inner)(x), 0, 1), x)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -47,15 +49,17 @@ def test_which_lanes_are_apart(items: list[Statement], apart: bool) -> None:
 
 
 @pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
-@pytest.mark.parametrize("columns", [16, 32, 40, 96, 3])
-@pytest.mark.parametrize("kind", ["f32", "s32"])
-def test_sums_of_rows(kind: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("columns", [16, 40, 96, 5, 3, 1])
+@pytest.mark.parametrize(
+    ("kind", "combiner"), [("f32", "add"), ("s32", "add"), ("f32", "maximum"), ("f16", "add"), ("c64", "add")]
+)
+def test_rows_are_combined_in_lanes(kind: str, combiner: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order of the updates, to the bit; places outside are left out."""
     body = f"""\
 plus {{
   a = {kind}[] parameter(0)
   b = {kind}[] parameter(1)
-  ROOT r = {kind}[] add(a, b)
+  ROOT r = {kind}[] {combiner}(a, b)
 }}
 
 ENTRY e {{
@@ -67,13 +71,14 @@ ENTRY e {{
 }}
 """
     generator = np.random.default_rng(3)
-    dtype = np.float32 if kind == "f32" else np.int32
+    dtype = {"f32": np.float32, "s32": np.int32, "f16": np.float16, "c64": np.complex64}[kind]
     start, updates = ((generator.standard_normal((n, columns)) * 100).astype(dtype) for n in (7, 500))
     places = generator.integers(-1, 8, (500, 1)).astype(np.int32)
     expected = start.copy()
     for place, update in zip(places[:, 0], updates, strict=True):
         if 0 <= place < 7:
-            expected[place] += update
+            expected[place] = {"add": np.add, "maximum": np.maximum}[combiner](expected[place], update)
     found, text = run_on_host(body, start, places, updates, monkeypatch=monkeypatch)
     np.testing.assert_array_equal(found, expected)
-    assert ("const long long hlo_live" in text.split("atomic")[-2]) == (columns != 3)
+    (parameters,) = re.findall(r"void scatter\w+\(([^)]*)\)", text)
+    assert ("hlo_live" in parameters) == (columns > 1)

@@ -120,3 +120,48 @@ ENTRY e {
         x = np.stack([x[:, 1] + x.sum() / np.float32(128), -x[:, 0]], 1)
     np.testing.assert_allclose(found, x, rtol=1e-5)
     assert f"for (int {LANE} = hlo::hidden(0); {LANE} < 128; ++{LANE}) {{\n{{" in text
+
+
+@compiled
+@pytest.mark.parametrize("columns", [3, 5])
+@pytest.mark.parametrize("function", ["negate", "exponential"])
+def test_short_rows_of_a_table(columns: int, function: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row is read from one place, which is computed once; where more is done to it, in vectors."""
+    body = f"""\
+ENTRY e {{
+  t = f32[40,{columns}] parameter(0)
+  i = s32[1000,1] parameter(1)
+  g = f32[1000,{columns}] gather(t, i), offset_dims={{1}}, collapsed_slice_dims={{0}}, start_index_map={{0}},
+    index_vector_dim=1, slice_sizes={{1,{columns}}}
+  ROOT r = f32[1000,{columns}] {function}(g)
+}}
+"""
+    generator = np.random.default_rng(0)
+    table = generator.standard_normal((40, columns)).astype(np.float32)
+    places = generator.integers(-2, 42, (1000, 1)).astype(np.int32)
+    found, text = run_on_host(body, table, places, monkeypatch=monkeypatch)
+    expected = table[np.clip(places[:, 0], 0, 39)]
+    np.testing.assert_allclose(found, -expected if function == "negate" else np.exp(expected), rtol=1e-6)
+    loop = f"for (int {LANE} = 0; {LANE} < hlo_live / {columns};"
+    assert loop in text and (f"#pragma omp simd\n{loop}" in text) == (function == "exponential")
+
+
+@compiled
+def test_rows_that_blocks_have_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of 33 elements belongs to the block of 128 in which it begins."""
+    body = """\
+ENTRY e {
+  x = f32[300,33] parameter(0)
+  y = f32[33] parameter(1)
+  z = f32[300] parameter(2)
+  b = f32[300,33] broadcast(y), dimensions={1}
+  c = f32[300,33] broadcast(z), dimensions={0}
+  m = f32[300,33] multiply(x, b)
+  ROOT r = f32[300,33] add(m, c)
+}
+"""
+    generator = np.random.default_rng(0)
+    x, y, z = (generator.standard_normal(shape).astype(np.float32) for shape in ((300, 33), (33,), (300,)))
+    found, text = run_on_host(body, x, y, z, monkeypatch=monkeypatch)
+    np.testing.assert_allclose(found, x * y + z[:, None], rtol=1e-6, atol=1e-6)
+    assert "++row)" in text and ", row, 0, 33, " in text

@@ -14,6 +14,7 @@ from hlo_opt.codegen.tree import (
     Block,
     Break,
     Chain,
+    Change,
     Do,
     Fence,
     For,
@@ -34,6 +35,7 @@ from hlo_opt.codegen.tree import (
     kinds_in,
     names_in,
     walk,
+    walked_changes,
 )
 from hlo_opt.ir.index_map import Variable
 from hlo_opt.ops.code import Name, call, cell, code, of
@@ -71,6 +73,7 @@ EVERY: list[tuple[Statement, list[str]]] = [
     (Network([do("f")], None), ["f();"]),  # type: ignore[arg-type]  # no merge is printed
     (Chain([do("f")], walking=[do("g")]), ["f();"]),
     (Peeled([do("f")], walking=[do("g")]), ["f();"]),
+    (Change([do("f")], walking=[do("g")]), ["f();"]),
     (Neighbours(2, K, making=[do("f")]), ["#pragma unroll", "for (int k = 0; k < 2; ++k) {", "  f();", "}"]),
 ]  # fmt: skip
 
@@ -90,6 +93,18 @@ def test_what_is_inside_comes_after_what_it_is_in() -> None:
     vector = Neighbours(4, K, reading=[f], making=[g], writing=[h], filling=[i])
     assert list(map(id, walk([vector]))) == list(map(id, [vector, f, g, h, i]))
     assert list(walk([])) == []
+
+
+def test_a_single_processor_changes_elements_one_by_one() -> None:
+    """Also inside other statements, and of what it does instead."""
+    f, g, h = (do(name) for name in "fgh")
+    vector = Neighbours(4, K, making=[Change([f], walking=[g])])
+    items = [Block(of(A), [Change([f], walking=[vector]), h], [Change([f], walking=[h])])]
+    (block,) = walked_changes(items)
+    assert list(statement_lines([block], "")) == list(
+        statement_lines([Block(of(A), [Neighbours(4, K, making=[g]), h], [h])], "")
+    )
+    assert items[0].body[0].walking == [vector] and isinstance(vector.making[0], Change)
 
 
 def test_what_statements_mention() -> None:

@@ -23,7 +23,7 @@ def winning(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels of ours win by far, as it is said: what is tested is not how quick they are. Nothing is known of
     before."""
     for name in ("times", "compared"):
-        monkeypatch.setattr(decide, name, lambda *_: (1.0, 100.0))
+        monkeypatch.setattr(decide, name, lambda *_, **_kind: (1.0, 100.0))
     forgetful(monkeypatch)
 
 

@@ -52,7 +52,7 @@ def close(a: Any, b: Any) -> None:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels of ours win, as it is said."""
     for name in ("times", "compared"):
-        monkeypatch.setattr(decide, name, lambda *_: (1.0, 100.0))
+        monkeypatch.setattr(decide, name, lambda *_, **_kind: (1.0, 100.0))
 
 
 def test_what_is_timed_is_what_runs(empty_cache: Callable[[], None]) -> None:
@@ -82,7 +82,7 @@ def test_what_wins(ours: float, xla: float, least: float, takes: bool) -> None:
 
 def test_what_is_known_is_not_found_out_again(empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     timed = []
-    monkeypatch.setattr(decide, "times", lambda *_: timed.append(1) or (1.0, 100.0))
+    monkeypatch.setattr(decide, "times", lambda *_, **_kind: timed.append(1) or (1.0, 100.0))
     for codes in (("JAX402",), ("JAX401",)):
         empty_cache()
         with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
@@ -110,7 +110,7 @@ def test_what_loses_together_is_left(empty_cache: Callable[[], None], monkeypatc
     """Three regions that win by themselves, of which the best wins in the whole module."""
     won = iter([(10.0, 100.0), (50.0, 100.0), (20.0, 100.0)])
     together = iter([(120.0, 100.0), (90.0, 100.0)])
-    monkeypatch.setattr(decide, "times", lambda *_: next(won))
+    monkeypatch.setattr(decide, "times", lambda *_, **_kind: next(won))
     monkeypatch.setattr(decide, "compared", lambda *_: next(together))
 
     def function(x: Any, y: Any, z: Any) -> Any:
@@ -142,7 +142,7 @@ def test_nothing_is_timed_without_the_hook(empty_cache: Callable[[], None]) -> N
 
 
 def test_a_loser_is_left_and_remembered(empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decide, "times", lambda *_: (100.0, 100.0))
+    monkeypatch.setattr(decide, "times", lambda *_, **_kind: (100.0, 100.0))
     with hlo_opt.jax.fusing(wait=True) as report:
         text = jax.jit(rounds).lower(X).compile().as_text()
     assert report.count("JAX202") == 1 and "hlo_opt.run" not in text

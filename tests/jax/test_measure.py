@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 
+import jax
 import pytest
+from jaxlib import _hlo, _jax
 
 from hlo_opt.jax import measure
 from hlo_opt.jax.decide import Wish
 from hlo_opt.jax.measure import Run, least_won, series
 from hlo_opt.jax.records import Chosen, Verdict
 from hlo_opt.jax.wire import Replacement
+from hlo_opt.text import parse
 
 
 class Clock:
@@ -128,3 +131,18 @@ def test_a_module_must_win_as_well(least: float, ours: float, xla: float, keeps:
     """Two regions that save 25 us each by themselves: half of that, or a tenth."""
     one = Chosen(Replacement("c", (), (), (), "", ""), "r", 0, 25.0, 50.0)
     assert Wish(min_saving_us=least).keeps([one, one], ours, xla) is keeps
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_part_of_a_program_runs_on_another_thread_as_a_call_and_as_it_was(count: int) -> None:
+    """XLA's CPU client asks for 1,000 flops, by its own count, and counts none for a call."""
+    body = "  a = f32[8] parameter(0)\n  b = f32[8] negate(a)\n  ROOT t = (f32[8], f32[8]) tuple(a, b)\n"
+    module = parse(f"HloModule m\n\nENTRY e {{\n{body}}}\n")
+    shapes = list(module.entry.root.shape.leaves())[:count]
+    client = jax.local_devices(backend="cpu")[0].client
+    for text in (measure.call_text(shapes[:1], shapes, "abc"), str(module)):
+        flops = [
+            _jax.hlo_module_cost_analysis(client, _hlo.hlo_module_from_text(one)).get("flops", 0)
+            for one in (text, measure.on_another_thread(text))
+        ]
+        assert flops[0] < 1000 <= flops[1]

@@ -1,5 +1,5 @@
-"""What the host's own routines compute of library calls, as the words that `host_runtime.cpp` runs: the first elements
-of rows, triangular systems, and Fourier transforms."""
+"""What the host's own routines compute of library calls, as the words that `host_runtime.cpp` runs: sorts, the
+first elements of rows, triangular systems, and Fourier transforms."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
 from hlo_opt.ir import Shape
+from hlo_opt.ops.calls.order import plain_sort
 from hlo_opt.ops.linalg.table import solved
 from hlo_opt.ops.sets import solves_triangles, takes_first, transforms_lines
 from hlo_opt.runtime.schedule.ops import Call
@@ -25,7 +26,7 @@ class Number(IntEnum):
 
 
 class Key(IntEnum):
-    """How elements are ordered; `host_selection.h` has the same."""
+    """How elements are ordered; `host_selection.h` and `host_sort.h` have the same."""
 
     F32 = 0
     F16 = 1
@@ -38,6 +39,8 @@ class Key(IntEnum):
 
 
 _KEYS = {**{key.name.lower(): key for key in Key}, "bf16": Key.F16, "pred": Key.U8}
+_INFINITY = {"f32": 0x7F800000, "bf16": 0x7F800000, "f16": 0x7C000000}
+"""The bits of infinity, those of narrow types in front of zeros."""
 
 
 def selection_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
@@ -54,6 +57,32 @@ def selection_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
     columns = values.dimensions[-1]
     largest = i.word("largest", "true") in ("true", "True")
     return (values.element_count // columns, columns, kept.dimensions[-1], key, int(largest))
+
+
+def sort_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
+    """What `sort_words` of `host_sort.h` is given. None for other steps, and where keys are wide, operands do not lie
+    alike, or a comparator does more than to compare."""
+    plain = plain_sort(op.instruction)
+    every = [shapes[b] for b in (*op.inputs, *op.outputs)]
+    if plain is None or not all(s.is_array and s.element_count and not any(s.dynamic) for s in every):
+        return None
+    along, sources, keys = plain
+    first = every[0]
+    alike = all(s.minor_to_major == first.minor_to_major and s.type.per_byte == 1 for s in every)
+    length = first.dimensions[along]
+    if not alike or length > 2**31 - 1 or len(sources) != len(op.outputs):
+        return None
+    words = [len(sources)]
+    for source, b in zip(sources, op.outputs, strict=True):
+        words += [-1 if source is None else op.inputs[source], b, shapes[b].type.bytes]
+    words += [first.element_count // length, length, first.strides[along], len(keys)]
+    for operand, falls, joins_nan, joins_zeros in keys:
+        name = shapes[op.outputs[operand]].type.name
+        key = _KEYS.get(name)
+        if key is None or sources[operand] is None:
+            return None
+        words += [operand, key, int(falls), _INFINITY[name] if joins_nan else 0, int(joins_zeros)]
+    return tuple(words)
 
 
 def substitution_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:

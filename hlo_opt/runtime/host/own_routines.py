@@ -17,7 +17,7 @@ RUNTIME_FLAGS = ("-pthread", "-ffp-contract=fast")
 _TYPES = {Number.F32: "float", Number.F64: "double", Number.S32: "int"}
 
 
-CONVOLUTION, CONVERSION, SELECTION = "convolve", "convert_widths", "select_first"
+CONVOLUTION, CONVERSION, SELECTION, SORT = "convolve", "convert_widths", "select_first", "sort_lines"
 
 
 def _routines() -> dict[str, tuple[tuple[str, ...], str]]:
@@ -25,6 +25,7 @@ def _routines() -> dict[str, tuple[tuple[str, ...], str]]:
         CONVOLUTION: (("host_product.h", "host_convolution.h", "host_convolution_groups.h"), "convolve_words"),
         CONVERSION: (("host_widths.h",), "convert_words"),
         SELECTION: (("host_selection.h",), "select_words"),
+        SORT: (("host_sort.h",), "sort_words"),
     }
     for number, name in _TYPES.items():
         routines[product_name(number)] = (("host_product.h",), f"multiply_words<{name}>")

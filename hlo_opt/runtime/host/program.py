@@ -244,7 +244,7 @@ class _Run:
             raise self.owner._library.fault(kernel)
         if status == _MEMORY:
             raise BackendError(
-                "no memory for what a product, a convolution, fft, topk or triangular-solve holds meanwhile",
+                "no memory for what a product, a convolution, fft, sort, topk or triangular-solve holds meanwhile",
                 code="HLO512",
             )
         if status == _STEPS:

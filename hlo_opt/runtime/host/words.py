@@ -22,11 +22,20 @@ from hlo_opt.codegen.lanes import may_spread
 from hlo_opt.ir import Literal, Shape
 from hlo_opt.ops import find
 from hlo_opt.ops.contraction.table import MATMUL, convolution_dimensions
-from hlo_opt.runtime.host.own_calls import Number, joined, phases_of, selection_of, substitution_of, transform_of
+from hlo_opt.runtime.host.own_calls import (
+    Number,
+    joined,
+    phases_of,
+    selection_of,
+    sort_of,
+    substitution_of,
+    transform_of,
+)
 from hlo_opt.runtime.host.own_routines import (
     CONVERSION,
     CONVOLUTION,
     SELECTION,
+    SORT,
     product_name,
     substitution_name,
     transform_name,
@@ -338,6 +347,8 @@ class _Writer:
                     self.computed(CONVOLUTION, op, phases_of(convolution))
                 elif (selection := selection_of(op, self.shapes)) is not None:
                     self.own(SELECTION, *buffers, *selection)
+                elif (sort := sort_of(op, self.shapes)) is not None:
+                    self.own(SORT, *sort)
                 elif (substitution := substitution_of(op, self.shapes)) is not None:
                     *numbers, number = substitution
                     self.own(substitution_name(Number(number)), *buffers, *numbers)
@@ -455,6 +466,8 @@ def _routine(op: Call, shapes: Any) -> str:
         return "a convolution of the host's own (host_convolution.h)"
     if selection_of(op, shapes) is not None:
         return "a selection of the host's own (host_selection.h)"
+    if sort_of(op, shapes) is not None:
+        return "a sort of the host's own (host_sort.h)"
     if substitution_of(op, shapes) is not None:
         return "a substitution of the host's own (host_substitution.h)"
     if transform_of(op, shapes) is not None:
