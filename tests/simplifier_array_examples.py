@@ -495,6 +495,12 @@ example(
     f"{X}; T[12] all-reduce(x), replica_groups={{}}, to_apply=add",
     f"{X}; T[12] all-reduce(x), replica_groups={{{{0,1}}}}, to_apply=add",
 )
+example(
+    "sharding-of-one",
+    "fi",
+    'x: T[12]; T[12] custom-call(x), custom_call_target="Sharding", sharding={{replicated}}',
+    'x: T[12]; T[12] custom-call(x), custom_call_target="MoveToHost"',
+)
 example("value-of-nothing", "f", "x: T[0,3]; T[0,3] negate(x)", "x: T[1,3]; T[1,3] negate(x)")
 example("constant-of-same", "fi", "T[3] constant({2, 2, 2})", "T[3] constant({2, 2, 3})")
 example(

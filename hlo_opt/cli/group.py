@@ -18,7 +18,8 @@ from hlo_opt.cli import failure, files
 from hlo_opt.cli.failure import INTERRUPTED, interruptible
 from hlo_opt.cli.habits import COLOURS, asked, versions
 from hlo_opt.cli.progress import waiting
-from hlo_opt.diag.errors import HloOptError, UsageError, nearest, printable
+from hlo_opt.cli.refused import NoVerbError, coded
+from hlo_opt.diag.errors import HloOptError, UsageError
 
 NARROW = 60
 """Columns below which an option's help stands under the option, not beside it."""
@@ -104,16 +105,6 @@ class ReaderGoneError(Exception):
     """Whoever read stdout closed it. Raised instead of BrokenPipeError, which click would turn into exit status 1."""
 
 
-def _instead_of(word: str) -> str:
-    """What to type where a word that is no verb stands in its place: a sentence after a space, or nothing."""
-    close = nearest(word, VERBS)
-    if close:
-        return f" Did you mean {close}?"
-    if os.path.exists(word):
-        return f" A verb comes before the file: hlo-opt explain {printable(word)}"
-    return ""
-
-
 class Verbs(click.Group):
     """A group whose commands are imported from files of `hlo_opt.cli` on first use, each under the name
     `VERB_command`."""
@@ -138,7 +129,7 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in VERBS and not args[0].startswith("-"):
-            ctx.fail(f"no such command {printable(args[0])!r}.{_instead_of(args[0])}")
+            raise NoVerbError(args[0], ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -239,16 +230,6 @@ def run(arguments: list[str]) -> int:
         return status
 
 
-def _placed(error: click.ClickException) -> click.ClickException:
-    """The error; of an option that a verb does not know, and that stands before all verbs, one that says so."""
-    if not isinstance(error, click.NoSuchOption) or error.ctx is None or error.ctx.command is group:
-        return error
-    name, verb = error.option_name, error.ctx.info_name
-    if name not in {spelling for p in group.params for spelling in p.opts}:
-        return error
-    return click.NoSuchOption(name, f"{error.message} It stands before the verb: hlo-opt {name} {verb}.", ctx=error.ctx)
-
-
 def _say_os_error(error: OSError) -> int:
     if error.filename:
         if error.filename == files.STDOUT:
@@ -272,8 +253,7 @@ def _status(arguments: list[str]) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
-        _placed(error).show()
-        return 2
+        return failure.report_error(coded(error, list(VERBS), arguments))
     except HloOptError as error:
         return failure.report_error(error)
     except (click.Abort, InterruptError, KeyboardInterrupt):

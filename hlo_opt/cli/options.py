@@ -4,6 +4,7 @@ are asked for; and files."""
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -169,6 +170,21 @@ class Whole(click.IntRange):
         except click.BadParameter:
             limits = f"from {self.min} on" if self.max is None else f"from {self.min} to {self.max}"
             self.fail(f"{value!r} is not a whole number {limits}", param, ctx)
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds from `min` on, up to `max` where there is one. NaN, which no comparison refuses, is none."""
+
+    def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            seconds = float(super().convert(value, param, ctx))
+        except click.BadParameter:
+            seconds = math.nan
+        if seconds != seconds:
+            least = f"above {self.min}" if self.min_open else f"from {self.min} on"
+            limits = least if self.max is None else f"from {self.min} to {self.max}"
+            self.fail(f"'{value}' is not a number of seconds {limits}", param, ctx)
+        return seconds
 
 
 def _known_backend(context: click.Context, option: click.Parameter, value: str) -> str:

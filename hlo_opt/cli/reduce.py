@@ -65,7 +65,10 @@ def reduce_command(
             if not reducer.answer:
                 raise
         except UsageError as error:
-            hint = error.hint or "as for fuse and check, --preset, --passes, --target, --backend and --seed matter"
+            hint = error.hint or (
+                "figures are those of the fused module (`hlo-opt fuse` shows them); as for fuse and check, --preset, "
+                "--passes, --target, --backend and --seed matter"
+            )
             raise UsageError(f"the module does not show {keep!r}", filename=file, hint=hint) from None
         finally:
             progress.end()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hlo_opt.cli.files import show
-from hlo_opt.cli.options import Whole
+from hlo_opt.cli.options import Seconds, Whole
 
 if TYPE_CHECKING:
     from hlo_opt.cli.golden.execute import Result
@@ -17,16 +17,6 @@ if TYPE_CHECKING:
 
 LONGEST = 86_400
 """The largest limit for one file, in seconds."""
-
-
-class Seconds(click.FloatRange):
-    """A number of seconds, from `min` to `max`: NaN, which no comparison refuses, is none."""
-
-    def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        seconds = float(super().convert(value, param, ctx))
-        if seconds != seconds:
-            self.fail(f"{value!r} is not a number of seconds from {self.min} to {self.max}", param, ctx)
-        return seconds
 
 
 @click.command("test")

@@ -10,6 +10,7 @@ import click
 from hlo_opt.cli import failure, files
 from hlo_opt.cli.files import read_module, show, show_json
 from hlo_opt.cli.options import (
+    Seconds,
     Whole,
     file_argument,
     json_option,
@@ -30,9 +31,7 @@ from hlo_opt.diag import UsageError
 @click.option(
     "--trials", metavar="N", type=Whole(min=1), help="Try N settings.  [default: 100, or as many as --seconds allow]"
 )
-@click.option(
-    "--seconds", metavar="S", type=click.FloatRange(min=0, min_open=True), help="Begin no trial after S seconds."
-)
+@click.option("--seconds", metavar="S", type=Seconds(min=0, min_open=True), help="Begin no trial after S seconds.")
 @click.option(
     "--seed", metavar="N", type=Whole(min=0), default=0, show_default=True, help="Seed of the order of trials."
 )

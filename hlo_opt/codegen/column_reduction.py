@@ -83,7 +83,8 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Columns], first_block: i
 
 
 def _is_first(place: _Place) -> Code:
-    """The condition that a thread is the first of its columns."""
+    """The condition that a thread is the first of those that divide the rows of its columns; empty where one thread has
+    all rows."""
     return code("{} == 0", place.way) if isinstance(place.way, Variable) else NOTHING
 
 

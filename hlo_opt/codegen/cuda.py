@@ -135,7 +135,7 @@ def _block(block: Block, margin: str, text: Callable[[Code], str]) -> Iterator[s
 
 
 def helpers(tree: Tree) -> str:
-    """The definitions of the helpers that a kernel calls."""
+    """The CUDA text of the helpers (`hlo_opt/codegen/device`) that a kernel calls, directly or through another."""
     kinds = kinds_in(tree.body) | {t.kind for t in (*tree.tables, *tree.parameters)}
     return device_code.helpers(functions_in(tree.body).union(*(code(kind).functions() for kind in kinds)))
 

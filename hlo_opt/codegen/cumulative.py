@@ -274,6 +274,7 @@ def _folded(builder: Builder, part: Prefixes, fold: Fold, earlier: Sequence[Code
 
 
 def _assign(builder: Builder, names: Sequence[Code], values: Sequence[Code]) -> None:
+    """Assign to each variable the value at the same position."""
     for name, value in zip(names, values, strict=True):
         builder.assign(name, value)
 

@@ -63,7 +63,8 @@ class Fold:
         return results
 
     def finish(self, builder: Builder, results: Sequence[Code], kept: Expression) -> None:
-        """Combine the init value in, and provide the results at a kept position."""
+        """Combine the init values with the totals, unless the fold began with them, and provide the sums as elements of
+        the reduce at the linear position `kept`. `results` has one total for each array that the reduce returns."""
         builder.name_after(self.reduce)
         totals = list(results)
         if not self.starts_with_init:

@@ -43,14 +43,14 @@ _ELEMENT = 8
 
 
 def kept_places(tree: Tree) -> list[tuple[Kept, int]]:
-    """The arrays in which blocks meet, and their byte offsets."""
+    """The arrays of kept memory, through which the blocks of a launch communicate, each with its offset in bytes."""
     kept = [table for table in tree.tables if isinstance(table, Kept)]
     ends = itertools.accumulate((_ELEMENT * table.size for table in kept), initial=0)
     return list(zip(kept, ends, strict=False))
 
 
 def kept_bytes(tree: Tree) -> int:
-    """The total bytes of these arrays; 0 where no blocks meet."""
+    """The bytes of kept memory that a kernel needs; 0 where its blocks do not communicate."""
     return sum(_ELEMENT * table.size for table, _ in kept_places(tree))
 
 

@@ -182,7 +182,8 @@ def _of_threads(kernel: Kernel) -> str:
 
 
 def _segments(kernel: Kernel) -> list[Segment]:
-    """The segments of a kernel, each with what stands in front of them all."""
+    """The segments of a kernel, each with the statements that stand before all of them. A kernel without segments is
+    one, of all blocks."""
     body = kernel.tree.body
     segments = [statement for statement in body if isinstance(statement, Segment)]
     if not segments:

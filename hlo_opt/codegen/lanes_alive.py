@@ -75,7 +75,8 @@ def _counted(
     needed: Mapping[str, int],
     full: Mapping[str, Expression],
 ) -> int:
-    """The threads of a stretch that count, the first ones."""
+    """How many threads of a stretch have to run, counted from the first: those whose stores and variables something
+    needs. All of them, where threads communicate, take turns or update memory atomically."""
     if stretch.step is not None or stretch.in_turn or "atomicAdd" in functions_in(stretch.items):
         return stretch.threads
 

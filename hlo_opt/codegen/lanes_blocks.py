@@ -268,6 +268,8 @@ class _Writer(StretchText):
         self.current.items.append(item)
 
     def let_item(self, item: Let, nodes: list[Node]) -> None:
+        """Place a variable: where its value is the same in all threads, as a constant before the loop over threads; if
+        it is pure, wherever it is used; else in the current stretch."""
         name = item.name.text
         self.declare(item.name, item.kind)
         if self.is_pure(item):

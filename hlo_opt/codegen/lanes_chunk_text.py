@@ -481,7 +481,8 @@ class Writer(ThreadText):
                     yield half
 
     def summed(self, node: Stretch) -> Iterator[str]:
-        """Sums of a lane by vectors of terms."""
+        """The lines of a stretch that only adds to totals: an OpenMP `simd reduction` over local copies of the totals,
+        which are stored after it."""
         homes = {total.text: self.name(total.text) for total in node.sums}
         kinds = {name: self.kept.pop(name) for name in homes}
         yield from (f"{kinds[name]} {name} = {home};" for name, home in homes.items())

@@ -131,7 +131,8 @@ class ThreadText:
         return f"{self.name(step.text)} < {stride}"
 
     def shuffle(self, shuffle: Shuffle) -> str:
-        """What another thread's register holds."""
+        """The text of a shuffle, which reads a register of another thread. Printers of threads that communicate
+        override this."""
         raise AssertionError("threads that do not meet read no registers of each other")
 
     # ---- statements

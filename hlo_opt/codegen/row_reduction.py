@@ -200,7 +200,9 @@ class Step:
 
 
 def _take_step(builder: Builder, frame: Frame, step: Step, take: Take) -> None:
-    """Emit the elements of a step."""
+    """Emit the elements that a thread computes in one step along its row: one, or a vector of neighbours. For each,
+    `take` gets the column, the slot of the element in the thread's registers, and the condition that it is the thread's
+    first; what it returns is stored."""
     size, columns = step.size, frame.segment.part.columns
     begins = Code((FirstRound(Name(step.number.name), _across(frame.segment)),))
     if size == 1:

@@ -203,8 +203,8 @@ class Statements:
         tree: tuple[int, int, int] | None = None,
         team: int = 0,
     ) -> Iterator[None]:
-        """A loop; endless without a name. Values computed inside are forgotten afterwards. `carries`, `tree` and `team`
-        as in `For`."""
+        """A C loop `for (kind name = first; test; step)`, or an endless one without a name; the body is emitted inside
+        the `with`. Values that the body computes are not reused after it. `carries`, `tree` and `team` as in `For`."""
         loop, self._advice = For(kind, name, first, test, step, self._advice, carries=carries, tree=tree, team=team), ""
         self.add(loop)
         with self.inside(loop.body):

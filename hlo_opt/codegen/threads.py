@@ -23,7 +23,7 @@ def meets(statements: Sequence[Statement]) -> bool:
 
 
 def shuffles(expression: Code) -> bool:
-    """Whether an expression reads a register of another thread."""
+    """Whether an expression reads a register of another thread (CUDA's `__shfl_sync`)."""
     return any(isinstance(piece, Shuffle) for piece in expression.parts())
 
 

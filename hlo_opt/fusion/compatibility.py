@@ -197,8 +197,12 @@ def plain_siblings(pair: Pair) -> Reason | None:
 
 @dataclass(frozen=True)
 class Walk:
-    """How the threads of a kernel go: the shape that they walk, what an emitter of its own needs to know of the hero
-    (empty for a loop), and what cannot be an output beside others (`form_of_output`)."""
+    """What two kernels must have in common to become one with several outputs.
+
+    shape  the shape whose elements the threads compute, one after the other
+    hero   the form of the hero's emitter; empty for a loop, which goes with every hero
+    form   why the kernel cannot have another output beside its own (`form_of_output`); empty where it can
+    """
 
     shape: Shape
     hero: str
@@ -206,7 +210,8 @@ class Walk:
 
 
 def walk_of(state: FusionState, instruction: Instruction) -> Walk:
-    """MultiOutputEdge up by `joint` while kernels are joined."""
+    """How the threads of an instruction's kernel go; computed once, and handed on by `joint` when kernels are
+    joined."""
     return state.cached("walk", instruction, lambda i: _walk(state, i))
 
 
@@ -221,7 +226,8 @@ def code_size(state: FusionState, instruction: Instruction) -> int:
 
 
 def joint(pair: Pair) -> dict[str, object]:
-    """The known plan of both as one kernel (`FusionState.joined`)."""
+    """What is known of both as one kernel without looking at it: its code size, and its `Walk` where the outputs of
+    both can stand side by side. `FusionState.joined` takes it."""
     if isinstance(pair, MultiOutputEdge):
         return {}
     state = pair.state
@@ -318,6 +324,7 @@ def same_walk(first: Shape, second: Shape) -> bool:
 
 
 def _in_memory(shape: Shape) -> list[int]:
+    """The sizes of the dimensions from the slowest to the fastest in memory, without those of size 1."""
     return [shape.dimensions[d] for d in reversed(shape.minor_to_major) if shape.dimensions[d] != 1]
 
 

@@ -52,8 +52,8 @@ class Pricing:
 
     @cached_property
     def result(self) -> CostEstimate | Reason | None:
-        """The cost, or the reason why there is none; a caller that has joined both ends may set it. None where nothing
-        asks: for members of a kernel of which one would not be launched."""
+        """The cost of joining, or the reason why there is none; None for members of one kernel of which one, by
+        itself, launches nothing. A caller that has joined both ends may set it."""
         return self.find()
 
     @property

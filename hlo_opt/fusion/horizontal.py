@@ -63,7 +63,8 @@ def size_of(engine: Engine, instruction: Instruction) -> int:
 
 
 def impossible(engine: Engine, first: Instruction, second: Instruction) -> Iterator[Reason]:
-    """What keeps two candidates from being one kernel whatever the policy."""
+    """The reasons that keep two kernels from being one, side by side, whatever the options of the pass: what is
+    illegal, what an earlier pass refused, and what a plugin's choice refuses."""
     pair = Beside(first, second, engine.state, engine.origins)
     yield from engine.legal(structure(pair))
     yield from engine.refused_before(pair)

@@ -16,7 +16,8 @@ from hlo_opt.ops.sets import SLICES, UPDATES, is_elementwise, is_view, root_of, 
 
 
 def in_place_conflict(edge: Edge) -> Reason | None:
-    """The first rule that an in-place root of the consumer breaks with this producer."""
+    """The reason why the consumer could no longer update its operand in place if it computed this producer itself; None
+    where it could, or updates nothing in place."""
     if not _may_update(edge.consumer):
         return None
     cluster = edge.state.cluster(edge.consumer)

@@ -35,8 +35,8 @@ class Order:
         return self._place[instruction]
 
     def below(self, start: Instruction, last: int, seen: set[Instruction] | None = None) -> set[Instruction]:
-        """What depends on the start, as far as it has a place up to `last`; the start too. What was `seen` is not
-        looked at again."""
+        """The instructions that depend on `start`, itself included, at places up to `last` in the order. They are added
+        to `seen`, which is returned; what is in it already is not searched again."""
         seen = set() if seen is None else seen
         seen.add(start)
         places, successors = self._place, self._successors
@@ -70,7 +70,7 @@ class Order:
         return seen
 
     def depends(self, user: Instruction, on: Instruction) -> bool:
-        """Whether one depends on another, directly or not."""
+        """Whether `user` needs the value of `on`, or waits for it, directly or through other instructions."""
         return on is not user and self.place(on) <= self.place(user) and user in self.below(on, self.place(user))
 
     def connected(self, one: Instruction, other: Instruction) -> bool:

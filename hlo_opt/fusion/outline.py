@@ -164,7 +164,7 @@ def _copied(
 
 
 def _nested(member: Instruction, operands: list[Instruction], body: Computation) -> Instruction:
-    """A fusion inside a fusion stays one; XLA's own dumps have them."""
+    """A copy of a fusion that becomes part of another fusion's body; it stays a fusion, as in XLA's own dumps."""
     return edit.clone_into(body, member, operands)
 
 
@@ -332,6 +332,8 @@ def _write_tuple(body: Computation, value: Instruction, origins: Origins) -> Non
 
 
 def _elements(root: Instruction) -> list[Instruction]:
+    """The values that a root returns: the operands of a `tuple`, new get-tuple-elements of another root that returns a
+    tuple, else the root itself."""
     elements = tuple_elements(root)
     if elements is not None:
         return list(elements)

@@ -15,9 +15,11 @@ from hlo_opt.ir.walk import executed_computations
 
 
 def prepare(module: Module) -> bool:
-    """Inline fusions that take operands in another layout than their computation says, rename what has a name that
-    something else has, entry first, and copy computations that several launched fusions call. Returns whether more than
-    names changed.
+    """Make a module as passes expect it. Returns whether more than names changed.
+
+    - Fusions that take an operand in another layout than their computation's parameter has are inlined.
+    - Names become unique in the whole module; the entry keeps its own.
+    - A computation that several launched fusions call is copied, so that each has its own.
 
     Raises VerifyError when the copies would be more than `GROWTH_LIMIT` instructions.
     """

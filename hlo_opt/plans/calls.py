@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hlo_opt.analysis.memory.traffic import bytes_accessed
+from hlo_opt.analysis.memory.traffic import distinct_bytes
 from hlo_opt.analysis.properties import is_boundary_fusion
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.targets.rates import products_per_cycle
@@ -113,7 +113,8 @@ def _operands(instruction: Instruction) -> float:
 
 
 def _moved(instruction: Instruction) -> _Call:
-    moved, written = bytes_accessed(instruction), float(instruction.shape.byte_size)
+    """A call that computes next to nothing: it reads each operand and writes its result once."""
+    moved, written = distinct_bytes(instruction), float(instruction.shape.byte_size)
     written = min(written, moved)
     return _Call(moved - written, written)
 
@@ -173,6 +174,7 @@ def _solved(instruction: Instruction) -> _Call:
 
 
 def _leaves(shape: Shape) -> list[Shape]:
+    """The arrays of a shape: itself, or those in a tuple; no tokens."""
     return [leaf for leaf in shape.leaves() if leaf.is_array]
 
 

@@ -48,8 +48,8 @@ class Space:
 
 
 def operand_index(reduce: Instruction, kept: Expression, reduced: Expression) -> Index:
-    """The logical index of a reduce's operand at a position; neighbouring positions of a side are neighbours in
-    memory."""
+    """The index of the operand's element at the linear position `kept` among the dimensions that stay and `reduced`
+    among those that are folded. Both count in the order of memory: the next position is the next element there."""
     return _operand_index(reduce.operands[0].shape, reduce.ints("dimensions"), kept, reduced)
 
 
@@ -221,7 +221,8 @@ class _Walk:
         return self._with_below(heroes)
 
     def _with_below(self, heroes: set[Instruction] | None) -> set[Instruction] | None:
-        """The reduces and those that they need; None if one of these is read at another index."""
+        """The reduces, and those whose results they need; None if one of these is read at another index than its
+        own, or if `heroes` is None."""
         if heroes is None:
             return None
         for hero in reversed(self.heroes):  # operands come before users: what a needed reduce needs

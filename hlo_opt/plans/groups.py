@@ -70,8 +70,8 @@ class Group:
         return any(kind.may_pay is None or kind.may_pay(self.region) for kind in rivals)
 
     def parts(self, room: int, *, with_rivals: bool) -> tuple[Part, ...]:
-        """The parts of its outputs, with so many free bytes of shared memory; with kinds that have rivals or
-        without."""
+        """The parts that compute the outputs, in a launch with `room` bytes of shared memory left. Kinds of which
+        another may be quicker (`has_rivals`) take part only with `with_rivals`."""
         whole = self._parts_in(SHARED_BYTES, with_rivals)
         goes_by_room = any(kind_of(part).takes_room and part.shared_bytes(part.block) for part in whole)
         return self._parts_in(room, with_rivals) if goes_by_room else whole

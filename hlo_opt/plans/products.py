@@ -198,8 +198,8 @@ def _address(strides: Sequence[int], index: Index) -> int:
 
 
 def parameters_read(instruction: Instruction, index: Index) -> list[tuple[Instruction, int]]:
-    """The parameters that an element depends on, each with the linear position of the element read. `index` is
-    constant."""
+    """The elements of parameters that the instruction's element at a constant `index` depends on: each parameter with
+    the linear position of its element. Ends after `_MOST_STEPS` instructions with those seen by then."""
     reads: list[tuple[Instruction, int]] = []
     todo = [(instruction, index)]
     zero = constant(0)

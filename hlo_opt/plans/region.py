@@ -86,6 +86,8 @@ def _expansion(module: Module, instruction: Instruction) -> Computation | None:
 
 
 def _callee(module: Module, instruction: Instruction) -> Computation | None:
+    """The computation that stands for an instruction: the one that a fusion or a call runs, or the operations that a
+    custom call expands to; None for any other."""
     if instruction.opcode == "fusion":
         return instruction.called_by("calls")
     if instruction.opcode == "call":

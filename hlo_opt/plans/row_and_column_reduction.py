@@ -117,7 +117,9 @@ def _may_share(rows: Rows, stretches: int, target: DeviceTarget, room: int) -> b
 def match(
     region: Region, roots: Sequence[int], target: DeviceTarget, room: int
 ) -> tuple[Sequence[RowsAndColumns], list[int]]:
-    """All outputs of a region as one part; none if some do not fit."""
+    """The outputs of a region that are sums of rows and of columns of the same arrays, as one part; no part, and all
+    outputs left to other kinds, where one of them does not go with the others. `room` is the shared memory left, in
+    bytes."""
     splits = {n: split for n in roots if (split := rows_beside(region.roots[n])) is not None}
     if len(set(splits.values())) != 1:
         return [], list(roots)

@@ -275,7 +275,8 @@ class Updates:
         return max(1, min(BLOCK, most(self.threads)))
 
     def segment(self, block: int) -> Segment[Updates]:
-        """The segment in a launch of blocks of that size, which is at least `self.block`."""
+        """The segment in a launch of blocks of `block` threads, at least `self.block`: a thread for each vector of the
+        updates."""
         form = Form(self.hero)
         threads = 0 if form.is_empty else self.threads
         blocks = 1 if self.is_copied_inside else max(1, -(-threads // block))

@@ -6,6 +6,7 @@ It fits a terminal: ten edges in `LINES` lines of `COLUMNS` columns. All reasons
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import PurePath
 
@@ -29,6 +30,9 @@ CODES_TOLD = 2
 """Codes that a sentence names besides the first: what refuses next once that is off."""
 
 CHANGE = "change: "
+
+MOST_LINES = 3
+"""Lines of one sentence below an edge."""
 
 CODES_NAMED = 4
 """Codes that the line of figures names."""
@@ -108,7 +112,7 @@ def first_page(
     title = f"{count(named)} of {count(len(asked))} refused edges" if named < len(asked) else "edges"
     columns = "what joining saves or costs, cause, change"
     if len(groups) < named:
-        title, columns = f"{title}, alike as one", "saving or cost, cause, change"
+        title, columns = f"{title}, grouped", "saving or cost, cause, change"
     every = "--all: all, " if len(groups) < len(asked) else ""
     page.add(Word(title, "bold"), f" ({every}-v: every reason): {columns}")
     for decision, *others in groups:
@@ -165,12 +169,19 @@ def edge_page(decision: FusionDecision, prices: Prices, others: int = 0) -> Page
     """An edge in three lines, a fused one in two; it stands for so many others alike, too."""
     page = Page()
     page.add(*_ends(decision, prices, others))
-    page.add(INDENT, fit(sentence(decision, COLUMNS - len(INDENT)), COLUMNS - len(INDENT)))
-    room = COLUMNS - len(INDENT) - len(CHANGE)
-    change = advice(decision, room)
-    if change:
-        page.add(INDENT, CHANGE, fit(change, room))
+    for line in _whole(sentence(decision, MOST_LINES * COLUMNS)):
+        page.add(line)
+    if change := advice(decision):
+        for line in _whole(CHANGE + change):
+            page.add(line)
     return page
+
+
+def _whole(text: str) -> list[str]:
+    """A sentence below an edge, in as many lines as it takes; of one that takes more than `MOST_LINES` the middle is
+    left out."""
+    text = fit(text, MOST_LINES * (COLUMNS - 2 * len(INDENT)))
+    return textwrap.wrap(text, COLUMNS, initial_indent=INDENT, subsequent_indent=INDENT + "  ", break_on_hyphens=False)
 
 
 def price_words(decision: FusionDecision, prices: Prices) -> str:
@@ -191,7 +202,7 @@ def _ends(decision: FusionDecision, prices: Prices, others: int) -> list[str | W
     price = price_words(decision, prices)
     price = f"{price:<17}"
     edge = printable(f"{decision.producer} {decision.link} {decision.consumer}" if others else decision.ends)
-    edge += f", and {count(others)} alike" if others else ""
+    edge += f", and {count(others)} similar" if others else ""
     rounds = prices.report.rounds.get(decision.computation, 1)
     if rounds > 1:
         edge += f", {count(rounds)} iterations"

@@ -10,7 +10,7 @@ from typing import Any
 
 from hlo_opt.analysis.graph.digest import module_digest
 from hlo_opt.analysis.graph.loops import NO_TRIP_COUNTS, TripCounts
-from hlo_opt.analysis.memory.traffic import bytes_accessed
+from hlo_opt.analysis.memory.traffic import distinct_bytes
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import CheckError, reason_spec
 from hlo_opt.fusion.decision import FusionDecision
@@ -384,7 +384,7 @@ def _of(computation: Computation) -> ComputationStats:
         len(instructions),
         len(computation.parameters),
         sum(flops_of(i) for i in instructions),
-        sum(bytes_accessed(i) for i in instructions),
+        sum(distinct_bytes(i) for i in instructions),
         most_first(Counter(i.opcode for i in instructions)),
     )
 

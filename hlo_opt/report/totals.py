@@ -158,9 +158,9 @@ def by_page(report: ExplainReport, sums: Totals, prices: Prices | None, root: st
     if prices is not None:
         page.extend(prices.page())
     page.extend(totals_page(sums))
-    counted_as_xla = (report.before if sums.measured else report.after).bytes
-    if abs(sums.bytes - counted_as_xla) > NEAR * counted_as_xla:
-        page.add("  bytes: here to and from memory; in the figures above of whole operands and results, as XLA counts")
+    whole = (report.before if sums.measured else report.after).bytes
+    if abs(sums.bytes - whole) > NEAR * whole:
+        page.add("  bytes: here to and from memory; in the figures above of whole operands and results, each once")
     if root is not None and sums.by == "line":
         page.extend(listing_page(sums, root))
     return page

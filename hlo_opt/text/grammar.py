@@ -310,7 +310,8 @@ def _strange_size(text: str, position: int) -> tuple[str, int] | None:
     for size in text[position : text.find("]", position)].split(","):
         if _SIZE.fullmatch(size) is None:
             shown = repr(size.strip()[:40]) if size.strip() else "nothing"
-            return f"expected a dimension size of 0 or more, found {shown}", position + len(size) - len(size.lstrip())
+            sizes = "of 0 to 2^63 - 1" if size.strip().isdecimal() else "of 0 or more"
+            return f"expected a dimension size {sizes}, found {shown}", position + len(size) - len(size.lstrip())
         position += len(size) + 1
     return None
 

@@ -40,6 +40,8 @@ def decode(data: bytes, filename: str = "<bytes>") -> str:
     hint = "it is no protobuf and no StableHLO either; `hlo-opt help forms` says what a FILE may be"
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         hint = "it is UTF-16, as `>` of older PowerShells writes; save it as UTF-8"
+    elif b"HloModule" in data and data[strange]:
+        hint = "save it as UTF-8, or copy it again if it was damaged"
     before = Source(data[:strange].decode("utf-8-sig", "replace"), filename)
     raise ParseError(
         f"not text: byte 0x{data[strange]:02x} at offset {strange}",

@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, NoReturn
 
-from hlo_opt.diag import ParseError, Source, Span, nearest
+from hlo_opt.diag import ParseError, Source, Span, did_you_mean, nearest
 from hlo_opt.ir import ELEMENT_TYPES, Attribute, Called, Computation, Instruction, Literal, Module, Shape, edit
-from hlo_opt.ops import table
+from hlo_opt.ops import find, table
 from hlo_opt.ops.shapes import compatible, inferred_shape
 from hlo_opt.text.attributes import decoder
 from hlo_opt.text.expressions import compiled
@@ -388,7 +388,9 @@ class Reader:
             grammar(self.depth).parse("operands", f"({self.text[start:end]}", self.source, start - 1)
         except ParseError as error:
             if error.hint is None and self.text[start].isdigit():
-                error.hint = "only parameter and constant take a number: is the opcode misspelt?"
+                word = (self.text[max(0, start - 80) : start].rpartition("(")[0].split() or [""])[-1]
+                hint = None if find(word) else did_you_mean(word, (spec.opcode for spec in table()))
+                error.hint = hint or "only parameter and constant take a number"
             raise
         self.fail("expected ')' or ','", start, end)
 

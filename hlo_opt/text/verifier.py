@@ -25,6 +25,9 @@ from hlo_opt.text.shapes import read_entry_layout
 
 _COMPUTATION_ATTRIBUTES = ("execution_thread",)
 
+DEEPEST = 200
+"""The deepest nesting of calls. What walks called computations takes a few Python frames for each level."""
+
 _KEPT = "`--allow-unknown` keeps it (fuse, explain, print and other verbs that only read); nothing can run it"
 
 
@@ -44,6 +47,7 @@ class Verifier:
         self.formed: set[tuple[str, str, str]] = set()
         self.started: dict[Computation, Instruction] = {}
         self.laid_out: set[Shape] = set()
+        self.depths: dict[Computation, int] = {}  # how many computations call each other below each, with itself
 
     def fail(
         self, place: Instruction | Computation | Module | None, message: str, hint: str | None = None, at: str = ""
@@ -234,6 +238,10 @@ class Verifier:
             if callee not in known:
                 where = "after its use" if callee in self.module.computations else "in another module"
                 self.fail(instruction, f"computation {callee.name}, which {instruction.name} calls, is defined {where}")
+            depth = self.depths.get(callee, 1) + 1
+            if depth > DEEPEST:
+                self.fail(instruction, f"computations call each other more than {DEEPEST} deep")
+            self.depths[instruction.computation] = max(depth, self.depths.get(instruction.computation, 1))
 
     def instruction(self, instruction: Instruction) -> None:
         opcode = instruction.opcode

@@ -133,14 +133,14 @@ def test_names_steer_no_terminal(tmp_path, capfd):
 def test_bad_usage_of_the_command(arguments, capfd):
     assert run(arguments) == 2
     done = capfd.readouterr()
-    assert done.out == "" and "Error: " in done.err
-    assert arguments != ["fuze", "x"] or "Did you mean fuse?" in done.err
+    assert done.out == "" and errors(done.err) == [done.err.splitlines()[0]] and "  hint: " in done.err
+    assert arguments != ["fuze", "x"] or "did you mean fuse?" in done.err
 
 
 def test_a_file_in_the_place_of_a_verb_names_one(tmp_path, capfd):
     path = write(tmp_path, GOOD)
     assert run([str(path)]) == 2
-    assert f"A verb comes before the file: hlo-opt explain {path}" in capfd.readouterr().err
+    assert f"a verb comes before the file: hlo-opt explain {path}" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -161,6 +161,37 @@ def test_a_wrong_value_is_refused_in_plain_words(options, message, tmp_path, cap
 def test_utf_16_is_named(tmp_path, capfd):
     assert run(["stats", str(write(tmp_path, GOOD.encode("utf-16")))]) == 2
     assert "save it as UTF-8" in capfd.readouterr().err
+
+
+def test_another_encoding_is_named_with_its_place(tmp_path, capfd):
+    assert run(["stats", str(write(tmp_path, GOOD.replace("HloModule m", "HloModule mé").encode("latin-1")))]) == 2
+    done = capfd.readouterr().err
+    assert "bad.hlo:1:12: HLO100 not text: byte 0xe9" in done and "save it as UTF-8" in done
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message", "hint"),
+    [
+        ("parameter(0)", "paramter(0)", "found '0'", "did you mean parameter?"),
+        ("parameter(0)", "constent(7)", "found '7'", "did you mean constant?"),
+        ("parameter(0)", "negate(7)", "found '7'", "only parameter and constant take a number"),
+        ("[8]", f"[{10**20}]", "expected a dimension size of 0 to 2^63 - 1", ""),
+    ],
+)
+def test_a_slip_of_the_pen_is_named(old, new, message, hint, tmp_path, capfd):
+    assert run(["stats", str(write(tmp_path, GOOD.replace(old, new, 1)))]) == 2
+    done = capfd.readouterr().err
+    assert "HLO100" in done and message in done and hint in done
+
+
+def test_calls_that_nest_too_deeply_are_refused_at_their_line(tmp_path, capfd):
+    text = "HloModule m\nc0 { ROOT p = f32[8] parameter(0) }\n"
+    text += "".join(
+        f"c{i} {{ p = f32[8] parameter(0) ROOT r = f32[8] call(p), to_apply=c{i - 1} }}\n" for i in range(1, 300)
+    )
+    path = write(tmp_path, text + "ENTRY e { p = f32[8] parameter(0) ROOT r = f32[8] call(p), to_apply=c299 }\n")
+    assert run(["stats", str(path)]) == 2
+    assert ":202:" in (said := capfd.readouterr().err) and "computations call each other more than 200 deep" in said
 
 
 def test_a_text_without_hlo_says_what_a_file_may_be(tmp_path, capfd):
@@ -206,7 +237,7 @@ def test_a_foreign_folder_is_told_before_any_work(tmp_path, capfd):
     ("words", "why"),
     [
         ("test m.hlo --timeout nan", "'nan' is not a number of seconds from 0 to 86400"),
-        ("test m.hlo --timeout inf", "is not in the range 0<=x<=86400"),
+        ("test m.hlo --timeout inf", "HLO363 --timeout: 'inf' is not a number of seconds from 0 to 86400"),
         ("view m.hlo --source-root none", "none: HLO300 no such folder"),
         ("explain m.hlo --by line --source-root m.hlo", "m.hlo: HLO300 no such folder"),
         ("run m.hlo --elided some", "some: HLO300 no such file"),

@@ -46,7 +46,7 @@ def test_reduce_writes_a_file(file, capfd):
         (["--keep", "FUS999"], "there is no reason 'FUS999'"),
         (["--keep", "kernels > 1", "--preset", "no"], "no"),
         (["--keep", "kernels > 1", "-o", "/nowhere/o"], "cannot write"),
-        ([], "Missing option '--keep'"),
+        ([], "HLO362 hlo-opt reduce needs --keep CHECK"),
     ],
 )
 def test_reduce_says_what_is_wrong(file, arguments, says, capfd):

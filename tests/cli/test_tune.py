@@ -76,7 +76,7 @@ def test_the_file_is_for_one_module_and_one_device(file, tmp_path, capfd) -> Non
     ("arguments", "says"),
     [
         (["--trials", "0"], "whole number from 1"),
-        (["--seconds", "0"], "0.0 is not in the range"),
+        (["--seconds", "0"], "'0' is not a number of seconds above 0"),
         (["--json"], "--json and the file of options both go to stdout"),
         (["--save", "/nowhere/t.toml"], "cannot write"),
         (["--target", "h1000"], "did you mean h100?"),

@@ -3,6 +3,7 @@ stay, whatever the mean is."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import hlo_opt
+from hlo_opt.analysis.targets import DeviceTarget
 from tests.small_modules import H100
 
 SMALL = replace(H100, l2_cache_size=1 << 16)
@@ -61,9 +63,9 @@ PRODUCTS = """  gw = WHOLE multiply(g, ws)
 """
 
 
-def folded(text: str, passes: str | None = "moment-folding,cse,dce") -> hlo_opt.Module:
+def folded(text: str, passes: str | None = "moment-folding,cse,dce", target: DeviceTarget = SMALL) -> hlo_opt.Module:
     simplify = "never" if passes else "auto"
-    made, _ = hlo_opt.fuse(hlo_opt.parse(text), passes=passes, target=SMALL, simplify=simplify)
+    made, _ = hlo_opt.fuse(hlo_opt.parse(text), passes=passes, target=target, simplify=simplify)
     hlo_opt.verify(made)
     return made
 
@@ -148,62 +150,25 @@ def test_a_limit_of_steps_is_kept() -> None:
     assert reduces(made) == [1] * 5
 
 
-def image(groups: bool) -> str:
-    """A norm of images with `keepdims`, the channels last: each channel by itself, or groups of 8 of them."""
-    shape, mean = ("2,600,4,8", "2,1,4,1") if groups else ("2,10,15,32", "2,1,1,32")
-    kept, dropped = ((0, 2), "1,3") if groups else ((0, 3), "1,2")
-    sizes = [shape.split(",")[d] for d in kept]
-    few, count, back = f"f32[{','.join(sizes)}]", 4800 if groups else 150, f"{kept[0]},{kept[1]}"
+def variance(dimensions: tuple[int, ...], axes: tuple[int, ...], *, keepdims: bool = False) -> str:
+    """Sums of squared deviations of x[dimensions] from its means over the axes, which stay as 1 with `keepdims`."""
+    kept = [d for d in range(len(dimensions)) if d not in axes]
+    shape, few = (",".join(map(str, sizes)) for sizes in (dimensions, [dimensions[d] for d in kept]))
+    mean = ",".join("1" if d in axes else str(size) for d, size in enumerate(dimensions)) if keepdims else few
+    dropped, back = (",".join(map(str, numbers)) for numbers in (axes, kept))
     return f"""HloModule m
 
 {SUM}
 ENTRY e {{
   x = f32[{shape}] parameter(0)
   zero = f32[] constant(0)
-  n = f32[] constant({count})
+  n = f32[] constant({math.prod(dimensions[d] for d in axes)})
   many = f32[{mean}] broadcast(n), dimensions={{}}
-  total = {few} reduce(x, zero), dimensions={{{dropped}}}, to_apply=sum
+  total = f32[{few}] reduce(x, zero), dimensions={{{dropped}}}, to_apply=sum
   kept = f32[{mean}] reshape(total)
   mean = f32[{mean}] divide(kept, many)
-  flat = {few} reshape(mean)
+  flat = f32[{few}] reshape(mean)
   means = f32[{shape}] broadcast(flat), dimensions={{{back}}}
-  d = f32[{shape}] subtract(x, means)
-  dd = f32[{shape}] multiply(d, d)
-  ROOT squares = {few} reduce(dd, zero), dimensions={{{dropped}}}, to_apply=sum
-}}
-"""
-
-
-@pytest.mark.parametrize("groups", [False, True])
-def test_norms_of_images(groups: bool) -> None:
-    """The sums of a group are those of its channels, which are columns, and then of these."""
-    target = replace(H100, l2_cache_size=1 << 12)
-    module = hlo_opt.parse(image(groups))
-    made, _ = hlo_opt.fuse(module, passes="moment-folding,cse,dce", target=target, simplify="never")
-    hlo_opt.verify(made)
-    assert reduces(made) == ([3, 3] if groups else [3])
-    shape = module.entry.parameters[0].shape.dimensions
-    x = (np.random.default_rng(3).standard_normal(shape) + 50).astype(np.float32)
-    axes = (1, 3) if groups else (1, 2)
-    wide = x.astype(np.float64)
-    want = np.square(wide - wide.mean(axes, keepdims=True)).sum(axes)
-    for got in (hlo_opt.evaluate(made, [x])[0], hlo_opt.compile(made, backend="host")(x)[0]):
-        np.testing.assert_allclose(got, want, rtol=1e-4)
-
-
-def long_rows(shape: str, dropped: str, few: str, back: str, count: int) -> str:
-    """Variances of what is too long for registers of a block."""
-    return f"""HloModule m
-
-{SUM}
-ENTRY e {{
-  x = f32[{shape}] parameter(0)
-  zero = f32[] constant(0)
-  n = f32[] constant({count})
-  many = f32[{few}] broadcast(n), dimensions={{}}
-  total = f32[{few}] reduce(x, zero), dimensions={{{dropped}}}, to_apply=sum
-  mean = f32[{few}] divide(total, many)
-  means = f32[{shape}] broadcast(mean), dimensions={{{back}}}
   d = f32[{shape}] subtract(x, means)
   dd = f32[{shape}] multiply(d, d)
   ROOT squares = f32[{few}] reduce(dd, zero), dimensions={{{dropped}}}, to_apply=sum
@@ -212,21 +177,25 @@ ENTRY e {{
 
 
 @pytest.mark.parametrize(
-    ("text", "folds"),
+    ("dimensions", "axes", "keepdims", "cache", "folds"),
     [
-        (long_rows("300,400", "0,1", "", "", 120000), [3]),
-        (long_rows("9,2,100,80", "0,2,3", "2", "1", 72000), [3]),
-        (long_rows("2,3,100,80", "0,2,3", "3", "1", 16000), [1, 1]),
+        ((2, 10, 15, 32), (1, 2), True, 1 << 12, [3]),
+        ((2, 600, 4, 8), (1, 3), True, 1 << 12, [3, 3]),
+        ((300, 400), (0, 1), False, 1 << 16, [3]),
+        ((9, 2, 100, 80), (0, 2, 3), False, 1 << 16, [3]),
+        ((2, 3, 100, 80), (0, 2, 3), False, 1 << 16, [1, 1]),
     ],
-    ids=["everything", "channels first", "kept in registers"],
+    ids=["images", "groups: sums of channels, then of these", "everything", "channels first", "kept in registers"],
 )
-def test_rows_that_registers_do_not_keep(text: str, folds: list[int]) -> None:
-    module = hlo_opt.parse(text)
-    made = folded(text)
+def test_variances(
+    dimensions: tuple[int, ...], axes: tuple[int, ...], keepdims: bool, cache: int, folds: list[int]
+) -> None:
+    """What does not fit a block's registers is one fold, and its values stay."""
+    text = variance(dimensions, axes, keepdims=keepdims)
+    made = folded(text, target=replace(H100, l2_cache_size=cache))
     assert reduces(made) == folds
-    shape = module.entry.parameters[0].shape.dimensions
-    x = (np.random.default_rng(3).standard_normal(shape) + 50).astype(np.float32)
-    axes = tuple(d for d in range(len(shape)) if len(shape) == 2 or d != 1)
+    x = (np.random.default_rng(3).standard_normal(dimensions) + 50).astype(np.float32)
     wide = x.astype(np.float64)
     want = np.square(wide - wide.mean(axes, keepdims=True)).sum(axes)
-    np.testing.assert_allclose(hlo_opt.compile(made, backend="host")(x)[0], want, rtol=1e-4)
+    for got in (hlo_opt.evaluate(made, [x])[0], hlo_opt.compile(made, backend="host")(x)[0]):
+        np.testing.assert_allclose(got, want, rtol=1e-4)

@@ -216,11 +216,11 @@ def test_edges_alike_are_one_on_the_first_screen() -> None:
     edges = [line for line in lines if line.startswith("  ") and " -> " in line and not line.startswith("    ")]
     ends = [line[19:].strip() for line in edges]
     assert ends == [
-        "p -> c, and 2 alike",
+        "p -> c, and 2 similar",
         "p50 -> c50",
         "p51 -> c51",
-        "p0 -> c0, and 23 alike",
+        "p0 -> c0, and 23 similar",
         "p60 -> c60  model.py:7",
     ]
-    assert "alike as one (--all: all, -v" in "".join(lines)
+    assert "grouped (--all: all, -v" in "".join(lines)
     assert len(str(first_page(report, layers)).splitlines()) > 24

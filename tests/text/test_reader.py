@@ -390,4 +390,4 @@ def test_our_dumps_are_read_and_verified(path):
 def test_a_number_among_operands_asks_for_the_opcode():
     with pytest.raises(hlo_opt.ParseError) as caught:
         hlo_opt.parse("HloModule m\n\nENTRY e {\n  ROOT p = f32[2] paramter(0)\n}\n")
-    assert caught.value.line == 4 and "misspelt" in (caught.value.hint or "")
+    assert caught.value.line == 4 and caught.value.hint == "did you mean parameter?"

@@ -1,7 +1,8 @@
-"""Bytes accessed and operations per instruction: as XLA's device-independent cost analysis counts them, and on a GPU.
+"""Bytes and operations per instruction: as XLA's device-independent cost analysis counts them, and on a GPU.
 
-Bytes: each operand once, however often a kernel reads it. A custom call counts its operands and results, which XLA
-leaves unknown. Operations per element are measured clock cycles, used as if they were flops; table columns are element
+`bytes_accessed` is XLA's count: `add(p, p)` reads p twice. `distinct_bytes`, which people see and our prices use, has
+each array once, as a kernel reads it from memory. A custom call counts its operands and results, which XLA leaves
+unknown. Operations per element are measured clock cycles, used as if they were flops; table columns are element
 type and compute capability, and unlisted entries cost 3. Sources: xla/service/hlo_cost_analysis.cc,
 xla/service/gpu/model/hlo_op_profiles_data.h.
 """
@@ -109,41 +110,53 @@ POINTER = 8
 
 
 def bytes_accessed(instruction: Instruction) -> float:
-    """Bytes read and written by one execution."""
+    """Bytes read and written by one execution, as XLA counts them: an operand once for each place where it stands."""
+    return _bytes(instruction, each_once=False)
+
+
+def distinct_bytes(instruction: Instruction) -> float:
+    """Bytes read and written by one execution, an array once however many operands of the instruction it is, and
+    however many instructions of a fusion read it."""
+    return _bytes(instruction, each_once=True)
+
+
+def _bytes(instruction: Instruction, *, each_once: bool) -> float:
     body = fused(instruction)
     if body is not None and not is_boundary_fusion(instruction):
-        return _of_fusion(body)
+        return _of_fusion(body, each_once=each_once)
     if is_free(instruction.opcode) or only_renames(instruction):
         return 0.0
     spec, rule = find(instruction.opcode), PARTIAL.get(instruction.opcode)
     has_index = spec is not None and spec.first_index is not None
     if rule is None and not has_index:
-        return float(sum([o.shape.byte_size for o in instruction.operands]) + instruction.shape.byte_size)
+        operands = dict.fromkeys(instruction.operands) if each_once else instruction.operands
+        return float(sum([o.shape.byte_size for o in operands]) + instruction.shape.byte_size)
     access = whole(instruction) if rule is None else rule(instruction, called_flops)
     if spec is None or spec.first_index is None:
         return access.bytes
     return sum(access.read[: spec.first_index + 1]) + access.written  # XLA counts only the first start index
 
 
-def _of_fusion(body: Computation) -> float:
+def _of_fusion(body: Computation, *, each_once: bool) -> float:
     """Bytes of a fusion (FusionParameterReadBytes).
 
-    A parameter counts its slices, fully per broadcast or reshape of it, and fully once for all other reads. A root that
-    updates in place counts its update.
+    A parameter counts its slices, fully per broadcast or reshape of it, and fully once for all other reads; with
+    `each_once` no more than fully for all of them together. A root that updates in place counts its update.
     """
     total = 0.0
     for parameter in body.parameters:
         size = parameter.shape.byte_size
-        is_whole = False
+        read, is_whole = 0, False
         for user in parameter.users:
             first = user.operands[0] is parameter
             if first and user.opcode in SLICES:
-                total += user.shape.byte_size
+                read += user.shape.byte_size
             elif user.opcode in SPREADS:
-                total += size
+                read += size
             elif not (first and HEROES.get(user.opcode) is Emitter.IN_PLACE):
                 is_whole = True
-        total += size if is_whole else 0
+        read += size if is_whole else 0
+        total += min(read, size) if each_once else read
     return total + sum(map(_written_root, results_of(body)))
 
 
@@ -159,9 +172,9 @@ def written_by_root(root: Instruction) -> float:
     return float(written.shape.byte_size)
 
 
-def module_bytes(module: Module) -> float:
+def module_bytes(module: Module, *, each_once: bool = True) -> float:
     """Bytes of one run of the entry: loop bodies count once, conditionals their most expensive branch, computations per
-    call."""
+    call. Of each instruction `distinct_bytes`, or with `each_once=False` XLA's `bytes_accessed`."""
     totals: dict[Computation, float] = {}
     executed = set(executed_computations(module))
     for computation in module.computations:
@@ -177,6 +190,6 @@ def module_bytes(module: Module) -> float:
                 called = [totals[c] for c in instruction.called()]
                 total += sum(called) if runs_all else max(called, default=0.0)
             elif launches(instruction):
-                total += bytes_accessed(instruction)
+                total += _bytes(instruction, each_once=each_once)
         totals[computation] = total
     return totals[module.entry]

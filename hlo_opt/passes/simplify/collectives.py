@@ -49,6 +49,22 @@ def collective_of_one(i: Instruction, site: Site) -> Instruction | None:
     return i.operands[0]
 
 
+@rule(
+    "sharding-of-one",
+    "custom-call",
+    "mark of how an array is divided among devices, where there is one = the operand",
+    "the mark computes nothing, and XLA removes it where nothing is divided (ShardingRemover)",
+)
+def sharding_of_one(i: Instruction, site: Site) -> Instruction | None:
+    return i.operands[0] if marks_sharding(i) and i.operands[0].shape.same_values(i.shape) else None
+
+
+def marks_sharding(i: Instruction) -> bool:
+    """Whether it only says how its operand is divided among devices, of which there is one."""
+    is_mark = i.opcode == "custom-call" and i.word("custom_call_target") == "Sharding"
+    return is_mark and len(i.operands) == 1 and _devices(i) == 1
+
+
 def _named(i: Instruction) -> list[list[int]]:
     """The groups of a collective whose devices are numbered in one way, also groups of devices that do not exist; empty
     for others."""

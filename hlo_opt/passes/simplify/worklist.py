@@ -11,6 +11,7 @@ from hlo_opt.analysis.properties import has_side_effect
 from hlo_opt.diag import ProofError
 from hlo_opt.fusion.context import Rewritten
 from hlo_opt.ir import Computation, Instruction, Shape, edit
+from hlo_opt.passes.simplify.collectives import marks_sharding
 from hlo_opt.passes.simplify.rule import ANY, Rule, rules, rules_by_opcode
 from hlo_opt.passes.simplify.site import Site
 
@@ -77,9 +78,10 @@ class Worklist:
             self._todo.append(instruction)
 
     def may_go(self, instruction: Instruction) -> bool:
-        """Whether an instruction may be replaced: it is at no end of a control dependency, has no sharding, and
-        something needs its value."""
-        if self._is_awaited(instruction) or "sharding" in instruction.attributes:
+        """Whether an instruction may be replaced: it is at no end of a control dependency, has no sharding unless there
+        is one device and it does nothing else, and something needs its value."""
+        is_sharded = "sharding" in instruction.attributes and not marks_sharding(instruction)
+        if is_sharded or self._is_awaited(instruction):
             return False
         if not instruction.users and not instruction.is_root:
             return False

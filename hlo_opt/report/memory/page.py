@@ -87,7 +87,7 @@ def _donations_page(inputs: Sequence[Donation], most: int | None) -> Page:
 
 
 def _when(module: Module, moment: Moment) -> list[str | Word]:
-    after = f" after `{moment.after.name}`" if moment.after is not None else ""
+    after = f" after `{moment.after.name}`" if moment.after not in (None, moment.at) else ""
     line = _line(module, moment)
     return [f"at `{moment.at.name}`{after}", "  " if line else "", Word(line, "cyan")]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hlo_opt.analysis.memory.traffic import bytes_accessed
+from hlo_opt.analysis.memory.traffic import distinct_bytes
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction, Module, Shape
@@ -224,7 +224,7 @@ class TimedDevice:
         events = []
         for name, kind, i, before, after in self._taken:
             if i not in self._bytes:
-                self._bytes[i] = bytes_accessed(i)
+                self._bytes[i] = distinct_bytes(i)
             first = self._clock.between(start, before)
             sharing = len(dict.fromkeys(self._launched[name])) if kind == "kernel" else 1
             took, source = self._clock.between(before, after), line_of(self._module, i)

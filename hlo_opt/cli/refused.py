@@ -1,0 +1,106 @@
+"""Command lines that click refuses, as errors with a code and a hint like all others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import click
+
+from hlo_opt.diag import UsageError, did_you_mean
+from hlo_opt.diag.errors import printable
+
+NO_VERB = "HLO360"
+"""There is no such verb."""
+NO_OPTION = "HLO361"
+"""The verb has no such option."""
+MISSING = "HLO362"
+"""An argument or an option that the verb needs is missing."""
+WRONG_VALUE = "HLO363"
+"""An option or an argument does not take this value."""
+WRONG_FORM = "HLO364"
+"""An option without its value, a value that it does not take, or an argument too many."""
+
+
+class NoVerbError(click.UsageError):
+    """`word` stands where a verb should."""
+
+    def __init__(self, word: str, context: click.Context) -> None:
+        super().__init__(f"there is no verb '{printable(word)}'", context)
+        self.word = word
+
+
+def coded(error: click.ClickException, verbs: Sequence[str], arguments: Sequence[str]) -> UsageError:
+    """The error of a command line, with the nearest spelling as its hint where there is one.
+
+    `verbs` are the names of all verbs, `arguments` is the command line behind the program's name.
+    """
+    context = getattr(error, "ctx", None)
+    verb = _verb(context, verbs, arguments)
+    whole = f"hlo-opt {verb}".rstrip()
+    help_of_verb = f"`{whole} --help` shows what it takes"
+    if isinstance(error, NoVerbError):
+        return UsageError(error.message, code=NO_VERB, hint=_instead_of_verb(error.word, verbs))
+    if isinstance(error, click.NoSuchOption):
+        return UsageError(
+            f"{whole} has no option '{error.option_name}'",
+            code=NO_OPTION,
+            hint=_instead_of_option(error.option_name, context, verb),
+        )
+    if isinstance(error, click.MissingParameter):
+        name = _name(error.param, context)
+        if isinstance(error.param, click.Option) and error.param.metavar:
+            name += f" {error.param.metavar}"
+        return UsageError(f"{whole} needs {name}", code=MISSING, hint=help_of_verb)
+    if isinstance(error, click.BadParameter):
+        message = f"{_name(error.param, context)}: {error.message.rstrip('.')}"
+        choices = _choices(error.param)
+        hint = did_you_mean(_value(error.message), choices) or help_of_verb
+        return UsageError(message, code=WRONG_VALUE, hint=hint)
+    message = error.message.rstrip(".")
+    return UsageError(f"{whole}: {message[:1].lower()}{message[1:]}", code=WRONG_FORM, hint=help_of_verb)
+
+
+def _verb(context: click.Context | None, verbs: Sequence[str], arguments: Sequence[str]) -> str:
+    """The verb that refuses the command line; empty for the program itself."""
+    if context is not None:
+        return context.info_name or "" if context.parent is not None else ""
+    return next((a for a in arguments if a in verbs), "")
+
+
+def _name(parameter: click.Parameter | None, context: click.Context | None) -> str:
+    """A parameter as help shows it: `--keep`, `FILE`."""
+    if parameter is None:
+        return "an argument"
+    if isinstance(parameter, click.Option):
+        return max(parameter.opts, key=len)
+    return parameter.make_metavar(context or click.Context(click.Command(None))).strip("[].").rstrip(".")
+
+
+def _choices(parameter: click.Parameter | None) -> list[str]:
+    kind = getattr(parameter, "type", None)
+    return [str(choice) for choice in kind.choices] if isinstance(kind, click.Choice) else []
+
+
+def _value(message: str) -> str:
+    """The value that a message of click begins with, in quotes; empty where there is none."""
+    return message.split("'")[1] if message.startswith("'") else ""
+
+
+def _instead_of_verb(word: str, verbs: Sequence[str]) -> str:
+    close = did_you_mean(word, verbs)
+    if close is None and os.path.exists(word):
+        return f"a verb comes before the file: hlo-opt explain {printable(word)}"
+    return close or "`hlo-opt --help` lists the verbs"
+
+
+def _instead_of_option(name: str, context: click.Context | None, verb: str) -> str:
+    """Where the option belongs, or the nearest spelling, or where all are listed."""
+    if context is None:
+        return "`hlo-opt --help` lists all"
+    own = [spelling for p in context.command.params for spelling in (*p.opts, *p.secondary_opts)]
+    if not verb:
+        return did_you_mean(name, own) or "`hlo-opt --help` lists its options; those of a verb stand behind the verb"
+    if any(name in p.opts for p in context.find_root().command.params):
+        return f"it stands before the verb: hlo-opt {name} {verb}"
+    return did_you_mean(name, own) or f"`hlo-opt {verb} --help` lists all"
