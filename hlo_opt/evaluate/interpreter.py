@@ -43,16 +43,21 @@ class Stopped(BaseException):
     """Ends a run from outside. Not an Exception, so that no handler mistakes it for a fault."""
 
 
-def endless(loop: Instruction, done: int, steps: int, most: int) -> EvaluationError:
+class EndlessError(EvaluationError):
+    """A loop would exceed the limit on iterations of all loops together."""
+
+
+def endless(loop: Instruction, done: int, steps: int, most: int) -> EndlessError:
     """The error of a loop that would exceed the limit on iterations of all loops together."""
     others = "" if steps == done else f" ({steps} with those of other loops)"
-    return error(
+    fault = error(
         loop,
         f"the loop goes on after {done} iterations{others}; the loops of a run may take {most}",
         hint="it may never end; --max-steps N (in Python max_steps) sets how many iterations all loops may take "
         "together",
         code="HLO402",
     )
+    return EndlessError(fault.message, span=fault.span, hint=fault.hint, code=fault.code)
 
 
 @dataclass(slots=True)

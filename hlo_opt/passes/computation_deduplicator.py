@@ -13,12 +13,14 @@ from hlo_opt.ir import Called, Computation, Module, edit
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.sets import fused
 from hlo_opt.passes.base import Pass, PassContext
+from hlo_opt.text.asynchronous import link
 
 
 @dataclass(frozen=True)
 class ComputationDeduplicator(Pass):
     """Let equal reducers, comparators and combiners be one computation, the first of them. Bodies of fusions, loops,
-    branches and calls stay apart, for later passes rewrite each for its own place."""
+    branches and calls stay apart, for later passes rewrite each for its own place; so does what is started
+    asynchronously, for each start needs a computation of its own."""
 
     name: ClassVar[str] = "computation-deduplicator"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
@@ -26,6 +28,8 @@ class ComputationDeduplicator(Pass):
 
     def run(self, module: Module, context: PassContext) -> bool:
         apart = {*executed_computations(module), *effectful_computations(list(module.computations)), module.entry}
+        every = (i for c in module.computations for i in c.instructions)
+        apart.update(c for i in every if link(i.opcode) == "start" for c in i.called())
         first: dict[Hashable, Computation] = {}
         members = Members(Structures())
         changed = False

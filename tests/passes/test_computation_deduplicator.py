@@ -59,3 +59,15 @@ def test_bodies_of_calls_and_fusions_stay_apart() -> None:
             "  ROOT t = (f32[4], f32[4]) tuple(x, y)\n}\n"
         )
         assert computations(text) == ["one", "two", "e"]
+
+
+def test_bodies_of_asynchronous_starts_stay_apart() -> None:
+    body = "{name} {{\n  a = f32[] parameter(0)\n  ROOT r = f32[] negate(a)\n}}\n"
+    text = (
+        f"HloModule m\n{body.format(name='one')}{body.format(name='two')}{body.format(name='three')}"
+        "ENTRY e {\n  p = f32[] parameter(0)\n"
+        "  x = ((f32[]), f32[], u32[]) async-start(p), calls=one\n  y = f32[] async-done(x)\n"
+        "  z = ((f32[]), f32[], u32[]) async-start(y), calls=two\n  w = f32[] async-done(z)\n"
+        "  ROOT m = f32[] map(w), dimensions={}, to_apply=three\n}\n"
+    )
+    assert computations(text) == ["one", "two", "three", "e"]

@@ -6,7 +6,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.codegen.kernel import Kernel
-from hlo_opt.diag import EvaluationError, UsageError
+from hlo_opt.diag import CheckError, EvaluationError, UsageError
 from hlo_opt.evaluate import module_inputs as sample_inputs
 from hlo_opt.evaluate.memory import peak_of
 from hlo_opt.evaluate.program import compile_computation
@@ -297,3 +297,15 @@ def test_what_a_report_says() -> None:
     assert str(report(output(share=0.01, rounded=1, max_ulp=2.0))).endswith(
         "differences are 1% of the allowed rounding error: at most 0 in out0, 1 element differs"
     )
+
+
+@pytest.mark.parametrize("backend", ["numpy", "host"])
+def test_a_loop_that_does_not_end_differs(backend: str) -> None:
+    text = """HloModule m
+c { p = s32[] parameter(0)  k = s32[] constant(5)  ROOT l = pred[] compare(p, k), direction=LT }
+b { p = s32[] parameter(0)  k = s32[] constant(1)  ROOT n = s32[] add(p, k) }
+ENTRY e { z = s32[] parameter(0)  ROOT w = s32[] while(z), condition=c, body=b }
+"""
+    original, other = (hlo_opt.parse(t) for t in (text, text.replace("add(p, k)", "minimum(p, k)")))
+    with pytest.raises(CheckError, match=r"loops of m go on after \d+ iterations; those of m end after \d+"):
+        check(original, other, backend=backend)

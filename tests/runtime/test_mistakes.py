@@ -216,3 +216,21 @@ def test_what_hangs_on_the_order_of_a_fold_is_set_aside() -> None:
     for other, ok in [([5, 3, wanted[2]], True), ([2, 4, wanted[2]], False), ([2, 3, wanted[2] ^ 1], False)]:
         (reports,), _ = compare_outputs(original, original, [[numbers]], [original_outputs], [[np.int32(other)]], 0)
         assert reports[0].ok == ok
+
+
+@pytest.mark.parametrize("opcode, direction", [("maximum", "GT"), ("minimum", "LT")])
+def test_a_choice_that_loses_nans_is_seen(opcode: str, direction: str) -> None:
+    text = "p = f32[40] parameter(0)\nq = f32[40] reverse(p), dimensions={{0}}\n{}"
+    chosen = f"c = pred[40] compare(p, q), direction={direction}\nROOT m = f32[40] select(c, p, q)"
+    original, other = module(text.format(f"ROOT m = f32[40] {opcode}(p, q)")), module(text.format(chosen))
+    assert not check(original, other, backend="numpy").ok
+    assert check(original, original, backend="numpy").ok
+
+
+def test_a_maximum_around_which_nans_go_is_not_named() -> None:
+    text = """p = f32[40] parameter(0)
+      low = f32[] constant(-3)
+      lows = f32[40] broadcast(low), dimensions={}
+      m = f32[40] maximum(p, lows)
+      ROOT s = f32[40] subtract(p, m)"""
+    assert not any("NaN" in words for own in unseen(reached(module(text))).values() for words in own)

@@ -11,6 +11,7 @@ from typing import Any
 from hlo_opt.diag import CheckError, EvaluationError, HloOptError, UsageError
 from hlo_opt.evaluate.devices import device_inputs, evaluate_devices, spread
 from hlo_opt.evaluate.elided import Elided, all_with_values
+from hlo_opt.evaluate.interpreter import EndlessError
 from hlo_opt.evaluate.memory import bytes_of, check_memory, inputs_bytes, peak_of
 from hlo_opt.evaluate.program import compile_computation
 from hlo_opt.evaluate.reach import MOST_DRAWS, MOST_TRIED, Draw, Way, reaching_inputs
@@ -33,6 +34,9 @@ from hlo_opt.runtime.executable import Executable, compile, entry_inputs, entry_
 from hlo_opt.runtime.numpy import Reference
 from hlo_opt.runtime.rounding.analysis import analyse_devices
 from hlo_opt.runtime.rounding.verdict import compared
+
+MORE_STEPS, TIMES_STEPS = 100_000, 16
+"""Iterations of loops that another module may take, besides so many for each of the original's."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,8 @@ def check(
 
     Raises what `compile` and `run_devices` raise; EvaluationError for inputs that do not fit, or (HLO402, before
     anything is allocated) for want of memory; UsageError when the modules take different arrays or are for different
-    devices; CheckError when they return different numbers of arrays.
+    devices; CheckError when they return different numbers of arrays, or loops of the other module do not end where the
+    original's do.
     """
     original, fused = all_with_values([original, fused], elided)
     _same_inputs(original, fused)
@@ -187,14 +192,22 @@ def _checked(
     devices = check_devices(original)
     beside = 2 * devices * sum(bytes_of(shape) for shape in original.entry.root.shape.leaves())
     check_memory(original, memory_limit, devices=devices, beside=beside, drawn=inputs is None)
-    executable = executable or compile(
-        fused, backend, sanitize=sanitize, form="plain", memory_limit=memory_limit, precise=precise
-    )
     trials_done = reached(original, seed, memory_limit) if inputs is None else _with_outputs(original, inputs, devices)
+    most = None if trials_done.steps is None else MORE_STEPS + TIMES_STEPS * trials_done.steps
+    executable = executable or compile(
+        fused, backend, sanitize=sanitize, form="plain", memory_limit=memory_limit, max_steps=most, precise=precise
+    )
     by_draw: list[list[OutputReport]] = []
     rewritten = False
     for draw in trials_done.draws:
-        actual = executable.run_devices(draw.inputs)
+        try:
+            actual = executable.run_devices(draw.inputs)
+        except EndlessError as error:
+            raise CheckError(
+                f"loops of {fused.name} go on after {most} iterations; those of {original.name} end after "
+                f"{trials_done.steps}",
+                span=error.span,
+            ) from error
         expected = draw.outputs
         if len(expected[0]) != len(actual[0]):
             raise CheckError(

@@ -23,7 +23,7 @@ from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control.meaning import same_bits
-from hlo_opt.ops.sets import COPIES
+from hlo_opt.ops.sets import COPIES, EXTREMES
 from hlo_opt.ops.values import Value, parts
 from hlo_opt.runtime.differences import Enclosure, is_floating, real_parts
 from hlo_opt.runtime.rounding.analysis import analyse_devices
@@ -62,14 +62,21 @@ class Trial:
         """Whether few inputs show the fault."""
         return self.words.removeprefix(f"{UNSEEN} ") in (ON_NAN, ON_TIES, BY_LITTLE)
 
+    @property
+    def loses_nans(self) -> bool:
+        """Whether the fault is a larger or smaller value that is none of NaN."""
+        return self.instruction.opcode in EXTREMES and self.words.endswith(ON_NAN)
+
 
 @dataclass(frozen=True)
 class Tried:
-    """The draws that a check should use, the faults that none of them shows, and how many were tried."""
+    """The draws that a check should use, the faults that none of them shows, and how many were tried. `steps` are the
+    most iterations that all loops of a run take together; None where they were not counted."""
 
     draws: tuple[Draw, ...]
     unseen: tuple[Way, ...] = ()
     trials: int = 0
+    steps: int | None = None
 
 
 @bounded_libraries(1)
@@ -86,7 +93,7 @@ def tried(module: Module, reached: Reached, seed: int = 0, most: int = 8) -> Tri
     planned = [t for i in sorted(executed, key=_order(module)) for t in trials(i)]
     planned = _affordable(planned, int(WORK / max(work, 1)))
     if len(planned) * runs[0].work > WORK:
-        return Tried(tuple(draws))
+        return Tried(tuple(draws), steps=_most_steps(runs))
     left = [t for t in planned if not any(run.shows(t) for run in runs)]
     vain = 0
     for draw in other_draws(module, seed, draws, 2 * runs[0].steps + 100) if len(runs[0].draw.inputs) == 1 else ():
@@ -102,7 +109,14 @@ def tried(module: Module, reached: Reached, seed: int = 0, most: int = 8) -> Tri
             left = remaining
     folds = _folds(module)
     unseen = [t for t in left if t.instruction.parent in folds or any(run.changed(t) for run in runs)]
-    return Tried(tuple(draws), tuple(Way(t.instruction, t.words) for t in unseen), len(planned))
+    unseen = [t for t in unseen if not t.loses_nans]  # NaN comes to the outputs another way, as in a softmax
+    ways = tuple(Way(t.instruction, t.words) for t in unseen)
+    return Tried(tuple(draws), ways, len(planned), _most_steps(runs))
+
+
+def _most_steps(runs: Sequence[_Run]) -> int | None:
+    """Of runs on several devices nobody counts iterations."""
+    return max(run.steps for run in runs) if all(len(run.draw.inputs) == 1 for run in runs) else None
 
 
 def _affordable(planned: list[Trial], most: int) -> list[Trial]:
@@ -285,6 +299,8 @@ def _changes(i: Instruction) -> Iterator[tuple[str, Substitute]]:
         yield "were its first operand alone", lambda o, v: o[0]
         if i.operands[0] is not i.operands[1]:
             yield "were its second operand alone", lambda o, v: o[1]
+            if i.opcode in EXTREMES and is_floating(i.shape.type.dtype):
+                yield ON_NAN, lambda o, v: np.where(o[0] != o[0], o[1], np.where(o[1] != o[1], o[0], v))
     else:
         yield f"were {OFF:.0%} off", lambda o, v: _moved(v)
 
