@@ -133,12 +133,15 @@ def keeps_row_reductions(pair: Pair) -> Reason | None:
 
 def is_one_walk(pair: MultiOutputEdge) -> bool:
     """Whether the threads of one kernel go over what both read as they would for either: then it is read once, and
-    nothing is computed twice."""
-    both = sum(pair.state.row_reductions(i) for i in (pair.producer, pair.consumer))
-    if not both or next(structure(pair), None) is not None:
+    nothing is computed twice. Threads of columns do so where both sides reduce: they write whole columns worse than a
+    loop does."""
+    above, below = (pair.state.row_reductions(i) for i in (pair.producer, pair.consumer))
+    if not above + below or next(structure(pair), None) is not None:
         return False
     planned = _plan(pair)
-    return isinstance(planned, Sketch) and planned.one_walk and planned.row_reductions == both
+    if not isinstance(planned, Sketch) or planned.row_reductions != above + below:
+        return False
+    return planned.one_walk or (planned.segments == 1 and above > 0 and below > 0)
 
 
 def output_form(pair: Pair) -> Reason | None:

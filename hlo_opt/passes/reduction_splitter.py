@@ -26,8 +26,10 @@ from hlo_opt.plans.row_reduction import may_be_reordered, space_of
 
 SHORTEST = 9
 """Elements of the shortest run that is worth a kernel of its own, as in XLA."""
-SMALLEST = 1 << 15
-"""Elements of the smallest array that is read in two kernels: a launch takes longer than one thread's share of less."""
+LEAST_SHARE = 64
+"""Elements of a result that are worth a kernel more: a launch takes longer than one thread needs for fewer."""
+LEAST = 1 << 15
+"""Elements of an array that is read in two kernels whatever the share of a thread is: the runs are read in order."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ def longest_run(reduce: Instruction) -> tuple[int, ...] | None:
     value = reduce.operands[0].shape
     if not reduce.shape.is_array or any(value.dynamic) or reduce.control_predecessors:
         return None
-    if value.element_count < SMALLEST or space_of(reduce) is not None:
+    share = value.element_count // max(1, reduce.shape.element_count)
+    if (value.element_count < LEAST and share < LEAST_SHARE) or space_of(reduce) is not None:
         return None
     if not starts_with_identity(reduce) or not may_be_reordered(reduce):
         return None

@@ -23,7 +23,7 @@ from hlo_opt.plans.kinds import Kind, kind_of, kinds_for
 from hlo_opt.plans.limits import DEEPEST, LARGEST, is_small, nesting, values_computed
 from hlo_opt.plans.plan import Launch, Part, Plan, Region, Segment
 from hlo_opt.plans.price import price
-from hlo_opt.plans.products import product_of
+from hlo_opt.plans.products import Space, product_of
 
 LARGEST_CONSTANT = 1024
 """Elements of a constant that becomes a table in a kernel's code."""
@@ -64,8 +64,7 @@ def plan(
         return reason
     product = product_of(region) if alone is None else None
     if product is not None:
-        products = (k.product(region, product, target) for k in kinds if k.product is not None)
-        alone = next((part for part in products if part is not None), None)
+        alone = _product(region, product, target, kinds)
     return _least(region, target, kinds) if alone is None else _launch(region, [alone])
 
 
@@ -154,6 +153,22 @@ def _whole(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Part 
             candidates.append(part)
             if launch.grid * launch.block >= WARP and not kind.has_rivals:
                 break
+    return _cheapest(region, candidates, target)
+
+
+def _product(region: Region, product: Space, target: DeviceTarget, kinds: Sequence[Kind]) -> Part | None:
+    """The region as one product of the first kind that matches, or, if that has rivals, of the cheapest."""
+    candidates: list[Part] = []
+    for kind in kinds:
+        part = None if kind.product is None else kind.product(region, product, target)
+        if part is not None:
+            candidates.append(part)
+            if not kind.has_rivals:
+                break
+    return _cheapest(region, candidates, target)
+
+
+def _cheapest(region: Region, candidates: Sequence[Part], target: DeviceTarget) -> Part | None:
     if len(candidates) < 2:
         return next(iter(candidates), None)
     return min(candidates, key=lambda part: price(_launch(region, [part]), target).us)

@@ -172,6 +172,7 @@ def _summary(groups: Sequence[Placed], operands: Sequence[Instruction], target: 
         row_reductions,
         launch_of(segments, block),
         len(kinds) == 1 and kinds[0].rereads_near,
+        len(kinds),
         lambda: _price(parts, operands, target) if known is None else known,
     )
 

@@ -158,6 +158,7 @@ KINDS: list[Kind] = [
         "matrix-vector",
         _PRODUCTS,
         product=matrix_vector.match,
+        has_rivals=True,
         walks=matrix_vector.walks,
     ),
     Kind("tensor-matmul", _PRODUCTS, product=tensor_matmul.match, walks=tensor_matmul.walks),

@@ -23,8 +23,8 @@ from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.products import BLOCK, OfProduct, Space, ends, parameters_read
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 
-MOST_ROWS = 8
-"""Rows of a product; with more, tiles are quicker."""
+MOST_ROWS = 16
+"""Rows of a product; with more, tiles are quicker. Prices decide about fewer."""
 SHORTEST = 64
 """The least number of contracted elements for several threads."""
 _LONG = 1024  # contracted elements that are worth a block of their own

@@ -17,7 +17,7 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
 from hlo_opt.ir.size import most
 from hlo_opt.ops.reduction.reducers import is_wide, monoid
-from hlo_opt.plans.columns import MOST_THREADS, PART, WARP
+from hlo_opt.plans.columns import MOST_THREADS, WARP
 from hlo_opt.plans.folding import (
     KEPT,
     REDUCED,
@@ -40,6 +40,8 @@ HALF_OF_THREADS = 512
 other computes."""
 ROW_PER_THREAD = 16
 """Elements of a row that one thread folds, before the row gets more threads."""
+ROW_PART = 16 * 1024
+"""The least number of elements of a long row that one block folds, before several blocks share the row."""
 
 MOST_NEIGHBOURS = 8
 """Limit of elements that a thread reads at a time: 16 bytes of bf16. With bytes, 16 elements would need too many
@@ -221,7 +223,7 @@ def _is_flat(folded: Folded) -> bool:
 
 def row_parts(rows: int, columns: int, cores: int) -> int:
     """Blocks that fold a row of that length together: as many as fill the device, if each has enough to do."""
-    return max(1, min(2 * cores // rows, columns // PART))
+    return max(1, min(2 * cores // rows, columns // ROW_PART))
 
 
 def short_row_vector(reduce: Instruction, columns: int) -> int:

@@ -27,6 +27,7 @@ class Summary:
     launch          blocks, threads and shared memory
     one_walk        whether the plan is one segment whose threads walk the same elements several times, and keep them
                     near
+    segments        the number of segments
     pricing         computes the price of the launch
     """
 
@@ -34,6 +35,7 @@ class Summary:
     row_reductions: int
     launch: Launch
     one_walk: bool = False
+    segments: int = 1
     pricing: Callable[[], Price] | None = field(default=None, repr=False, compare=False)
 
 
@@ -50,7 +52,7 @@ class Sketch:
         kinds = [kind_of(segment.part) for segment in plan.segments]
         one_walk = len(kinds) == 1 and kinds[0].rereads_near
         launch, name, rows = plan.launch, plan.kind, plan.row_reductions
-        return cls.known(Summary(name, rows, launch, one_walk, lambda: price(plan, target)))
+        return cls.known(Summary(name, rows, launch, one_walk, len(kinds), lambda: price(plan, target)))
 
     @classmethod
     def known(cls, summary: Summary) -> Sketch:
@@ -78,6 +80,10 @@ class Sketch:
     @property
     def one_walk(self) -> bool:
         return self.summary.one_walk
+
+    @property
+    def segments(self) -> int:
+        return self.summary.segments
 
     @cached_property
     def price(self) -> Price:

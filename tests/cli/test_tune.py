@@ -37,7 +37,7 @@ def file(tmp_path, monkeypatch):
 
 
 def test_the_file_is_replayed(file, capfd) -> None:
-    name = str(DUMPS / "batch_norm.hlo")
+    name = str(DUMPS / "accuracy.hlo")
     assert run(["tune", name, "--trials", "20", "--save", "t.toml", "--json", *ONE]) == 0
     done = capfd.readouterr()
     told = json.loads(done.out)

@@ -122,9 +122,9 @@ def texts_of(kind: str, draw: Random) -> list[str]:
         case "scan":
             return [scan(body, (draw.randint(1, 5), size()), 1) for body in ("sum", "exclusive", "swapped")]
         case "matmul":
-            return [plain(size() + 8, size() + 8, size() + 8) for _ in range(4)]
+            return [plain(size() + 16, size() + 16, size() + 8) for _ in range(4)]
         case "tensor-matmul":
-            return [plain(size() + 8, size() + 8, size() + 8, kind="bf16") for _ in range(4)]
+            return [plain(size() + 16, size() + 16, size() + 8, kind="bf16") for _ in range(4)]
         case "matrix-vector":
             return [product(form, draw.randint(1, 4), size() + 8, size() + 8) for form in DOTS]
     return [joined([n, n, draw.randint(1, 3) * n], minor=size(129)) for n in (1, 3)]

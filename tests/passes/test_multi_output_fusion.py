@@ -259,6 +259,10 @@ def test_columns_of_several_levels_would_be_read_twice() -> None:
     assert len(launched(fused)) == 2 and "FUS434" in codes(decisions, "s", "b")
     fused, _ = levels(columns, "{levels=true}")  # of the second reading L2 holds all: it costs less than a launch
     assert len(launched(fused)) == 1
+    computed = columns.replace("reduce(x, z)", "reduce(y, z)").replace("  z = ", "  y = f32[512,2048] tanh(x)\n  z = ")
+    apart, _ = levels(computed, "")  # the sum of what a kernel computes is a reduction kernel
+    fused, _ = levels(computed, "{levels=true}")
+    assert (len(launched(apart)), len(launched(fused))) == (2, 1)
 
 
 def test_the_default_preset_reads_rows_once() -> None:

@@ -38,6 +38,7 @@ def reduces(module: Module) -> list[tuple[int, ...]]:
         (reduce(*GROUPS, kind="u8", opcode="multiply", init="1"), [(1, 2), (2,)]),
         (reduce(*GROUPS, kind="f32", opcode="maximum", init="-inf"), [(1, 2), (2,)]),
         (reduce(*GROUPS, kind="pred", opcode="or", init="false"), [(1, 2), (2,)]),
+        (reduce("4,9,9,4,8", "1,2,4", "4,4", kind="s32"), [(1, 2), (2,)]),  # a small group norm
         (reduce("4,4,5,300,31", "1,3", "4,5,31", kind="s32"), [(3,), (1,)]),  # the longest run
         (reduce("3,16,4,16,4,16", "1,3,5", "3,4,4", kind="s32"), [(5,), (1, 3)]),
         (reduce("40,40,8,6", "0,1,3", "8", kind="s32"), [(0, 1), (1,)]),  # short rows below a run
@@ -73,7 +74,7 @@ def test_narrow_sums_are_rounded_once() -> None:
         reduce("40,40,8,60", "0,3", "40,8"),  # rows that lie apart in major dimensions
         reduce("4,40,8,60", "1,3", "4,8"),  # a row kernel walks runs as long as a warp
         reduce(*GROUPS, init="1"),  # would be added twice
-        reduce("2,40,40,3,2", "1,2,4", "2,3"),  # small
+        reduce("2,5,5,3,2", "1,2,4", "2,3"),  # a thread folds few elements
         reduce("400,8,400,8", "1,3", "400,400"),  # short runs
     ],
 )

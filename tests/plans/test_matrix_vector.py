@@ -31,7 +31,8 @@ def strips(made: Plan) -> Strips:
     [
         ((1, 4096, 4096), "matrix-vector"),
         ((4096, 8, 128), "matrix-vector"),
-        ((4096, 9, 128), "matmul"),
+        ((4096, 9, 128), "matrix-vector"),
+        ((4096, 17, 128), "matmul"),
         ((1, 4096, 63), "loop"),
         ((1, 8, 64), "loop"),
         ((1, 1, 1 << 20), "matrix-vector"),
@@ -40,6 +41,14 @@ def strips(made: Plan) -> Strips:
 )
 def test_few_rows_and_long_sums(size: tuple[int, int, int], kind: str) -> None:
     assert dot(*size).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("size", "kind"),
+    [((8, 4096, 4096), "matrix-vector"), ((8, 14336, 4096), "tensor-matmul"), ((16, 4096, 4096), "tensor-matmul")],
+)
+def test_prices_decide_between_strips_and_tiles(size: tuple[int, int, int], kind: str) -> None:
+    assert dot(*size, kind="bf16").kind == kind
 
 
 def test_threads_lie_along_the_memory_of_the_large_operand() -> None:

@@ -41,6 +41,12 @@ def test_vectors(kind: str, columns: int, vector: int, threads: int) -> None:
     assert isinstance(segment.part, Rows) and (segment.vector, segment.part.threads) == (vector, threads)
 
 
+@pytest.mark.parametrize(("columns", "parts"), [(16384, 1), (32768, 2), (49152, 3), (1 << 22, 256)])
+def test_blocks_share_a_long_row(columns: int, parts: int) -> None:
+    (segment,) = Tool().plan(row_sum(1, columns)).segments
+    assert isinstance(segment.part, Rows) and segment.part.parts == parts
+
+
 @pytest.mark.parametrize(
     ("kind", "columns", "threads", "slots"),
     [

@@ -33,21 +33,13 @@ def dump(name: str) -> str:
     return (DUMPS / f"{name}.hlo").read_text(encoding="utf-8")
 
 
-def test_instruction_fusion_that_duplicates_from_the_start_is_found() -> None:
+def test_edges_are_found_that_default_refuses() -> None:
     tuned = tune(dump("group_norm"), trials=24)
-    assert tuned.changes == ("instruction-fusion{may-duplicate=true} everywhere",)
-    assert tuned.after.us < 0.6 * tuned.before.us
+    assert len(tuned.setting.force) == 2 and tuned.after.us < 0.8 * tuned.before.us
     fused, _ = hlo_opt.fuse(dump("group_norm"), **tuned.options)
     assert module_summary(fused, H100).est_us == tuned.after.us
     default, _ = hlo_opt.fuse(dump("group_norm"))
     assert module_summary(default, H100).est_us == tuned.before.us
-
-
-def test_an_edge_is_found_that_default_refuses() -> None:
-    tuned = tune(dump("batch_norm"), trials=20)
-    assert tuned.setting.force and tuned.after.us < 0.8 * tuned.before.us
-    fused, _ = hlo_opt.fuse(dump("batch_norm"), **tuned.options)
-    assert module_summary(fused, H100).est_us == tuned.after.us
 
 
 class Priced:
