@@ -2,7 +2,7 @@
 [--seconds S]
 
 Each is a few `jax.numpy` operations on arrays of a few shapes, with scans, conditions, gradients, maps and products of
-matrices among them. Every region that can be is replaced, however quick it is, and the results are compared with what
+matrices among them, loops that stay loops because XLA sorts in them, calls, other types, and some donate an input. Every region that can be is replaced, however quick it is, and the results are compared with what
 XLA gives: to a thousandth of the largest magnitude of an array. HLO allows more where XLA itself does not agree so well
 with the same function in double precision, or with the same function whose steps are each a few roundings off, and
 where a sum leaves nothing of its terms: the order of terms is open, so that it may be off by a rounding of each.
@@ -73,6 +73,13 @@ SIMPLE: dict[str, Step] = {
     "transpose": lambda x: x.T * 2 if x.ndim == 2 and x.shape[0] == x.shape[1] else x * 2,
     "product": lambda x: (x @ x.T / x.shape[-1]) @ x if x.ndim == 2 else x + 1,
     "gather": lambda x: x[jnp.arange(x.shape[0]) * 3 % x.shape[0]],
+    "empty": lambda x: jnp.concatenate([x, x[:0] * 2]) + jnp.sin(x[:0]).sum(),
+    "scalar": lambda x: x * jnp.tanh(x.reshape(-1)[0]) + jnp.float32(0.25) * jnp.cos(x.reshape(-1)[-1]),
+    "int8": lambda x: (x * 16).astype(jnp.int8).astype(x.dtype) / 16,
+    "uint32": lambda x: (
+        ((x * 64).astype(jnp.int32).astype(jnp.uint32) * jnp.uint32(40503) >> 20).astype(x.dtype) / 4096
+    ),
+    "rotate": lambda x: lax.fori_loop(0, 3, lambda n, c: jnp.roll(c, 1, 0) * (n + 1) / 3, x),
 }
 
 
@@ -98,6 +105,65 @@ def mapped(f: Step) -> Step:
 
 def repeated(f: Step) -> Step:
     return lambda x: lax.while_loop(lambda s: s[1] < 7, lambda s: (jnp.tanh(f(s[0])), s[1] + 1), (x, 0))[0]
+
+
+def staying(f: Step, count: int) -> Step:
+    """A loop that stays one, because XLA sorts in it, and stacks a number of each round."""
+
+    def body(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Array]:
+        a, b = carry
+        most = jnp.sort(a.reshape(-1)[:6])[-1]
+        return (jnp.tanh(f(b) + 0.1 * most), a[::-1] * 0.5 + b), jnp.abs(a).max()
+
+    def run(x: Array) -> Array:
+        (a, b), most = lax.scan(body, (x, x * 0.3), None, length=count)
+        return a + b * most.mean()
+
+    return run
+
+
+def own_gradient(f: Step) -> Step:
+    """The gradient of a function that says itself what its gradient is."""
+
+    @jax.custom_vjp
+    def g(x: Array) -> Array:
+        return jnp.sin(f(x))
+
+    g.defvjp(lambda x: (g(x), x), lambda x, t: (t * jnp.cos(f(x)),))
+    return lambda x: jax.grad(lambda y: (g(y) * y).sum())(x)
+
+
+def until(f: Step) -> Step:
+    """Rows of a loop, each with a number of rounds of its own."""
+
+    def row(x: Array, most: Array) -> Array:
+        return lax.while_loop(lambda s: s[1] < most, lambda s: (jnp.tanh(f(s[0])), s[1] + 1), (x, 0))[0]
+
+    return lambda x: jax.vmap(row)(x, jnp.arange(x.shape[0]) % 4) if x.ndim > 1 else row(x, jnp.int32(3))
+
+
+def in_type(f: Step, name: str) -> Step:
+    return lambda x: f(x.astype(name)).astype(x.dtype)
+
+
+def called(f: Step) -> Step:
+    """A jitted function in another, with a static argument."""
+    inner = jax.jit(lambda x, power: f(x) ** power, static_argnums=1)
+    return lambda x: jnp.tanh(inner(x, 2)) + inner(x, 1)
+
+
+WRAPPERS: dict[str, Callable[[Step], Step]] = {
+    "stays2": lambda f: staying(f, 2),
+    "stays9": lambda f: staying(f, 9),
+    "stays40": lambda f: staying(f, 40),
+    "checkpoint": lambda f: derived(jax.checkpoint(f)),
+    "gradient of a scan": lambda f: derived(scanned(jax.checkpoint(f), 4)),
+    "custom_vjp": own_gradient,
+    "vmap of while": until,
+    "in bf16": lambda f: in_type(f, "bfloat16"),
+    "in f16": lambda f: in_type(f, "float16"),
+    "jit": called,
+}
 
 
 _SHAKEN: list[Array] = []
@@ -128,6 +194,10 @@ def chain(generator: np.random.Generator, depth: int, names: list[str]) -> Step:
         elif kind < 0.46:
             names.append("vmap[")
             steps.append(mapped(chain(generator, 0, names)))
+        elif kind < 0.64:
+            wrapper = str(generator.choice(list(WRAPPERS)))
+            names.append(f"{wrapper}[")
+            steps.append(WRAPPERS[wrapper](chain(generator, depth - 1 if wrapper.startswith("stays") else 0, names)))
         else:
             names.append(str(generator.choice(list(SIMPLE))))
             steps.append(SIMPLE[names[-1]])
@@ -189,14 +259,15 @@ def judged(seed: int) -> Judged:
     names: list[str] = []
     first, second = chain(generator, 2, names), chain(generator, 2, names)
     shape = SHAPES[generator.integers(len(SHAPES))]
-    name = f"{shape} {' '.join(names)}"
+    donated = (0,) if generator.random() < 0.05 else ()
+    name = f"{shape} {' '.join(names)}{' donates' if donated else ''}"
 
     def function(x: Array, y: Array) -> Any:
         a = first(x + y)
         return a, second(a * 0.5 + y), a.sum()
 
     given = sample_inputs([Leaf(shape, np.dtype(np.float32))] * 2, seed)
-    traced = jax.jit(function).trace(*given)
+    traced = jax.jit(function, donate_argnums=donated).trace(*given)
     expected = traced.lower().compile()(*given)
     with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
         found = traced.lower().compile()(*given)
@@ -220,7 +291,10 @@ def work(seeds: Sequence[int]) -> None:
     def quick(*_: Array) -> tuple[float, float]:
         return 1.0, 100.0
 
-    with tempfile.TemporaryDirectory() as folder, mock.patch.multiple(decide, times=quick, compared=quick):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.multiple(decide, times=quick, compared=quick, LEAST_US=0.0),
+    ):
         os.environ["HLO_OPT_CACHE"] = folder  # verdicts of this kind are for nobody else
         for seed in seeds:
             print(seed, flush=True)

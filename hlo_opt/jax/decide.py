@@ -22,6 +22,7 @@ from hlo_opt.jax.records import Chosen, Verdict
 from hlo_opt.jax.regions import (
     Candidate,
     are_apart,
+    bodies_of,
     layers_of,
     may_be_tried,
     module_of,
@@ -29,11 +30,13 @@ from hlo_opt.jax.regions import (
     pieces,
     simple_form,
     size_of,
+    state_pairs,
     together,
     work_of,
 )
 from hlo_opt.jax.report import Report, line
 from hlo_opt.jax.wire import ModuleBytes, Replacement
+from hlo_opt.ops.sets import looped
 from hlo_opt.passes import run
 from hlo_opt.runtime.host.frozen import Frozen, freeze
 from hlo_opt.runtime.host.lanes_schedule import lanes_schedule
@@ -62,6 +65,9 @@ MOST_STEPS = 1000
 WIN = 0.9
 """Limit of the ratio of our time to XLA's, unless the user accepts any saving: then ours must not be slower."""
 
+EVEN = 1.02
+"""Ratio of times up to which one is not slower: series of one executable differ by as much."""
+
 
 @dataclass(frozen=True)
 class Wish:
@@ -75,19 +81,21 @@ class Wish:
         """The cache key of the decision about a module."""
         return records.key_of("module", module, self.preset, str(self.min_saving_us), backend)
 
-    def takes(self, verdict: Verdict) -> bool:
-        """Whether a timed region is replaced."""
+    def takes(self, verdict: Verdict, rounds: int = 1) -> bool:
+        """Whether a timed region that is run so often in a run of the module is replaced."""
         if self.min_saving_us <= 0:
-            return verdict.ours_us <= verdict.xla_us
-        saved = verdict.xla_us - verdict.ours_us
+            return verdict.ours_us <= EVEN * verdict.xla_us
+        saved = (verdict.xla_us - verdict.ours_us) * rounds
         return verdict.ours_us <= WIN * verdict.xla_us and saved >= self.min_saving_us
 
     def keeps(self, chosen: Sequence[Chosen], ours_us: float, xla_us: float) -> bool:
         """Whether a whole module with these regions wins by a tenth, or saves half of the sum of its regions. Not all
         of the sum, because XLA runs some regions in parallel, and each was timed with the overhead of a module call. If
         the user accepts any saving, the module must not be slower."""
+        if self.min_saving_us <= 0:
+            return ours_us <= EVEN * xla_us
         promised = sum(c.xla_us - c.ours_us for c in chosen)
-        return xla_us - ours_us >= (min(promised / 2, (1 - WIN) * xla_us) if self.min_saving_us > 0 else 0)
+        return xla_us - ours_us >= min(promised / 2, (1 - WIN) * xla_us)
 
 
 class _Handler(Protocol):
@@ -104,6 +112,9 @@ class Backend:
               stores them under the key. Raises an HloOptError if there are none
     is_timed  whether verdicts come from runs on drawn data instead of estimates
     memory    key -> bytes of scratch memory that a region's call has as its last result
+    may_share whether calls may have results in the memory of their operands. In loops they have: a round's results
+              lie where its state was. XLA has inserted the copies that its own instructions need, and inserts none
+              after the hook
     """
 
     name: str
@@ -111,6 +122,7 @@ class Backend:
     build: Callable[[Module, str, str], tuple[float, float]]
     is_timed: bool = True
     memory: Callable[[str], int] = lambda _: 0
+    may_share: bool = False
 
 
 @dataclass
@@ -133,20 +145,31 @@ class Decision:
         self._end = time.monotonic() + self.wish.seconds
 
     def run(self, module: Module) -> None:
-        """Decides about the regions of the entry, by falling work.
+        """Decides about the regions of the entry, by falling work, and then about those inside loops, branches and
+        calls that stay, where the backend may."""
+        self._run_in(module.entry, 1, None)
 
-        Regions inside loops are not replaced, only whole loops. A round's parameters and results share memory; XLA has
-        inserted the copies that make this safe for its own instructions, not for a call, and inserts none after the
-        hook.
-        """
-        for layer in sorted(layers_of(module.entry), key=lambda layer: -sum(region.work for region in layer)):
+    def _run_in(self, computation: Computation, rounds: int, caller: Instruction | None) -> None:
+        """Decides about a computation that is run so often in a run of the module, the entry or the body of its
+        caller."""
+        layers = layers_of(computation, is_entry=caller is None)
+        is_loop = caller is not None and looped(caller) is not None
+        replaced: set[Instruction] = set()
+        for layer in sorted(layers, key=lambda layer: -sum(region.work for region in layer)):
             alone, one = together(layer)
-            rest = alone if one is not None and self._take(one) else layer
+            rest = layer
+            if one is not None and self._take(one, rounds, is_loop):
+                replaced.update(one.members)
+                rest = alone
             for whole in sorted(rest, key=lambda region: -region.work):
-                done: set[Instruction] = set()
                 for region in [whole, *pieces(whole)]:
-                    if done.isdisjoint(region.members) and self._take(region):
-                        done.update(region.members)
+                    if replaced.isdisjoint(region.members) and self._take(region, rounds, is_loop):
+                        replaced.update(region.members)
+        if not self.backend.may_share:
+            return
+        for i in sorted((i for i in computation.instructions if i not in replaced), key=work_of, reverse=True):
+            for body, times_run in bodies_of(i):
+                self._run_in(body, rounds * times_run, i)
 
     def prove_whole(self, module: Module, message: bytes) -> None:
         """Times the whole module, if it can be run, and drops the regions that win least until it is not slower.
@@ -174,9 +197,11 @@ class Decision:
     def _say(self, code: str, region: Candidate, **numbers: str | int | float) -> None:
         self.report.add(line(code, self.module, region.name, bytes_written=region.written, **numbers))
 
-    def _take(self, region: Candidate) -> bool:
-        """Chooses a region if that saves time. Returns whether it did."""
-        little = region.work * NS_OF_ELEMENT / 1000 < max(self.wish.min_saving_us, LEAST_US)
+    def _take(self, region: Candidate, rounds: int, is_loop: bool) -> bool:
+        """Chooses a region, of a computation that is run so often and may be a loop's body, if that saves time. Returns
+        whether it did."""
+        longest_us = region.work * NS_OF_ELEMENT / 1000
+        little = longest_us < LEAST_US or longest_us * rounds < self.wish.min_saving_us
         if not region.outputs or (self.backend.is_timed and little):
             return False
         self.is_stopped |= self.stop()
@@ -192,7 +217,12 @@ class Decision:
         where = "whole" if is_whole else "part"
         key = records.key_of("region", where, str(own), self.wish.preset, self.backend.name)
         verdict = records.verdict_of(key)
-        if verdict is not None and not verdict.why and self.wish.takes(verdict) and not self.backend.handler().has(key):
+        if (
+            verdict is not None
+            and not verdict.why
+            and self.wish.takes(verdict, rounds)
+            and not self.backend.handler().has(key)
+        ):
             verdict = None  # the cache lost the program
         known = verdict is not None
         if verdict is None and size_of(region.members) * SECONDS_OF_OPERATION > seconds_left:
@@ -203,21 +233,39 @@ class Decision:
         if verdict.why:
             self._say(verdict.why, region, why=verdict.text)
             return False
-        is_taken = self.wish.takes(verdict)
+        is_taken = self.wish.takes(verdict, rounds)
+        ours_us, xla_us = verdict.ours_us * rounds, verdict.xla_us * rounds
         if not is_taken:
-            self._say("JAX202", region, ours_us=verdict.ours_us, xla_us=verdict.xla_us)
+            self._say("JAX202", region, ours_us=ours_us, xla_us=xla_us)
         else:
             self._say("JAX401" if known else "JAX402", region)
+            if is_loop:
+                key = self._in_place(region, key)
             self.chosen.append(
                 Chosen(
                     _change(region, key, self.backend.memory(key)),
                     region.name,
-                    region.written,
-                    verdict.ours_us,
-                    verdict.xla_us,
+                    region.written * rounds,
+                    ours_us,
+                    xla_us,
                 )
             )
         return is_taken
+
+    def _in_place(self, region: Candidate, key: str) -> str:
+        """The key of the kernels of a region of a loop's body that write the next state into the memory of the state,
+        or of those that it has, where there are none: a call of these copies such results."""
+        pairs = state_pairs(region)
+        if not pairs:
+            return key
+        own = module_of(region, pairs)
+        in_place = records.key_of("region", str(own), self.wish.preset, self.backend.name)
+        try:
+            if not self.backend.handler().has(in_place):
+                self.backend.build(own, in_place, self.wish.preset)
+        except HloOptError:
+            return key
+        return in_place
 
     def _late(self, region: Candidate) -> bool:
         """Reports that there is no time left for a region. Returns False, as `_take` does for it."""
@@ -289,7 +337,7 @@ def build_for_host(module: Module, key: str, preset: str) -> tuple[float, float]
     return 0.0, 0.0
 
 
-HOST: Backend = Backend("host", handler, build_for_host)
+HOST: Backend = Backend("host", handler, build_for_host, may_share=True)
 
 
 def _ends(module: Module, inputs: list[Array]) -> bool:

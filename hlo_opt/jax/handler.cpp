@@ -47,6 +47,7 @@ struct Region {
   const Array* inputs;
   Word output_count;
   const Array* outputs;
+  const Word* held_in;  // for each input, the output that is made in its memory, or -1
 };
 
 typedef int (*Loader)(const char* key);
@@ -103,6 +104,24 @@ static ffi::ErrorOr<std::unique_ptr<State>> instantiate(std::string_view given) 
   return made;
 }
 
+// Whether a result lies where an operand does, as a round's state in a loop: kernels would write what they still read,
+// unless they are made to write there.
+static bool meets(const void* result, Word number, ffi::RemainingArgs& args, const Region& r) {
+  for (Word k = 0; k < r.input_count; ++k) {
+    const char* const data = (const char*)args.get<ffi::AnyBuffer>((size_t)k)->untyped_data();
+    if (data == result && r.held_in[k] == number) continue;
+    if (data < (const char*)result + r.outputs[number].bytes && (const char*)result < data + r.inputs[k].bytes)
+      return true;
+  }
+  return false;
+}
+
+// The bytes of memory of its own that a result needs until the kernels are done.
+static size_t result_bytes(const void* result, Word number, ffi::RemainingArgs& args, const Region& r) {
+  const size_t copy = copy_bytes(result, r.outputs[number].bytes);
+  return !copy && meets(result, number, args, r) ? rounded((size_t)r.outputs[number].bytes) : copy;
+}
+
 static ffi::Error execute(State* state, ffi::RemainingArgs args, ffi::RemainingRets rets) {
   const Region& r = state->region;
   if ((Word)args.size() != r.input_count || (Word)rets.size() != r.output_count)
@@ -120,7 +139,7 @@ static ffi::Error execute(State* state, ffi::RemainingArgs args, ffi::RemainingR
     if (!given.has_value() || (Word)(*given)->size_bytes() != r.outputs[k].bytes)
       return ffi::Error(ffi::ErrorCode::kInvalidArgument,
                         "hlo_opt: a result of another size than the kernels were made for");
-    copies += copy_bytes((*given)->untyped_data(), r.outputs[k].bytes);
+    copies += result_bytes((*given)->untyped_data(), k, args, r);
   }
   const size_t tables = rounded(r.slots * 8) + rounded(r.frame_words * 8) + rounded(r.pointers * 8);
   static thread_local Memory memory;
@@ -133,23 +152,27 @@ static ffi::Error execute(State* state, ffi::RemainingArgs args, ffi::RemainingR
   at += rounded(r.frame_words * 8);
   void** const pointers = (void**)at;
   at += rounded(r.pointers * 8);
+  for (Word k = 0; k < r.output_count; ++k) {
+    void* data = (*rets.get<ffi::AnyBuffer>((size_t)k))->untyped_data();
+    if (const size_t copy = result_bytes(data, k, args, r)) {
+      data = at;
+      at += copy;
+    }
+    slots[r.outputs[k].slot] = data;
+  }
   for (Word k = 0; k < r.input_count; ++k) {
     const Word bytes = r.inputs[k].bytes;
     void* data = args.get<ffi::AnyBuffer>((size_t)k)->untyped_data();
-    if (const size_t copy = copy_bytes(data, bytes)) {
+    if (r.held_in[k] >= 0) {  // the output is made there
+      void* const made = slots[r.outputs[r.held_in[k]].slot];
+      if (made != data && bytes) memcpy(made, data, (size_t)bytes);
+      data = made;
+    } else if (const size_t copy = copy_bytes(data, bytes)) {
       memcpy(at, data, (size_t)bytes);
       data = at;
       at += copy;
     }
     slots[r.inputs[k].slot] = data;
-  }
-  for (Word k = 0; k < r.output_count; ++k) {
-    void* data = (*rets.get<ffi::AnyBuffer>((size_t)k))->untyped_data();
-    if (const size_t copy = copy_bytes(data, r.outputs[k].bytes)) {
-      data = at;
-      at += copy;
-    }
-    slots[r.outputs[k].slot] = data;
   }
   Program program = {r.routines, r.functions, r.timings, r.constants, -1, (int)r.processors};
   int status = runner(&program, 0, slots, at, frames, pointers);

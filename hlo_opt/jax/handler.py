@@ -57,6 +57,7 @@ class _Region(ctypes.Structure):
         ("inputs", _POINTER),
         ("output_count", _WORD),
         ("outputs", _POINTER),
+        ("held_in", _POINTER),
     ]
 
 
@@ -84,6 +85,8 @@ class _Loaded:
         self.routines = (_Routine * len(self.words))(*(_Routine(w.ctypes.data, r.buffers, r.slots) for w, r in pairs))
         self.inputs = (_Array * max(1, len(frozen.inputs)))(*(_Array(*pair) for pair in frozen.inputs))
         self.outputs = (_Array * max(1, len(frozen.outputs)))(*(_Array(*pair) for pair in frozen.outputs))
+        held = dict(frozen.donated)
+        self.held_in = np.array([held.get(k, -1) for k in range(len(frozen.inputs))] or [-1], np.int64)
         self.region = _Region(
             ctypes.addressof(self.routines),
             self.functions.ctypes.data,
@@ -98,6 +101,7 @@ class _Loaded:
             ctypes.addressof(self.inputs),
             len(frozen.outputs),
             ctypes.addressof(self.outputs),
+            self.held_in.ctypes.data,
         )
 
 

@@ -18,7 +18,20 @@ from hlo_opt.ir.shape import Layout
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts
 from hlo_opt.ops.control.table import branches
-from hlo_opt.ops.sets import COPIES, body_of, fused, is_free, keeps_bytes, looped, tuple_elements, tuple_index
+from hlo_opt.ops.sets import (
+    COPIES,
+    body_of,
+    combines_updates,
+    fused,
+    is_free,
+    keeps_bytes,
+    looped,
+    results_of,
+    tuple_elements,
+    tuple_index,
+    written_window,
+)
+from hlo_opt.text.aliases import ALIASES, Alias, alias_text
 
 FEW = 16
 """Limit of elements of a constant that a region holds itself; larger ones are inputs."""
@@ -28,6 +41,9 @@ UNKNOWN_ROUNDS = 100
 
 SMALL_WORK = 1 << 16
 """Limit of elements that a region computes in less time than its call takes."""
+
+SMALL_CALL = "xla_cpu_small_call"
+"""The frontend attribute of calls that XLA compiles as one function."""
 
 DROPPED = frozenset({"metadata", "sharding", "frontend_attributes", "origin"})
 """Attributes that do not change what is computed."""
@@ -113,6 +129,35 @@ def _callees(i: Instruction) -> list[Computation]:
 
 def _is_conditional(i: Instruction) -> bool:
     return bool(i.operands) and bool(branches(i))
+
+
+def bodies_of(i: Instruction) -> list[tuple[Computation, int]]:
+    """The computations with regions of their own that an instruction runs, and how often in a run of it: the body of a
+    loop, the branches of a conditional, the computation of a call. XLA compiles small calls as one function, which
+    cannot call kernels."""
+    if fused(i) is not None or _is_small_call(i):
+        return []
+    body = looped(i)
+    return [(body, _rounds(i))] if body is not None else [(c, 1) for c in _callees(i)]
+
+
+def _is_small_call(i: Instruction) -> bool:
+    attributes = i.attributes.get("frontend_attributes")
+    return attributes is not None and SMALL_CALL in str(attributes)
+
+
+def updates(i: Instruction) -> bool:
+    """Whether an instruction, or a fusion that ends with it, updates a part of an array that it is the new value of.
+    XLA does that in place; a call would copy the whole array in each round of a loop."""
+    body = fused(i)
+    results = [i] if body is None else results_of(body)
+    return any(_updates(r) for r in results)
+
+
+def _updates(i: Instruction) -> bool:
+    while keeps_bytes(i.opcode):
+        i = i.operands[0]
+    return written_window(i) is not None or combines_updates(i)
 
 
 def work_of(i: Instruction) -> int:
@@ -210,9 +255,9 @@ def _may(i: Instruction, known: dict[Computation, bool], inside: bool) -> bool:
     return all(known[c] for c in _callees(i))
 
 
-def _ours(computation: Computation) -> set[Instruction]:
+def _ours(computation: Computation, *, is_entry: bool) -> set[Instruction]:
     """The instructions of a computation that may belong to regions. Constants do not: a region holds copies of small
-    ones, and large ones are inputs."""
+    ones, and large ones are inputs. Nor do `updates`, but in the entry."""
     known: dict[Computation, bool] = {}
     waited = {p for i in computation.instructions for p in i.control_predecessors}
     ours: set[Instruction] = set()
@@ -222,7 +267,7 @@ def _ours(computation: Computation) -> set[Instruction]:
             parts.append(i)
         elif tuple_index(i) is not None:
             ours |= {i} if i.operands[0] in ours else set()
-        elif i.literal is None and i not in waited and _may(i, known, False):
+        elif i.literal is None and i not in waited and _may(i, known, False) and (is_entry or not updates(i)):
             ours.add(i)
     for i in reversed(parts):
         if not i.is_root and i.users and all(u in ours for u in i.users):
@@ -230,15 +275,15 @@ def _ours(computation: Computation) -> set[Instruction]:
     return ours
 
 
-def clusters(computation: Computation) -> list[Candidate]:
+def clusters(computation: Computation, *, is_entry: bool = True) -> list[Candidate]:
     """The regions of a computation: the connected instructions without a path between them through others."""
-    return [region for layer in layers_of(computation) for region in layer]
+    return [region for layer in layers_of(computation, is_entry=is_entry) for region in layer]
 
 
-def layers_of(computation: Computation) -> list[list[Candidate]]:
+def layers_of(computation: Computation, *, is_entry: bool = True) -> list[list[Candidate]]:
     """The `clusters` by layer. The layer of an instruction is the greatest number of changes between ours and others on
     a path to it, so that no region of a layer depends on another."""
-    ours = _ours(computation)
+    ours = _ours(computation, is_entry=is_entry)
     levels: dict[Instruction, int] = {}
     for i in computation.instructions:
         known = [levels[o] + ((o in ours) != (i in ours)) for o in i.operands if not is_small(o)]
@@ -316,6 +361,29 @@ def _paths(shape: Shape) -> Iterator[list[int]]:
         yield from ([*path, number] for path in _paths(element))
 
 
+Pair = tuple[int, int]
+"""An input and an output of a region, by number."""
+
+
+def state_pairs(candidate: Candidate) -> list[Pair]:
+    """Elements of the state of a loop that a region of its body reads, and their values for the next round where the
+    region computes them: XLA has both in one memory."""
+    results = []
+    for i in results_of(candidate.computation):
+        while keeps_bytes(i.opcode):
+            i = i.operands[0]
+        results.append(i)
+    pairs = []
+    for number, i in enumerate(candidate.inputs):
+        element = tuple_index(i)
+        if element is None or i.operands[0].parameter_number is None or results.count(results[element]) > 1:
+            continue
+        new = results[element]
+        if new in candidate.outputs and new.shape == i.shape and i.shape.is_row_major:
+            pairs.append((number, candidate.outputs.index(new)))
+    return pairs
+
+
 def pieces(whole: Candidate) -> list[Candidate]:
     """The loops and fusions of a region as regions of their own, by falling work, each with the instructions that only
     it needs."""
@@ -350,9 +418,9 @@ def physical(shape: Shape) -> Shape:
     )
 
 
-def module_of(candidate: Candidate) -> Module:
-    """The region as a module of its own, still in XLA's form. Its parameters and results are row-major; its names are
-    numbered, so that equal regions have equal texts."""
+def module_of(candidate: Candidate, in_place: Sequence[Pair] = ()) -> Module:
+    """The region as a module of its own, still in XLA's form, which may compute outputs in the memory of inputs. Its
+    parameters and results are row-major; its names are numbered, so that equal regions have equal texts."""
     module = Module("region")
     count = iter(range(1 << 30))
     copies: dict[Computation, Computation] = {}
@@ -402,6 +470,9 @@ def module_of(candidate: Candidate) -> Module:
         edit.create_tuple(entry, results, root=True)
     edit.add_computation(module, entry, entry=True)
     edit.sort_computations(module)
+    if in_place:
+        aliases = [Alias((k,) if len(results) > 1 else (), number, ()) for number, k in in_place]
+        module.attributes[ALIASES] = Attribute(alias_text(aliases))
     return module
 
 

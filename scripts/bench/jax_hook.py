@@ -39,6 +39,7 @@ from scripts.bench import coupled_loops, loop_programs  # noqa: F401  # the loop
 from scripts.bench.host_programs import PROGRAMS
 from scripts.bench.loop_table import LOOPS
 from scripts.bench.other_programs import OTHERS
+from scripts.bench.written_programs import WRITTEN
 from scripts.programs import all_cases, cartpole
 from scripts.programs.case import Arg, Case, f32
 
@@ -70,7 +71,8 @@ def cases(which: str) -> list[Case]:
     programs = [c for c in all_cases().values() if c.mesh is None and c.platform == "cuda" and not c.settings]
     runnable = [c for c in programs if c.skip is None and c.twin is None]
     kernels = [ROLLOUT, *PROGRAMS]
-    return {"loops": [ROLLOUT, *loops], "programs": runnable, "kernels": kernels, "others": list(OTHERS)}[which]
+    lists = {"loops": [ROLLOUT, *loops], "programs": runnable, "kernels": kernels, "others": list(OTHERS)}
+    return {**lists, "written": list(WRITTEN)}[which]
 
 
 @dataclass(frozen=True)
@@ -207,7 +209,7 @@ def main() -> int:
     """The command."""
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--list", choices=("loops", "programs", "kernels", "others"), default="loops")
+    parser.add_argument("--list", choices=("loops", "programs", "kernels", "others", "written"), default="loops")
     parser.add_argument("--only", default="", metavar="WORD", help="programs whose names hold a word")
     parser.add_argument("--rounds", type=int, default=40, help="pairs of runs")
     parser.add_argument("--each", type=float, default=3.0, help="seconds after which runs of a program end")

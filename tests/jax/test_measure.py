@@ -123,8 +123,8 @@ def test_a_region_must_win_each_series(
         (1, 90, 100, True),
         (1, 91, 100, False),
         (1, 105, 100, False),
-        (0, 100, 100, True),
-        (0, 101, 100, False),
+        (0, 102, 100, True),
+        (0, 103, 100, False),
     ],
 )
 def test_a_module_must_win_as_well(least: float, ours: float, xla: float, keeps: bool) -> None:

@@ -7,6 +7,7 @@ import pytest
 from hlo_opt.jax.regions import (
     Candidate,
     are_apart,
+    bodies_of,
     clusters,
     kernels_write,
     layers_of,
@@ -58,6 +59,69 @@ ENTRY e {
 }
 """
 COUNTED = LOOP.replace("LIMIT", "most = s32[] constant(10)")
+
+
+CALL = """HloModule m
+c {
+  x = f32[64] parameter(0)
+  ROOT y = f32[64] sine(x)
+}
+d {
+  v = f32[64] parameter(0)
+  ROOT w = f32[64] cosine(v)
+}
+ENTRY e {
+  p = f32[64] parameter(0)
+  n = s32[] parameter(1)
+  one = f32[64] call(p), to_apply=cMARK
+  ROOT r = f32[64] conditional(n, one, one), branch_computations={c, d}
+}
+"""
+
+
+def bodies(text: str) -> list[list[tuple[str, int]]]:
+    """The bodies of each instruction of the entry that has some."""
+    every = [[(c.name, rounds) for c, rounds in bodies_of(i)] for i in parse(text).entry.instructions]
+    return [found for found in every if found]
+
+
+def test_bodies_have_regions_of_their_own() -> None:
+    assert bodies(COUNTED) == [[("body", 10)]]
+    assert bodies(CALL.replace("MARK", "")) == [[("c", 1)], [("c", 1), ("d", 1)]]
+
+
+def test_small_calls_have_no_regions() -> None:
+    """XLA compiles them as one function, which cannot call kernels."""
+    assert bodies(CALL.replace("MARK", ', frontend_attributes={xla_cpu_small_call="true"}')) == [[("c", 1), ("d", 1)]]
+
+
+UPDATE = """HloModule m
+f {
+  a = f32[64,64] parameter(0)
+  u = f32[64] parameter(1)
+  n = s32[] parameter(2)
+  s = f32[64] sine(u)
+  b = f32[1,64] bitcast(s)
+  z = s32[] constant(0)
+  w = f32[64,64] dynamic-update-slice(a, b, n, z)
+  ROOT v = f32[4096] bitcast(w)
+}
+ENTRY e {
+  a = f32[64,64] parameter(0)
+  u = f32[64] parameter(1)
+  n = s32[] parameter(2)
+  t = f32[64] tanh(u)
+  w = f32[4096] fusion(a, t, n), kind=kLoop, calls=f
+  ROOT r = (f32[4096], f32[64]) tuple(w, t)
+}
+"""
+
+
+@pytest.mark.parametrize(("is_entry", "expected"), [(True, [["t", "w"]]), (False, [["t"]])])
+def test_updates_inside_loops_are_left_in_place(is_entry: bool, expected: list[list[str]]) -> None:
+    """A call would copy the whole array in each round."""
+    found = clusters(parse(UPDATE).entry, is_entry=is_entry)
+    assert [[i.name for i in each.members] for each in found] == expected
 
 
 def test_a_library_divides() -> None:

@@ -23,7 +23,7 @@ from jax.extend.xla import PipelineStage, clear_hlo_module_transformation, regis
 from snippets import HEAD, run
 
 import hlo_opt.jax
-from hlo_opt.jax import decide, hook
+from hlo_opt.jax import decide, hook, records
 from hlo_opt.jax.handler import handler
 from hlo_opt.jax.wire import ModuleBytes
 
@@ -148,7 +148,7 @@ def test_t5_results_share_no_memory_with_what_is_given() -> None:
 
 
 @pytest.mark.usefixtures("winning")
-def test_t5_the_state_of_a_loop_that_stays_is_left_alone() -> None:
+def test_t5_results_in_the_memory_of_operands() -> None:
     """A round gets its state where it leaves it: what reads all of it for each element it writes must not write
     there."""
 
@@ -162,8 +162,73 @@ def test_t5_the_state_of_a_loop_that_stays_is_left_alone() -> None:
     x, w = X.reshape(-1), np.eye(X.size, 4, dtype=np.float32)
     with hlo_opt.jax.fusing(**FUSING):
         compiled = jax.jit(function).lower(x, w).compile()
-    assert called_inside(compiled.as_text()) == []
+    assert len(called_inside(compiled.as_text())) == 1
     close(compiled(x, w), jax.jit(function)(x, w))
+
+
+@pytest.mark.usefixtures("winning")
+def test_t5_a_round_that_exchanges_its_state() -> None:
+    """Each of the two results lies where the other's operand is."""
+
+    def function(x: Any, y: Any) -> Any:
+        def body(c: Any, _: None) -> Any:
+            a, b = c
+            most = jnp.sort(a[:8])[-1]
+            return (jnp.sin(b[::-1]) + most, jnp.cos(a) * 0.5 + b), None
+
+        return lax.scan(body, (x, y), None, length=7)[0]
+
+    x, y = X.reshape(-1), X.reshape(-1)[::-1] * 0.3
+    with hlo_opt.jax.fusing(**FUSING):
+        compiled = jax.jit(function).lower(x, y).compile()
+    assert len(called_inside(compiled.as_text())) == 1
+    for found, expected in zip(compiled(x, y), jax.jit(function)(x, y), strict=True):
+        close(found, expected)
+
+
+@pytest.mark.usefixtures("winning")
+@pytest.mark.parametrize(("turned", "count"), [(False, 2), (True, 0)])
+def test_t5_the_next_state_is_computed_in_place_where_it_may(
+    turned: bool, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = []
+    monkeypatch.setattr(records, "keep_frozen", lambda _, program: built.append(program))
+
+    def function(x: Any) -> Any:
+        def body(c: Any, _: None) -> Any:
+            a, b = c
+            a, b = (a[::-1], b[::-1]) if turned else (a, b)
+            most = jnp.sort(c[0][:8])[-1]
+            return (jnp.sin(a) * 0.9 + most, jnp.cos(b) * 0.5 + a), None
+
+        return lax.scan(body, (x, x * 0.3), None, length=7)[0]
+
+    x = X.reshape(-1)
+    with hlo_opt.jax.fusing(**FUSING):
+        compiled = jax.jit(function).lower(x).compile()
+    assert len(called_inside(compiled.as_text())) == 1
+    assert max(len(program.donated) for program in built) == count
+    for found, expected in zip(compiled(x), jax.jit(function)(x), strict=True):
+        close(found, expected)
+
+
+@pytest.mark.usefixtures("winning")
+def test_t6_around_small_loops_and_in_branches_inside_a_loop() -> None:
+    """XLA sorts in each round, so that the loop stays; its small loop is replaced whole."""
+
+    def function(x: Any) -> Any:
+        def body(c: Any, n: Any) -> Any:
+            c = lax.cond(n % 3 == 0, lambda c: jnp.sort(jnp.sin(c) * 2), lambda c: jnp.cos(c) + c[::-1], c)
+            return jnp.sort(steps(c, 10)) * 0.9, c.sum()
+
+        return lax.scan(body, x, jnp.arange(7))
+
+    x = X.reshape(-1)[:512]
+    with hlo_opt.jax.fusing(**FUSING) as report:
+        compiled = jax.jit(function).lower(x).compile()
+    assert report.count("JAX303") == 0 and len(called_inside(compiled.as_text())) >= 3
+    for found, expected in zip(compiled(x), jax.jit(function)(x), strict=True):
+        close(found, expected)
 
 
 @pytest.mark.usefixtures("winning")
