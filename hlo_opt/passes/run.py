@@ -4,6 +4,7 @@ data."""
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +34,9 @@ MOST_EFFORT = 2
 SMALL = 500
 """Instructions of a module of which a preset's choices are all tried at the default effort. The last branch is the one
 that is kept of most larger ones, and seldom dearer by more than a hundredth; the others double the time."""
+
+EVEN = 1.001
+"""Estimates that differ by less are equal."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +110,11 @@ def run(
     verify           called with the module after each pass that changed it
 
     A pipeline with choices is run once for each; the outcome is the one whose module is estimated to take least time,
-    the first of equals. With `stop_after_step` or an observer the choice comes first, without them. What is kept of a
-    run is proved (`prove_same_graph`) at once when all its passes promise to keep the graph; otherwise each part of it
-    that does. Names that several instructions share get unique names first. Raises UsageError for unknown presets,
-    passes, targets, codes, choices, loops and instructions, and ProofError when a pass broke its promise.
+    of equals one with the fewest kernels, and the first of these. With `stop_after_step` or an observer the choice
+    comes first, without them. What is kept of a run is proved (`prove_same_graph`) at once when all its passes promise
+    to keep the graph; otherwise each part of it that does. Names that several instructions share get unique names
+    first. Raises UsageError for unknown presets, passes, targets, codes, choices, loops and instructions, and
+    ProofError when a pass broke its promise.
     """
     own = passes is not None if own_passes is None else own_passes
     pipeline = _pipeline(module, preset_name, passes, simplify, own, effort)
@@ -190,15 +195,19 @@ def _best_of(
 
 
 def _best(outcomes: list[Outcome]) -> Outcome:
-    """The outcome that is estimated to take least time."""
-    return min(outcomes, key=_us)
+    """The outcome that is estimated to take least time; of those that are as good as equal, one with the fewest
+    kernels."""
+    summaries = list(map(_summary, outcomes))
+    least = min(s.est_us for s in summaries)
+    kernels = [s.kernels if s.est_us <= least * EVEN else math.inf for s in summaries]
+    return outcomes[kernels.index(min(kernels))]
 
 
-def _us(outcome: Outcome) -> float:
+def _summary(outcome: Outcome) -> ModuleSummary:
     """The estimate of a result, by what its passes know of it."""
     options = outcome.context.options
     state = outcome.context.memory.state(outcome.module, options.target)
-    return module_summary(outcome.module, options.target, trip_counts=options.trip_counts, state=state).est_us
+    return module_summary(outcome.module, options.target, trip_counts=options.trip_counts, state=state)
 
 
 def _run(

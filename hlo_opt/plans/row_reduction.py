@@ -28,7 +28,7 @@ from hlo_opt.plans.folding import (
     operand_index,
     passes,
 )
-from hlo_opt.plans.instructions import Work
+from hlo_opt.plans.instructions import Work, of_value
 from hlo_opt.plans.loop import WIDEST_ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.reads import address_of
@@ -42,6 +42,10 @@ ROW_PER_THREAD = 16
 """Elements of a row that one thread folds, before the row gets more threads."""
 ROW_PART = 16 * 1024
 """The least number of elements of a long row that one block folds, before several blocks share the row."""
+
+AS_LONG_AS_READING = 16
+"""Instructions for an element that take a block as long as reading 4 bytes: an SM starts 128 of them a cycle, and a
+block that is alone on it reads some 32 bytes a cycle."""
 
 MOST_NEIGHBOURS = 8
 """Limit of elements that a thread reads at a time: 16 bytes of bf16. With bytes, 16 elements would need too many
@@ -202,7 +206,7 @@ class Rows:
 def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
     """The part for some folds of rows."""
     rows, columns = folded.space.kept, folded.space.reduced
-    parts = row_parts(rows, columns, target.core_count) if ends_in_one_pass(region, folded) else 1
+    parts = row_parts(region, rows, columns, target.core_count) if ends_in_one_pass(region, folded) else 1
     along = [leaf for shape in (*region.inputs, *region.outputs) for leaf in shape.leaves()]
     widths = [leaf.type.bytes for leaf in along if leaf.is_array and leaf.element_count == folded.space.elements]
     own = [leaf.type.bytes for leaf in folded.levels[0][0].shape.leaves()]
@@ -221,9 +225,19 @@ def _is_flat(folded: Folded) -> bool:
     return place == add(multiply(row, space.reduced), column)
 
 
-def row_parts(rows: int, columns: int, cores: int) -> int:
+def row_parts(region: Region, rows: int, columns: int, cores: int) -> int:
     """Blocks that fold a row of that length together: as many as fill the device, if each has enough to do."""
-    return max(1, min(2 * cores // rows, columns // ROW_PART))
+    most_parts = 2 * cores // rows
+    if most_parts <= 1:
+        return 1
+    return max(1, min(most_parts, columns // int(ROW_PART / _weight(region, most(rows) * most(columns)))))
+
+
+def _weight(region: Region, elements: int) -> float:
+    """How many times as long as reading it computing an element of the rows takes; at least 1."""
+    arrays = [i for i in region.computation.instructions if i.shape.is_array]
+    work = sum(of_value(i).slots * most(i.shape.element_count) for i in arrays) / elements
+    return max(1.0, work / AS_LONG_AS_READING)
 
 
 def short_row_vector(reduce: Instruction, columns: int) -> int:

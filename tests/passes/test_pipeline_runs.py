@@ -309,9 +309,20 @@ def test_a_pass_that_is_known_to_find_nothing_is_not_run_in_a_later_part_either(
         assert len(a.done) == often
 
 
+def _summary(est_us: float, kernels: int) -> SimpleNamespace:
+    return SimpleNamespace(est_us=est_us, kernels=kernels)
+
+
+def test_of_results_as_good_as_equal_the_one_with_fewest_kernels_is_kept(monkeypatch: pytest.MonkeyPatch):
+    summaries = iter([(2.0, 3), (2.0015, 2), (2.0025, 1)])
+    monkeypatch.setattr(runs, "module_summary", lambda *_, **__: _summary(*next(summaries)))
+    outcome = run(hlo_opt.parse(TEXT), passes="best(dce|cse|instruction-fusion)", simplify="never")
+    assert [p.name for p in outcome.pipeline.passes()] == ["cse"]
+
+
 def test_of_equal_results_the_first_is_kept(monkeypatch: pytest.MonkeyPatch):
-    prices = iter([3.0, 2.0, 2.0])
-    monkeypatch.setattr(runs, "module_summary", lambda *_, **__: SimpleNamespace(est_us=next(prices)))
+    summaries = iter([(3.0, 1), (2.0, 2), (2.001, 2)])
+    monkeypatch.setattr(runs, "module_summary", lambda *_, **__: _summary(*next(summaries)))
     outcome = run(hlo_opt.parse(TEXT), passes="best(dce|cse|instruction-fusion)", simplify="never")
     assert [p.name for p in outcome.pipeline.passes()] == ["cse"]
     assert outcome.seconds["alternatives"] > 0
@@ -326,7 +337,7 @@ def test_the_choices_of_a_preset_are_tried_as_effort_says(
     monkeypatch.setattr(runs, "preset", lambda name: "dce,best(cse | instruction-fusion)")
     monkeypatch.setattr(runs, "_size", lambda module: size)
     priced = []
-    monkeypatch.setattr(runs, "module_summary", lambda *_, **__: priced.append(1) or SimpleNamespace(est_us=1.0))
+    monkeypatch.setattr(runs, "module_summary", lambda *_, **__: priced.append(1) or _summary(1.0, 1))
     outcome = run(hlo_opt.parse(TEXT), effort=effort, simplify="never")
     assert len(priced) == (tried if tried > 1 else 0)
     assert [p.name for p in outcome.pipeline.passes()][-1] == ("cse" if tried > 1 else "instruction-fusion")

@@ -10,7 +10,7 @@ from hlo_opt.plans.reads import lay_of, traced
 from hlo_opt.plans.row_reduction import Rows
 from tests.codegen.conftest import Tool
 from tests.codegen.test_registers import softmax
-from tests.codegen.test_row_reduction import row_sum
+from tests.codegen.test_row_reduction import module, row_sum
 from tests.small_modules import H100, module_of, planned
 
 
@@ -39,6 +39,18 @@ def test_vectors(kind: str, columns: int, vector: int, threads: int) -> None:
                                      f"to_apply=more", more=reducer))  # fmt: skip
     (segment,) = made.segments
     assert isinstance(segment.part, Rows) and (segment.vector, segment.part.threads) == (vector, threads)
+
+
+@pytest.mark.parametrize(("functions", "parts"), [(1, 1), (8, 8)])
+def test_blocks_share_a_shorter_row_that_takes_long_to_compute(functions: int, parts: int) -> None:
+    chain = "".join(f"  t{n + 1} = f32[16384]{{0}} tanh(t{n})\n" for n in range(functions))
+    text = module(
+        "f32",
+        "  t0 = f32[16384]{0} parameter(0)\n  z = f32[] constant(0)\n"
+        f"{chain}  ROOT r = f32[] reduce(t{functions}, z), dimensions={{0}}, to_apply=add\n",
+    )
+    (segment,) = Tool().plan(text).segments
+    assert isinstance(segment.part, Rows) and segment.part.parts == parts
 
 
 @pytest.mark.parametrize(("columns", "parts"), [(16384, 1), (32768, 2), (49152, 3), (1 << 22, 256)])
