@@ -31,6 +31,8 @@ class PriorityFusion(FusionPass):
 
     max_code_size    operations that a merged kernel may emit
     sliding_windows  keep the kernels in which threads fold sliding windows together; XLA has none
+    own_prices       leave what takes our kernels longer once it is fused
+    constants        make kernels of what reads constants only, as XLA does; without, they stay for later passes
     """
 
     name: ClassVar[str] = "priority-fusion"
@@ -38,10 +40,12 @@ class PriorityFusion(FusionPass):
 
     max_code_size: int = MAX_CODE_SIZE
     sliding_windows: bool = False
+    own_prices: bool = False
+    constants: bool = True
 
     def fuse_in(self, computation: Computation, engine: Engine) -> bool:
         changed = self._fuse_arrays(computation, engine)
-        return self._fuse_constants(computation, engine) or changed
+        return (self.constants and self._fuse_constants(computation, engine)) or changed
 
     def policy(self, engine: Engine, computation: Computation) -> PriorityChoices:
         return _choices(self.max_code_size, self.sliding_windows)
@@ -61,6 +65,9 @@ class PriorityFusion(FusionPass):
         changed = False
         while (entry := queue.pop()) is not None:
             producer, users = entry
+            if (reason := self._refused_by_price(engine, producer, users)) is not None:
+                engine.context.left[self.name, engine.edge(producer, users[0]).producer_name] = reason
+                continue
             for consumer in users:
                 if not engine.context.step():
                     return changed
@@ -72,6 +79,30 @@ class PriorityFusion(FusionPass):
             name = engine.edge(producer, next(iter(producer.users))).producer_name
             engine.context.left[self.name, name] = _slower(engine, producer, list(producer.users))
         return changed
+
+    def _refused_by_price(self, engine: Engine, producer: Instruction, users: list[Instruction]) -> Reason | None:
+        """Why our own kernels speak against fusing a producer into some users."""
+        if not self.own_prices or "FUS408" in engine.disabled:
+            return None
+        if any(engine.is_forced(engine.edge(producer, user)) for user in users):
+            return None
+        prices = engine.state.prices
+        us_fused, us_unfused = 0.0, prices.of(producer).us + sum([prices.of(user).us for user in users])
+        for user in users:
+            joined = prices.joined(producer, user)
+            if isinstance(joined, Reason):
+                return joined
+            us_fused += joined.us
+        if us_fused <= us_unfused:
+            return None
+        return Reason.of(
+            "FUS408",
+            producer=engine.edge(producer, users[0]).producer_name,
+            users=len(users),
+            model="",
+            us_fused=us_fused,
+            us_unfused=us_unfused,
+        )
 
     def _fuse_constants(self, computation: Computation, engine: Engine) -> bool:
         changed = False

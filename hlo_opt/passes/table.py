@@ -192,7 +192,7 @@ _PRESETS = {
         f"best({_WITH_WINDOWS},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
         " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},"
         f"instruction-fusion{{may-duplicate=true}},fusion-merger,cse,dce),"
-        f"priority-fusion{{sliding-windows=true}},cse,dce,{_OUTPUTS}),"
+        f"priority-fusion{{sliding-windows=true,own-prices=true,constants=false}},cse,dce,{_OUTPUTS}),"
         f"bitcast-movement,dce,{_MULTI_TENSOR},while-fusion,dce,launch-packing,dce,bitcast-hoisting"
     ),
     "xla-2023": (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from small_modules import H100, module_of
 
@@ -10,6 +12,7 @@ from hlo_opt.diag import Reason
 from hlo_opt.fusion.compatibility import XLAS_MODEL
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine
+from hlo_opt.fusion.prices import Prices
 from hlo_opt.ir import Instruction
 from hlo_opt.passes import priority_fusion
 from hlo_opt.passes.priority_fusion import PriorityFusion
@@ -180,3 +183,27 @@ def test_the_default_is_that_of_xla():
     engine, _ = read(A, f"r = {ROW} abs(a)")
     sizes = [p.policy(engine, engine.module.entry).max_code_size for p in (PASS, PriorityFusion(7))]
     assert PASS.max_code_size == 10_000 and sizes == [10_000, 7]
+
+
+def test_own_prices_leave_what_takes_our_kernels_longer(monkeypatch: pytest.MonkeyPatch):
+    lines = (A, B, f"r = {ROW} abs(b)")
+    engine, of = read(*lines)
+    assert PASS.fuse_in(engine.module.entry, engine)
+    assert [i.opcode for i in engine.module.entry.instructions] == ["parameter", "fusion"]
+    monkeypatch.setattr(Prices, "joined", lambda *_: SimpleNamespace(us=1000.0))
+    careful = PriorityFusion(own_prices=True)
+    engine, of = read(*lines)
+    apart = sum(engine.state.prices.of(of[name]).us for name in "br")
+    assert not careful.fuse_in(engine.module.entry, engine)
+    reason = engine.context.left["priority-fusion", "b"]
+    assert reason == no("FUS408", producer="b", users=1, model="", us_fused=1000.0, us_unfused=apart)
+    assert list(careful.refusals(engine, engine.edge(of["b"], of["r"]))) == [reason]
+    engine, _ = read(*lines, disabled=frozenset({"FUS408"}))
+    assert careful.fuse_in(engine.module.entry, engine)
+
+
+@pytest.mark.parametrize("constants", [True, False])
+def test_what_reads_constants_only_is_made_a_kernel_if_asked(constants: bool):
+    engine, _ = read("k = f32[] constant(2)", f"w = {ROW} broadcast(k), dimensions={{}}")
+    assert PriorityFusion(constants=constants).fuse_in(engine.module.entry, engine) is constants
+    assert any(i.opcode == "fusion" for i in engine.module.entry.instructions) is constants
