@@ -230,7 +230,8 @@ def row_parts(region: Region, rows: int, columns: int, cores: int) -> int:
     most_parts = 2 * cores // rows
     if most_parts <= 1:
         return 1
-    return max(1, min(most_parts, columns // int(ROW_PART / _weight(region, most(rows) * most(columns)))))
+    least = max(1, int(ROW_PART / _weight(region, most(rows) * most(columns))))
+    return max(1, min(most_parts, columns // least))
 
 
 def _weight(region: Region, elements: int) -> float:

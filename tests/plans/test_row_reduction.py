@@ -105,3 +105,14 @@ def test_only_what_is_there_is_counted() -> None:
     assert walk.rounds == 7 and walk.rounds * walk.filled * 8 * 1024 == pytest.approx(50257)
     trace = traced(walk, set())
     assert trace.times(trace.reads[0].index) == pytest.approx(50257 / 1024)
+
+
+def test_a_row_may_take_longer_than_any_share_of_blocks_makes_good() -> None:
+    text = module(
+        "f32",
+        "  p = f32[64,65536]{1,0} parameter(0)\n  z = f32[] constant(0)\n  t = f32[64,65536]{1,0} power(p, p)\n"
+        "  s = f32[64]{0} reduce(t, z), dimensions={1}, to_apply=add\n"
+        "  ROOT r = f32[] reduce(s, z), dimensions={0}, to_apply=add\n",
+    )
+    (segment,) = Tool().plan(text).segments
+    assert isinstance(segment.part, Rows) and segment.part.parts == segment.part.columns
