@@ -20,7 +20,8 @@ HLO_UNSEEN inline void fill(const Launch& launch, void** pointers) {
 }
 
 // 0 when all blocks ran, 1 without memory for fibres, 2 with a finding
-HLO_UNSEEN inline int run(const Launch& launch, void** pointers) {
+// of each unit its own: only units with kernels whose threads meet have fibres
+HLO_UNSEEN static int run(const Launch& launch, void** pointers) {
   while (__atomic_exchange_n(&busy, 1, __ATOMIC_ACQUIRE)) sched_yield();  // memory that blocks share is there once
   finding[0] = 0;
   ++launches;

@@ -145,6 +145,22 @@ def test_damaged_library_is_built_again(cache: Path) -> None:
 
 
 @needs_compiler
+def test_a_unit_without_barriers_does_not_take_those_of_another(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(host, "_PER_UNIT", 1)
+    place = "  const int i = blockIdx.x * 64 + threadIdx.x;\n"
+    alone = kernel("alone", f"{place}  out0[i] = in0[i] + 1;\n", comment="// of the first unit: the longest\n" * 20)
+    meeting = kernel("meeting", f"{place}  __syncthreads();\n  out0[i] = in0[i] + 2;\n")
+    assert "HLO_FIBRES 1" not in host.units([alone, meeting], plain_unit)[0]
+    library = HostLibrary([alone, meeting], form="plain")
+    data = np.arange(256, dtype=np.float32)
+    for made, more in ((alone, 1), (meeting, 2)):
+        out = np.empty_like(data)
+        library.launch(made, [data], [out])
+        np.testing.assert_array_equal(out, data + np.float32(more))
+
+
+@needs_compiler
 def test_many_kernels_in_several_units(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     kernels = [of_value(f"plus_{n}", f"{{}} + {n}") for n in range(host._PER_UNIT + 1)]
