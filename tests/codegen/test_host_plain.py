@@ -63,7 +63,7 @@ def changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[str], str]) -> No
 @pytest.mark.parametrize(
     ("text", "old", "new"),
     [
-        (SORTED, "? size - 1 : step", "? size - 2 : step"),
+        (SORTED, "swap ? taken_2 : taken;", "swap ? taken : taken_2;"),
         (PADDED, "return (first < 0 ?", "return (T)0; return (first < 0 ?"),
     ],
 )

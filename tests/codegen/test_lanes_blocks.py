@@ -443,7 +443,7 @@ TEXTS = {
 def test_every_network_becomes_merges(name: str, planner: Any) -> None:
     kernel = planner.kernel(TEXTS[name])
     text = as_loops(kernel)
-    assert " ^ mask" in kernel.source
+    assert "kept_" in kernel.source or " ^ mask" in kernel.source  # steps of a network, in registers or memory
     assert (
         text is not None and len(re.findall(r"hlo::(?:merge_sort|sort_first)\(", text)) == 1 and " ^ mask" not in text
     )

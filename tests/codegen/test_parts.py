@@ -92,10 +92,10 @@ def planned(tool: Any, module: str) -> Plan:
     ("sizes", "kind", "parts"),
     [
         ((1, 1 << 26, 1), "row-reduction", 264),
-        ((3, 1 << 20, 1), "row-reduction", 32),
+        ((3, 1 << 20, 1), "row-reduction", 64),
         ((200, 1 << 20, 1), "row-reduction", 1),
-        ((1, 65535, 1), "row-reduction", 1),
-        ((1, 65536, 1), "row-reduction", 2),
+        ((1, 32767, 1), "row-reduction", 1),
+        ((1, 32768, 1), "row-reduction", 2),
         ((1, 1 << 20, 64), "column-reduction", 264),
         ((1, 4096, 4096), "column-reduction", 8),
         ((140, 64, 66), "column-reduction", 1),

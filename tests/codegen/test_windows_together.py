@@ -54,7 +54,9 @@ def test_the_values_are_those_of_the_table(
 
 
 def test_a_large_window_is_a_loop(planner: Any) -> None:
-    small, large = (pool("f32", "add", "0", "4,60", f"size=1x{n}") for n in (MOST_UNROLLED, MOST_UNROLLED + 1))
+    small, large = (
+        pool("f32", "add", "0", "4,60", f"size=1x{n} stride=1x2") for n in (MOST_UNROLLED, MOST_UNROLLED + 1)
+    )
     assert "for (int s" not in planner.kernel(small).source and "for (int s" in planner.kernel(large).source
 
 

@@ -313,7 +313,7 @@ def test_a_loop_is_not_asked_whether_it_keeps_its_rows() -> None:
 
 def test_the_rules_of_a_policy() -> None:
     assert choices.keeps_row_reduction in PLAIN.checks() and choices.keeps_row_reduction not in XLA.checks()
-    assert len(PLAIN.checks()) == 14
+    assert len(PLAIN.checks()) == 15
     found, alone = edge(*TWICE), edge(*TWICE[:2])
     free = edge(f"a = {WIDE} broadcast(v), dimensions={{0}}", *TWICE[1:])
     assert [c.rules_out(e) for c in (ONCE, PLAIN) for e in (found, alone, free)] == [True, *[False] * 5]

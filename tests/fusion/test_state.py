@@ -73,8 +73,8 @@ def test_what_members_add_up_to(lines: tuple[str, ...], traits: Traits):
 
 
 def test_sums_are_sums():
-    one, other = Traits(1, 2, 3, 4, 5, 6, 7, 8), Traits(10, 20, 30, 40, 50, 60, 70, 80, "dot")
-    assert one.plus(other) == other.plus(one) == Traits(11, 22, 33, 44, 55, 66, 77, 88, "dot")
+    one, other = Traits(*range(1, 10)), Traits(*range(10, 100, 10), "dot")
+    assert one.plus(other) == other.plus(one) == Traits(*range(11, 110, 11), "dot")
     assert Traits(library="sort").plus(other).library == "sort"
 
 

@@ -90,7 +90,7 @@ def test_regions_inside_a_loop_are_weighed_with_its_rounds(
 ) -> None:
     """A loop that loses as a whole, with a region inside that wins in each round."""
     won = iter([(100.0, 90.0), (100.0, 90.0), (10.0, 12.0)])
-    monkeypatch.setattr(decide, "times", lambda *_: next(won))
+    monkeypatch.setattr(decide, "times", lambda *_, **_kind: next(won))
     monkeypatch.setattr(decide, "compared", lambda *_: (80.0, 300.0))
 
     def function(x: Any) -> Any:

@@ -229,8 +229,10 @@ def test_which_edges_are_its_business_and_by_which_rules():
         {c.__name__ for c in FusionMerger(row_kernels=rows).policy(engine, engine.module.entry).checks()}
         for rows in (True, False)
     ]
-    assert names[0] - names[1] == {"keeps_row_reduction"} and names[1] - names[0] == {"code_size"}
-    assert not names[0] & {"producer_is_fusion", "duplication", "memory_traffic"} and len(names[0]) == 10
+    assert names[0] - names[1] == {"keeps_row_reduction", "keeps_sliding_windows"} and names[1] - names[0] == {
+        "code_size"
+    }
+    assert not names[0] & {"producer_is_fusion", "duplication", "memory_traffic"} and len(names[0]) == 11
     assert not merger.policy(engine, engine.module.entry).rules_out(engine.edge(of["f"], of["a"]))
     assert (FusionMerger().max_emissions, FusionMerger().max_copies) == (15, 256)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from hlo_opt.ir import IndexMap, Instruction, Shape
 from hlo_opt.ir.element_type import S32, U64
 from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, dimensions, identity, variable
-from hlo_opt.ir.size import unsigned_long
 from hlo_opt.ops import faces, omitted
 from hlo_opt.ops.code import Code, atom, code
 from hlo_opt.ops.faces import lazy
@@ -118,6 +117,8 @@ def _start(builder: KernelBuilder, start: Instruction, at: Index, most: int) -> 
     """A start index, clamped. A u64 is clamped first, as it may exceed the index type."""
     value = builder.value(start, at)
     if start.shape.type == U64:
+        from hlo_opt.ir.size import unsigned_long  # loads NumPy, which the table does without
+
         value = code(f"({{0}} > {unsigned_long(most)} ? {unsigned_long(most)} : {{0}})", value)
     return builder.index(value, 0, most)
 
