@@ -15,6 +15,7 @@ from hlo_opt.analysis.properties import is_generic_triton
 from hlo_opt.analysis.xla.performance import estimate_fusion
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.compatibility import XLAS_MODEL
+from hlo_opt.fusion.costs import cost_of
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import MAX_CODE_SIZE, Edge
 from hlo_opt.fusion.priority_choices import ConstantChoices, PriorityChoices, is_fusible, retile
@@ -87,21 +88,19 @@ class PriorityFusion(FusionPass):
         if any(engine.is_forced(engine.edge(producer, user)) for user in users):
             return None
         prices = engine.state.prices
-        us_fused, us_unfused = 0.0, prices.of(producer).us + sum([prices.of(user).us for user in users])
-        for user in users:
-            joined = prices.joined(producer, user)
-            if isinstance(joined, Reason):
-                return joined
-            us_fused += joined.us
-        if us_fused <= us_unfused:
+        apart = [prices.of(one) for one in (producer, *users)]
+        cost = cost_of(apart, [prices.joined(producer, user) for user in users])
+        if isinstance(cost, Reason):
+            return cost
+        if cost.us_fused <= cost.us_unfused:
             return None
         return Reason.of(
             "FUS408",
             producer=engine.edge(producer, users[0]).producer_name,
             users=len(users),
             model="",
-            us_fused=us_fused,
-            us_unfused=us_unfused,
+            us_fused=cost.us_fused,
+            us_unfused=cost.us_unfused,
         )
 
     def _fuse_constants(self, computation: Computation, engine: Engine) -> bool:

@@ -139,9 +139,7 @@ ENTRY e {{
     np.testing.assert_array_equal(got[1], want_q)
 
 
-FUSED = """HloModule m
-
-f {
+SUM_AND_MAXIMUM = """f {
   x = f32[] parameter(0)
   y = f32[] parameter(1)
   ROOT z = f32[] add(x, y)
@@ -153,23 +151,27 @@ g {
   ROOT z = f32[] maximum(x, y)
 }
 
-ENTRY e {
-  p = f32[SHAPE]{1,0} parameter(0)
-  v = f32[ROWS]{0} parameter(1)
+"""
+
+FUSED = f"""HloModule m
+
+{SUM_AND_MAXIMUM}ENTRY e {{
+  p = f32[SHAPE]{{1,0}} parameter(0)
+  v = f32[ROWS]{{0}} parameter(1)
   i = f32[] parameter(2)
   low = f32[] constant(-inf)
   two = f32[] constant(2)
-  twos = f32[SHAPE]{1,0} broadcast(two), dimensions={}
-  m = f32[SHAPE]{1,0} multiply(p, twos)
-  s = f32[SHAPE]{1,0} reduce-window(m, i), WINDOW, to_apply=f
-  t = f32[SHAPE]{1,0} reduce-window(p, low), WINDOW, to_apply=g
-  b = f32[SHAPE]{1,0} broadcast(v), dimensions={0}
-  u = f32[SHAPE]{1,0} add(s, b)
-  w = f32[SHAPE]{1,0} subtract(u, t)
-  h = s8[SHAPE]{1,0} convert(s)
-  flat = f32[FLAT]{0} reshape(w)
-  ROOT r = (f32[FLAT]{0}, f32[SHAPE]{1,0}, s8[SHAPE]{1,0}, f32[SHAPE]{1,0}) tuple(flat, t, h, m)
-}
+  twos = f32[SHAPE]{{1,0}} broadcast(two), dimensions={{}}
+  m = f32[SHAPE]{{1,0}} multiply(p, twos)
+  s = f32[SHAPE]{{1,0}} reduce-window(m, i), WINDOW, to_apply=f
+  t = f32[SHAPE]{{1,0}} reduce-window(p, low), WINDOW, to_apply=g
+  b = f32[SHAPE]{{1,0}} broadcast(v), dimensions={{0}}
+  u = f32[SHAPE]{{1,0}} add(s, b)
+  w = f32[SHAPE]{{1,0}} subtract(u, t)
+  h = s8[SHAPE]{{1,0}} convert(s)
+  flat = f32[FLAT]{{0}} reshape(w)
+  ROOT r = (f32[FLAT]{{0}}, f32[SHAPE]{{1,0}}, s8[SHAPE]{{1,0}}, f32[SHAPE]{{1,0}}) tuple(flat, t, h, m)
+}}
 """
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from hlo_opt.plans import kinds
 from hlo_opt.plans.sliding_window import LONGEST_RUN, SHORTEST
+from tests.codegen.test_cumulative import SUM_AND_MAXIMUM
 
 TEXT = """HloModule m
 
@@ -97,35 +98,23 @@ def test_types(kind: str, tool: Any) -> None:
     all_agree(tool, texts)
 
 
-FUSED = """HloModule m
+FUSED = f"""HloModule m
 
-f {
-  x = f32[] parameter(0)
-  y = f32[] parameter(1)
-  ROOT z = f32[] add(x, y)
-}
-
-g {
-  x = f32[] parameter(0)
-  y = f32[] parameter(1)
-  ROOT z = f32[] maximum(x, y)
-}
-
-ENTRY e {
-  p = f32[40,90]{1,0} parameter(0)
-  v = f32[40]{0} parameter(1)
+{SUM_AND_MAXIMUM}ENTRY e {{
+  p = f32[40,90]{{1,0}} parameter(0)
+  v = f32[40]{{0}} parameter(1)
   i = f32[] constant(0)
   low = f32[] constant(-inf)
-  n = f32[40,90]{1,0} negate(p)
-  s = f32[40,90]{1,0} reduce-window(n, i), window={size=1x21 pad=0_0x10_10}, to_apply=f
-  t = f32[40,90]{1,0} reduce-window(p, low), window={size=1x21 pad=0_0x10_10}, to_apply=g
-  b = f32[40,90]{1,0} broadcast(v), dimensions={0}
-  u = f32[40,90]{1,0} add(s, b)
-  w = f32[40,90]{1,0} subtract(u, t)
-  h = s8[40,90]{1,0} convert(s)
-  flat = f32[3600]{0} reshape(w)
-  ROOT r = (f32[3600]{0}, s8[40,90]{1,0}, f32[40,90]{1,0}) tuple(flat, h, n)
-}
+  n = f32[40,90]{{1,0}} negate(p)
+  s = f32[40,90]{{1,0}} reduce-window(n, i), window={{size=1x21 pad=0_0x10_10}}, to_apply=f
+  t = f32[40,90]{{1,0}} reduce-window(p, low), window={{size=1x21 pad=0_0x10_10}}, to_apply=g
+  b = f32[40,90]{{1,0}} broadcast(v), dimensions={{0}}
+  u = f32[40,90]{{1,0}} add(s, b)
+  w = f32[40,90]{{1,0}} subtract(u, t)
+  h = s8[40,90]{{1,0}} convert(s)
+  flat = f32[3600]{{0}} reshape(w)
+  ROOT r = (f32[3600]{{0}}, s8[40,90]{{1,0}}, f32[40,90]{{1,0}}) tuple(flat, h, n)
+}}
 """
 
 

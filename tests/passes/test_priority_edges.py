@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from dataclasses import replace
 
 import pytest
 from small_modules import H100, module_of
@@ -16,6 +16,7 @@ from hlo_opt.fusion.prices import Prices
 from hlo_opt.ir import Instruction
 from hlo_opt.passes import priority_fusion
 from hlo_opt.passes.priority_fusion import PriorityFusion
+from hlo_opt.plans.price import FREE
 
 ROW = "f32[64]{0}"
 CALL = 'custom-call(a), custom_call_target="x"'
@@ -190,7 +191,7 @@ def test_own_prices_leave_what_takes_our_kernels_longer(monkeypatch: pytest.Monk
     engine, of = read(*lines)
     assert PASS.fuse_in(engine.module.entry, engine)
     assert [i.opcode for i in engine.module.entry.instructions] == ["parameter", "fusion"]
-    monkeypatch.setattr(Prices, "joined", lambda *_: SimpleNamespace(us=1000.0))
+    monkeypatch.setattr(Prices, "joined", lambda *_: replace(FREE, us=1000.0))
     careful = PriorityFusion(own_prices=True)
     engine, of = read(*lines)
     apart = sum(engine.state.prices.of(of[name]).us for name in "br")

@@ -31,8 +31,18 @@ LONGEST_LINE = 10_000
 _LINE = re.compile(r"^[ \t]*//[ \t]*RUN:(.*)$", re.MULTILINE)
 _SUBSTITUTION = re.compile(r"%(.?)", re.DOTALL)
 
-_FUSING = {"file", "preset", "passes", "config", "target", "simplify", "effort", "stop_after_step", "choices"}
-_FUSING |= {"trip_count"}
+_FUSING = {
+    "file",
+    "preset",
+    "passes",
+    "config",
+    "target",
+    "simplify",
+    "effort",
+    "stop_after_step",
+    "choices",
+    "trip_count",
+}
 _BUDGET = {"max_kernels", "max_bytes", "fail_on"}
 _READING = {"max_errors", "allow_unknown", "split"}
 SAFE: dict[str, frozenset[str]] = {
