@@ -161,8 +161,8 @@ KINDS: list[Kind] = [
         has_rivals=True,
         walks=matrix_vector.walks,
     ),
-    Kind("tensor-matmul", _PRODUCTS, product=tensor_matmul.match, walks=tensor_matmul.walks),
-    Kind("matmul", _PRODUCTS, product=matmul.match, walks=matmul.walks),
+    Kind("tensor-matmul", _PRODUCTS, product=tensor_matmul.match, walks=tensor_matmul.walks, own=own_on),
+    Kind("matmul", _PRODUCTS, product=matmul.match, walks=matmul.walks, own=own_on),
     Kind(
         "scatter",
         frozenset({"scatter"}),
