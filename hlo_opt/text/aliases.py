@@ -7,10 +7,10 @@ Source: xla/hlo/ir/hlo_input_output_alias_config.cc and hlo_buffer_donor_config.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from hlo_opt.ir import Instruction, Module, Shape
+from hlo_opt.ir import Attribute, Instruction, Module, Shape, edit
 
 _ALIAS = re.compile(r"\{([^{}]*)\}\s*:\s*\(\s*(-?\d+)\s*,\s*\{([^{}]*)\}\s*(?:,\s*(must-alias|may-alias)\s*)?\)")
 _DONOR = re.compile(r"\(\s*(-?\d+)\s*,\s*\{([^{}]*)\}\s*\)")
@@ -91,6 +91,23 @@ def _leaves(shape: Shape, index: Index) -> range:
         first += sum(len(list(part.leaves())) for part in parts[:step])
         shape = parts[step]
     return range(first, first + len(list(shape.leaves())))
+
+
+def give_away(module: Module, pairs: Iterable[tuple[int, int]]) -> None:
+    """Add to the header that arrays of the entry's parameters may hold results; pairs as of `aliased_leaves`."""
+    inputs = [(number, index) for number, p in enumerate(module.entry.parameters) for index in _paths(p.shape)]
+    results = list(_paths(module.entry.root.shape))
+    added = [Alias(results[result], *inputs[leaf]) for leaf, result in pairs]
+    edit.set_header(module, ALIASES, Attribute(alias_text([*aliases_of(module), *added])))
+
+
+def _paths(shape: Shape) -> Iterator[Index]:
+    """The shape indices of all leaves, in order."""
+    if shape.elements is None:
+        yield ()
+        return
+    for step, part in enumerate(shape.elements):
+        yield from ((step, *rest) for rest in _paths(part))
 
 
 def alias_fault(module: Module) -> tuple[str, str] | None:

@@ -8,16 +8,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hlo_opt.fusion.proof import prove_same_graph
-from hlo_opt.ir import Attribute, Computation, Instruction, Module, edit
+from hlo_opt.ir import Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.sets import calls_outside, looped
 from hlo_opt.plans.choose import is_left_to_library
+from hlo_opt.report.donating import donation_of
 from hlo_opt.report.lint.base import Finding, Program
 from hlo_opt.report.page import count, counted, microseconds, size
 from hlo_opt.report.view.kernels import Launched
 from hlo_opt.runtime.schedule import Schedule, build_schedule
 from hlo_opt.runtime.schedule.lifetimes import buffer_bytes, lifetimes
 from hlo_opt.runtime.schedule.ops import Copy, Loop
+from hlo_opt.text.aliases import give_away
 from hlo_opt.text.frames import source_location
 
 SMALL = 0.5
@@ -101,7 +103,7 @@ def missed_donations(program: Program) -> Iterator[Finding]:
     if not missed:
         return
     donated = edit.clone_module(program.fused)
-    _give_away(donated, missed)
+    give_away(donated, ((m.leaf, m.result) for m in missed))
     left = {(m.leaf, m.result) for m in _copied(build_schedule(donated, program.target))}
     bare = edit.clone_module(donated)
     edit.take_header(bare, program.fused)
@@ -117,6 +119,7 @@ def missed_donations(program: Program) -> Iterator[Finding]:
             "number": str(parameter.parameter_number),
             "size": size(one.bytes),
             "result": str(one.result),
+            "donation": donation_of([parameter]),
         }
         source = source_location(program.fused, one.instruction) or source_location(program.fused, parameter)
         us = program.copying(2 * one.bytes) + program.target.kernel_launch_us
@@ -142,24 +145,6 @@ def _copied(schedule: Schedule) -> list[_Missed]:
             if leaf is not None and result is not None:
                 missed.append(_Missed(leaf, result, op.instruction, buffer_bytes(entry.shapes[source])))
     return missed
-
-
-def _give_away(module: Module, missed: Sequence[_Missed]) -> None:
-    """Add aliases of these inputs and results to the header of a module whose parameters and results are arrays, or
-    tuples of arrays."""
-    name = "input_output_alias"
-    places = [
-        (p.parameter_number, "" if p.shape.is_array else str(n))
-        for p in module.entry.parameters
-        for n, _ in enumerate(p.shape.leaves())
-    ]
-    is_tuple = not module.entry.root.shape.is_array
-    entries = [
-        f"{{{m.result if is_tuple else ''}}}: ({places[m.leaf][0]}, {{{places[m.leaf][1]}}}, may-alias)" for m in missed
-    ]
-    old = module.attributes[name].text.strip()[1:-1].strip() if name in module.attributes else ""
-    text = ", ".join([*([old] if old else []), *entries])
-    edit.set_header(module, name, Attribute(f"{{ {text} }}"))
 
 
 def recompiled(modules: Sequence[Module]) -> Iterator[Finding]:

@@ -4,22 +4,28 @@ result in the memory of an operand, is told from lifetimes alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.fusion.decision import FusionDecision
-from hlo_opt.ir import Attribute, Computation, Instruction, Module, edit
+from hlo_opt.ir import Computation, Instruction, Module, Shape, edit
 from hlo_opt.passes import ExplainReport
 from hlo_opt.passes.forcing import join_edge
 from hlo_opt.passes.run import collector_paused
+from hlo_opt.report.donating import donation_of
 from hlo_opt.report.memory.timeline import Moment, moment_of
 from hlo_opt.report.sentences import sentence
 from hlo_opt.runtime.schedule import build_schedule
-from hlo_opt.text.aliases import aliased_leaves
+from hlo_opt.runtime.schedule.lifetimes import buffer_bytes
+from hlo_opt.text.aliases import aliased_leaves, give_away
 
 MOST_EDGES = 6
 """Edges that are joined to see what that does to the peak."""
+
+MOST_DONATIONS = 6
+"""Inputs that are given away one by one to see what that does to the peak."""
 
 MOST_ORDERED = 4_000
 """Instructions of an entry that another order is looked for of: the search takes the square of their number at the
@@ -110,33 +116,52 @@ def least_first(computation: Computation) -> list[Instruction]:
 
 
 def _by_donation(report: ExplainReport, now: Moment) -> Iterator[Advice]:
-    """Give away each input that is as large as a result which no input is given for."""
+    """Give away each input that is as large as a result which no input is given for: the largest alone, and all of them
+    together. An input whose result is not alive at the peak cannot lower it alone."""
     module, target = report.outcome.module, report.outcome.target
-    donated = aliased_leaves(module)
-    inputs = [(p, n, leaf) for p in module.entry.parameters for n, leaf in enumerate(p.shape.leaves())]
-    results = list(module.entry.root.shape.leaves())
-    free = [r for r in range(len(results)) if r not in donated.values()]
-    for leaf, (parameter, place, shape) in enumerate(inputs):
-        result = next((r for r in free if results[r] == shape), None)
-        if leaf in donated or result is None:
-            continue
-        saved = now.bytes - _peak_if_donated(module, target, parameter, place, result)
+    gifts = _gifts(module)
+    stored = {h.bytes for h in now.holders if h.kind in ("results", "temporaries")}
+    alone = [gift for gift in gifts if buffer_bytes(gift.shape) in stored]
+    for gift in sorted(alone, key=lambda g: -buffer_bytes(g.shape))[:MOST_DONATIONS]:
+        saved = now.bytes - _peak_if_donated(module, target, [gift])
         if saved > 0:
-            free.remove(result)
-            yield Advice("donation", _donating(parameter, result), saved)
+            what = f"{donation_of([gift.parameter])}: `{gift.parameter.name}`, for result {gift.result}"
+            yield Advice("donation", what, saved)
+    if len(gifts) > 1:
+        saved = now.bytes - _peak_if_donated(module, target, gifts)
+        if saved > 0:
+            every = f"each of these {len(gifts)} inputs for a result of its shape"
+            yield Advice("donation", f"{donation_of([g.parameter for g in gifts])}: {every}", saved)
 
 
-def _donating(parameter: Instruction, result: int) -> str:
-    return f"jax.jit(..., donate_argnums=({parameter.parameter_number},)): `{parameter.name}`, for result {result}"
+@dataclass(frozen=True)
+class _Gift:
+    """An input that may be given away, by the number of the array among all of the parameters, and the result, by its
+    number, whose memory it could be."""
+
+    parameter: Instruction
+    leaf: int
+    result: int
+    shape: Shape
 
 
-def _peak_if_donated(module: Module, target: DeviceTarget, parameter: Instruction, place: int, result: int) -> int:
-    """The peak where an input's memory may be that of a result."""
+def _gifts(module: Module) -> list[_Gift]:
+    """The inputs that are not given away, each with the first result of its shape that is free."""
+    donated = aliased_leaves(module)
+    inputs = [(p, leaf) for p in module.entry.parameters for leaf in p.shape.leaves()]
+    free: dict[Shape, deque[int]] = defaultdict(deque)
+    for result, shape in enumerate(module.entry.root.shape.leaves()):
+        if result not in donated.values():
+            free[shape].append(result)
+    return [
+        _Gift(parameter, number, free[shape].popleft(), shape)
+        for number, (parameter, shape) in enumerate(inputs)
+        if number not in donated and free[shape]
+    ]
+
+
+def _peak_if_donated(module: Module, target: DeviceTarget, gifts: Sequence[_Gift]) -> int:
+    """The peak where the memory of inputs may be that of results."""
     copy = edit.clone_module(module)
-    name = "input_output_alias"
-    old = copy.attributes[name].text.strip()[1:-1].strip() if name in copy.attributes else ""
-    index = "" if parameter.shape.is_array else place
-    output = result if copy.entry.root.shape.is_tuple else ""
-    entry = f"{{{output}}}: ({parameter.parameter_number}, {{{index}}}, may-alias)"
-    edit.set_header(copy, name, Attribute(f"{{ {old + ', ' if old else ''}{entry} }}"))
+    give_away(copy, ((gift.leaf, gift.result) for gift in gifts))
     return moment_of(build_schedule(copy, target)).bytes

@@ -110,15 +110,16 @@ def _holders(routine: Routine, alive: dict[int, Op | None], position: int, root:
     numbers = {b: n for n, b in enumerate(routine.inputs)}
     results = {root[b]: n for n, b in enumerate(routine.results)}
     holders = []
+    readers_of: dict[int, dict[Instruction, None]] = {buffer: {} for buffer in alive}
+    for reader in routine.ops[position:]:
+        if not isinstance(reader, Free):
+            for b in reader.inputs:
+                if root[b] in readers_of:
+                    readers_of[root[b]][reader.instruction] = None
     for buffer, op in alive.items():
-        size = buffer_bytes(routine.shapes[buffer])
+        size, readers = buffer_bytes(routine.shapes[buffer]), readers_of[buffer]
         if not size:
             continue
-        readers = dict.fromkeys(
-            o.instruction
-            for o in routine.ops[position:]
-            if not isinstance(o, Free) and any(root[b] == buffer for b in o.inputs)
-        )
         if op is None:
             holders.append(Holder("inputs", parameters[numbers[buffer]], size, tuple(readers), numbers[buffer]))
             continue

@@ -89,3 +89,20 @@ def test_joining_an_edge_lowers_the_peak() -> None:
 def test_the_report_has_both_peaks() -> None:
     report = memory_report(report_on(run(parse(WIDE))))
     assert report.after.bytes <= report.before.bytes
+
+
+def test_many_inputs_cost_few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 40
+    inputs = [f"p{n} = f32[{1024 * (n + 1)}]{{0}} parameter({n})" for n in range(count)]
+    steps = [f"n{n} = f32[{1024 * (n + 1)}]{{0}} negate(p{n})" for n in range(count)]
+    results = ", ".join(f"n{n}" for n in range(count))
+    text = "HloModule m\n\nENTRY e {\n  " + "\n  ".join([*inputs, *steps]) + f"\n  ROOT t = tuple({results})\n}}\n"
+    built = []
+    monkeypatch.setattr(
+        "hlo_opt.report.memory.advice.build_schedule", lambda *a: (built.append(a), build_schedule(*a))[1]
+    )
+    donations = [a for a in told(text) if a.kind == "donation"]
+    assert len(built) <= 8
+    assert donations[0].saves == sum(4096 * (n + 1) for n in range(count))
+    assert "range(0, 40)" in donations[0].what
+    assert [a.saves for a in donations[1:]] == [4096 * n for n in (40, 39, 38, 37, 36, 35)]
