@@ -13,6 +13,7 @@ from hlo_opt.codegen.tree import Barrier, Let
 from hlo_opt.codegen.vectors import Store, Targets, each_element
 from hlo_opt.ir import Shape
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply, variable
+from hlo_opt.ir.walk import needed_by, needed_first
 from hlo_opt.ops.code import NOTHING, Code, Name, both, cell, code, of
 from hlo_opt.ops.contraction.table import sum_type, summed
 from hlo_opt.ops.lowering import Index
@@ -22,6 +23,10 @@ from hlo_opt.plans.products import BLOCK, Space, following
 
 ALIGNMENT = 16
 """Bytes of the widest access to shared memory."""
+
+ROUNDS_AHEAD = 4
+"""Loads of a tile that a thread begins before it stores the first, half as many where an element comes from several
+arrays: the sums leave no registers for more."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,9 @@ def fill(
     cells = extent * tile.depth // vector
     element_type = table.shape.type
     cast = "" if element_type.is_narrow_float else f"({register_type(element_type)})"
-    builder.advise("unroll")
+    operand = space.hero.operands[space.operand_of(side)]
+    arrays = sum(i.parameter_number is not None for i in needed_first([operand], needed_by))
+    builder.advise(f"unroll {ROUNDS_AHEAD if arrays <= 1 else ROUNDS_AHEAD // 2}")
     with builder.loop(-(-cells // BLOCK)) as number:
         place_of = builder.declare("cell", add(multiply(number, BLOCK), thread_of(BLOCK)))
         with builder.branch(code("{} < {}", place_of, cells) if cells % BLOCK else NOTHING):
@@ -135,7 +142,6 @@ def fill(
 
             def compute(builder: Builder, position: Expression, _: Expression) -> Sequence[Store]:
                 free, deep = (other, position) if along else (position, other)
-                operand = space.hero.operands[space.operand_of(side)]
                 value = builder.value(operand, space.operand_index(side, corner[0], free, deep))
                 inside = table.index(add(free, multiply(corners[0], -1)), add(deep, multiply(corners[1], -1)))
                 return [Store(table.name, table.shape, inside, code(f"{cast}{{}}", value))]

@@ -36,6 +36,9 @@ GAIN = 1.5
 """The least factor by which instructions must be fewer than with a thread for each element."""
 MOST_BYTES = 640
 """Limit of the bytes that a thread with neighbouring lanes reads and writes: 128 registers, if all are held."""
+ENOUGH_THREADS = 384
+"""Resident threads for which registers must suffice: 170 registers each. Left alone, the compiler spills the values of
+a lane to fit more."""
 MOST_AGAIN = 2.0
 """The factor by which threads that share a lane may compute more than one thread would."""
 
@@ -75,7 +78,8 @@ class Batch(ByLanes):
 
     def segment(self, block: int) -> Segment[Batch]:
         """The segment in a launch of blocks of that size."""
-        return Segment(self, -(-self.threads // block), self.vector, in_rows=True)
+        resident = max(1, ENOUGH_THREADS // block)
+        return Segment(self, -(-self.threads // block), self.vector, in_rows=True, resident=resident)
 
     def own(self, shape: Shape, lanes: Sequence[int]) -> list[int]:
         """How many coordinates the elements of a share of a lane have along each dimension of an output."""
