@@ -317,12 +317,14 @@ REGRESSIONS: dict[str, Regression] = {
     ),
     "a loop that is no longer unrolled": _pair(_UNROLLED, _ROLLED, "loop", 50, _ROLLED_BODY, worse=False),
     "a loop that is unrolled": _pair(_ROLLED, _UNROLLED, "loop", 50, _ROLLED_BODY, worse=False),
-    "another comparator": _pair(_SORTED, _replaced(_SORTED, ("to_apply=less", "to_apply=total")), "ordered", 61, _ORDERS, worse=False),
+    "another comparator": _pair(_SORTED, _replaced(_SORTED, ("to_apply=less", "to_apply=total")), "ordered", 61,
+        _ORDERS, worse=False),
     "a scatter that takes the "
     "larger": _pair(_SCATTERED, _replaced(_SCATTERED, ("to_apply=add", "to_apply=max")), "scattered", 71, worse=False),
     "indices that may be equal "
     "now": _pair(_SCATTERED, _replaced(_SCATTERED, (", unique_indices=true", "")), "scattered", 71, worse=False),
-    "indices out of order": _pair(_GATHERED, _replaced(_GATHERED, (", indices_are_sorted=true", "")), "taken", 80, worse=False),
+    "indices out of order": _pair(_GATHERED, _replaced(_GATHERED, (", indices_are_sorted=true", "")), "taken", 80,
+        worse=False),
     "a slice that became a gather": _pair(
         _SLICED,
         _replaced(
@@ -342,7 +344,9 @@ REGRESSIONS: dict[str, Regression] = {
         _PLAIN,
         _replaced(
             _PLAIN,
-            ("totals = f32[512,1024]{1,0} broadcast(total)", "summed = f32[512]{0} all-reduce(total), replica_groups={}, to_apply=add @34\ntotals = f32[512,1024]{1,0} broadcast(summed)"),
+            ("totals = f32[512,1024]{1,0} broadcast(total)",
+                "summed = f32[512]{0} all-reduce(total), replica_groups={}, to_apply=add @34\n"
+                "totals = f32[512,1024]{1,0} broadcast(summed)"),
         ),
         "summed",
         34,
@@ -350,7 +354,8 @@ REGRESSIONS: dict[str, Regression] = {
     ),
     "a product of highest precision": _pair(
         _WIDE_PRODUCT,
-        _replaced(_WIDE_PRODUCT, ("rhs_contracting_dims={0}", "rhs_contracting_dims={0}, operand_precision={highest,highest}")),
+        _replaced(_WIDE_PRODUCT,
+            ("rhs_contracting_dims={0}", "rhs_contracting_dims={0}, operand_precision={highest,highest}")),
         "y",
         20,
         worse=False,
@@ -387,7 +392,8 @@ REGRESSIONS: dict[str, Regression] = {
         _replaced(
             _PLAIN,
             ("ROOT probabilities", "probabilities"),
-            ("divide(weights, totals) @33", "divide(weights, totals) @33\nROOT out = f32[512,1024]{1,0} multiply(weights, probabilities) @35"),
+            ("divide(weights, totals) @33",
+                "divide(weights, totals) @33\nROOT out = f32[512,1024]{1,0} multiply(weights, probabilities) @35"),
         ),
         _replaced(
             _PLAIN,

@@ -3,7 +3,8 @@
     python -m scripts.dynamic [--backend host] [--most 64] [DUMP...]
 
 The batch is dimension 0 of the first parameter whose request is not refused, or another dimension where none has one;
-what is refused for all is shown with the code of the first. Sizes are those that `check --dynamic` tries. Exit status 1 when one disagrees.
+what is refused for all is shown with the code of the first. Sizes are those that `check --dynamic` tries.
+Exit status 1 when one disagrees.
 """
 
 from __future__ import annotations

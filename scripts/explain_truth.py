@@ -61,7 +61,17 @@ ALWAYS_ON = "FUS110"
 """What refuses where a rule of the sentence keeps the program right or the kernel writable, so that it cannot be
 switched off."""
 
-TOLD = ("producer", "consumer", "computation", "producer_opcode", "consumer_opcode", "rule", "producer_kernel", "consumer_kernel", "relation")  # fmt: skip
+TOLD = (
+    "producer",
+    "consumer",
+    "computation",
+    "producer_opcode",
+    "consumer_opcode",
+    "rule",
+    "producer_kernel",
+    "consumer_kernel",
+    "relation",
+)
 """What is told of an edge besides its reasons."""
 
 VERDICTS = ("switched off", "module changed", "pass left out", "impossible", "not shown", "untrue")
@@ -141,7 +151,11 @@ def tried(path: str, preset: str, codes: list[str], rows: list[Row]) -> Row:
         found.append(shown or ("untrue" if name == "still refused" else "not shown", why))
     names = [f"{edge.producer} -> {edge.consumer} ({edge.relation})" for edge in edges]
     first = [edge.cause[0].code for edge in edges]
-    return {"path": path, "codes": sorted(codes), "found": [[n, c, *f] for n, c, f in zip(names, first, found, strict=True)]}  # fmt: skip
+    return {
+        "path": path,
+        "codes": sorted(codes),
+        "found": [[n, c, *f] for n, c, f in zip(names, first, found, strict=True)],
+    }
 
 
 @dataclass(frozen=True)

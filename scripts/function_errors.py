@@ -21,8 +21,10 @@ from hlo_opt.ops import find
 from hlo_opt.runtime.host.library import load
 
 FUNCTIONS = {
-    "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh", "atanh": "atanh", "cbrt": "cbrt", "cosine": "cos", "cosh": "cosh", "erf": "erf", "exponential": "exp",
-    "exponential-minus-one": "expm1", "log": "log", "log-plus-one": "log1p", "sine": "sin", "sinh": "sinh", "tan": "tan", "tanh": "tanh",
+    "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh", "atanh": "atanh", "cbrt": "cbrt",
+    "cosine": "cos", "cosh": "cosh", "erf": "erf", "exponential": "exp",
+    "exponential-minus-one": "expm1", "log": "log", "log-plus-one": "log1p", "sine": "sin", "sinh": "sinh",
+    "tan": "tan", "tanh": "tanh",
 }  # fmt: skip
 """By opcode, C's name."""
 TURNS = {"sine": "true, false, false>(x, y, 0, "
@@ -37,7 +39,8 @@ const long long N = %d;
 """
 WAY = """
 extern "C" __attribute__((simd("notinbranch"))) double %(c)s(double);
-extern "C" __attribute__((visibility("default"))) double worst_%(name)s(long long first, long long last, long long step, unsigned int* where) {
+extern "C" __attribute__((visibility("default"))) double worst_%(name)s(
+    long long first, long long last, long long step, unsigned int* where) {
   static __thread float x[N], y[N];
   static __thread double exact[N], error[N];
   double worst = 0;
@@ -53,7 +56,8 @@ extern "C" __attribute__((visibility("default"))) double worst_%(name)s(long lon
       const double unit = hlo::two_to((double)(exponent < -149 ? -149 : exponent));
       const double off = ((double)got - exact[i]) / unit, far = off < 0.0 ? -off : off;
       const bool finite = hlo::magnitude_of(want) < __builtin_inff() & hlo::magnitude_of(got) < __builtin_inff();
-      const bool same = hlo::bits_as<unsigned int>(want) == hlo::bits_as<unsigned int>(got) | (want != want & got != got);
+      const bool same =
+          hlo::bits_as<unsigned int>(want) == hlo::bits_as<unsigned int>(got) | (want != want & got != got);
       const bool signs = want != 0.0f | got != 0.0f | hlo::sign_of(want) == hlo::sign_of(got);
       error[i] = finite & signs ? far : (same ? 0.0 : 1e9);
     }

@@ -6,7 +6,8 @@ A few modules as HloModuleProto, HloProto, both snapshots with their inputs, Sta
 `jax.export`, plain and in gzip, are cut off, their bytes flipped, stretches of them taken out, doubled and swapped with
 those of others, sizes and numbers made large, and fields nested thousands deep. The same seed gives the same files.
 Each is read as `hlo-opt` reads a file, with its recorded inputs, and verified in a process of its own. What jaxlib
-converts, it converts in a child of this process (`forked_converter`). Exit code 1 when any file ends in another way; `--keep` saves those.
+converts, it converts in a child of this process (`forked_converter`). Exit code 1 when any file ends in
+another way; `--keep` saves those.
 """
 
 from __future__ import annotations

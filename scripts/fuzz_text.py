@@ -28,7 +28,8 @@ SECONDS = 10
 MEMORY = 2 << 30  # bytes
 BATCH = 200  # texts that one child reads
 
-FORMS = b"""HloModule forms, is_scheduled=true, input_output_alias={ {0}: (0, {}, may-alias) }, buffer_donor={ (1, {}) }, \
+FORMS = b"""HloModule forms, is_scheduled=true, input_output_alias={ {0}: (0, {}, may-alias) }, \
+buffer_donor={ (1, {}) }, \
 entry_computation_layout={(f32[2]{0},s32[2,3]{1,0:T(8,128)})->(f32[2]{0}, s32[])}
 
 FileNames

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 _SWAPS = {
     "<": ("<=", ">"), "<=": ("<", ">="), ">": (">=", "<"), ">=": (">", "<="), "==": ("!=",), "!=": ("==",),
     "+": ("-",), "-": ("+",), "*": ("+",), "/": ("%", "*"), "%": ("/",), "&": ("|",), "|": ("&",), "^": ("&",),
-    "<<": (">>",), ">>": ("<<",), "&&": ("||",), "||": ("&&",), "+=": ("-=",), "-=": ("+=",), "*=": ("/=",), "/=": ("*=",),
+    "<<": (">>",), ">>": ("<<",), "&&": ("||",), "||": ("&&",), "+=": ("-=",), "-=": ("+=",), "*=": ("/=",),
+    "/=": ("*=",),
 }  # fmt: skip
 # a smaller type that still holds every value is no fault: one that holds 0 and 1 only is
 _TYPES = {
@@ -28,7 +29,8 @@ _WORDS = {
     "threadIdx.x": ("blockIdx.x", "(threadIdx.x + 1)"), "blockIdx.x": ("threadIdx.x", "(blockIdx.x + 1)"),
     "__shfl_down_sync": ("__shfl_up_sync", "__shfl_xor_sync"), "__shfl_sync": ("__shfl_down_sync",),
     "atomicAdd": ("atomicMax", "atomicExch"), "atomicMax": ("atomicMin",), "atomicMin": ("atomicMax",),
-    "atomicAnd": ("atomicOr",), "atomicOr": ("atomicXor",), "atomicXor": ("atomicOr",), "true": ("false",), "false": ("true",),
+    "atomicAnd": ("atomicOr",), "atomicOr": ("atomicXor",), "atomicXor": ("atomicOr",), "true": ("false",),
+    "false": ("true",),
     "0xffffffffu": ("0x7fffffffu", "0x1u"),
 }  # fmt: skip
 _OPERATOR = re.compile(r"(?<= )(?:<<|>>|&&|\|\||[<>=!]=|[-+*/]=|[-+*/%&|^<>])(?= )")

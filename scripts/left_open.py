@@ -9,7 +9,8 @@ from hlo_opt.ops.reduction.reducers import monoid, picks
 
 _STEPS = frozenset(
     {
-        "compare", "floor", "ceil", "round-nearest-afz", "round-nearest-even", "is-finite", "sort", "sign", "topk", "remainder", "reduce-precision",
+        "compare", "floor", "ceil", "round-nearest-afz", "round-nearest-even", "is-finite", "sort", "sign", "topk",
+        "remainder", "reduce-precision",
         "select-and-scatter", "bitcast-convert",
     }
 )  # fmt: skip

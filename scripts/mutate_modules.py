@@ -72,7 +72,8 @@ LIMITS: dict[str, Any] = {"max_steps": STEPS, "memory_limit": 1 << 30}
 SHOWN = 1500  # characters of a failure
 KEPT = 5  # texts of each kind of failure
 NOT_COMPARABLE = re.compile(
-    r"[)\]}] (rng|rng-get-and-update-state|stochastic-convert|infeed|outfeed|partition-id|replica-id|all-\w+|collective-\w+|send|recv|custom-call)(-start)?\("
+    r"[)\]}] (rng|rng-get-and-update-state|stochastic-convert|infeed|outfeed|partition-id|replica-id|all-\w+"
+    r"|collective-\w+|send|recv|custom-call)(-start)?\("
 )
 
 

@@ -67,7 +67,7 @@ class Promise:
 
 
 def kept(file: str, preset: str, target: str, most: int) -> Row:
-    """What fusing a module leaves under FUS4xx, how many of these have a price, and the dearest promises, each tried."""
+    """What fusing a module leaves under FUS4xx, how many of these have a price, and the dearest, each tried."""
     module = hlo_opt.parse(Path(file).read_text(encoding="utf-8"), filename=file)
     report = report_on(run(module, preset, target=target))
     return kept_of(file, report, most)

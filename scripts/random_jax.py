@@ -2,8 +2,9 @@
 [--seconds S]
 
 Each is a few `jax.numpy` operations on arrays of a few shapes, with scans, conditions, gradients, maps and products of
-matrices among them, loops that stay loops because XLA sorts in them, calls, other types, and some donate an input. Every region that can be is replaced, however quick it is, and the results are compared with what
-XLA gives: to a thousandth of the largest magnitude of an array. HLO allows more where XLA itself does not agree so well
+matrices among them, loops that stay loops because XLA sorts in them, calls, other types, and some donate an input.
+Every region that can be is replaced, however quick it is, and the results are compared with what XLA gives: to a
+thousandth of the largest magnitude of an array. HLO allows more where XLA itself does not agree so well
 with the same function in double precision, or with the same function whose steps are each a few roundings off, and
 where a sum leaves nothing of its terms: the order of terms is open, so that it may be off by a rounding of each.
 Functions are judged by a process that is started again where one ends it. With `--kept`, what was found is written to a

@@ -97,7 +97,8 @@ WIDE_PASSES = (
     _HORIZONTAL,
     _REDUCTIONS,
     f"priority-fusion,cse,dce,{_PRICED},fixpoint({_HORIZONTAL},{_REDUCTIONS},cse,dce)",
-    f"inline{{fusions=true}},fixpoint(instruction-fusion,fusion-merger,cse,dce),{_OUTPUTS},copy-fusion,fixpoint({_HORIZONTAL},{_REDUCTIONS},cse,dce)",
+    f"inline{{fusions=true}},fixpoint(instruction-fusion,fusion-merger,cse,dce),{_OUTPUTS},copy-fusion,"
+    f"fixpoint({_HORIZONTAL},{_REDUCTIONS},cse,dce)",
 )
 
 

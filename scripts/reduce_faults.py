@@ -65,8 +65,9 @@ TAKEN = ".taken.hlo"
 MOST_INSTRUCTIONS, MOST_SECONDS = 10, 60.0
 CODE = ("hlo_opt/passes/**/*.py", "hlo_opt/fusion/*.py", "hlo_opt/analysis/graph/inlining.py")
 SHOWN_TO = (
-    "softmax", "layer_norm", "branch", "nested", "running_sums", "embed_gradient", "batch_norm", "heat", "window", "rotate_half", "adam_one",
-    "cross_entropy", "dice", "huber", "log_sum_exp", "quantize", "shuffle", "write_rows", "join", "mlp_forward",
+    "softmax", "layer_norm", "branch", "nested", "running_sums", "embed_gradient", "batch_norm", "heat", "window",
+    "rotate_half", "adam_one", "cross_entropy", "dice", "huber", "log_sum_exp", "quantize", "shuffle", "write_rows",
+    "join", "mlp_forward",
 )  # fmt: skip
 """Dumps of which some are drawn for a mistake of code to be shown to."""
 LARGE = 5000
@@ -414,16 +415,23 @@ class Tried:
 def _measured(
     kind: str, fault: str, tree: Path, files: list[str], jobs: int, kernels: InKernels | None, known: Mapping[str, str]
 ) -> Result | None:
-    """`measure` in a process of its own, with the hlo_opt of a tree. What fails there is result on stderr."""
-    wanted = {"kind": kind, "fault": fault, "files": files, "jobs": jobs, "kernels": None if kernels is None else asdict(kernels), "known": dict(known)}  # fmt: skip
-    command = [sys.executable, "-m", "scripts.reduce_faults", "--worker"]
+    """`measure` in a process of its own, with the hlo_opt of a tree. Failures there are reported on stderr."""
+    wanted = {
+        "kind": kind,
+        "fault": fault,
+        "files": files,
+        "jobs": jobs,
+        "kernels": None if kernels is None else asdict(kernels),
+        "known": dict(known),
+    }
     with tempfile.TemporaryDirectory(prefix="reduce-faults-") as own:
         # a fault in a kernel is in its text, which is the key of what is compiled; one in the code may be anywhere
         cache = own if kernels is None else os.environ.get(CACHE, own)
         more = {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", CACHE: cache}
         try:
             done = subprocess.run(
-                command, cwd=tree, env={**os.environ, **more}, input=json.dumps(wanted), capture_output=True, text=True, timeout=ENDED, check=False
+                [sys.executable, "-m", "scripts.reduce_faults", "--worker"], cwd=tree, env=os.environ | more,
+                input=json.dumps(wanted), capture_output=True, text=True, timeout=ENDED, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             print(f"{kind}: {fault}: not at an end after {ENDED:.0f} s", file=sys.stderr, flush=True)

@@ -43,17 +43,21 @@ EFFECTS = (
 """What is counted of modules with effects."""
 DEVICES = tuple(f"{r} replicas x {p} partitions" for r, p in ((2, 1), (4, 1), (1, 2), (2, 2), (1, 4)))
 _NESTED = (
-    "while, known trip count", "while, computed trip count", "while, trip count that depends on data", "conditional, by a truth value",
+    "while, known trip count", "while, computed trip count", "while, trip count that depends on data",
+    "conditional, by a truth value",
     "conditional, one branch", "conditional, several branches", "call", "call, made twice", "fusion",
 )  # fmt: skip
 FORMS = (
-    *_NESTED, *(f"{form}, nested" for form in _NESTED), "map, one operation", "map, several operations", "reduce, one operation",
-    "reduce, several operations", "reduce-window, one operation", "reduce-window, several operations", "scatter, one operation",
-    "scatter, several operations", "sort, one operation", "sort, several operations", "scan, one operation", "select-and-scatter, one operation",
+    *_NESTED, *(f"{form}, nested" for form in _NESTED), "map, one operation", "map, several operations",
+    "reduce, one operation",
+    "reduce, several operations", "reduce-window, one operation", "reduce-window, several operations",
+    "scatter, one operation",
+    "scatter, several operations", "sort, one operation", "sort, several operations", "scan, one operation",
+    "select-and-scatter, one operation",
 )  # fmt: skip
 """Of control flow, and of computations that other operations call."""
 KINDS_OF_PROGRAMS = 6
-"""Of numbers, every so many-th has effects, from 0."""
+"""Every program whose number is a multiple of this has effects."""
 CHUNK = 24
 PARTS = 12
 """Chunks after which a process is started anew, for its memory."""

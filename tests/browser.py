@@ -140,7 +140,7 @@ def browsers() -> Iterator[Any]:
 
 
 def wait_for(test: Any, seconds: float = 5.0) -> None:
-    """Until a test holds; fails after so many seconds."""
+    """Waits until a test holds; fails after `seconds`."""
     end = time.monotonic() + seconds
     while not test():
         assert time.monotonic() < end, "waited in vain"

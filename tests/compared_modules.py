@@ -1,4 +1,31 @@
-"""Modules that comparisons are tested with."""
+"""What comparisons are tested with: modules, and reports of outputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hlo_opt.runtime.differences import OutputReport
+
+
+def output_report(number: int = 0, **changes: Any) -> OutputReport:
+    """The report of an output f32[4] that is equal on both sides, but for `changes`."""
+    equal: dict[str, Any] = {
+        "output": number,
+        "type": "float32",
+        "dimensions": (4,),
+        "max_ulp": 0.0,
+        "max_error": 0.0,
+        "max_relative": 0.0,
+        "share": 0.0,
+        "rounded": 0,
+        "differing": 0,
+        "set_aside": 0,
+        "loose": 0.0,
+        "weak": None,
+        "first": None,
+    }
+    return OutputReport(**equal | changes)
+
 
 LOOP = """HloModule m
 

@@ -187,7 +187,7 @@ SILENT: dict[str, tuple[str, Program]] = {
     "a sort is no reduction": ("LNT103", (sorted_rows, (f32(64, 4096),), {})),
     "a loop of long kernels": ("LNT105", (layers, (f32(4096, 4096),), {})),
 }
-"""Programs that look as if a rule should speak of them, and that nothing can be done about: the rule, and the program."""
+"""Programs that look like a rule's case, and that nothing can be done about: the rule, and the program."""
 
 _POINTS, _UPDATES = f32(4096), (s32(1_000_000), f32(1_000_000))
 _HALVES = jax.ShapeDtypeStruct((4096,), jnp.bfloat16), s32(1_000_000), jax.ShapeDtypeStruct((1_000_000,), jnp.bfloat16)

@@ -23,9 +23,9 @@ def loop(
     """A module whose entry takes the state, runs the rounds and gives what of it is `read` (1 for `x1`; all that a
     round changes).
 
-    `lines` compute the `results`, one for each of the state; an `x` among them leaves it as it is. The rounds end after
-    so many, or as the lines of `test` say, whose last is its root. `given` are lines of the entry that make what is
-    handed in: `g1 = ...` in the place of the parameter `p1`.
+    `lines` compute the `results`, one for each of the state; an `x` among them leaves it as it is. There are `rounds`
+    rounds, or as many as the lines of `test` say, whose last is its root. `given` are lines of the entry that compute
+    arguments: `g1 = ...` in the place of the parameter `p1`.
     """
     shapes = ["s32[]", *state]
     whole = f"({', '.join(shapes)})"
@@ -459,7 +459,7 @@ COUPLED: dict[str, str] = {
 
 
 def power(size: int, rounds: int = 20) -> str:
-    """Power iteration with a matrix of so many rows."""
+    """Power iteration with a matrix of `size` rows."""
     lines = [
         f"d = f32[{size}] dot(x2, x1), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
         f"q = f32[{size}] multiply(d, d)",
@@ -483,7 +483,7 @@ def heat(size: int, rounds: int = 20) -> str:
 
 
 def lstm(units: int, rounds: int = 20) -> str:
-    """A cell of so many units, which keeps what it gives in each round."""
+    """A cell of `units` units, which stores its result in each round."""
     one, gates, kept = f"f32[1,{units}]", 4 * units, f"f32[{rounds},{units}]"
     lines = [
         "o = s32[] constant(0)",

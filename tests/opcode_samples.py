@@ -2,8 +2,8 @@
 these.
 
 A row of `SAMPLES` is: opcode, shapes of the operands, shape of the result, attributes. An attribute is
-`name: (text, other text)`, always two texts that mean different things; None stands for one that is not written. Layouts are
-left out where they are row-major.
+`name: (text, other text)`, always two texts that mean different things; None stands for one that is not written. Layouts
+are left out where they are row-major.
 """
 
 from __future__ import annotations
@@ -238,8 +238,10 @@ sample(
     rhs_group_dims=("{0}", "{1}"),
 )
 sample(
-    "convolution", "f32[1,8,8,2]; f32[3,3,2,4]", "f32[1,6,6,4]", dim_labels=("b01f_01io->b01f", "b10f_01io->b01f"), window=("{size=3x3}", "{size=3x3 rhs_reversal=1x1}"),
-    feature_group_count=(None, "2"), batch_group_count=(None, "2"), operand_precision=_PRECISION, convolution_kind=(None, "fprop"), sparsity_config=(None, "{}"),
+    "convolution", "f32[1,8,8,2]; f32[3,3,2,4]", "f32[1,6,6,4]", dim_labels=("b01f_01io->b01f", "b10f_01io->b01f"),
+    window=("{size=3x3}", "{size=3x3 rhs_reversal=1x1}"),
+    feature_group_count=(None, "2"), batch_group_count=(None, "2"), operand_precision=_PRECISION,
+    convolution_kind=(None, "fprop"), sparsity_config=(None, "{}"),
 )  # fmt: skip
 sample("fft", "c64[8]", "c64[8]", fft_type=("FFT", "IFFT"), fft_length=("{8}", "{4}"))
 sample("cholesky", W, W, lower=("true", None))
@@ -301,9 +303,13 @@ sample(
     "outfeed", f"{V}; token[]", "token[]", outfeed_config=(None, '"one"'), outfeed_shape=("f32[8]", "f32[8]{0:S(5)}")
 )
 sample(
-    "custom-call", f"{V}; {V}", V, custom_call_target=('"f"', '"g"'), api_version=(None, "API_VERSION_TYPED_FFI"), batch_group_count=(None, "2"),
-    called_computations=("{turn}", "{rise}"), custom_call_has_side_effect=_FLAG, dim_labels=(None, "b0f_0io->b0f"), feature_group_count=(None, "2"),
+    "custom-call", f"{V}; {V}", V, custom_call_target=('"f"', '"g"'), api_version=(None, "API_VERSION_TYPED_FFI"),
+    batch_group_count=(None, "2"),
+    called_computations=("{turn}", "{rise}"), custom_call_has_side_effect=_FLAG, dim_labels=(None, "b0f_0io->b0f"),
+    feature_group_count=(None, "2"),
     literal=(None, "1"), operand_layout_constraints=(None, "{f32[8]{0}, f32[8]{0}}"), operand_precision=_PRECISION,
-    output_to_operand_aliasing=(None, "{{}: (0, {})}"), padding_type=(None, "PADDING_SAME"), schedule=(None, "SCHEDULE_EARLIEST"), to_apply=(None, "turn"),
-    window=(None, "{size=2}"), backend_config=('"a"', '"b"'), frontend_attributes=(None, '{k="v"}'), sharding=(None, "{replicated}"),
+    output_to_operand_aliasing=(None, "{{}: (0, {})}"), padding_type=(None, "PADDING_SAME"),
+    schedule=(None, "SCHEDULE_EARLIEST"), to_apply=(None, "turn"),
+    window=(None, "{size=2}"), backend_config=('"a"', '"b"'), frontend_attributes=(None, '{k="v"}'),
+    sharding=(None, "{replicated}"),
 )  # fmt: skip

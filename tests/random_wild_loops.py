@@ -99,7 +99,9 @@ class _Writer:
         self.numbers.append(self.binary(self.number, self.draw.choice(self.numbers), self.draw.choice(self.numbers)))
 
     def near_column(self) -> None:
-        self.arrays.append(self.binary(self.one, self.draw.choice(self.arrays), self.column(self.draw.choice(self.pairs))))  # fmt: skip
+        self.arrays.append(
+            self.binary(self.one, self.draw.choice(self.arrays), self.column(self.draw.choice(self.pairs)))
+        )
 
     def near_spread(self) -> None:
         wide = self.spread(self.draw.choice(self.numbers), self.one)
@@ -117,7 +119,9 @@ class _Writer:
 
     def near_select(self) -> None:
         a, b = self.draw.choice(self.arrays), self.draw.choice(self.arrays)
-        mask = self.add(self.shape(self.lanes, "pred"), f"compare({a}, {b}), direction={self.draw.choice(['LT', 'GE', 'EQ', 'NE'])}")  # fmt: skip
+        mask = self.add(
+            self.shape(self.lanes, "pred"), f"compare({a}, {b}), direction={self.draw.choice(['LT', 'GE', 'EQ', 'NE'])}"
+        )
         self.arrays.append(self.add(self.one, f"select({mask}, {self.draw.choice(self.arrays)}, {b})"))
 
     def near_convert(self) -> None:
@@ -129,13 +133,21 @@ class _Writer:
 
     def near_iota(self) -> None:
         d = self.draw.randrange(len(self.lanes))
-        self.arrays.append(self.binary(self.one, self.small(self.one, self.add(self.one, f"iota(), iota_dimension={d}")), self.draw.choice(self.arrays)))  # fmt: skip
+        self.arrays.append(
+            self.binary(
+                self.one,
+                self.small(self.one, self.add(self.one, f"iota(), iota_dimension={d}")),
+                self.draw.choice(self.arrays),
+            )
+        )
 
     def near_join(self) -> None:
         parts = [
-            self.thin(self.draw.choice(self.arrays) if self.draw.random() < 0.5 else self.column(self.draw.choice(self.pairs)))
+            self.thin(
+                self.draw.choice(self.arrays) if self.draw.random() < 0.5 else self.column(self.draw.choice(self.pairs))
+            )
             for _ in range(self.few)
-        ]  # fmt: skip
+        ]
         self.pairs.append(self.add(self.two, f"concatenate({', '.join(parts)}), dimensions={{{self.across}}}"))
 
     def near_window(self) -> None:
@@ -166,7 +178,11 @@ class _Writer:
 
     def near_table(self) -> None:
         start = self.draw.choice(["i", "j", "zero", "k", "three"])
-        made = self.add(self.shape((1, *self.lanes)), f"dynamic-slice(table, {', '.join([start] + ['zero'] * len(self.lanes))}), dynamic_slice_sizes={{{','.join(map(str, (1, *self.lanes)))}}}")  # fmt: skip
+        made = self.add(
+            self.shape((1, *self.lanes)),
+            f"dynamic-slice(table, {', '.join([start] + ['zero'] * len(self.lanes))}), "
+            f"dynamic_slice_sizes={{{','.join(map(str, (1, *self.lanes)))}}}",
+        )
         self.arrays.append(self.binary(self.one, self.draw.choice(self.arrays), self.add(self.one, f"reshape({made})")))
 
     def near_lookup(self) -> None:
@@ -307,7 +323,11 @@ class _Writer:
         rows = max(1, self.rounds + draw.choice([0, 0, 0, 2, -1]))
         place = draw.randrange(len(self.lanes) + 1)
         deep = (*self.lanes[:place], rows, *self.lanes[place:])
-        shapes = [self.one] * draw.choice([1, 2, 3]) + [self.two] * draw.choice([0, 1, 2]) + [self.number] * draw.choice([0, 1, 2])  # fmt: skip
+        shapes = (
+            [self.one] * draw.choice([1, 2, 3])
+            + [self.two] * draw.choice([0, 1, 2])
+            + [self.number] * draw.choice([0, 1, 2])
+        )
         results = draw.choice([0, 1, 1, 2])
         is_part, is_wide = draw.random() < 0.08, draw.random() < 0.12
         part = draw.choice([d for d in range(len(deep)) if d != place])
@@ -318,8 +338,23 @@ class _Writer:
         narrow, edge = draw.choice([("u8", 254), ("s8", 126), ("u8", 3), ("s32", 2), ("u4", 14)])
         every = [f"{counter}[]", "s32[]", *shapes, *deeps, f"{narrow}[]", table, listed, square]
         whole = f"({', '.join(every)})"
-        names = ["count", "k", *(f"x{n}" for n in range(len(shapes))), *(f"rows{n}" for n in range(results)), "m", "table", "list", "square"]  # fmt: skip
-        taken = ["t = " + whole + " parameter(0)", *(f"{name} = {shape} get-tuple-element(t), index={n}" for n, (name, shape) in enumerate(zip(names, every, strict=True)))]  # fmt: skip
+        names = [
+            "count",
+            "k",
+            *(f"x{n}" for n in range(len(shapes))),
+            *(f"rows{n}" for n in range(results)),
+            "m",
+            "table",
+            "list",
+            "square",
+        ]
+        taken = [
+            "t = " + whole + " parameter(0)",
+            *(
+                f"{name} = {shape} get-tuple-element(t), index={n}"
+                for n, (name, shape) in enumerate(zip(names, every, strict=True))
+            ),
+        ]
         self.lines = [
             f"more = {counter}[] constant({step})",
             f"next = {counter}[] add(count, more)",
@@ -344,7 +379,15 @@ class _Writer:
             ends.append(draw.choice(of[-3:] if draw.random() < 0.7 else of))
         if draw.random() < 0.2:
             ends[0] = "x0"
-        k_end = draw.choice(["k", self.add("s32[]", "add(k, one)"), self.add("s32[]", "negate(k)"), "i", self.add("s32[]", "subtract(one, k)")])  # fmt: skip
+        k_end = draw.choice(
+            [
+                "k",
+                self.add("s32[]", "add(k, one)"),
+                self.add("s32[]", "negate(k)"),
+                "i",
+                self.add("s32[]", "subtract(one, k)"),
+            ]
+        )
         written = []
         for n in range(results):
             window = (*self.lanes[:place], 1, *self.lanes[place:])
@@ -352,7 +395,20 @@ class _Writer:
             if is_part:  # of the lanes too
                 row = self.cut(row, window, part, 0, -(-window[part] // 2))
             last_row = self.add("s32[]", f"constant({rows - 1})")
-            at = draw.choice(["i", "i", "i", "j", "k", "h", "zero", "count", self.add("s32[]", f"subtract({last_row}, i)"), self.add("s32[]", "add(i, i)")])  # fmt: skip
+            at = draw.choice(
+                [
+                    "i",
+                    "i",
+                    "i",
+                    "j",
+                    "k",
+                    "h",
+                    "zero",
+                    "count",
+                    self.add("s32[]", f"subtract({last_row}, i)"),
+                    self.add("s32[]", "add(i, i)"),
+                ]
+            )
             starts = ["zero"] * len(deep)
             if at == "count" and counter != "s32":
                 starts = [self.constant(0, counter)] * len(deep)
@@ -365,8 +421,14 @@ class _Writer:
                 made = self.add(deeps[n], f"dynamic-update-slice({made}, {row}, {', '.join(['zero'] * len(deep))})")
             written.append(made)
         if results == 2 and deeps[0] == deeps[1] and draw.random() < 0.3:
-            written = draw.choice([[written[0], written[0]], [written[1], written[0]], [written[0], "rows0"], ["rows1", written[0]]])  # fmt: skip
-        body = [*taken, *self.lines, f"ROOT r = {whole} tuple({', '.join(['next', k_end, *ends, *written, 'm_next', 'table', 'list', 'square'])})"]  # fmt: skip
+            written = draw.choice(
+                [[written[0], written[0]], [written[1], written[0]], [written[0], "rows0"], ["rows1", written[0]]]
+            )
+        body = [
+            *taken,
+            *self.lines,
+            f"ROOT r = {whole} tuple({', '.join(['next', k_end, *ends, *written, 'm_next', 'table', 'list', 'square'])})",
+        ]
         limit, test = (
             f"limit = {counter}[] constant({last})",
             f"compare(count, limit), direction={draw.choice(directions)}",
@@ -376,7 +438,14 @@ class _Writer:
             test = f"compare(limit, count), direction={draw.choice(['NE', 'GT' if step > 0 else 'LT'])}"
         asked = [*taken, limit, f"ROOT c = pred[] {test}"]
         if 0.15 < style < 0.3:
-            asked = [*taken, limit, f"c = pred[] {test}", "five = s32[] constant(2)", "d = pred[] compare(k, five), direction=LT", "ROOT e = pred[] and(c, d)"]  # fmt: skip
+            asked = [
+                *taken,
+                limit,
+                f"c = pred[] {test}",
+                "five = s32[] constant(2)",
+                "d = pred[] compare(k, five), direction=LT",
+                "ROOT e = pred[] and(c, d)",
+            ]
         entry = []
         given = ["start", "k0"]
         parameters = 0
@@ -396,16 +465,40 @@ class _Writer:
         entry += [f"start = {counter}[] constant({first})", f"k0 = s32[] constant({draw.choice([0, 0, 1, 2, -1])})"]
         entry.append(f"s = {whole} tuple({', '.join(given)})")
         entry.append(f"w = {whole} while(s), condition=condition, body=body")
-        changed = [n for n, (name, end) in enumerate(zip(names, ["next", k_end, *ends, *written, "m_next"], strict=False)) if name != end]  # fmt: skip
+        changed = [
+            n
+            for n, (name, end) in enumerate(zip(names, ["next", k_end, *ends, *written, "m_next"], strict=False))
+            if name != end
+        ]
         read = [n for n in changed if draw.random() < 0.8] or changed[:1]
         entry += [f"g{n} = {every[n]} get-tuple-element(w), index={n}" for n in read]
         ends_of = [(f"g{n}", every[n]) for n in read]
         if draw.random() < 0.3:
             n = draw.randrange(2, 2 + len(shapes) + results)
-            entry.append(f"after = {every[n]} negate({given[n]})" if self.kind not in UNSIGNED else f"after = {every[n]} not({given[n]})")  # fmt: skip
+            entry.append(
+                f"after = {every[n]} negate({given[n]})"
+                if self.kind not in UNSIGNED
+                else f"after = {every[n]} not({given[n]})"
+            )
             ends_of.append(("after", every[n]))
         entry.append(f"ROOT r = ({', '.join(s for _, s in ends_of)}) tuple({', '.join(n for n, _ in ends_of)})")
-        changed_lines = [f"a = {self.one} parameter(0)", f"b = {self.one} maximum(a, a)", f"ROOT c = {self.one} minimum(b, a)"]  # fmt: skip
-        scalars = [(name, ["a = K[] parameter(0)".replace("K", self.kind), "b = K[] parameter(1)".replace("K", self.kind), f"ROOT c = {self.kind}[] {opcode}(a, b)"]) for name, opcode in (("most", "maximum"), ("least", "minimum"), ("total", "add"))]  # fmt: skip
+        changed_lines = [
+            f"a = {self.one} parameter(0)",
+            f"b = {self.one} maximum(a, a)",
+            f"ROOT c = {self.one} minimum(b, a)",
+        ]
+        scalars = [
+            (
+                name,
+                [
+                    "a = K[] parameter(0)".replace("K", self.kind),
+                    "b = K[] parameter(1)".replace("K", self.kind),
+                    f"ROOT c = {self.kind}[] {opcode}(a, b)",
+                ],
+            )
+            for name, opcode in (("most", "maximum"), ("least", "minimum"), ("total", "add"))
+        ]
         computations = [*scalars, ("changed", changed_lines), ("body", body), ("condition", asked), ("ENTRY e", entry)]
-        return "HloModule m\n\n" + "\n".join(f"{n} {{\n" + "".join(f"  {line}\n" for line in lines) + "}\n" for n, lines in computations)  # fmt: skip
+        return "HloModule m\n\n" + "\n".join(
+            f"{n} {{\n" + "".join(f"  {line}\n" for line in lines) + "}\n" for n, lines in computations
+        )

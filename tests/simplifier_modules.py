@@ -31,7 +31,7 @@ HELP = {
 
 
 def module_of(line: str, kind: str, devices: int = 1) -> Module:
-    """The module that an example's line describes, of so many replicas."""
+    """The module that an example's line describes, for `devices` replicas."""
     element = ELEMENT_TYPES[kind]
     least, most = (
         ("-inf", "inf") if element.is_float else tuple(map(str, element.limits)) if element.is_integer else ("", "")

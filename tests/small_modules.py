@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import hlo_opt
 from hlo_opt.analysis.targets import target
+from hlo_opt.fusion.context import FuseOptions, PassContext
+from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.plans import Plan, Region, plan
 from hlo_opt.plans.region import array_roots
 
 SUM = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
+ARGMAX_STEP = """argmax {
+  a = f32[] parameter(0)
+  i = s32[] parameter(1)
+  b = f32[] parameter(2)
+  j = s32[] parameter(3)
+  gt = pred[] compare(a, b), direction=GT
+  eq = pred[] compare(a, b), direction=EQ
+  less = pred[] compare(i, j), direction=LT
+  tie = pred[] and(eq, less)
+  first = pred[] or(gt, tie)
+  x = f32[] select(first, a, b)
+  k = s32[] select(first, i, j)
+  ROOT t = (f32[], s32[]) tuple(x, k)
+}
+"""
+"""The reducer of an argmax over f32: of equal values the first position."""
 H100 = target("h100_sxm")
 
 
@@ -50,6 +70,11 @@ ENTRY e {{
 
 def state_of(module: Module) -> FusionState:
     return FusionState(module, H100)
+
+
+def engine_of(module: Module, **options: Any) -> tuple[Engine, dict[str, Instruction]]:
+    """The engine of a module on an H100, with these `FuseOptions`, and the entry's instructions by name."""
+    return Engine(module, PassContext(FuseOptions(H100, **options))), {i.name: i for i in module.entry.instructions}
 
 
 def named(module: Module, name: str) -> Instruction:

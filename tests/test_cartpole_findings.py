@@ -25,7 +25,9 @@ GONE = ("concatenate with several users", "loop boundary")
 """Those that `default` has an answer to; the preset of the paper tells them."""
 
 
-@pytest.mark.parametrize(("title", "preset"), [(t, p) for t in SHOWN_BY for p in preset_names() if t not in GONE or p == "xla-2023"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("title", "preset"), [(t, p) for t in SHOWN_BY for p in preset_names() if t not in GONE or p == "xla-2023"]
+)
 def test_the_finding_is_told_with_its_line(title: str, preset: str) -> None:
     dump, expected = SHOWN_BY[title]
     path = ROOT / "testdata" / "dumps" / f"{dump}.hlo"

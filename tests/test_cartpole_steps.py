@@ -27,7 +27,9 @@ def test_the_emitted_text_itself_agrees() -> None:
     assert not own.beyond and own.elements > 5 * 64 * 4
 
 
-def test_a_step_that_computes_something_else_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+def test_a_step_that_computes_something_else_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     steps = Steps.of("joined", 64)
     text = cut(of_case(FORMS["joined"].timed(64, ROUNDS)).text)
     heavier = re.sub(r"constant\(9\.8\)", "constant(9.801)", text)

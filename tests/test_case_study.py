@@ -33,7 +33,8 @@ def found() -> study.Study:
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(0.01234, "0.0123"), (1.5, "1.5"), (9.996, "10"), (99.96, "100"), (123.4, "123"), (12345.6, "12,346"), (0.0, "0"), (-2.5, "-2.5"), (1e-9, "0.000000001")],
+    [(0.01234, "0.0123"), (1.5, "1.5"), (9.996, "10"), (99.96, "100"), (123.4, "123"), (12345.6, "12,346"), (0.0, "0"),
+        (-2.5, "-2.5"), (1e-9, "0.000000001")],
 )  # fmt: skip
 def test_numbers_have_few_figures_and_no_exponent(value: float, expected: str) -> None:
     assert markdown.figures(value) == expected
@@ -91,7 +92,9 @@ def test_a_chart_goes_up_where_its_numbers_do() -> None:
     svg = drawings.chart(
         [Panel("one", (line,)), Panel("two", (replace(line, name="other", dashed=False),))], "n", "rate"
     )
-    assert svg == drawings.chart([Panel("one", (line,)), Panel("two", (replace(line, name="other", dashed=False),))], "n", "rate")  # fmt: skip
+    assert svg == drawings.chart(
+        [Panel("one", (line,)), Panel("two", (replace(line, name="other", dashed=False),))], "n", "rate"
+    )
     first, second = ElementTree.fromstring(svg).iter(f"{SVG}polyline")
     assert first.get("stroke-dasharray") and not second.get("stroke-dasharray")
     points = [tuple(map(float, p.split(","))) for p in (first.get("points") or "").split()]

@@ -88,7 +88,10 @@ def test_packed_parameters_count_as_they_lie() -> None:
 
 def test_distance_is_from_the_nearer_end_of_what_the_review_gave(rows: dict[str, Row]) -> None:
     row = rows["transpose f32 8192x8192"]
-    at = {bounds: replace(row, program=replace(row.program, share=bounds)) for bounds in ((10.0, 20.0), (95.0, 99.0), (0.0, 99.0))}  # fmt: skip
+    at = {
+        bounds: replace(row, program=replace(row.program, share=bounds))
+        for bounds in ((10.0, 20.0), (95.0, 99.0), (0.0, 99.0))
+    }
     assert at[10.0, 20.0].off == row.share - 20 > CLOSE and not at[10.0, 20.0].holds
     assert at[95.0, 99.0].off == row.share - 95 < 0
     assert at[0.0, 99.0].off == 0 and at[0.0, 99.0].holds

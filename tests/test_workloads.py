@@ -27,7 +27,9 @@ def found() -> workloads.Workloads:
 
 def test_pytorch_has_the_same_programs() -> None:
     tree = ast.parse((BENCH / "torch_programs.py").read_text(encoding="utf-8"))
-    (table,) = (node.value for node in tree.body if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "PROGRAMS")  # fmt: skip
+    (table,) = (
+        node.value for node in tree.body if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "PROGRAMS"
+    )
     assert isinstance(table, ast.Dict)
     assert [ast.literal_eval(key) for key in table.keys if key] == [case.name for case in WORKLOADS.values()]
 

@@ -74,6 +74,7 @@ def convert_command(file: str, output: str, to: str | None, recorded: str | None
         return
     with files.whole_file(output) as stream:
         stream.write(gzip.compress(written, mtime=0) if output.endswith(".gz") else written)
+    files.say_written(output)
 
 
 def _target(output: str, to: str | None) -> str:

@@ -180,6 +180,11 @@ def write_text(name: str, text: str) -> None:
 def write_said(name: str, text: str) -> None:
     """Write as `write_text` does, for a verb that says nothing else on stderr: of a file, say that it was written."""
     write_text(name, text)
+    say_written(name)
+
+
+def say_written(name: str) -> None:
+    """Say on stderr that a file was written, unless it is stdout or `-q` was asked for."""
     if name != STANDARD and not ASKED.quiet:
         print(f"hlo-opt: wrote {printable(name)}", file=sys.stderr)
 

@@ -211,8 +211,7 @@ def run(arguments: list[str]) -> int:
     if sys.stderr is None:
         return 2
     if sys.stdout is None:
-        failure.say("stdout is closed")
-        return 2
+        return failure.report_error(UsageError("is closed", filename=files.STDOUT))
     with _whole_writes():
         status = _status(arguments)
         try:
@@ -220,9 +219,7 @@ def run(arguments: list[str]) -> int:
         except BrokenPipeError:
             status = READER_GONE
         except OSError as error:
-            if status != 2:
-                failure.say(f"stdout: {error.strerror}")
-            status = 2
+            status = 2 if status == 2 else _say_unwritten(error)
         else:
             return status
         # What could not be written is written once more when the interpreter ends; give it somewhere to go.
@@ -230,18 +227,20 @@ def run(arguments: list[str]) -> int:
         return status
 
 
+def _say_unwritten(error: OSError) -> int:
+    return failure.report_error(UsageError(f"cannot write: {error.strerror or error}", filename=files.STDOUT))
+
+
 def _say_os_error(error: OSError) -> int:
+    if error.filename == files.STDOUT:
+        return _say_unwritten(error)
     if error.filename:
-        if error.filename == files.STDOUT:
-            failure.say(f"{error.filename}: {error.strerror}")
-            return 2
         return failure.report_error(UsageError(error.strerror or str(error), filename=str(error.filename)))
     try:
         sys.stdout.flush()
     except OSError:
-        failure.say(f"stdout: {error.strerror}")
-    else:
-        failure.say(error.strerror or str(error))
+        return _say_unwritten(error)
+    failure.say(error.strerror or str(error))
     return 2
 
 

@@ -66,8 +66,8 @@ def reduce_command(
                 raise
         except UsageError as error:
             hint = error.hint or (
-                "figures are those of the fused module (`hlo-opt fuse` shows them); as for fuse and check, --preset, "
-                "--passes, --target, --backend and --seed matter"
+                "`hlo-opt fuse FILE` shows figures and refusals, `hlo-opt run FILE --check-nans` NaNs; --preset, "
+                "--passes, --target, --backend and --seed count here as they do there"
             )
             raise UsageError(f"the module does not show {keep!r}", filename=file, hint=hint) from None
         finally:

@@ -27,8 +27,8 @@ from hlo_opt.passes.run import Outcome
 from hlo_opt.text import parse, print_module, verify
 from hlo_opt.text.frames import source_location
 
-NO = "no"
-"""The answer of a module that does not show what is watched."""
+NO, ANOTHER = "no", "another status"
+"""The answer of a module that does not show what is watched; that of a command which ends with another status."""
 CHECK = "check"
 LONGEST = 600.0
 """Limit for one module, in seconds."""
@@ -175,7 +175,7 @@ def watch_of(text: str, target: DeviceTarget, backend: str = "auto", seed: int =
 
 def by_command(command: Command) -> Watch:
     """The question whether a user's command ends with status 0."""
-    return Watch("the command", (lambda first, module, text: command.ask(module, text) or NO,))
+    return Watch("the command", (lambda first, module, text: command.ask(module, text) or ANOTHER,))
 
 
 def _checked(

@@ -111,6 +111,6 @@ def inputs_of(
     if len(recorded) < len(inputs):
         ran = min(times.values())
         often = "never runs by itself" if not ran else f"runs {ran} time{'s' * (ran > 1)}, not {call},"
-        hint = "without --recorded the module is written, too"
+        hint = "without --recorded the module alone is written"
         raise _refused(module, f"{name} {often} on these inputs", hint)
     return [recorded[device] for device in sorted(recorded)]

@@ -266,10 +266,8 @@ def question_of(text: str, fuse: Fuse, backend: str = "auto", seed: int = 0) -> 
     if CODE.fullmatch(words.upper()):
         raise no_reason(words)
     near = did_you_mean(words, [*SENTENCES, *codes])
-    known = (
-        f"{', '.join(map(repr, SENTENCES))}, a code such as FUS201, 'kernels > 3', or a command with {PLACE} for the "
-        f"file"
-    )
+    sentences = ", ".join(map(repr, (CHECK_FAILS[0], FUSE_FAILS, RUN_FAILS, NAN)))
+    known = f"{sentences}, a code such as FUS201, 'kernels > 3', or a command with {PLACE} for the file"
     raise UsageError(f"--keep does not take {text!r}", hint=near or f"it takes {known}")
 
 

@@ -36,7 +36,7 @@ SHORTEST_TRY = 20.0
 LEAST_CPU = 3.0
 """The lowest limit of a try, in seconds of a processor. Loops without end are usual among cuts of loops."""
 ALLOWED = 4
-"""A try may take so many times as long as the first one."""
+"""The limit of a try, as a multiple of the time of the first one."""
 LONG = 200
 """Instructions of an entry of which stretches are asked first."""
 STRETCH, OVERLAP = 64, 16

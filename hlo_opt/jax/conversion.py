@@ -3,6 +3,7 @@ import JAX."""
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import subprocess
@@ -89,6 +90,8 @@ def converted(data: bytes, form: Form, target: str, filename: str) -> bytes:
         source, data = "pb", module_message(data, form)
     elif form in STABLEHLO:
         source, data = "mlir", artifact_module(data) or data
+    else:
+        data = data.removeprefix(codecs.BOM_UTF8)
     command = [sys.executable, "-P", str(_CONVERTER), source, target, str(default_limit())]
     done = subprocess.run(command, input=data, capture_output=True, check=False)
     if done.returncode == 0:

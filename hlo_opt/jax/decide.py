@@ -82,7 +82,7 @@ class Wish:
         return records.key_of("module", module, self.preset, str(self.min_saving_us), backend)
 
     def takes(self, verdict: Verdict, rounds: int = 1) -> bool:
-        """Whether a timed region that is run so often in a run of the module is replaced."""
+        """Whether a timed region that runs `rounds` times in a run of the module is replaced."""
         if self.min_saving_us <= 0:
             return verdict.ours_us <= EVEN * verdict.xla_us
         saved = (verdict.xla_us - verdict.ours_us) * rounds
@@ -150,7 +150,7 @@ class Decision:
         self._run_in(module.entry, 1, None)
 
     def _run_in(self, computation: Computation, rounds: int, caller: Instruction | None) -> None:
-        """Decides about a computation that is run so often in a run of the module, the entry or the body of its
+        """Decides about a computation that runs `rounds` times in a run of the module: the entry, or the body of its
         caller."""
         layers = layers_of(computation, is_entry=caller is None)
         is_loop = caller is not None and looped(caller) is not None
@@ -198,8 +198,8 @@ class Decision:
         self.report.add(line(code, self.module, region.name, bytes_written=region.written, **numbers))
 
     def _take(self, region: Candidate, rounds: int, is_loop: bool) -> bool:
-        """Chooses a region, of a computation that is run so often and may be a loop's body, if that saves time. Returns
-        whether it did."""
+        """Chooses a region of a computation that runs `rounds` times, and may be a loop's body, if that saves time.
+        Returns whether it did."""
         longest_us = region.work * NS_OF_ELEMENT / 1000
         little = longest_us < LEAST_US or longest_us * rounds < self.wish.min_saving_us
         if not region.outputs or (self.backend.is_timed and little):

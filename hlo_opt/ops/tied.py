@@ -433,7 +433,7 @@ def _reduce_window(i: Instruction) -> Iterator[Tie]:
 
 
 def _windows(to: Place, source: Place, w: WindowDimension) -> Iterator[Tie]:
-    """How many windows there are: one for each element, or one for so many."""
+    """How many windows there are: one for each element, or one for each stride."""
     if size_of(to) == size_of(source) and (w.size == 1 or _is_whole(w, size_of(source))):
         yield source, to
     elif w.lhs_dilate == 1 and not _is_whole(w, size_of(source)):

@@ -131,7 +131,7 @@ def _arrange(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Pla
 def arranged_group(
     region: Region, group: Sequence[int], target: DeviceTarget, kinds: Sequence[Kind], room: int
 ) -> list[Part]:
-    """The parts of outputs that share work (`group` are positions), with so many free bytes of shared memory."""
+    """The parts of outputs that share work (`group` are positions), with `room` free bytes of shared memory."""
     parts: list[Part] = []
     rest = list(group)
     for kind in kinds:

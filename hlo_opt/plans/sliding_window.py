@@ -38,7 +38,7 @@ SHORTEST = 8
 LONGEST_RUN = 33
 """Limit of the results of a run. Runs are odd, so that neighbouring threads use different banks of shared memory."""
 LONG = 4
-"""Windows of so many runs are folded from folds of runs."""
+"""Windows of this many runs or more are folded from folds of runs."""
 COMFORTABLE = 24 * 1024
 """Bytes of shared memory with which a multiprocessor holds as many blocks as its threads allow."""
 AGAIN = 1.25
@@ -212,7 +212,7 @@ def _stretch(lines: Lines, windows: Sequence[Instruction], room: int, cores: int
 
 
 def _of_width(lines: Lines, windows: Sequence[Instruction], across: int, room: int, cores: int) -> Stretch | None:
-    """The stretch of so many adjacent lines: of as much memory as leaves room for other blocks, or of all where blocks
+    """The stretch of `across` adjacent lines: of as much memory as leaves room for other blocks, or of all where blocks
     would read too much again."""
     longest = None
     for size in (min(room, COMFORTABLE), room):

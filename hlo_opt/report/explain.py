@@ -472,7 +472,7 @@ def code_page(code: str, columns: int = WIDTH) -> Page:
 
 def spec_page(spec: ReasonSpec, columns: int = WIDTH) -> Page:
     """The page of a code that is declared: what it means, its message and hint, and an example. Its sentences fill
-    lines of so many columns, at most `WIDTH`."""
+    lines of `columns` columns, at most `WIDTH`."""
     page, width = Page(), min(columns, WIDTH)
     page.add(Word(f"{spec.code} {spec.slug}", "bold"))
     page.add()

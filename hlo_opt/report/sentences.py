@@ -166,7 +166,7 @@ def figures_page(report: ExplainReport) -> Page:
 
 
 def edge_page(decision: FusionDecision, prices: Prices, others: int = 0) -> Page:
-    """An edge in three lines, a fused one in two; it stands for so many others alike, too."""
+    """An edge in three lines, a fused one in two; it stands for `others` that are alike, too."""
     page = Page()
     page.add(*_ends(decision, prices, others))
     for line in _whole(sentence(decision, MOST_LINES * COLUMNS)):

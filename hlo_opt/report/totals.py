@@ -160,7 +160,7 @@ def by_page(report: ExplainReport, sums: Totals, prices: Prices | None, root: st
     page.extend(totals_page(sums))
     whole = (report.before if sums.measured else report.after).bytes
     if abs(sums.bytes - whole) > NEAR * whole:
-        page.add("  bytes: here to and from memory; in the figures above of whole operands and results, each once")
+        page.add("  bytes: as priced, to and from memory; the figures above count whole operands and results once")
     if root is not None and sums.by == "line":
         page.extend(listing_page(sums, root))
     return page

@@ -224,6 +224,8 @@ class Grammar:
             expected = set(getattr(error, "accepts", None) or getattr(error, "expected", None) or ())
         fault = bracket_fault(text, position, self.depth) or _deep_result(text, position, expected, self.depth)
         fault = fault or _unfinished(text, position, expected, self.depth)
+        if fault is None and source is not None and not text.strip():
+            fault = _runs_on(source.text, offset)
         if fault is not None:
             message, position, width = *fault, 1
         else:
@@ -277,6 +279,23 @@ def bracket_fault(text: str, position: int, depth: int = MAXIMUM_DEPTH) -> tuple
     return f"this {text[position]!r} is never closed", position
 
 
+def _runs_on(text: str, end: int) -> tuple[str, int] | None:
+    """The fault of an attribute's `{` that goes on over the next instruction, and its position from `end`, where a `}`
+    was missed: this one took it. None where there is none."""
+    still_open: list[int] = []
+    begun = -1  # the last instruction
+    for token in _LINES.finditer(text):
+        if token[0][-1] == "=":
+            begun = token.start()
+        elif token[0] == "{":
+            still_open.append(token.start())
+        elif token[0] == "}" and still_open:
+            opened = still_open.pop()
+            if opened < begun and _VALUE.search(text, max(0, opened - 8), opened):
+                return f"this {text[opened]!r} is never closed", opened - end
+    return None
+
+
 def _deep_result(text: str, position: int, expected: set[str], depth: int) -> tuple[str, int] | None:
     """The fault of a signature's result type that nests too deeply."""
     arrow = text.find("->", position) if "SIGNATURE" in expected else -1
@@ -319,6 +338,9 @@ def _strange_size(text: str, position: int) -> tuple[str, int] | None:
 _SIZE = re.compile(r"\s*(?:(?:<=)?[0-9]{1,19}|\?)\s*|\s*(?://|/\*)[\s\S]*")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _TOKENS = re.compile(r"[()\[\]{}]|\"[^\"\\]*+(?:\\[\s\S][^\"\\]*+)*+\"|//[^\n\r]*+|/\*[\s\S]*?\*/|\"")
+_LINES = re.compile(rf"\n[ \t]*+(?:ROOT\s++)?+%?+[A-Za-z_][\w.-]*+\s*+=|{_TOKENS.pattern}")
+"""Brackets, strings and comments, and where a line begins with an instruction."""
+_VALUE = re.compile(r"=\s*\Z")
 _PUNCTUATION = frozenset({"COLON", "COMMA", "EQUAL", "LBRACE", "LPAR", "RBRACE", "RPAR"})
 
 

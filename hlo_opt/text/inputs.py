@@ -38,7 +38,7 @@ def decode(data: bytes, filename: str = "<bytes>") -> str:
     if strange < 0:
         return text
     hint = "it is no protobuf and no StableHLO either; `hlo-opt help forms` says what a FILE may be"
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _is_wide(data):
         hint = "it is UTF-16, as `>` of older PowerShells writes; save it as UTF-8"
     elif b"HloModule" in data and data[strange]:
         hint = "save it as UTF-8, or copy it again if it was damaged"
@@ -48,6 +48,12 @@ def decode(data: bytes, filename: str = "<bytes>") -> str:
         span=Span(before, len(before.text), len(before.text) + 1),
         hint=hint,
     )
+
+
+def _is_wide(data: bytes) -> bool:
+    """Whether every other byte at the beginning is 0, as in UTF-16 without a byte order mark."""
+    halves = data[0:16:2], data[1:16:2]
+    return len(data) >= 16 and any(not any(zero) and all(char) for zero, char in (halves, halves[::-1]))
 
 
 def split_input(text: str) -> list[tuple[str, int]]:

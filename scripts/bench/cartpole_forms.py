@@ -27,7 +27,11 @@ def _separate(n: int, steps: int, unroll: int = 1) -> Case:
     column = f32(n, low=-0.3, high=0.3)
     fresh = f32(steps, n, low=-cartpole.RESET_RANGE, high=cartpole.RESET_RANGE)
     state = cartpole.State(column, column, column, column)
-    return Case("separate", partial(cartpole.scan_separate, unroll=unroll), (state, s32(steps, n), cartpole.State(fresh, fresh, fresh, fresh)))  # fmt: skip
+    return Case(
+        "separate",
+        partial(cartpole.scan_separate, unroll=unroll),
+        (state, s32(steps, n), cartpole.State(fresh, fresh, fresh, fresh)),
+    )
 
 
 def _random(n: int, steps: int) -> Case:
@@ -89,7 +93,8 @@ FORMS = {
         Form("joined", "random numbers drawn before", "actions and fresh states come as arrays", _joined, _joined),
         Form("separate", "four arrays", "the state as four arrays, so that nothing is "
                                         "concatenated", _separate, _separate),
-        Form("unrolled", "four arrays, unrolled by 10", "ten steps in each round of the loop", partial(_separate, unroll=10), partial(_separate, unroll=10)),
+        Form("unrolled", "four arrays, unrolled by 10", "ten steps in each round of the loop",
+            partial(_separate, unroll=10), partial(_separate, unroll=10)),
         Form("controlled", "under a controller", "nothing is random, and only the last state leaves the "
                                                  "kernel", _controlled, _controlled),
         Form("policy", "a network of 16 units chooses", "simulation and policy in one program", _policy, _policy),

@@ -47,13 +47,30 @@ def experiment_table(found: Study) -> str:
         clocks = (times(naive.timed.xla_us / us) for us in (row.timed.xla_us, row.timed.host_us))
         rows.append([experiment.change, experiment.paper, *prices, *clocks])
     device = f"on an {SHORT}, by price"
-    titles = ["what changes", "the paper, measured on a GPU", f"XLA's fusion {device}", f"hlo-opt {device}", "XLA:CPU, measured", "hlo-opt on the CPU, measured"]  # fmt: skip
+    titles = [
+        "what changes",
+        "the paper, measured on a GPU",
+        f"XLA's fusion {device}",
+        f"hlo-opt {device}",
+        "XLA:CPU, measured",
+        "hlo-opt on the CPU, measured",
+    ]
     return table(titles, rows)
 
 
 def form_table(found: Study) -> str:
     """What each form comes to on the device."""
-    titles = ["form", "kernels per step, XLA", "ours", "launches, XLA", "ours", "bytes, XLA", "ours", "us by price, XLA", "ours"]  # fmt: skip
+    titles = [
+        "form",
+        "kernels per step, XLA",
+        "ours",
+        "launches, XLA",
+        "ours",
+        "bytes, XLA",
+        "ours",
+        "us by price, XLA",
+        "ours",
+    ]
     rows = []
     for row in found.rows:
         cells = [FORMS[row.form].title]
@@ -88,7 +105,10 @@ def machine_table(found: Study) -> str:
         if xla is None or ours is None:
             return "NVRTC was not there to compile the kernels.\n"
         per_step = [machine.instructions / found.work for machine in (xla, ours)]
-        told = [figures(count) + (" and library calls" if m.calls else "") for count, m in zip(per_step, (xla, ours), strict=True)]  # fmt: skip
+        told = [
+            figures(count) + (" and library calls" if m.calls else "")
+            for count, m in zip(per_step, (xla, ours), strict=True)
+        ]
         more = f"{ours.registers / xla.registers - 1:+.0%}", f"{per_step[1] / per_step[0] - 1:+.0%}"
         rows.append([FORMS[row.form].title, f"{xla.registers}", f"{ours.registers}", more[0], *told, more[1]])
     return table(titles, rows)
@@ -96,7 +116,14 @@ def machine_table(found: Study) -> str:
 
 def payback_table(found: Study) -> str:
     """Seconds to compile, and after how many rollouts they are paid back."""
-    titles = ["form", "s to compile for the CPU, hlo-opt", "XLA:CPU", "paid back after", f"s to compile for an {SHORT}, hlo-opt", "paid back after, by price"]  # fmt: skip
+    titles = [
+        "form",
+        "s to compile for the CPU, hlo-opt",
+        "XLA:CPU",
+        "paid back after",
+        f"s to compile for an {SHORT}, hlo-opt",
+        "paid back after, by price",
+    ]
     rows = []
     for row in found.rows:
         timed, device = row.timed, row.device
@@ -120,7 +147,13 @@ def paid_back(seconds: float, saved_us: float) -> str:
 
 def crossover_table(found: Study, form: str) -> str:
     """Steps a second by the number of environments."""
-    titles = ["environments", "XLA:CPU", "hlo-opt on the CPU", f"XLA's fusion on an {SHORT}, by price", f"hlo-opt on an {SHORT}, by price"]  # fmt: skip
+    titles = [
+        "environments",
+        "XLA:CPU",
+        "hlo-opt on the CPU",
+        f"XLA's fusion on an {SHORT}, by price",
+        f"hlo-opt on an {SHORT}, by price",
+    ]
     rows = []
     for point in points(found, form):
         clocks = point.xla_cpu_us, point.host_us, point.xla_device_us, point.our_device_us
@@ -195,7 +228,8 @@ def tables(found: Study) -> str:
         machine_table(found),
         "Compiling:\n",
         payback_table(found),
-        *(part for form in CROSSOVER for part in (f"Steps a second, {FORMS[form].title}:\n", crossover_table(found, form))),
+        *(part for form in CROSSOVER for part in (f"Steps a second, {FORMS[form].title}:\n",
+            crossover_table(found, form))),
         crossover_words(found),
         "Beside others:\n",
         published_table(found),
@@ -227,7 +261,11 @@ def page(found: Study, rest: Workloads) -> str:
     template = Path(__file__).with_name("case_study.md").read_text(encoding="utf-8")
     naive, ours = found.row(NAIVE).device.xla, found.row(NAIVE).device.ours
     torch = "PyTorch was not installed." if rest.torch is None else f"PyTorch is {rest.torch['torch']}."
-    gallery = (f"**{form.title}**: {form.about}.\n\n![{form.title}](case-study/{form.name}.svg)\n" for form in FORMS.values() if form.name != NAIVE)  # fmt: skip
+    gallery = (
+        f"**{form.title}**: {form.about}.\n\n![{form.title}](case-study/{form.name}.svg)\n"
+        for form in FORMS.values()
+        if form.name != NAIVE
+    )
     filled = {
         "command": found.command,
         "work_command": rest.command,

@@ -194,7 +194,8 @@ def both(text: str, device: DeviceTarget, *, compiled: bool = False) -> Both:
 def relaxed(text: str, device: DeviceTarget) -> Counts:
     """As XLA fuses it when concatenates that several read may stand in a kernel with several results: the authors'
     change to XLA's own rules."""
-    passes = "variadic-op-splitter,sort-iota-fusion,priority-fusion,cse,dce,multi-output-fusion{xla-prices=true,any-form=true},cse,dce"
+    passes = "variadic-op-splitter,sort-iota-fusion,priority-fusion,cse,dce,"
+    passes += "multi-output-fusion{xla-prices=true,any-form=true},cse,dce"
     return counts_of(run(hlo_opt.parse(text), passes=passes, target=device, what_if=["FUS133"]).module, device)
 
 

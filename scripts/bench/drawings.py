@@ -61,7 +61,7 @@ def _group(group: Group, x: float, y: float) -> tuple[list[str], float]:
 
 
 def merged(groups: Sequence[Group]) -> list[Group]:
-    """Those that are launched equally often as one, the seldomest first: a loop's condition belongs to its round."""
+    """Kernels that are launched equally often as one group, the rarest first: a loop's condition is in its round."""
     together: dict[int, tuple[str, ...]] = {}
     for group in groups:
         together[group.times] = together.get(group.times, ()) + group.kernels

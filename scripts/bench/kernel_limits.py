@@ -145,7 +145,23 @@ def registers(kernel: Kernel, target: DeviceTarget) -> str:
     return "fails" if found.refusal else f"{found.registers}" + (f" +{spilled}" if spilled else "")
 
 
-HEADER = ("program", "plan", "n", "GB", "least", "loads", "stores", "waves", "limit", "regs", "us", "share", "review", "off", "remarks")  # fmt: skip
+HEADER = (
+    "program",
+    "plan",
+    "n",
+    "GB",
+    "least",
+    "loads",
+    "stores",
+    "waves",
+    "limit",
+    "regs",
+    "us",
+    "share",
+    "review",
+    "off",
+    "remarks",
+)
 TEXTS = (0, 1, 8, len(HEADER) - 1)
 """Columns of words."""
 
@@ -182,7 +198,10 @@ def table(rows: Sequence[Row], target: DeviceTarget) -> str:
     is_reviewed = target.name == REVIEWED
     shown = [k for k in range(len(HEADER)) if is_reviewed or k < HEADER.index("review")]
     widths = {k: max(len(line[k]) for line in lines) for k in shown}
-    made = ["  ".join(line[k].ljust(widths[k]) if k in TEXTS else line[k].rjust(widths[k]) for k in shown).rstrip() for line in lines]  # fmt: skip
+    made = [
+        "  ".join(line[k].ljust(widths[k]) if k in TEXTS else line[k].rjust(widths[k]) for k in shown).rstrip()
+        for line in lines
+    ]
     if is_reviewed:
         for rest, of_rest in (("as the review saw them", False), ("that have changed since", True)):
             found = [row for row in rows if bool(row.changed) == of_rest]
@@ -215,7 +234,13 @@ def main() -> int:
     if not chosen:
         parser.error("no program has such a name")
     rows = [row_of(program, target) for program in chosen]
-    command = " ".join(["# python -m scripts.bench.kernel_limits", *(["--target", target.name] if target.name != DEFAULT_TARGET else []), *given.names])  # fmt: skip
+    command = " ".join(
+        [
+            "# python -m scripts.bench.kernel_limits",
+            *(["--target", target.name] if target.name != DEFAULT_TARGET else []),
+            *given.names,
+        ]
+    )
     text = (
         f"{command}\n# {target.title}; hlo-opt {hlo_opt.__version__}, JAX {jax.__version__}\n\n{table(rows, target)}\n"
     )

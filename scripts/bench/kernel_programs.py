@@ -204,12 +204,29 @@ def _softmaxes() -> list[Program]:
         for (r, c), shares in said.items()
         for k, t in enumerate((F32, BF16))
     ]
-    return [*found, Program("softmax bf16 1024x50257", traced(_softmax, spec(BF16, 1024, 50257)), "row-reduction", (35, 50), loads=16, since=PAIRS)]  # fmt: skip
+    return [
+        *found,
+        Program(
+            "softmax bf16 1024x50257",
+            traced(_softmax, spec(BF16, 1024, 50257)),
+            "row-reduction",
+            (35, 50),
+            loads=16,
+            since=PAIRS,
+        ),
+    ]
 
 
 def _by_element() -> list[Program]:
     def chain(t: Any, rows: int, columns: int, share: tuple[float, float]) -> Program:
-        return Program(f"chain of 3 {_NAMES[t]} {rows}x{columns}", traced(_chain, *[spec(t, rows, columns)] * 3), "loop", share, loads=128, since=PAIRS if t is BF16 else "")  # fmt: skip
+        return Program(
+            f"chain of 3 {_NAMES[t]} {rows}x{columns}",
+            traced(_chain, *[spec(t, rows, columns)] * 3),
+            "loop",
+            share,
+            loads=128,
+            since=PAIRS if t is BF16 else "",
+        )
 
     square = spec(BF16, 8192, 8192)
     return [
@@ -217,13 +234,23 @@ def _by_element() -> list[Program]:
         chain(BF16, 8192, 4096, (93, 97)),
         chain(F16, 8192, 4096, (95, 95)),
         chain(S8, 16384, 8192, (95, 95)),
-        Program("bias, gelu bf16 16384x4096", traced(lambda x, b: jax.nn.gelu(x + b), spec(BF16, 16384, 4096), spec(BF16, 4096)), "loop", (40, 60), finding="F6", loads=128, since=PAIRS),
-        Program("gelu gradient bf16 8192x8192", traced(_gelu_gradient, square, square), "loop", (30, 60), finding="F6", loads=128, since=PAIRS),
-        Program("swiglu bf16 8192x8192", traced(lambda x, y: jax.nn.silu(x) * y, square, square), "loop", (70, 80), finding="F6", loads=128, since=PAIRS),
-        Program("int4 scaled bf16 8192x8192", traced(_dequantized, spec(jnp.int4, 8192, 8192), spec(BF16, 8192), square), "loop", (92, 92), loads=128, since=PAIRS),
-        Program("after a product: bias, gelu bf16 4096x4096", traced(lambda x, b: jax.nn.gelu(x + b), spec(BF16, 4096, 4096), spec(BF16, 4096)), "loop", (50, 50), finding="F6", loads=128, since=PAIRS),
-        Program("Adam f32, 50 arrays", traced(_adam, _adam_state()), "loop", (78, 78), finding="F7", launches=34, loads=128),
-        Program("uniform noise added f32 33.5M", traced(_noise, spec(jnp.uint32, 2), spec(F32, 1 << 25)), "loop", (20, 20), launches=6, loads=128, reason="twenty rounds of threefry for two elements: instructions"),
+        Program("bias, gelu bf16 16384x4096",
+            traced(lambda x, b: jax.nn.gelu(x + b), spec(BF16, 16384, 4096), spec(BF16, 4096)), "loop", (40, 60),
+            finding="F6", loads=128, since=PAIRS),
+        Program("gelu gradient bf16 8192x8192", traced(_gelu_gradient, square, square), "loop", (30, 60), finding="F6",
+            loads=128, since=PAIRS),
+        Program("swiglu bf16 8192x8192", traced(lambda x, y: jax.nn.silu(x) * y, square, square), "loop", (70, 80),
+            finding="F6", loads=128, since=PAIRS),
+        Program("int4 scaled bf16 8192x8192",
+            traced(_dequantized, spec(jnp.int4, 8192, 8192), spec(BF16, 8192), square), "loop", (92, 92), loads=128,
+            since=PAIRS),
+        Program("after a product: bias, gelu bf16 4096x4096",
+            traced(lambda x, b: jax.nn.gelu(x + b), spec(BF16, 4096, 4096), spec(BF16, 4096)), "loop", (50, 50),
+            finding="F6", loads=128, since=PAIRS),
+        Program("Adam f32, 50 arrays", traced(_adam, _adam_state()), "loop", (78, 78), finding="F7", launches=34,
+            loads=128),
+        Program("uniform noise added f32 33.5M", traced(_noise, spec(jnp.uint32, 2), spec(F32, 1 << 25)), "loop",
+            (20, 20), launches=6, loads=128, reason="twenty rounds of threefry for two elements: instructions"),
     ]  # fmt: skip
 
 
@@ -233,8 +260,12 @@ def _folds() -> list[Program]:
         x, row = spec(t, 8192, 4096), spec(F32, 4096)
         name = _NAMES[t]
         found += [
-            Program(f"layer norm {name} 8192x4096", traced(_norm, x, row, row), "row-reduction", forward, loads=128 if t is F32 else 64, since=PAIRS if t is BF16 else ""),
-            Program(f"layer norm gradient {name} 8192x4096", traced(_norm_gradient, x, row, row, x), "row-reduction+loop+column-reduction", backward, finding="F3", launches=9, loads=32 if t is F32 else 16, since=PAIRS if t is BF16 else "", reason="" if t is F32 else "26 instructions for each element, as in f32, but half the bytes"),
+            Program(f"layer norm {name} 8192x4096", traced(_norm, x, row, row), "row-reduction", forward,
+                loads=128 if t is F32 else 64, since=PAIRS if t is BF16 else ""),
+            Program(f"layer norm gradient {name} 8192x4096", traced(_norm_gradient, x, row, row, x),
+                "row-reduction+loop+column-reduction", backward, finding="F3", launches=9, loads=32 if t is F32 else 16,
+                since=PAIRS if t is BF16 else "",
+                reason="" if t is F32 else "26 instructions for each element, as in f32, but half the bytes"),
         ]  # fmt: skip
     x = spec(BF16, 8192, 4096)
     found += [
@@ -250,7 +281,15 @@ def _folds() -> list[Program]:
     wide = functools.partial(jnp.sum, dtype=F32)
     activations = 64 * 56 * 56 * 256 * 4  # read twice, for the sums and with them; and written
     for t, share in ((F32, (92, 92)), (BF16, (88, 88))):
-        found += [Program(f"row sum {_NAMES[t]} 16384x4096", traced(lambda x: wide(x, -1), spec(t, 16384, 4096)), "row-reduction", share, loads=128 if t is F32 else 64)]  # fmt: skip
+        found += [
+            Program(
+                f"row sum {_NAMES[t]} 16384x4096",
+                traced(lambda x: wide(x, -1), spec(t, 16384, 4096)),
+                "row-reduction",
+                share,
+                loads=128 if t is F32 else 64,
+            )
+        ]
     columns = [
         (F32, 8388608, 4, (88, 92), 32),
         (F32, 65536, 1000, (75, 85), 32),
@@ -259,21 +298,39 @@ def _folds() -> list[Program]:
         (BF16, 1024, 65536, (88, 92), 64),
     ]
     found += [
-        Program("row sum f32 1048576x64", traced(lambda x: x.sum(-1), spec(F32, 1 << 20, 64)), "row-reduction", (65, 75), loads=64),
-        Program("row sum f32 8388608x8", traced(lambda x: x.sum(-1), spec(F32, 1 << 23, 8)), "row-reduction", (60, 70), loads=64),
-        *(Program(f"column sum {_NAMES[t]} {r}x{c}", traced(lambda x: wide(x, 0), spec(t, r, c)), "column-reduction", share, finding="" if c != 1000 else "F10", loads=loads) for t, r, c, share, loads in columns),
-        Program("bias gradient bf16 16384x4096", traced(_bias_gradient, spec(BF16, 16384, 4096), spec(BF16, 4096), spec(BF16, 16384, 4096)), "loop", (2, 4), 2.0 * 16384 * 4096 + 8192, "F1", loads=16, launches=2),
-        Program("full sum f32 33.5M", traced(lambda x: x.sum(), spec(F32, 1 << 25)), "row-reduction", (90, 93), loads=128),
-        Program("full sum bf16 67M", traced(lambda x: wide(x), spec(BF16, 1 << 26)), "row-reduction", (90, 93), loads=64),
+        Program("row sum f32 1048576x64", traced(lambda x: x.sum(-1), spec(F32, 1 << 20, 64)), "row-reduction",
+            (65, 75), loads=64),
+        Program("row sum f32 8388608x8", traced(lambda x: x.sum(-1), spec(F32, 1 << 23, 8)), "row-reduction", (60, 70),
+            loads=64),
+        *(Program(f"column sum {_NAMES[t]} {r}x{c}", traced(lambda x: wide(x, 0), spec(t, r, c)), "column-reduction",
+            share, finding="" if c != 1000 else "F10", loads=loads) for t, r, c, share, loads in columns),
+        Program("bias gradient bf16 16384x4096",
+            traced(_bias_gradient, spec(BF16, 16384, 4096), spec(BF16, 4096), spec(BF16, 16384, 4096)), "loop", (2, 4),
+            2.0 * 16384 * 4096 + 8192, "F1", loads=16, launches=2),
+        Program("full sum f32 33.5M", traced(lambda x: x.sum(), spec(F32, 1 << 25)), "row-reduction", (90, 93),
+            loads=128),
+        Program("full sum bf16 67M", traced(lambda x: wide(x), spec(BF16, 1 << 26)), "row-reduction", (90, 93),
+            loads=64),
         Program("argmax f32 8192x8192", traced(_argmax, spec(F32, 8192, 8192)), "row-reduction", (90, 90), loads=128),
-        Program("argmax bf16 8192x8192", traced(_argmax, spec(BF16, 8192, 8192)), "loop", (10, 10), finding="F1", loads=16),
-        Program("argmax bf16 256x131072", traced(_argmax, spec(BF16, 256, 131072)), "loop", (0.3, 0.3), finding="F1", loads=16),
-        Program("cumsum f32 8192x4096", traced(lambda x: jnp.cumsum(x, 1), spec(F32, 8192, 4096)), "loop", (0.1, 0.1), finding="F2", loads=32),
-        Program("cumsum f32 16.7M", traced(jnp.cumsum, spec(F32, 1 << 24)), "loop", (1e-5, 1e-5), finding="F2", loads=32, reason="the same sums in every run: a look-back adds what it finds as blocks come"),
-        Program("batch norm f32 64x56x56x256", traced(_batch_norm, spec(F32, 64, 56, 56, 256), spec(F32, 256), spec(F32, 256)), "column-reduction+loop", (42, 42), 3.0 * activations, launches=3),
-        Program("batch norm gradient f32 64x56x56x256", traced(_batch_norm_gradient, spec(F32, 64, 56, 56, 256), spec(F32, 256), spec(F32, 256), spec(F32, 64, 56, 56, 256)), "column-reduction+loop", (32, 32), 5.0 * activations, loads=32, launches=11),
-        Program("masked softmax bf16 64x1024x1024", traced(_causal, spec(BF16, 64, 1024, 1024)), "row-reduction", (70, 80), loads=64, since=PAIRS),
-        Program("cross entropy f32 8192x32000", traced(_cross_entropy, spec(F32, 8192, 32000), spec(jnp.int32, 8192)), "row-reduction+loop", (45, 45), finding="F3", launches=5, loads=128),
+        Program("argmax bf16 8192x8192", traced(_argmax, spec(BF16, 8192, 8192)), "loop", (10, 10), finding="F1",
+            loads=16),
+        Program("argmax bf16 256x131072", traced(_argmax, spec(BF16, 256, 131072)), "loop", (0.3, 0.3), finding="F1",
+            loads=16),
+        Program("cumsum f32 8192x4096", traced(lambda x: jnp.cumsum(x, 1), spec(F32, 8192, 4096)), "loop", (0.1, 0.1),
+            finding="F2", loads=32),
+        Program("cumsum f32 16.7M", traced(jnp.cumsum, spec(F32, 1 << 24)), "loop", (1e-5, 1e-5), finding="F2",
+            loads=32, reason="the same sums in every run: a look-back adds what it finds as blocks come"),
+        Program("batch norm f32 64x56x56x256",
+            traced(_batch_norm, spec(F32, 64, 56, 56, 256), spec(F32, 256), spec(F32, 256)), "column-reduction+loop",
+            (42, 42), 3.0 * activations, launches=3),
+        Program("batch norm gradient f32 64x56x56x256",
+            traced(_batch_norm_gradient, spec(F32, 64, 56, 56, 256), spec(F32, 256), spec(F32, 256),
+                spec(F32, 64, 56, 56, 256)), "column-reduction+loop", (32, 32), 5.0 * activations, loads=32,
+                    launches=11),
+        Program("masked softmax bf16 64x1024x1024", traced(_causal, spec(BF16, 64, 1024, 1024)), "row-reduction",
+            (70, 80), loads=64, since=PAIRS),
+        Program("cross entropy f32 8192x32000", traced(_cross_entropy, spec(F32, 8192, 32000), spec(jnp.int32, 8192)),
+            "row-reduction+loop", (45, 45), finding="F3", launches=5, loads=128),
     ]  # fmt: skip
     return found
 
@@ -283,27 +340,42 @@ def _moves() -> list[Program]:
     halves = spec(BF16, 64, 1024, 16, 128), spec(BF16, 1024, 1, 64), spec(BF16, 1024, 1, 64)
     odd = [spec(BF16, 8192, n) for n in (4097, 2049, 1023)]
     return [
-        Program("transpose f32 4096x4096", _transpose("f32", "4096,4096", (1, 0)), "tiled-transpose", (75, 85), loads=32),
-        Program("transpose f32 8192x8192", _transpose("f32", "8192,8192", (1, 0)), "tiled-transpose", (75, 85), loads=32),
-        Program("transpose bf16 8192x8192", _transpose("bf16", "8192,8192", (1, 0)), "tiled-transpose", (75, 85), loads=32),
-        Program("transpose bf16 0231", _transpose("bf16", "64,256,64,64", (0, 2, 3, 1)), "tiled-transpose", (75, 85), loads=32),
-        Program("transpose bf16 3210", _transpose("bf16", "64,128,64,128", (3, 2, 1, 0)), "tiled-transpose", (75, 85), loads=32),
+        Program("transpose f32 4096x4096", _transpose("f32", "4096,4096", (1, 0)), "tiled-transpose", (75, 85),
+            loads=32),
+        Program("transpose f32 8192x8192", _transpose("f32", "8192,8192", (1, 0)), "tiled-transpose", (75, 85),
+            loads=32),
+        Program("transpose bf16 8192x8192", _transpose("bf16", "8192,8192", (1, 0)), "tiled-transpose", (75, 85),
+            loads=32),
+        Program("transpose bf16 0231", _transpose("bf16", "64,256,64,64", (0, 2, 3, 1)), "tiled-transpose", (75, 85),
+            loads=32),
+        Program("transpose bf16 3210", _transpose("bf16", "64,128,64,128", (3, 2, 1, 0)), "tiled-transpose", (75, 85),
+            loads=32),
         Program("transpose f32 0213", _transpose("f32", "16,1024,32,128", (0, 2, 1, 3)), "loop", (93, 93), loads=128),
-        Program("x.T + y f32 8192x8192", traced(lambda x, y: x.T + y, *[spec(F32, 8192, 8192)] * 2), "loop", (12, 20), finding="F4", loads=128),
-        Program("concatenate f32", traced(lambda *x: jnp.concatenate(x, -1), *[spec(F32, 8192, 2048)] * 2), "concatenate", (95, 95), loads=128),
-        Program("concatenate bf16", traced(lambda *x: jnp.concatenate(x, -1), *[spec(BF16, 8192, 4096)] * 2), "concatenate", (95, 95), loads=64),
+        Program("x.T + y f32 8192x8192", traced(lambda x, y: x.T + y, *[spec(F32, 8192, 8192)] * 2), "loop", (12, 20),
+            finding="F4", loads=128),
+        Program("concatenate f32", traced(lambda *x: jnp.concatenate(x, -1), *[spec(F32, 8192, 2048)] * 2),
+            "concatenate", (95, 95), loads=128),
+        Program("concatenate bf16", traced(lambda *x: jnp.concatenate(x, -1), *[spec(BF16, 8192, 4096)] * 2),
+            "concatenate", (95, 95), loads=64),
         Program("concatenate bf16, odd "
                 "pieces", traced(lambda *x: jnp.concatenate(x, -1), *odd), "concatenate", (45, 60), loads=16),
-        Program("pad by 1 f32 8192x4096", traced(lambda x: jnp.pad(x, 1), spec(F32, 8190, 4094)), "loop", (85, 90), loads=32),
+        Program("pad by 1 f32 8192x4096", traced(lambda x: jnp.pad(x, 1), spec(F32, 8190, 4094)), "loop", (85, 90),
+            loads=32),
         Program("pad by 1 bf16 8192x8192", traced(lambda x: jnp.pad(x, 1), spec(BF16, 8190, 8190)), "loop", (85, 90)),
-        Program("embedding f32 131072x1024", traced(lambda t, i: jnp.take(t, i, 0), spec(F32, 131072, 1024), spec(jnp.int32, 65536)), "loop+gather", (85, 90), 2.0 * gathered, loads=128, launches=2),
+        Program("embedding f32 131072x1024",
+            traced(lambda t, i: jnp.take(t, i, 0), spec(F32, 131072, 1024), spec(jnp.int32, 65536)), "loop+gather",
+            (85, 90), 2.0 * gathered, loads=128, launches=2),
         Program("scatter-add f32 131072x1024", _scatter(F32), "scatter", (45, 60), 3.0 * gathered, "F9", loads=32),
         Program("scatter-add bf16 131072x1024", _scatter(BF16), "scatter", (10, 20), 1.5 * gathered, "F9", loads=16),
-        Program("update of a cache of 134 MB bf16", traced(_update, spec(BF16, 64, 8192, 128), spec(BF16, 64, 1, 128), spec(jnp.int32)), "dynamic-update-slice", (0, 1), 2.0 * 64 * 128 * 2, "F5", loads=16, reason="16 kB: the launch takes longer"),
+        Program("update of a cache of 134 MB bf16",
+            traced(_update, spec(BF16, 64, 8192, 128), spec(BF16, 64, 1, 128), spec(jnp.int32)), "dynamic-update-slice",
+            (0, 1), 2.0 * 64 * 128 * 2, "F5", loads=16, reason="16 kB: the launch takes longer"),
         Program("max pool f32 128x112x112x64", traced(_pool, spec(F32, 128, 112, 112, 64)), "loop", (65, 75), loads=32),
-        Program("max pool bf16 128x112x112x64", traced(_pool, spec(BF16, 128, 112, 112, 64)), "loop", (45, 55), loads=16, since=PAIRS),
+        Program("max pool bf16 128x112x112x64", traced(_pool, spec(BF16, 128, 112, 112, 64)), "loop", (45, 55),
+            loads=16, since=PAIRS),
         Program("rotary embedding bf16", traced(_rotated, *halves), "concatenate", (92, 92), since=PAIRS),
-        Program("rotary embedding f32", traced(_rotated, *[spec(F32, *s.shape) for s in halves]), "concatenate", (92, 92)),
+        Program("rotary embedding f32", traced(_rotated, *[spec(F32, *s.shape) for s in halves]), "concatenate",
+            (92, 92)),
     ]  # fmt: skip
 
 

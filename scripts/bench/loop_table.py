@@ -44,7 +44,7 @@ def loop(rung: Rung, *args: Any, couples: tuple[str, ...] = (), heavy: bool = Fa
 
 
 def rounds(count: int, step: Callable[..., Any], state: Any) -> Any:
-    """`step` so many times."""
+    """The state after `count` calls of `step`."""
     return lax.fori_loop(0, count, lambda _, s: step(*s) if isinstance(s, tuple) else step(s), state)
 
 

@@ -12,7 +12,9 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) 
         raise ValueError("a row has more or fewer cells than there are titles")
     under = [*["---"] * words, *["--:"] * (len(titles) - words)]
     lines = [titles, under, *rows]
-    return "".join("| " + " | ".join(" ".join(cell.replace("|", r"\|").split()) for cell in line) + " |\n" for line in lines)  # fmt: skip
+    return "".join(
+        "| " + " | ".join(" ".join(cell.replace("|", r"\|").split()) for cell in line) + " |\n" for line in lines
+    )
 
 
 def figures(value: float, digits: int = 3) -> str:

@@ -3,11 +3,11 @@
     python -m scripts.bench.programs_xla write TEXTS
     python -m scripts.bench.programs_xla table TEXTS DUMPS [--match REGEX]
 
-`write` writes each program's raw HLO. DUMPS has a folder for each text, of the same stem, in which XLA wrote its modules
-between passes (`--xla_dump_hlo_as_text --xla_dump_hlo_pass_re=fusion`); what it has made when it begins to rename
-fusions is its result. `table` fuses each text with the preset `default` and prints kernels (each once) and bytes (by
-XLA's cost analysis, loop bodies once) of both, worst bytes first, and for modules with loops launches and bytes times
-trip counts as our plans have them. Exit code 1 where a program has more kernels or bytes than XLA's.
+`write` writes each program's raw HLO. DUMPS has a folder for each text, of the same stem, in which XLA wrote its
+modules between passes (`--xla_dump_hlo_as_text --xla_dump_hlo_pass_re=fusion`); what it has made when it begins to
+rename fusions is its result. `table` fuses each text with the preset `default` and prints kernels (each once) and bytes
+(by XLA's cost analysis, loop bodies once) of both, worst bytes first, and for modules with loops launches and bytes
+times trip counts as our plans have them. Exit code 1 where a program has more kernels or bytes than XLA's.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def table(texts: Path, dumps: Path, match: str) -> int:
     rows.sort(key=lambda row: -row[1].bytes / max(1.0, row[2].bytes))
     worse = 0
     print(
-        f"{'':22} {'kernels':>7} {'XLA':>4} {'MB':>9} {'XLA':>9} {'ratio':>6} {'launches':>8} {'XLA':>5} {'whole run':>9}"
+        f"{'':22} {'kernels':>7} {'XLA':>4} {'MB':>9} {'XLA':>9} {'ratio':>6} "
+        f"{'launches':>8} {'XLA':>5} {'whole run':>9}"
     )
     for name, ours, xla in rows:
         looped = ours.launches != ours.kernels or xla.launches != xla.kernels

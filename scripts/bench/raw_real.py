@@ -12,8 +12,8 @@ Gflop     floating-point operations by XLA's cost analysis, loop bodies once, wi
 
 Products are left out of the operations because XLA's convolutions are calls of cuDNN after its passes, which its cost
 analysis takes for none, and ours of 1x1 windows are products. Each column is followed by ours as a share of XLA's; the
-last rows are the geometric means and the largest. `loop?` marks modules with a loop of unknown count: it is taken for one
-round on both sides.
+last rows are the geometric means and the largest. `loop?` marks modules with a loop of unknown count: it is
+taken for one round on both sides.
 """
 
 from __future__ import annotations

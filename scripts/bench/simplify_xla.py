@@ -6,9 +6,9 @@ TEXTS is a folder of HLO texts. DUMPS has a folder for each, of the same stem, i
 passes (`--xla_dump_hlo_as_text --xla_dump_hlo_pass_re='simplification|layout_assignment|fusion'`). XLA's module is the
 one that its layout assignment begins with: all simplification is done, nothing is fused or handed to a library. Both
 sides count the instructions of all computations. Where XLA had to write the interface of a text anew (tuples taken
-apart, calls gone), both begin with what XLA began with, `before_optimizations`. A text that XLA leaves as it is, since its rule is off, is left out
-and counted; one that XLA:GPU does not compile has no figure. With `--check`, each original and its simplified module
-run on the same inputs.
+apart, calls gone), both begin with what XLA began with, `before_optimizations`. A text that XLA leaves as it is,
+since its rule is off, is left out and counted; one that XLA:GPU does not compile has no figure. With `--check`, each
+original and its simplified module run on the same inputs.
 
 Prints the texts of which we leave more than XLA, worst first, and the shares. Exit code 1 where a text fails, or the
 share is below 80 %.
@@ -121,8 +121,9 @@ def report(found: list[Line], every: bool) -> int:
     unchanged = sum(x.xla is not None and not x.is_open for x in found)
     share = 1 - len(worse) / len(measured) if measured else 0.0
     print(
-        f"{len(found)} texts; {sum(x.xla is None for x in found)} that XLA:GPU does not compile, {unchanged} in which it "
-        f"finds nothing; of the other {len(measured)} we leave no more than XLA in {share:.1%}; {len(wrong)} do not hold"
+        f"{len(found)} texts; {sum(x.xla is None for x in found)} that XLA:GPU does not compile, {unchanged} in which "
+        f"it finds nothing; of the other {len(measured)} we leave no more than XLA in {share:.1%}; "
+        f"{len(wrong)} do not hold"
     )
     fewer = sum(x.xla is not None and x.ours < x.xla for x in measured)
     total = sum(x.ours for x in measured), sum(x.xla or 0 for x in measured)

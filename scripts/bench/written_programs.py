@@ -486,7 +486,8 @@ WRITTEN = (
         {n: {"mean": f32(128), "var": f32(128, low=0.5, high=1)} for n in "ab"},
         f32(512, 64), f32(512, 4))),
     Case("transformer_step", transformer_step, (
-        *([[block_arguments(64)] * 2] * 2), [jax.tree.map(lambda a: f32(*a.shape, low=0, high=0.1), block_arguments(64))] * 2,
+        *([[block_arguments(64)] * 2] * 2),
+        [jax.tree.map(lambda a: f32(*a.shape, low=0, high=0.1), block_arguments(64))] * 2,
         f32(4, 64, 64), f32(4, 64, 64))),
     Case("lstm", lstm, (
         {"x": f32(32, 256, low=-0.1, high=0.1), "h": f32(64, 256, low=-0.1, high=0.1), "b": f32(256),

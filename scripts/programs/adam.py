@@ -1,4 +1,4 @@
-"""Adam over the parameters of a small transformer: many independent elementwise updates, the case of horizontal fusion."""
+"""Adam over the parameters of a small transformer: many independent elementwise updates, for horizontal fusion."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Case:
     """Why no expected outputs are made for this case."""
 
     mesh: Mapping[str, int] | None = None
-    """Axes and sizes of the devices that the program is cut for by `shardings` and `results`; its dump is what XLA's partitioner makes of it."""
+    """Axes and sizes of the devices that `shardings` and `results` cut the program for, by XLA's partitioner."""
     shardings: Any = None
     results: Any = None
     """Partition specifications of the arguments and the results."""

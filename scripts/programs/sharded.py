@@ -1,4 +1,4 @@
-"""Programs for several devices, as XLA's partitioner leaves them: collectives among partitions that each hold their tiles."""
+"""Programs for several devices, as XLA's partitioner leaves them: collectives among partitions that hold tiles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def line(axis: str) -> Mesh:
 
 
 def block(x: jax.Array, up: jax.Array, down: jax.Array, scale: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A feed-forward block and its mean, the batch cut along one axis of the mesh and the hidden layer along the other."""
+    """A feed-forward block and its mean: one axis of the mesh cuts the batch, the other the hidden layer."""
     hidden = jax.nn.gelu(x @ up)
     y = x + hidden @ down
     y = y * jax.lax.rsqrt(jnp.mean(jnp.square(y), axis=-1, keepdims=True) + 1e-6) * scale
@@ -28,7 +28,7 @@ def block(x: jax.Array, up: jax.Array, down: jax.Array, scale: jax.Array) -> tup
 
 
 def step(weight: jax.Array, bias: jax.Array, x: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """A step of gradient descent on each device's part of the batch, with the mean of all devices' gradients, as under `pmap`."""
+    """A step of gradient descent on each device's part of the batch, with the mean of gradients, as under `pmap`."""
 
     @partial(
         jax.shard_map, mesh=line("batch"), in_specs=(P(), P(), P("batch"), P("batch")), out_specs=P(), check_vma=False

@@ -187,7 +187,11 @@ b {
 @pytest.mark.parametrize("way", ["here", "in a call", "in a loop"])
 def test_a_loop_that_does_something_may_not_go(way: str):
     draw = 'd = s32[] custom-call(i), custom_call_target="x", custom_call_has_side_effect=true'
-    line = {"here": draw, "in a call": "d = s32[] call(i), to_apply=f", "in a loop": "d = s32[] while(i), condition=c, body=f"}[way]  # fmt: skip
+    line = {
+        "here": draw,
+        "in a call": "d = s32[] call(i), to_apply=f",
+        "in a loop": "d = s32[] while(i), condition=c, body=f",
+    }[way]
     loop = "c { i = s32[] parameter(0) z = s32[] constant(3) ROOT r = pred[] compare(i, z), direction=LT }\n"
     loop += f"f {{ i = s32[] parameter(0) {draw} ROOT n = s32[] negate(i) }}\n"
     loop += f"b {{ i = s32[] parameter(0) {line} ROOT n = s32[] negate(i) }}\n\n"

@@ -158,9 +158,10 @@ def test_a_wrong_value_is_refused_in_plain_words(options, message, tmp_path, cap
     assert done.out == "" and message in done.err
 
 
-def test_utf_16_is_named(tmp_path, capfd):
-    assert run(["stats", str(write(tmp_path, GOOD.encode("utf-16")))]) == 2
-    assert "save it as UTF-8" in capfd.readouterr().err
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf_16_is_named(encoding, tmp_path, capfd):
+    assert run(["stats", str(write(tmp_path, GOOD.encode(encoding)))]) == 2
+    assert "it is UTF-16" in capfd.readouterr().err
 
 
 def test_another_encoding_is_named_with_its_place(tmp_path, capfd):
@@ -215,7 +216,7 @@ def test_every_verb_has_help(verb, capfd):
 def test_a_closed_stdout_is_one_error(monkeypatch, capfd):
     monkeypatch.setattr("sys.stdout", None)
     assert run(["passes"]) == 2
-    assert capfd.readouterr().err == "hlo-opt: stdout is closed\n"
+    assert capfd.readouterr().err == "stdout: HLO300 is closed\n"
 
 
 @pytest.mark.parametrize("second", ["--stats", "--emit"])

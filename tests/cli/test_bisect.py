@@ -20,7 +20,7 @@ def test_of_our_steps_one_is_told_with_its_pass_and_text(file, capfd):
     done = capfd.readouterr()
     lines = done.out.splitlines()
     assert lines[0].startswith("step ") and done.err == ""
-    assert "the command: no after step" in lines[1] and "status 0 after this" in lines[1]
+    assert "the command: another status after step" in lines[1] and "status 0 after this" in lines[1]
     assert any(line.startswith("+") and "fusion(" in line for line in lines)
     number = int(lines[0].split()[1])
     for stop, has in ((number - 1, False), (number, True)):

@@ -56,6 +56,15 @@ def test_to_says_the_form(file: Path, tmp_path: Path) -> None:
     assert inner_message((tmp_path / "x").read_bytes()) is not None and MODULE_FIELD == 1
 
 
+def test_what_was_written_is_said_once(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    out = file.with_suffix(".pb")
+    file.write_text(TEXT, encoding="utf-8-sig")  # jaxlib takes no byte order mark
+    assert run(["convert", str(file), str(out)]) == 0
+    assert capfd.readouterr() == ("", f"hlo-opt: wrote {out}\n")
+    assert run(["-q", "convert", str(file), str(out)]) == 0
+    assert capfd.readouterr() == ("", "")
+
+
 def test_text_on_stdout(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["convert", str(file), "-", "--to", "mlir"]) == 0
     assert "stablehlo.add" in capfd.readouterr().out

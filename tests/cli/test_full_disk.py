@@ -35,7 +35,7 @@ def test_an_output_that_is_cut_off_is_an_error(unbuffered, tmp_path):
     (tmp_path / "m.hlo").write_text(LONG)
     with (tmp_path / "out").open("wb") as stdout:
         done = hlo_opt("print", tmp_path / "m.hlo", stdout=stdout, unbuffered=unbuffered, limit=few_bytes)
-    assert (done.returncode, done.stderr) == (2, "hlo-opt: stdout: File too large\n")
+    assert (done.returncode, done.stderr) == (2, "stdout: HLO300 cannot write: File too large\n")
     assert (tmp_path / "out").stat().st_size == FEW
 
 
@@ -47,7 +47,7 @@ def test_a_full_disk_is_one_line(arguments, unbuffered, tmp_path):
     arguments = [tmp_path / a if a == "m.hlo" else a for a in arguments]
     with open("/dev/full", "wb") as stdout:
         done = hlo_opt(*arguments, stdout=stdout, unbuffered=unbuffered)
-    assert (done.returncode, done.stderr) == (2, "hlo-opt: stdout: No space left on device\n")
+    assert (done.returncode, done.stderr) == (2, "stdout: HLO300 cannot write: No space left on device\n")
 
 
 def test_without_a_buffer_all_is_written(tmp_path):
@@ -67,7 +67,7 @@ def test_what_belongs_to_an_output_that_failed_is_not_written(tmp_path):
     recorded = ["isolate", tmp_path / "m.hlo", "r", "--recorded", tmp_path / "had.npz"]
     with open("/dev/full", "wb") as stdout:
         done = hlo_opt(*recorded, stdout=stdout, unbuffered="")
-    assert (done.returncode, done.stderr) == (2, "hlo-opt: stdout: No space left on device\n")
+    assert (done.returncode, done.stderr) == (2, "stdout: HLO300 cannot write: No space left on device\n")
     assert [p.name for p in tmp_path.iterdir()] == ["m.hlo"]
     done = hlo_opt(*recorded[:-1], "/dev/full", "-o", tmp_path / "part.hlo", stdout=subprocess.PIPE, unbuffered="")
     assert (done.returncode, done.stderr) == (2, "/dev/full: HLO300 cannot write: No space left on device\n")

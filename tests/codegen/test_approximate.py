@@ -121,7 +121,16 @@ def test_narrow_division_and_exponential_are_right_at_all_sizes(name: str, tmp_p
     text += 'extern "C" float quotient(float a, float b) { return hlo_divide_narrow(a, b); }\n'
     text += 'extern "C" float power(float x) { return hlo_exp_narrow(x); }\n'
     (tmp_path / "k.cpp").write_text(text)
-    command = [*find_compiler(), "-O1", "-ffp-contract=off", "-shared", "-fPIC", str(tmp_path / "k.cpp"), "-o", str(tmp_path / "k.so")]  # fmt: skip
+    command = [
+        *find_compiler(),
+        "-O1",
+        "-ffp-contract=off",
+        "-shared",
+        "-fPIC",
+        str(tmp_path / "k.cpp"),
+        "-o",
+        str(tmp_path / "k.so"),
+    ]
     subprocess.run(command, check=True, capture_output=True)
     library = ctypes.CDLL(str(tmp_path / "k.so"))
     for function, count in ((library.quotient, 2), (library.power, 1)):

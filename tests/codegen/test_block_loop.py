@@ -19,16 +19,35 @@ CASES = {
     "power": loop(["f32[64]", "f32[64,64]"], POWER, ["y", "x2"], rounds=20),
     "bf16": loop(["bf16[65]"], ["q = bf16[65] reverse(x1), dimensions={0}", "y = bf16[65] add(x1, q)"], ["y"]),
     "pred": loop(["pred[600]"], ["q = pred[600] reverse(x1), dimensions={0}", "y = pred[600] xor(x1, q)"], ["y"]),
-    "an array before and after a row of it is written": loop(["f32[5,8]", "f32[5,8]", "f32[8]"], ["y = f32[8] reverse(x3), dimensions={0}", "u = f32[1,8] reshape(y)", "o = s32[] constant(0)", "d = f32[5,8] dynamic-update-slice(x1, u, x0, o)"], ["d", "x1", "y"]),
-    "a test that is written whole": loop(["pred[]", "f32[64]"], ["limit = s32[] constant(6)", "q = pred[] compare(n0, limit), direction=LT", "p = pred[] dynamic-update-slice(x1, q)", "y = f32[64] reverse(x2), dimensions={0}"], ["p", "y"], test=["unread = s32[] constant(3)", "q = pred[] get-tuple-element(t), index=1"], given=["g1 = pred[] constant(true)"]),
+    "an array before and after a row of it is written": loop(["f32[5,8]", "f32[5,8]", "f32[8]"],
+        ["y = f32[8] reverse(x3), dimensions={0}", "u = f32[1,8] reshape(y)", "o = s32[] constant(0)",
+            "d = f32[5,8] dynamic-update-slice(x1, u, x0, o)"], ["d", "x1", "y"]),
+    "a test that is written whole": loop(["pred[]", "f32[64]"],
+        ["limit = s32[] constant(6)", "q = pred[] compare(n0, limit), direction=LT",
+            "p = pred[] dynamic-update-slice(x1, q)", "y = f32[64] reverse(x2), dimensions={0}"], ["p", "y"],
+                test=["unread = s32[] constant(3)", "q = pred[] get-tuple-element(t), index=1"],
+                given=["g1 = pred[] constant(true)"]),
     "two that change places": loop(["f32[64]", "f32[64]"], ["y = f32[64] reverse(x2), dimensions={0}"], ["y", "x1"]),
     "columns first": loop(["f32[9,7]{0,1}"], ["q = f32[9,7]{0,1} reverse(x1), "
                                               "dimensions={0,1}", "y = f32[9,7]{0,1} add(x1, q)"], ["y"]),
-    "a flag that is carried": loop(["f32[64]", "pred[]"], ["q = f32[64] reverse(x1), dimensions={0}", "y = f32[64] add(x1, q)", "l = s32[] constant(3)", "g = pred[] compare(x0, l), direction=LT"], ["y", "g"], test=["c = pred[] copy(x2)"]),
-    "bits of an array that stays are turned": loop(["u32[64]", "u32[64]"], ["k = u32[] constant(13)", "ks = u32[64] broadcast(k), dimensions={}", "l = u32[] constant(19)", "ls = u32[64] broadcast(l), dimensions={}", "a = u32[64] shift-left(x2, ks)", "b = u32[64] shift-right-logical(x2, ls)", "o = u32[64] or(a, b)", "q = u32[64] reverse(x1), dimensions={0}", "y = u32[64] add(q, o)"], ["y", "x2"]),
+    "a flag that is carried": loop(["f32[64]", "pred[]"],
+        ["q = f32[64] reverse(x1), dimensions={0}", "y = f32[64] add(x1, q)", "l = s32[] constant(3)",
+            "g = pred[] compare(x0, l), direction=LT"], ["y", "g"], test=["c = pred[] copy(x2)"]),
+    "bits of an array that stays are turned": loop(["u32[64]", "u32[64]"],
+        ["k = u32[] constant(13)", "ks = u32[64] broadcast(k), dimensions={}", "l = u32[] constant(19)",
+            "ls = u32[64] broadcast(l), dimensions={}", "a = u32[64] shift-left(x2, ks)",
+            "b = u32[64] shift-right-logical(x2, ls)", "o = u32[64] or(a, b)",
+            "q = u32[64] reverse(x1), dimensions={0}", "y = u32[64] add(q, o)"], ["y", "x2"]),
     "no round": loop(["f32[64]"], ["y = f32[64] reverse(x1), dimensions={0}"], ["y"], rounds=0),
-    "results that share bytes": loop(["f32[21]", "s4[7,21]"], ["y = f32[21] reverse(x1), dimensions={0}", "q = s4[21] convert(y)", "u = s4[1,21] reshape(q)", "o = s32[] constant(0)", "d = s4[7,21] dynamic-update-slice(x2, u, n0, o)"], ["y", "d"], given=["e = s4[] constant(3)", "g2 = s4[7,21] broadcast(e), dimensions={}"]),
-    "a fold that warps share": loop(["s32[3,600]"], ["z = s32[] constant(5)", "e = s32[3] reduce(x1, z), dimensions={1}, to_apply=whole", "b = s32[3,600] broadcast(e), dimensions={0}", "y = s32[3,600] add(x1, b)"], ["y"]).replace("body {", "whole {\n  a = s32[] parameter(0)\n  b = s32[] parameter(1)\n  ROOT c = s32[] add(a, b)\n}\nbody {", 1),
+    "results that share bytes": loop(["f32[21]", "s4[7,21]"],
+        ["y = f32[21] reverse(x1), dimensions={0}", "q = s4[21] convert(y)", "u = s4[1,21] reshape(q)",
+            "o = s32[] constant(0)", "d = s4[7,21] dynamic-update-slice(x2, u, n0, o)"], ["y", "d"],
+                given=["e = s4[] constant(3)", "g2 = s4[7,21] broadcast(e), dimensions={}"]),
+    "a fold that warps share": loop(["s32[3,600]"],
+        ["z = s32[] constant(5)", "e = s32[3] reduce(x1, z), dimensions={1}, to_apply=whole",
+            "b = s32[3,600] broadcast(e), dimensions={0}", "y = s32[3,600] add(x1, b)"], ["y"]).replace("body {",
+                "whole {\n  a = s32[] parameter(0)\n  b = s32[] parameter(1)\n  ROOT c = s32[] add(a, b)\n}\nbody {",
+                1),
     "larger than the block": loop(["f32[1300]"], ["y = f32[1300] reverse(x1), dimensions={0}"], ["y"], rounds=3),
 }  # fmt: skip
 
@@ -55,7 +74,13 @@ def test_they_agree(tool: Any) -> None:
 
 def test_the_state_stays_until_all_results_are_computed(tool: Any) -> None:
     """Its last element is in the first result, which another thread writes."""
-    lines = ["y = f32[64] negate(x1)", "q = f32[64] reverse(x1), dimensions={0}", "u = f32[1,64] reshape(q)", "o = s32[] constant(0)", "d = f32[5,64] dynamic-update-slice(x2, u, x0, o)"]  # fmt: skip
+    lines = [
+        "y = f32[64] negate(x1)",
+        "q = f32[64] reverse(x1), dimensions={0}",
+        "u = f32[1,64] reshape(q)",
+        "o = s32[] constant(0)",
+        "d = f32[5,64] dynamic-update-slice(x2, u, x0, o)",
+    ]
     text = loop(["f32[64]", "f32[5,64]"], lines, ["y", "d"])
     plan = planned(text)
     assert isinstance(plan, Plan) and isinstance(plan.segments[0].part, InBlock) and plan.segments[0].part.lasting
@@ -64,7 +89,12 @@ def test_the_state_stays_until_all_results_are_computed(tool: Any) -> None:
 
 def test_more_elements_than_an_int_counts() -> None:
     whole = f"f32[2,{1 << 31}]"
-    lines = ["y = f32[64] reverse(x1), dimensions={0}", "u = f32[1,64] reshape(y)", "o = s32[] constant(0)", f"d = {whole} dynamic-update-slice(x2, u, o, x0)"]  # fmt: skip
+    lines = [
+        "y = f32[64] reverse(x1), dimensions={0}",
+        "u = f32[1,64] reshape(y)",
+        "o = s32[] constant(0)",
+        f"d = {whole} dynamic-update-slice(x2, u, o, x0)",
+    ]
     given = ["e = f32[] constant(3)", f"g2 = {whole} broadcast(e), dimensions={{}}"]
     plan = planned(loop(["f32[64]", whole], lines, ["y", "d"], given=given))
     assert isinstance(plan, Plan)

@@ -17,7 +17,7 @@ from hlo_opt.codegen.lanes import lanes_unit
 from hlo_opt.plans.column_reduction import space_of
 from hlo_opt.runtime.host.library import has_compiler
 from tests.codegen.conftest import Tool
-from tests.small_modules import H100
+from tests.small_modules import ARGMAX_STEP, H100
 
 FOLDS = """
 add {{
@@ -188,30 +188,16 @@ def test_softmax_of_columns_is_one_kernel_of_two_levels(tool: Any) -> None:
     tool.all_agree(texts, relative=1e-5)
 
 
-ARGMAX = """HloModule m
-argmax {
-  a = f32[] parameter(0)
-  i = s32[] parameter(1)
-  b = f32[] parameter(2)
-  j = s32[] parameter(3)
-  gt = pred[] compare(a, b), direction=GT
-  eq = pred[] compare(a, b), direction=EQ
-  less = pred[] compare(i, j), direction=LT
-  tie = pred[] and(eq, less)
-  first = pred[] or(gt, tie)
-  x = f32[] select(first, a, b)
-  k = s32[] select(first, i, j)
-  ROOT t = (f32[], s32[]) tuple(x, k)
-}
-ENTRY e {
-  p = f32[300,COLUMNS]{1,0} parameter(0)
-  n = s32[300,COLUMNS]{1,0} iota(), iota_dimension=0
+ARGMAX = f"""HloModule m
+{ARGMAX_STEP}ENTRY e {{
+  p = f32[300,COLUMNS]{{1,0}} parameter(0)
+  n = s32[300,COLUMNS]{{1,0}} iota(), iota_dimension=0
   low = f32[] constant(-inf)
   z = s32[] constant(2147483647)
-  r = (f32[COLUMNS]{0}, s32[COLUMNS]{0}) reduce(p, n, low, z), dimensions={0}, to_apply=argmax
-  k = s32[COLUMNS]{0} get-tuple-element(r), index=1
-  ROOT o = (s32[COLUMNS]{0}, (f32[COLUMNS]{0}, s32[COLUMNS]{0})) tuple(k, r)
-}
+  r = (f32[COLUMNS]{{0}}, s32[COLUMNS]{{0}}) reduce(p, n, low, z), dimensions={{0}}, to_apply=argmax
+  k = s32[COLUMNS]{{0}} get-tuple-element(r), index=1
+  ROOT o = (s32[COLUMNS]{{0}}, (f32[COLUMNS]{{0}}, s32[COLUMNS]{{0}})) tuple(k, r)
+}}
 """
 
 

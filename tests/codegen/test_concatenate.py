@@ -12,7 +12,7 @@ from tests.small_modules import H100
 
 
 def joined(sizes: list[int], *, major: int = 3, minor: int = 5, layout: str = "{2,1,0}", kind: str = "f32") -> str:
-    """An entry that concatenates arrays of so many rows along the middle dimension, and adds something of the result's
+    """An entry that concatenates arrays of these sizes along the middle dimension, and adds something of the result's
     shape."""
     total = sum(sizes)
     lines = [f"  p{n} = {kind}[{major},{size},{minor}]{layout} parameter({n})" for n, size in enumerate(sizes)]

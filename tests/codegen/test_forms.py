@@ -132,7 +132,8 @@ def texts_of(kind: str, draw: Random) -> list[str]:
 
 @pytest.mark.parametrize(
     "kind",
-    ["gather", "loop", "row-reduction", "column-reduction", "tiled-transpose", "concatenate", "sort", "scan", "matmul", "tensor-matmul", "matrix-vector"],
+    ["gather", "loop", "row-reduction", "column-reduction", "tiled-transpose", "concatenate", "sort", "scan", "matmul",
+        "tensor-matmul", "matrix-vector"],
 )  # fmt: skip
 def test_both_forms_agree_at_the_edges_of_tiles(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On whole numbers, whose sums are the same in any order."""

@@ -52,11 +52,21 @@ CASES = {
     "the ends of three": totals("30,7,40", "0,2", "7", 1),
     "products across": loop(["s32[100]", "s32[100,100]"], ["y = s32[100] dot(x1, x2), lhs_contracting_dims={0}, "
                                                            "rhs_contracting_dims={0}"], ["y", "x2"]),
-    "products of two dimensions": loop(["s32[9,10]", "s32[9,10,9,10]"], ["y = s32[9,10] dot(x2, x1), lhs_contracting_dims={2,3}, rhs_contracting_dims={0,1}"], ["y", "x2"]),
-    "products of parts": loop(["s32[50]", "s32[83,50]", "s32[33]"], ["j = s32[83] concatenate(x1, x3), dimensions={0}", "y = s32[50] dot(j, x2), lhs_contracting_dims={0}, rhs_contracting_dims={0}"], ["y", "x2", "x3"]),
-    **{f"results from {source}": loop(["f32[900]", "f32[5,900]"], [*NEAR, f"w = f32[1,900] reshape({source})", *ROW], ["y", "d"]) for source in ("x1", "h", "y")},
-    "results from both sides": loop(["f32[900]", "f32[5,900]"], ["u = f32[900] reverse(x1), dimensions={0}", "y = f32[900] negate(u)", "v = f32[900] reverse(x1), dimensions={0}", "g = f32[900] add(y, v)", "w = f32[1,900] reshape(g)", *ROW], ["y", "d"]),
-    "results of rounds that a value ends": loop(["f32[900]", "f32[5,900]"], [*NEAR, "w = f32[1,900] reshape(u)", *ROW], ["y", "d"], test=["s = f32[1] slice(x1), slice={[0:1]}", "v = f32[] reshape(s)", "l = f32[] constant(20)", "c = pred[] compare(v, l), direction=LT"], given=["k = f32[] constant(3)", "g2 = f32[5,900] broadcast(k), dimensions={}"]),
+    "products of two dimensions": loop(["s32[9,10]", "s32[9,10,9,10]"],
+        ["y = s32[9,10] dot(x2, x1), lhs_contracting_dims={2,3}, rhs_contracting_dims={0,1}"], ["y", "x2"]),
+    "products of parts": loop(["s32[50]", "s32[83,50]", "s32[33]"],
+        ["j = s32[83] concatenate(x1, x3), dimensions={0}",
+            "y = s32[50] dot(j, x2), lhs_contracting_dims={0}, rhs_contracting_dims={0}"], ["y", "x2", "x3"]),
+    **{f"results from {source}": loop(["f32[900]", "f32[5,900]"], [*NEAR, f"w = f32[1,900] reshape({source})", *ROW],
+        ["y", "d"]) for source in ("x1", "h", "y")},
+    "results from both sides": loop(["f32[900]", "f32[5,900]"],
+        ["u = f32[900] reverse(x1), dimensions={0}", "y = f32[900] negate(u)",
+            "v = f32[900] reverse(x1), dimensions={0}", "g = f32[900] add(y, v)", "w = f32[1,900] reshape(g)", *ROW],
+                ["y", "d"]),
+    "results of rounds that a value ends": loop(["f32[900]", "f32[5,900]"], [*NEAR, "w = f32[1,900] reshape(u)", *ROW],
+        ["y", "d"], test=["s = f32[1] slice(x1), slice={[0:1]}", "v = f32[] reshape(s)", "l = f32[] constant(20)",
+            "c = pred[] compare(v, l), direction=LT"],
+                given=["k = f32[] constant(3)", "g2 = f32[5,900] broadcast(k), dimensions={}"]),
 }  # fmt: skip
 ROUNDED = ("power", "product", "reduction", "large power", "a cell")
 """Of numbers that are no small whole ones, in another order."""
@@ -96,7 +106,13 @@ def test_what_threads_hand_on_is_not_promised_to_be_theirs_alone() -> None:
     """A compiler may keep what is read through a restricted pointer over a meeting, which it does not see to write
     there."""
     kernel = Shared().kernel(CASES["rows"])
-    assert [(p.name.text, p.alone) for p in kernel.tree.parameters] == [("in0", True), ("out0", True), ("scratch0", False), ("scratch1", False), ("scratch2", False)]  # fmt: skip
+    assert [(p.name.text, p.alone) for p in kernel.tree.parameters] == [
+        ("in0", True),
+        ("out0", True),
+        ("scratch0", False),
+        ("scratch1", False),
+        ("scratch2", False),
+    ]
     assert "int* scratch0" in kernel.source and "int* __restrict__ out0" in kernel.source
 
 
@@ -120,11 +136,13 @@ def test_a_launch_leaves_the_count_as_the_next_can_take_it() -> None:
 
 MISTAKES = {
     "no meeting": ("rows", "    hlo_meet_grid(&arrived0[0]);\n    for (", "    for (", r"and \w+ of out\d\[\d+\] by"),
-    "one for some blocks": ("rows", "    hlo_meet_grid(&arrived0[0]);\n    for (", "    if (blockIdx.x) hlo_meet_grid(&arrived0[0]);\n    for (", r"which do not come|and \w+ of out\d\[\d+\] by"),
+    "one for some blocks": ("rows", "    hlo_meet_grid(&arrived0[0]);\n    for (",
+        "    if (blockIdx.x) hlo_meet_grid(&arrived0[0]);\n    for (", r"which do not come|and \w+ of out\d\[\d+\] by"),
     "no fence": ("rows", "  if (threadIdx.x == 0) {\n    "
                          "__threadfence();", "  if (threadIdx.x == 0) {", "before what it wrote is fenced"),
     "nobody waits": ("rows", "while (((before ^", "while (0 && ((before ^", "by two blocks"),
-    "no barrier before warps' parts are read": ("rows", "      __syncthreads();\n", "", "of shared memory|read before it is written"),
+    "no barrier before warps' parts are read": ("rows", "      __syncthreads();\n", "",
+        "of shared memory|read before it is written"),
 }  # fmt: skip
 
 

@@ -26,8 +26,10 @@ N = 1 << 14
 AT = Name("i")
 HERE = Let("int", AT, code("{} * 128 + {}", BLOCK, THREAD))
 UNARY = {
-    "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan, "atanh": np.arctanh,
-    "cbrt": np.cbrt, "cos": np.cos, "cosh": np.cosh, "erf": np.vectorize(math.erf), "exp": np.exp, "expm1": np.expm1, "log": np.log,
+    "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan,
+    "atanh": np.arctanh,
+    "cbrt": np.cbrt, "cos": np.cos, "cosh": np.cosh, "erf": np.vectorize(math.erf), "exp": np.exp, "expm1": np.expm1,
+    "log": np.log,
     "log1p": np.log1p, "sin": np.sin, "sinh": np.sinh, "tan": np.tan, "tanh": np.tanh,
 }  # fmt: skip
 BINARY = {"atan2": np.arctan2, "fmod": np.fmod, "pow": np.power}
@@ -183,7 +185,15 @@ def of_16_bits(every: Any) -> list[Any]:
     wide = every.astype(np.float64)
     middle = ((wide + np.append(wide[1:], 2 * wide[-1] - wide[-2])) / 2).astype(np.float32)
     steps = (np.nextafter(middle, np.float32(-np.inf)), middle, np.nextafter(middle, np.float32(np.inf)))
-    found = np.concatenate([samples(5), every.astype(np.float32), *steps, SPECIAL, np.float32(2.0) ** np.arange(-149, 128, dtype=np.float32)])  # fmt: skip
+    found = np.concatenate(
+        [
+            samples(5),
+            every.astype(np.float32),
+            *steps,
+            SPECIAL,
+            np.float32(2.0) ** np.arange(-149, 128, dtype=np.float32),
+        ]
+    )
     found = np.concatenate([found, -found, np.zeros(-2 * len(found) % N, np.float32)])
     return [np.ascontiguousarray(x) for x in found.reshape(-1, N)]
 

@@ -78,9 +78,12 @@ def test_they_are_what_they_are_by_themselves(turned: Any, kind: str) -> None:
 
 
 LOOPS = {
-    "an angle that changes": ["s = f32[300] sine(x1)", "y = f32[300] add(x1, s)", "c = f32[300] cosine(y)", "z = f32[300] add(x2, c)"],
-    "the same angle twice": ["s = f32[300] sine(x1)", "c = f32[300] cosine(x1)", "y = f32[300] add(s, x2)", "v = f32[300] sine(y)", "z = f32[300] multiply(v, c)"],
-    "an angle that all lanes have": ["o = f32[] constant(0.5)", "b = f32[] sine(o)", "y = f32[300] sine(x1)", "e = f32[300] broadcast(b), dimensions={}", "z = f32[300] add(e, x2)"],
+    "an angle that changes": ["s = f32[300] sine(x1)", "y = f32[300] add(x1, s)", "c = f32[300] cosine(y)",
+        "z = f32[300] add(x2, c)"],
+    "the same angle twice": ["s = f32[300] sine(x1)", "c = f32[300] cosine(x1)", "y = f32[300] add(s, x2)",
+        "v = f32[300] sine(y)", "z = f32[300] multiply(v, c)"],
+    "an angle that all lanes have": ["o = f32[] constant(0.5)", "b = f32[] sine(o)", "y = f32[300] sine(x1)",
+        "e = f32[300] broadcast(b), dimensions={}", "z = f32[300] add(e, x2)"],
 }  # fmt: skip
 
 

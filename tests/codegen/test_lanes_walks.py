@@ -19,7 +19,7 @@ from tests.plans.test_lane_loop import planned
 
 
 def rolled(shape: str, dimension: int, sizes: list[int], steps: int, name: str, value: str = "x1") -> list[str]:
-    """The lines of `jnp.roll` by so many steps."""
+    """The lines of `jnp.roll` by `steps`."""
     rank = len(sizes)
 
     def part(low: int, high: int, suffix: str) -> str:
@@ -58,7 +58,9 @@ CASES = {
     "rows further away": stencil([40, 20], [(1, 2), (1, 17), (0, 3), (0, 38)]),
     "short rows": stencil([64, 5], [(1, 1), (0, 1), (0, 63)]),
     "three dimensions": stencil([4, 6, 16], [(2, 1), (1, 1), (0, 1)]),
-    "a pad": loop(["f32[64]"], ["z = f32[] constant(0)", "p = f32[66] pad(x1, z), padding=1_1", "l = f32[64] slice(p), slice={[0:64]}", "m = f32[64] slice(p), slice={[2:66]}", "y = f32[64] add(l, m)"], ["y"], rounds=3),
+    "a pad": loop(["f32[64]"], ["z = f32[] constant(0)", "p = f32[66] pad(x1, z), padding=1_1",
+        "l = f32[64] slice(p), slice={[0:64]}", "m = f32[64] slice(p), slice={[2:66]}", "y = f32[64] add(l, m)"], ["y"],
+            rounds=3),
 }  # fmt: skip
 
 

@@ -62,7 +62,8 @@ def test_nothing_to_sum_or_to_write_is_no_product(tool: Any, monkeypatch: pytest
     ("kind", "out"),
     [
         ("f32", "f32"), ("f64", "f64"), ("bf16", "bf16"), ("bf16", "f32"), ("f16", "f16"), ("f8e4m3fn", "f32"),
-        ("f8e5m2", "bf16"), ("s8", "s32"), ("s8", "s8"), ("u8", "u32"), ("s16", "s16"), ("s64", "s64"), ("pred", "pred"), ("f64", "f32"),
+        ("f8e5m2", "bf16"), ("s8", "s32"), ("s8", "s8"), ("u8", "u32"), ("s16", "s16"), ("s64", "s64"),
+        ("pred", "pred"), ("f64", "f32"),
     ],
 )  # fmt: skip
 @pytest.mark.sweep
@@ -100,7 +101,8 @@ def test_batches_and_several_dimensions_of_each_kind(tool: Any) -> None:
         module("s8[40,4,24]{2,1,0}", "s8[4,24,48]{2,1,0}", "f32[4,40,48]{2,1,0} lhs_batch_dims={1}, "
                                                            "lhs_contracting_dims={2}, rhs_batch_dims={0}, "
                                                            "rhs_contracting_dims={1}"),
-        module("f32[3,8,2,9,12]{4,3,2,1,0}", "f32[2,12,3,9,11]{4,3,2,1,0}", "f32[3,2,8,11]{3,2,1,0} lhs_batch_dims={0,2}, lhs_contracting_dims={4,3}, rhs_batch_dims={2,0}, rhs_contracting_dims={1,3}"),
+        module("f32[3,8,2,9,12]{4,3,2,1,0}", "f32[2,12,3,9,11]{4,3,2,1,0}",
+            "f32[3,2,8,11]{3,2,1,0} lhs_batch_dims={0,2}, lhs_contracting_dims={4,3}, rhs_batch_dims={2,0}, rhs_contracting_dims={1,3}"),
         module("f32[5,9,16]{2,1,0}", "f32[4,16,10]{2,1,0}", "f32[5,9,4,10]{2,0,3,1} lhs_contracting_dims={2}, "
                                                             "rhs_contracting_dims={1}"),
     ]  # fmt: skip
@@ -124,8 +126,10 @@ def test_what_leads_to_operands_and_what_follows(tool: Any) -> None:
         module("f32[1280]{0}", "f32[4,8,48]{2,1,0}", f"{shape} {attributes}", of="b, r",
                before="b = f32[40,32]{1,0} bitcast(p); r = f32[32,48]{1,0} "
                       "reshape(q)", last="o = f32[48,40]{0,1} bitcast(d)"),
-        module("f32[40,32]{1,0}", "f32[32,48]{1,0}", f"{shape} {attributes}", last="t = f32[48,40]{1,0} transpose(d), dimensions={1,0}"),
-        module("f32[40,32]{1,0}", "f32[32,48]{1,0}", f"{shape} {attributes}", last="r = f32[5,8,48]{2,1,0} reshape(d); h = bf16[5,8,48]{2,1,0} convert(r)"),
+        module("f32[40,32]{1,0}", "f32[32,48]{1,0}", f"{shape} {attributes}",
+            last="t = f32[48,40]{1,0} transpose(d), dimensions={1,0}"),
+        module("f32[40,32]{1,0}", "f32[32,48]{1,0}", f"{shape} {attributes}",
+            last="r = f32[5,8,48]{2,1,0} reshape(d); h = bf16[5,8,48]{2,1,0} convert(r)"),
     ]  # fmt: skip
     assert {tool.plan(text).kind for text in texts} == {"matmul"}
     tool.all_agree(texts, relative=1e-5)

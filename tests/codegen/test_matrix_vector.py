@@ -50,7 +50,8 @@ def test_sizes(tool: Any, form: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "out"),
-    [("f64", "f64"), ("bf16", "bf16"), ("f16", "f32"), ("f8e4m3fn", "f32"), ("s8", "s32"), ("s8", "s8"), ("s64", "s64"), ("pred", "pred")],
+    [("f64", "f64"), ("bf16", "bf16"), ("f16", "f32"), ("f8e4m3fn", "f32"), ("s8", "s32"), ("s8", "s8"), ("s64", "s64"),
+        ("pred", "pred")],
 )  # fmt: skip
 @pytest.mark.sweep
 def test_types(tool: Any, kind: str, out: str) -> None:

@@ -20,7 +20,9 @@ ENTRY e {
 """
 
 
-@pytest.mark.parametrize(("precise", "division", "root"), [(False, "div.full", "sqrt.approx"), (True, "div.rn", "sqrt.rn")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("precise", "division", "root"), [(False, "div.full", "sqrt.approx"), (True, "div.rn", "sqrt.rn")]
+)
 def test_what_nvrtc_makes_of_divisions_and_roots(precise: bool, division: str, root: str, tmp_path: Path) -> None:
     pytest.importorskip("cupy")
     from cupy.cuda import nvrtc

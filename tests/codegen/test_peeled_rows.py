@@ -38,7 +38,10 @@ def test_which_rows_are_peeled(planner: Any) -> None:
 def test_every_beginning_of_a_row(tool: Any) -> None:
     """Rows of 1001 begin at each of the eight places, and after several rows in a block the last one has threads
     without a row."""
-    tool.all_agree([softmax(rows, columns, "bf16") for rows, columns in ((9, 1001), (9, 1003), (8, 1006), (17, 511))], relative=0.02)  # fmt: skip
+    tool.all_agree(
+        [softmax(rows, columns, "bf16") for rows, columns in ((9, 1001), (9, 1003), (8, 1006), (17, 511))],
+        relative=0.02,
+    )
 
 
 @pytest.mark.parametrize("rows", [1, 3])

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_modules import ARGMAX_STEP
 
 FOLDS = """
 add {{
@@ -214,30 +215,16 @@ def test_result_read_at_another_row_is_no_row_reduction(tool: Any) -> None:
     tool.agrees(text, whole=True)
 
 
-ARGMAX = """HloModule m
-argmax {
-  a = f32[] parameter(0)
-  i = s32[] parameter(1)
-  b = f32[] parameter(2)
-  j = s32[] parameter(3)
-  gt = pred[] compare(a, b), direction=GT
-  eq = pred[] compare(a, b), direction=EQ
-  less = pred[] compare(i, j), direction=LT
-  tie = pred[] and(eq, less)
-  first = pred[] or(gt, tie)
-  x = f32[] select(first, a, b)
-  k = s32[] select(first, i, j)
-  ROOT t = (f32[], s32[]) tuple(x, k)
-}
-ENTRY e {
-  p = f32[9,COLUMNS]{1,0} parameter(0)
-  n = s32[9,COLUMNS]{1,0} iota(), iota_dimension=1
+ARGMAX = f"""HloModule m
+{ARGMAX_STEP}ENTRY e {{
+  p = f32[9,COLUMNS]{{1,0}} parameter(0)
+  n = s32[9,COLUMNS]{{1,0}} iota(), iota_dimension=1
   low = f32[] constant(-inf)
   z = s32[] constant(2147483647)
-  r = (f32[9]{0}, s32[9]{0}) reduce(p, n, low, z), dimensions={1}, to_apply=argmax
-  k = s32[9]{0} get-tuple-element(r), index=1
-  ROOT o = (s32[9]{0}, (f32[9]{0}, s32[9]{0})) tuple(k, r)
-}
+  r = (f32[9]{{0}}, s32[9]{{0}}) reduce(p, n, low, z), dimensions={{1}}, to_apply=argmax
+  k = s32[9]{{0}} get-tuple-element(r), index=1
+  ROOT o = (s32[9]{{0}}, (f32[9]{{0}}, s32[9]{{0}})) tuple(k, r)
+}}
 """
 
 

@@ -67,10 +67,21 @@ def test_sums_come_as_wide_as_rows_and_device_allow(kind: str, width: int, devic
 
 def test_rows_that_lie_otherwise_come_one_by_one() -> None:
     assert made(text("f32", 64, order="0,1"))[0].segments[0].vector == 1
-    elements = text("f32", 64).replace(ROWS, ROWS.replace("scatter_dims_to_operand_dims={0}", "scatter_dims_to_operand_dims={1}").replace("inserted_window_dims={0}", "inserted_window_dims={1}")).replace("f32[9,64]", "f32[64,64]")  # fmt: skip
+    elements = (
+        text("f32", 64)
+        .replace(
+            ROWS,
+            ROWS.replace("scatter_dims_to_operand_dims={0}", "scatter_dims_to_operand_dims={1}").replace(
+                "inserted_window_dims={0}", "inserted_window_dims={1}"
+            ),
+        )
+        .replace("f32[9,64]", "f32[64,64]")
+    )
     assert made(elements)[0].segments[0].vector == 1  # neighbours are in other rows of the output
     moved = text("f32", 64).replace("f32[21,64]{1,0} parameter(2)", "f32[21,32]{1,0} parameter(2)")
-    moved = moved.replace("s32[21]{0}", "s32[21,2]{1,0}").replace("scatter_dims_to_operand_dims={0}", "scatter_dims_to_operand_dims={0,1}")  # fmt: skip
+    moved = moved.replace("s32[21]{0}", "s32[21,2]{1,0}").replace(
+        "scatter_dims_to_operand_dims={0}", "scatter_dims_to_operand_dims={0,1}"
+    )
     assert made(moved)[0].segments[0].vector == 1  # windows begin anywhere in a row
 
 
@@ -97,7 +108,9 @@ def test_the_values_are_the_same(kind: str, form: Any) -> None:
 
 
 @pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
-@pytest.mark.parametrize(("kind", "combiner", "more"), [("bf16", "replace", ""), ("f32", "add", "unique_indices=true, ")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "combiner", "more"), [("bf16", "replace", ""), ("f32", "add", "unique_indices=true, ")]
+)
 def test_wide_stores_give_the_same_values(kind: str, combiner: str, more: str) -> None:
     width = 1 << 17
     module = hlo_opt.parse(text(kind, width, combiner, more, rows=30))
@@ -109,7 +122,13 @@ def test_wide_stores_give_the_same_values(kind: str, combiner: str, more: str) -
     np.testing.assert_array_equal(executable(*inputs)[0], hlo_opt.evaluate(module, inputs)[0])
 
 
-@pytest.mark.parametrize(("device", "wanted"), [(H100, ("red.global.add.v4.f32", "red.global.add.noftz.v4.bf16x2", "red.global.add.noftz.v4.f16x2")), (A100, ("atom.global.add.f32", "atom.global.cas.b32", "red.global.add.noftz.f16x2"))])  # fmt: skip
+@pytest.mark.parametrize(
+    ("device", "wanted"),
+    [
+        (H100, ("red.global.add.v4.f32", "red.global.add.noftz.v4.bf16x2", "red.global.add.noftz.v4.f16x2")),
+        (A100, ("atom.global.add.f32", "atom.global.cas.b32", "red.global.add.noftz.f16x2")),
+    ],
+)
 def test_what_nvrtc_makes_of_them(device: Any, wanted: tuple[str, ...]) -> None:
     pytest.importorskip("cupy")
     from cupy.cuda import nvrtc

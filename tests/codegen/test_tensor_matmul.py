@@ -68,7 +68,8 @@ def test_batches_what_leads_to_operands_and_what_follows(tool: Any, form: str) -
         module("s8[40,32]{1,0}", "bf16[48]{0}", f"f32[40,48]{{1,0}} {PLAIN}", of="c, b",
                before="c = bf16[40,32]{1,0} convert(p); b = bf16[32,48]{1,0} broadcast(q), "
                       "dimensions={1}", last="n = f32[40,48]{1,0} negate(d)"),
-        module("f16[40,32]{1,0}", "f16[32,48]{1,0}", f"f16[40,48]{{1,0}} {PLAIN}", last="t = f16[48,40]{1,0} transpose(d), dimensions={1,0}"),
+        module("f16[40,32]{1,0}", "f16[32,48]{1,0}", f"f16[40,48]{{1,0}} {PLAIN}",
+            last="t = f16[48,40]{1,0} transpose(d), dimensions={1,0}"),
         module("bf16[24,64]{1,0}", "bf16[64,40]{1,0}", f"bf16[24,40]{{1,0}} {PLAIN}",
                last="m = bf16[24,40]{1,0} maximum(d, d); x = (bf16[24,40]{1,0}, bf16[24,40]{1,0}) tuple(d, m)"),
     ]  # fmt: skip

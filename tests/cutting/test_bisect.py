@@ -60,7 +60,7 @@ def test_figures_nans_and_commands_turn(tmp_path):
         files.files[number].write_text(text)
     assert bisect.Bisection(files, bisect.watch_of("nan", H100), 2).find() == bisect.FirstChange(1, 2, "no", "a NaN")
     asks = bisect.by_command(Command(("grep", "-q", "sine", "{}")))
-    assert bisect.Bisection(files, asks, 2).find() == bisect.FirstChange(1, 2, "status 0", "no")
+    assert bisect.Bisection(files, asks, 2).find() == bisect.FirstChange(1, 2, "status 0", "another status")
     two = (
         "HloModule m\nENTRY e {\n  p = f32[4]{0} parameter(0)\n  x = f32[4]{0} negate(p)\n  ROOT r = f32[4]{0} "
         "sine(x)\n}\n"

@@ -48,7 +48,10 @@ ENTRY e {
     assert module.entry.root.attributes["slice"].text.replace(" ", "") == "{[4:8],[0:2]}"
     constant = next(i for i in module.entry.instructions if i.name == "w")
     np.testing.assert_array_equal(constant.literal.value, [1, 2])
-    assert any("pad=7_0" in str(i.attributes.get("window", "")) or "7_0" in getattr(i.attributes.get("window"), "text", "") for i in module.entry.instructions)  # fmt: skip
+    assert any(
+        "pad=7_0" in str(i.attributes.get("window", "")) or "7_0" in getattr(i.attributes.get("window"), "text", "")
+        for i in module.entry.instructions
+    )
 
 
 @pytest.mark.parametrize(

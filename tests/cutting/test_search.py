@@ -53,7 +53,7 @@ def test_a_module_that_does_not_show_it_is_an_error():
 
 
 def long_module(count, seed=0):
-    """A chain of so many operations, each of one or two of the values before it."""
+    """A chain of `count` operations, each of one or two of the values before it."""
     generator = random.Random(seed)
     lines, values = ["HloModule long", "ENTRY e {", "  v0 = f32[64,8]{1,0} parameter(0)"], ["v0"]
     for n in range(1, count):

@@ -65,7 +65,8 @@ CALLED = """draws {
 
 
 def test_a_callee_that_is_called_twice_draws_twice() -> None:
-    before = entry("low = f32[] constant(0)", "a = f32[] call(low), to_apply=draws", "b = f32[] call(low), to_apply=draws",
+    before = entry("low = f32[] constant(0)", "a = f32[] call(low), to_apply=draws",
+        "b = f32[] call(low), to_apply=draws",
                    "ROOT s = f32[] subtract(a, b)", before=CALLED)  # fmt: skip
     assert Occurrences.of(before).counts == {"one": 2}
     right = entry(*BOUNDS, draw("b", "one"), draw("a", "one"), "ROOT s = f32[] subtract(a, b)")

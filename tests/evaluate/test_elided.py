@@ -120,7 +120,8 @@ def test_neither_cse_nor_the_proof_takes_two_for_one() -> None:
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"w": None}, "no array w for constant w"), ({"w": np.zeros((4, 15), np.float32)}, r"float32\[4, 15\]"), ({"w": np.zeros((4, 16), np.int32)}, "int32")],
+    [({"w": None}, "no array w for constant w"), ({"w": np.zeros((4, 15), np.float32)}, r"float32\[4, 15\]"),
+        ({"w": np.zeros((4, 16), np.int32)}, "int32")],
 )  # fmt: skip
 def test_arrays_that_are_missing_or_do_not_fit(change: dict[str, Any], message: str) -> None:
     given = {key: value for key, value in {**GIVEN, **change}.items() if value is not None}

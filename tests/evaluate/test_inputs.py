@@ -20,7 +20,9 @@ def drawn(element_type: str, sizes: tuple[int, ...], wish: Wish, style: Style = 
     return draw(np.random.default_rng(seed), Shape(ELEMENT_TYPES[element_type], sizes), wish, style)
 
 
-@pytest.mark.parametrize("style", [PLAIN, Style(1, loudness=1e-3), Style(2, loudness=30.0), Style(3, whole=True), Style(4, sparse=True)])  # fmt: skip
+@pytest.mark.parametrize(
+    "style", [PLAIN, Style(1, loudness=1e-3), Style(2, loudness=30.0), Style(3, whole=True), Style(4, sparse=True)]
+)
 @pytest.mark.parametrize("wish", [Wish(low=0.0), Wish(-1.0, 1.0), Wish(high=80.0), Wish(0.0, 0.5, near=(0.25, 7.0))])
 def test_floats_stay_in_range(wish: Wish, style: Style) -> None:
     x = drawn("f32", (500,), wish, style)

@@ -65,12 +65,14 @@ INPUTS = (
     "z = f32[] constant(0)",
 )
 KERNELS = {
-    "of_three": (f"x0 = {WIDE} parameter(0)", f"a0 = {WIDE} abs(x0)", f"b0 = {WIDE} tanh(a0)", f"y0 = {WIDE} negate(b0)"),
+    "of_three": (f"x0 = {WIDE} parameter(0)", f"a0 = {WIDE} abs(x0)", f"b0 = {WIDE} tanh(a0)",
+        f"y0 = {WIDE} negate(b0)"),
     "product": (
         "x1 = f32[64,64]{1,0} parameter(0)",
         "y1 = f32[64,64]{1,0} dot(x1, x1), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
     ),
-    "sums": (f"x2 = {WIDE} parameter(0)", "z2 = f32[] constant(0)", f"e2 = {WIDE} exponential(x2)", f"y2 = {ROW} reduce(e2, z2), {ROWS}"),
+    "sums": (f"x2 = {WIDE} parameter(0)", "z2 = f32[] constant(0)", f"e2 = {WIDE} exponential(x2)",
+        f"y2 = {ROW} reduce(e2, z2), {ROWS}"),
     "enlarged": (f"x3 = {ROW} parameter(0)", f"n3 = {ROW} negate(x3)", f"y3 = {WIDE} broadcast(n3), dimensions={{0}}"),
     "scaled": (
         f"x4 = {ROW} parameter(0)",
@@ -101,7 +103,8 @@ SUM = f"a = {ROW} reduce(p, z), {ROWS}"
 TABLE: dict[str, tuple[Check, tuple[str, ...], Reason | None]] = {
     "one reader": (ONCE.duplication, TWICE[:2], None),
     "two readers, no copies": (ONCE.duplication, TWICE, no("FUS501", producer="a", users=2)),
-    "two readers of what costs nothing": (ONCE.duplication, (f"a = {WIDE} broadcast(v), dimensions={{0}}", *TWICE[1:]), None),
+    "two readers of what costs nothing": (ONCE.duplication, (f"a = {WIDE} broadcast(v), dimensions={{0}}", *TWICE[1:]),
+        None),
     "two readers of what is expensive": (PLAIN.duplication, TWICE, no("FUS401", producer="a", opcode="tanh", users=2)),
     "two readers of what is cheap": (PLAIN.duplication, (f"a = {WIDE} abs(p)", *TWICE[1:]), None),
     "an operation": (choices.producer_is_fusion, TWICE[:2], None),
@@ -139,8 +142,10 @@ TABLE: dict[str, tuple[Check, tuple[str, ...], Reason | None]] = {
         (f"a = {ROW} tanh(v)", f"b = {WIDE} fusion(a), kind=kLoop, calls=enlarged"),
         no("FUS402", producer="a", opcode="tanh", user="y3", user_opcode="broadcast"),
     ),
-    "several times what is cheap": (PLAIN.expensive_reuse, (f"a = {ROW} abs(v)", f"b = {WIDE} broadcast(a), dimensions={{0}}"), None),
-    "several times one element": (PLAIN.expensive_reuse, ("a = f32[] tanh(z)", f"b = {WIDE} broadcast(a), dimensions={{}}"), None),
+    "several times what is cheap": (PLAIN.expensive_reuse,
+        (f"a = {ROW} abs(v)", f"b = {WIDE} broadcast(a), dimensions={{0}}"), None),
+    "several times one element": (PLAIN.expensive_reuse,
+        ("a = f32[] tanh(z)", f"b = {WIDE} broadcast(a), dimensions={{}}"), None),
     "several times a fusion": (
         PLAIN.expensive_reuse, (f"a = {ROW} fusion(p), kind=kInput, "
                                 f"calls=sums", f"b = {WIDE} broadcast(a), dimensions={{0}}"), None
@@ -168,7 +173,8 @@ TABLE: dict[str, tuple[Check, tuple[str, ...], Reason | None]] = {
     ),
     "a transpose before a reduction in a loop": (
         choices.transpose_before_reduction,
-        ("a = f32[4,64]{1,0} transpose(l), dimensions={1,0}", "b = f32[64]{0} reduce(a, z), dimensions={0}, to_apply=sum", ),
+        ("a = f32[4,64]{1,0} transpose(l), dimensions={1,0}",
+            "b = f32[64]{0} reduce(a, z), dimensions={0}, to_apply=sum", ),
         None,
     ),
     "a transpose before a loop": (
@@ -188,7 +194,8 @@ TABLE: dict[str, tuple[Check, tuple[str, ...], Reason | None]] = {
         no("FUS404", producer="a", reduction="row", sizes="1x64x96", consumer="b"),
     ),
     "behind a row reduction": (
-        XLA.reduction_epilogue, (SUM, f"b = {ROW} negate(a)"), no("FUS404", producer="a", reduction="row", sizes="1x64x96", consumer="b")
+        XLA.reduction_epilogue, (SUM, f"b = {ROW} negate(a)"),
+        no("FUS404", producer="a", reduction="row", sizes="1x64x96", consumer="b")
     ),
     "behind a column reduction": (
         XLA.reduction_epilogue,

@@ -87,7 +87,16 @@ def test_what_speaks_against_an_edge_comes_in_order(monkeypatch: pytest.MonkeyPa
 
 
 def test_edges_alike_are_asked_about_once():
-    lines = (*INPUTS, f"a = {ROW} negate(p)", f"a1 = {ROW} negate(q)", f"b = {ROW} tanh(a)", f"b1 = {ROW} tanh(a1)", f"c = {ROW} abs(a1)", f"d = {ROW} add(b, c)", f"r = {ROW} add(d, b1)")  # fmt: skip
+    lines = (
+        *INPUTS,
+        f"a = {ROW} negate(p)",
+        f"a1 = {ROW} negate(q)",
+        f"b = {ROW} tanh(a)",
+        f"b1 = {ROW} tanh(a1)",
+        f"c = {ROW} abs(a1)",
+        f"d = {ROW} add(b, c)",
+        f"r = {ROW} add(d, b1)",
+    )
     engine, edge = made(*lines)
     module = engine.module
     policy = Says()
@@ -126,7 +135,13 @@ def test_what_is_forbidden_elsewhere_does_not_count():
 
 
 def test_control_dependencies_are_looked_at_each_time():
-    lines = (*INPUTS, f"q0 = {ROW} abs(q)", f"a = {ROW} negate(p)", f"b = {ROW} tanh(a), control-predecessors={{q0}}", f"r = {ROW} abs(b)")  # fmt: skip
+    lines = (
+        *INPUTS,
+        f"q0 = {ROW} abs(q)",
+        f"a = {ROW} negate(p)",
+        f"b = {ROW} tanh(a), control-predecessors={{q0}}",
+        f"r = {ROW} abs(b)",
+    )
     engine, edge = made(*lines)
     assert not engine.allows(edge, Says()) and not engine.context.memory.known.verdicts
 

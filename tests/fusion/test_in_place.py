@@ -213,7 +213,8 @@ def test_what_else_reads_the_buffer_inside():
 
 def test_the_last_of_several_reads_is_named():
     reads = fused(
-        f"s = {W} slice(a), slice={{[8:16]}}", f"v = {V} reverse(a), dimensions={{0}}", f"g = {W} slice(v), slice={{[8:16]}}",
+        f"s = {W} slice(a), slice={{[8:16]}}", f"v = {V} reverse(a), dimensions={{0}}",
+        f"g = {W} slice(v), slice={{[8:16]}}",
         f"c = {W} add(s, g)", f"h = {W} add(c, b)", f"ROOT r = {V} dynamic-update-slice(a, h, k)",
     )  # fmt: skip
     found = in_place_conflict(edge(reads, THERE + TAIL, "x", "u"))

@@ -27,7 +27,15 @@ from hlo_opt.plans.sketch import Sketch
 
 V = "f32[4096]{0}"
 P = f"p = {V} parameter(0)"
-BOTH = ("a = f32[] parameter(0)", "b = f32[] parameter(1)", "c = f32[] parameter(2)", "d = f32[] parameter(3)", "s = f32[] add(a, c)", "m = f32[] maximum(b, d)", "r = (f32[], f32[]) tuple(s, m)")  # fmt: skip
+BOTH = (
+    "a = f32[] parameter(0)",
+    "b = f32[] parameter(1)",
+    "c = f32[] parameter(2)",
+    "d = f32[] parameter(3)",
+    "s = f32[] add(a, c)",
+    "m = f32[] maximum(b, d)",
+    "r = (f32[], f32[]) tuple(s, m)",
+)
 PAIR = (
     "p = f32[64,64]{1,0} parameter(0)",
     "zero = f32[] constant(0)",

@@ -187,13 +187,18 @@ def test_how_many_values_a_kernel_computes(members: int, fits: bool):
 
 def test_what_both_read_counts_as_values():
     lines = [f"p{n} = {ARRAY} parameter({n + 1})" for n in range(3)]
-    found = edge(*lines, f"a = {ARRAY} add(p0, p1)", f"b = {ARRAY} select(p2, a, p)".replace("select(p2, a, p)", "clamp(p2, a, p)"), f"r = {ARRAY} abs(b)")  # fmt: skip
+    found = edge(
+        *lines,
+        f"a = {ARRAY} add(p0, p1)",
+        f"b = {ARRAY} select(p2, a, p)".replace("select(p2, a, p)", "clamp(p2, a, p)"),
+        f"r = {ARRAY} abs(b)",
+    )
     found._above, found._below = Traits(members=LARGEST), Traits()
     assert legality.size_budget(found) == no("FUS306", values=LARGEST + 4, limit=LARGEST)
 
 
 def arguments(above: int, below: int, *, common: int = 0, constants: int = 0, outputs: int = 1) -> Edge:
-    """`a` of so many operands, and `b` of so many besides `a`."""
+    """`a` with `above` operands, and `b` with `below` besides `a`."""
     lines = [f"p{n} = f32[1]{{0}} parameter({n})" for n in range(above + below - common)]
     lines += [f"c{n} = f32[1]{{0}} constant({{{n}}})" for n in range(constants)]
     one = [f"p{n}" for n in range(above)] + [f"c{n}" for n in range(constants)]

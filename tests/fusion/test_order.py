@@ -330,7 +330,9 @@ def test_what_reads_one_large_operand_at_most(line: str, unary: bool):
     assert effectively_at_most_unary(module_of(*INPUTS, *lines, f"r = {line}").entry.root) == unary
 
 
-def unfusible(*lines: str, refused: tuple[tuple[str, str], ...] = (), asked: list[tuple[str, str]] | None = None) -> list[str]:  # fmt: skip
+def unfusible(
+    *lines: str, refused: tuple[tuple[str, str], ...] = (), asked: list[tuple[str, str]] | None = None
+) -> list[str]:
     """Of a module in which every edge may be fused but those that are refused."""
     module = module_of(*INPUTS, *lines)
 
@@ -361,7 +363,12 @@ def test_what_has_one_reader_or_reads_no_more_than_it_writes_is_not_asked_about(
     assert unfusible(SMALLER, READERS[0], refused=(("a", "b"),), asked=asked) == [] and not asked
     equal = ("a = f32[64]{0} negate(v)", *READERS)  # one operand
     assert unfusible(*equal, refused=(("a", "b"),), asked=asked) == [] and not asked
-    grows = ("w = f32[64]{0} parameter(4)", "a = f32[128]{0} concatenate(v, w), dimensions={0}", "b = f32[128]{0} negate(a)", "r = f32[128]{0} add(a, b)")  # fmt: skip
+    grows = (
+        "w = f32[64]{0} parameter(4)",
+        "a = f32[128]{0} concatenate(v, w), dimensions={0}",
+        "b = f32[128]{0} negate(a)",
+        "r = f32[128]{0} add(a, b)",
+    )
     assert unfusible(*grows, refused=(("a", "b"),), asked=asked) == [] and not asked
     more = ("w = f32[64]{0} parameter(4)", "a = f32[64]{0} add(v, w)", *READERS)
     assert unfusible(*more, refused=(("a", "b"),), asked=asked) == ["a"] and asked

@@ -83,7 +83,16 @@ def test_products_run_on_the_unit_of_their_type() -> None:
 
 def test_a_sort_goes_over_its_data_for_each_digit_of_its_keys() -> None:
     def sorted_(t: str) -> Price:
-        return price_of_call(named(module_of(f"p = {t}[4194304]{{0}} parameter(0)", f"r = {t}[4194304]{{0}} sort(p), dimensions={{0}}, to_apply=sum"), "r"), H100)  # fmt: skip
+        return price_of_call(
+            named(
+                module_of(
+                    f"p = {t}[4194304]{{0}} parameter(0)",
+                    f"r = {t}[4194304]{{0}} sort(p), dimensions={{0}}, to_apply=sum",
+                ),
+                "r",
+            ),
+            H100,
+        )
 
     wide, narrow = sorted_("u32"), sorted_("u8")
     assert wide.bytes == 9 * 4 * 4194304 and narrow.bytes == 3 * 4194304
@@ -102,7 +111,17 @@ def test_what_launches_nothing_is_free_and_what_follows_each_other_adds_up() -> 
 
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_candidate_costs_what_the_kernel_costs_that_it_becomes(kept: bool) -> None:
-    module = module_of(f"p = {WIDE} parameter(0)", f"q = {WIDE} parameter(1)", f"a = {WIDE} add(p, q)", f"b = {WIDE} tanh(a)", *([f"c = {WIDE} custom-call(a), custom_call_target=\"other\"", f"r = ({WIDE}, {WIDE}) tuple(b, c)"] if kept else ()))  # fmt: skip
+    module = module_of(
+        f"p = {WIDE} parameter(0)",
+        f"q = {WIDE} parameter(1)",
+        f"a = {WIDE} add(p, q)",
+        f"b = {WIDE} tanh(a)",
+        *(
+            [f'c = {WIDE} custom-call(a), custom_call_target="other"', f"r = ({WIDE}, {WIDE}) tuple(b, c)"]
+            if kept
+            else ()
+        ),
+    )
     engine = Engine(module, PassContext(FuseOptions(H100)))
     a, b = named(module, "a"), named(module, "b")
     wanted = engine.state.prices.with_producer(a, b) if kept else engine.state.prices.joined(a, b)
@@ -111,7 +130,9 @@ def test_a_candidate_costs_what_the_kernel_costs_that_it_becomes(kept: bool) -> 
     made = plan(region_of(module, fusion), H100)
     assert isinstance(made, Plan)
     assert engine.state.prices.of(fusion) == price(made, H100) == FusionState(module, H100).prices.of(fusion)
-    assert isinstance(wanted, Price) and (wanted.us, wanted.bytes) == pytest.approx((price(made, H100).us, price(made, H100).bytes))  # fmt: skip
+    assert isinstance(wanted, Price) and (wanted.us, wanted.bytes) == pytest.approx(
+        (price(made, H100).us, price(made, H100).bytes)
+    )
 
 
 @pytest.mark.parametrize(
@@ -145,6 +166,8 @@ def test_bench_and_profile_show_that_price_too() -> None:
     inputs = [np.zeros(p.shape.dimensions, p.shape.type.dtype) for p in module.entry.parameters]
     _, found = profile(module, "host", [inputs])
     rows = json.loads(json.dumps(found.trace()))["kernels"]
-    assert sorted((r["instruction"], r["est_us"]) for r in rows) == sorted((p["instruction"], p["est_us"]) for p in wanted["prices"])  # fmt: skip
+    assert sorted((r["instruction"], r["est_us"]) for r in rows) == sorted(
+        (p["instruction"], p["est_us"]) for p in wanted["prices"]
+    )
     (variant,) = bench({"fused": module}, "host", [inputs], rounds=1).as_json()["variants"]
     assert variant["est_us"] == pytest.approx(wanted["est_us"], abs=0.001)

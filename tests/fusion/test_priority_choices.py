@@ -25,7 +25,8 @@ INPUTS = (
 KERNELS = {
     "negated": (f"x0 = {WIDE} parameter(0)", f"y0 = {WIDE} negate(x0)"),
     "turned": (f"x3 = {WIDE} parameter(0)", f"y3 = {WIDE} reverse(x3), dimensions={{0}}"),
-    "sums": (f"x1 = {WIDE} parameter(0)", "z1 = f32[] constant(0)", f"e1 = {WIDE} exponential(x1)", f"y1 = {ROW} reduce(e1, z1), {ROWS}"),
+    "sums": (f"x1 = {WIDE} parameter(0)", "z1 = f32[] constant(0)", f"e1 = {WIDE} exponential(x1)",
+        f"y1 = {ROW} reduce(e1, z1), {ROWS}"),
     "folded": (
         f"x2 = {ROW} parameter(0)", "z2 = f32[] parameter(1)", "y2 = f32[] reduce(x2, z2), dimensions={0}, to_apply=sum"
     ),

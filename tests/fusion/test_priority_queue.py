@@ -129,7 +129,12 @@ class Prices:
     """A state that knows prices: microseconds of kernels by name, and of a producer in a user; 1 where nothing is
     said."""
 
-    def __init__(self, launch: float = 5.0, alone: dict[str, float] | None = None, fused: dict[tuple[str, str], float] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        launch: float = 5.0,
+        alone: dict[str, float] | None = None,
+        fused: dict[tuple[str, str], float] | None = None,
+    ) -> None:
         self.target = SimpleNamespace(kernel_launch_us=launch)
         self.alone, self.fused = alone or {}, fused or {}
 
@@ -143,7 +148,13 @@ class Prices:
 ROW = "f32[64]{0}"
 
 
-def queue_of(*lines: str, prices: Prices | None = None, refused: tuple[tuple[str, str], ...] = (), wanted: tuple[tuple[str, str], ...] = (), **options: object) -> tuple[PriorityQueue, dict[str, Instruction]]:  # fmt: skip
+def queue_of(
+    *lines: str,
+    prices: Prices | None = None,
+    refused: tuple[tuple[str, str], ...] = (),
+    wanted: tuple[tuple[str, str], ...] = (),
+    **options: object,
+) -> tuple[PriorityQueue, dict[str, Instruction]]:
     module = module_of(f"p = {ROW} parameter(0)", *lines)
     of = {i.name: i for i in module.entry.instructions}
     queue = PriorityQueue(
@@ -181,7 +192,11 @@ def test_a_producer_saves_its_launch_its_time_and_what_its_users_take_less():
 
 
 def test_the_dearest_comes_first():
-    lines = (*(f"a{n} = {ROW} negate(p)" for n in range(3)), *(f"b{n} = {ROW} abs(a{n})" for n in range(3)), f"r = ({ROW}, {ROW}, {ROW}) tuple(b0, b1, b2)")  # fmt: skip
+    lines = (
+        *(f"a{n} = {ROW} negate(p)" for n in range(3)),
+        *(f"b{n} = {ROW} abs(a{n})" for n in range(3)),
+        f"r = ({ROW}, {ROW}, {ROW}) tuple(b0, b1, b2)",
+    )
     queue, _ = queue_of(*lines, prices=Prices(alone={"a0": 2.0, "a1": 4.0, "a2": 3.0}))
     assert [name for name, _ in popped(queue)] == ["a1", "a2", "a0"]
 
@@ -209,7 +224,13 @@ def test_a_producer_that_one_user_refuses_stays():
 
 @pytest.mark.parametrize("partly", [False, True])
 def test_a_user_that_is_wanted_gets_the_producer_whatever_the_others_say(partly: bool):
-    lines = (*FORK[:3], f"d = {ROW} cosine(a)", f"e2 = {ROW} sine(p)", f"f = {ROW} abs(e2)", f"r = ({ROW}, {ROW}, {ROW}, {ROW}) tuple(b, c, d, f)")  # fmt: skip
+    lines = (
+        *FORK[:3],
+        f"d = {ROW} cosine(a)",
+        f"e2 = {ROW} sine(p)",
+        f"f = {ROW} abs(e2)",
+        f"r = ({ROW}, {ROW}, {ROW}, {ROW}) tuple(b, c, d, f)",
+    )
     prices = Prices(alone={"e2": 100.0}, fused={("a", "b"): math.inf})
     queue, of = queue_of(*lines, prices=prices, refused=(("a", "c"),), wanted=(("a", "b"),), partly=partly)
     if partly:  # all are asked before the first that is wanted counts
@@ -224,7 +245,13 @@ def test_a_user_that_is_wanted_gets_the_producer_whatever_the_others_say(partly:
 
 
 def test_bitcasts_launch_nothing_and_need_not_accept():
-    lines = (f"a = {ROW} negate(p)", "t = f32[8,8]{1,0} bitcast(a)", f"b = {ROW} abs(a)", "c = f32[8,8]{1,0} tanh(t)", f"r = ({ROW}, f32[8,8]{{1,0}}) tuple(b, c)")  # fmt: skip
+    lines = (
+        f"a = {ROW} negate(p)",
+        "t = f32[8,8]{1,0} bitcast(a)",
+        f"b = {ROW} abs(a)",
+        "c = f32[8,8]{1,0} tanh(t)",
+        f"r = ({ROW}, f32[8,8]{{1,0}}) tuple(b, c)",
+    )
     queue, of = queue_of(*lines, refused=(("a", "t"),))
     assert queue.priority(of["t"]) == math.inf
     assert popped(queue) == [("t", ["c"]), ("a", ["b"])]
@@ -326,6 +353,8 @@ def test_nothing_is_left_of_a_user_that_is_gone():
     for name in "bcdf":
         standing.drop(of[name])
         unpriced.drop(of[name])
-    assert standing == _Standing({}, accepting={of["e2"]: None}, unpriced={of["e2"]: None}, wanted={of["e2"]: None}, launching=1)  # fmt: skip
+    assert standing == _Standing(
+        {}, accepting={of["e2"]: None}, unpriced={of["e2"]: None}, wanted={of["e2"]: None}, launching=1
+    )
     standing.drop(of["e2"])
     assert standing == unpriced == _Standing({})

@@ -29,7 +29,8 @@ WARPS = TRITON.replace("}}", ',"block_level_fusion_config":{"num_warps":"2"}}}')
 INPUTS = (f"p = {WIDE} parameter(0)", f"q = {WIDE} parameter(1)", f"v = {ROW} parameter(2)", "z = f32[] constant(0)")
 KERNELS = {
     "negated": (f"x0 = {WIDE} parameter(0)", f"y0 = {WIDE} negate(x0)"),
-    "of_two": (f"x1 = {WIDE} parameter(0)", f"a1 = {WIDE} abs(x1)", "z1 = f32[] constant(0)", f"y1 = {ROW} reduce(a1, z1), {ROWS}"),
+    "of_two": (f"x1 = {WIDE} parameter(0)", f"a1 = {WIDE} abs(x1)", "z1 = f32[] constant(0)",
+        f"y1 = {ROW} reduce(a1, z1), {ROWS}"),
 }  # fmt: skip
 
 
@@ -92,7 +93,15 @@ def test_which_reductions_fold_many_elements(given: str, made: str, dimension: i
 
 
 def test_reductions_of_several_arrays_are_not_among_them():
-    reducer = ("a = f32[] parameter(0)", "b = f32[] parameter(1)", "c = f32[] parameter(2)", "d = f32[] parameter(3)", "s = f32[] add(a, c)", "m = f32[] maximum(b, d)", "t = (f32[], f32[]) tuple(s, m)")  # fmt: skip
+    reducer = (
+        "a = f32[] parameter(0)",
+        "b = f32[] parameter(1)",
+        "c = f32[] parameter(2)",
+        "d = f32[] parameter(3)",
+        "s = f32[] add(a, c)",
+        "m = f32[] maximum(b, d)",
+        "t = (f32[], f32[]) tuple(s, m)",
+    )
     reduce = module_of(
         *INPUTS, f"r = ({ROW}, {ROW}) reduce(p, q, z, z), dimensions={{1}}, to_apply=pick", pick=reducer
     ).entry.root
@@ -124,7 +133,8 @@ def test_code_is_emitted_once_for_each_index():
         ((f"a = {WIDE} add(x, y)", f"r = {WIDE} multiply(a, x)"), WIDE, 1),
         ((f"a = {WIDE} add(x, y)", "r = f32[96,64]{1,0} transpose(a), dimensions={1,0}"), "f32[96,64]{1,0}", 1),
         ((f"a = {WIDE} add(x, y)", "r = f32[6144]{0} reshape(a)"), "f32[6144]{0}", 1),
-        ((f"a = {WIDE} add(x, y)", "b = f32[6144]{0} reshape(a)", "c = f32[6144]{0} reshape(x)", "r = f32[6144]{0} add(b, c)"), "f32[6144]{0}", 2),
+        ((f"a = {WIDE} add(x, y)", "b = f32[6144]{0} reshape(a)", "c = f32[6144]{0} reshape(x)",
+            "r = f32[6144]{0} add(b, c)"), "f32[6144]{0}", 2),
         (
             (
                 f"a = {WIDE} add(x, y)",
@@ -244,14 +254,17 @@ def test_what_is_waited_for():
 
 def tiled(producer: str, consumer: str) -> tuple[FusionState, Instruction, Instruction]:
     def line(name: str, given: str, kind: str) -> str:
-        return f"{name} = {WIDE} {f'fusion({given}), {TRITON}, calls=negated_{name}' if kind == 'tiled' else f'abs({given})'}"
+        tiled = f"fusion({given}), {TRITON}, calls=negated_{name}"
+        return f"{name} = {WIDE} {tiled if kind == 'tiled' else f'abs({given})'}"
 
     kernels = {f"negated_{n}": (f"x{n} = {WIDE} parameter(0)", f"y{n} = {WIDE} negate(x{n})") for n in "ab"}
     module = module_of(*INPUTS, line("a", "p", producer), line("b", "a", consumer), **kernels)
     return state_of(module), named(module, "a"), module.entry.root
 
 
-@pytest.mark.parametrize(("producer", "consumer"), [("tiled", "plain"), ("plain", "tiled"), ("tiled", "tiled"), ("plain", "plain")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("producer", "consumer"), [("tiled", "plain"), ("plain", "tiled"), ("tiled", "tiled"), ("plain", "plain")]
+)
 def test_tiled_kernels_are_priced_by_their_tiles(producer: str, consumer: str, monkeypatch: pytest.MonkeyPatch):
     asked: list[tuple[list[str], list[str]]] = []
     best_tiling = states.best_tiling
@@ -377,7 +390,14 @@ def test_no_rows_where_there_is_no_lowering_or_no_plan(monkeypatch: pytest.Monke
 def test_lowerings_of_equal_instructions_are_found_once(monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
     monkeypatch.setattr(states, "lowering_reason", lambda i: asked.append(i.name))
-    module = module_of(*INPUTS, f"a = {WIDE} abs(p)", f"b = {WIDE} abs(q)", f"c = {WIDE} fusion(a), kind=kLoop, calls=negated", f"r = {WIDE} add(b, c)", **KERNELS)  # fmt: skip
+    module = module_of(
+        *INPUTS,
+        f"a = {WIDE} abs(p)",
+        f"b = {WIDE} abs(q)",
+        f"c = {WIDE} fusion(a), kind=kLoop, calls=negated",
+        f"r = {WIDE} add(b, c)",
+        **KERNELS,
+    )
     state = state_of(module)
     for name in ("a", "b", "c", "a"):
         state.lowering(named(module, name))
@@ -385,7 +405,13 @@ def test_lowerings_of_equal_instructions_are_found_once(monkeypatch: pytest.Monk
 
 
 def test_the_plan_of_a_fusion_that_was_made(monkeypatch: pytest.MonkeyPatch):
-    module = module_of(*INPUTS, f"f = {ROW} fusion(p), kind=kInput, calls=of_two", f"g = {WIDE} fusion(p), kind=kLoop, calls=negated", "r = f32[] add(z, z)", **KERNELS)  # fmt: skip
+    module = module_of(
+        *INPUTS,
+        f"f = {ROW} fusion(p), kind=kInput, calls=of_two",
+        f"g = {WIDE} fusion(p), kind=kLoop, calls=negated",
+        "r = f32[] add(z, z)",
+        **KERNELS,
+    )
     state = state_of(module)
     found = [state.kind_of(named(module, name)) for name in ("f", "f", "g")]
     assert found == ["row-reduction", "row-reduction", "loop"] and len(state.known.plans) == 2
@@ -450,7 +476,13 @@ def test_how_often_code_is_emitted_is_kept_up_when_two_kernels_become_one(body: 
     upper = (f"x = {WIDE} parameter(0)", f"y = {WIDE} parameter(1)", *body)
     lower = (f"u = {WIDE} parameter(0)", f"v0 = {WIDE} parameter(1)", f"n = {WIDE} negate(v0)", f"w = {WIDE} add(u, n)")
     lower = (*lower, "e0 = f32[6144]{0} reshape(w)", "d0 = f32[6144]{0} exponential(e0)")
-    module = module_of(*INPUTS, f"f = {WIDE} fusion(p, q), kind=kLoop, calls=upper", "g = f32[6144]{0} fusion(f, p), kind=kLoop, calls=lower", upper=upper, lower=lower)  # fmt: skip
+    module = module_of(
+        *INPUTS,
+        f"f = {WIDE} fusion(p, q), kind=kLoop, calls=upper",
+        "g = f32[6144]{0} fusion(f, p), kind=kLoop, calls=lower",
+        upper=upper,
+        lower=lower,
+    )
     engine = Engine(module, PassContext(FuseOptions(H100)))
     f, g = named(module, "f"), module.entry.root
     for fusion in (f, g):  # what was asked before is kept up

@@ -317,7 +317,8 @@ def test_damaged_programs_are_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("capability", "cores", "name"), [("90", 132, "h100_sxm"), ("80", 108, "a100"), ("86", 84, "a6000"), ("75", 40, "v100")]
+    ("capability", "cores", "name"),
+    [("90", 132, "h100_sxm"), ("80", 108, "a100"), ("86", 84, "a6000"), ("75", 40, "v100")]
 )  # fmt: skip
 def test_the_nearest_device(capability: str, cores: int, name: str) -> None:
     assert Gpu(capability, cores).target.name.startswith(name)

@@ -195,7 +195,9 @@ def test_a_loop_that_holds_what_is_xlas_is_xlas() -> None:
     assert regions(text) == [["r"]]
 
 
-@pytest.mark.parametrize(("text", "known"), [(COUNTED, True), (LOOP.replace("LIMIT", "most = s32[] get-tuple-element(s_2), index=0"), False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "known"), [(COUNTED, True), (LOOP.replace("LIMIT", "most = s32[] get-tuple-element(s_2), index=0"), False)]
+)
 def test_whether_the_length_is_known(text: str, known: bool) -> None:
     assert of_known_length(region(text).members) is known
 

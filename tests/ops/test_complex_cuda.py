@@ -63,7 +63,7 @@ def plain_values(kind: str, count: int, seed: int) -> Array:
 
 
 def misses(got: Array, want: Array, ulp: float) -> Array:
-    """Where parts are not as near as so many ULP of the modulus; NaN and infinities must be the same in each part."""
+    """Where parts are farther apart than `ulp` ULP of the modulus; NaN and infinities must be the same in each part."""
     info = np.finfo(want.real.dtype)
     a, b = got.astype(np.complex128), want.astype(np.complex128)
     with np.errstate(all="ignore"):

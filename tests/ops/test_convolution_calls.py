@@ -135,7 +135,8 @@ def test_integers_add_up_exactly_and_saturate() -> None:
     [
         ("Forward", f'{PLAIN}, backend_config={{"conv_result_scale":2}}', (X, W), "takes no scale"),
         ("Forward", PLAIN, (X, W, BIAS), "takes 2 operands, not 3"),
-        ("ForwardGraph", f'{PLAIN}, backend_config={{"serialized_graph":"1:[f32]conv();"}}', (X, W), "serialized graph"),
+        ("ForwardGraph", f'{PLAIN}, backend_config={{"serialized_graph":"1:[f32]conv();"}}', (X, W),
+            "serialized graph"),
         ("Forward", f'{PLAIN}, backend_config={{"reordered_int8_nchw_vect":true}}', (X, W), "reordered filter"),
         ("Forward", "window={size=1x1 stride=2x2}, dim_labels=b01f_o01i->b01f", (X, W), "3 elements have 2 windows"),
         ("Forward", PLAIN, (X, draw(5, 1, 1, 3)), "4 features for kernels of 3"),
@@ -143,7 +144,8 @@ def test_integers_add_up_exactly_and_saturate() -> None:
         ("Forward", PLAIN, (X, draw(6, 1, 1, 4)), r"gives f32\[2,3,3,6\], not"),
         ("Forward", f'{PLAIN}, backend_config="{{conv_result_scale:1}}"', (X, W), "backend_config is no JSON"),
         ("Forward", f'{PLAIN}, backend_config={{"conv_result_scale":"nan"}}', (X, W), "conv_result_scale is nan"),
-        ("BiasActivationForward", f'{PLAIN}, backend_config={{"activation_mode":"kBandPass"}}', (X, W, BIAS), "kBandPass"),
+        ("BiasActivationForward", f'{PLAIN}, backend_config={{"activation_mode":"kBandPass"}}', (X, W, BIAS),
+            "kBandPass"),
         ("BiasActivationForward", f'{PLAIN}, backend_config={{"side_input_scale":1}}', (X, W, BIAS), "not an operand"),
     ],
 )  # fmt: skip

@@ -195,7 +195,8 @@ def test_packages_add_targets_through_entry_points(installed: Any) -> None:
     ("objects", "message", "code"),
     [
         ({"mine": CustomCallSpec("Sharding")}, "'Sharding', which hlo-opt itself declares already", "HLO311"),
-        ({"a": CustomCallSpec("x"), "b": [CustomCallSpec("x")]}, "'b' .* declares custom call 'x', which an unnamed", "HLO311"),
+        ({"a": CustomCallSpec("x"), "b": [CustomCallSpec("x")]}, "'b' .* declares custom call 'x', which an unnamed",
+            "HLO311"),
         ({"mine": 3}, "'mine' .* gives int, which is not a CustomCallSpec", "HLO310"),
     ],
 )  # fmt: skip

@@ -31,13 +31,27 @@ def test_any_and_not_all_are_asked_of_all() -> None:
     assert asked_of_all(root(*fold("both", "true"), "n = pred[] not(r)"))[1] is False
 
 
-@pytest.mark.parametrize("lines", [fold("either", "true"), fold("both", "true"), [*fold("either", "false"), "n = pred[] not(r)"], [P, "s = pred[1] slice(p), slice={[0:1]}", "r = pred[] reshape(s)"]])  # fmt: skip
+@pytest.mark.parametrize(
+    "lines",
+    [
+        fold("either", "true"),
+        fold("both", "true"),
+        [*fold("either", "false"), "n = pred[] not(r)"],
+        [P, "s = pred[1] slice(p), slice={[0:1]}", "r = pred[] reshape(s)"],
+    ],
+)
 def test_other_folds_are_not(lines: list[str]) -> None:
     assert asked_of_all(root(*lines)) is None
 
 
 def test_conjuncts_are_those_of_predicates_alone() -> None:
-    three = root("a = pred[] parameter(0)", "b = pred[] parameter(1)", "c = pred[] parameter(2)", "d = pred[] and(a, b)", "e = pred[] and(d, c)")  # fmt: skip
+    three = root(
+        "a = pred[] parameter(0)",
+        "b = pred[] parameter(1)",
+        "c = pred[] parameter(2)",
+        "d = pred[] and(a, b)",
+        "e = pred[] and(d, c)",
+    )
     assert [c.name for c in conjuncts(three)] == ["a", "b", "c"]
     assert len(conjuncts(root("a = s32[] parameter(0)", "b = s32[] and(a, a)"))) == 1
 
@@ -58,11 +72,20 @@ def test_truths_are_those_of_all_cases(opcode: str) -> None:
 
 
 def _of(opcode: str, case: tuple[bool, ...]) -> bool:
-    return bool({"not": lambda a: not a, "and": lambda a, b: a and b, "or": lambda a, b: a or b, "select": lambda c, a, b: a if c else b}[opcode](*case))  # fmt: skip
+    return bool(
+        {
+            "not": lambda a: not a,
+            "and": lambda a, b: a and b,
+            "or": lambda a, b: a or b,
+            "select": lambda c, a, b: a if c else b,
+        }[opcode](*case)
+    )
 
 
 def test_what_a_predicate_implies() -> None:
-    both, either = (root("a = pred[] parameter(0)", "b = pred[] parameter(1)", f"c = pred[] {o}(a, b)") for o in ("and", "or"))  # fmt: skip
+    both, either = (
+        root("a = pred[] parameter(0)", "b = pred[] parameter(1)", f"c = pred[] {o}(a, b)") for o in ("and", "or")
+    )
     assert (implied(both, True), implied(both, False)) == (True, None)
     assert (implied(either, True), implied(either, False)) == (None, False)
     assert implied(root("a = pred[] parameter(0)", "b = pred[] not(a)"), True) is False
@@ -73,7 +96,9 @@ def test_what_is_passed_on() -> None:
         "p = pred[] parameter(0)", "a = f32[] parameter(1)", "b = f32[] parameter(2)", "c = f32[] select(p, a, b)"
     )
     assert [passed_on(taken, [t, None, None], [False] * 3) for t in (True, False, None)] == [1, 2, None]
-    whole, part = (root(f"a = {t}[] parameter(0)", f"b = {t}[] parameter(1)", f"c = {t}[] add(a, b)") for t in ("s32", "f32"))  # fmt: skip
+    whole, part = (
+        root(f"a = {t}[] parameter(0)", f"b = {t}[] parameter(1)", f"c = {t}[] add(a, b)") for t in ("s32", "f32")
+    )
     assert [passed_on(whole, [None, None], z) for z in ([True, False], [False, True], [False, False])] == [1, 0, None]
     assert passed_on(part, [None, None], [True, True]) is None  # -0 + 0 is 0
     assert np.signbit(np.float32(-0.0)) and not np.signbit(np.float32(-0.0) + np.float32(0))

@@ -29,20 +29,25 @@ SCATTER = (
 )
 KERNELS = {
     "plain": (f"x0 = {ROW} parameter(0)", f"y0 = {ROW} negate(x0)"),
-    "of_two": (f"x1 = {ROW} parameter(0)", f"y1 = {ROW} negate(x1)", f"w1 = {ROW} tanh(x1)", f"t1 = {PAIR} tuple(y1, w1)"),
-    "scattered": (f"x2 = {ROW} parameter(0)", "i2 = s32[5,1]{1,0} parameter(1)", "u2_ = f32[5]{0} parameter(2)", f"y2 = {ROW} scatter(x2, i2, u2_), {SCATTER}"),
-    "updated": (f"x3 = {ROW} parameter(0)", "u3_ = f32[5]{0} parameter(1)", "z3 = s32[] constant(3)", f"y3 = {ROW} dynamic-update-slice(x3, u3_, z3)"),
+    "of_two": (f"x1 = {ROW} parameter(0)", f"y1 = {ROW} negate(x1)", f"w1 = {ROW} tanh(x1)",
+        f"t1 = {PAIR} tuple(y1, w1)"),
+    "scattered": (f"x2 = {ROW} parameter(0)", "i2 = s32[5,1]{1,0} parameter(1)", "u2_ = f32[5]{0} parameter(2)",
+        f"y2 = {ROW} scatter(x2, i2, u2_), {SCATTER}"),
+    "updated": (f"x3 = {ROW} parameter(0)", "u3_ = f32[5]{0} parameter(1)", "z3 = s32[] constant(3)",
+        f"y3 = {ROW} dynamic-update-slice(x3, u3_, z3)"),
     "update_and_more": (
         f"x4 = {ROW} parameter(0)", "u4_ = f32[5]{0} parameter(1)", "z4 = s32[] constant(3)",
         f"y4 = {ROW} dynamic-update-slice(x4, u4_, z4)", f"n4 = {ROW} negate(x4)", f"t4 = {PAIR} tuple(y4, n4)",
     ),
-    "sums": ("x5 = f32[64,96]{1,0} parameter(0)", "z5 = f32[] constant(0)", f"y5 = {ROW} reduce(x5, z5), dimensions={{1}}, to_apply=sum"),
+    "sums": ("x5 = f32[64,96]{1,0} parameter(0)", "z5 = f32[] constant(0)",
+        f"y5 = {ROW} reduce(x5, z5), dimensions={{1}}, to_apply=sum"),
     "sum_and_more": (
         "x6 = f32[64,96]{1,0} parameter(0)", "z6 = f32[] constant(0)", "n6 = f32[64,96]{1,0} negate(x6)",
         f"y6 = {ROW} reduce(n6, z6), dimensions={{1}}, to_apply=sum", f"t6 = (f32[64,96]{{1,0}}, {ROW}) tuple(n6, y6)",
     ),
     "cut": (f"x7 = {ROW} parameter(0)", "y7 = f32[32]{0} slice(x7), slice={[0:32]}"),
-    "cut_twice": (f"x8 = {ROW} parameter(0)", "y8 = f32[32]{0} slice(x8), slice={[0:32]}", "w8 = f32[32]{0} slice(x8), slice={[32:64]}", "t8 = (f32[32]{0}, f32[32]{0}) tuple(y8, w8)"),
+    "cut_twice": (f"x8 = {ROW} parameter(0)", "y8 = f32[32]{0} slice(x8), slice={[0:32]}",
+        "w8 = f32[32]{0} slice(x8), slice={[32:64]}", "t8 = (f32[32]{0}, f32[32]{0}) tuple(y8, w8)"),
 }  # fmt: skip
 INPUTS = (
     f"p = {ROW} parameter(0)",
@@ -73,7 +78,8 @@ ELEMENTS = (f"g = {ROW} get-tuple-element(f), index=0", f"h = {ROW} get-tuple-el
         ((BOTH, *ELEMENTS, f"c = {ROW} copy(g)", f"d = {ROW} copy(h)", f"r = ({ROW}, {ROW}) tuple(c, d)"), 4),
         # what else reads an element, or a bitcast, needs it anyway
         ((BOTH, *ELEMENTS, f"c = {ROW} copy(g)", f"r = ({ROW}, {ROW}, {ROW}) tuple(c, g, h)"), 0),
-        ((FUSION, "b = f32[8,8]{1,0} bitcast(f)", "c = f32[8,8]{1,0} copy(b)", "r = (f32[8,8]{1,0}, f32[8,8]{1,0}) tuple(b, c)"), 0),
+        ((FUSION, "b = f32[8,8]{1,0} bitcast(f)", "c = f32[8,8]{1,0} copy(b)",
+            "r = (f32[8,8]{1,0}, f32[8,8]{1,0}) tuple(b, c)"), 0),
         ((FUSION, f"r = {ROW} abs(f)"), 0),
         ((f"f = {ROW} fusion(p), {TRITON}", COPIED), 0),
         ((f"f = {ROW} fusion(p), {GEMM}", COPIED), 0),
@@ -93,7 +99,8 @@ ELEMENTS = (f"g = {ROW} get-tuple-element(f), index=0", f"h = {ROW} get-tuple-el
             (
                 f"f = (f32[64,96]{{1,0}}, {ROW}) fusion(wide), kind=kInput, "
                 f"calls=sum_and_more", "g = f32[64,96]{1,0} get-tuple-element(f), index=0",
-                f"h = {ROW} get-tuple-element(f), index=1", "c = f32[64,96]{1,0} copy(g)", f"d = {ROW} copy(h)", f"r = (f32[64,96]{{1,0}}, {ROW}) tuple(c, d)",
+                f"h = {ROW} get-tuple-element(f), index=1", "c = f32[64,96]{1,0} copy(g)", f"d = {ROW} copy(h)",
+                f"r = (f32[64,96]{{1,0}}, {ROW}) tuple(c, d)",
             ),
             3,
         ),
@@ -219,7 +226,12 @@ def test_what_others_read_is_written_by_the_kernel_of_both():
 
 def test_a_producer_that_is_needed_on_another_way_stays_a_kernel():
     """One kernel of both would wait for itself."""
-    engine, a, b, _ = ends(f"a = {WIDE} tanh(p)", "d = f32[4096]{0} custom-call(a), custom_call_target=\"other\"", f"b = {WIDE} add(a, d)", f"r = {WIDE} abs(b)")  # fmt: skip
+    engine, a, b, _ = ends(
+        f"a = {WIDE} tanh(p)",
+        'd = f32[4096]{0} custom-call(a), custom_call_target="other"',
+        f"b = {WIDE} add(a, d)",
+        f"r = {WIDE} abs(b)",
+    )
     found = cost_of_edge(engine, a, b)
     assert found is not None and found.kept and found.us_saved < 0 < found.bytes_unfused
 
@@ -252,7 +264,13 @@ def test_through_a_bitcast_an_edge_costs_what_one_kernel_of_both_would():
 
 
 def test_the_result_of_a_computation_is_written():
-    engine, a, b, module = ends("b0 = s32[4096]{0} iota(), iota_dimension=0", f"a = {WIDE} tanh(p)", "t = s32[4096]{0} bitcast(a)", "b = s32[4096]{0} add(t, b0)", "r = (s32[4096]{0}, s32[4096]{0}) tuple(b, t)")  # fmt: skip
+    engine, a, b, module = ends(
+        "b0 = s32[4096]{0} iota(), iota_dimension=0",
+        f"a = {WIDE} tanh(p)",
+        "t = s32[4096]{0} bitcast(a)",
+        "b = s32[4096]{0} add(t, b0)",
+        "r = (s32[4096]{0}, s32[4096]{0}) tuple(b, t)",
+    )
     next(i for i in module.entry.instructions if i.name == "t")
     found = cost_of_edge(engine, a, b)
     assert found is not None and found.bytes_saved == pytest.approx(4 * 4096, rel=0.01)

@@ -78,7 +78,10 @@ def test_edges_of_other_members_have_costs_of_their_own():
     sizes = (64, 4096)
     lines = [f"p{k} = f32[{size}]{{0}} parameter({k})" for k, size in enumerate(sizes)]
     for k, size in enumerate(sizes):
-        lines += [f"{name}{k} = f32[{size}]{{0}} {opcode}({given}{k})" for name, opcode, given in (("a", "negate", "p"), ("b", "tanh", "a"), ("c", "abs", "p"))]  # fmt: skip
+        lines += [
+            f"{name}{k} = f32[{size}]{{0}} {opcode}({given}{k})"
+            for name, opcode, given in (("a", "negate", "p"), ("b", "tanh", "a"), ("c", "abs", "p"))
+        ]
     module = module_of(*lines, "r = f32[] constant(0)")
     of = {i.name: i for i in module.entry.instructions}
     costs = MemberCosts(FusionState(module, H100))

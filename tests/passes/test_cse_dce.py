@@ -282,7 +282,7 @@ def test_a_fusion_that_is_only_waited_for_stays():
 
 
 def test_two_results_of_one_operation_stay_together():
-    largest = f"larger {{ a = f32[] parameter(0) b = f32[] parameter(1) c = f32[] parameter(2) d = f32[] parameter(3) m = f32[] maximum(a, c) n = f32[] minimum(b, d) ROOT t = (f32[], f32[]) tuple(m, n) }}\n\nboth {{ x = {V} parameter(0) z = f32[] constant(0) ROOT r = (f32[], f32[]) reduce(x, x, z, z), dimensions={{0}}, to_apply=larger }}\n\n"  # fmt: skip
+    largest = f"larger {{ a = f32[] parameter(0) b = f32[] parameter(1) c = f32[] parameter(2) d = f32[] parameter(3) m = f32[] maximum(a, c) n = f32[] minimum(b, d) ROOT t = (f32[], f32[]) tuple(m, n) }}\n\nboth {{ x = {V} parameter(0) z = f32[] constant(0) ROOT r = (f32[], f32[]) reduce(x, x, z, z), dimensions={{0}}, to_apply=larger }}\n\n"
     lines = (
         "f = (f32[], f32[]) fusion(p), kind=kInput, calls=both\nx = f32[] get-tuple-element(f), index=1\nROOT r = "
         "f32[] negate(x)"

@@ -61,7 +61,9 @@ def test_narrow_sums_are_rounded_once() -> None:
         cumulative((LONG - 1,), 0),
         cumulative((64, LONG), 1),  # lines enough
         cumulative((LONG,), 0, init="1"),  # would be added in each part
-        cumulative((LONG,), 0).replace("p = f32[16384]{0}", "q = f32[16384]{0} parameter(0)\n  p = f32[16384]{0}").replace("} parameter(0)\n  i", "} negate(q)\n  i").replace("i = f32[] constant(0)", "i = f32[] parameter(1)"),
+        cumulative((LONG,), 0).replace("p = f32[16384]{0}",
+            "q = f32[16384]{0} parameter(0)\n  p = f32[16384]{0}").replace("} parameter(0)\n  i",
+            "} negate(q)\n  i").replace("i = f32[] constant(0)", "i = f32[] parameter(1)"),
     ],
 )  # fmt: skip
 def test_what_is_not_split(text: str) -> None:

@@ -80,7 +80,12 @@ def test_an_edge_that_was_copied_into_several_kernels_is_told_once():
 
 
 def test_outputs_of_one_kernel_that_do_not_read_each_other_were_joined():
-    lines = (f"f = {PAIR} fusion(p), kind=kLoop, calls=of_two", f"g = {ROW} get-tuple-element(f), index=0", f"h = {ROW} get-tuple-element(f), index=1", f"r = ({ROW}, {ROW}) tuple(g, h)")  # fmt: skip
+    lines = (
+        f"f = {PAIR} fusion(p), kind=kLoop, calls=of_two",
+        f"g = {ROW} get-tuple-element(f), index=0",
+        f"h = {ROW} get-tuple-element(f), index=1",
+        f"r = ({ROW}, {ROW}) tuple(g, h)",
+    )
     ((ends, one),) = decided(*lines).items()
     assert ends == ("y0", "w0") and (one.relation, one.rule, one.producer_opcode, one.consumer_opcode) == (
         "sibling",
@@ -268,7 +273,13 @@ def test_neighbours_that_stay_apart():
 
 
 def test_what_a_kernel_computes_last():
-    module = module_of(f"p = {ROW} parameter(0)", f"f = {PAIR} fusion(p), kind=kLoop, calls=of_two", f"g = {ROW} fusion(p), {GEMM}, calls=product", f"r = {ROW} fusion(g), kind=kLoop, calls=chain", **KERNELS)  # fmt: skip
+    module = module_of(
+        f"p = {ROW} parameter(0)",
+        f"f = {PAIR} fusion(p), kind=kLoop, calls=of_two",
+        f"g = {ROW} fusion(p), {GEMM}, calls=product",
+        f"r = {ROW} fusion(g), kind=kLoop, calls=chain",
+        **KERNELS,
+    )
     of = {i.name: i for i in module.entry.instructions}
     assert [decisions._root(of[name]).name for name in "pfgr"] == ["p", "y0", "g", "y2"]
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_modules import H100, module_of
+from small_modules import H100, engine_of, module_of
 
 import hlo_opt
 from hlo_opt.analysis.xla.performance import estimate_fusion
@@ -79,7 +79,7 @@ FUSED = (f"p = {ROW} parameter(0)", f"f = {ROW} fusion(p), kind=kLoop, calls=hel
 
 def read(*lines: str, **options: object) -> tuple[Engine, dict[str, Instruction]]:
     module = module_of(*FUSED, *lines, **KERNELS)
-    return Engine(module, PassContext(FuseOptions(H100, **options))), {i.name: i for i in module.entry.instructions}  # type: ignore[arg-type]
+    return engine_of(module, **options)
 
 
 def no(code: str, **numbers: object) -> Reason:
@@ -203,7 +203,8 @@ def test_times_are_estimated_once_for_kernels_alike(row_kernels: bool, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("weigh", "launch", "can", "unfused"), [(True, 1.0, True, KEPT_SHARE * 7.0), (False, 1.0, True, 9.0), (True, 2.0, True, 9.0), (True, 1.0, False, 9.0)]
+    ("weigh", "launch", "can", "unfused"),
+    [(True, 1.0, True, KEPT_SHARE * 7.0), (False, 1.0, True, 9.0), (True, 2.0, True, 9.0), (True, 1.0, False, 9.0)]
 )  # fmt: skip
 def test_one_user_may_write_a_fusion_for_the_others(
     weigh: bool, launch: float, can: bool, unfused: float, monkeypatch: pytest.MonkeyPatch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from small_modules import H100, module_of, named
+from small_modules import H100, engine_of, module_of, named
 
 import hlo_opt
 from hlo_opt.analysis.targets import target
@@ -25,7 +25,8 @@ INPUTS = (
 )
 KERNELS = {
     "of_two": (f"x0 = {ROW} parameter(0)", f"y0 = {ROW} negate(x0)", f"t0 = ({ROW}, {ROW}) tuple(y0, x0)"),
-    "of_types": (f"x1 = {ROW} parameter(0)", f"y1 = {ROW} negate(x1)", "c1 = bf16[64]{0} convert(x1)", f"t1 = ({ROW}, bf16[64]{{0}}) tuple(y1, c1)"),
+    "of_types": (f"x1 = {ROW} parameter(0)", f"y1 = {ROW} negate(x1)", "c1 = bf16[64]{0} convert(x1)",
+        f"t1 = ({ROW}, bf16[64]{{0}}) tuple(y1, c1)"),
     "plain": (f"x2 = {ROW} parameter(0)", f"y2 = {ROW} negate(x2)"),
     "sums": (f"x3 = {WIDE} parameter(0)", "z3 = f32[] constant(0)", f"y3 = {ROW} reduce(x3, z3), {ROWS}"),
     "tiled": (f"x4 = {ROW} parameter(0)", f"y4 = {ROW} negate(x4)"),
@@ -40,7 +41,7 @@ def no(code: str, **numbers: object) -> Reason:
 def read(*lines: str) -> tuple[Engine, dict[str, Instruction]]:
     """`r` reads them all."""
     module = module_of(*INPUTS, *lines, **KERNELS)
-    return Engine(module, PassContext(FuseOptions(H100))), {i.name: i for i in module.entry.instructions}
+    return engine_of(module)
 
 
 def consumed(*lines: str) -> tuple[str, ...]:
@@ -73,7 +74,12 @@ def test_what_is_a_loop(line: str, form: str):
 
 
 def test_what_speaks_against_a_candidate():
-    engine, of = read(f"a = ({ROW}, bf16[64]{{0}}) fusion(p), kind=kLoop, calls=of_types", f"g = {ROW} get-tuple-element(a), index=0", f"o = {ROW} abs(g)", f"r = {ROW} add(g, o)")  # fmt: skip
+    engine, of = read(
+        f"a = ({ROW}, bf16[64]{{0}}) fusion(p), kind=kLoop, calls=of_types",
+        f"g = {ROW} get-tuple-element(a), index=0",
+        f"o = {ROW} abs(g)",
+        f"r = {ROW} add(g, o)",
+    )
     strict = HorizontalLoopFusion(max_elements=63, max_instructions=3)
     assert list(strict._against(engine, of["a"], of["r"])) == [
         no("FUS141", instruction="a", consumer="r", user="o"),
@@ -316,7 +322,14 @@ def test_loops_are_joined_one_by_one(steps: int | None, left: list[str]):
 
 
 def test_the_defaults_are_those_of_xla():
-    wanted = {"max_elements": 2**26, "max_mixed_elements": 2**18, "max_instructions": 128, "max_outputs": 32, "max_plain_outputs": 64, "max_argument_bytes": 4000}  # fmt: skip
+    wanted = {
+        "max_elements": 2**26,
+        "max_mixed_elements": 2**18,
+        "max_instructions": 128,
+        "max_outputs": 32,
+        "max_plain_outputs": 64,
+        "max_argument_bytes": 4000,
+    }
     assert wanted.items() <= vars(LOOP).items() and not LOOP.mixed_types and not INPUT.any_form
 
 

@@ -24,7 +24,9 @@ def packed(module: Module, options: str = "") -> Module:
 
 
 def kernels(module: Module) -> list[Instruction]:
-    return [i for i in module.entry.instructions if i.opcode not in ("parameter", "constant", "tuple", "get-tuple-element")]  # fmt: skip
+    return [
+        i for i in module.entry.instructions if i.opcode not in ("parameter", "constant", "tuple", "get-tuple-element")
+    ]
 
 
 def test_kernels_of_any_form_are_one_launch() -> None:
@@ -43,7 +45,9 @@ def test_kernels_of_any_form_are_one_launch() -> None:
 
 
 def test_what_needs_another_has_a_later_turn_and_is_left() -> None:
-    module = module_of(*INPUTS, f"a = {ROW} cosine(p)", f"b = {ROW} reverse(a), dimensions={{0}}", f"r = ({ROW}, {ROW}) tuple(a, b)")  # fmt: skip
+    module = module_of(
+        *INPUTS, f"a = {ROW} cosine(p)", f"b = {ROW} reverse(a), dimensions={{0}}", f"r = ({ROW}, {ROW}) tuple(a, b)"
+    )
     assert len(kernels(packed(module))) == 2
 
 

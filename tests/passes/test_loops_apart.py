@@ -16,7 +16,9 @@ from tests.loops import loop, power
 NEAR = ["u = f32[16384] reverse(x1), dimensions={0}", "y = f32[16384] tanh(u)"]
 CASES = {
     "all blocks": (loop(["f32[16384]"], NEAR, ["y"]), "grid-loop"),
-    "rounds that nobody counts": (loop(["f32[16384]"], NEAR, ["y"], test=["s = f32[1] slice(x1), slice={[0:1]}", "v = f32[] reshape(s)", "l = f32[] constant(0.5)", "c = pred[] compare(v, l), direction=GT"]), "grid-loop"),
+    "rounds that nobody counts": (loop(["f32[16384]"], NEAR, ["y"],
+        test=["s = f32[1] slice(x1), slice={[0:1]}", "v = f32[] reshape(s)", "l = f32[] constant(0.5)",
+            "c = pred[] compare(v, l), direction=GT"]), "grid-loop"),
     "a block with a large product": (power(128), "block-loop"),
 }  # fmt: skip
 
@@ -37,7 +39,10 @@ def test_the_loop_is_one_of_kernels_again(name: str) -> None:
     made = apart(module, target_of(module))
     hlo_opt.verify(made)
     assert kind not in kinds(made) and kinds(module) == {kind}  # which is left as it was
-    inputs = [np.random.default_rng(0).uniform(0.5, 1, s.dimensions).astype(np.float32) for s in (p.shape for p in module.entry.parameters)]  # fmt: skip
+    inputs = [
+        np.random.default_rng(0).uniform(0.5, 1, s.dimensions).astype(np.float32)
+        for s in (p.shape for p in module.entry.parameters)
+    ]
     for got, want in zip(hlo_opt.evaluate(made, inputs), hlo_opt.evaluate(module, inputs), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5)
 

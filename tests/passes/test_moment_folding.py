@@ -78,7 +78,9 @@ def reduces(module: hlo_opt.Module) -> list[int]:
 def inputs(mean: float, rows: int = ROWS) -> list[Any]:
     random = np.random.default_rng(7)
     x = random.standard_normal((rows, COLUMNS)) * 2 + mean
-    return [np.asarray(a, np.float32) for a in (x, random.standard_normal((rows, COLUMNS)), random.standard_normal(COLUMNS))]  # fmt: skip
+    return [
+        np.asarray(a, np.float32) for a in (x, random.standard_normal((rows, COLUMNS)), random.standard_normal(COLUMNS))
+    ]
 
 
 BOTH = (SQUARES + PRODUCTS, "mean, squares, products, others, none", ", ".join(["ROW"] * 5))
@@ -110,7 +112,9 @@ def test_infinities_and_nan_come_out_where_they_did() -> None:
     x, g, w = inputs(1.0)
     x[5, 0], x[-1, 1], x[0, 2], x[7, 3], g[3, 4] = np.inf, np.inf, -np.inf, np.nan, np.inf
     module = hlo_opt.parse(text)
-    for got, want in zip(hlo_opt.compile(folded(text, None), backend="host")(x, g, w), hlo_opt.evaluate(module, [x, g, w]), strict=True):  # fmt: skip
+    for got, want in zip(
+        hlo_opt.compile(folded(text, None), backend="host")(x, g, w), hlo_opt.evaluate(module, [x, g, w]), strict=True
+    ):
         np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))
         np.testing.assert_array_equal(np.isnan(got[:4]), np.isnan(want[:4]))  # what is beside may be none for infinite
 
@@ -124,7 +128,7 @@ OTHER = (
     "  m = WHOLE multiply(d, g)\n  mm = WHOLE multiply(m, d)\n  odd = ROW reduce(mm, zero), dimensions={0}, "
     "to_apply=sum\n"
 )
-AFTER = "  r = WHOLE broadcast(total), dimensions={1}\n  rd = WHOLE multiply(r, g)\n  rr = WHOLE exponential(rd)\n  p = WHOLE multiply(rr, d)\n  late = ROW reduce(p, zero), dimensions={0}, to_apply=sum\n"  # fmt: skip
+AFTER = "  r = WHOLE broadcast(total), dimensions={1}\n  rd = WHOLE multiply(r, g)\n  rr = WHOLE exponential(rd)\n  p = WHOLE multiply(rr, d)\n  late = ROW reduce(p, zero), dimensions={0}, to_apply=sum\n"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from small_modules import H100, module_of
+from small_modules import H100, engine_of, module_of
 
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import compatibility
@@ -31,7 +31,7 @@ def read(*lines: str, **options: object) -> tuple[Engine, dict[str, Instruction]
     module = module_of(
         f"p = {ROW} parameter(0)", f"q = {ROW} parameter(1)", "w = f32[32]{0} parameter(2)", *lines, **KERNELS
     )
-    return Engine(module, PassContext(FuseOptions(H100, **options))), {i.name: i for i in module.entry.instructions}  # type: ignore[arg-type]
+    return engine_of(module, **options)
 
 
 def no(code: str, **numbers: object) -> Reason:
@@ -71,7 +71,14 @@ def test_siblings_are_the_kernels_that_we_generate_those_with_most_outputs_first
 
 
 def test_who_has_siblings():
-    _, of = read("o = f32[1]{0} parameter(3)", "v = f32[1]{0} negate(o)", f"u = {ROW} abs(q)", "y = f32[1]{0} add(v, o)", f"a = {ROW} tanh(p)", f"r = {ROW} add(a, p)")  # fmt: skip
+    _, of = read(
+        "o = f32[1]{0} parameter(3)",
+        "v = f32[1]{0} negate(o)",
+        f"u = {ROW} abs(q)",
+        "y = f32[1]{0} add(v, o)",
+        f"a = {ROW} tanh(p)",
+        f"r = {ROW} add(a, p)",
+    )
     assert [n for n in ("o", "v", "u", "p", "a") if multi_output_fusion._may_have_siblings(of[n])] == ["p"]
     _, of = read(
         TWO_OUTPUTS,
@@ -114,7 +121,13 @@ def test_which_consumer_a_producer_joins():
 
 
 def test_a_consumer_that_needs_it_in_another_way_is_left_out():
-    engine, of = read(CHAIN[0], f'd = {ROW} custom-call(a), custom_call_target="x"', f"b = {ROW} add(a, d)", f"c = {ROW} cosine(a)", f"r = ({ROW}, {ROW}) tuple(b, c)")  # fmt: skip
+    engine, of = read(
+        CHAIN[0],
+        f'd = {ROW} custom-call(a), custom_call_target="x"',
+        f"b = {ROW} add(a, d)",
+        f"c = {ROW} cosine(a)",
+        f"r = ({ROW}, {ROW}) tuple(b, c)",
+    )
     entry = of["a"].computation
     order = Order(entry, post_order(entry))
     kept = MultiOutputEdge(of["a"], of["b"], engine.state, engine.origins)
@@ -245,7 +258,7 @@ def launched(engine: Engine) -> list[int]:
 
 
 def test_a_kernel_looks_at_so_many_others(monkeypatch: pytest.MonkeyPatch):
-    """The first refuses all; after so many refusals the second has its turn."""
+    """The first refuses all; after the limit of refusals the second has its turn."""
     tries: list[tuple[str, str]] = []
 
     def refuse(pair: Beside) -> Reason | None:

@@ -27,7 +27,14 @@ def count(module: Module, opcode: str) -> int:
 
 @pytest.mark.parametrize("opcode", sorted(ODD))
 def test_of_a_number_and_its_opposite_a_function_is_computed_once(opcode: str) -> None:
-    module = of("n = f32[64] negate(x)", "a = f32[64] divide(n, y)", "b = f32[64] divide(x, y)", f"f = f32[64] {opcode}(a)", f"g = f32[64] {opcode}(b)", "ROOT r = (f32[64], f32[64]) tuple(f, g)")  # fmt: skip
+    module = of(
+        "n = f32[64] negate(x)",
+        "a = f32[64] divide(n, y)",
+        "b = f32[64] divide(x, y)",
+        f"f = f32[64] {opcode}(a)",
+        f"g = f32[64] {opcode}(b)",
+        "ROOT r = (f32[64], f32[64]) tuple(f, g)",
+    )
     made = expanded(module, H100, IN_LANES)
     assert count(module, opcode) == 2 and count(made, opcode) == 1 and count(made, "divide") == 1
     generator = np.random.default_rng(0)

@@ -242,7 +242,8 @@ def test_what_presets_run() -> None:
         "horizontal-loop-fusion", "horizontal-input-fusion", "cse", "dce",
     ]  # fmt: skip
     assert ran["xla-2026"] == [
-        "variadic-op-splitter", "sort-iota-fusion", "priority-fusion", "cse", "dce", "multi-output-fusion", "cse", "dce",
+        "variadic-op-splitter", "sort-iota-fusion", "priority-fusion", "cse", "dce", "multi-output-fusion", "cse",
+        "dce",
     ]  # fmt: skip
     before = [
         "while-loop-simplifier",

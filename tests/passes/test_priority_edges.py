@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from small_modules import H100, module_of
+from small_modules import H100, engine_of, module_of
 
 from hlo_opt.analysis.xla.performance import estimate_fusion
 from hlo_opt.diag import Reason
@@ -27,7 +27,7 @@ KERNELS = {"held": (f"x0 = {ROW} parameter(0)", f"y0 = {ROW} negate(x0)")}
 
 def read(*lines: str, **options: object) -> tuple[Engine, dict[str, Instruction]]:
     module = module_of(f"p = {ROW} parameter(0)", *lines, **KERNELS)
-    return Engine(module, PassContext(FuseOptions(H100, **options))), {i.name: i for i in module.entry.instructions}  # type: ignore[arg-type]
+    return engine_of(module, **options)
 
 
 def no(code: str, **numbers: object) -> Reason:
@@ -102,7 +102,12 @@ def test_nothing_is_priced_where_nobody_takes_it(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("producer", ["t", "p"])
 def test_of_what_is_no_producer_nothing_is_said(producer: str):
-    engine, of = read("t = s32[64]{0} bitcast(p)", "b = s32[64]{0} abs(t)", f"c = {ROW} abs(p)", f"r = (s32[64]{{0}}, {ROW}, {ROW}) tuple(b, c, p)")  # fmt: skip
+    engine, of = read(
+        "t = s32[64]{0} bitcast(p)",
+        "b = s32[64]{0} abs(t)",
+        f"c = {ROW} abs(p)",
+        f"r = (s32[64]{{0}}, {ROW}, {ROW}) tuple(b, c, p)",
+    )
     assert list(PASS.against_producer(engine, of[producer])) == []
 
 
@@ -171,7 +176,12 @@ def test_each_user_is_a_step(steps: int | None, left: int):
 
 def test_what_did_not_pay_is_noted_down(monkeypatch: pytest.MonkeyPatch):
     """The tanh is computed for each element that `b` reads of it."""
-    module = module_of("p = f32[4096]{0} parameter(0)", "a = f32[4096]{0} tanh(p)", "b = f32[4096,4096]{1,0} broadcast(a), dimensions={0}", "r = f32[4096,4096]{1,0} abs(b)")  # fmt: skip
+    module = module_of(
+        "p = f32[4096]{0} parameter(0)",
+        "a = f32[4096]{0} tanh(p)",
+        "b = f32[4096,4096]{1,0} broadcast(a), dimensions={0}",
+        "r = f32[4096,4096]{1,0} abs(b)",
+    )
     context = PassContext(FuseOptions(H100))
     PASS.run(module, context)
     (key,) = context.left

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from small_modules import H100, module_of, text_of
+from small_modules import H100, engine_of, module_of, text_of
 
 import hlo_opt
 from hlo_opt.diag import Reason
@@ -103,7 +103,14 @@ def test_which_iotas_a_sort_takes(module: dict[str, object], taken: bool):
 
 
 def test_an_iota_that_others_wait_for_stays():
-    lines = ("p = f32[4,16]{1,0} parameter(0)", IOTA, f"s = {SORTED} sort(p, i), dimensions={{1}}, is_stable=true, to_apply=less", "w = f32[4,16]{1,0} abs(p), control-predecessors={i}", "g = f32[4,16]{1,0} get-tuple-element(s), index=0", "r = f32[4,16]{1,0} add(g, w)")  # fmt: skip
+    lines = (
+        "p = f32[4,16]{1,0} parameter(0)",
+        IOTA,
+        f"s = {SORTED} sort(p, i), dimensions={{1}}, is_stable=true, to_apply=less",
+        "w = f32[4,16]{1,0} abs(p), control-predecessors={i}",
+        "g = f32[4,16]{1,0} get-tuple-element(s), index=0",
+        "r = f32[4,16]{1,0} add(g, w)",
+    )
     assert not SortIotaFusion().run(module_of(*lines, less=LESS), PassContext(FuseOptions(H100)))
     one = lines[:3] + lines[4:5]
     assert SortIotaFusion().run(module_of(*one, less=LESS), PassContext(FuseOptions(H100)))
@@ -127,11 +134,19 @@ FUSER = InstructionFusion()
 
 def read(*lines: str, **options: object) -> tuple[Engine, dict[str, Instruction]]:
     module = module_of(f"p = {ROW} parameter(0)", *lines, held=(f"x0 = {ROW} parameter(0)", f"y0 = {ROW} negate(x0)"))
-    return Engine(module, PassContext(FuseOptions(H100, **options))), {i.name: i for i in module.entry.instructions}  # type: ignore[arg-type]
+    return engine_of(module, **options)
 
 
 def test_what_is_a_producer():
-    engine, of = read("k = f32[1]{0} constant({3})", "m = f32[64]{0} constant({...})", f"a = {ROW} negate(p)", f"t = {ROW} bitcast(p)", f"f = {ROW} fusion(p), kind=kLoop, calls=held", f"n = ({ROW}) tuple(a)", f"r = {ROW} abs(p)")  # fmt: skip
+    engine, of = read(
+        "k = f32[1]{0} constant({3})",
+        "m = f32[64]{0} constant({...})",
+        f"a = {ROW} negate(p)",
+        f"t = {ROW} bitcast(p)",
+        f"f = {ROW} fusion(p), kind=kLoop, calls=held",
+        f"n = ({ROW}) tuple(a)",
+        f"r = {ROW} abs(p)",
+    )
     is_producer = instruction_fusion._is_producer
     assert [n for n in ("p", "k", "m", "a", "t", "f", "n") if is_producer(of[n], of["r"])] == ["a", "t", "f"]
     assert [n for n in ("p", "k", "m", "a", "t", "f", "n") if is_producer(of[n], of["f"])] == ["k", "a", "t", "f"]

@@ -140,7 +140,17 @@ def test_a_kernel_of_the_loop_is_told_as_fused() -> None:
     assert rules["left", "both"] == rules["both", "y"] == "priority-fusion" and "legality" not in rules.values()
 
 
-@pytest.mark.parametrize("name", ["cartpole_scan", "cartpole_scan_random", "cartpole_scan_custom_call", "cartpole_scan_arithmetic", "cartpole_scan_separate", "cartpole_controlled"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cartpole_scan",
+        "cartpole_scan_random",
+        "cartpole_scan_custom_call",
+        "cartpole_scan_arithmetic",
+        "cartpole_scan_separate",
+        "cartpole_controlled",
+    ],
+)
 def test_a_rollout_is_one_launch(name: str, dumps: Path) -> None:
     module = hlo_opt.parse((dumps / f"{name}.hlo").read_text(encoding="utf-8"))
     made, _ = hlo_opt.fuse(module)
@@ -168,9 +178,12 @@ def test_a_fusion_with_a_loop_that_no_plan_covers_counts_its_rounds() -> None:
 
 
 WAITING = {
-    "something waits for an element": ("  r1 = f32[64] get-tuple-element(w), index=1\n", "  r1 = f32[64] get-tuple-element(w), index=1\n  q = f32[64] negate(p1), control-predecessors={r1}\n"),
-    "the start waits": ("  s = (s32[], f32[64]) tuple(z, p1)\n", "  q = f32[64] negate(p1)\n  s = (s32[], f32[64]) tuple(z, p1), control-predecessors={q}\n"),
-    "something waits for the start": ("  s = (s32[], f32[64]) tuple(z, p1)\n", "  s = (s32[], f32[64]) tuple(z, p1)\n  q = f32[64] negate(p1), control-predecessors={s}\n"),
+    "something waits for an element": ("  r1 = f32[64] get-tuple-element(w), index=1\n",
+        "  r1 = f32[64] get-tuple-element(w), index=1\n  q = f32[64] negate(p1), control-predecessors={r1}\n"),
+    "the start waits": ("  s = (s32[], f32[64]) tuple(z, p1)\n",
+        "  q = f32[64] negate(p1)\n  s = (s32[], f32[64]) tuple(z, p1), control-predecessors={q}\n"),
+    "something waits for the start": ("  s = (s32[], f32[64]) tuple(z, p1)\n",
+        "  s = (s32[], f32[64]) tuple(z, p1)\n  q = f32[64] negate(p1), control-predecessors={s}\n"),
 }  # fmt: skip
 
 
@@ -191,7 +204,12 @@ def test_a_state_that_is_given_or_made_in_another_layout_stays(line: str) -> Non
 
 
 def test_a_table_in_another_layout_is_read_by_its_indices_alone() -> None:
-    lines = ["o = s32[] constant(0)", "u = f32[1,8] dynamic-slice(x2, x0, o), dynamic_slice_sizes={1,8}", "v = f32[8] reshape(u)", "y = f32[8] add(x1, v)"]  # fmt: skip
+    lines = [
+        "o = s32[] constant(0)",
+        "u = f32[1,8] dynamic-slice(x2, x0, o), dynamic_slice_sizes={1,8}",
+        "v = f32[8] reshape(u)",
+        "y = f32[8] add(x1, v)",
+    ]
     text = loop(["f32[8]", "f32[5,8]"], lines, ["y", "x2"])
     entry = text.index("ENTRY")
     turned = text[:entry] + text[entry:].replace("f32[5,8]", "f32[5,8]{0,1}")  # as in raw dumps of JAX

@@ -91,8 +91,12 @@ def test_a_block_takes_a_loop_with_a_few_lanes_where_that_is_quicker() -> None:
 EMPTY = {
     "state": loop(["f32[64]", "f32[64,0]"], ["y = f32[64] reverse(x1), "
                                              "dimensions={0}", "d = f32[64,0] negate(x2)"], ["y", "d"]),
-    "rows": loop(["f32[64]", "f32[7,64]"], ["y = f32[64] reverse(x1), dimensions={0}", "c = f32[0,64] broadcast(y), dimensions={1}", "o = s32[] constant(0)", "d = f32[7,64] dynamic-update-slice(x2, c, x0, o)"], ["y", "d"]),
-    "what is read": loop(["f32[64]", "f32[0]"], ["r0 = f32[64] reverse(x1), dimensions={0}", "k = f32[] constant(1)", "q = f32[64] pad(x2, k), padding=0_64", "y = f32[64] add(r0, q)"], ["y", "x2"]),
+    "rows": loop(["f32[64]", "f32[7,64]"],
+        ["y = f32[64] reverse(x1), dimensions={0}", "c = f32[0,64] broadcast(y), dimensions={1}",
+            "o = s32[] constant(0)", "d = f32[7,64] dynamic-update-slice(x2, c, x0, o)"], ["y", "d"]),
+    "what is read": loop(["f32[64]", "f32[0]"],
+        ["r0 = f32[64] reverse(x1), dimensions={0}", "k = f32[] constant(1)", "q = f32[64] pad(x2, k), padding=0_64",
+            "y = f32[64] add(r0, q)"], ["y", "x2"]),
 }  # fmt: skip
 
 

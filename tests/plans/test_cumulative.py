@@ -142,7 +142,10 @@ def test_shared_memory_that_is_not_there() -> None:
     assert cumulative.match(region, [0], H100, 4095) == ([], [0])
 
 
-@pytest.mark.parametrize(("result", "how"), [("f32[8192,4096]{1,0}", "size=1x4096 pad=0_0x4095_0"), ("f32[4096,8192]{1,0}", "size=4096x1 pad=4095_0x0_0")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("result", "how"),
+    [("f32[8192,4096]{1,0}", "size=1x4096 pad=0_0x4095_0"), ("f32[4096,8192]{1,0}", "size=4096x1 pad=4095_0x0_0")],
+)
 def test_the_price_is_that_of_one_reading(result: str, how: str) -> None:
     made = price(planned(window(result, how)), H100)
     assert made.least == 2 * 4 * 8192 * 4096 and made.bytes < 1.1 * made.least

@@ -38,7 +38,15 @@ def test_what_goes_along_with_a_sum_of_rows(line: str, shape: str, fits: bool) -
 
 
 def test_sums_are_read_through_tuples() -> None:
-    reducer = ("a = f32[] parameter(0)", "b = f32[] parameter(1)", "c = f32[] parameter(2)", "d = f32[] parameter(3)", "s = f32[] add(a, c)", "m = f32[] maximum(b, d)", "t = (f32[], f32[]) tuple(s, m)")  # fmt: skip
+    reducer = (
+        "a = f32[] parameter(0)",
+        "b = f32[] parameter(1)",
+        "c = f32[] parameter(2)",
+        "d = f32[] parameter(3)",
+        "s = f32[] add(a, c)",
+        "m = f32[] maximum(b, d)",
+        "t = (f32[], f32[]) tuple(s, m)",
+    )
     pair = (*SUM[:2], f"s = ({ROW}, {ROW}) reduce(p, p, z, z), dimensions={{1}}, to_apply=pick")
     element = f"g = {ROW} get-tuple-element(s), index=1"
     assert kinds(*pair, element, f"r = {ROW} negate(g)", pick=reducer) == [("row-reduction", (0,))]
@@ -48,7 +56,11 @@ def test_sums_are_read_through_tuples() -> None:
 
 def test_sums_are_written_in_the_order_in_which_rows_are_read() -> None:
     """Rows of the operand lie along its second dimension first, the sums along their first."""
-    lines = ("p = f32[4,8,96]{2,0,1} parameter(0)", "z = f32[] constant(0)", "s = f32[4,8]{1,0} reduce(p, z), dimensions={2}, to_apply=sum")  # fmt: skip
+    lines = (
+        "p = f32[4,8,96]{2,0,1} parameter(0)",
+        "z = f32[] constant(0)",
+        "s = f32[4,8]{1,0} reduce(p, z), dimensions={2}, to_apply=sum",
+    )
     module = module_of(*lines, "r = f32[4,8]{1,0} negate(s)")
     made = planned(module)
     assert [s.kind for s in made.segments] == ["row-reduction"]

@@ -61,14 +61,22 @@ def test_neighbours_of_a_warp_read_neighbours() -> None:
 
 
 def test_a_fold_that_may_not_be_reordered_is_a_thread_s() -> None:
-    mixed = "mixed {\n  a = bf16[] parameter(0)\n  b = bf16[] parameter(1)\n  c = u16[] bitcast-convert(a)\n  d = u16[] bitcast-convert(b)\n  e = u16[] xor(c, d)\n  ROOT f = bf16[] bitcast-convert(e)\n}\n"  # fmt: skip
-    lines = ["o = bf16[] constant(1)", "e = bf16[] reduce(x1, o), dimensions={0}, to_apply=mixed", "b = bf16[40000] broadcast(e), dimensions={}", "y = bf16[40000] add(x1, b)"]  # fmt: skip
+    mixed = "mixed {\n  a = bf16[] parameter(0)\n  b = bf16[] parameter(1)\n  c = u16[] bitcast-convert(a)\n  d = u16[] bitcast-convert(b)\n  e = u16[] xor(c, d)\n  ROOT f = bf16[] bitcast-convert(e)\n}\n"
+    lines = [
+        "o = bf16[] constant(1)",
+        "e = bf16[] reduce(x1, o), dimensions={0}, to_apply=mixed",
+        "b = bf16[40000] broadcast(e), dimensions={}",
+        "y = bf16[40000] add(x1, b)",
+    ]
     part = grid(loop(["bf16[40000]"], lines, ["y"]).replace("sum {", mixed + "sum {", 1))
     assert [cell.team for cell in part.cells] == [ALONE, ALONE]
 
 
 def test_terms_of_a_concatenation_are_folded_part_by_part() -> None:
-    lines = ["j = f32[768] concatenate(x1, x3), dimensions={0}", "y = f32[512] dot(j, x2), lhs_contracting_dims={0}, rhs_contracting_dims={0}"]  # fmt: skip
+    lines = [
+        "j = f32[768] concatenate(x1, x3), dimensions={0}",
+        "y = f32[512] dot(j, x2), lhs_contracting_dims={0}, rhs_contracting_dims={0}",
+    ]
     (cell,) = grid(loop(["f32[512]", "f32[768,512]", "f32[256]"], lines, ["y", "x2", "x3"])).cells
     assert cell.pieces == [(0, 512), (512, 256)]
 
@@ -82,7 +90,11 @@ def test_a_result_is_written_as_soon_as_it_is_known() -> None:
         assert (part.written_in(part.results[0]), part.waits) == (phase, waits)
     # where the next round would write at once what the results of this one still read
     both = ["g = f32[16384] add(y, x1)", "w = f32[1,16384] reshape(g)"]
-    part = grid(loop(["f32[16384]", "f32[5,16384]"], [*first[1:2], "y = f32[16384] negate(u)", *both, *row], ["y", "d"]).replace("reverse(h)", "reverse(x1)"))  # fmt: skip
+    part = grid(
+        loop(
+            ["f32[16384]", "f32[5,16384]"], [*first[1:2], "y = f32[16384] negate(u)", *both, *row], ["y", "d"]
+        ).replace("reverse(h)", "reverse(x1)")
+    )
     assert part.written_in(part.results[0]) == 1 == len(part.phases) and part.waits
 
 
@@ -116,6 +128,12 @@ def test_the_price_has_what_goes_through_l2_in_each_round() -> None:
 
 @pytest.mark.parametrize("counter", ["x0", "x2"])
 def test_a_counter_is_no_array_that_is_read(counter: str) -> None:
-    lines = [f"k = f32[] convert({counter})", "m = f32[16384] broadcast(k), dimensions={}", "u = f32[16384] reverse(x1), dimensions={0}", "y = f32[16384] add(u, m)", "n2 = s32[] add(x2, one)"]  # fmt: skip
+    lines = [
+        f"k = f32[] convert({counter})",
+        "m = f32[16384] broadcast(k), dimensions={}",
+        "u = f32[16384] reverse(x1), dimensions={0}",
+        "y = f32[16384] add(u, m)",
+        "n2 = s32[] add(x2, one)",
+    ]
     made = shared(loop(["f32[16384]", "s32[]"], lines, ["y", "n2"], given=["g2 = s32[] constant(3)"], read=[1]))
     assert price(made, H100).read == 4 * 16384

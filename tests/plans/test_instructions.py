@@ -40,7 +40,9 @@ def test_conversions_between_integers_and_floats_use_the_slow_pipe() -> None:
     assert (work("bf16[8] convert(x)").slow, work("f16[8] convert(x)").slow) == (0, 1)
 
 
-@pytest.mark.parametrize("text", ["f32[2,4] reshape(x)", "f32[8,2] broadcast(x), dimensions={0}", "f32[8] reverse(x), dimensions={0}"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text", ["f32[2,4] reshape(x)", "f32[8,2] broadcast(x), dimensions={0}", "f32[8] reverse(x), dimensions={0}"]
+)
 def test_what_only_moves_computes_nothing(text: str) -> None:
     assert work(text) == NOTHING
 

@@ -41,7 +41,7 @@ def test_the_question_to_all_lanes_couples_others(name: str) -> None:
 
 
 def test_windows_at_places_that_data_say_are_not_taken_for_one() -> None:
-    lines = "p = pred[8] parameter(0)\n  x = f32[16] parameter(1)\n  k = s32[] parameter(2)\n  l = s32[] parameter(3)\n  a = f32[8] dynamic-slice(x, k), dynamic_slice_sizes={8}\n  b = f32[8] dynamic-slice(x, l), dynamic_slice_sizes={8}\n  ROOT r = f32[8] select(p, a, b)"  # fmt: skip
+    lines = "p = pred[8] parameter(0)\n  x = f32[16] parameter(1)\n  k = s32[] parameter(2)\n  l = s32[] parameter(3)\n  a = f32[8] dynamic-slice(x, k), dynamic_slice_sizes={8}\n  b = f32[8] dynamic-slice(x, l), dynamic_slice_sizes={8}\n  ROOT r = f32[8] select(p, a, b)"
     module = hlo_opt.parse(f"HloModule m\n\nENTRY e {{\n  {lines}\n}}\n")
     found, lane = {i.name: i for i in module.entry.instructions}, (variable("lane", 8),)
     quiet = Quiet((found["p"], lane))

@@ -108,7 +108,7 @@ def test_depths_leave_no_rest_where_they_can(depth: int) -> None:
     ("rows", "depth", "vector"), [(8, 16, 4), (4, 16, 2), (2, 16, 1), (1, 8, 1), (16, 6, 2), (16, 9, 1)]
 )
 def test_threads_read_together_what_is_theirs_to_read(rows: int, depth: int, vector: int) -> None:
-    """Eight lines of threads fill a tile of so many rows each; the elements of an operand's row are neighbours."""
+    """Eight lines of threads fill a tile of `rows` rows; the elements of an operand's row are neighbours."""
     found = space(dot(256, 256, 288))
     assert matmul.vector_of(found, Tile(32, rows, 1, depth), 0) == vector
 

@@ -49,7 +49,8 @@ def _select_and_scatter(b: Builder, opcode: str) -> Instruction:
     element_type = ELEMENT_TYPES["f32"]
     return b.emit(
         opcode, shape, [b.value(shape), b.value(source), b.value(Shape(element_type))],
-        window=Window((WindowDimension(2, stride=2),)), select=b.comparator(element_type), scatter=b.reducer(element_type),
+        window=Window((WindowDimension(2, stride=2),)), select=b.comparator(element_type),
+        scatter=b.reducer(element_type),
     )  # fmt: skip
 
 

@@ -99,7 +99,7 @@ def test_two_counts_of_bytes_are_told_apart() -> None:
     assert sums.bytes == report.after.bytes == 2 * 4 * 4096 * 1024
     for shown, differs in ((sums, False), (replace(sums, bytes=sums.bytes / 2), True)):
         page = str(by_page(report, shown, None, None))
-        assert ("bytes: here to and from memory" in page) == differs and max(map(len, page.splitlines())) <= 100
+        assert ("bytes: as priced, to and from memory" in page) == differs and max(map(len, page.splitlines())) <= 100
 
 
 @pytest.mark.parametrize("by", ["line", "function", "op"])

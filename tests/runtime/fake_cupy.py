@@ -115,7 +115,7 @@ _alive: dict[int, int] = {}
 
 
 def _take(size: int) -> Any:
-    """Memory of so many bytes, which goes back to the pool with the last array in it. What is free comes together
+    """Memory of `size` bytes, which goes back to the pool with the last array in it. What is free comes together
     again, as in CuPy's pool."""
     _forbidden_in_capture()
     allocated.append(size)

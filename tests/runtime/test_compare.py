@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compared_modules import output_report
 
 import hlo_opt
 from hlo_opt.codegen.kernel import Kernel
@@ -258,11 +259,6 @@ def test_functions_of_complex_numbers_of_all_sizes_agree(name: str) -> None:
         assert all(o.set_aside < o.elements for o in result.outputs)
 
 
-def output(number: int = 0, **changes: object) -> OutputReport:
-    made: dict[str, object] = {"output": number, "type": "float32", "dimensions": (4,), "max_ulp": 0.0, "max_error": 0.0, "max_relative": 0.0, "share": 0.0, "rounded": 0, "differing": 0, "set_aside": 0, "loose": 0.0, "weak": None, "first": None}  # fmt: skip
-    return OutputReport(**made | changes)  # type: ignore[arg-type]
-
-
 def report(*outputs: OutputReport, **changes: object) -> CheckReport:
     made: dict[str, object] = {
         "ok": True,
@@ -277,24 +273,27 @@ def report(*outputs: OutputReport, **changes: object) -> CheckReport:
 
 
 def test_what_a_report_says() -> None:
-    assert str(report(output())) == "agrees on host (no GPU), 1 output, equal"
-    assert str(report(output(), output(1), devices=(2, 2))) == "agrees on host (no GPU), 2 outputs on 4 devices, equal"
-    near = output(1, rounded=1, share=0.004, max_error=0.5, max_ulp=1.0)
-    far = output(2, rounded=2, share=0.25, max_error=0.125, max_ulp=3.0, weak="wide")
+    assert str(report(output_report())) == "agrees on host (no GPU), 1 output, equal"
+    assert (
+        str(report(output_report(), output_report(1), devices=(2, 2)))
+        == "agrees on host (no GPU), 2 outputs on 4 devices, equal"
+    )
+    near = output_report(1, rounded=1, share=0.004, max_error=0.5, max_ulp=1.0)
+    far = output_report(2, rounded=2, share=0.25, max_error=0.125, max_ulp=3.0, weak="wide")
     assert (
         str(report(near))
         == "agrees on host (no GPU), 1 output, differences are less than 1% of the allowed rounding error: at most 0.5 "
         "in out1, 1 element rounded the other way"
     )
-    both = report(output(), near, far)
+    both = report(output_report(), near, far)
     assert str(both) == (
         "agrees on host (no GPU), 3 outputs, differences are 25% of the allowed rounding error: at most 0.5 in out1, 3 "
         "elements differ, weak in 1 of them"
     )
-    assert (both.max_ulp, both.max_share, both.weak) == (3.0, 0.25, (far,))
-    assert (report().max_ulp, report().max_share, report().weak) == (0.0, 0.0, ())
-    assert str(report(output(differing=1), ok=False)) == "differs on host (no GPU)"
-    assert str(report(output(share=0.01, rounded=1, max_ulp=2.0))).endswith(
+    assert (both.max_ulp, both.weak) == (3.0, (far,))
+    assert (report().max_ulp, report().weak) == (0.0, ())
+    assert str(report(output_report(differing=1), ok=False)) == "differs on host (no GPU)"
+    assert str(report(output_report(share=0.01, rounded=1, max_ulp=2.0))).endswith(
         "differences are 1% of the allowed rounding error: at most 0 in out0, 1 element differs"
     )
 

@@ -13,9 +13,18 @@ from hlo_opt.text.grammar import grammar
 from hlo_opt.text.printer import HEADER_ORDER
 
 CALLED = {
-    "body", "branch_computations", "called_computations", "calls", "condition", "control-predecessors", "false_computation",
-    "scatter", "select", "to_apply", "true_computation",
-}  # fmt: skip
+    "body",
+    "branch_computations",
+    "called_computations",
+    "calls",
+    "condition",
+    "control-predecessors",
+    "false_computation",
+    "scatter",
+    "select",
+    "to_apply",
+    "true_computation",
+}
 
 
 def test_every_attribute_has_a_form():
@@ -33,36 +42,130 @@ def test_every_rule_and_terminal_is_in_the_grammar():
 
 
 VALUES = [
-    ("negate", "sharding", ["{replicated}", "{maximal device=0}", "{devices=[2]0,1}", "{devices=[2]<=[2]}", "{manual}", "{unreduced}",
-                            "{devices=[2]<=[2,1]T(1,0)}", "{unknown shard_as 1}", "{}", "{{replicated}, {maximal device=1}}",
-                            "{devices=[2,2]<=[4] last_tile_dim_replicate}", "{devices=[1,2]<=[2] last_tile_dims={manual}}",
-                            '{replicated metadata={op_name="a"}}', "{mesh['x'=2], [{'x'}]}", "{mesh['x'=4], [{'x':(1)2}], unreduced={'x':(2)2}}",
-                            "{mesh['x'=2], replicated}", "{mesh['x'=2], device_ids=(1,0), [{'x'}]}", "{maximal_mesh[device_id=0]}", "{mesh['x'=2], [{?}]}"],
-     ["replicated", "{replicated device=0}", "{maximal}", "{device=0}", "{devices=[1]0}", "{devices=[2]<=[2,1]}", "{devices=[2]<=[2]T(0)}",
-      "{devices=[2]<=[2,1]T(1,2)}", "{shard_as 1}", "{{replicated},}", "{foo}", "{mesh[x=2], [{x}]}", "{devices=[2,2]<=[4] last_tile_dims={foo}}",
-      '{devices=[2]0,1, metadata={op_name="a"}}', "{mesh['a'=2,'b'=2], device_ids=(0,1), [{'a'}]}"]),
-    ("negate", "statistics", ["{}", "{visualizing_index=1,stat-1=33,stat-2=4.5}", "{stat-1=33}"], ["{x=1.5}", "{x=1,}", "{x=1 y=2}"]),
-    ("negate", "frontend_attributes", ["{}", '{a="b"}', "{a={x y [z}}", "{a='b',c=\"d\"}"], ['{a="b",}', "{a=1}", '{a="1" b="2"}']),
-    ("negate", "origin", ["{}", '{{"a"}}', '{{"a" {0}}}', '{({"a"}, {})}', "{[synthetic_call]}"], ["{[foo]}", '{"a"}', "{{a}}"]),
-    ("negate", "metadata", ["{}", '{op_name="a" op_type="b"}', '{op_name="a", source_line=1}', "{profile_type={1}}", '{,op_name="a"}'],
-     ["{foo=1}", "{op_name=x}", '{source_line="1"}', "{source_line=99999999999}", '{op_name="a" op_name="b"}', "{profile_type={9}}"]),
-    ("exponential", "result_accuracy", ["{mode=highest}", "{mode=HIGHEST}", "{tolerance={rtol=0.5, atol=1, ulps=2}}", "{tolerance={}}"],
-     ["{mode=high}", "{tolerance={foo=1}}", "{tolerance={rtol=a}}", "{foo=1}", "{}", "highest", "{0.5}"]),
-    ("domain", "domain", ['{kind="sharding", entry={replicated}, exit={maximal '
-                          'device=0}}', '{kind="sharding" entry={replicated} exit={}}'],
-     ['{kind="foo", entry={replicated}, exit={}}', '{kind="sharding", entry={replicated}}']),
-    ("all-reduce", "replica_groups", ["{{0,1},{2,3}}", "[2,2]<=[4]", "[2,2]<=[2,2]T(1,0)", "{}", "{{}}"],
-     ["{0,1}", "[2,2]<=[2,2]", "[2,2,1]<=[4]", "[2,2]0,1,2,3"]),
-    ("custom-call", "api_version", ["API_VERSION_ORIGINAL", "API_VERSION_TYPED_FFI", "api_version_typed_ffi"], ["API_VERSION_UNSPECIFIED", "API", '"x"']),
+    (
+        "negate",
+        "sharding",
+        [
+            "{replicated}",
+            "{maximal device=0}",
+            "{devices=[2]0,1}",
+            "{devices=[2]<=[2]}",
+            "{manual}",
+            "{unreduced}",
+            "{devices=[2]<=[2,1]T(1,0)}",
+            "{unknown shard_as 1}",
+            "{}",
+            "{{replicated}, {maximal device=1}}",
+            "{devices=[2,2]<=[4] last_tile_dim_replicate}",
+            "{devices=[1,2]<=[2] last_tile_dims={manual}}",
+            '{replicated metadata={op_name="a"}}',
+            "{mesh['x'=2], [{'x'}]}",
+            "{mesh['x'=4], [{'x':(1)2}], unreduced={'x':(2)2}}",
+            "{mesh['x'=2], replicated}",
+            "{mesh['x'=2], device_ids=(1,0), [{'x'}]}",
+            "{maximal_mesh[device_id=0]}",
+            "{mesh['x'=2], [{?}]}",
+        ],
+        [
+            "replicated",
+            "{replicated device=0}",
+            "{maximal}",
+            "{device=0}",
+            "{devices=[1]0}",
+            "{devices=[2]<=[2,1]}",
+            "{devices=[2]<=[2]T(0)}",
+            "{devices=[2]<=[2,1]T(1,2)}",
+            "{shard_as 1}",
+            "{{replicated},}",
+            "{foo}",
+            "{mesh[x=2], [{x}]}",
+            "{devices=[2,2]<=[4] last_tile_dims={foo}}",
+            '{devices=[2]0,1, metadata={op_name="a"}}',
+            "{mesh['a'=2,'b'=2], device_ids=(0,1), [{'a'}]}",
+        ],
+    ),
+    (
+        "negate",
+        "statistics",
+        ["{}", "{visualizing_index=1,stat-1=33,stat-2=4.5}", "{stat-1=33}"],
+        ["{x=1.5}", "{x=1,}", "{x=1 y=2}"],
+    ),
+    (
+        "negate",
+        "frontend_attributes",
+        ["{}", '{a="b"}', "{a={x y [z}}", "{a='b',c=\"d\"}"],
+        ['{a="b",}', "{a=1}", '{a="1" b="2"}'],
+    ),
+    (
+        "negate",
+        "origin",
+        ["{}", '{{"a"}}', '{{"a" {0}}}', '{({"a"}, {})}', "{[synthetic_call]}"],
+        ["{[foo]}", '{"a"}', "{{a}}"],
+    ),
+    (
+        "negate",
+        "metadata",
+        ["{}", '{op_name="a" op_type="b"}', '{op_name="a", source_line=1}', "{profile_type={1}}", '{,op_name="a"}'],
+        [
+            "{foo=1}",
+            "{op_name=x}",
+            '{source_line="1"}',
+            "{source_line=99999999999}",
+            '{op_name="a" op_name="b"}',
+            "{profile_type={9}}",
+        ],
+    ),
+    (
+        "exponential",
+        "result_accuracy",
+        ["{mode=highest}", "{mode=HIGHEST}", "{tolerance={rtol=0.5, atol=1, ulps=2}}", "{tolerance={}}"],
+        ["{mode=high}", "{tolerance={foo=1}}", "{tolerance={rtol=a}}", "{foo=1}", "{}", "highest", "{0.5}"],
+    ),
+    (
+        "domain",
+        "domain",
+        [
+            '{kind="sharding", entry={replicated}, exit={maximal device=0}}',
+            '{kind="sharding" entry={replicated} exit={}}',
+        ],
+        ['{kind="foo", entry={replicated}, exit={}}', '{kind="sharding", entry={replicated}}'],
+    ),
+    (
+        "all-reduce",
+        "replica_groups",
+        ["{{0,1},{2,3}}", "[2,2]<=[4]", "[2,2]<=[2,2]T(1,0)", "{}", "{{}}"],
+        ["{0,1}", "[2,2]<=[2,2]", "[2,2,1]<=[4]", "[2,2]0,1,2,3"],
+    ),
+    (
+        "custom-call",
+        "api_version",
+        ["API_VERSION_ORIGINAL", "API_VERSION_TYPED_FFI", "api_version_typed_ffi"],
+        ["API_VERSION_UNSPECIFIED", "API", '"x"'],
+    ),
     ("custom-call", "schedule", ["SCHEDULE_LATEST", "schedule_none"], ["LATEST"]),
-    ("custom-call", "dim_labels", ["b0f_0io->b0f", "b0?f_?0io->b0f", "bf_io->fb"], ["b0f_io->bf", "bb_io->bf", "b2f_0io->b0f", "bf"]),
-    ("custom-call", "window", ["{}", "{size=2 pad=0_1}", "{size=2x2 stride=1x1}"], ["{stride=2}", "{size=2 stride=2x2}", "{size=2 pad=1}", "{size=2 size=2}"]),
-    ("custom-call", "literal", ["f32[] 1", "f32[2]{0} {1,2}", "(f32[] 1, s32[2]{0} {1, 2})"], ["1", "f32[2]{0} {1,2,3}", "(f32[], s32[]) (1, 2)"]),
+    (
+        "custom-call",
+        "dim_labels",
+        ["b0f_0io->b0f", "b0?f_?0io->b0f", "bf_io->fb"],
+        ["b0f_io->bf", "bb_io->bf", "b2f_0io->b0f", "bf"],
+    ),
+    (
+        "custom-call",
+        "window",
+        ["{}", "{size=2 pad=0_1}", "{size=2x2 stride=1x1}"],
+        ["{stride=2}", "{size=2 stride=2x2}", "{size=2 pad=1}", "{size=2 size=2}"],
+    ),
+    (
+        "custom-call",
+        "literal",
+        ["f32[] 1", "f32[2]{0} {1,2}", "(f32[] 1, s32[2]{0} {1, 2})"],
+        ["1", "f32[2]{0} {1,2,3}", "(f32[], s32[]) (1, 2)"],
+    ),
     ("custom-call", "operand_layout_constraints", ["{f32[2]{0}}"], ["{f33[2]{0}}", "f32[2]{0}", "{f32[2]{0},}"]),
     ("slice", "slice", ["{[0:2]}", "{[0:2:1]}"], ["{[0:1:1:1]}", "{[0]}", "{0:1}"]),
     ("dot", "operand_precision", ["{high,default}", "{HIGHEST,high}"], ["{high,foo}", "high"]),
     ("dot", "algorithm", ["dot_f32_f32_f32", "DOT_TF32_TF32_F32_X3", "unset"], ["alg_unset", "rng_default"]),
-]  # fmt: skip
+]
 CASES = [(o, n, v, True) for o, n, right, _ in VALUES for v in right] + [
     (o, n, v, False) for o, n, _, w in VALUES for v in w
 ]

@@ -247,6 +247,8 @@ HEAD = "HloModule m\n\nENTRY e {\n  p = f32[2]{0} parameter(0)\n"
         (HEAD + "  ROOT a = f32[2] negate(p), a=1, a=2\n}", 5, 35, "attribute a is given twice"),
         (HEAD + "  ROOT a = f32[2] negate(p), a={[1}]\n}", 5, 35, "is closed by"),
         (HEAD + "  ROOT a = f32[2] negate(p), metadata={op_name=\"x}\n}", 5, 48, "string is never closed"),
+        (HEAD + '  a = f32[2] negate(p), b={"c":{"d":1}\n  ROOT e = f32[2] negate(a), f={}\n}', 5, 27,
+            "'{' is never closed"),
         (HEAD + "  ROOT a = f32[2] call(p), to_apply=cc\n}", 5, 37, "computation cc is not defined"),
         (HEAD + "  ROOT a = f32[2] call(p), to_apply=\"cc\"\n}", 5, 37, "expected the name of a computation"),
         (HEAD + "  ROOT a = f32[2] negate(p), control-predecessors={b}\n}", 5, 52, "b is not defined"),

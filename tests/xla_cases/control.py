@@ -75,7 +75,8 @@ def conditional(opcode: str, name: str) -> Iterator[Case]:
     for index in (-1, 0, 1, 2, 99):
         attributes = f"branch_computations={{swap.{name}, keep.{name}, swap.{name}}}"
         yield operation(
-            opcode, name, [np.array(index, np.int32), x, y, y], f"{name}[{COUNT}]", attributes, label=str(index), computations=called
+            opcode, name, [np.array(index, np.int32), x, y, y], f"{name}[{COUNT}]", attributes, label=str(index),
+            computations=called
         )  # fmt: skip
 
 
@@ -134,5 +135,6 @@ def number(opcode: str, name: str) -> Iterator[Case]:
 @makes("custom-call")
 def custom_call(opcode: str, name: str) -> Iterator[Case]:
     yield operation(
-        opcode, name, [shaped(name, COUNT)], f"{name}[{COUNT}]", 'custom_call_target="Sharding", sharding={replicated}', label="Sharding"
+        opcode, name, [shaped(name, COUNT)], f"{name}[{COUNT}]", 'custom_call_target="Sharding", sharding={replicated}',
+        label="Sharding"
     )  # fmt: skip

@@ -25,7 +25,8 @@ def alone(opcode: str, name: str) -> Iterator[Case]:
 
 
 @makes(
-    "all-reduce-start", "all-reduce-done", "all-gather-start", "all-gather-done", "collective-permute-start", "collective-permute-done"
+    "all-reduce-start", "all-reduce-done", "all-gather-start", "all-gather-done", "collective-permute-start",
+    "collective-permute-done"
 )  # fmt: skip
 def started(opcode: str, name: str) -> Iterator[Case]:
     base = opcode.rsplit("-", 1)[0]

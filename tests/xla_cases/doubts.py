@@ -92,8 +92,10 @@ def _small(case: Case, ours: Array, theirs: Array) -> Array:
 
 DOUBTS = (
     Doubt(("power",), ("f64",), _any_denormal, "XLA:CPU's approximation takes a denormal number for a normal one"),
-    Doubt(("cbrt", "power"), ("f32", "bf16"), _any_denormal, "XLA:CPU's approximation takes a denormal number for a normal one"),
-    Doubt(("atan2",), ("f32", "f64", "bf16"), _any_denormal, "XLA:CPU flushes denormal numbers in one place and not in another, and gets NaN or loses the sign"),
+    Doubt(("cbrt", "power"), ("f32", "bf16"), _any_denormal,
+        "XLA:CPU's approximation takes a denormal number for a normal one"),
+    Doubt(("atan2",), ("f32", "f64", "bf16"), _any_denormal,
+        "XLA:CPU flushes denormal numbers in one place and not in another, and gets NaN or loses the sign"),
     Doubt(("atan2",), COMPLEX, _any_zero_part, "on the branch cuts the sign of a rounding error decides"),
     Doubt(
         FUNCTIONS, COMPLEX, _not_finite,
@@ -109,11 +111,13 @@ DOUBTS = (
     Doubt(("popcnt",), ("s4",), _negative, "XLA:CPU counts the ones of the sign extension to 8 bits too"),
     Doubt(("convert",), ("f4e2m1fn",), _greatest, "XLA:CPU takes the limits of f4e2m1fn for infinities when it "
                                                   "converts to integers"),
-    Doubt(("convert", "sort"), ("f8e8m0fnu",), _least_power, "2^-127 is a denormal number of f32, which XLA:CPU flushes; f8e8m0fnu has no zero"),
+    Doubt(("convert", "sort"), ("f8e8m0fnu",), _least_power,
+        "2^-127 is a denormal number of f32, which XLA:CPU flushes; f8e8m0fnu has no zero"),
     Doubt(("while",), ("f8e5m2fnuz",), _small, "XLA:CPU keeps the loop's state in f16 and rounds what is denormal "
                                                "there"),
     Doubt(
-        ("reduce-scatter",), ("f4e2m1fn", "f8e5m2", "f8e4m3", "f8e4m3fn", "f8e3m4", "f16", "bf16", "f32", "f64", *COMPLEX), _minus_zero,
+        ("reduce-scatter",),
+        ("f4e2m1fn", "f8e5m2", "f8e4m3", "f8e4m3fn", "f8e3m4", "f16", "bf16", "f32", "f64", *COMPLEX), _minus_zero,
         "XLA:CPU adds to 0, with which -0 becomes 0; a group of one device adds nothing",
     ),
 )  # fmt: skip
@@ -178,11 +182,15 @@ LACKS = (
     Lack(("dot", "convolution"), TWO_BITS, "XLA:CPU has no products of 2-bit integers"),
     Lack(("topk",), BELOW_A_BYTE, "XLA's verifier refuses the s32 indices that its own expansion gives the element "
                                   "size of the operand"),
-    Lack(("copy-start", "copy-done", "collective-broadcast", "ragged-all-to-all"), EVERYTHING, "XLA:CPU has no such operation"),
-    Lack(("async-start", "async-update", "async-done"), EVERYTHING, "the way through StableHLO wraps the result in a tuple, which XLA's verifier refuses"),
-    Lack(("all-reduce", "all-reduce-start", "all-reduce-done", "reduce-scatter"), TWO_BITS, "XLA:CPU reduces no 2-bit integers over devices"),
+    Lack(("copy-start", "copy-done", "collective-broadcast", "ragged-all-to-all"), EVERYTHING,
+        "XLA:CPU has no such operation"),
+    Lack(("async-start", "async-update", "async-done"), EVERYTHING,
+        "the way through StableHLO wraps the result in a tuple, which XLA's verifier refuses"),
+    Lack(("all-reduce", "all-reduce-start", "all-reduce-done", "reduce-scatter"), TWO_BITS,
+        "XLA:CPU reduces no 2-bit integers over devices"),
     Lack(
-        ("all-gather", "all-gather-start", "all-gather-done", "collective-permute", "collective-permute-start", "collective-permute-done", "all-to-all"),
+        ("all-gather", "all-gather-start", "all-gather-done", "collective-permute", "collective-permute-start",
+            "collective-permute-done", "all-to-all"),
         BELOW_A_BYTE, "XLA:CPU copies a byte per element out of packed buffers and writes past their "
                       "ends", refuses=False,
     ),
@@ -198,7 +206,8 @@ LACKS = (
         "XLA multiplies the fraction by the range of the random numbers in the type itself, where that "
         "overflows", refuses=False,
     ),
-    Lack(("infeed", "outfeed", "send", "send-done", "recv", "recv-done", "rng", "rng-get-and-update-state"), EVERYTHING, "no value to compare", refuses=False),
+    Lack(("infeed", "outfeed", "send", "send-done", "recv", "recv-done", "rng", "rng-get-and-update-state"), EVERYTHING,
+        "no value to compare", refuses=False),
 )  # fmt: skip
 
 

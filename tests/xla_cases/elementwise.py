@@ -11,12 +11,15 @@ from xla_cases.case import Case, makes, operation
 from xla_cases.values import Array, binary, cast, numbers, patterns, product, specials, unary
 
 UNARY = (
-    "abs", "acos", "acosh", "asin", "asinh", "atanh", "cbrt", "ceil", "copy", "cosh", "cosine", "count-leading-zeros", "erf", "exponential",
-    "exponential-minus-one", "floor", "imag", "is-finite", "log", "log-plus-one", "logistic", "negate", "not", "popcnt", "real",
+    "abs", "acos", "acosh", "asin", "asinh", "atanh", "cbrt", "ceil", "copy", "cosh", "cosine", "count-leading-zeros",
+    "erf", "exponential",
+    "exponential-minus-one", "floor", "imag", "is-finite", "log", "log-plus-one", "logistic", "negate", "not", "popcnt",
+    "real",
     "round-nearest-afz", "round-nearest-even", "rsqrt", "sign", "sine", "sinh", "sqrt", "tan", "tanh",
 )  # fmt: skip
 BINARY = (
-    "add", "and", "atan2", "divide", "maximum", "minimum", "mulhi", "multiply", "or", "power", "remainder", "shift-left", "shift-right-arithmetic",
+    "add", "and", "atan2", "divide", "maximum", "minimum", "mulhi", "multiply", "or", "power", "remainder",
+    "shift-left", "shift-right-arithmetic",
     "shift-right-logical", "subtract", "xor",
 )  # fmt: skip
 PARTS = {"c64": "f32", "c128": "f64"}
@@ -141,5 +144,6 @@ def map_(opcode: str, name: str) -> Iterator[Case]:
     x, y = binary(name)
     computation = f"first.{name} {{\n  a = {name}[] parameter(0)\n  ROOT b = {name}[] parameter(1)\n}}"
     yield operation(
-        opcode, name, [x, y], sized(name, x), f"dimensions={{0}}, to_apply=first.{name}", computations={f"first.{name}": computation}
+        opcode, name, [x, y], sized(name, x), f"dimensions={{0}}, to_apply=first.{name}",
+        computations={f"first.{name}": computation}
     )  # fmt: skip

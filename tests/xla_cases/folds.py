@@ -106,7 +106,8 @@ def reduce_window(opcode: str, name: str) -> Iterator[Case]:
         for window, sizes in windows if op == "add" else windows[:1]:
             attributes = f"window={{{window}}}, to_apply={op}.{name}"
             yield operation(
-                opcode, name, [x, identity], f"{name}[{sizes}]", attributes, label=f"{op} {window}", computations=computation
+                opcode, name, [x, identity], f"{name}[{sizes}]", attributes, label=f"{op} {window}",
+                computations=computation
             )  # fmt: skip
 
 
@@ -119,7 +120,8 @@ def scan(opcode: str, name: str) -> Iterator[Case]:
     for reverse in ("false", "true"):
         attributes = f"dimensions={{0}}, num_carries=1, is_reverse={reverse}, to_apply=scan.{name}"
         yield operation(
-            opcode, name, [x, start], (f"{name}[7,4]", f"{name}[4]"), attributes, label=f"is_reverse={reverse}", computations={f"scan.{name}": body}
+            opcode, name, [x, start], (f"{name}[7,4]", f"{name}[4]"), attributes, label=f"is_reverse={reverse}",
+            computations={f"scan.{name}": body}
         )  # fmt: skip
 
 
@@ -139,13 +141,15 @@ def scatter(opcode: str, name: str) -> Iterator[Case]:
             updates = cast(np.tile([2, 1, 0.5, 1], 6)[:21].reshape(7, 3), name)
         attributes = f"{SCATTER}, to_apply={op}.{name}"
         yield operation(
-            opcode, name, [x, indices.astype(np.int32), updates], f"{name}[5,3]", attributes, label=op, computations=computation
+            opcode, name, [x, indices.astype(np.int32), updates], f"{name}[5,3]", attributes, label=op,
+            computations=computation
         )  # fmt: skip
     for index in ("s8", "u8", "s16", "u16", "u32", "s64", "u64") if name == "f32" else ():
         attributes = f"{SCATTER}, to_apply=second.{name}"
         chosen = indices[1:6].astype(ELEMENT_TYPES[index].dtype)
         yield operation(
-            opcode, name, [x, chosen, updates[:5]], f"{name}[5,3]", attributes, label=f"{index} indices", computations=second
+            opcode, name, [x, chosen, updates[:5]], f"{name}[5,3]", attributes, label=f"{index} indices",
+            computations=second
         )  # fmt: skip
 
 
@@ -164,7 +168,8 @@ def select_and_scatter(opcode: str, name: str) -> Iterator[Case]:
         ):
             attributes = f"window={{{window}}}, select=pick.{direction}.{name}, scatter={op}.{name}"
             yield operation(
-                opcode, name, [*inputs, zero], f"{name}[6,6]", attributes, label=f"{direction} {window}", computations=called
+                opcode, name, [*inputs, zero], f"{name}[6,6]", attributes, label=f"{direction} {window}",
+                computations=called
             )  # fmt: skip
 
 
@@ -195,7 +200,8 @@ def sort(opcode: str, name: str) -> Iterator[Case]:
     text += "  ROOT z = pred[] compare(a, b), direction=LT\n}"
     attributes = f"dimensions={{1}}, is_stable=true, to_apply=by_key.{name}"
     yield operation(
-        opcode, name, [keys, shaped(name, 4, 20)], ("s32[4,20]", f"{name}[4,20]"), attributes, label="by keys", computations={f"by_key.{name}": text}
+        opcode, name, [keys, shaped(name, 4, 20)], ("s32[4,20]", f"{name}[4,20]"), attributes, label="by keys",
+        computations={f"by_key.{name}": text}
     )  # fmt: skip
 
 

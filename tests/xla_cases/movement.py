@@ -86,7 +86,8 @@ def dynamic_slice(opcode: str, name: str) -> Iterator[Case]:
         for rows, columns in STARTS:
             starts = [np.array(v).astype(ELEMENT_TYPES[index].dtype) for v in (rows, columns)]
             yield operation(
-                opcode, name, [x, *starts], f"{name}[2,3]", "dynamic_slice_sizes={2,3}", label=f"{index} {rows},{columns}"
+                opcode, name, [x, *starts], f"{name}[2,3]", "dynamic_slice_sizes={2,3}",
+                label=f"{index} {rows},{columns}"
             )  # fmt: skip
 
 

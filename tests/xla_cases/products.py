@@ -14,7 +14,8 @@ PLAIN = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
 BATCH = "lhs_batch_dims={0}, rhs_batch_dims={2}, lhs_contracting_dims={2}, rhs_contracting_dims={0}"
 PREFERRED = {
     "s8": ("s32",), "u8": ("u32", "s32"), "s16": ("s32",), "u16": ("u32",), "bf16": ("f32",), "f16": ("f32",),
-    "f32": ("f64",), "f8e5m2": ("f32", "bf16", "f16"), "f8e4m3fn": ("f32", "bf16", "f16"), "f8e4m3": ("f32",), "f8e3m4": ("f32",),
+    "f32": ("f64",), "f8e5m2": ("f32", "bf16", "f16"), "f8e4m3fn": ("f32", "bf16", "f16"), "f8e4m3": ("f32",),
+    "f8e3m4": ("f32",),
     "f8e4m3fnuz": ("f32",), "f8e5m2fnuz": ("f32",), "f8e4m3b11fnuz": ("f32",), "c64": ("c128",), "s32": ("s64",),
 }  # fmt: skip
 
@@ -55,7 +56,8 @@ def convolution(opcode: str, name: str) -> Iterator[Case]:
         ("size=3x2 lhs_dilate=2x1 rhs_dilate=1x2 rhs_reversal=1x0", "9,3"),
     ):
         yield operation(
-            opcode, name, [x, kernel], f"{name}[2,{sizes},2]", f"window={{{window}}}, dim_labels=b01f_01io->b01f", label=window
+            opcode, name, [x, kernel], f"{name}[2,{sizes},2]", f"window={{{window}}}, dim_labels=b01f_01io->b01f",
+            label=window
         )  # fmt: skip
     grouped = plain(name, 3, 2, 2, 4, seed=7)
     attributes = "window={size=3x2}, dim_labels=b01f_01io->b01f, feature_group_count=2"
@@ -150,5 +152,6 @@ def bits(opcode: str, name: str) -> Iterator[Case]:
         for sizes in ((), (7,), (3, 4)) if name == "u32" else ((7,),):
             shape = f"{name}[{','.join(map(str, sizes))}]"
             yield operation(
-                opcode, name, [state], (f"u64[{words}]", shape), f"algorithm={algorithm}", label=f"{algorithm} {words} {shape}"
+                opcode, name, [state], (f"u64[{words}]", shape), f"algorithm={algorithm}",
+                label=f"{algorithm} {words} {shape}"
             )  # fmt: skip

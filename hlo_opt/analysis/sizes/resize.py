@@ -226,10 +226,11 @@ def tie(module: Module, requests: Sequence[Dynamic], like: Ties | None = None) -
     starts: list[Place] = []
     for request in requests:
         if request.parameter >= len(leaves):
-            raise UsageError(f"--dynamic {request}: the entry has {len(leaves)} parameters")
+            raise UsageError(f"--dynamic {request}: the entry has {len(leaves)} parameters, and the first is p0")
         parameter, leaf, shape = leaves[request.parameter]
         if request.dimension >= shape.rank:
-            raise UsageError(f"--dynamic {request}: {parameter.name} is {shape.without_layout()}")
+            parts = f"parameter {request.parameter}, {parameter.name}: {shape.without_layout()}"
+            raise UsageError(f"--dynamic {request}: there is no dimension {request.dimension} in {parts}")
         starts.append(Place(parameter, leaf, request.dimension))
     own = [leaves[r.parameter][2].dimensions[r.dimension] for r in requests]
     size = own[0]

@@ -44,7 +44,7 @@ from hlo_opt.ops.spec import Arity, OpKind, declare
 
 
 MOST_UNROLLED = 16
-"""Windows that do not overlap are unrolled in a kernel if they have at most so many elements."""
+"""Windows that do not overlap are unrolled in a kernel if they have at most this many elements."""
 
 
 def lower_select_and_scatter(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:

@@ -111,8 +111,9 @@ def _bytes(state: Shape, number: int) -> int:
 
 
 def _pays(value: Instruction, operand_bytes: int) -> bool:
-    """Whether rounds that read a value take less time than rounds that make it of so many bytes: they read less, or
-    have a kernel less, since a library makes it or reads it as it lies, or a loop carries it."""
+    """Whether rounds that read a value take less time than rounds that compute it from operands of `operand_bytes`
+    bytes: they read less, or have a kernel less, since a library computes it or reads it as it lies, or a loop
+    carries it."""
     if not launches(value) or operand_bytes < SMALLEST or value.shape.byte_size > operand_bytes:
         return False
     return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hlo_opt.diag import Reason
+from hlo_opt.report import sentences
 from hlo_opt.report.diff.changes import Change, Detail
 from hlo_opt.report.diff.comparison import Comparison, Difference
 from hlo_opt.report.diff.kernels import WAS_DONE, Group, Kernel, Seam
@@ -23,6 +24,9 @@ KERNELS_NAMED = 3
 
 KERNELS_SHOWN = 4
 """Kernels on either side of a group that it names."""
+
+VERB_ROOM, LEAST_ROOM = 13, 50
+"""Columns of a verb and of what divides the columns of a row; the least columns that a sentence has."""
 
 STYLES = {"added": "green", "lost": "red", "moved": "yellow", "changed": "yellow", "module": "yellow"}
 
@@ -113,8 +117,11 @@ def difference_page(difference: Difference) -> Page:
     page = Page()
     page.add(Word(title(difference), "bold"), *(("  ", difference.source) if difference.source else ()))
     rows: list[list[str | Word]] = []
-    for change in difference.changes[1:CHANGES_SHOWN]:  # the first is the title
-        rows.append([Word(verb(change), STYLES[change.kind]), sentence(change), change.source])
+    shown = difference.changes[1:CHANGES_SHOWN]  # the first is the title
+    room = sentences.COLUMNS - VERB_ROOM - max((len(change.source) for change in shown), default=0)
+    for change in shown:
+        text = sentences.fit(sentence(change), max(room, LEAST_ROOM))
+        rows.append([Word(verb(change), STYLES[change.kind]), text, change.source])
     page.table(rows, indent=2)
     if len(difference.changes) > CHANGES_SHOWN:
         page.add(f"  and {counted(len(difference.changes) - CHANGES_SHOWN, 'more operation')}")
@@ -239,12 +246,11 @@ def seam_words(seam: Seam) -> list[str | Word]:
             words.append(Word("fused", "green"))
             continue
         first: Reason = decision.reasons[0]
-        codes = dict.fromkeys(f"{r.code} {r.slug}" for r in decision.reasons)
         if not seam.passed and first.code == WAS_DONE:
             words += [
                 Word(f"{first.code} {first.slug}", "yellow"),
                 " (no rule of ours refuses it: hlo-opt fuse would join them)",
             ]
             continue
-        words += [Word(", ".join(codes), "yellow"), f" ({first.message})"]
+        words.append(Word(sentences.sentence(decision), "yellow"))
     return words

@@ -36,7 +36,7 @@ from hlo_opt.runtime.rounding.analysis import analyse_devices
 from hlo_opt.runtime.rounding.verdict import compared
 
 MORE_STEPS, TIMES_STEPS = 100_000, 16
-"""Iterations of loops that another module may take, besides so many for each of the original's."""
+"""Iterations of loops that another module may take, and how many more for each iteration of the original."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,6 @@ class CheckReport:
     @property
     def max_ulp(self) -> float:
         return max((o.max_ulp for o in self.outputs), default=0.0)
-
-    @property
-    def max_share(self) -> float:
-        """The largest share of its bound that any output element uses up."""
-        return max((o.share for o in self.outputs), default=0.0)
 
     @property
     def weak(self) -> tuple[OutputReport, ...]:

@@ -77,7 +77,7 @@ def test_a_computation_that_is_called_twice_stands_there_twice():
 
 
 def doubling(depth: int) -> str:
-    """Calls nested so many deep, each twice."""
+    """Calls nested `depth` deep, each twice."""
     parts = ["f0 {\n  p = f32[] parameter(0)\n  ROOT n = f32[] negate(p)\n}\n"]
     for n in range(1, depth):
         parts.append(

@@ -123,9 +123,12 @@ ONE = {
         ("y = f32[8] multiply(x, v)", "g = f32[] convert(j)\n  h = f32[] add(f, g)\n  b = f32[8] broadcast(h), "
                                       "dimensions={}\n  a = f32[8] multiply(x, v)\n  y = f32[8] add(a, b)"),
     ),
-    "a value of the last round": (("  ROOT t = (s32[], f32[8], f32[4,8], f32[4,8], f32[8], f32[]) tuple(n, z,", "  ROOT t = (s32[], f32[8], f32[4,8], f32[4,8], f32[8], f32[]) tuple(n, v,"), ("multiply(x, v)", "multiply(k, v)")),
+    "a value of the last round": (("  ROOT t = (s32[], f32[8], f32[4,8], f32[4,8], f32[8], f32[]) tuple(n, z,",
+        "  ROOT t = (s32[], f32[8], f32[4,8], f32[4,8], f32[8], f32[]) tuple(n, v,"),
+            ("multiply(x, v)", "multiply(k, v)")),
     "rows of two": (
-        ("dynamic-slice(xs, j, zero), dynamic_slice_sizes={1,8}", "dynamic-slice(xs, j2, zero), dynamic_slice_sizes={2,8}"),
+        ("dynamic-slice(xs, j, zero), dynamic_slice_sizes={1,8}",
+            "dynamic-slice(xs, j2, zero), dynamic_slice_sizes={2,8}"),
         ("u = f32[1,8]", "two = s32[] constant(2)\n  j2 = s32[] multiply(j, two)\n  u = f32[2,8]"),
         ("v = f32[8] reshape(u)", "cut = f32[1,8] slice(u), slice={[1:2], [0:8]}\n  v = f32[8] reshape(cut)"),
         ("limit = s32[] constant(4)", "limit = s32[] constant(2)"),
@@ -139,14 +142,20 @@ ONE = {
 }  # fmt: skip
 
 TWO = {
-    "work in the outer round": (("part = f32[4,8] get-tuple-element(inner), index=3", "part0 = f32[4,8] get-tuple-element(inner), index=3\n  part = f32[4,8] negate(part0)"),),
+    "work in the outer round": (("part = f32[4,8] get-tuple-element(inner), index=3",
+        "part0 = f32[4,8] get-tuple-element(inner), index=3\n  part = f32[4,8] negate(part0)"),),
     "a state that begins anew": (("tuple(zero, x, row, empty, k, f)", "tuple(zero, k, row, empty, k, f)"),),
-    "a state that is read besides": (("f = f32[] convert(i)", "o = s32[8] broadcast(i), dimensions={}\n  q = f32[8] convert(o)\n  qx = f32[8] add(q, x)\n  cut = f32[1] slice(qx), slice={[0:1]}\n  f = f32[] reshape(cut)"),),
-    "results that are read again": (("y = f32[8] multiply(x, v)", "m = f32[1,8] dynamic-slice(ys, zero, zero), dynamic_slice_sizes={1,8}\n  l = f32[8] reshape(m)\n  a = f32[8] multiply(x, v)\n  y = f32[8] add(a, l)"),),
+    "a state that is read besides": (("f = f32[] convert(i)",
+        "o = s32[8] broadcast(i), dimensions={}\n  q = f32[8] convert(o)\n  qx = f32[8] add(q, x)\n  cut = f32[1] slice(qx), slice={[0:1]}\n  f = f32[] reshape(cut)"),),
+    "results that are read again": (("y = f32[8] multiply(x, v)",
+        "m = f32[1,8] dynamic-slice(ys, zero, zero), dynamic_slice_sizes={1,8}\n  l = f32[8] reshape(m)\n  a = f32[8] multiply(x, v)\n  y = f32[8] add(a, l)"),),
     "not all of a row": (("limit = s32[] constant(4)", "limit = s32[] constant(3)"),),
-    "rounds that nobody counts": (("ROOT c = pred[] compare(j, limit), direction=LT", "g = f32[8] get-tuple-element(s), index=1\n  d = f32[1] slice(g), slice={[0:1]}\n  e = f32[] reshape(d)\n  big = f32[] constant(1e30)\n  a = pred[] compare(e, big), direction=LT\n  b = pred[] compare(j, limit), direction=LT\n  ROOT c = pred[] and(a, b)"),),
-    "dear work for all inner rounds": (("row = f32[4,8] reshape(u)", "row0 = f32[4,8] reshape(u)\n  row = f32[4,8] tanh(row0)"),),
-    "rounds that wait": (("inner = (", "held = f32[8] negate(k)\n  inner = ("), ("body=inner_body", "body=inner_body, control-predecessors={held}")),
+    "rounds that nobody counts": (("ROOT c = pred[] compare(j, limit), direction=LT",
+        "g = f32[8] get-tuple-element(s), index=1\n  d = f32[1] slice(g), slice={[0:1]}\n  e = f32[] reshape(d)\n  big = f32[] constant(1e30)\n  a = pred[] compare(e, big), direction=LT\n  b = pred[] compare(j, limit), direction=LT\n  ROOT c = pred[] and(a, b)"),),
+    "dear work for all inner rounds": (("row = f32[4,8] reshape(u)",
+        "row0 = f32[4,8] reshape(u)\n  row = f32[4,8] tanh(row0)"),),
+    "rounds that wait": (("inner = (", "held = f32[8] negate(k)\n  inner = ("),
+        ("body=inner_body", "body=inner_body, control-predecessors={held}")),
 }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Rules proved by Z3 (extra `test`, package z3-solver): for all values of their types, and for all sizes.
 
-Values: what a rule's examples are before and after the rule is written as a formula over bit vectors and floats, element
-by element, from the modules themselves. Sizes: a rule whose index maps are affine is written as the two maps, with
+Values: what a rule's examples are before and after the rule is written as a formula over bit vectors and floats,
+element by element, from the modules themselves. Sizes: a rule whose index maps are affine is written as the two maps, with
 sizes, starts and edges as unknown integers; that the code writes those maps is what the examples of `test_rules` show.
 """
 
@@ -207,7 +207,7 @@ def inside(i: Any, n: Any) -> Any:
 
 
 def cases() -> dict[str, tuple[Any, list[Any]]]:
-    """For each rule: that both sides read the same element (`x` of its index, or the padding `v`), and what is given."""
+    """For each rule: that both sides read the same element (`x` of its index, or the padding `v`), and the premises."""
     i, j, n, m, k, s, t, u, low, high, c, d = ints("i j n m k s t u low high c d")
     x = z3.Function("x", z3.IntSort(), z3.IntSort())
     y = z3.Function("y", z3.IntSort(), z3.IntSort())
@@ -217,22 +217,32 @@ def cases() -> dict[str, tuple[Any, list[Any]]]:
     padded = lambda at, by, size: z3.If(inside(at - by, size), x(at - by), v)  # noqa: E731
     return {
         "slice-of-slice": (x(s + (t + i * 2) * 3) == x(s + t * 3 + i * 6), [inside(i, n)]),
-        "slice-of-concatenate": (z3.And(z3.Implies(s + i * 2 < n, joined(s + i * 2) == x(s + i * 2)), z3.Implies(s >= n, joined(s + i) == y(s - n + i))), [inside(i, k), s >= 0, n >= 0]),
-        "slice-of-pad": (z3.And(z3.Implies(z3.And(s >= low, s - low + (k - 1) * 2 < n), padded(s + i * 2, low, n) == x(s - low + i * 2)), z3.Implies(s - low >= n, padded(s + i * 2, low, n) == v)), [inside(i, k), n >= 1]),
-        "slice-of-reverse": (x(n - 1 - (s + i * 2)) == x((n - 1 - (s + (k - 1) * 2)) + (k - 1 - i) * 2), [inside(i, k), s >= 0]),
+        "slice-of-concatenate": (z3.And(z3.Implies(s + i * 2 < n, joined(s + i * 2) == x(s + i * 2)),
+            z3.Implies(s >= n, joined(s + i) == y(s - n + i))), [inside(i, k), s >= 0, n >= 0]),
+        "slice-of-pad": (z3.And(z3.Implies(z3.And(s >= low, s - low + (k - 1) * 2 < n),
+            padded(s + i * 2, low, n) == x(s - low + i * 2)), z3.Implies(s - low >= n, padded(s + i * 2, low, n) == v)),
+                [inside(i, k), n >= 1]),
+        "slice-of-reverse": (x(n - 1 - (s + i * 2)) == x((n - 1 - (s + (k - 1) * 2)) + (k - 1 - i) * 2),
+            [inside(i, k), s >= 0]),
         "slice-between-parts": (joined(n + i) == y(i), [inside(i, m), n >= 0]),
         "reverse-of-reverse": (x(n - 1 - (n - 1 - i)) == x(i), [inside(i, n)]),
         "reverse-nothing": (x(n - 1 - i) == x(i), [inside(i, n), n == 1]),
-        "concatenate-of-concatenate": (z3.If(i < n + m, joined(i), g(i - (n + m), 0)) == z3.If(i < n, x(i), z3.If(i < n + m, y(i - n), g(i - n - m, 0))), [inside(i, n + m + k), n >= 0, m >= 0]),
-        "concatenate-of-slices": (z3.If(i < t - s, x(s + i), x(t + (i - (t - s)))) == x(s + i), [inside(i, u - s), s <= t, t <= u]),
+        "concatenate-of-concatenate": (z3.If(i < n + m, joined(i), g(i - (n + m), 0)) == z3.If(i < n, x(i),
+            z3.If(i < n + m, y(i - n), g(i - n - m, 0))), [inside(i, n + m + k), n >= 0, m >= 0]),
+        "concatenate-of-slices": (z3.If(i < t - s, x(s + i), x(t + (i - (t - s)))) == x(s + i),
+            [inside(i, u - s), s <= t, t <= u]),
         "concatenate-of-one": (z3.If(i < n, x(i), y(i - n)) == x(i), [inside(i, n + m), m == 0]),
         "pad-nothing": (padded(i, 0, n) == x(i), [inside(i, n)]),
         "pad-to-slice": (padded(i, low, n) == x(i - low), [inside(i, n + low + high), low <= 0, high <= 0]),
-        "pad-of-pad": (z3.If(inside(i - c, low + n + high), padded(i - c, low, n), v) == padded(i, c + low, n), [inside(i, c + low + n + high + d), c >= 0, d >= 0, low >= 0, high >= 0, n >= 0]),
-        "dynamic-slice-known": (x(z3.If(s < 0, 0, z3.If(s > n - k, n - k, s)) + i) == x(s + i), [inside(i, k), s >= 0, s <= n - k]),
+        "pad-of-pad": (z3.If(inside(i - c, low + n + high), padded(i - c, low, n), v) == padded(i, c + low, n),
+            [inside(i, c + low + n + high + d), c >= 0, d >= 0, low >= 0, high >= 0, n >= 0]),
+        "dynamic-slice-known": (x(z3.If(s < 0, 0, z3.If(s > n - k, n - k, s)) + i) == x(s + i),
+            [inside(i, k), s >= 0, s <= n - k]),
         "update-all": (z3.If(inside(i - s, n), y(i - s), x(i)) == y(i), [inside(i, n), s == 0]),
-        "update-by-own-slice": (z3.If(inside(i - s, k), x(s + (i - s)), x(i)) == x(i), [inside(i, n), s >= 0, s <= n - k]),
-        "gather-rows-in-order": (g(z3.If(i < 0, 0, z3.If(i > n - 1, n - 1, i)), j) == g(i, j), [inside(i, n), inside(j, m)]),
+        "update-by-own-slice": (z3.If(inside(i - s, k), x(s + (i - s)), x(i)) == x(i),
+            [inside(i, n), s >= 0, s <= n - k]),
+        "gather-rows-in-order": (g(z3.If(i < 0, 0, z3.If(i > n - 1, n - 1, i)), j) == g(i, j),
+            [inside(i, n), inside(j, m)]),
         "compare-iota": (z3.And(i >= 0, z3.Implies(n <= k, i < k), z3.Implies(k <= 0, i >= k)), [inside(i, n)]),
         "remainder-within": (i % k == i, [inside(i, n), n <= k]),
         "remainder-of-more": ((i + k) % k == i % k, [inside(i, n), k > 0]),

@@ -26,7 +26,8 @@ from random_modules.comparable import (
 from random_modules.comparable.writer import FAMILIES, RECIPES, Program, Writer
 
 __all__ = [
-    "EFFECTS", "FAMILIES", "RECIPES", "UNKNOWN_TO_XLA_CPU", "Program", "collectives", "control", "effects", "elementwise", "fusible_programs", "grown",
+    "EFFECTS", "FAMILIES", "RECIPES", "UNKNOWN_TO_XLA_CPU", "Program", "collectives", "control", "effects",
+    "elementwise", "fusible_programs", "grown",
     "indexing", "movement", "products", "programs", "reductions",
 ]  # fmt: skip
 
@@ -51,8 +52,10 @@ UNKNOWN_TO_XLA_CPU = {
 
 FUSIBLE = frozenset(
     {
-        "control flow", "call and fusion", "tuples", "elementwise functions", "complex numbers", "elementwise arithmetic", "rounding", "bits", "comparison",
-        "conversion", "map", "gather", "scatter", "broadcast and iota", "reshape", "transpose", "copy", "slice and pad", "dynamic slices", "reduce",
+        "control flow", "call and fusion", "tuples", "elementwise functions", "complex numbers",
+        "elementwise arithmetic", "rounding", "bits", "comparison",
+        "conversion", "map", "gather", "scatter", "broadcast and iota", "reshape", "transpose", "copy", "slice and pad",
+        "dynamic slices", "reduce",
         "reduce-window",
     }
 )  # fmt: skip

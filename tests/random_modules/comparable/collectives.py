@@ -59,7 +59,8 @@ def _groups(w: Writer, opcode: str) -> tuple[dict[str, object], int]:
 
 
 @family(
-    "devices", "all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter", "collective-broadcast", "all-reduce-start",
+    "devices", "all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter", "collective-broadcast",
+    "all-reduce-start",
     "all-reduce-done", "all-gather-start", "all-gather-done", "collective-permute-start", "collective-permute-done",
 )  # fmt: skip
 def _collective(w: Writer, opcode: str) -> None:

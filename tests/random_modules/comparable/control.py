@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hlo_opt.ir import Called, Instruction, Raw, Shape
-from random_modules.comparable import collectives, effects  # noqa: F401  # they are in the families that are looked up below
+from random_modules.comparable import collectives, effects  # noqa: F401  # in the families that are looked up below
 from random_modules.comparable.known import TRUTH, Known
 from random_modules.comparable.writer import FAMILIES, FLOATS, INTEGERS, PRED, S32, Writer, arr, family, tup
 

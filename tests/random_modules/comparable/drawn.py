@@ -95,7 +95,8 @@ def program(seed: int, number: int) -> tuple[Program, str]:
     kind = KINDS[number % len(KINDS)]
     unknown = () if kind.name == "effects" or generator.randrange(8) == 0 else UNKNOWN_TO_XLA_CPU
     w = Drawn(
-        generator, left_out={*kind.left_out, *unknown}, tile_edges=generator.randrange(kind.tiles) == 0, sizes=generator.randint(1, 3),
+        generator, left_out={*kind.left_out, *unknown}, tile_edges=generator.randrange(kind.tiles) == 0,
+        sizes=generator.randint(1, 3),
         devices=generator.choice(kind.devices), favoured=kind.favoured,
     )  # fmt: skip
     first = [o for o in kind.first if o not in unknown]

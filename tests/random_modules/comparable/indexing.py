@@ -64,7 +64,8 @@ def _gather(w: Writer, opcode: str) -> None:
         w.emit(
             opcode, arr(source.shape.type, *g.result), [source, g.indices(w, source.shape.dimensions)],
             offset_dims=g.offsets, collapsed_slice_dims=tuple(g.removed), start_index_map=tuple(g.indexed),
-            operand_batching_dims=tuple(g.batching) or None, start_indices_batching_dims=tuple(g.indices_batching) or None,
+            operand_batching_dims=tuple(g.batching) or None,
+            start_indices_batching_dims=tuple(g.indices_batching) or None,
             index_vector_dim=g.vector, slice_sizes=tuple(g.windows),
         ),
         source,
@@ -87,7 +88,8 @@ def _scatter(w: Writer, opcode: str) -> None:
     count = math.prod(s.batch)
     made = w.emit(
         opcode, shape, [target, s.indices(w, shape.dimensions), updates],
-        update_window_dims=s.offsets, inserted_window_dims=tuple(s.removed), scatter_dims_to_operand_dims=tuple(s.indexed),
+        update_window_dims=s.offsets, inserted_window_dims=tuple(s.removed),
+        scatter_dims_to_operand_dims=tuple(s.indexed),
         input_batching_dims=tuple(s.batching) or None, scatter_indices_batching_dims=tuple(s.indices_batching) or None,
         index_vector_dim=s.vector, to_apply=combine.computation,
     )  # fmt: skip

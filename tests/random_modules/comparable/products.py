@@ -43,8 +43,10 @@ def _dot(w: Writer, opcode: str) -> None:
     out = [sizes[d] for d in (*batch, *(d for d in left if d == "m"), *(d for d in right if d == "n"))]
     made = w.emit(
         opcode, arr(_result(w, name), *out), [lhs, rhs],
-        lhs_batch_dims=tuple(left.index(d) for d in batch) or None, rhs_batch_dims=tuple(right.index(d) for d in batch) or None,
-        lhs_contracting_dims=tuple(left.index(d) for d in contracting), rhs_contracting_dims=tuple(right.index(d) for d in contracting),
+        lhs_batch_dims=tuple(left.index(d) for d in batch) or None,
+        rhs_batch_dims=tuple(right.index(d) for d in batch) or None,
+        lhs_contracting_dims=tuple(left.index(d) for d in contracting),
+        rhs_contracting_dims=tuple(right.index(d) for d in contracting),
         operand_precision=Raw("{highest,highest}") if w.flag() else None,
     )  # fmt: skip
     _product(w, made, lhs, rhs, math.prod(sizes[d] for d in contracting))
@@ -113,8 +115,10 @@ def _convolution(w: Writer, opcode: str) -> None:
     bounds = (-2, 2) if name == "s8" else (-100, 100) if name == "s32" else _factor(name)
     lhs, rhs = w.take(arr(name, *shapes[0]), *bounds), w.take(arr(name, *shapes[1]), *bounds)
     made = w.emit(
-        opcode, arr(name, *shapes[2]), [lhs, rhs], window=Window(tuple(parts)), dim_labels=f"{labels[0]}_{labels[1]}->{labels[2]}",
-        feature_group_count=feature_groups if feature_groups > 1 else None, batch_group_count=batch_groups if batch_groups > 1 else None,
+        opcode, arr(name, *shapes[2]), [lhs, rhs], window=Window(tuple(parts)),
+        dim_labels=f"{labels[0]}_{labels[1]}->{labels[2]}",
+        feature_group_count=feature_groups if feature_groups > 1 else None,
+        batch_group_count=batch_groups if batch_groups > 1 else None,
     )  # fmt: skip
     _product(w, made, lhs, rhs, inputs * math.prod(right))
 

@@ -170,7 +170,8 @@ class Writer:
         """A shape: mostly that of something there is."""
         found = [
             i.shape for i in self.frame.values
-            if i.shape.type.name in names and least <= i.shape.rank <= most and all(s >= smallest for s in i.shape.dimensions)
+            if i.shape.type.name in names and least <= i.shape.rank <= most
+            and all(s >= smallest for s in i.shape.dimensions)
         ]  # fmt: skip
         if found and self.number(0, 3):
             return self.pick(found)

@@ -48,14 +48,16 @@ def told(old: str, new: str) -> list[str]:
         ("subtract(p, q)", "subtract(q, p)", ["changed a (subtract): operand 0 p -> q; operand 1 q -> p"]),
         ("direction=LT", "direction=GE", ["changed less (compare): direction LT -> GE"]),
         ("t = f32[64,8]{1,0}", "t = f32[64,8]{0,1}", ["changed t (tanh): layout {1,0} -> {0,1}"]),
-        ("ROOT s = f32[] add(a", "ROOT s = f32[] maximum(a", ["changed r (reduce): to_apply: s (maximum): opcode add -> maximum"]),
+        ("ROOT s = f32[] add(a", "ROOT s = f32[] maximum(a",
+            ["changed r (reduce): to_apply: s (maximum): opcode add -> maximum"]),
         (
             "ROOT s = f32[] add(a, b)",
             "c = f32[] multiply(a, b)\n  ROOT s = f32[] add(a, c)",
             ["changed r (reduce): to_apply add(p0, p1) -> add(p0, multiply(p0, p1))"],
         ),
         ("tanh(a)", "tanh(p)", ["changed t (tanh): operand 0 a -> p"]),
-        ("  u = f32", "  c = f32[64,8]{1,0} copy(t)\n  u = f32", ["added c = f32[64,8]{1,0} copy(t), which nothing reads"]),
+        ("  u = f32", "  c = f32[64,8]{1,0} copy(t)\n  u = f32",
+            ["added c = f32[64,8]{1,0} copy(t), which nothing reads"]),
         ("select(less, u, p)", "select(less, u, q)", ["changed v (select): operand 2 p -> q"]),
         ("tanh(a)", "tanh(a), sharding={replicated}", []),  # the other text says no sharding at all
         ("multiply(t, ones)", "multiply(ones, t)", []),

@@ -199,7 +199,7 @@ def test_odd_modules_have_a_page(window: Browser, tmp_path: Path, name: str) -> 
 
 
 def large(size: int) -> dict[str, Any]:
-    """A page with graphs of so many instructions."""
+    """A page with graphs of `size` instructions."""
     lines = ["  v0 = f32[8]{0} parameter(0)", "  v1 = f32[8]{0} tanh(v0)"]
     lines += [f"  v{n} = f32[8]{{0}} add(v{n - 1}, v{max(0, n - 2 - n % 7)})" for n in range(2, size)]
     module = parse(

@@ -166,7 +166,10 @@ def test_a_complex_angle_of_half_a_turn_may_be_the_other_way() -> None:
     assert abs(made.rows[LOW].real[1] - made.rows[HIGH].real[1]) < 1e-12
 
 
-@pytest.mark.parametrize(("opcode", "element_type", "allowed"), [("divide", "f32", 3), ("sqrt", "f32", 2), ("divide", "f64", 0), ("divide", "bf16", 0)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("opcode", "element_type", "allowed"),
+    [("divide", "f32", 3), ("sqrt", "f32", 2), ("divide", "f64", 0), ("divide", "bf16", 0)],
+)
 def test_a_gpu_divides_and_takes_roots_within_tolerances_of_its_own(
     opcode: str, element_type: str, allowed: int
 ) -> None:

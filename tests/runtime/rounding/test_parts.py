@@ -236,7 +236,18 @@ def test_what_is_a_spread() -> None:
     ]
 
 
-@pytest.mark.parametrize(("name", "low", "high"), [("s8", -128, 127), ("u8", 0, 255), ("s64", -(2**63), 2**63 - 1), ("u64", 0, 2**64 - 1), ("pred", False, True), ("s4", -8, 7), ("u4", 0, 15)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("s8", -128, 127),
+        ("u8", 0, 255),
+        ("s64", -(2**63), 2**63 - 1),
+        ("u64", 0, 2**64 - 1),
+        ("pred", False, True),
+        ("s4", -8, 7),
+        ("u4", 0, 15),
+    ],
+)
 def test_limits_of_types(name: str, low: int, high: int) -> None:
     assert tuple(int(v) for v in limits(ELEMENT_TYPES[name])) == (low, high)
 
@@ -438,7 +449,8 @@ ENTRY e {
 
 @pytest.mark.parametrize(
     ("index", "low", "high"),
-    [((0, 0, 1), -2.0, 2.0), ((1, 1, 2), 2.0, 11.0), ((0, 1, 2), -2.0, 11.0), ((2, 2, 7), 11.0, 11.0), ((-3, 0, 0), -2.0, 11.0), ((1, 5, 5), 2.0, 11.0), ((0, 0, 0), -2.0, -2.0)],
+    [((0, 0, 1), -2.0, 2.0), ((1, 1, 2), 2.0, 11.0), ((0, 1, 2), -2.0, 11.0), ((2, 2, 7), 11.0, 11.0),
+        ((-3, 0, 0), -2.0, 11.0), ((1, 5, 5), 2.0, 11.0), ((0, 0, 0), -2.0, -2.0)],
 )  # fmt: skip
 def test_which_branches_may_be_taken(index: tuple[int, int, int], low: float, high: float) -> None:
     least, taken, most = index

@@ -31,7 +31,15 @@ def value(bounds: object, element_type: str) -> object:
     return Spread(rows.reshape(ROWS, 1))
 
 
-def found(opcode: str, operands: Sequence[object], types: Sequence[str], result: str, attributes: str = "", same: bool = False, **options: bool) -> object:  # fmt: skip
+def found(
+    opcode: str,
+    operands: Sequence[object],
+    types: Sequence[str],
+    result: str,
+    attributes: str = "",
+    same: bool = False,
+    **options: bool,
+) -> object:
     lines = [f"  p{n} = {t}[1]{{0}} parameter({n})" for n, t in enumerate(types)]
     names = [f"p{n}" for n in range(len(types))] * (2 if same else 1)
     body = "\n".join([*lines, f"  ROOT r = {result}[1]{{0}} {opcode}({', '.join(names)}){attributes}"])
@@ -131,7 +139,24 @@ def test_bounds_of_a_function(opcode: str, operands: list[object], expected: tup
         assert (low, high) == expected
 
 
-EXACT = {"add", "subtract", "multiply", "divide", "remainder", "maximum", "minimum", "clamp", "abs", "negate", "floor", "ceil", "sign", "round-nearest-even", "round-nearest-afz", "copy"}  # fmt: skip
+EXACT = {
+    "add",
+    "subtract",
+    "multiply",
+    "divide",
+    "remainder",
+    "maximum",
+    "minimum",
+    "clamp",
+    "abs",
+    "negate",
+    "floor",
+    "ceil",
+    "sign",
+    "round-nearest-even",
+    "round-nearest-afz",
+    "copy",
+}
 
 
 @pytest.mark.parametrize(
@@ -282,7 +307,8 @@ def complex_of(low: complex, middle: complex, high: complex) -> Spread:
 
 @pytest.mark.parametrize(
     ("opcode", "low", "high"),
-    [("add", 11 + 22j, 14 + 26j), ("subtract", -10 - 20j, -7 - 16j), ("multiply", 1 * 10 - 4 * 22 + 1j * (1 * 20 + 2 * 10), 3 * 11 - 2 * 20 + 1j * (3 * 22 + 4 * 11))],
+    [("add", 11 + 22j, 14 + 26j), ("subtract", -10 - 20j, -7 - 16j),
+        ("multiply", 1 * 10 - 4 * 22 + 1j * (1 * 20 + 2 * 10), 3 * 11 - 2 * 20 + 1j * (3 * 22 + 4 * 11))],
 )  # fmt: skip
 def test_complex_numbers_part_by_part(opcode: str, low: complex, high: complex) -> None:
     body = f"  a = c128[1]{{0}} parameter(0)\n  b = c128[1]{{0}} parameter(1)\n  ROOT r = c128[1]{{0}} {opcode}(a, b)"

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compared_modules import output_report
 
 from hlo_opt.ir import ELEMENT_TYPES, Instruction
 from hlo_opt.ops.spread import aside
 from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, VALUE, Loss, Spread
-from hlo_opt.runtime.differences import Enclosure, OutputReport, compare_output, over_devices, over_draws
+from hlo_opt.runtime.differences import Enclosure, compare_output, over_devices, over_draws
 from hlo_opt.runtime.rounding import analysis, verdict
 from hlo_opt.runtime.rounding.analysis import Analysis, Analyst, Tie
 
@@ -129,11 +130,6 @@ def test_where_digits_are_lost() -> None:
 # ---- verdicts
 
 
-def report(**changes: Any) -> OutputReport:
-    made: dict[str, Any] = {"output": 0, "type": "float64", "dimensions": (4,), "max_ulp": 0.0, "max_error": 0.0, "max_relative": 0.0, "share": 0.0, "rounded": 0, "differing": 0, "set_aside": 0, "loose": 0.0, "weak": None, "first": None}  # fmt: skip
-    return OutputReport(**made | changes)
-
-
 MODULE = "  a = f64[4]{0} parameter(0)\n  f = f64[4]{0} floor(a)\n  ROOT s = f64[4]{0} subtract(f, a)"
 
 
@@ -145,17 +141,17 @@ def test_why_bounds_are_wide() -> None:
     plain = Spread(np.zeros((ROWS, 4)))
     lossy = Spread(np.zeros((ROWS, 4)), loss=Loss(root, 123.4))
     assert (
-        verdict._lost(module, Analysis([plain], ties), report(set_aside=3))
+        verdict._lost(module, Analysis([plain], ties), output_report(set_aside=3))
         == f"3 of 4 elements hang on ties of floor f (line {lines[0]})"
     )
-    for few in (report(set_aside=2, loose=0.75), report(loose=0.75)):
+    for few in (output_report(set_aside=2, loose=0.75), output_report(loose=0.75)):
         assert verdict._lost(module, Analysis([plain], ties), few) == "bounds above 5% of the value on 75% of it"
-    assert verdict._lost(module, Analysis([lossy], []), report(set_aside=4, loose=1.0)) == (
+    assert verdict._lost(module, Analysis([lossy], []), output_report(set_aside=4, loose=1.0)) == (
         f"bounds above 5% of the value on 100% of it: subtract s (line {lines[1]}) makes relative differences 1.2e+02 "
         f"times larger"
     )
     assert (
-        verdict._lost(module, Analysis([np.zeros(4)], []), report(loose=0.6))
+        verdict._lost(module, Analysis([np.zeros(4)], []), output_report(loose=0.6))
         == "bounds above 5% of the value on 60% of it"
     )
 
@@ -203,7 +199,7 @@ def test_agreement_is_weak_where_bounds_are_wide() -> None:
 
 def test_reports_of_several_devices_are_one() -> None:
     off = compare_output(0, np.array([1.0, 2.0]), np.array([1.0, 3.0]))
-    one = report(
+    one = output_report(
         max_ulp=1.0,
         max_error=5.0,
         max_relative=0.1,
@@ -214,7 +210,7 @@ def test_reports_of_several_devices_are_one() -> None:
         loose=0.3,
         weak="x",
     )
-    other = report(
+    other = output_report(
         max_ulp=2.0,
         max_error=4.0,
         max_relative=0.2,
