@@ -109,8 +109,10 @@ class Known:
     def reached(self, *_: Any) -> Any:
         return self.draws
 
-    def analyse_devices(self, module: Module, inputs: Any, seed: int, *, rewritten: bool) -> Any:
-        return analyse_devices(module, inputs, seed, rewritten=True) if rewritten else self._analyses[id(inputs)]
+    def analyse_devices(self, module: Module, inputs: Any, seed: int, *, rewritten: bool, **how: Any) -> Any:
+        if rewritten:
+            return analyse_devices(module, inputs, seed, rewritten=True, **how)
+        return self._analyses[id(inputs)]
 
 
 class Modules:
@@ -336,7 +338,7 @@ def _outcomes(
             os.waitpid(child, 0)
     for number, fault in enumerate(faults):
         if answers[number] in ("", "?"):
-            raise RuntimeError(f"no outcome of {fault}")
+            raise RuntimeError(f"no outcome of {fault.module}: {fault.kind} in {fault.function}, {fault.old.strip()}")
         yield fault, answers[number]
 
 

@@ -46,7 +46,6 @@ import hlo_opt
 from hlo_opt.diag import reason_specs
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.ir import edit
-from hlo_opt.passes import preset as passes_of
 from hlo_opt.passes import preset_names
 from hlo_opt.passes.dce import DeadCodeElimination
 from hlo_opt.passes.simplified import check_certificate, simplified
@@ -65,7 +64,7 @@ SHRINKING = 30.0  # seconds spent on making a disagreement smaller
 @dataclass(frozen=True)
 class Way:
     """How a program is fused: by a preset or, where given, by passes; by their rules, or with all switched off that can
-    be."""
+    be. A preset leaves out what simplifies: that may add sums up in another order."""
 
     preset: str = "default"
     passes: str | None = None
@@ -76,10 +75,8 @@ class Way:
 
     def fuse(self, module: hlo_opt.Module) -> hlo_opt.Module:
         off = [] if self.by_rules else [spec.code for spec in reason_specs()]
-        passes = self.passes or passes_of(
-            self.preset
-        )  # without the simplify stage, which may add sums up in another order
-        return hlo_opt.fuse(module, passes=passes, what_if=off)[0]
+        how = {"passes": self.passes} if self.passes else {"preset": self.preset, "simplify": "never"}
+        return hlo_opt.fuse(module, what_if=off, **how)[0]  # type: ignore[arg-type]
 
 
 _OUTPUTS = "multi-output-fusion{any-form=true,plain-siblings=true,max-tries=10000}"

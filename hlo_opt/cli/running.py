@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from hlo_opt.ir import Module
     from hlo_opt.ir.values import Array
     from hlo_opt.runtime.check.compare import CheckReport
+    from hlo_opt.runtime.executable import Executable
+    from hlo_opt.runtime.family.kernels import Family
 
 
 @dataclass(frozen=True)
@@ -407,33 +410,57 @@ def _expect(file: str, other: str | None, texts: tuple[str, ...], fusing: Fusing
     show_default=True,
     help="How often each module runs with cold and with warm caches.",
 )
+@dynamic_option
 @json_option
 @click.option("--plot", metavar="OUT.svg|png", help="Draw it. A PNG needs the extra `plot`.")
-def bench_command(file: str, rounds: int, as_json: bool, plot: str | None, **options: Any) -> None:
+def bench_command(
+    file: str, rounds: int, dynamic: tuple[str, ...], as_json: bool, plot: str | None, **options: Any
+) -> None:
     """Run FILE and its fused form in turn, and compare their times with each other and with a plain copy on the same
     device.
 
     Each round runs each module twice: once after the last-level cache was emptied (cold), once straight after that
     (warm). On a GPU inputs and outputs stay there, and launches are queued before the clock starts. A module for
     several devices runs on all of them, which take turns; the times are for all of them together.
+
+    With --dynamic both have the size that prices are for, and the kernels for all sizes run at it, too.
     """
     from hlo_opt.cli.fusing import Fusing
+    from hlo_opt.cli.sizes import Sized, size_page
 
     if plot is not None and not plot.endswith((".svg", ".png")):
         raise UsageError("a plot ends in .svg or .png", filename=plot, code="HLO341")
     files.check_writable(plot)
-    module = read_module(file)
-    fused = Fusing.of(options).run(module).outcome.module
+    module, request = read_module(file), Fusing.of(options)
+    running = Running.of(options, file)
+    sized = Sized.of(module, dynamic) if dynamic else None
+    compiled: Callable[[str], dict[str, Executable]] | None = None
+    if sized is None:
+        fused = request.run(module).outcome.module
+    else:
+        report, kernels = sized.fuse(request, running.memory_limit)
+        module, fused = sized.module, report.outcome.module
+        if running.elided is not None or running.devices(module) > 1:
+            raise UsageError("--dynamic times a module on one device, without --elided")
+        compiled = partial(_of_all_sizes, kernels, sized.priced, running.precise)
+        show(size_page(sized, kernels), err=True)
     from hlo_opt.evaluate.elided import all_with_values
     from hlo_opt.report import runs
     from hlo_opt.runtime.measure.bench import bench
 
-    running = Running.of(options, file)
     module, fused = all_with_values([module, fused], running.elided)
     running.devices(module)
     inputs = running.inputs_of_each(module)
     both = {"unfused": module, "fused": fused}
-    timing = bench(both, running.backend, inputs, rounds, memory_limit=running.memory_limit, precise=running.precise)
+    timing = bench(
+        both,
+        running.backend,
+        inputs,
+        rounds,
+        memory_limit=running.memory_limit,
+        precise=running.precise,
+        compiled=compiled,
+    )
     if plot is not None:
         drawn = runs.bench_svg(timing).encode() if plot.endswith(".svg") else runs.bench_png(timing)
         with files.whole_file(plot) as stream:
@@ -442,3 +469,10 @@ def bench_command(file: str, rounds: int, as_json: bool, plot: str | None, **opt
         show_json(timing.as_json())
     else:
         show(runs.bench_page(timing))
+
+
+def _of_all_sizes(kernels: Family, size: int, precise: bool, backend: str) -> dict[str, Executable]:
+    """The kernels for all sizes, at one of them."""
+    from hlo_opt.runtime.family.kernels import SizedExecutable
+
+    return {"all sizes": SizedExecutable(kernels, backend, precise=precise).at(size)}

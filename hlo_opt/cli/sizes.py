@@ -56,8 +56,11 @@ class Sized:
         if not requests:
             raise UsageError(f"--dynamic {LIKE}{others[0]} needs a dimension beside it: --dynamic p0:0")
         original = tie(module, requests)
-        for name in others:
-            check_other(original, read_module(name))
+        dumps = [read_module(name) for name in others]
+        for dump in dumps:
+            original = original.following(check_other(original, dump))
+        for dump in dumps[:-1]:  # what a later one says must hold for the earlier ones
+            check_other(original, dump)
         asked = {request.priced for request in requests if request.priced is not None} or {original.size}
         if len(asked) > 1:
             raise UsageError("--dynamic: the dimensions are one size, so that they have one price", code="SIZ106")
@@ -158,6 +161,8 @@ def size_page(sized: Sized, kernels: Family | None = None) -> Page:
     )
     for name, plan, texts in [] if kernels is None else kernels.many_texts:
         page.add(f"  SIZ108 `{name}` ({plan}): {texts} texts for {counted(len(ties.sizes), 'size')}")
+    for (_, name), formula in ties.formulas.items():
+        page.add(f"  `{name}` follows: {formula}")
     for instruction, text in ties.frozen:
         page.add(f"  SIZ111 `{instruction.name}` is {text}, a count of elements at size {ties.size}: the dump froze it")
     parts = {text: instruction for instruction, text in ties.read} if not sized.agrees else {}
@@ -179,6 +184,7 @@ def size_json(sized: Sized) -> dict[str, object]:
         "priced": sized.priced,
         "read": {instruction.name: text for instruction, text in ties.read},
         "frozen": {instruction.name: text for instruction, text in ties.frozen},
+        "formulas": {name: str(formula) for (_, name), formula in ties.formulas.items()},
     }
 
 

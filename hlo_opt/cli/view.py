@@ -8,7 +8,15 @@ import click
 
 from hlo_opt.cli import files
 from hlo_opt.cli.files import read_module
-from hlo_opt.cli.options import OptionValue, format_option, fuse_options, offered_files, read_options, rule_options
+from hlo_opt.cli.options import (
+    OptionValue,
+    dynamic_option,
+    format_option,
+    fuse_options,
+    offered_files,
+    read_options,
+    rule_options,
+)
 from hlo_opt.diag import UsageError
 
 PAGE, DATA = "html", "json"
@@ -29,12 +37,14 @@ FORMATS = (PAGE, DATA, *EXPORTS)
 )
 @fuse_options
 @rule_options
+@dynamic_option
 @read_options
 def view_command(
     file: tuple[str, ...],
     output: str,
     form: str,
     source_root: str | None,
+    dynamic: tuple[str, ...],
     max_errors: int,
     allow_unknown: bool,
     **options: OptionValue,
@@ -45,18 +55,21 @@ def view_command(
     its plan and what its estimated time is made of; each edge that was not fused with the reason and what joining it
     would save; each Python line with its cost; each pass with what it changed.
 
-    With two files the page compares them, as `hlo-opt diff OLD NEW` does. --format perfetto is a trace for
-    https://ui.perfetto.dev.
+    With two files the page compares them, as `hlo-opt diff OLD NEW` does. With --dynamic it shows FILE at the size that
+    prices are for. --format perfetto is a trace for https://ui.perfetto.dev.
     """
     if len(file) > 2:
         raise UsageError(f"view takes a file, or two to compare, not {len(file)}")
     if len(file) == 2 and form in EXPORTS:
         raise UsageError(f"two files come as html or json, not as {form}")
+    if len(file) == 2 and dynamic:
+        raise UsageError("--dynamic is for one module, not for two to compare")
     if list(file).count(files.STANDARD) > 1:
         raise UsageError("only one file can be stdin")
     files.check_writable(output)
     files.check_folder(source_root)
     from hlo_opt.cli.fusing import Fusing
+    from hlo_opt.cli.sizes import Sized, size_json
 
     request = Fusing.of(options)
     modules = [read_module(name, max_errors=max_errors, allow_unknown=allow_unknown) for name in file]
@@ -70,14 +83,18 @@ def view_command(
         from hlo_opt.report.view.data import data_of
         from hlo_opt.report.view.steps import PassLog
 
-        log = PassLog.of(modules[0])
-        report = request.run(modules[0], observer=log)
+        sized = Sized.of(modules[0], dynamic) if dynamic else None
+        module = modules[0] if sized is None else sized.module
+        log = PassLog.of(module)
+        report = request.run(module, observer=log)
         if form in EXPORTS:
             from hlo_opt.report.view import exports
 
             files.write_said(output, getattr(exports, form)(report))
             return
         data = data_of(report, log, source_root)
+        if sized is not None:
+            data["dynamic"] = size_json(sized)
     if form == DATA:
         files.write_said(output, json.dumps(data, indent=1) + "\n")
     else:

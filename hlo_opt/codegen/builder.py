@@ -11,6 +11,7 @@ from hlo_opt.codegen.statements import Key
 from hlo_opt.codegen.tree import Table
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Computation, ElementType, Instruction, Shape
+from hlo_opt.ir.literal import SizedLiteral
 from hlo_opt.ops.code import NOTHING, Cell, Code, Name, Part, call, code
 from hlo_opt.ops.lowering import Elementwise, Index, width_text
 from hlo_opt.ops.reduction.reducers import widened
@@ -222,6 +223,8 @@ class Builder(Indices):
 
         assert instruction.literal is not None
         element_type = instruction.shape.type
+        if isinstance(instruction.literal, SizedLiteral) and instruction.literal.code is not None:
+            return code(instruction.literal.code)
         value = np.asarray(instruction.literal.value)
         first = value.reshape(-1)[:1]
         if value.size and (value.size == 1 or (value.tobytes() == first.tobytes() * value.size)):

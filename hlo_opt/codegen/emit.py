@@ -18,6 +18,7 @@ from hlo_opt.codegen.tree import Aligned, Note
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import Attribute, Instruction, Shape
 from hlo_opt.ir.attribute import render
+from hlo_opt.ir.literal import SizedLiteral
 from hlo_opt.ir.size import NAME as SIZE
 from hlo_opt.ir.size import most, size_in
 from hlo_opt.ops.code import Name
@@ -63,7 +64,7 @@ def emit_kernel(plan: Plan, in_place: Sequence[tuple[int, int]] = ()) -> Kernel:
     places.update((region.parameters[number], Name(f"out{output}")) for output, number in aliases if output in own)
     unread = [name for p, name in pointers.items() if places[p] != name]
     scratch = [(Name(name), shape) for name, shape in zip(plan.scratch_names, plan.scratch, strict=True)]
-    size = next((size for i in numbers if (size := size_in(i.shape))), 0)
+    size = next((size for i in numbers if (size := _size_of(i))), 0)
     builder = Builder(
         numbers, places, [*unread, *(name for name, _ in (*outputs, *scratch)), Name(KEPT), *[Name(SIZE)] * bool(size)]
     )
@@ -172,10 +173,17 @@ def _description(plan: Plan, numbers: Mapping[Instruction, int]) -> list[str]:
     return lines
 
 
+def _size_of(instruction: Instruction) -> int:
+    """The size of a range that an instruction's shape or constant follows; 0 where none does."""
+    return instruction.literal.size if isinstance(instruction.literal, SizedLiteral) else size_in(instruction.shape)
+
+
 def _short_literal(instruction: Instruction) -> str:
     import numpy as np
 
     assert instruction.literal is not None
+    if isinstance(instruction.literal, SizedLiteral) and instruction.literal.code is not None:
+        return instruction.literal.code
     value = np.asarray(instruction.literal.value)
     return str(value.reshape(-1)[0]) if value.size == 1 else "..."
 

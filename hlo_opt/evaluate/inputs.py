@@ -25,6 +25,10 @@ NEAR_SHARE = 0.25
 SMALL_SHARE = 0.25
 """The share of rows with magnitudes as small as the constants added to them."""
 
+FEWEST_SPECIAL, MOST_SPECIAL = 6, 0.25
+"""Elements of a small array that are infinite or NaN where any are to be, and the greatest share of them: a small share
+of few elements would be none."""
+
 FEW_CHOICES = 9
 """A scalar index with fewer values than this takes them in turn, draw by draw: the branches of a conditional."""
 
@@ -113,7 +117,10 @@ def _reals(generator: Generator, sizes: tuple[int, ...], wish: Wish, style: Styl
         least = 0.1 * scale
         x = np.asarray(np.where(np.abs(x) < least, x + np.copysign(least, x), x)) if low < 0 or not wish.small else x
     if style.special and low <= 0 <= high:
-        where = generator.random(sizes) < style.special
+        # `_with_ends` adds those that are wished for
+        least = 0.0 if wish.special else min(MOST_SPECIAL, FEWEST_SPECIAL / max(x.size, 1))
+        share = max(style.special, least)
+        where = generator.random(sizes) < share
         x = np.asarray(np.where(where, generator.choice([math.inf, -math.inf, math.nan], sizes), x))
     return x
 
@@ -215,7 +222,7 @@ def _out_of(x: Array, low: int, gap: tuple[float, float], number: int) -> Array:
 def _in_turn(first: Array, range_: tuple[int, int], type_: tuple[int, int], number: int) -> Array:
     """A scalar with few choices: each draw takes the next one, and after all of them one beyond either end."""
     low, high = range_
-    choices = [*range(low, high + 1), max(low - 1, type_[0]), min(high + 1, type_[1])]
+    choices = [*range(low, high + 1), min(high + 1, type_[1]), max(low - 1, type_[0])]
     start = int(first) - low
     place = (start + number) % (high - low + 1) if number <= high - low else number % len(choices)
     return np.asarray(choices[place])

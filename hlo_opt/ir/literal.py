@@ -10,6 +10,9 @@ from hlo_opt.ir.shape import Shape
 if TYPE_CHECKING:
     import numpy as np
 
+    from hlo_opt.ir.size import Size
+    from hlo_opt.ir.values import Array
+
     LiteralValue = np.ndarray[Any, np.dtype[Any]] | tuple["Literal", ...]
 
 
@@ -78,3 +81,31 @@ class Literal:
 
     def __repr__(self) -> str:
         return f"Literal({self.shape} {self.text if self.text is not None else self._value!r})"
+
+
+class SizedLiteral(Literal):
+    """A constant that follows the size of a range: the same number everywhere, and `code` is its C++ text; None where
+    it has none. Who reads `value` has that of the example, and leaves only the sizes that have the same."""
+
+    __slots__ = ("code", "numbers", "size")
+
+    def __init__(self, shape: Shape, size: Size, numbers: Array, code: str | None = None) -> None:
+        """`numbers` has one for each size of the range, in the type of the shape."""
+        super().__init__(shape)
+        self.size, self.numbers, self.code = size, numbers, code
+
+    @property
+    def value(self) -> LiteralValue:
+        import numpy as np
+
+        bits = self.numbers.view(f"u{self.numbers.dtype.itemsize}")
+        self.size.range.decide(np.unique(bits, return_inverse=True)[1])
+        number = self.numbers[self.size.range.at]
+        return np.broadcast_to(number, tuple(map(int, self.shape.dimensions)))
+
+    @property
+    def is_known(self) -> bool:
+        return True
+
+    def key(self) -> tuple[object, ...]:
+        return ("sized", self.shape.without_layout(), self.numbers.tobytes())

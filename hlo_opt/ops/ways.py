@@ -65,6 +65,7 @@ TRUE, FALSE, TIE = "is never true", "is never false", "never compares equal valu
 FIRST, SECOND = "never takes its first choice", "never takes its second choice"
 BELOW, INSIDE, ABOVE = "never cuts off below", "never lets a value through", "never cuts off above"
 IN, OUT = "has no index in range", "has no index out of range"
+UNDER, OVER = "has no index below 0", "has no index beyond its branches"
 RUNS = "never runs an iteration"
 INFINITE, NAN = "never meets an infinity", "never meets NaN"
 SPECIAL = frozenset({INFINITE, NAN})
@@ -157,19 +158,26 @@ def _clamp_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
 CLAMP = Ways(_clamp_ways, _seen(_CUT))
 
 
+def _branch_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
+    count = sum(1 for _ in i.called())
+    yield from (f"never takes branch {number}" for number in range(count))
+    if i.operands[0].shape.type.is_integer and count > 1:
+        low, high = bounds[0]
+        yield from (way for way, is_open in ((UNDER, low < 0), (OVER, high >= count)) if is_open)
+
+
 def _branch(event: Event, missing: set[str]) -> Iterator[str]:
-    index = event.operands[0]
+    index = int(event.operands[0])
     branches = sum(1 for _ in event.instruction.called())
     if event.instruction.operands[0].shape.type.kind == "pred":
-        number = 0 if index else 1
-    else:
-        number = int(index) if 0 <= int(index) < branches else branches - 1
-    yield f"never takes branch {number}"
+        index = 1 - index
+    elif not 0 <= index < branches:
+        yield UNDER if index < 0 else OVER
+        index = branches - 1
+    yield f"never takes branch {index}"
 
 
-CONDITIONAL = Ways(
-    lambda i, bounds: (f"never takes branch {number}" for number, _ in enumerate(i.called())), _branch, _first
-)
+CONDITIONAL = Ways(_branch_ways, _branch, _first)
 WHILE = Ways(lambda i, bounds: (RUNS,), lambda event, missing: ())  # iterations are seen in the body
 
 

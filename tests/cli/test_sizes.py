@@ -68,6 +68,72 @@ def test_like_is_a_dump_that_must_agree(file: str, tmp_path: Path, capsys: pytes
     assert "needs a dimension" in capsys.readouterr().err
 
 
+MEAN = """HloModule m
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+ENTRY e {
+  p = f32[8,16]{1,0} parameter(0)
+  i = s32[] parameter(1)
+  zero = f32[] constant(0)
+  sum = f32[16]{0} reduce(p, zero), dimensions={0}, to_apply=add
+  part = f32[] constant(0.125)
+  parts = f32[16]{0} broadcast(part), dimensions={}
+  mean = f32[16]{0} multiply(sum, parts)
+  none = s32[] constant(0)
+  negative = pred[] compare(i, none), direction=LT
+  count = s32[] constant(8)
+  later = s32[] add(i, count)
+  place = s32[] select(negative, later, i)
+  row = f32[1,16]{1,0} dynamic-slice(p, place, none), dynamic_slice_sizes={1,16}
+  ROOT r = (f32[16]{0}, f32[1,16]{1,0}) tuple(mean, row)
+}
+"""
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> list[str]:
+    """Requests for a mean of which another dump says what the count is."""
+    (tmp_path / "m.hlo").write_text(MEAN)
+    other = MEAN.replace("[8,16]", "[5,16]").replace("0.125", "0.2").replace("constant(8)", "constant(5)")
+    (tmp_path / "five.hlo").write_text(other)
+    like = f"like={tmp_path / 'five.hlo'}"
+    return [str(tmp_path / "m.hlo"), "--dynamic", "p0:0=1..300@20", "--dynamic", like]
+
+
+def test_constants_follow_as_another_dump_says(
+    two: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["check", *two, "--backend", "host"]) == 0
+    told = capsys.readouterr().out
+    assert "`part` follows: 1 / n\n" in told and "`count` follows: n\n" in told and "SIZ111" not in told
+    ones, last = np.ones((200, 16), np.float32), np.int32(-1)
+    np.savez(tmp_path / "in.npz", in0=ones * np.arange(200, dtype=np.float32)[:, None], in1=last)
+    arguments = ["--inputs", str(tmp_path / "in.npz"), "--outputs", str(tmp_path / "out.npz"), "--backend", "host"]
+    assert run(["run", *two, *arguments]) == 0
+    with np.load(tmp_path / "out.npz") as out:
+        assert np.allclose(out["out0"], 99.5) and (out["out1"] == 199).all()
+
+
+def test_a_third_dump_must_agree(two: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    third = MEAN.replace("[8,16]", "[4,16]").replace("0.125", "0.25").replace("constant(8)", "constant(7)")
+    (tmp_path / "four.hlo").write_text(third)
+    assert run(["stats", *two, "--dynamic", f"like={tmp_path / 'four.hlo'}"]) == 2
+    assert "count: at size 4 the other dump has 7, not 4" in capsys.readouterr().err
+    (tmp_path / "four.hlo").write_text(third.replace("constant(7)", "constant(4)"))
+    assert run(["stats", *two, "--dynamic", f"like={tmp_path / 'four.hlo'}"]) == 0
+
+
+def test_view_and_bench_have_the_size_that_prices_are_for(two: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["view", *two, "--format", "json"]) == 0
+    page = json.loads(capsys.readouterr().out)
+    assert page["dynamic"]["priced"] == 20 and page["dynamic"]["formulas"] == {"part": "1 / n", "count": "n"}
+    assert run(["bench", *two, "--backend", "host", "--rounds", "1", "--json"]) == 0
+    assert [v["name"] for v in json.loads(capsys.readouterr().out)["variants"]] == ["unfused", "fused", "all sizes"]
+
+
 @pytest.mark.parametrize("verb", ["explain", "stats", "lint"])
 def test_verbs_that_price_name_the_size(verb: str, file: str, capsys: pytest.CaptureFixture[str]) -> None:
     request = ["--dynamic", "p0:0=2..40@24"]
@@ -75,7 +141,14 @@ def test_verbs_that_price_name_the_size(verb: str, file: str, capsys: pytest.Cap
     assert "sizes 2 to 40 of p0:0, p1:0; prices are for size 24" in capsys.readouterr().out
     assert run([verb, file, *request, "--json"]) == 0
     dynamic = json.loads(capsys.readouterr().out)["dynamic"]
-    assert dynamic == {"of": ["p0:0", "p1:0"], "sizes": [[2, 40, 1]], "priced": 24, "read": {}, "frozen": {}}
+    assert dynamic == {
+        "of": ["p0:0", "p1:0"],
+        "sizes": [[2, 40, 1]],
+        "priced": 24,
+        "read": {},
+        "frozen": {},
+        "formulas": {},
+    }
 
 
 def test_run_takes_the_size_of_the_inputs(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -234,3 +234,50 @@ def test_a_maximum_around_which_nans_go_is_not_named() -> None:
       m = f32[40] maximum(p, lows)
       ROOT s = f32[40] subtract(p, m)"""
     assert not any("NaN" in words for own in unseen(reached(module(text))).values() for words in own)
+
+
+AFTER = "x = f32[64] parameter(0)\n u = f32[4] parameter(1)\n i = s32[] parameter(2)\n j = s32[] parameter(3)"
+UPDATE = "d = f32[64] dynamic-update-slice(x, u, i)"
+KEYS = "k { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT r = pred[] compare(a, b), direction=LT TYPE }"
+TWO = "x = f32[64] parameter(0)\n y = f32[64] parameter(1)"
+BRANCHES = "".join(f"{n} {{ q = f32[4] parameter(0)\n ROOT r = f32[4] {n}(q) }}\n" for n in ("sine", "cosine", "abs"))
+SWITCH = "conditional(p, x, x, x), branch_computations={sine, cosine, abs}"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "before"),
+    [
+        (
+            f"{AFTER}\n {UPDATE}\n ROOT s = f32[4] dynamic-slice(d, j), dynamic_slice_sizes={{4}}",
+            f"{AFTER}\n {UPDATE}\n ROOT s = f32[4] dynamic-slice(x, j), dynamic_slice_sizes={{4}}",
+            ("", ""),
+        ),
+        (
+            f"{TWO}\n less = pred[64] compare(x, y), direction=LT\n ROOT r = pred[64] not(less)",
+            f"{TWO}\n ROOT r = pred[64] compare(x, y), direction=GE",
+            ("", ""),
+        ),
+        (
+            f"{TWO}\n ROOT r = f32[64] maximum(x, y)",
+            f"{TWO}\n more = pred[64] compare(x, y), direction=GT\n ROOT r = f32[64] select(more, x, y)",
+            ("", ""),
+        ),
+        (
+            "x = f32[64] parameter(0)\n ROOT r = f32[64] sort(x), dimensions={0}, to_apply=k",
+            "x = f32[64] parameter(0)\n ROOT r = f32[64] sort(x), dimensions={0}, to_apply=k",
+            (KEYS.replace(" TYPE", ", type=TOTALORDER"), KEYS.replace(" TYPE", "")),
+        ),
+        (
+            f"p = s32[] parameter(0)\n x = f32[4] parameter(1)\n ROOT r = f32[4] {SWITCH}",
+            f"""p.0 = s32[] parameter(0)\n x = f32[4] parameter(1)
+            last = s32[] constant(2)\n above = pred[] compare(p.0, last), direction=GT\n zero = s32[] constant(0)
+            p = s32[] select(above, zero, p.0)\n ROOT r = f32[4] {SWITCH}""",
+            (BRANCHES, BRANCHES),
+        ),
+    ],
+    ids=["a read before an update", "not less on NaN", "a maximum of NaN", "a sort of NaN", "an index of no branch"],
+)
+def test_drawn_inputs_show_what_plain_ones_would_not(right: str, wrong: str, before: tuple[str, str]) -> None:
+    original, other = module(right, before[0]), module(wrong, before[1])
+    assert check(original, original, backend="numpy").ok
+    assert not check(original, other, backend="numpy").ok

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hlo_opt.analysis.sizes.formulas import Formula, fitting
 from hlo_opt.diag import UsageError
 from hlo_opt.ir import Called, Instruction, Module
 from hlo_opt.ops.tied import Extent, Place
@@ -28,24 +29,44 @@ def readings(module: Module, extents: Mapping[Place, Extent]) -> Iterator[tuple[
             yield from ((i, text) for text in taken_for(i, extents))
 
 
-def check_other(found: Ties, other: Module) -> None:
-    """Whether another dump of the program, at another size, is what this one is at that size. Raises UsageError
-    (SIZ112) for the first instruction that is not, and where it has no other size."""
+def check_other(found: Ties, other: Module) -> dict[tuple[str, str], Formula]:
+    """Whether another dump of the program, at another size, is what this one is at that size. Returns the constants
+    that it has other numbers for, by the names of computation and instruction, with the formula that gives both.
+    Raises UsageError (SIZ112) for the first instruction that differs otherwise, and where it has no other size."""
     size = _size_of_other(found, other)
     found.check(size)
     expected = found.at(size)
     theirs = other.computations
+    formulas = {}
     for one, two in zip_longest(expected.computations, theirs):
         if one is None or two is None or len(one.instructions) != len(two.instructions):
             raise _differs(f"at size {size} the other dump is another graph: {(one or two).name} differs")
         numbers = ({i: k for k, i in enumerate(c.instructions)} for c in (one, two))
         mine, their = numbers
         for a, b in zip(one.instructions, two.instructions, strict=True):
-            what = _difference(a, b)
+            formula = None
+            if (one.name, a.name) not in found.formulas:
+                formula = _formula(a, b, (found.size, size))
+            if formula is not None:
+                formulas[one.name, a.name] = formula
+            what = _difference(a, b, is_number_open=formula is not None)
             if what is None and [mine[o] for o in a.operands] != [their[o] for o in b.operands]:
                 what = "reads other values"
             if what is not None:
                 raise _differs(f"{a.name}: at size {size} the other dump {what}")
+    return formulas
+
+
+def _formula(one: Instruction, other: Instruction, sizes: tuple[int, int]) -> Formula | None:
+    """The formula of a constant that is another number in another dump."""
+    if one.literal is None or other.literal is None or not one.shape.is_array:
+        return None
+    if not (one.literal.is_known and other.literal.is_known) or one.shape.type is not other.shape.type:
+        return None
+    numbers = [np.unique(np.asarray(i.literal.value)) for i in (one, other) if i.literal is not None]
+    if any(n.size != 1 for n in numbers) or numbers[0].tobytes() == numbers[1].tobytes():
+        return None
+    return fitting(one.shape.type, sizes, np.concatenate(numbers))
 
 
 def _differs(message: str) -> UsageError:
@@ -68,8 +89,8 @@ def _size_of_other(found: Ties, other: Module) -> int:
     return size
 
 
-def _difference(one: Instruction, other: Instruction) -> str | None:
-    """What another dump says of an instruction."""
+def _difference(one: Instruction, other: Instruction, *, is_number_open: bool = False) -> str | None:
+    """What another dump says of an instruction; of a constant whose number is open, not what it holds."""
     if one.opcode != other.opcode:
         return f"has {other.opcode}"
     if not one.shape.same_values(other.shape):
@@ -80,7 +101,9 @@ def _difference(one: Instruction, other: Instruction) -> str | None:
             continue
         if mine is None or theirs is None or (mine != theirs and mine.value != theirs.value):
             return f"says {name}={theirs.text if theirs is not None else 'nothing'}"
-    if one.literal is not None and other.literal is not None and one.literal.is_known and other.literal.is_known:
+    if is_number_open or one.literal is None or other.literal is None:
+        return None
+    if one.literal.is_known and other.literal.is_known:
         mine_value, their_value = (np.asarray(i.literal.value) for i in (one, other) if i.literal is not None)
         if mine_value.tobytes() != their_value.tobytes():
             return "has another value" if mine_value.size > 1 else f"has {their_value}, not {mine_value}"

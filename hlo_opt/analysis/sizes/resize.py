@@ -16,6 +16,7 @@ from functools import partial
 
 import numpy as np
 
+from hlo_opt.analysis.sizes.formulas import Formula
 from hlo_opt.analysis.sizes.readings import readings
 from hlo_opt.diag import UsageError
 from hlo_opt.ir import Instruction, Literal, Module, Shape, edit
@@ -71,6 +72,7 @@ class Ties:
     extents  the places that follow it, with their sizes in terms of it
     read     parts of what follows, with what they are taken for at other sizes
     frozen   constants that may have been computed from the size, with the number that they hold
+    formulas constants that follow it as well: another dump says so. By the names of computation and instruction
     """
 
     module: Module
@@ -80,6 +82,7 @@ class Ties:
     frozen: tuple[tuple[Instruction, str], ...] = ()
     read: tuple[tuple[Instruction, str], ...] = ()
     by_name: Mapping[tuple[str, str], Mapping[tuple[int, int], Extent]] = field(default_factory=dict)
+    formulas: Mapping[tuple[str, str], Formula] = field(default_factory=dict)
 
     @property
     def least(self) -> int:
@@ -145,10 +148,19 @@ class Ties:
                 extents = self.by_name.get((old.name, before.name))
                 if extents:
                     _resize(after, extents, size)
+                formula = self.formulas.get((old.name, before.name))
+                if formula is not None:
+                    edit.set_literal(after, formula.literal(after.shape, size))
                 if extents or any((old.name, o.name) in self.by_name for o in before.operands):
                     for name, value in with_sizes(before, partial(self._size, size)).items():
                         edit.set_attribute(after, name, value)
         return copy
+
+    def following(self, formulas: Mapping[tuple[str, str], Formula]) -> Ties:
+        """The same, with further constants that follow the size: those are not frozen."""
+        every = {**self.formulas, **formulas}
+        frozen = tuple((i, text) for i, text in self.frozen if i.parent is None or (i.parent.name, i.name) not in every)
+        return replace(self, formulas=every, frozen=frozen)
 
     def bounded(self) -> Module:
         """The module at its most, with all that follows bounded by that."""
@@ -255,8 +267,44 @@ def tie(module: Module, requests: Sequence[Dynamic], like: Ties | None = None) -
         steps = max(extents.items(), key=lambda item: item[1].c)
         raise _refusal(module, steps[0].instruction, "SIZ105", f"{steps[1]} is whole at no size of the range")
     frozen, read = tuple(_frozen(module, extents, size)), tuple(readings(module, extents))
-    found = Ties(module, size, sizes, extents, frozen, read, by_name)
+    formulas = {} if like is None else _kept_formulas(module, like, size)
+    found = Ties(module, size, sizes, extents, frozen, read, by_name, formulas)
     return _checked(found, is_least_open=least is None)
+
+
+def _kept_formulas(module: Module, like: Ties, size: int) -> dict[tuple[str, str], Formula]:
+    """The constants of a module that was rewritten at a size that follow: those with a number that only constants of
+    one formula had; where others had it, too, those with the name of one that followed."""
+    if not like.formulas:
+        return {}
+    before: dict[Literal, set[Formula | None]] = defaultdict(set)
+    of_name: dict[str, Formula | None] = {}
+    for owner, i in _constants(like.at(size)):
+        formula = like.formulas.get((owner, i.name))
+        before[_number(i)].add(formula)
+        of_name[i.name] = formula if i.name not in of_name else None
+    found = {}
+    for owner, i in _constants(module):
+        options = before.get(_number(i), {None})
+        formula = next(iter(options)) if len(options) == 1 else of_name.get(i.name)
+        if formula is not None and formula in options:
+            found[owner, i.name] = formula
+    return found
+
+
+def _constants(module: Module) -> Iterator[tuple[str, Instruction]]:
+    """The constants that are the same number everywhere, with the names of their computations."""
+    for computation in module.computations:
+        for i in computation.instructions:
+            if i.literal is not None and i.literal.is_known and _is_uniform(i.literal):
+                yield computation.name, i
+
+
+def _number(constant: Instruction) -> Literal:
+    """The number of such a constant, as a scalar."""
+    assert constant.literal is not None
+    value = np.asarray(constant.literal.value).reshape(-1)[0]
+    return Literal(Shape(constant.shape.type, ()), value=np.asarray(value))
 
 
 def _refusal(module: Module, instruction: Instruction, code: str, message: str) -> UsageError:

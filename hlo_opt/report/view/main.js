@@ -36,9 +36,10 @@ class App {
       "div", { class: "tiles" }, tile("kernels", "kernels", count), tile("launches", "launches", count),
       tile("bytes", "bytes", bytes), tile("estimated", "est_us", time));
     const theme = element("button", { type: "button", onclick: () => this.switchTheme() }, "Light or dark");
+    const size = data.dynamic ? ` · at size ${data.dynamic.priced} of ${data.dynamic.of.join(", ")}` : "";
     const title = element(
       "div", { class: "title" }, element("h1", {}, data.module),
-      element("p", { class: "muted" }, `${data.target.title} · ${data.file}`));
+      element("p", { class: "muted" }, `${data.target.title} · ${data.file}${size}`));
     this.tabButtons = this.tabs.map(
       (name) => element(
         "button", {

@@ -23,7 +23,7 @@ from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control.meaning import same_bits
-from hlo_opt.ops.sets import COPIES, EXTREMES
+from hlo_opt.ops.sets import COPIES, EXTREMES, UPDATES
 from hlo_opt.ops.values import Value, parts
 from hlo_opt.runtime.differences import Enclosure, is_floating, real_parts
 from hlo_opt.runtime.rounding.analysis import analyse_devices
@@ -263,9 +263,8 @@ def _same(a: Value, b: Value) -> bool:
 
 # ---- the mistakes
 
-_FOLDING = frozenset(
-    ["all-reduce", "reduce", "reduce-scatter", "reduce-window", "scatter", "select-and-scatter", "sort"]
-)
+_ORDERING = frozenset({"sort"})
+_FOLDING = _ORDERING | {"all-reduce", "reduce", "reduce-scatter", "reduce-window", "scatter", "select-and-scatter"}
 
 _SKIPPED = COPIES | {"broadcast", "convert"}
 """Opcodes that only pass values on. (Control flow is skipped as well; its computations have trials of their own.)"""
@@ -286,8 +285,8 @@ def _changes(i: Instruction) -> Iterator[tuple[str, Substitute]]:
     if i.literal is not None:
         yield from _constants(i)
     elif i.opcode == "compare":
-        if i.operands[0] is i.operands[1]:
-            yield ON_NAN, lambda o, v: np.where(o[0] != o[0], ~v, v)
+        if is_floating(i.operands[0].shape.type.dtype):
+            yield ON_NAN, lambda o, v: np.where((o[0] != o[0]) | (o[1] != o[1]), ~v, v)
         yield ON_TIES, lambda o, v: np.where(o[0] == o[1], ~v, v)
         if i.operands[0] is not i.operands[1]:
             yield "were wrong where the first is less", lambda o, v: np.where(o[0] < o[1], ~v, v)
@@ -303,6 +302,10 @@ def _changes(i: Instruction) -> Iterator[tuple[str, Substitute]]:
                 yield ON_NAN, lambda o, v: np.where(o[0] != o[0], o[1], np.where(o[1] != o[1], o[0], v))
     else:
         yield f"were {OFF:.0%} off", lambda o, v: _moved(v)
+        if i.opcode in UPDATES and i.shape.is_array:
+            yield "updated nothing", lambda o, v: o[0]
+        if i.opcode in _ORDERING and any(is_floating(o.shape.type.dtype) for o in i.operands):
+            yield ON_NAN, lambda o, v: _moved(v) if any(np.any(x != x) for x in o) else v
 
 
 def _is_like(instruction: Instruction, operand: Instruction) -> bool:

@@ -20,7 +20,7 @@ from hlo_opt.analysis.targets import target_of
 from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ir import Module
 from hlo_opt.ir.values import Array
-from hlo_opt.runtime.executable import compile
+from hlo_opt.runtime.executable import Executable, compile
 
 COPIED_BYTES = 1 << 28
 """Bytes of the array whose copy gives a GPU's copy bandwidth: much more than any L2 cache."""
@@ -287,6 +287,7 @@ def bench(
     memory_limit: int | None = None,
     *,
     precise: bool = False,
+    compiled: Callable[[str], Mapping[str, Executable]] | None = None,
 ) -> Bench:
     """Run modules that take the same inputs, in turn. The first is the baseline of the others.
 
@@ -295,6 +296,7 @@ def bench(
     rounds   how often each runs cold and warm, at least 1; the order is reversed in every second round
     memory_limit  bytes that a run may hold at once; None: unlimited
     precise  as for `compile`
+    compiled  further executables for a backend, by their names: what runs last, in another way than `compile` would
 
     All kernels are planned for the device of the first module that was fused. Raises what `compile` raises.
     """
@@ -305,9 +307,11 @@ def bench(
         "target": None if fused is None else target_of(fused),
     }
     executables = {name: compile(module, backend, **how) for name, module in modules.items()}
+    if compiled is not None:
+        executables.update(compiled(backend))
     backends = {e.backend for e in executables.values()}
     if len(backends) > 1:  # some module cannot run on the GPU, so that all run on the host
-        return bench(modules, "host", inputs, rounds, clock, memory_limit, precise=precise)
+        return bench(modules, "host", inputs, rounds, clock, memory_limit, precise=precise, compiled=compiled)
     executable = next(iter(executables.values()))
     clock = clock or clock_of(executable.backend)
     runs = {name: e.resident_devices(inputs) for name, e in executables.items()}
@@ -323,11 +327,11 @@ def bench(
             cold[name].append(clock.timed(runs[name], launches[name]))
             warm[name].append(clock.timed(runs[name], launches[name]))
     variants = []
-    for name, module in modules.items():
-        report = executables[name].report()
+    for name, one in executables.items():
+        report = one.report()
         calls = sum(report["library"].values()) + sum(report["fallbacks"].values())
         times = (Timing.of(cold[name]), Timing.of(warm[name]))
-        summary = module_summary(module, target_of(module, how["target"]))
+        summary = module_summary(one.module, target_of(one.module, how["target"]))
         variants.append(
             Variant(
                 name,
