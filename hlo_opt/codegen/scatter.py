@@ -109,28 +109,34 @@ def _update(builder: Builder, form: Form, written: Sequence[Result], position: E
         for d in form.serial:
             at[d] = stack.enter_context(builder.loop(sizes[d]))
         first = tuple(at[d] for d in range(len(sizes)))
-        starts = _starts(builder, form, first, stack)
+        starts = starts_inside(builder, form, first, stack)
         if vector > 1:
             along = form.parallel[-1]
             every = [{**at, along: add(multiply(at[along], vector), constant(k))} for k in range(vector)]
             _combine_together(builder, form, written, [tuple(a[d] for d in range(len(sizes))) for a in every], starts)
         else:
-            _combine(builder, form, written, first, _target(form, first, starts))
+            _combine(builder, form, written, first, target_of(form, first, starts))
 
 
 def _batch(form: Form, index: Index) -> Index:
     return tuple(e for d, e in enumerate(index) if d not in form.dimensions.offset_dims)
 
 
-def _starts(builder: Builder, form: Form, index: Index, stack: ExitStack) -> dict[int, Expression]:
+def windows_of(form: Form, index: Index) -> list[Index]:
+    """The places of the start indices of an update's window, one for each dimension that they move it along."""
+    s, batch = form.dimensions, _batch(form, index)
+    if s.index_vector_dim == form.hero.operands[form.results].shape.rank:
+        return [batch] * len(s.start_index_map)
+    before, behind = batch[: s.index_vector_dim], batch[s.index_vector_dim :]
+    return [(*before, constant(k), *behind) for k in range(len(s.start_index_map))]
+
+
+def starts_inside(builder: Builder, form: Form, index: Index, stack: ExitStack) -> dict[int, Expression]:
     """The window's start by operand dimension. What follows runs only for windows that lie wholly inside."""
     s, batch = form.dimensions, _batch(form, index)
     indices = form.hero.operands[form.results]
     names: dict[int, Code] = {}
-    for k, d in enumerate(s.start_index_map):
-        where = batch
-        if s.index_vector_dim < indices.shape.rank:
-            where = (*batch[: s.index_vector_dim], constant(k), *batch[s.index_vector_dim :])
+    for d, where in zip(s.start_index_map, windows_of(form, index), strict=True):
         names[d] = builder.unclamped_index(builder.value(indices, where))
     if names:
         inside = [
@@ -149,7 +155,7 @@ def _starts(builder: Builder, form: Form, index: Index, stack: ExitStack) -> dic
     return starts
 
 
-def _target(form: Form, index: Index, starts: dict[int, Expression]) -> Index:
+def target_of(form: Form, index: Index, starts: dict[int, Expression]) -> Index:
     """The output element that an update changes."""
     s = form.dimensions
     window = iter([index[d] for d in s.offset_dims])
@@ -173,7 +179,7 @@ def _combine(builder: Builder, form: Form, written: Sequence[Result], index: Ind
             builder.store(pointer, shape, target, value)
         elif how is Update.ATOMIC:
             element = address(pointer, builder.address(shape, target))
-            builder.do(_atomic(monoid(form.combiner) or "", shape.type, element, value))
+            builder.do(atomic(monoid(form.combiner) or "", shape.type, element, value))
         elif how is Update.PLAIN:
             _change(builder, form, (number, pointer, shape), value, target)
         elif how is Update.SWAP:
@@ -188,7 +194,7 @@ def _combine_together(
     starts: dict[int, Expression],
 ) -> None:
     """Emit a vector of neighbouring updates: read all, then their targets, then write all."""
-    targets = [_target(form, index, starts) for index in indices]
+    targets = [target_of(form, index, starts) for index in indices]
     half = form.results
     updates = [[builder.value(form.hero.operands[half + 1 + k], index) for index in indices] for k in range(half)]
     builder.name_after(form.hero)
@@ -202,7 +208,7 @@ def _combine_together(
         if form.updates[number] is Update.PLAIN:
             currents = [loaded(shape.type, builder.stored_element(pointer, shape, target)) for target in targets]
             current = [builder.bind_exact(shape.type, value) for value in currents]
-            values = [_one(builder, form, number, c, v) for c, v in zip(current, values, strict=True)]
+            values = [combined(builder, form, number, c, v) for c, v in zip(current, values, strict=True)]
         for target, value in zip(targets, values, strict=True):
             builder.store(pointer, shape, target, value)
 
@@ -228,7 +234,7 @@ def _together(builder: Builder, form: Form, written: Sequence[Result], updates: 
         builder.store(pointer, shape, target, results[number])
 
 
-def _one(builder: Builder, form: Form, number: int, current: Code, update: Code) -> Code:
+def combined(builder: Builder, form: Form, number: int, current: Code, update: Code) -> Code:
     """One result of a combiner that reads only its own element and update."""
     half = form.results
     arguments = [code("0")] * (2 * half)
@@ -241,11 +247,13 @@ def _swap(builder: Builder, form: Form, target: Result, update: Code, index: Ind
     if shape.type.per_byte > 1:
         _swap_part(builder, form, target, update, index)
         return
-    swap = Change()
-    builder.add(swap)
-    with builder.inside(swap.steps):
-        _swap_steps(builder, form, target, update, index)
-    with builder.inside(swap.walking):
+    change = Change()
+    builder.add(change)
+    with builder.inside(change.steps):
+        pointer, shape = target[1:]
+        element = address(pointer, builder.address(shape, index))
+        swap(builder, form, target[0], shape.type, element, update)
+    with builder.inside(change.walking):
         _change(builder, form, target, update, index)
 
 
@@ -253,21 +261,20 @@ def _change(builder: Builder, form: Form, target: Result, update: Code, index: I
     """Read an element, combine, and write it."""
     number, pointer, shape = target
     current = builder.bind_exact(shape.type, loaded(shape.type, builder.stored_element(pointer, shape, index)))
-    builder.store(pointer, shape, index, _one(builder, form, number, current, update))
+    builder.store(pointer, shape, index, combined(builder, form, number, current, update))
 
 
-def _swap_steps(builder: Builder, form: Form, target: Result, update: Code, index: Index) -> None:
-    number, pointer, shape = target
-    kind = memory_type(shape.type)
+def swap(builder: Builder, form: Form, number: int, element_type: ElementType, where: Code, update: Code) -> None:
+    """Combine an update with the element of array `number` at an address: read it, and swap unless it has changed."""
+    kind = memory_type(element_type)
     element = builder.fresh("element")
-    where = address(pointer, builder.address(shape, index))
     builder.add(Let(f"{kind}* const", element, where, constant=False))
-    word = "unsigned long long" if shape.type.bits == 64 else "unsigned int"
+    word = "unsigned long long" if element_type.bits == 64 else "unsigned int"
     seen = builder.fresh("seen")
     builder.add(Let(word, seen, call("hlo_seen", element), constant=False))
     with builder.for_ever():
-        current = builder.bind_exact(shape.type, loaded(shape.type, call("hlo_taken", element, seen)))
-        replacement = stored(shape.type, _one(builder, form, number, current, update))
+        current = builder.bind_exact(element_type, loaded(element_type, call("hlo_taken", element, seen)))
+        replacement = stored(element_type, combined(builder, form, number, current, update))
         builder.add(Break(call("hlo_swapped", element, seen, code(f"({kind})({{}})", replacement))))
 
 
@@ -280,11 +287,12 @@ def _swap_part(builder: Builder, form: Form, target: Result, update: Code, index
     builder.add(Let("unsigned int", seen, call(f"hlo_part_seen<{bits}>", pointer, at), constant=False))
     with builder.for_ever():
         current = builder.bind_exact(shape.type, loaded(shape.type, call(f"hlo_part_taken<{bits}>", at, seen)))
-        replacement = stored(shape.type, _one(builder, form, number, current, update))
+        replacement = stored(shape.type, combined(builder, form, number, current, update))
         builder.add(Break(call(f"hlo_part_swapped<{bits}>", pointer, at, seen, replacement, *last_argument(shape))))
 
 
-def _atomic(name: str, element_type: ElementType, element: Code, value: Code) -> Code:
+def atomic(name: str, element_type: ElementType, element: Code, value: Code) -> Code:
+    """The atomic operation that combines a value with the element at an address, for a combiner of this name."""
     if element_type.is_complex:
         return call("hlo_atomic_add", element, value)
     function = _FUNCTIONS[name]

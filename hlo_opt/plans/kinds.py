@@ -16,6 +16,7 @@ from hlo_opt.ops.sets import LOOPS
 from hlo_opt.plans import (
     batch,
     block_loop,
+    block_scatter,
     block_search,
     column_reduction,
     concatenate,
@@ -40,6 +41,7 @@ from hlo_opt.plans import (
     sort,
     tensor_matmul,
     tiled_transpose,
+    window_scatter,
 )
 from hlo_opt.plans.plan import Part, Region
 from hlo_opt.plans.products import Space
@@ -122,6 +124,7 @@ def _folds(region: Region, roots: Sequence[int], target: DeviceTarget, room: int
 
 
 _SORTS = frozenset({"sort", "topk"})
+_SCATTERS = frozenset({"scatter"})
 _PRODUCTS = frozenset({"dot"})
 _FOLDS = frozenset({"reduce"})
 _WINDOWS = frozenset({"reduce-window"})
@@ -164,8 +167,17 @@ KINDS: list[Kind] = [
     Kind("tensor-matmul", _PRODUCTS, product=tensor_matmul.match, walks=tensor_matmul.walks, own=own_on),
     Kind("matmul", _PRODUCTS, product=matmul.match, walks=matmul.walks, own=own_on),
     Kind(
+        "block-scatter",
+        _SCATTERS,
+        7,
+        block_scatter.match,
+        has_rivals=True,
+        takes_room=True,
+        walks=block_scatter.walks,
+    ),
+    Kind(
         "scatter",
-        frozenset({"scatter"}),
+        _SCATTERS,
         7,
         lambda region, roots, target, room: scatter.match(region, roots, target),
         walks=scatter.walks,
@@ -233,6 +245,14 @@ KINDS: list[Kind] = [
         lambda region, roots, target, room: concatenate.match(region, roots, target),
         walks=concatenate.walks,
         own=concatenate.own,
+    ),
+    Kind(
+        "window-scatter",
+        window_scatter.WINDOWED,
+        3,
+        window_scatter.match,
+        has_rivals=True,
+        walks=window_scatter.walks,
     ),
     Kind("gather", frozenset({"gather"}), 5, lambda region, roots, target, room: gather.match(region, roots, target)),
     Kind(

@@ -16,6 +16,7 @@ from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression
 from hlo_opt.ir.size import most
 from hlo_opt.ops.movement.memory import physical_index
+from hlo_opt.ops.shapes import window
 from hlo_opt.plans.plan import Launch, Region, Segment, above
 
 BLOCK = 128
@@ -23,6 +24,8 @@ WIDEST_ACCESS = 16
 """Bytes that one instruction of a thread loads or stores at most."""
 MOST_ELEMENTS = 32
 """Limit of elements per thread (`MAX_UNROLL` of xla/service/gpu/gpu_fusible.cc)."""
+_SHORT = 32
+"""Elements of a window up to which a thread has two."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,23 @@ def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> list[El
     for elements, positions in groups.items():
         outputs = [leaf for n in positions for leaf in region.roots[n].shape.leaves()]
         vector = elements_per_thread(outputs, inputs, elements, target.resident_threads)
+        if not target.in_lanes:
+            vector = math.gcd(vector, math.lcm(_beside_windows(region, positions), *(s.type.per_byte for s in outputs)))
         parts.append(Elements(region.roots[positions[0]], elements, vector, tuple(positions)))
     return parts
+
+
+def _beside_windows(region: Region, roots: Sequence[int]) -> int:
+    """The most elements per thread. Windows along the minor-most dimension are read one element at a time: the lanes of
+    a warp then touch as many lines as a thread has elements."""
+    limit = MOST_ELEMENTS
+    for i in region.needed_by(roots):
+        if "window" in i.attributes:
+            given = i.operands[0].shape
+            parts = window(i, given.rank)
+            if given.rank and parts[given.minor_to_major[0]].size > 1:
+                limit = min(limit, 2 if math.prod(w.size for w in parts) <= _SHORT else 1)
+    return limit
 
 
 def elements_per_thread(outputs: Sequence[Shape], inputs: Iterable[Shape], elements: int, resident: int) -> int:

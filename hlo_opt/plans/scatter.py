@@ -24,14 +24,15 @@ from hlo_opt.ir.index_map import Expression, add, constant, delinearize, lineari
 from hlo_opt.ir.size import most
 from hlo_opt.ops.indexing.gather_dimensions import IndexedWindows, scatter_dimensions
 from hlo_opt.ops.reduction.reducers import monoid
-from hlo_opt.ops.sets import keeps_values
+from hlo_opt.ops.sets import keeps_values, tuple_index
 from hlo_opt.ops.shapes import flag
 from hlo_opt.plans.instructions import of_body
 from hlo_opt.plans.loop import BLOCK, WIDEST_ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.walks import ROUND, Walk, neighbours
 
-_ATOMIC = frozenset({"add", "maximum", "minimum", "and", "or", "xor"})
+ATOMIC = frozenset({"add", "maximum", "minimum", "and", "or", "xor"})
+"""Combiners that there are atomic operations for. Their order does not matter."""
 _MOST_IN_ONE_BLOCK = 1024
 _SUMS = {"f32": 1, "bf16": 2, "f16": 2}
 """Floats with atomic sums of several elements: the number of elements in a word, which is the vector on devices without
@@ -122,7 +123,7 @@ class Form:
         """How an update changes array `number`; None if one thread must do all updates of an element."""
         combiner, half = self.combiner, self.results
         root = combiner.root
-        part = root.operands[number] if root.opcode == "tuple" else root
+        part = root.operands[number] if root.shape.is_tuple else root
         if part.parameter_number == number:
             return Update.KEEP
         if part.parameter_number == half + number:
@@ -131,7 +132,7 @@ class Form:
             return Update.PLAIN
         element_type = self.hero.operands[number].shape.type
         name = monoid(combiner) if half == 1 else None
-        if name in _ATOMIC:
+        if name in ATOMIC:
             if element_type.is_integer and element_type.bits >= 32:
                 return Update.ATOMIC
             if name == "add" and (element_type.is_complex or (element_type.is_float and element_type.bits >= 32)):
@@ -297,29 +298,27 @@ def refusal(region: Region) -> Reason | None:
         if instruction.opcode != "scatter":
             continue
         readers = [u for u in instruction.users if u.opcode not in ("tuple", "get-tuple-element")]
-        readers += [
-            v for u in instruction.users if u.opcode == "get-tuple-element" for v in u.users if v.opcode != "tuple"
-        ]
+        readers += [v for u in instruction.users if tuple_index(u) is not None for v in u.users if v.opcode != "tuple"]
         if readers or instruction not in roots:
             return Reason.of("FUS609", producer=instruction.name)
         form = Form(instruction)
         if form.in_turns and instruction not in region.roots:
             parts = {element_of(root) for root in region.roots if source_of(root) is instruction}
             if len(parts) < form.results:  # the combiner needs unused results, too
-                return Reason.of("FUS301", element_type="tuple", opcode="scatter")
+                return Reason.of("FUS301", element_type="tuple", opcode=instruction.opcode)
     return None
 
 
 def source_of(root: Instruction) -> Instruction:
     """The operation whose result, or tuple element, a root is."""
-    while root.opcode == "get-tuple-element":
+    while tuple_index(root) is not None:
         root = root.operands[0]
     return root
 
 
 def element_of(root: Instruction) -> int | None:
     """The number of the scatter's array that a root is; None for all of them."""
-    return root.attribute("index", int) if root.opcode == "get-tuple-element" else None
+    return tuple_index(root)
 
 
 def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[list[Updates], list[int]]:

@@ -104,6 +104,9 @@ _ENTRIES = {
     "parameter(2)\n"
     " ROOT r = {t}[{rows},{columns}] scatter(x, i, y), update_window_dims={1}, inserted_window_dims={0}, "
     "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum",
+    "block-scatter": "x = {t}[64] parameter(0)\n i = s32[{elements},1] parameter(1)\n y = {t}[{elements}] parameter(2)\n"
+    " ROOT r = {t}[64] scatter(x, i, y), update_window_dims={}, inserted_window_dims={0}, "
+    "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum",
     "scan": "x = f32[{rows},{columns}] parameter(0)\n y = f32[{columns}] parameter(1)\n"
     " ROOT r = (f32[{rows},{columns}], f32[{columns}]) scan(x, y), dimensions={0}, num_carries=1, to_apply=step",
     "lane-loop": "x = f32[{columns}] parameter(0)\n u = f32[{rows},{columns}] parameter(1)\n z = s32[] constant(0)\n e "
@@ -124,6 +127,8 @@ _ENTRIES = {
     " ROOT r = f32[{rows},{columns}] reduce-window(x, z), window={size=1x{columns} pad=0_0x{before}_0}, to_apply=sum",
     "sliding-window": "x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n"
     " ROOT r = f32[{rows},{columns}] reduce-window(x, z), window={size=1x65 pad=0_0x32_32}, to_apply=sum",
+    "window-scatter": "x = f32[512,512] parameter(0)\n y = f32[255,255] parameter(1)\n z = f32[] constant(0)\n"
+    " ROOT r = f32[512,512] select-and-scatter(x, y, z), window={size=3x3 stride=2x2}, select=less, scatter=sum",
     "sort": "x = f32[{rows},1024] parameter(0)\n ROOT r = f32[{rows},1024] sort(x), dimensions={1}, to_apply=less",
     "sort across": "x = f32[1024,{columns}] parameter(0)\n ROOT r = f32[1024,{columns}] sort(x), dimensions={0}, "
     "to_apply=less",

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.analysis.targets import DeviceTarget, InLanes
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.text import parse
 from tests.small_modules import H100
@@ -40,3 +40,17 @@ def test_launch_covers_every_element() -> None:
     assert (loop("129").launch.grid, loop("129").launch.block) == (2, 128)
     assert (loop("5").launch.grid, loop("5").launch.block) == (1, 5)
     assert loop("270336").launch.grid == 270336 // 4 // 128
+
+
+def test_threads_beside_each_other_read_windows_along_memory() -> None:
+    """Not so where the window is along another dimension, or threads are lanes of a processor."""
+    text = (
+        "HloModule m\nf {{ a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] maximum(a, b) }}\n"
+        "ENTRY e {{\n  p = f32[4096,4096] parameter(0)\n  i = f32[] constant(0)\n"
+        "  ROOT r = f32[4096,4096] reduce-window(p, i), window={{size={} pad={}}}, to_apply=f\n}}\n"
+    )
+    for size, pad, vector in (("1x3", "0_0x1_1", 2), ("7x5", "3_3x2_2", 1), ("3x1", "1_1x0_0", 4)):
+        module = parse(text.format(size, pad))
+        for target, expected in ((H100, vector), (InLanes.of(H100), 4)):
+            found = plan(region_of(module, module.entry.root), target)
+            assert isinstance(found, Plan) and found.segments[0].vector == expected

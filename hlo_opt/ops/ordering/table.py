@@ -307,8 +307,6 @@ declare(
     cuda=lower_select_and_scatter,
     flops=flops_select_and_scatter,
     tolerance=faces.rounded(64),
-    is_library=True,
-    own_kernel=True,
     omitted=omitted.as_operand(),
     scratch=lazy("scratch", "scatter"),
 )
