@@ -14,6 +14,7 @@ from functools import partial
 
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.lanes_chunk_text import CHUNK, FROM, INSIDE, LANE, LEAST, ROW, UnknownError, Writer
+from hlo_opt.codegen.lanes_parts import parts_of_row, within
 from hlo_opt.codegen.lanes_runs import FEWEST, differing_digits, in_runs, run_lines, used_in
 from hlo_opt.codegen.lanes_runs import MOST as RUN
 from hlo_opt.codegen.lanes_text import filled
@@ -101,17 +102,39 @@ def chunks_of(kernel: Kernel, segment: Segment, name: str, parameters: str) -> C
         lanes = together * elements.span
         whole = {_POSITION: Variable(0, lanes - 1, LANE)}
         cut = _Cut(lanes, 0, {name: substitute(value, whole) for name, value in elements.values.items()})
+    parts = [(0, cut.row)] if in_order or not cut.row else parts_of_row(elements.items, cut.values, INSIDE, cut.row)
     try:
-        writer = Writer(cut.values, cut.lanes, constants)
-        writer.apart = in_order
-        lines = writer.lines_of(elements.items)
+        if len(parts) > 1:
+            text = _by_parts(kernel, elements, cut, parts, name, parameters)
+        else:
+            writer = Writer(cut.values, cut.lanes, constants)
+            writer.apart = in_order
+            text = _function(name, parameters, cut, writer.lines_of(elements.items))
+            if in_order and not (cut.lanes > 1 and writer.are_apart(elements.items)):
+                return None
     except UnknownError:
         return None
-    if in_order and not (cut.lanes > 1 and writer.are_apart(elements.items)):
-        return None
-    text = _function(name, parameters, cut, lines)
     run = cut.row if _has_whole_rows(segment, elements, cut) else 1
     return Chunks(text, name, cut.lanes, elements.span, elements.count, cut.row, max(1, together), run)
+
+
+def _by_parts(
+    kernel: Kernel, elements: _Elements, cut: _Cut, parts: Sequence[tuple[int, int]], name: str, parameters: str
+) -> str:
+    """The function of a chunk, and before it one for what each part of a row has of the chunk."""
+    constants = {p.name.text for p in kernel.tree.parameters if p.constant}
+    names = ", ".join(p.name.text for p in kernel.tree.parameters)
+    texts, calls = [], []
+    for number, (low, high) in enumerate(parts):
+        values, lanes = within(cut.values, INSIDE, low, high), min(cut.lanes, high - low)
+        lines = Writer(values, lanes, constants).lines_of(elements.items)
+        texts.append(_function(f"{name}_{number}", parameters, cut, lines))
+        calls += [
+            f"{{ const long long hlo_low = {FROM} > {low} ? {FROM} : {low}, hlo_high = {FROM} + hlo_live < {high} ? "
+            f"{FROM} + hlo_live : {high};",
+            f"if (hlo_low < hlo_high) {name}_{number}(blockIdx, {ROW}, hlo_low, hlo_high - hlo_low, {names}); }}",
+        ]
+    return "".join(texts) + _function(name, parameters, cut, calls)
 
 
 def _has_whole_rows(segment: Segment, elements: _Elements, cut: _Cut) -> bool:

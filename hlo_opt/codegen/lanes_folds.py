@@ -57,8 +57,8 @@ def terms(places: Sequence[Expression], term: str) -> int:
 
 
 def stride(place: Expression, name: str) -> int | None:
-    """How far the place moves with a variable; None where it has digits."""
-    if digits_in(place):
+    """How far the place moves with a variable; None where it has digits of it."""
+    if any(name in variables_of(digit) for digit in digits_in(place)):
         return None
     at = dict.fromkeys(variables_of(place), constant(0))
     zero, one = substitute(place, at), substitute(place, {**at, name: constant(1)})

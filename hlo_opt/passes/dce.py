@@ -105,11 +105,11 @@ def narrow(fusion: Instruction, effects: set[Computation]) -> bool:
             edit.remove(user)
     edit.remove(root)
     sweep(body, effects)
-    _drop_unread(fusion, body)
+    drop_unread(fusion, body)
     return True
 
 
-def _drop_unread(fusion: Instruction, body: Computation) -> None:
+def drop_unread(fusion: Instruction, body: Computation) -> None:
     """Remove operands of a fusion that its computation does not read."""
     pairs = list(zip(fusion.operands, body.parameters, strict=True))
     for _, parameter in pairs:

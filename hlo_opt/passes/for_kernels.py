@@ -12,11 +12,12 @@ from hlo_opt.passes.conditional_to_select import ConditionalToSelect
 from hlo_opt.passes.dynamic_padder import DynamicPadder
 from hlo_opt.passes.expansion import Expansion
 from hlo_opt.passes.odd_functions import OddFunctions
+from hlo_opt.passes.products_apart import ProductsApart
 
 EXPANSIONS: tuple[Expansion, ...] = (DynamicPadder(), ConditionalToSelect(), BatchNormExpander())
 
 
-IN_LANES: tuple[Expansion, ...] = (OddFunctions(),)
+IN_LANES: tuple[Expansion, ...] = (ProductsApart(), OddFunctions())
 """Passes before `EXPANSIONS` for a processor that runs threads as lanes."""
 
 

@@ -139,6 +139,13 @@ def enlarged(method: str) -> Callable[[Array], Array]:
     return lambda x: jax.image.resize(x, (x.shape[0], 2 * x.shape[1], 2 * x.shape[2], x.shape[3]), method)
 
 
+def blur(image: Array) -> Array:
+    """With a binomial of 3 by 3."""
+    x = image.astype(jnp.float32)
+    rows = (x[:-2] + 2 * x[1:-1] + x[2:]) / 4
+    return jnp.round((rows[:, :-2] + 2 * rows[:, 1:-1] + rows[:, 2:]) / 4).astype(jnp.uint8)
+
+
 FURTHER = [
     Case("add_tiny", lambda x, y: x + y, (f32(3, 5), f32(5))),
     Case("softmax_tiny", lambda x: jax.nn.softmax(x, -1), (f32(4, 10),)),
@@ -207,9 +214,15 @@ FURTHER = [
     Case("pool_gradient_first", pool_of(2, "first"), (f32(4, 16, 56, 56), f32(4, 16, 28, 28))),
     Case("pool_gradient_odd", pool_of(3, "last"), (f32(2, 57, 57, 20), f32(2, 19, 19, 20))),
     Case("mean_gradient", mean_gradient, (f32(4, 56, 56, 16), f32(4, 28, 28, 16))),
+    Case("softmax_middle", lambda x: jax.nn.softmax(x, 1), (f32(8, 32, 40, 40),)),
+    Case("small_matrix_vectors", lambda a, x: jnp.einsum("nij,nj->ni", a, x), (f32(2000, 16, 16), f32(2000, 16))),
+    Case("bilinear", lambda x, a, y: jnp.einsum("nd,de,ne->n", x, a, y), (f32(500, 64), f32(64, 64), f32(500, 64))),
+    Case("edges_reflected", lambda x: jnp.pad(x, ((0, 0), (3, 3), (3, 3)), mode="reflect"), (f32(16, 224, 224),)),
+    Case("perceptron_f16", lambda x, w: jnp.tanh(x @ w), (f16(64, 256), f16(256, 256))),
+    Case("blur_u8", blur, (u8(720, 1280),)),
     Case("large_sum", jnp.sum, (f32(1 << 24),)),
     Case("large_sort", jnp.sort, (s32(1 << 20, high=1 << 30),)),
     Case("large_product", lambda a, b: a @ b, (f32(1024, 1024), f32(1024, 1024))),
 ]
 """Sorted by kind: tiny, rows and columns, products, movement, ordering, types, loops, random numbers, transforms and
-what NumPy or gathers were slow at, runs, sums by index, gradients of pools, large."""
+what NumPy or gathers were slow at, runs, sums by index, gradients of pools, further shapes, large."""

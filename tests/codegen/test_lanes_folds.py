@@ -8,7 +8,7 @@ import pytest
 
 from hlo_opt.codegen.emit import emit_kernel
 from hlo_opt.codegen.lanes import as_loops
-from hlo_opt.codegen.lanes_folds import sums_along
+from hlo_opt.codegen.lanes_folds import stride, sums_along
 from hlo_opt.codegen.tree import Assign, For, Let
 from hlo_opt.ir.index_map import Expression, Variable, add, divide, multiply
 from hlo_opt.ops.code import NOTHING, Cell, Code, Name, call, code
@@ -83,3 +83,9 @@ def test_a_matrix_and_a_vector(tool: Any) -> None:
     assert isinstance(plan, Plan)
     assert as_loops(emit_kernel(plan)) is not None
     tool.all_agree([text], relative=1e-5)
+
+
+def test_digits_of_other_variables_leave_a_stride() -> None:
+    block = Variable(0, 15, "block")
+    place = add(multiply(divide(block, 2), 64), multiply(LANE, 3))
+    assert stride(place, "lane") == 3 and stride(place, "term") == 0 and stride(place, "block") is None

@@ -49,6 +49,24 @@ CASES = {
     "a vector before a matrix": ((517,), (517, 301), (301,), "lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
     "a vector before rows": ((517,), (301, 517), (301,), "lhs_contracting_dims={0}, rhs_contracting_dims={1}"),
     "columns of a matrix": ((517, 301), (517,), (301,), "lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
+    "a batch of vectors": (
+        (70, 6, 29),
+        (70, 29),
+        (70, 6),
+        "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}",
+    ),
+    "a batch of short vectors": (
+        (7, 9, 13),
+        (7, 13),
+        (7, 9),
+        "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}",
+    ),
+    "a batch of sums, terms apart": (
+        (9, 14),
+        (14, 9),
+        (9,),
+        "lhs_batch_dims={0}, rhs_batch_dims={1}, lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    ),
     "a vector": ((40, 33), (33,), (40,), "lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
 }
 
@@ -89,6 +107,7 @@ TYPES = {
     "f64": np.float64,
     "f32": np.float32,
     "bf16": ml_dtypes.bfloat16,
+    "f16": np.float16,
     "s8": np.int8,
     "u8": np.uint8,
     "s16": np.int16,
@@ -103,6 +122,8 @@ COMPUTED = [
     ("bf16", "bf16", "bf16"),
     ("bf16", "bf16", "f32"),
     ("f32", "bf16", "f32"),
+    ("f16", "f16", "f16"),
+    ("f16", "bf16", "f32"),
     ("s8", "s8", "s32"),
     ("s8", "s8", "s8"),
     ("u8", "s8", "s32"),
@@ -147,7 +168,7 @@ ENTRY e {{
             if made[0] in "su":
                 np.testing.assert_array_equal(got, want)
             else:
-                near = {"f64": 1e-12, "f32": 1e-5, "bf16": 1e-2, "c64": 1e-5, "c128": 1e-12}[made]
+                near = {"f64": 1e-12, "f32": 1e-5, "bf16": 1e-2, "f16": 2e-3, "c64": 1e-5, "c128": 1e-12}[made]
                 dtype = np.complex128 if made[0] == "c" else np.float64
                 wide = got.astype(dtype), want.astype(dtype)
                 np.testing.assert_allclose(*wide, rtol=near, atol=near * terms**0.5)
@@ -191,6 +212,29 @@ def test_a_bf16_nan_stays_one() -> None:
     (got,) = hlo_opt.compile(module, "host")(left, np.ones((1, 1), ml_dtypes.bfloat16))
     values = got.astype(np.float32).reshape(-1)
     assert np.isnan(values[0]) and np.isposinf(values[1]) and values[2] == 0
+
+
+def test_every_f16_and_what_rounds_to_one() -> None:
+    """All bits there and back; numbers half way between two, and beside these; what is too large is infinite."""
+    module = hlo_opt.parse(
+        "HloModule m\nENTRY e {\n  x = f16[65536,1] parameter(0)\n  y = f32[65536,1] parameter(1)\n"
+        "  one = f16[1,1] parameter(2)\n"
+        "  a = f16[65536,1] dot(x, one), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        "  b = f16[65536,1] dot(y, one), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        "  ROOT r = (f16[65536,1], f16[65536,1]) tuple(a, b)\n}\n"
+    )
+    halves = np.arange(65536, dtype=np.uint16).view(np.float16)[:, None]
+    near = np.repeat(halves[:0x7C00:4].astype(np.float32).view(np.uint32) | 0x1000, 9, 0)
+    near += np.tile(np.array([-2, -1, 0, 1, 2, 0x1000, -0x1000, 0x800, -0x800]), len(near) // 9).astype(np.uint32)[
+        :, None
+    ]
+    floats = np.resize(near.view(np.float32), (65536, 1))
+    made = hlo_opt.compile(module, "host")(halves, floats, np.ones((1, 1), np.float16))
+    with np.errstate(over="ignore"):
+        for got, want in zip(made, (halves, floats.astype(np.float16)), strict=True):
+            numbers = ~np.isnan(want)
+            np.testing.assert_array_equal(np.isnan(got), ~numbers)
+            np.testing.assert_array_equal(got[numbers] + np.float16(0), want[numbers] + np.float16(0))
 
 
 def test_a_loop_of_narrow_products() -> None:

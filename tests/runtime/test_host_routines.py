@@ -11,14 +11,15 @@ from hlo_opt.runtime.host.words import blas
 TEXT = """HloModule m
 ENTRY e {
   p = f32[200,200] parameter(0)
-  q = f16[20,20] parameter(1)
+  q = f32[4,20,3] parameter(1)
+  u = f32[3,20,4] parameter(3)
   i = s64[9,9] parameter(2)
   d = f32[200,200] dot(p, p), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  g = f16[20,20] dot(q, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  g = f32[20,20] dot(q, u), lhs_contracting_dims={0,2}, rhs_contracting_dims={2,0}
   h = s64[9,9] dot(i, i), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   f = c64[200,101] fft(p), fft_type=RFFT, fft_length={200}
   n = f32[200,200] negate(d)
-  ROOT r = (f32[200,200], f16[20,20], s64[9,9], c64[200,101]) tuple(n, g, h, f)
+  ROOT r = (f32[200,200], f32[20,20], s64[9,9], c64[200,101]) tuple(n, g, h, f)
 }
 """
 

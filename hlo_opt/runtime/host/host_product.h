@@ -180,13 +180,27 @@ HLO_APART static void multiply_along(const Product* p, Word i, Word j) {
             *(const Lanes*)(left + t + s * lanes) * *(const Lanes*)(right + k * p->right_column + t + s * lanes);
     }
   }
+  for (; t + lanes <= p->terms; t += lanes)
+    for (int k = 0; k < columns; ++k)
+      held[k][0] += *(const Lanes*)(left + t) * *(const Lanes*)(right + k * p->right_column + t);
+  T all[columns][lanes], sums[columns];
+  for (int k = 0; k < columns; ++k) *(Lanes*)all[k] = held[k][0] + held[k][1];
+#pragma GCC unroll 2
+  for (int part = lanes / 2; part >= lanes / 4; part /= 2)
+    if (t + part <= p->terms) {
+      for (int k = 0; k < columns; ++k)
+        for (int l = 0; l < part; ++l) all[k][l] += left[t + l] * right[k * p->right_column + t + l];
+      t += part;
+    }
   for (int k = 0; k < columns; ++k) {
-    const Lanes all = held[k][0] + held[k][1];
-    T sum = 0;
-    for (int l = 0; l < lanes; ++l) sum += all[l];
-    for (Word rest = t; rest < p->terms; ++rest) sum += left[rest] * right[k * p->right_column + rest];
-    p->result[i * p->result_row + (j + k) * p->result_column] = sum;
+#pragma GCC unroll 4
+    for (int half = lanes / 2; half; half /= 2)
+      for (int l = 0; l < half; ++l) all[k][l] += all[k][l + half];
+    sums[k] = all[k][0];
   }
+  for (; t < p->terms; ++t)
+    for (int k = 0; k < columns; ++k) sums[k] += left[t] * right[k * p->right_column + t];
+  for (int k = 0; k < columns; ++k) p->result[i * p->result_row + (j + k) * p->result_column] = sums[k];
 }
 
 static int multiply_few_along(void** argument, Word begin, Word end) {
@@ -198,6 +212,21 @@ static int multiply_few_along(void** argument, Word begin, Word end) {
     for (; j < last; ++j) multiply_along<1>(p, i, j);
   }
   return 0;
+}
+
+// the same of few rows and few columns that lie anyhow: panels would be mostly zeros
+HLO_APART static void multiply_sums(const Product* p) {
+  const Word beside = 4;  // sums that do not wait for each other
+  for (Word i = 0; i < p->rows; ++i)
+    for (Word j = 0; j < p->columns; ++j) {
+      const T *left = p->left + i * p->left_row, *right = p->right + j * p->right_column;
+      T sums[beside] = {};
+      Word t = 0;
+      for (; t + beside <= p->terms; t += beside)
+        for (Word s = 0; s < beside; ++s, left += p->left_term, right += p->right_term) sums[s] += *left * *right;
+      for (; t < p->terms; ++t, left += p->left_term, right += p->right_term) sums[0] += *left * *right;
+      p->result[i * p->result_row + j * p->result_column] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    }
 }
 
 // the factors the other way round: what were rows are columns
@@ -219,6 +248,7 @@ HLO_APART static bool multiply(Product* p, int processors) {
       return launch(multiply_few, (void**)p, (p->columns + few_columns - 1) / few_columns, wanted), true;
     if (p->right_term == 1 && p->left_term == 1)
       return launch(multiply_few_along, (void**)p, (p->columns + few_sums - 1) / few_sums, wanted), true;
+    if (p->columns <= few_rows) return multiply_sums(p), true;
   }
   const Word panel_columns = (p->columns < width ? p->columns + tile_columns : width);
   p->panels = (T*)malloc((size_t)(panel_columns * (p->terms < depth ? p->terms : depth)) * sizeof(T));
@@ -279,8 +309,9 @@ static int multiply_some(void** argument, Word begin, Word end) {
 static bool multiply_all(Products all, int processors) {
   const Word count = number_of(&all);
   const Word work = all.first.rows * all.first.columns * all.first.terms;
+  const bool is_few = all.first.rows <= few_rows || all.first.columns <= few_rows;  // each factor is read about once
   if (count > 4 * processors || (count > 1 && work <= 1 << 22))
-    return !launch(multiply_some, (void**)&all, count, count * work > 1 << 20 ? processors : 1);
+    return !launch(multiply_some, (void**)&all, count, count * work > (is_few ? 1 << 17 : 1 << 20) ? processors : 1);
   for (Word k = 0; k < count; ++k) {
     Product p = product_number(&all, k, 1);
     if (!multiply(&p, processors)) return false;

@@ -84,11 +84,14 @@ class Width(IntEnum):
     F32_TO_BF16 = 5
     S32_TO_8 = 6
     S32_TO_16 = 7
+    F16_TO_F32 = 8
+    F32_TO_F16 = 9
 
 
 _NUMBERS = {**{number.name.lower(): number for number in Number}, "u32": Number.S32}
 _NARROW = {
     "bf16": (Number.F32, Width.BF16_TO_F32, Width.F32_TO_BF16),
+    "f16": (Number.F32, Width.F16_TO_F32, Width.F32_TO_F16),
     "s8": (Number.S32, Width.S8_TO_S32, Width.S32_TO_8),
     "u8": (Number.S32, Width.U8_TO_S32, Width.S32_TO_8),
     "s16": (Number.S32, Width.S16_TO_S32, Width.S32_TO_16),
@@ -214,10 +217,10 @@ MOST_SPATIAL = 3
 
 
 def convolution_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
-    """Of a convolution of f32 or bf16 arrays: batch, features, output features, each of one group; strides in elements
-    (image by batch and feature, weights by feature and output feature, result by batch and output feature); the number
-    of groups, and how far apart they are in image, weights and result; the number of spatial dimensions, and for each
-    what `host_convolution.h` says. None for other steps."""
+    """Of a convolution of f32, f16 or bf16 arrays: batch, features, output features, each of one group; strides in
+    elements (image by batch and feature, weights by feature and output feature, result by batch and output feature);
+    the number of groups, and how far apart they are in image, weights and result; the number of spatial dimensions, and
+    for each what `host_convolution.h` says. None for other steps."""
     i = op.instruction
     if i.opcode != "convolution" or op.call != "convolution" or len(op.inputs) != 2 or len(op.outputs) != 1:
         return None

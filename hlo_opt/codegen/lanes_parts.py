@@ -1,0 +1,54 @@
+"""Rows of lanes in parts: conditions on the place in a row are decided in each, so that no lane asks for itself.
+
+An array padded by its own edges, or one of pieces of others, takes its elements from another place in each part.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+from hlo_opt.codegen.tree import Block, Let, Statement, walk
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, substitute
+
+SHORTEST = 48
+"""Lanes of a row that is worth parts."""
+MOST = 6
+"""Parts of a row: each is another function."""
+MOST_STATEMENTS = 400
+"""Statements of all parts."""
+
+
+def parts_of_row(
+    items: Sequence[Statement], values: Mapping[str, Expression], place: str, row: int
+) -> list[tuple[int, int]]:
+    """The first place and the one behind the last of each part; one part where conditions do not say where to cut, or
+    where no part would be long. `values` are what index variables stand for, `place` is the variable of the place in a
+    row of so many lanes."""
+    known, cuts = dict(values), {0, row}
+    everything = list(walk(items))
+    for item in everything:
+        if isinstance(item, Let) and item.is_index and item.expression is not None:
+            known[item.name.text] = substitute(item.expression, known)
+        elif isinstance(item, Block) and item.condition:
+            for condition in item.condition.says:
+                first = _first(substitute(condition.expression, known), place, row)
+                if first is not None:
+                    cuts |= {condition.low - first, condition.high + 1 - first}
+    ends = sorted(cut for cut in cuts if 0 <= cut <= row)
+    parts = list(itertools.pairwise(ends))
+    longest = max(high - low for low, high in parts)
+    is_worth = 2 * longest >= row >= SHORTEST and len(parts) <= MOST and len(parts) * len(everything) <= MOST_STATEMENTS
+    return parts if is_worth else [(0, row)]
+
+
+def within(values: Mapping[str, Expression], place: str, low: int, high: int) -> dict[str, Expression]:
+    """Values where the place is at least `low` and less than `high`."""
+    narrow = {place: add(Variable(low, high - 1, place), constant(0))}
+    return {name: substitute(value, narrow) for name, value in values.items()}
+
+
+def _first(expression: Expression, place: str, row: int) -> int | None:
+    """What an expression is at the first place, where it grows by one from place to place; None for others."""
+    offset = expression.low
+    return offset if expression == add(Variable(0, row - 1, place), constant(offset)) else None

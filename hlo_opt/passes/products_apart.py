@@ -1,0 +1,96 @@
+"""Kernels around a product become a product and kernels beside it again, for processors that have routines for
+products.
+
+On a device such a kernel saves a launch and a round through memory. On a processor both cost little, and a routine
+that knows its caches and vectors does a product several times as quickly as the threads of a block, one stretch after
+another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Literal
+
+from hlo_opt.analysis.graph.inlining import is_plain_fusion
+from hlo_opt.ir import Called, Computation, Instruction, Module, edit
+from hlo_opt.ir.walk import executed_computations
+from hlo_opt.ops.sets import fused, is_product
+from hlo_opt.passes.base import PassContext
+from hlo_opt.passes.dce import DeadCodeElimination, drop_unread, sweep
+from hlo_opt.passes.expansion import Expansion
+from hlo_opt.plans import Plan, plan, region_of
+from hlo_opt.plans.products import OfProduct
+
+
+@dataclass(frozen=True)
+class ProductsApart(Expansion):
+    """Take products out of the kernels that compute them in tiles: operands first, then the product, then the rest."""
+
+    name: ClassVar[str] = "products-apart"
+    preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
+
+    def concerns(self, module: Module) -> bool:
+        return any(_around_product(i) for c in executed_computations(module) for i in c.instructions)
+
+    def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
+        module = computation.module
+        assert module is not None
+        for kernel in filter(_around_product, list(computation.instructions)):
+            kernel_plan = plan(region_of(module, kernel), context.options.target)
+            if isinstance(kernel_plan, Plan) and isinstance(kernel_plan.segments[0].part, OfProduct):
+                yield partial(_take_apart, kernel, kernel_plan.segments[0].part.hero)
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        changed = super().run(module, context)
+        if changed:
+            DeadCodeElimination().run(module, context)
+        return changed
+
+
+def _around_product(i: Instruction) -> bool:
+    """Whether it is a kernel with a product and something around it."""
+    return is_plain_fusion(i) and any(map(is_product, i.called_by("calls").instructions))
+
+
+def _take_apart(kernel: Instruction, product: Instruction) -> None:
+    """Replace a kernel by its product, kernels for the product's operands where these are computed, and one for what
+    comes after it."""
+    body = fused(kernel)
+    assert body is not None
+    values = {operand: _value(kernel, body, operand) for operand in dict.fromkeys(product.operands)}
+    alone = edit.clone_into(kernel.computation, product, [values[operand] for operand in product.operands])
+    if product.is_root:
+        edit.replace_all_uses(kernel, alone)
+        edit.remove(kernel)
+        return
+    rest, copies = _copy(body)
+    result = edit.create_parameter(rest, "product", product.shape, len(body.parameters))
+    edit.replace_all_uses(copies[product], result)
+    edit.sort(rest)
+    edit.replace_all_uses(kernel, _kernel(kernel, rest, [*kernel.operands, alone]))
+    edit.remove(kernel)
+
+
+def _value(kernel: Instruction, body: Computation, operand: Instruction) -> Instruction:
+    """An operand of a product outside of the kernel that computes it."""
+    if operand.parameter_number is not None:
+        return kernel.operands[operand.parameter_number]
+    above, copies = _copy(body)
+    edit.set_root(above, copies[operand])
+    return _kernel(kernel, above, kernel.operands)
+
+
+def _copy(body: Computation) -> tuple[Computation, dict[Instruction, Instruction]]:
+    copy = edit.clone_computation(body)
+    return copy, dict(zip(body.instructions, copy.instructions, strict=True))
+
+
+def _kernel(old: Instruction, body: Computation, operands: Iterable[Instruction]) -> Instruction:
+    """A new kernel for a computation, without what this does not read."""
+    sweep(body, set())
+    called = {**old.attributes, "calls": Called(body)}
+    new = edit.create(old.computation, old.name, "fusion", body.root.shape, list(operands), called)
+    drop_unread(new, body)
+    return new

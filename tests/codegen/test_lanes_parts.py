@@ -1,0 +1,63 @@
+"""Rows of lanes in parts, where conditions on the place in a row are decided."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hlo_opt.codegen.lanes_parts import SHORTEST, parts_of_row, within
+from hlo_opt.codegen.tree import Block, Statement
+from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, modulo, multiply
+from hlo_opt.ops.code import Code
+from hlo_opt.runtime.host.library import has_compiler
+from tests.host_text import run_on_host
+
+ROW, LANES = Variable(0, 9, "row"), 100
+INSIDE = Variable(0, LANES - 1, "inside")
+
+
+def asked(expression: Expression, low: int, high: int) -> Statement:
+    return Block(Code(("?",), says=(Condition(expression, low, high),)), [], [])
+
+
+@pytest.mark.parametrize(
+    ("conditions", "parts"),
+    {
+        "the first ones": ([asked(INSIDE, 0, 2)], [(0, 3), (3, LANES)]),
+        "both ends": ([asked(INSIDE, 3, 96)], [(0, 3), (3, 97), (97, LANES)]),
+        "moved": ([asked(add(INSIDE, constant(-10)), 0, 79)], [(0, 10), (10, 90), (90, LANES)]),
+        "the row": ([asked(ROW, 0, 2)], [(0, LANES)]),
+        "a digit": ([asked(modulo(INSIDE, 3), 0, 0)], [(0, LANES)]),
+        "row and place": ([asked(add(multiply(ROW, 2), INSIDE), 0, 7)], [(0, LANES)]),
+        "no long part": ([asked(INSIDE, 0, 32), asked(INSIDE, 0, 65)], [(0, LANES)]),
+        "many parts": ([asked(INSIDE, 0, k) for k in range(9)], [(0, LANES)]),
+    }.values(),
+)
+def test_conditions_say_where_parts_end(conditions: list[Statement], parts: list[tuple[int, int]]) -> None:
+    assert parts_of_row(conditions, {}, "inside", LANES) == parts
+
+
+def test_short_rows_stay_whole() -> None:
+    short = Variable(0, SHORTEST - 2, "inside")
+    assert parts_of_row([asked(short, 0, 2)], {}, "inside", SHORTEST - 1) == [(0, SHORTEST - 1)]
+
+
+def test_conditions_are_decided_within_a_part() -> None:
+    values = within({"i0": INSIDE}, "inside", 3, 97)
+    assert Condition(values["i0"], 3, 96).always and Condition(values["i0"], 0, 2).never
+
+
+@pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
+@pytest.mark.parametrize(("rows", "columns"), [(37, 95), (9, 1700)])
+def test_an_array_with_a_frame(rows: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = f"""ENTRY e {{
+  x = f32[{rows},{columns}] parameter(0)
+  z = f32[] constant(7)
+  t = f32[{rows},{columns}] negate(x)
+  ROOT r = f32[{rows + 3},{columns + 8}] pad(t, z), padding=1_2x3_5
+}}
+"""
+    x = np.random.default_rng(0).uniform(-1, 1, (rows, columns)).astype(np.float32)
+    found, text = run_on_host(body, x, monkeypatch=monkeypatch)
+    assert "hlo_low" in text
+    np.testing.assert_array_equal(found, np.pad(-x, ((1, 2), (3, 5)), constant_values=7))
