@@ -286,6 +286,18 @@ example(
         f"x: T[200,3]; i = s8[200,1] iota(), iota_dimension=0; T[200,3] gather(x, i), {ROW}",
     ),
 )
+HALVES = (
+    "i = s32[10] iota(), iota_dimension=0; two = s32[] constant(2); t = s32[10] broadcast(two), dimensions={}; h = "
+)
+example(
+    "gather-repeats",
+    "f",
+    f"x: T[5,3]; {HALVES}s32[10] divide(i, t); j = s32[10,1] reshape(h); T[10,3] gather(x, j), {ROW}",
+    (
+        f"x: T[5,3]; {HALVES}s32[10] subtract(t, i); j = s32[10,1] reshape(h); T[10,3] gather(x, j), {ROW}",
+        f"x: T[5,3]; n: s32[10]; {HALVES}s32[10] divide(n, t); j = s32[10,1] reshape(h); T[10,3] gather(x, j), {ROW}",
+    ),
+)
 SCATTER = (
     "update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, "
     "to_apply=add"

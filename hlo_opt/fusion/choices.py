@@ -111,7 +111,11 @@ class InstructionFusionChoices:
             heavy_computation,
             keeps_windows,
             self.reduction_epilogue,
-            *((keeps_row_reduction, keeps_sliding_windows, self.recomputation) if self.row_kernels else ()),
+            *(
+                (keeps_row_reduction, keeps_sliding_windows, self.recomputation, keeps_blocks)
+                if self.row_kernels
+                else ()
+            ),
         )
 
     def expensive_reuse(self, edge: Edge) -> Reason | None:
@@ -268,12 +272,12 @@ def _merges_into_row_kernel(edge: Edge) -> bool:
     return isinstance(merged, Sketch) and merged.row_reductions >= wanted
 
 
-def folds_short_rows(edge: Edge) -> bool:
-    """Whether a thread folds each row of the producer by itself in a row kernel of the consumer, which keeps all its
-    own reductions, and that takes less time than two kernels. The rows are no longer than a warp: distances of a few
-    coordinates, before the softmax or the least of them."""
+def folds_short_rows(edge: Edge, *, anywhere: bool = False) -> bool:
+    """Whether a thread folds each row of the producer by itself in a row kernel of the consumer, or in any kernel
+    (`anywhere`), which keeps all its own reductions, and that takes less time than two kernels. The rows are no longer
+    than a warp: distances of a few coordinates, before the softmax or the least of them."""
     wanted = edge.state.row_reductions(edge.consumer)
-    if not wanted or not edge.above.reductions or not can_be_planned(edge):
+    if not (wanted or anywhere) or not edge.above.reductions or not can_be_planned(edge):
         return False
     forms = [form for n in edge.state.cluster(edge.producer).members if (form := fast_form(n.instruction)) is not None]
     if any(not form.is_row or form.sizes[0] != 1 or form.sizes[2] > WARP for form in forms):
@@ -296,6 +300,24 @@ def keeps_row_reduction(edge: Edge) -> Reason | None:
     if not isinstance(merged, Sketch) or merged.row_reductions >= before or folds_short_rows(edge):
         return None
     return Reason.of("FUS407", consumer=edge.consumer_name, producer=edge.producer_name, kind=merged.kind)
+
+
+def keeps_blocks(edge: Edge) -> Reason | None:
+    """Rows that are fewer than the device's cores leave most of it idle: a kernel of them takes a reduction in, or what
+    comes after it, only where that takes less time than two kernels. So the norm of a whole array stays a kernel before
+    what is scaled by it."""
+    if not edge.above.reductions or not can_be_planned(edge):
+        return None
+    merged = edge.merged
+    if not isinstance(merged, Sketch) or merged.launch.grid >= edge.state.target.core_count:
+        return None
+    prices = edge.state.prices
+    apart = prices.of(edge.producer).us + prices.of(edge.consumer).us
+    if merged.price.us <= apart:
+        return None
+    return Reason.of(
+        "FUS408", producer=edge.producer_name, users=1, model="", us_fused=merged.price.us, us_unfused=apart
+    )
 
 
 def heavy_computation(edge: Edge) -> Reason | None:

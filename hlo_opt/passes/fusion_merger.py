@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from hlo_opt.analysis.xla.performance import estimate_fusion
 from hlo_opt.diag import Reason
-from hlo_opt.fusion.choices import InstructionFusionChoices, producer_is_fusion
+from hlo_opt.fusion.choices import InstructionFusionChoices, folds_short_rows, producer_is_fusion
 from hlo_opt.fusion.compatibility import XLAS_MODEL
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import Check, Edge
@@ -33,8 +33,16 @@ CERTAIN = 1 + 1e-9
 """The factor above which one sum of microseconds is longer than another in every order of additions."""
 
 
+BY_PRICE = frozenset({"FUS402", "FUS404", "FUS407"})
+"""The rules that keep reductions out of other kernels. For short rows prices decide."""
+
+
+@dataclass(frozen=True)
 class _MergerChoices(InstructionFusionChoices):
-    """The rules of instruction fusion for single edges that also hold for fusions; duplication is a matter of cost."""
+    """The rules of instruction fusion for single edges that also hold for fusions; duplication is a matter of cost.
+    With `short_rows`, so are reductions of short rows, which each thread may fold by itself."""
+
+    short_rows: bool = False
 
     def rules_out(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> bool:
         return False
@@ -43,6 +51,16 @@ class _MergerChoices(InstructionFusionChoices):
         left_out = (producer_is_fusion, self.duplication, self.memory_traffic, self.recomputation)
         code_size = () if self.row_kernels else (PriorityChoices().code_size,)
         return (*(c for c in super().checks() if c not in left_out), *code_size)
+
+    def against(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> Iterator[Reason]:
+        reasons = super().against(edge, disabled)
+        if self.short_rows and folds_short_rows(edge, anywhere=True):
+            return (reason for reason in reasons if reason.code not in BY_PRICE)
+        return reasons
+
+    def likeness(self, edge: Edge) -> Hashable:
+        known = super().likeness(edge)
+        return None if known is None else (known, self.short_rows)
 
 
 @dataclass(frozen=True)
@@ -55,6 +73,7 @@ class FusionMerger(FusionPass):
                     without, judge and price as XLA did
     weigh_kept      by those prices, leave a fusion where its first user had better take it in and write it for the
                     others, as `multi-output-fusion` can
+    short_rows      merge reductions of up to a warp's elements, too, which each thread folds by itself there
     """
 
     name: ClassVar[str] = "fusion-merger"
@@ -64,11 +83,12 @@ class FusionMerger(FusionPass):
     max_copies: int = 256
     row_kernels: bool = True
     weigh_kept: bool = True
+    short_rows: bool = False
 
     def fuse_in(self, computation: Computation, engine: Engine) -> bool:
         changed = False
         for producer in post_order(computation):
-            if producer.opcode != "fusion":
+            if not self._is_moved(producer):
                 continue
             for user in self._takers(engine, producer):
                 if not engine.context.step():
@@ -76,6 +96,10 @@ class FusionMerger(FusionPass):
                 engine.fuse(producer, user)
                 changed = True
         return changed
+
+    def _is_moved(self, producer: Instruction) -> bool:
+        """Whether an instruction may move: a fusion or, with `short_rows`, a reduction by itself."""
+        return producer.opcode == "fusion" or (self.short_rows and producer.opcode == "reduce")
 
     def _takers(self, engine: Engine, producer: Instruction) -> list[Instruction]:
         """The users that a fusion is merged into: all, or only those that are forced."""
@@ -91,7 +115,9 @@ class FusionMerger(FusionPass):
         return [] if is_slower else takers
 
     def policy(self, engine: Engine, computation: Computation) -> _MergerChoices:
-        return _MergerChoices(max_emissions=self.max_emissions, row_kernels=self.row_kernels)
+        return _MergerChoices(
+            max_emissions=self.max_emissions, row_kernels=self.row_kernels, short_rows=self.short_rows
+        )
 
     def takes(self, engine: Engine, producer: Instruction, consumer: Instruction) -> bool:
         return launches(consumer) and super().takes(engine, producer, consumer)
@@ -170,7 +196,7 @@ class FusionMerger(FusionPass):
         return unfused, sum(f.us for f in fused if not isinstance(f, Reason))
 
     def looks_at(self, edge: Edge) -> bool:
-        return edge.producer.opcode == "fusion" and launches(edge.consumer)
+        return self._is_moved(edge.producer) and launches(edge.consumer)
 
     def against_producer(self, engine: Engine, producer: Instruction) -> Iterator[tuple[Instruction | None, Reason]]:
         """The reasons against merging a fusion into all its users: the first user that cannot take it, and the cost."""

@@ -178,7 +178,8 @@ _MULTI_TENSOR = _HORIZONTAL.replace(
 
 _OUTPUTS = (
     "product-fusion,multi-output-fusion{levels=true},fusion-merger{weigh-kept=false},"
-    "multi-output-fusion{levels=true},cse,dce,row-fusion,online-softmax,cse,dce"
+    "multi-output-fusion{levels=true},cse,dce,row-fusion,online-softmax,cse,dce,"
+    "fusion-merger{weigh-kept=false,short-rows=true},cse,dce"
 )
 """What no user could take in and write for the others after all is merged where that pays."""
 
@@ -209,9 +210,9 @@ the few largest of short rows as maxima, a softmax of long columns as one fold a
 and reduces of dimensions that lie apart in parts, invariants of loops before them, then what xla-2026 does, but for
 sliding windows, and then horizontal fusion, or, where that is estimated to take less time, instruction fusion with our
 row-reduction kernels, which keep a softmax in one kernel, and priority fusion of what its rules left (large modules get
-only this by the default effort); then what moves nothing and is in no kernel as bitcasts; then loops whose lanes do not
-need each other as one kernel; then kernels that are ready at the same time in one launch; last, bitcasts of what
-kernels update in place in front of them.
+only this by the default effort), both with short reductions folded where they are read; then what moves nothing and is
+in no kernel as bitcasts; then loops whose lanes do not need each other as one kernel; then kernels that are ready at
+the same time in one launch; last, bitcasts of what kernels update in place in front of them.
 xla-2023: the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""
 
 

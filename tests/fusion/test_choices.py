@@ -318,9 +318,23 @@ def test_a_loop_is_not_asked_whether_it_keeps_its_rows() -> None:
     assert choices.keeps_row_reduction(found) is None
 
 
+@pytest.mark.parametrize(("us_fused", "grid", "refused"), [(9.0, 1, True), (3.0, 1, False), (9.0, 132, False)])
+def test_few_blocks_take_a_reduction_only_if_that_is_quicker(
+    us_fused: float, grid: int, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = edge(SUM, f"b = {ROW} negate(a)")
+    monkeypatch.setattr(Prices, "of", lambda self, instruction: replace(FREE, us=2.0))
+    pricing = lambda: replace(FREE, us=us_fused)  # noqa: E731
+    found._merged = Sketch.known(Summary("row-reduction", 1, Launch(grid, 256), pricing=pricing))
+    slower = no("FUS408", producer="a", users=1, model="", us_fused=us_fused, us_unfused=4.0)
+    assert choices.keeps_blocks(found) == (slower if refused else None)
+    found._merged = no("FUS303", elements=2, limit=1)
+    assert choices.keeps_blocks(found) is None
+
+
 def test_the_rules_of_a_policy() -> None:
     assert choices.keeps_row_reduction in PLAIN.checks() and choices.keeps_row_reduction not in XLA.checks()
-    assert len(PLAIN.checks()) == 15
+    assert len(PLAIN.checks()) == 16
     found, alone = edge(*TWICE), edge(*TWICE[:2])
     free = edge(f"a = {WIDE} broadcast(v), dimensions={{0}}", *TWICE[1:])
     assert [c.rules_out(e) for c in (ONCE, PLAIN) for e in (found, alone, free)] == [True, *[False] * 5]

@@ -230,10 +230,9 @@ def test_which_edges_are_its_business_and_by_which_rules():
         {c.__name__ for c in FusionMerger(row_kernels=rows).policy(engine, engine.module.entry).checks()}
         for rows in (True, False)
     ]
-    assert names[0] - names[1] == {"keeps_row_reduction", "keeps_sliding_windows"} and names[1] - names[0] == {
-        "code_size"
-    }
-    assert not names[0] & {"producer_is_fusion", "duplication", "memory_traffic"} and len(names[0]) == 11
+    assert names[0] - names[1] == {"keeps_row_reduction", "keeps_sliding_windows", "keeps_blocks"}
+    assert names[1] - names[0] == {"code_size"}
+    assert not names[0] & {"producer_is_fusion", "duplication", "memory_traffic"} and len(names[0]) == 12
     assert not merger.policy(engine, engine.module.entry).rules_out(engine.edge(of["f"], of["a"]))
     assert (FusionMerger().max_emissions, FusionMerger().max_copies) == (15, 256)
 
@@ -298,3 +297,34 @@ def test_a_thread_folds_a_short_row_in_the_row_kernel_after_it(coordinates: int,
     given = [draw.normal(size=p.shape.dimensions).astype(np.float32) for p in module.entry.parameters]
     (want,), (got,) = hlo_opt.evaluate(module, given), hlo_opt.compile(made, backend="host")(*given)
     np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def last_sums(terms: int) -> str:
+    """Sums of rows, before what is scaled by them."""
+    return f"""HloModule m
+
+sum {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+
+ENTRY e {{
+  p = f32[64,{terms}] parameter(0)
+  x = f32[64,4096] parameter(1)
+  zero = f32[] constant(0)
+  s = f32[64] reduce(p, zero), dimensions={{1}}, to_apply=sum
+  b = f32[64,4096] broadcast(s), dimensions={{0}}
+  ROOT m = f32[64,4096] multiply(x, b)
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("terms", "option", "kernels"), [(8, "true", 1), (8, "false", 2), (32, "true", 2), (64, "true", 2)]
+)
+def test_a_loop_folds_short_rows_where_that_takes_less_time(terms: int, option: str, kernels: int) -> None:
+    passes = f"instruction-fusion,fusion-merger{{short-rows={option}}}"
+    made, decisions = hlo_opt.fuse(hlo_opt.parse(last_sums(terms)), passes=passes, simplify="never")
+    assert sum(i.opcode in ("fusion", "reduce") for i in made.entry.instructions) == kernels
+    refused = {r.code for d in decisions if not d.fused for r in d.reasons}
+    assert (refused == set()) if kernels == 1 else ({"FUS402", "FUS404"} <= refused)

@@ -267,3 +267,26 @@ def test_two_elements_of_one_result_are_one_edge():
   ROOT d = u64[2]{0} add(s, t)"""
     )
     assert list(codes(decisions)) == [("c", "d")] and len(decisions) == 1
+
+
+@pytest.mark.parametrize(("rows", "kernels"), [(8, 1), (1024, 2)])
+def test_the_norm_of_a_large_array_stays_a_kernel_before_what_it_scales(rows: int, kernels: int) -> None:
+    text = f"""HloModule m
+
+sum {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+
+ENTRY e {{
+  x = f32[{rows},512] parameter(0)
+  zero = f32[] constant(0)
+  squares = f32[{rows},512] multiply(x, x)
+  s = f32[] reduce(squares, zero), dimensions={{0,1}}, to_apply=sum
+  norm = f32[] sqrt(s)
+  b = f32[{rows},512] broadcast(norm), dimensions={{}}
+  ROOT d = f32[{rows},512] divide(x, b)
+}}"""
+    fused, _ = hlo_opt.fuse(hlo_opt.parse(text), effort=0)
+    assert sum(i.opcode in ("fusion", "reduce") for i in fused.entry.instructions) == kernels

@@ -81,3 +81,53 @@ def _elements(value: Instruction) -> Array | None:
     if elements is not None or number is None:
         return elements
     return np.full(value.shape.dimensions, number, number.dtype)
+
+
+MOST_STEPS = 64
+"""The most operations that `computed` computes."""
+
+
+def computed(value: Instruction, most: int) -> Array | None:
+    """The elements of a value of iotas and constants, by elementwise operations and such that move elements; None for
+    any other, and for one that takes more than `MOST_STEPS` operations, or an array of more than `most` elements, to
+    compute."""
+    results: dict[Instruction, Array] = {}
+    for node in _operands_first(value, most) or ():
+        elements = known(node)
+        if elements is None:
+            try:
+                with np.errstate(all="ignore"):
+                    elements = np.asarray(face(node)(Interpreter(), node, [results[o] for o in node.operands]))
+            except HloOptError:
+                return None
+        results[node] = elements
+    return results.get(value)
+
+
+def _operands_first(value: Instruction, most: int) -> list[Instruction] | None:
+    """The operations that a value needs, operands before users; None where `computed` does not compute one."""
+    order: dict[Instruction, None] = {}
+    stack = [value]
+    while stack:
+        node = stack[-1]
+        missing = [o for o in node.operands if o not in order]
+        if node in order or not missing:
+            order[stack.pop()] = None
+        elif len(stack) + len(missing) > 2 * MOST_STEPS:
+            return None
+        else:
+            stack += missing
+        if not _is_computed(node, most) or len(order) > MOST_STEPS:
+            return None
+    return list(order)
+
+
+def _is_computed(node: Instruction, most: int) -> bool:
+    if not node.shape.is_array or node.shape.element_count > most:
+        return False
+    if node.literal is not None:
+        return known(node) is not None
+    spec = find(node.opcode)
+    if spec is None or spec.side_effects or list(node.called()) or node.opcode in ("rng", "stochastic-convert"):
+        return False
+    return is_a(node, "iota") or (bool(node.operands) and spec.kind in (OpKind.ELEMENTWISE, OpKind.MOVEMENT))

@@ -127,6 +127,41 @@ def test_rows_in_order_are_the_array() -> None:
     assert "gather-rows-in-order" in simpler(text)[2]
 
 
+GATHERED = """HloModule m
+
+ENTRY e {
+  x = f32[3,7,2]{2,1,0} parameter(0)
+  i = s32[COUNT,1]{1,0} constant({PLACES})
+  ROOT g = f32[3,COUNT,2]{2,1,0} gather(x, i), offset_dims={0,2}, collapsed_slice_dims={1}, start_index_map={1}, index_vector_dim=1, slice_sizes={3,1,2}
+}
+"""  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("places", "taken"),
+    [
+        ([0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6], True),
+        ([0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5, 6], True),
+        ([1, 1, 3, 3, 5, 5, 1, 1, 3, 3, 5, 5], True),
+        ([2, 5], True),
+        ([5, 6, 7], False),  # moved inside: 5, 6, 6
+        ([6, 9, 100], True),
+        ([3, 2, 1], False),
+        ([0, 0, 1], False),
+        ([0, 1, 1, 2], False),
+        ([0, 1, 0, 1, 0], False),
+        ([0, 1, 0, 2], False),
+    ],
+)
+def test_places_in_steps_that_repeat_are_no_gather(places: list[int], taken: bool) -> None:
+    listed = ",".join(f"{{{p}}}" for p in places)
+    module, made, fired = simpler(GATHERED.replace("COUNT", str(len(places))).replace("PLACES", listed))
+    assert ("gather-repeats" in fired) == taken == all(i.opcode != "gather" for i in made.entry.instructions)
+    values = np.arange(42, dtype=np.float32).reshape(3, 7, 2)
+    (want,), (got,) = hlo_opt.evaluate(module, [values]), hlo_opt.evaluate(made, [values])
+    assert want.tobytes() == got.tobytes()
+
+
 @pytest.mark.parametrize(("wait", "taken"), [("", True), (", control-predecessors={t}", False)])
 def test_what_waits_for_a_reader_is_not_read_instead(wait: str, taken: bool) -> None:
     assert ("operation-on-slices" in simpler(WAITS.replace("WAIT", wait))[2]) == taken

@@ -243,6 +243,7 @@ def cases() -> dict[str, tuple[Any, list[Any]]]:
             [inside(i, n), s >= 0, s <= n - k]),
         "gather-rows-in-order": (g(z3.If(i < 0, 0, z3.If(i > n - 1, n - 1, i)), j) == g(i, j),
             [inside(i, n), inside(j, m)]),
+        "gather-repeats": (x(s + (i / 2) * 3) == x(s + j * 3), [i == j * 2 + c, inside(j, n), inside(c, 2)]),
         "compare-iota": (z3.And(i >= 0, z3.Implies(n <= k, i < k), z3.Implies(k <= 0, i >= k)), [inside(i, n)]),
         "remainder-within": (i % k == i, [inside(i, n), n <= k]),
         "remainder-of-more": ((i + k) % k == i % k, [inside(i, n), k > 0]),
