@@ -17,7 +17,17 @@ from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.values import Array
 from hlo_opt.jax import records
 from hlo_opt.jax.handler import handler
-from hlo_opt.jax.measure import Runnable, call_nodes, call_text, can_hand_over, compared, drawn, times
+from hlo_opt.jax.measure import (
+    Runnable,
+    bound,
+    call_nodes,
+    call_text,
+    can_hand_over,
+    compared,
+    drawn,
+    runnable,
+    times,
+)
 from hlo_opt.jax.records import Chosen, Verdict
 from hlo_opt.jax.regions import (
     Candidate,
@@ -40,6 +50,7 @@ from hlo_opt.ops.sets import looped
 from hlo_opt.passes import run
 from hlo_opt.runtime.host.frozen import Frozen, freeze
 from hlo_opt.runtime.host.lanes_schedule import lanes_schedule
+from hlo_opt.runtime.host.library import bounded_compiler
 from hlo_opt.runtime.host.program import HostProgram
 from hlo_opt.runtime.numpy import Reference
 from hlo_opt.text import parse
@@ -56,8 +67,14 @@ MOST_OPERATIONS = 10_000
 SECONDS_OF_OPERATION = 0.004
 """The time to fuse and compile an operation: a region is started only if the remaining time is enough for it."""
 
+COMPILER_SECONDS = 20
+"""Limit of the processor time of a run of the C++ compiler. For long kernels with many arrays it may need minutes."""
+
 MOST_WORK = 3_000_000_000
 """Limit of elements that a timed region computes: more take XLA seconds."""
+
+SMALL_WORK = 1 << 18
+"""Limit of elements of a region that may take XLA no longer than a call: its form is timed before ours is built."""
 
 MOST_STEPS = 1000
 """Limit of steps, on drawn data, of loops with unknown trip counts; longer ones are not timed."""
@@ -221,14 +238,14 @@ class Decision:
             verdict is not None
             and not verdict.why
             and self.wish.takes(verdict, rounds)
-            and not self.backend.handler().has(key)
+            and (verdict.is_bound or not self.backend.handler().has(key))
         ):
-            verdict = None  # the cache lost the program
+            verdict = None  # nothing was built because it could not win elsewhere, or the cache lost the program
         known = verdict is not None
         if verdict is None and size_of(region.members) * SECONDS_OF_OPERATION > seconds_left:
             return self._late(region)
         if verdict is None:
-            verdict = self._verdict(own, key, region, is_whole)
+            verdict = self._verdict(own, key, region, is_whole, rounds)
             records.keep_verdict(key, verdict)
         if verdict.why:
             self._say(verdict.why, region, why=verdict.text)
@@ -236,7 +253,7 @@ class Decision:
         is_taken = self.wish.takes(verdict, rounds)
         ours_us, xla_us = verdict.ours_us * rounds, verdict.xla_us * rounds
         if not is_taken:
-            self._say("JAX202", region, ours_us=ours_us, xla_us=xla_us)
+            self._say("JAX102" if verdict.is_bound else "JAX202", region, ours_us=ours_us, xla_us=xla_us)
         else:
             self._say("JAX401" if known else "JAX402", region)
             if is_loop:
@@ -285,23 +302,40 @@ class Decision:
             return "JAX207"
         return "JAX205" if size_of(region.members) > MOST_OPERATIONS else ""
 
-    def _verdict(self, own: Module, key: str, region: Candidate, is_whole: bool) -> Verdict:
-        """Builds, proves and times a region. `is_whole`: it does all work of its module."""
+    def _verdict(self, own: Module, key: str, region: Candidate, is_whole: bool, rounds: int) -> Verdict:
+        """Builds, proves and times a region of a computation that is run so often. `is_whole`: it does all work of its
+        module."""
         if elided_constants(own):
             return Verdict(why="JAX204")
-        if self.backend.is_timed and region.work > MOST_WORK:
-            return Verdict(why="JAX203")
-        if self.backend.is_timed and not of_known_length(region.members) and not _ends(own, drawn(own)):
-            return Verdict(why="JAX203")
+        if self.backend.is_timed:
+            return self._timed(own, key, region, is_whole, rounds)
+        return self._built(own, key)
+
+    def _built(self, own: Module, key: str) -> Verdict:
+        """Builds a region. Returns the verdict by estimates."""
         try:
-            estimated = self.backend.build(own, key, self.wish.preset)
+            return Verdict(*self.backend.build(own, key, self.wish.preset))
         except HloOptError as fault:
             return Verdict(why="JAX201", text=f"{fault.code} {fault.message}")
-        if not self.backend.is_timed:
-            return Verdict(*estimated)
-        inputs = [p.shape for p in own.entry.parameters]
+
+    def _timed(self, own: Module, key: str, region: Candidate, is_whole: bool, rounds: int) -> Verdict:
+        """The verdict by runs. Nothing is built where even kernels that take no time would not win."""
+        if region.work > MOST_WORK:
+            return Verdict(why="JAX203")
+        inputs = drawn(own)
+        if not of_known_length(region.members) and not _ends(own, inputs):
+            return Verdict(why="JAX203")
+        theirs = runnable(own, is_whole=is_whole)
+        if self.wish.min_saving_us > 0 and region.work <= SMALL_WORK:
+            least = Verdict(*bound(theirs, inputs, is_whole=is_whole), is_bound=True)
+            if not self.wish.takes(least, rounds):
+                return least
+        built = self._built(own, key)
+        if built.why:
+            return built
         results = [o.shape for o in own.entry.root.operands] if len(region.outputs) > 1 else [own.entry.root.shape]
-        return Verdict(*times(own, call_text(inputs, results, key), drawn(own), is_whole=is_whole))
+        call = call_text([p.shape for p in own.entry.parameters], results, key)
+        return Verdict(*times(theirs, call, inputs, is_whole=is_whole))
 
 
 def _does_all(entry: Computation, gone: Iterable[str]) -> bool:
@@ -331,7 +365,8 @@ def build(module: Module, preset: str) -> Frozen:
 
 def build_for_host(module: Module, key: str, preset: str) -> tuple[float, float]:
     """Builds a region's kernels for the CPU. Returns zeros: times on a CPU are measured."""
-    program = build(module, preset)
+    with bounded_compiler(COMPILER_SECONDS):
+        program = build(module, preset)
     records.keep_frozen(key, program)
     handler().add(key, program)
     return 0.0, 0.0

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Protocol
 
 import jax
@@ -23,6 +23,7 @@ from hlo_opt.ir import Module, Shape
 from hlo_opt.ir.values import Array
 from hlo_opt.jax.handler import TARGET
 from hlo_opt.jax.wire import ModuleBytes, Node, Replacement
+from hlo_opt.text import parse
 
 NAME = "hlo_opt_timed"
 """The name of the placeholder module that XLA compiles for timing."""
@@ -41,6 +42,10 @@ SERIES = 2
 """The number of series that a region must win."""
 FIRST_RUNS = 5
 """Runs of ours before the timing, in which kernels decide whether to use several processors."""
+FEW_PAIRS = 15
+"""The number of pairs after which a series ends if it is clear."""
+LOST, WON = 1.25, 0.5
+"""A series is clear if ours take this multiple of theirs, by the quickest runs and by the median of the pairs."""
 
 _MLIR = {
     "pred": "i1",
@@ -133,13 +138,21 @@ def _compiled(message: bytes, inputs: Sequence[Shape], outputs: Sequence[Shape])
         _wanted.clear()
 
 
-def times(module: Module, call: str, inputs: Sequence[Array], *, is_whole: bool) -> tuple[float, float]:
-    """The result of `compared` for a region: `module` from `regions.module_of`, `call` from `call_text`. `is_whole`: it
-    is all of a program. If not, the program decides on which thread both run, so they get the same one here."""
-    inputs_of = [p.shape for p in module.entry.parameters]
-    texts = [str(module), call] if is_whole else [on_another_thread(t) for t in (str(module), call)]
-    theirs, ours = (_hlo.hlo_module_from_text(t).as_serialized_hlo_module_proto() for t in texts)
-    return compared(ours, Runnable(theirs, inputs_of, list(module.entry.root.shape.leaves())), inputs)
+def runnable(module: Module, *, is_whole: bool) -> Runnable:
+    """XLA's form of a region, from `regions.module_of`. `is_whole`: it is all of a program. If not, the program decides
+    on which thread both forms run, so they get the same one here."""
+    message = _message(str(module), is_whole=is_whole)
+    return Runnable(message, [p.shape for p in module.entry.parameters], list(module.entry.root.shape.leaves()))
+
+
+def times(theirs: Runnable, call: str, inputs: Sequence[Array], *, is_whole: bool) -> tuple[float, float]:
+    """The result of `compared` for a region: `theirs` from `runnable`, `call` from `call_text`."""
+    return compared(_message(call, is_whole=is_whole), theirs, inputs)
+
+
+def _message(text: str, *, is_whole: bool) -> bytes:
+    text = text if is_whole else on_another_thread(text)
+    return _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
 
 
 def on_another_thread(text: str) -> str:
@@ -149,7 +162,7 @@ def on_another_thread(text: str) -> str:
     lines = entry.split("\n")
     (root,) = (number for number, one in enumerate(lines) if one.startswith("  ROOT "))
     work = [
-        "  hlo_opt_numbers = f32[1024]{0} iota(), iota_dimension=0",
+        "  hlo_opt_numbers = f32[1024]{0} constant({...})",
         "  hlo_opt_work = f32[1024]{0} negate(hlo_opt_numbers)",
     ]
     after = f"{lines[root]}, control-predecessors={{hlo_opt_work}}"
@@ -175,25 +188,42 @@ def compared(our_module: bytes, theirs: Runnable, inputs: Sequence[Array]) -> tu
     series has arrays of its own, because their addresses affect the time. Raises what XLA raises."""
     with _one_at_a_time, jax.enable_x64(True):
         ours = _compiled(our_module, theirs.inputs, theirs.outputs)
-        device = jax.local_devices(backend="cpu")[0]
 
         def runs() -> tuple[Run, Run]:
-            arrays = [jax.device_put(a, device) for a in inputs]
-            jax.block_until_ready(arrays)
-            return run_of(ours, arrays), run_of(theirs.executable, arrays)
-
-        def run_of(executable: _Executable, arrays: list[jax.Array]) -> Run:
-            last: list[list[jax.Array]] = []
-
-            def run() -> None:
-                """Runs, and keeps the results until the next run. Otherwise it would be chance which of the two forms
-                reuses their pages, and which gets new ones that the system must clear."""
-                results = jax.block_until_ready(executable.execute(arrays))
-                last[:] = [results]
-
-            return run
+            arrays = _on_device(inputs)
+            return _run_of(ours, arrays), _run_of(theirs.executable, arrays)
 
         return least_won(runs)
+
+
+def bound(theirs: Runnable, inputs: Sequence[Array], *, is_whole: bool) -> tuple[float, float]:
+    """Microseconds that kernels of ours take at least, however quick they are, and that XLA's form takes: a series of a
+    module without work and of XLA's. Raises what XLA raises."""
+    with _one_at_a_time, jax.enable_x64(True):
+        nothing = _run_of(_nothing(is_whole).executable, [])
+        return series(nothing, _run_of(theirs.executable, _on_device(inputs)), time.perf_counter)
+
+
+@cache
+def _nothing(is_whole: bool) -> Runnable:
+    return runnable(parse("HloModule m\n\nENTRY e {\n  ROOT zero = f32[1]{0} constant({0})\n}\n"), is_whole=is_whole)
+
+
+def _on_device(inputs: Sequence[Array]) -> list[jax.Array]:
+    device = jax.local_devices(backend="cpu")[0]
+    return jax.block_until_ready([jax.device_put(a, device) for a in inputs])
+
+
+def _run_of(executable: _Executable, arrays: list[jax.Array]) -> Run:
+    last: list[list[jax.Array]] = []
+
+    def run() -> None:
+        """Runs, and keeps the results until the next run. Otherwise it would be chance which of the two forms reuses
+        their pages, and which gets new ones that the system must clear."""
+        results = jax.block_until_ready(executable.execute(arrays))
+        last[:] = [results]
+
+    return run
 
 
 Run = Callable[[], object]
@@ -215,13 +245,8 @@ def series(ours: Run, theirs: Run, clock: Callable[[], float]) -> tuple[float, f
 
     If the median of the pairs is much less in favour of ours, it determines the time of ours instead: rare quick runs
     do not win. The order changes from pair to pair, because a run leaves its data in caches and its threads awake. On a
-    busy machine, where no other run confirms the quickest, the series takes longer.
+    busy machine, where no other run confirms the quickest, the series takes longer. It ends early if it is clear.
     """
-
-    def timed(run: Run) -> float:
-        start = clock()
-        run()
-        return clock() - start
 
     begun = clock()
     for _ in range(FIRST_RUNS):
@@ -235,13 +260,28 @@ def series(ours: Run, theirs: Run, clock: Callable[[], float]) -> tuple[float, f
         len(pairs) < LEAST or clock() - start < (SECONDS if _is_confirmed(pairs) else BUSY_SECONDS)
     ):
         if len(pairs) % 2:
-            a, b = timed(ours), timed(theirs)
+            a, b = _timed(ours, clock), _timed(theirs, clock)
         else:
-            b, a = timed(theirs), timed(ours)
+            b, a = _timed(theirs, clock), _timed(ours, clock)
         pairs.append((a, b))
+        if len(pairs) == FEW_PAIRS and _is_clear(pairs):
+            break
     ours_us, theirs_us = (min(column) * 1e6 for column in zip(*pairs, strict=True))
     middle = statistics.median(a / b if b else 1.0 for a, b in pairs)
     return max(ours_us, theirs_us * middle / MIDDLE), theirs_us
+
+
+def _timed(run: Run, clock: Callable[[], float]) -> float:
+    start = clock()
+    run()
+    return clock() - start
+
+
+def _is_clear(pairs: Sequence[tuple[float, float]]) -> bool:
+    """Whether ours lose or win by so much that further pairs can hardly change it."""
+    ours, theirs = (min(column) for column in zip(*pairs, strict=True))
+    ratios = (ours / theirs if theirs else 1.0, statistics.median(a / b if b else 1.0 for a, b in pairs))
+    return min(ratios) > LOST or max(ratios) < WON
 
 
 def _is_confirmed(pairs: Sequence[tuple[float, float]]) -> bool:

@@ -24,12 +24,14 @@ from hlo_opt.runtime.host.library import cache_directory, find_compiler, process
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on a region: microseconds of our and XLA's kernels, or the code (`why`) and `text` of its refusal."""
+    """The verdict on a region: microseconds of our and XLA's kernels, or the code (`why`) and `text` of its refusal.
+    `is_bound`: kernels of ours were not built, and `ours_us` is a time that they cannot be below."""
 
     ours_us: float = 0.0
     xla_us: float = 0.0
     why: str = ""
     text: str = ""
+    is_bound: bool = False
 
 
 @dataclass(frozen=True)

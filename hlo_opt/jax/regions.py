@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from hlo_opt.analysis.graph.inlining import inline, is_plain_fusion
 from hlo_opt.analysis.graph.loops import trip_count
 from hlo_opt.analysis.properties import is_boundary_fusion
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, Shape, edit
@@ -484,8 +485,8 @@ def _laid_out(computation: Computation, value: Instruction, shape: Shape, name: 
 
 
 def simple_form(module: Module) -> Module:
-    """The module without what only XLA's compiler needs: copies that keep the layout, control predecessors, and the
-    marks of fusions for its libraries."""
+    """The module without what only XLA's compiler needs: copies that keep the layout, control predecessors, and
+    fusions, those for its libraries included. The passes split a reduction, say, only where it is in no fusion."""
     copy = edit.clone_module(module)
     for computation in copy.computations:
         for i in computation.instructions:
@@ -497,6 +498,7 @@ def simple_form(module: Module) -> Module:
             elif i.opcode in COPIES and i.operands[0].shape == i.shape and i.operands[0].shape.layout == i.shape.layout:
                 edit.replace_all_uses(i, i.operands[0])
                 edit.remove(i)
+    inline(copy, is_plain_fusion)
     return copy
 
 

@@ -25,7 +25,7 @@ import hlo_opt
 import hlo_opt.jax
 from hlo_opt.codegen.lanes import launcher_name
 from hlo_opt.diag import BackendError, UsageError
-from hlo_opt.jax import decide, handler, records
+from hlo_opt.jax import decide, handler, measure, records
 from hlo_opt.jax.decide import Wish
 from hlo_opt.jax.records import Verdict
 from hlo_opt.jax.regions import simple_form
@@ -91,6 +91,7 @@ def test_regions_inside_a_loop_are_weighed_with_its_rounds(
     """A loop that loses as a whole, with a region inside that wins in each round."""
     won = iter([(100.0, 90.0), (100.0, 90.0), (10.0, 12.0)])
     monkeypatch.setattr(decide, "times", lambda *_, **_kind: next(won))
+    monkeypatch.setattr(decide, "bound", lambda *_, **_kind: (0.0, 100.0))
     monkeypatch.setattr(decide, "compared", lambda *_: (80.0, 300.0))
 
     def function(x: Any) -> Any:
@@ -169,6 +170,7 @@ def test_nothing_is_timed_without_the_hook(empty_cache: Callable[[], None]) -> N
 
 def test_a_loser_is_left_and_remembered(empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decide, "times", lambda *_, **_kind: (100.0, 100.0))
+    monkeypatch.setattr(decide, "bound", lambda *_, **_kind: (0.0, 100.0))
     with hlo_opt.jax.fusing(wait=True) as report:
         text = jax.jit(rounds).lower(X).compile().as_text()
     assert report.count("JAX202") >= 2 and "hlo_opt.run" not in text, "the loop, and what is in it"
@@ -177,6 +179,35 @@ def test_a_loser_is_left_and_remembered(empty_cache: Callable[[], None], monkeyp
     with hlo_opt.jax.fusing(wait=True) as report:
         jax.jit(rounds).lower(X).compile()
     assert report.count("JAX303") == 0
+
+
+def test_what_takes_no_longer_than_no_work_is_not_built(
+    empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless what little there is to save adds up over the rounds of a loop: the verdict holds for all."""
+    quick(monkeypatch)
+    monkeypatch.setattr(decide, "bound", lambda *_, **_kind: (10.0, 12.0))
+    report = hlo_opt.jax.Report()
+    module = hlo_opt.jax.lower(jax.jit(wave), X)
+    for _ in range(2):
+        decide.Decision("m", Wish(min_saving_us=2.5), report).run(module)
+        records.forget()
+    assert report.count("JAX102") == len(report.lines) == 2 and "12.0 us, no kernels 10.0 us" in str(report)
+    for least in (2.5, 1.5):
+        decision = decide.Decision("m", Wish(min_saving_us=least), report)
+        decision._run_in(module.entry, 1 if least == 1.5 else 2, None)
+        assert len(decision.chosen) == 1, str(report)
+        records.forget()
+
+
+def test_no_work_takes_little(empty_cache: Callable[[], None]) -> None:
+    """The least time of a call, beside one of a region that computes for a while."""
+    x = np.zeros(999999, np.float32)
+    module = hlo_opt.jax.lower(jax.jit(wave), x)
+    for is_whole in (True, False):
+        with hlo_opt.jax.fusing():
+            least_us, xla_us = measure.bound(measure.runnable(module, is_whole=is_whole), [x], is_whole=is_whole)
+        assert 0 < least_us < xla_us
 
 
 def test_kernels_are_made_in_the_background(empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:

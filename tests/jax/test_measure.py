@@ -71,6 +71,13 @@ def test_a_series_ends_in_time() -> None:
     assert clock.order.count("theirs") == 1 + measure.LEAST and clock.order.count("ours") == 1 + measure.LEAST
 
 
+@pytest.mark.parametrize(("ours", "pairs"), [(126.0, measure.FEW_PAIRS), (49.0, measure.FEW_PAIRS), (124.0, 150)])
+def test_a_clear_series_ends_early(ours: float, pairs: int) -> None:
+    clock = Clock()
+    series(clock.run("ours", itertools.repeat(ours)), clock.run("theirs", itertools.repeat(100.0)), clock)
+    assert clock.order.count("theirs") == 1 + pairs
+
+
 @pytest.mark.parametrize(
     ("times", "seconds"),
     [([5e4, 4e4, 4.1e4] * 40, measure.SECONDS), ([1e5 * 0.9**n for n in range(120)], measure.BUSY_SECONDS)],

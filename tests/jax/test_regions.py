@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hlo_opt.fusion.summary import module_summary
 from hlo_opt.jax.regions import (
     Candidate,
     are_apart,
@@ -18,6 +19,7 @@ from hlo_opt.jax.regions import (
     together,
     work_of,
 )
+from hlo_opt.passes import run
 from hlo_opt.text import parse, verify
 
 
@@ -312,6 +314,39 @@ def test_copies_that_move_nothing_are_left_out() -> None:
     made = simple_form(module_of(region(COUNTED)))
     assert all(i.opcode != "copy" for c in made.computations for i in c.instructions)
     verify(made)
+
+
+def test_passes_split_reductions_that_xla_has_in_fusions() -> None:
+    """The variance of groups of channels: with both reductions in one kernel of eight threads, each element had the
+    mean computed anew."""
+    text = """HloModule m
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+sum {
+  x = f32[2,32,32,4,4] parameter(0)
+  zero = f32[] constant(0)
+  ROOT s = f32[2,4] reduce(x, zero), dimensions={1,2,4}, to_apply=add
+}
+centred {
+  s = f32[2,4] parameter(0)
+  x = f32[2,32,32,4,4] parameter(1)
+  m = f32[2,32,32,4,4] broadcast(s), dimensions={0,3}
+  ROOT d = f32[2,32,32,4,4] subtract(x, m)
+}
+ENTRY e {
+  x = f32[2,32,32,4,4] parameter(0)
+  s = f32[2,4] fusion(x), kind=kCustom, calls=sum, backend_config={"fusion_config":{"kind":"__ynn_fusion"}}
+  d = f32[2,32,32,4,4] fusion(s, x), kind=kLoop, calls=centred
+  ROOT v = f32[2,4] fusion(d), kind=kCustom, calls=sum, backend_config={"fusion_config":{"kind":"__ynn_fusion"}}
+}
+"""
+    made = simple_form(module_of(region(text)))
+    verify(made)
+    outcome = run(made)
+    assert module_summary(outcome.module, outcome.target).est_us < 20
 
 
 def test_bytes_that_kernels_write() -> None:

@@ -59,3 +59,18 @@ def test_a_text_that_is_wrong_is_built_once(cache: Path) -> None:
     with pytest.raises(BackendError, match="HLO511"):
         library.built(["this is no C++"])
     assert library.has_room(cache) and not library._own_folder.cache_info().currsize
+
+
+def test_a_compiler_that_takes_too_long_is_ended(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a program that the compiler starts as well; what it takes elsewhere is not limited."""
+    slow = tmp_path / "slow"
+    slow.write_text(
+        '#!/bin/sh\ncase "$*" in *unit0*) sh -c "while :; do :; done" || { echo CPU time limit >&2; exit 1; };; esac\n'
+        'exec g++ "$@"\n'
+    )
+    slow.chmod(0o755)
+    monkeypatch.setenv("CXX", str(slow))
+    with library.bounded_compiler(1), pytest.raises(BackendError, match=r"HLO511 the C.. compiler takes more than 1 s"):
+        library.built([UNIT])
+    monkeypatch.delenv("CXX")
+    assert library.built([UNIT]).exists()

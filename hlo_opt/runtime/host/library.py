@@ -16,7 +16,9 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -258,7 +260,24 @@ def _for_text(command: Sequence[str], text: str) -> tuple[str, ...]:
     return LONG_FLAGS if len(text) > LONG and GCC_FLAGS[0] in command else ()
 
 
+_most_seconds: ContextVar[int | None] = ContextVar("most_seconds", default=None)
+
+
+@contextmanager
+def bounded_compiler(seconds: int) -> Iterator[None]:
+    """Limits the processor time of each run of the C++ compiler in this thread: builds that take longer raise
+    BackendError (HLO511)."""
+    before = _most_seconds.set(seconds)
+    try:
+        yield
+    finally:
+        _most_seconds.reset(before)
+
+
 def _start(arguments: list[str]) -> subprocess.Popen[str]:
+    limit = _most_seconds.get()
+    if limit is not None:  # the limit holds for what the compiler starts as well, and it cannot be set in this process
+        arguments = ["/bin/sh", "-c", f'ulimit -S -t {limit}; exec "$@"', "sh", *arguments]
     return subprocess.Popen(
         arguments,
         stdin=subprocess.DEVNULL,
@@ -274,6 +293,8 @@ def _finish(run: subprocess.Popen[str], folder: Path) -> None:
     _, messages = run.communicate()
     if run.returncode == -signal.SIGINT:  # Ctrl-C goes to the compiler as well
         raise KeyboardInterrupt
+    if run.returncode == -signal.SIGXCPU or (run.returncode and "CPU time limit" in messages):
+        raise BackendError(f"the C++ compiler takes more than {_most_seconds.get()} s for a kernel", code="HLO511")
     if run.returncode:
         lines = [line.strip() for line in messages.replace(f"{folder}{os.sep}", "").splitlines() if line.strip()]
         first = next((line for line in lines if "error" in line), lines[0] if lines else f"exit {run.returncode}")
@@ -318,7 +339,7 @@ def _own_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="hlo-opt-")
 
 
-__all__ = ["HostLibrary", "cache_directory", "find_compiler", "has_compiler", "load", "units"]
+__all__ = ["HostLibrary", "bounded_compiler", "cache_directory", "find_compiler", "has_compiler", "load", "units"]
 
 Form = Literal["plain", "lanes"]
 
