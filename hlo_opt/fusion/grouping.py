@@ -27,8 +27,9 @@ class Grouping:
         self._known = known
         self._members = members
 
-    def of_cluster(self, cluster: Cluster, operands: Sequence[Instruction]) -> Grouped:
-        """The groups of a cluster whose kernel has these operands."""
+    def of_cluster(self, cluster: Cluster, operands: Sequence[Instruction], digest: bytes | None = None) -> Grouped:
+        """The groups of a cluster whose kernel has these operands. `digest` is that of the whole, where it is known:
+        most clusters are one group."""
         parts = clusters_of_groups(cluster)
         if parts is None:
             return None
@@ -38,10 +39,10 @@ class Grouping:
         placed: list[Placed] = []
         groups = self._known.groups
         for part in parts:
-            digest = self._members.of_cluster(part)
-            if digest not in groups:
-                groups[digest] = group_of(self._module, part, self._target)
-            group = groups[digest]
+            key = digest if digest is not None and len(parts) == 1 else self._members.of_cluster(part)
+            if key not in groups:
+                groups[key] = group_of(self._module, part, self._target)
+            group = groups[key]
             if group is None:
                 return None
             placed.append(Placed(group, tuple([places[i] for i in part.inputs])))
@@ -59,13 +60,14 @@ class Grouping:
         moved = tuple([Placed(p.group, tuple([places[other[n]] for n in p.operands])) for p in below])
         return (*above, *moved)
 
-    def sketch_of(self, cluster: Cluster) -> Sketch | None:
-        """The sketch of a cluster as one kernel; None where only a plan of the whole can tell. A single operation is
-        planned as it is launched: with a parameter for each operand, even if several are the same value."""
+    def sketch_of(self, cluster: Cluster, digest: bytes) -> Sketch | None:
+        """The sketch of a cluster of this digest as one kernel; None where only a plan of the whole can tell. A single
+        operation is planned as it is launched: with a parameter for each operand, even if several are the same
+        value."""
         if cluster.size == 1:
             return None
         operands = list(cluster.inputs)
-        return self.sketch(self.of_cluster(cluster, operands), operands)
+        return self.sketch(self.of_cluster(cluster, operands, digest), operands)
 
     def sketch(self, groups: Grouped, operands: Sequence[Instruction]) -> Sketch | None:
         """The sketch of a kernel with these groups; None where only a plan of the whole can tell."""

@@ -221,10 +221,5 @@ def _has_others(value: Instruction, inside: set[Instruction]) -> bool:
 
 def _depends_otherwise(engine: Engine, producer: Instruction, consumer: Instruction, ways: Ways) -> bool:
     """Whether the consumer needs something else that needs the producer."""
-    order = order_of(engine, producer.computation)
-    first = order.place(producer)
-    others = [o for o in consumer.operands if o not in ways and order.place(o) > first]
-    if not others:
-        return False
-    reached = order.below(producer, max(order.place(o) for o in others))
-    return any(o in reached for o in others)
+    others = [o for o in consumer.operands if o not in ways]
+    return order_of(engine, producer.computation).reaches_any(producer, others)

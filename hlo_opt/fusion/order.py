@@ -8,11 +8,11 @@ fusion, xla/hlo/ir/hlo_reachability.h.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from hlo_opt.ir import Computation, Instruction
-from hlo_opt.ir.walk import post_order
+from hlo_opt.ir.walk import needed_by, post_order
 
 if TYPE_CHECKING:
     from hlo_opt.fusion.engine import Engine
@@ -80,12 +80,16 @@ class Order:
     def depends_otherwise(self, user: Instruction, on: Instruction) -> bool:
         """Whether the user depends on another of its operands that depends on `on`, so that there is a path besides the
         direct one."""
-        first = self.place(on)
-        others = [o for o in (*user.operands, *user.control_predecessors) if self.place(o) > first]
-        if not others:
+        return self.reaches_any(on, needed_by(user))
+
+    def reaches_any(self, start: Instruction, others: Iterable[Instruction]) -> bool:
+        """Whether one of the others, but for those at the place of `start`, depends on it."""
+        first = self.place(start)
+        later = [o for o in others if self.place(o) > first]
+        if not later:
             return False
-        reached = self.below(on, max(self.place(o) for o in others))
-        return any(o in reached for o in others)
+        reached = self.below(start, max(map(self.place, later)))
+        return any(o in reached for o in later)
 
     def merge(self, one: Instruction, other: Instruction, merged: Instruction) -> None:
         """Both are about to become `merged`, which may be one of them. Neither may reach the other but directly. Call
@@ -138,10 +142,37 @@ class Group:
         return other in self._below or other in self._above
 
 
+class Settled(Order):
+    """The order of a computation that nothing changes any more, where edges are explained. What each instruction needs
+    is found out once, for all of them: a bit for each instruction."""
+
+    def __init__(self, computation: Computation, order: Sequence[Instruction]) -> None:
+        super().__init__(computation, order)
+        self._number = {instruction: number for number, instruction in enumerate(order)}
+        self._needed: dict[Instruction, int] = {}
+        for instruction, number in self._number.items():
+            needed = 1 << number
+            for near in needed_by(instruction):
+                needed |= self._needed[near]
+            self._needed[instruction] = needed
+
+    def depends(self, user: Instruction, on: Instruction) -> bool:
+        return on is not user and bool(self._needed[user] >> self._number[on] & 1)
+
+    def reaches_any(self, start: Instruction, others: Iterable[Instruction]) -> bool:
+        first = self.place(start)
+        return any(self.place(other) > first and self.depends(other, start) for other in others)
+
+
+MOST_SETTLED = 20_000
+"""Instructions of a computation for which `Settled` is used: it takes a bit for each two of them, 50 MB."""
+
+
 def order_of(engine: Engine, computation: Computation) -> Order:
     """The order of a computation that nothing changes any more: where edges are explained."""
     key = ("order", computation)
     if key not in engine.notes:
-        engine.notes[key] = Order(computation, post_order(computation))
+        members = post_order(computation)
+        engine.notes[key] = (Settled if len(members) <= MOST_SETTLED else Order)(computation, members)
     order: Order = engine.notes[key]
     return order

@@ -28,6 +28,7 @@ from hlo_opt.ops.emission import HEROES, Emitter
 from hlo_opt.ops.sets import fused, reuses_elements
 from hlo_opt.plans import lowering_reason, plan, region_of
 from hlo_opt.plans.cumulative import lines_of
+from hlo_opt.plans.kinds import may_share_folds
 from hlo_opt.plans.limits import is_direct
 from hlo_opt.plans.sketch import Sketch, sketch_of
 from hlo_opt.plans.sliding_window import slides
@@ -235,7 +236,7 @@ class FusionState:
         digest = self._members.of_cluster(members)
         known = self.known.plans.get(digest)
         if known is None:
-            planned = self._grouping.sketch_of(members) or sketch_of(self.module, members, self.target)
+            planned = self._grouping.sketch_of(members, digest) or sketch_of(self.module, members, self.target)
             if isinstance(planned, Reason):
                 return planned
             known = self.known.plans[digest] = planned
@@ -287,7 +288,7 @@ class FusionState:
         return self.cached("rows", instruction, self._row_reductions)
 
     def _row_reductions(self, instruction: Instruction) -> int:
-        if self.lowering(instruction) is not None:
+        if not self.traits(instruction).folds or self.lowering(instruction) is not None:
             return 0
         sketch = self.sketch(self.structure(instruction), lambda: self.cluster(instruction))
         return 0 if isinstance(sketch, Reason) else sketch.row_reductions
@@ -379,6 +380,7 @@ class Traits:
     windows        cumulative windows of more elements than XLA leaves in one
     slides         sliding windows that threads fold together
     library        the opcode of a member that a library would compute; empty without one
+    folds          members whose partial results threads may combine
     """
 
     members: int = 0
@@ -391,6 +393,7 @@ class Traits:
     windows: int = 0
     slides: int = 0
     library: str = ""
+    folds: int = 0
 
     @classmethod
     def of(cls, member: Instruction) -> Traits:
@@ -406,6 +409,7 @@ class Traits:
             windows=_is_long_window(member),
             slides=slides(member),
             library=member.opcode if spec is not None and spec.is_library else "",
+            folds=may_share_folds(member),
         )
 
     def plus(self, other: Traits) -> Traits:
@@ -420,6 +424,7 @@ class Traits:
             self.windows + other.windows,
             self.slides + other.slides,
             self.library or other.library,
+            self.folds + other.folds,
         )
 
 

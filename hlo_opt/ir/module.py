@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 
+_NO_METADATA = Metadata()
+
 
 @dataclass(slots=True, eq=False, repr=False)
 class Instruction:
@@ -111,8 +113,8 @@ class Instruction:
     @property
     def metadata(self) -> Metadata:
         """Where the instruction came from; empty when the text does not say."""
-        value = self.value("metadata", Metadata())
-        return value if isinstance(value, Metadata) else Metadata()
+        value = self.value("metadata", _NO_METADATA)
+        return value if isinstance(value, Metadata) else _NO_METADATA
 
     def __repr__(self) -> str:
         return f"<{self.name} = {self.shape} {self.opcode}({', '.join(o.name for o in self.operands)})>"

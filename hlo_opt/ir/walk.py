@@ -26,10 +26,14 @@ def needed_first(starts: Iterable[N], needs: Callable[[N], Sequence[N]]) -> list
         while path:
             for needed in left[-1]:
                 if needed not in order:
+                    below = needs(needed)
+                    if not below:  # as of every second node of a graph
+                        order[needed] = None
+                        continue
                     assert needed not in entered, f"{needed} needs itself"
                     entered.add(needed)
                     path.append(needed)
-                    left.append(iter(needs(needed)))
+                    left.append(iter(below))
                     break
             else:
                 left.pop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from hlo_opt.analysis.memory.forms import round_up
@@ -39,6 +39,15 @@ def plan(
     `lowered` says that the caller has already checked the `lowering_reason` of every instruction but the parameters.
     `long_sorts` says whether long sorts may be kernels; if None, only those that no library can do.
     """
+    planning = planning_of(region, target, lowered=lowered, long_sorts=long_sorts)
+    return planning if isinstance(planning, Reason) else planning()
+
+
+def planning_of(
+    region: Region, target: DeviceTarget, *, lowered: bool = False, long_sorts: bool | None = None
+) -> Callable[[], Plan] | Reason:
+    """As `plan`, but what computes the plan: arrangements that compete by price take most of the time, and who asks
+    only whether there is a plan does not wait for them. The region must not have changed by then."""
     kinds = kinds_for(region)
     if any(k.unheard for k in kinds) and not (_is_unheard(region) if long_sorts is None else long_sorts):
         kinds = [k for k in kinds if not k.unheard]
@@ -62,10 +71,14 @@ def plan(
     reason = None if is_small(region) else _limit_reason(region)
     if reason is not None:
         return reason
-    product = product_of(region) if alone is None else None
-    if product is not None:
-        alone = _product(region, product, target, kinds)
-    return _least(region, target, kinds) if alone is None else _launch(region, [alone])
+    return lambda: _launch(region, [alone]) if alone is not None else _competing(region, target, kinds)
+
+
+def _competing(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Plan:
+    """The plan of a region that is not of a kind for whole regions."""
+    product = product_of(region)
+    part = None if product is None else _product(region, product, target, kinds)
+    return _least(region, target, kinds) if part is None else _launch(region, [part])
 
 
 def _least(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Plan:

@@ -13,6 +13,7 @@ from functools import partial
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops.sets import LOOPS
+from hlo_opt.ops.spec import find
 from hlo_opt.plans import (
     batch,
     block_loop,
@@ -277,6 +278,13 @@ def orders_differ(shapes: Iterable[Shape]) -> bool:
     """Whether arrays of the same rank have different layouts."""
     orders: dict[int, tuple[int, ...]] = {}
     return any(orders.setdefault(s.rank, s.minor_to_major) != s.minor_to_major for s in shapes if s.is_array)
+
+
+def may_share_folds(instruction: Instruction) -> bool:
+    """Whether a kernel of the instruction may have folds whose partial results threads combine (`Segment.folded`):
+    False for what has code of its own for each element, and so is neither one nor expanded to one."""
+    spec = find(instruction.opcode)
+    return instruction.opcode in _FOLDS | _WINDOWS or spec is None or (spec.cuda is None and not spec.is_free)
 
 
 def kinds_for(region: Region) -> list[Kind]:

@@ -11,7 +11,7 @@ from hlo_opt.analysis.graph.cluster import Cluster, Node
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
 from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
-from hlo_opt.plans.choose import plan
+from hlo_opt.plans.choose import plan, planning_of
 from hlo_opt.plans.kinds import kind_of
 from hlo_opt.plans.plan import Launch, Plan
 from hlo_opt.plans.price import Price, price
@@ -45,14 +45,6 @@ class Sketch:
 
     def __init__(self, summarize: Callable[[], Summary]) -> None:
         self._summarize: Callable[[], Summary] | None = summarize
-
-    @classmethod
-    def of(cls, plan: Plan, target: DeviceTarget) -> Sketch:
-        """The sketch of a plan. The plan's region must not change before the first use of `price`."""
-        kinds = [kind_of(segment.part) for segment in plan.segments]
-        one_walk = len(kinds) == 1 and kinds[0].rereads_near
-        launch, name, rows = plan.launch, plan.kind, plan.row_reductions
-        return cls.known(Summary(name, rows, launch, one_walk, len(kinds), lambda: price(plan, target)))
 
     @classmethod
     def known(cls, summary: Summary) -> Sketch:
@@ -99,12 +91,20 @@ def sketch_of(module: Module, cluster: Cluster, target: DeviceTarget) -> Sketch 
     alone = _alone(cluster)
     if alone is not None:
         result = plan(region_of(module, alone), target)
-    else:
-        fusion = as_fusion(cluster)
-        region = region_of(module, fusion)
-        # where operations were expanded, their expansions must be checked
-        result = plan(region, target, lowered=region.computation is fusion.called_by("calls"))
-    return result if isinstance(result, Reason) else Sketch.of(result, target)
+        return result if isinstance(result, Reason) else Sketch.known(_summary(result, target))
+    fusion = as_fusion(cluster)
+    region = region_of(module, fusion)
+    # where operations were expanded, their expansions must be checked
+    planning = planning_of(region, target, lowered=region.computation is fusion.called_by("calls"))
+    return planning if isinstance(planning, Reason) else Sketch(lambda: _summary(planning(), target))
+
+
+def _summary(plan: Plan, target: DeviceTarget) -> Summary:
+    """The summary of a plan whose region does not change before its price is asked for."""
+    kinds = [kind_of(segment.part) for segment in plan.segments]
+    one_walk = len(kinds) == 1 and kinds[0].rereads_near
+    launch, name, rows = plan.launch, plan.kind, plan.row_reductions
+    return Summary(name, rows, launch, one_walk, len(kinds), lambda: price(plan, target))
 
 
 def _alone(cluster: Cluster) -> Instruction | None:

@@ -10,7 +10,7 @@ from small_modules import module_of
 
 from hlo_opt.fusion import duplication
 from hlo_opt.fusion.duplication import effectively_at_most_unary, globally_unfusible
-from hlo_opt.fusion.order import Group, Order
+from hlo_opt.fusion.order import Group, Order, Settled
 from hlo_opt.ir import ELEMENT_TYPES, Computation, Instruction, Module, Shape, edit
 from hlo_opt.ir.walk import post_order
 
@@ -163,7 +163,8 @@ def test_a_new_instruction_takes_the_place_of_an_old_one() -> None:
     assert order.place(new) == place
 
 
-def test_an_element_stands_where_its_tuple_does() -> None:
+@pytest.mark.parametrize("order_type", [Order, Settled])
+def test_an_element_stands_where_its_tuple_does(order_type: type[Order]) -> None:
     module = Module("m")
     computation = edit.add_computation(module, Computation("e"), entry=True)
     shape = Shape(ELEMENT_TYPES["f32"], ())
@@ -173,10 +174,11 @@ def test_an_element_stands_where_its_tuple_does() -> None:
     user = edit.create(computation, "user", "add", shape, [element, later])
     edit.set_root(computation, user)
     computation.index_users()
-    order = Order(computation, [pair, later, element, user])
+    order = order_type(computation, [pair, later, element, user])
     assert element in order.below(pair, order.place(later))
     assert order.depends(user, pair) and order.depends(element, pair) and not order.depends(pair, element)
     assert not order.depends(later, pair)
+    assert not order.reaches_any(pair, [element, later]) and order.reaches_any(pair, [element, user])
 
 
 def near(instruction: Instruction, computation: Computation, *, down: bool) -> list[Instruction]:
@@ -223,15 +225,16 @@ def test_below_and_above_stay_between_places(seed: int) -> None:
         assert order.above(start, 0) == reached(start, computation, set(), set(members), down=False)
 
 
+@pytest.mark.parametrize("order_type", [Order, Settled])
 @pytest.mark.parametrize("seed", range(6))
-def test_control_dependencies_are_another_way(seed: int) -> None:
+def test_control_dependencies_are_another_way(seed: int, order_type: type[Order]) -> None:
     computation = graph(seed, 14)
     choice = random.Random(seed)
     members = list(computation.instructions)
     for _ in range(6):
         first, second = sorted(choice.sample(range(len(members)), 2))
         members[second].control_predecessors.append(members[first])
-    order = Order(computation, members)
+    order = order_type(computation, members)
     truth = Reachability(computation, members)
     for user in members:
         assert not order.depends(user, user)

@@ -45,10 +45,11 @@ def value(*lines: str) -> Instruction:
     ("lines", "traits"),
     [
         ((f"r = {WIDE} negate(p)",), Traits(members=1)),
-        ((f"r = {ROW} reduce(p, z), {ROWS}",), Traits(1, 1, 0, 1, 1, 1, 128)),
-        (("r = f32[96]{0} reduce(p, z), dimensions={0}, to_apply=sum",), Traits(1, 1, 0, 1, 1, 1, 32 * 129 * 4)),
+        ((f"r = {ROW} reduce(p, z), {ROWS}",), Traits(1, 1, 0, 1, 1, 1, 128, folds=1)),
+        (("r = f32[96]{0} reduce(p, z), dimensions={0}, to_apply=sum",),
+         Traits(1, 1, 0, 1, 1, 1, 32 * 129 * 4, folds=1)),
         (("s = f32[4,64]{1,0} parameter(3)", "r = f32[64]{0} reduce(s, z), dimensions={0}, "
-                                             "to_apply=sum"), Traits(1, 1, 0, 1)),
+                                             "to_apply=sum"), Traits(1, 1, 0, 1, folds=1)),
         (("r = f32[96,64]{1,0} transpose(p), dimensions={1,0}",), Traits(members=1, shared_memory=32 * 33 * 4)),
         (("r = f32[64,64]{1,0} dot(p, q), lhs_contracting_dims={1}, "
           "rhs_contracting_dims={1}",), Traits(1, 1, library="dot")),
@@ -60,10 +61,10 @@ def value(*lines: str) -> Instruction:
                 f"r = {WIDE} scatter(p, i, u), update_window_dims={{1}}, inserted_window_dims={{0}}, "
                 "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum",
             ),
-            Traits(1, 1, 1),
+            Traits(1, 1, 1, folds=1),
         ),
         ((f"r = {WIDE} fusion(p), kind=kLoop, calls=negated",), Traits(members=1)),
-        ((f"r = {ROW} fusion(p), kind=kInput, calls=of_two",), Traits(3, 1, 0, 1, 1, 1, 128)),
+        ((f"r = {ROW} fusion(p), kind=kInput, calls=of_two",), Traits(3, 1, 0, 1, 1, 1, 128, folds=1)),
     ],
 )  # fmt: skip
 def test_what_members_add_up_to(lines: tuple[str, ...], traits: Traits):
@@ -74,8 +75,8 @@ def test_what_members_add_up_to(lines: tuple[str, ...], traits: Traits):
 
 
 def test_sums_are_sums():
-    one, other = Traits(*range(1, 10)), Traits(*range(10, 100, 10), "dot")
-    assert one.plus(other) == other.plus(one) == Traits(*range(11, 110, 11), "dot")
+    one, other = Traits(*range(1, 10), folds=1), Traits(*range(10, 100, 10), "dot", 2)
+    assert one.plus(other) == other.plus(one) == Traits(*range(11, 110, 11), "dot", 3)
     assert Traits(library="sort").plus(other).library == "sort"
 
 
@@ -105,7 +106,7 @@ def test_reductions_of_several_arrays_are_not_among_them():
     reduce = module_of(
         *INPUTS, f"r = ({ROW}, {ROW}) reduce(p, q, z, z), dimensions={{1}}, to_apply=pick", pick=reducer
     ).entry.root
-    assert Traits.of(reduce) == Traits(1, 1, 0, 1, 1, 0, 256)
+    assert Traits.of(reduce) == Traits(1, 1, 0, 1, 1, 0, 256, folds=1)
 
 
 # ---- how often, and what lies below
@@ -387,6 +388,15 @@ def test_no_rows_where_there_is_no_lowering_or_no_plan(monkeypatch: pytest.Monke
     assert state.row_reductions(module.entry.root) == 0
 
 
+def test_rows_of_what_folds_nothing_need_no_plan(monkeypatch: pytest.MonkeyPatch):
+    """An operation that only its expansion computes may fold all the same."""
+    monkeypatch.setattr(states, "sketch_of", lambda *rest: pytest.fail("planned"))
+    state = state_of(module_of(*INPUTS, f"r = {WIDE} fusion(p), kind=kLoop, calls=negated", **KERNELS))
+    assert state.row_reductions(state.module.entry.root) == 0
+    normal = "batch-norm-inference(p, v, v, v, v), epsilon=1, feature_index=0"
+    assert Traits.of(value(f"r = {WIDE} {normal}")).folds == 1
+
+
 def test_lowerings_of_equal_instructions_are_found_once(monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
     monkeypatch.setattr(states, "lowering_reason", lambda i: asked.append(i.name))
@@ -436,7 +446,7 @@ def test_a_grown_kernel_is_known_before_anybody_asks():
     number = state.structure_of_both(of["a"], of["s"])
     fusion = engine.fuse(of["a"], of["s"])
     assert state.structure(fusion) == number
-    assert state.traits(fusion) == Traits(2, 1, 0, 1, 1, 1, 128)
+    assert state.traits(fusion) == Traits(2, 1, 0, 1, 1, 1, 128, folds=1)
     assert state.lowering(fusion) is None and state.waits_inside(fusion) is None
     state.settle(fusion)
     assert state.structure(fusion) == number and state.traits(fusion).members == 2

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from hlo_opt.diag import Reason, reason_spec
-from hlo_opt.plans import Plan, lowering_reason, plan, region_of
+from hlo_opt.plans import Plan, Region, choose, lowering_reason, plan, region_of
 from hlo_opt.plans.limits import DEEPEST, LARGEST, nesting, values_computed
 from hlo_opt.text import parse
 from tests.small_modules import H100
@@ -25,6 +25,19 @@ def test_elementwise_is_a_loop() -> None:
     found = made("  p = f32[8,4]{0,1} parameter(0)\n  ROOT r = f32[8,4]{0,1} negate(p)\n")
     assert isinstance(found, Plan)
     assert (found.kind, found.launch.grid, found.launch.block) == ("loop", 1, 32)
+
+
+def test_who_asks_whether_there_is_a_plan_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason comes at once, the arrangement when the plan is asked for."""
+    module = parse("HloModule m\nENTRY e {\n  p = f32[8]{0} parameter(0)\n  ROOT r = f32[8]{0} negate(p)\n}\n")
+    refused = parse("HloModule m\nENTRY e {\n  p = s1[8]{0} parameter(0)\n  ROOT r = s1[8]{0} negate(p)\n}\n")
+    arranged: list[Region] = []
+    arrange = choose._arrange
+    monkeypatch.setattr(choose, "_arrange", lambda region, *rest: arranged.append(region) or arrange(region, *rest))
+    assert isinstance(choose.planning_of(region_of(refused, refused.entry.root), H100), Reason)
+    planning = choose.planning_of(region_of(module, module.entry.root), H100)
+    assert not isinstance(planning, Reason) and not arranged
+    assert planning().kind == "loop" and len(arranged) == 1
 
 
 def test_type_without_lowering() -> None:
