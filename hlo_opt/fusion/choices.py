@@ -103,7 +103,7 @@ class InstructionFusionChoices:
             library_call,
             self.duplication,
             self.memory_traffic,
-            scatter_conflict,
+            self.scatter_conflict,
             in_place_conflict,
             self.emission_limit,
             self.expensive_reuse,
@@ -117,6 +117,10 @@ class InstructionFusionChoices:
                 else ()
             ),
         )
+
+    def scatter_conflict(self, edge: Edge) -> Reason | None:
+        reason = scatter_conflict(edge)
+        return None if self.row_kernels and reason is not None and starts_scatter(edge) else reason
 
     def expensive_reuse(self, edge: Edge) -> Reason | None:
         return expensive_reuse(edge, row_kernels=self.row_kernels)
@@ -318,6 +322,17 @@ def keeps_blocks(edge: Edge) -> Reason | None:
     return Reason.of(
         "FUS408", producer=edge.producer_name, users=1, model="", us_fused=merged.price.us, us_unfused=apart
     )
+
+
+def starts_scatter(edge: Edge) -> bool:
+    """Whether a scatter of few elements had better compute the array that it updates: one block does both, in less time
+    than two launches take."""
+    if edge.above.scatters or not can_be_planned(edge):
+        return False
+    merged, prices = edge.merged, edge.state.prices
+    if not isinstance(merged, Sketch):
+        return False
+    return merged.price.us < prices.of(edge.consumer).us + (0 if edge.duplicates else prices.of(edge.producer).us)
 
 
 def heavy_computation(edge: Edge) -> Reason | None:

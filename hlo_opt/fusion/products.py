@@ -6,6 +6,9 @@ from __future__ import annotations
 from hlo_opt.fusion.legality import Edge
 from hlo_opt.ops.spec import OpKind, find
 
+WORTH = 0.85
+"""The most that one kernel may take, relative to a library's product and the kernel beside it."""
+
 
 def is_beside_product(edge: Edge) -> bool:
     """Whether one side is a product with what has been joined to it, and the other a loop."""

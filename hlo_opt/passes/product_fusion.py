@@ -17,14 +17,11 @@ from hlo_opt.diag import Reason
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.in_place import in_place_conflict
 from hlo_opt.fusion.legality import Edge, can_be_planned
-from hlo_opt.fusion.products import is_beside_product
+from hlo_opt.fusion.products import WORTH, is_beside_product
 from hlo_opt.ir import Computation
 from hlo_opt.ir.walk import post_order
 from hlo_opt.ops.sets import is_product, launches
 from hlo_opt.passes.base import FusionPass
-
-WORTH = 0.85
-"""The most that one kernel may take, relative to a library's product and the kernel beside it."""
 
 
 @dataclass(frozen=True)

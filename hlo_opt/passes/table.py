@@ -45,6 +45,7 @@ _TABLE: dict[str, str] = {
     "reduction-simplifier": "hlo_opt.passes.reduction_simplifier:ReductionSimplifier",
     "reduction-splitter": "hlo_opt.passes.reduction_splitter:ReductionSplitter",
     "row-fusion": "hlo_opt.passes.row_fusion:RowFusion",
+    "kernel-joining": "hlo_opt.passes.kernel_joining:KernelJoining",
     "scatter-accumulation": "hlo_opt.passes.scatter_accumulation:ScatterAccumulation",
     "scatter-to-select": "hlo_opt.passes.scatter_to_select:ScatterToSelect",
     "sort-iota-fusion": "hlo_opt.passes.sort_iota_fusion:SortIotaFusion",
@@ -194,7 +195,7 @@ _PRESETS = {
         " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},"
         f"instruction-fusion{{may-duplicate=true}},fusion-merger,cse,dce),"
         f"priority-fusion{{sliding-windows=true,own-prices=true,constants=false}},cse,dce,{_OUTPUTS}),"
-        f"bitcast-movement,dce,{_MULTI_TENSOR},while-fusion,dce,launch-packing,dce,bitcast-hoisting"
+        f"bitcast-movement,dce,{_MULTI_TENSOR},while-fusion,dce,launch-packing,dce,kernel-joining,dce,bitcast-hoisting"
     ),
     "xla-2023": (
         "fixpoint(instruction-fusion{may-duplicate=false,row-kernels=false},instruction-fusion{row-kernels=false},"
