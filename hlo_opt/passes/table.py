@@ -213,7 +213,8 @@ sliding windows, and then horizontal fusion, or, where that is estimated to take
 row-reduction kernels, which keep a softmax in one kernel, and priority fusion of what its rules left (large modules get
 only this by the default effort), both with short reductions folded where they are read; then what moves nothing and is
 in no kernel as bitcasts; then loops whose lanes do not need each other as one kernel; then kernels that are ready at
-the same time in one launch; last, bitcasts of what kernels update in place in front of them.
+the same time in one launch; then, in small modules, kernels and readers that take less time as one, whatever rule kept
+them apart; last, bitcasts of what kernels update in place in front of them.
 xla-2023: the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""
 
 

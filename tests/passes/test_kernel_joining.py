@@ -1,0 +1,92 @@
+"""Kernels and their readers become one where that takes less time: what pays, what does not, and what may not be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hlo_opt
+from hlo_opt.analysis.targets import target
+from hlo_opt.fusion.summary import module_summary
+
+H100 = target("h100_sxm")
+PASSES = "kernel-joining,dce"
+
+PAIR = """HloModule m
+
+pair {{
+  x = f32[{n}] parameter(0)
+  y = f32[{n}] parameter(1)
+  s = f32[{n}] add(x, y)
+  d = f32[{n}] subtract(x, y)
+  ROOT t = (f32[{n}], f32[{n}]) tuple(s, d)
+}}
+
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+
+ENTRY e {{
+  x = f32[{n}] parameter(0)
+  y = f32[{n}] parameter(1)
+  both = (f32[{n}], f32[{n}]) fusion(x, y), kind=kLoop, calls=pair
+  first = f32[{n}] get-tuple-element(both), index=0
+  second = f32[{n}] get-tuple-element(both), index=1
+  {reader}
+}}
+"""
+PRODUCT = "p = f32[{n}] multiply(first, x)\n  ROOT t = (f32[{n}], f32[{n}], f32[{n}]) tuple(first, second, p)"
+
+
+def pair(n: int, reader: str = PRODUCT) -> str:
+    return PAIR.format(n=n, reader=reader.format(n=n))
+
+
+def joined(text: str, **options: object) -> hlo_opt.Module:
+    made, _ = hlo_opt.fuse(hlo_opt.parse(text), passes=PASSES, simplify="never", **options)
+    hlo_opt.verify(made)
+    return made
+
+
+def kernels(made: hlo_opt.Module) -> int:
+    return module_summary(made, H100).kernels
+
+
+@pytest.mark.parametrize("n", [64, 1 << 20])
+def test_a_reader_of_one_result_joins_the_kernel(n: int) -> None:
+    made = joined(pair(n))
+    assert kernels(made) == 1
+    if n == 64:
+        draw = np.random.default_rng(0)
+        given = [draw.normal(size=n).astype(np.float32) for _ in range(2)]
+        want = hlo_opt.evaluate(hlo_opt.parse(pair(n)), given)
+        for a, b in zip(want, hlo_opt.compile(made, backend="host")(*given), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_reader_that_needs_another_reader_stays() -> None:
+    """The whole sum has to be known before it is read again."""
+    reader = (
+        "z = f32[] constant(0)\n  r = f32[] reduce(first, z), dimensions={{0}}, to_apply=add\n"
+        "  w = f32[{n}] broadcast(r), dimensions={{}}\n  ROOT p = f32[{n}] multiply(second, w)"
+    )
+    made = joined(pair(1 << 22, reader))
+    assert kernels(made) > 1
+
+
+def test_it_never_costs_time() -> None:
+    reader = "p = f32[{n}] reverse(first), dimensions={{0}}\n  ROOT t = (f32[{n}], f32[{n}]) tuple(second, p)"
+    for n in (64, 4096, 1 << 20):
+        before = module_summary(hlo_opt.parse(pair(n, reader)), H100)
+        assert module_summary(joined(pair(n, reader)), H100).est_us <= before.est_us
+
+
+def test_what_the_user_keeps_apart_stays() -> None:
+    assert kernels(joined(pair(64), forbid=[("s", "p")])) == 2
+
+
+def test_large_computations_are_left() -> None:
+    made, _ = hlo_opt.fuse(hlo_opt.parse(pair(64)), passes="kernel-joining{max-kernels=1},dce", simplify="never")
+    assert kernels(made) == 2
