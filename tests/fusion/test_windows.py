@@ -6,6 +6,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.fusion.state import LEFT
+from hlo_opt.passes.table import preset as preset_passes
 from scripts.launches import rows
 
 TEXT = """HloModule m
@@ -26,8 +27,10 @@ S, WINDOW = "f32[64,64]{1,0}", "window={size=1x64 pad=0_0x63_0}, to_apply=f"
 SUM = f"s = {S} reduce-window(p, i), {WINDOW}"
 
 
-def kinds(*lines: str, preset: str = "default") -> list[str]:
-    fused, _ = hlo_opt.fuse(hlo_opt.parse(TEXT.replace("LINES", "\n  ".join(lines))), preset=preset)
+def kinds(*lines: str, preset: str = "default", joining: bool = True) -> list[str]:
+    passes = None if joining else preset_passes(preset).replace("kernel-joining,", "")
+    text = TEXT.replace("LINES", "\n  ".join(lines))
+    fused, _ = hlo_opt.fuse(hlo_opt.parse(text), **({"passes": passes} if passes else {"preset": preset}))
     found = rows(fused, "h100_sxm")
     assert all(row.agrees for row in found)
     return sorted(row.kind for row in found)
@@ -76,7 +79,8 @@ def test_short_ones_are_fused_as_xla_does() -> None:
             .replace("x63_0", f"x{n - 1}_0")
         )
         return kinds(
-            *text.replace("p,", "q,").replace("s = ", f"q = f32[64,{n}]{{1,0}} parameter(1)\n  s = ", 1).split("\n  ")
+            *text.replace("p,", "q,").replace("s = ", f"q = f32[64,{n}]{{1,0}} parameter(1)\n  s = ", 1).split("\n  "),
+            joining=False,
         )
 
     assert of(LEFT) == ["loop"] and of(LEFT + 1) == ["cumulative", "loop"]

@@ -122,8 +122,8 @@ def test_the_steps_of_an_inner_loop_are_counted() -> None:
     assert (fold.opcode, size, trace.waits) == ("reduce-window", 64, 16)
     (found,) = lays(made)
     assert found.access.may_miss and 0.9 < found.access.share < 1
-    assert found.count == pytest.approx(4 * 64 * found.access.share)
-    assert (found.bits, found.advance, found.lines) == (32, 4, 5)  # lanes are 16 bytes apart, and begin within a line
+    assert found.count == pytest.approx(64 * found.access.share)  # long windows: an element for each thread
+    assert (found.bits, found.advance, found.lines) == (32, 4, 2)  # lanes are neighbours, and begin within a line
 
 
 def test_indices_that_data_give_are_drawn_once_for_a_slice() -> None:

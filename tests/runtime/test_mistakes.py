@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hlo_opt import parse
+from hlo_opt import fuse, parse
 from hlo_opt.evaluate.reach import Draw, Reached, reaching_inputs
 from hlo_opt.ir import Module
 from hlo_opt.runtime.check import mistakes
 from hlo_opt.runtime.check.compare import check, reached
-from hlo_opt.runtime.check.mistakes import Tried, tried
+from hlo_opt.runtime.check.mistakes import Tried, orders_nans, tried
 
 SUM = "add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }"
 LARGEST = """larger {
@@ -281,3 +281,27 @@ def test_drawn_inputs_show_what_plain_ones_would_not(right: str, wrong: str, bef
     original, other = module(right, before[0]), module(wrong, before[1])
     assert check(original, original, backend="numpy").ok
     assert not check(original, other, backend="numpy").ok
+
+
+@pytest.mark.parametrize(
+    ("compared", "ordered"),
+    [("compare(a, b), direction=LT", False), ("compare(a, b), direction=GT, type=TOTALORDER", True)],
+)
+def test_nan_is_sorted_only_where_the_comparator_has_a_place_for_it(compared: str, ordered: bool) -> None:
+    text = f"""HloModule m
+
+before {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = pred[] {compared}
+}}
+
+ENTRY e {{
+  p = f32[64] parameter(0)
+  q = f32[64] negate(p)
+  ROOT s = f32[64] sort(q), dimensions={{0}}, to_apply=before
+}}
+"""
+    sorting = parse(text)
+    assert orders_nans(sorting.entry.root) == ordered
+    assert check(sorting, fuse(sorting)[0], backend="host").ok

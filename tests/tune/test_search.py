@@ -33,9 +33,9 @@ def dump(name: str) -> str:
     return (DUMPS / f"{name}.hlo").read_text(encoding="utf-8")
 
 
-def test_edges_are_found_that_default_refuses() -> None:
+def test_edges_are_found_that_had_better_stay_apart() -> None:
     tuned = tune(dump("mlp_train_step"), trials=24)
-    assert len(tuned.setting.force) == 2 and tuned.after.us < 0.95 * tuned.before.us
+    assert len(tuned.setting.forbid) == 2 and tuned.after.us < 0.98 * tuned.before.us
     fused, _ = hlo_opt.fuse(dump("mlp_train_step"), **tuned.options)
     assert module_summary(fused, H100).est_us == tuned.after.us
     default, _ = hlo_opt.fuse(dump("mlp_train_step"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +62,13 @@ class Trial:
         """Whether few inputs show the fault."""
         return self.words.removeprefix(f"{UNSEEN} ") in (ON_NAN, ON_TIES, BY_LITTLE)
 
+    def asks_nan_order(self, folds: Collection[Computation]) -> bool:
+        """Whether the fault is one of comparing NaN with another value in a reducer or a comparator, which may give it
+        no place in the order."""
+        one = self.instruction
+        is_of_two = _compares(one) and one.operands[0] is not one.operands[1]
+        return is_of_two and self.words.endswith(ON_NAN) and one.parent in folds
+
     @property
     def loses_nans(self) -> bool:
         """Whether the fault is a larger or smaller value that is none of NaN."""
@@ -90,7 +97,8 @@ def tried(module: Module, reached: Reached, seed: int = 0, most: int = 8) -> Tri
     runs = [_Run(module, draw, seed) for draw in draws]
     work = sum(run.work for run in runs)
     executed = set().union(*(run.executed for run in runs))
-    planned = [t for i in sorted(executed, key=_order(module)) for t in trials(i)]
+    folds = _folds(module)
+    planned = [t for i in sorted(executed, key=_order(module)) for t in trials(i) if not t.asks_nan_order(folds)]
     planned = _affordable(planned, int(WORK / max(work, 1)))
     if len(planned) * runs[0].work > WORK:
         return Tried(tuple(draws), steps=_most_steps(runs))
@@ -101,13 +109,14 @@ def tried(module: Module, reached: Reached, seed: int = 0, most: int = 8) -> Tri
         work += run.work
         if not left or len(draws) >= most or vain >= VAIN or work * len(left) > WORK:
             break
+        if run.is_open:
+            continue
         remaining = [t for t in left if not run.shows(t)]
         vain = vain + 1 if len(remaining) == len(left) else 0
         if not vain:
             draws.append(draw)
             runs.append(run)
             left = remaining
-    folds = _folds(module)
     unseen = [t for t in left if t.instruction.parent in folds or any(run.changed(t) for run in runs)]
     unseen = [t for t in unseen if not t.loses_nans]  # NaN comes to the outputs another way, as in a softmax
     ways = tuple(Way(t.instruction, t.words) for t in unseen)
@@ -147,7 +156,7 @@ def _order(module: Module) -> Callable[[Instruction], int]:
 @dataclass(eq=False)
 class _Run:
     """Runs of a module on one draw: `executed` are the instructions that a run evaluates, `work` is its cost in
-    elements."""
+    elements. `is_open`: it sorts NaN by a comparator that gives it no place, so that HLO leaves the result open."""
 
     module: Module
     draw: Draw
@@ -155,6 +164,7 @@ class _Run:
     executed: set[Instruction] = field(default_factory=set)
     work: int = 0
     steps: int = 0
+    is_open: bool = False
     local: set[Trial] = field(default_factory=set)
     _bounds: list[list[Enclosure]] | None = None
 
@@ -165,6 +175,8 @@ class _Run:
         def watch(instruction: Instruction, operands: Sequence[Array], value: Array) -> Array:
             if instruction in own:
                 self.executed.add(instruction)
+            if instruction.opcode in _ORDERING and not self.is_open and any(map(_has_nan, operands)):
+                self.is_open = not orders_nans(instruction)
             self.work += EVENT + _work(instruction, operands, value)
             return value
 
@@ -246,6 +258,10 @@ def _is_far(want: Array, got: Array) -> bool:
         return farthest > ROUGHLY * float(np.max(np.abs(a), initial=0.0, where=np.isfinite(a)))
 
 
+def _has_nan(array: Array) -> bool:
+    return is_floating(array.dtype) and bool(np.isnan(real_parts(array)).any())
+
+
 def _is_within(bounds: Enclosure, array: Array) -> bool:
     value = real_parts(array)
     with np.errstate(invalid="ignore"):
@@ -284,7 +300,7 @@ def _changes(i: Instruction) -> Iterator[tuple[str, Substitute]]:
         return
     if i.literal is not None:
         yield from _constants(i)
-    elif i.opcode == "compare":
+    elif _compares(i):
         if is_floating(i.operands[0].shape.type.dtype):
             yield ON_NAN, lambda o, v: np.where((o[0] != o[0]) | (o[1] != o[1]), ~v, v)
         yield ON_TIES, lambda o, v: np.where(o[0] == o[1], ~v, v)
@@ -304,8 +320,28 @@ def _changes(i: Instruction) -> Iterator[tuple[str, Substitute]]:
         yield f"were {OFF:.0%} off", lambda o, v: _moved(v)
         if i.opcode in UPDATES and i.shape.is_array:
             yield "updated nothing", lambda o, v: o[0]
-        if i.opcode in _ORDERING and any(is_floating(o.shape.type.dtype) for o in i.operands):
+        if i.opcode in _ORDERING and orders_nans(i) and any(is_floating(o.shape.type.dtype) for o in i.operands):
             yield ON_NAN, lambda o, v: _moved(v) if any(np.any(x != x) for x in o) else v
+
+
+def _compares(instruction: Instruction) -> bool:
+    return instruction.opcode == "compare"
+
+
+def orders_nans(sort: Instruction) -> bool:
+    """Whether a sort's comparator puts NaN before or after other numbers, for each operand that it compares. Where it
+    does not, as a bare `<`, the result with NaN is open."""
+    comparator = sort.called_by("to_apply")
+    types = [o.shape.type.dtype for o in sort.operands]
+
+    def before(number: int, *pair: float) -> bool:
+        arguments = [np.zeros((), t) for t in types for _ in range(2)]
+        arguments[2 * number : 2 * number + 2] = [np.asarray(value, types[number]) for value in pair]
+        return bool(np.asarray(Interpreter().call(comparator, arguments)))
+
+    floats = [number for number, t in enumerate(types) if is_floating(t)]
+    compared = [n for n in floats if before(n, 0, 1) or before(n, 1, 0)]
+    return all(before(n, np.nan, 0) or before(n, 0, np.nan) for n in compared)
 
 
 def _is_like(instruction: Instruction, operand: Instruction) -> bool:
