@@ -26,7 +26,7 @@ from hlo_opt.plans.products import OfProduct
 
 @dataclass(frozen=True)
 class ProductsApart(Expansion):
-    """Take products out of the kernels that compute them in tiles: operands first, then the product, then the rest."""
+    """Take products out of the kernels around them: operands first, then the product, then the rest."""
 
     name: ClassVar[str] = "products-apart"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
@@ -39,8 +39,9 @@ class ProductsApart(Expansion):
         assert module is not None
         for kernel in filter(_around_product, list(computation.instructions)):
             kernel_plan = plan(region_of(module, kernel), context.options.target)
-            if isinstance(kernel_plan, Plan) and isinstance(kernel_plan.segments[0].part, OfProduct):
-                yield partial(_take_apart, kernel, kernel_plan.segments[0].part.hero)
+            product = _product_of(kernel, kernel_plan) if isinstance(kernel_plan, Plan) else None
+            if product is not None:
+                yield partial(_take_apart, kernel, product)
 
     def run(self, module: Module, context: PassContext) -> bool:
         changed = super().run(module, context)
@@ -52,6 +53,16 @@ class ProductsApart(Expansion):
 def _around_product(i: Instruction) -> bool:
     """Whether it is a kernel with a product and something around it."""
     return is_plain_fusion(i) and any(map(is_product, i.called_by("calls").instructions))
+
+
+def _product_of(kernel: Instruction, kernel_plan: Plan) -> Instruction | None:
+    """The product that the plan computes in tiles; else one whose operands the kernel computes again for each element
+    of the result."""
+    part = kernel_plan.segments[0].part
+    if isinstance(part, OfProduct):
+        return part.hero
+    products = filter(is_product, kernel.called_by("calls").instructions)
+    return next((p for p in products if any(o.parameter_number is None for o in p.operands)), None)
 
 
 def _take_apart(kernel: Instruction, product: Instruction) -> None:

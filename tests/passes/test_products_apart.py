@@ -76,3 +76,9 @@ def test_only_the_schedule_for_lanes_calls_the_library() -> None:
     module, _ = CASES["after"]
     assert not build_schedule(module).library_calls("library")
     assert lanes_schedule(module).library_calls("library") == {"dot": 1}
+
+
+def test_a_loop_that_computes_the_operands_of_its_product_again_is_taken_apart() -> None:
+    module = around("s = f32[4,4] sine(a)", dot("s", "b", 4), "ROOT r = f32[4,4] add(d, c)", size=4)
+    made = expanded(module, H100, IN_LANES)
+    assert made is not module and sum(i.opcode == "dot" for i in made.entry.instructions) == 1
