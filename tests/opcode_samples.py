@@ -2,8 +2,8 @@
 these.
 
 A row of `SAMPLES` is: opcode, shapes of the operands, shape of the result, attributes. An attribute is
-`name: (text, other text)`, always two texts that mean different things; None stands for one that is not written. Layouts
-are left out where they are row-major.
+`name: (text, other text)`, always two texts that mean different things; None stands for one that is not written.
+Layouts are left out where they are row-major.
 """
 
 from __future__ import annotations

@@ -30,6 +30,16 @@ ARGMAX_STEP = """argmax {
 }
 """
 """The reducer of an argmax over f32: of equal values the first position."""
+SUM_AND_LARGEST = (
+    "a = f32[] parameter(0)",
+    "b = f32[] parameter(1)",
+    "c = f32[] parameter(2)",
+    "d = f32[] parameter(3)",
+    "s = f32[] add(a, c)",
+    "m = f32[] maximum(b, d)",
+    "t = (f32[], f32[]) tuple(s, m)",
+)
+"""The lines of a reducer of two arrays: the sum of one, the largest element of the other."""
 H100 = target("h100_sxm")
 
 

@@ -1,5 +1,5 @@
-"""f16 in memory that neighbouring lanes read: every f16 is read, and numbers around every tie are rounded, as NumPy does
-it, with the processor's instructions and without."""
+"""f16 in memory that neighbouring lanes read: every f16 is read, and numbers around every tie are rounded, as NumPy
+does it, with the processor's instructions and without."""
 
 from __future__ import annotations
 

@@ -140,7 +140,8 @@ def test_what_keeps_two_apart_whatever_the_policy():
 @pytest.mark.parametrize(("pair", "forced"), [((), False), (("a", "b"), True), (("b", "a"), True), (("a", "r"), False)])
 def test_two_are_forced_by_their_names_in_any_order(pair: tuple[str, ...], forced: bool):
     module, of = read(f"a = {ROW} negate(p)", f"b = {ROW} tanh(q)", f"r = {ROW} add(a, b)")
-    engine = Engine(module, PassContext(FuseOptions(H100, forced=frozenset({pair} if pair else ()))))  # type: ignore[arg-type]
+    options = FuseOptions(H100, forced=frozenset({pair} if pair else ()))  # type: ignore[arg-type]
+    engine = Engine(module, PassContext(options))
     assert is_forced(engine, of["a"], of["b"]) == forced
 
 

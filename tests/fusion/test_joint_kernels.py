@@ -47,7 +47,7 @@ def test_how_many_reductions_one_kernel_holds(first: int, second: int, fits: boo
 
 
 def buffers(first: int, second: int, common: int, *, kept: bool = False, constants: int = 0) -> Pair:
-    """`a` with `first` operands and `b` with `second`, `common` of them the same; `b` reads `a` besides where that is kept."""
+    """`a` with `first` operands and `b` with `second`, `common` of them the same; where `a` is kept, `b` reads it, too."""
     lines = [f"p{n} = f32[1]{{0}} parameter({n})" for n in range(first + second - common)]
     lines += [f"c{n} = f32[1]{{0}} constant({{{n}}})" for n in range(constants)]
     one = [f"p{n}" for n in range(first)]

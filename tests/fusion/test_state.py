@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from small_modules import H100, module_of, named, state_of
+from small_modules import H100, SUM_AND_LARGEST, module_of, named, state_of
 
 from hlo_opt.analysis.graph.cluster import Cluster
 from hlo_opt.analysis.targets import DeviceTarget
@@ -94,17 +94,8 @@ def test_which_reductions_fold_many_elements(given: str, made: str, dimension: i
 
 
 def test_reductions_of_several_arrays_are_not_among_them():
-    reducer = (
-        "a = f32[] parameter(0)",
-        "b = f32[] parameter(1)",
-        "c = f32[] parameter(2)",
-        "d = f32[] parameter(3)",
-        "s = f32[] add(a, c)",
-        "m = f32[] maximum(b, d)",
-        "t = (f32[], f32[]) tuple(s, m)",
-    )
     reduce = module_of(
-        *INPUTS, f"r = ({ROW}, {ROW}) reduce(p, q, z, z), dimensions={{1}}, to_apply=pick", pick=reducer
+        *INPUTS, f"r = ({ROW}, {ROW}) reduce(p, q, z, z), dimensions={{1}}, to_apply=pick", pick=SUM_AND_LARGEST
     ).entry.root
     assert Traits.of(reduce) == Traits(1, 1, 0, 1, 1, 0, 256, folds=1)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from small_modules import SUM_AND_LARGEST, module_of, planned
 
 from hlo_opt.ir.index_map import variable
 from hlo_opt.plans import folding
-from tests.small_modules import module_of, planned
 
 WIDE, ROW = "f32[64,96]{1,0}", "f32[64]{0}"
 ROWS = "dimensions={1}, to_apply=sum"
@@ -38,20 +38,11 @@ def test_what_goes_along_with_a_sum_of_rows(line: str, shape: str, fits: bool) -
 
 
 def test_sums_are_read_through_tuples() -> None:
-    reducer = (
-        "a = f32[] parameter(0)",
-        "b = f32[] parameter(1)",
-        "c = f32[] parameter(2)",
-        "d = f32[] parameter(3)",
-        "s = f32[] add(a, c)",
-        "m = f32[] maximum(b, d)",
-        "t = (f32[], f32[]) tuple(s, m)",
-    )
     pair = (*SUM[:2], f"s = ({ROW}, {ROW}) reduce(p, p, z, z), dimensions={{1}}, to_apply=pick")
     element = f"g = {ROW} get-tuple-element(s), index=1"
-    assert kinds(*pair, element, f"r = {ROW} negate(g)", pick=reducer) == [("row-reduction", (0,))]
+    assert kinds(*pair, element, f"r = {ROW} negate(g)", pick=SUM_AND_LARGEST) == [("row-reduction", (0,))]
     again = (f"n = {ROW} abs(g)", f"t = ({ROW}, {ROW}) tuple(n, g)", f"h = {ROW} get-tuple-element(t), index=0")
-    assert kinds(*pair, element, *again, f"r = {ROW} negate(h)", pick=reducer) == [("row-reduction", (0,))]
+    assert kinds(*pair, element, *again, f"r = {ROW} negate(h)", pick=SUM_AND_LARGEST) == [("row-reduction", (0,))]
 
 
 def test_sums_are_written_in_the_order_in_which_rows_are_read() -> None:

@@ -109,9 +109,7 @@ def tried(module: Module, reached: Reached, seed: int = 0, most: int = 8) -> Tri
         work += run.work
         if not left or len(draws) >= most or vain >= VAIN or work * len(left) > WORK:
             break
-        if run.is_open:
-            continue
-        remaining = [t for t in left if not run.shows(t)]
+        remaining = left if run.is_open else [t for t in left if not run.shows(t)]
         vain = vain + 1 if len(remaining) == len(left) else 0
         if not vain:
             draws.append(draw)

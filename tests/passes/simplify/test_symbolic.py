@@ -1,8 +1,9 @@
 """Rules proved by Z3 (extra `test`, package z3-solver): for all values of their types, and for all sizes.
 
 Values: what a rule's examples are before and after the rule is written as a formula over bit vectors and floats,
-element by element, from the modules themselves. Sizes: a rule whose index maps are affine is written as the two maps, with
-sizes, starts and edges as unknown integers; that the code writes those maps is what the examples of `test_rules` show.
+element by element, from the modules themselves. Sizes: a rule whose index maps are affine is written as the two maps,
+with sizes, starts and edges as unknown integers; that the code writes those maps is what the examples of `test_rules`
+show.
 """
 
 from __future__ import annotations

@@ -70,7 +70,8 @@ class Halves:
 
 def test_operands_of_libraries_are_nudged() -> None:
     assert analysis._nudged(Halves(), np.array([2.0])) == [2.0 * (1 + 4 * 2.0**-52)]  # type: ignore[arg-type]
-    assert analysis._nudged(Halves(), np.array([2.0], np.float32)) == [np.float32(2.0 * (1 + 4 * 2.0**-23))]  # type: ignore[arg-type]
+    nudged = analysis._nudged(Halves(), np.array([2.0], np.float32))  # type: ignore[arg-type]
+    assert nudged == [np.float32(2.0 * (1 + 4 * 2.0**-23))]
     for kept in (np.array([2]), np.array([2.0], np.float16)):
         assert analysis._nudged(Halves(), kept) is kept  # type: ignore[arg-type]
     first, second = analysis._nudged(Halves(), (np.array([1.0]), np.array([3])))  # type: ignore[arg-type]
