@@ -291,7 +291,7 @@ def folds_short_rows(edge: Edge, *, anywhere: bool = False) -> bool:
         return False
     prices = edge.state.prices
     both = prices.joined(edge.producer, edge.consumer)
-    return not isinstance(both, Reason) and both.us < prices.of(edge.producer).us + prices.of(edge.consumer).us
+    return not isinstance(both, Reason) and both.us < prices.apart(edge.producer, edge.consumer)
 
 
 def keeps_row_reduction(edge: Edge) -> Reason | None:
@@ -315,8 +315,7 @@ def keeps_blocks(edge: Edge) -> Reason | None:
     merged = edge.merged
     if not isinstance(merged, Sketch) or merged.launch.grid >= edge.state.target.core_count:
         return None
-    prices = edge.state.prices
-    apart = prices.of(edge.producer).us + prices.of(edge.consumer).us
+    apart = edge.state.prices.apart(edge.producer, edge.consumer)
     if merged.price.us <= apart:
         return None
     return Reason.of(
@@ -332,7 +331,8 @@ def starts_scatter(edge: Edge) -> bool:
     merged, prices = edge.merged, edge.state.prices
     if not isinstance(merged, Sketch):
         return False
-    return merged.price.us < prices.of(edge.consumer).us + (0 if edge.duplicates else prices.of(edge.producer).us)
+    apart = prices.of(edge.consumer).us if edge.duplicates else prices.apart(edge.producer, edge.consumer)
+    return merged.price.us < apart
 
 
 def heavy_computation(edge: Edge) -> Reason | None:

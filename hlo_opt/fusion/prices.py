@@ -65,6 +65,10 @@ class Prices:
                 return one_after_another([price(plan, plans.target) for plan in separate])
         return price_of_call(instruction, plans.target)
 
+    def apart(self, producer: Instruction, consumer: Instruction) -> float:
+        """Microseconds of both, launched one after the other."""
+        return self.of(producer).us + self.of(consumer).us
+
     def joined(self, producer: Instruction, consumer: Instruction) -> Price | Reason:
         """The price of a consumer that computes a producer in its own kernel; or the reason why there is no such
         kernel."""

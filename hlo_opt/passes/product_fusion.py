@@ -83,7 +83,7 @@ def _slower(edge: Edge) -> Reason | None:
     if isinstance(merged, Reason):
         return merged
     both = merged.price
-    apart = WORTH * (prices.of(edge.producer).us + prices.of(edge.consumer).us)
+    apart = WORTH * prices.apart(edge.producer, edge.consumer)
     if both.us <= apart:
         return None
     return Reason.of(
