@@ -8,6 +8,7 @@ another.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,9 @@ from hlo_opt.passes.dce import DeadCodeElimination, drop_unread, sweep
 from hlo_opt.passes.expansion import Expansion
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.products import OfProduct
+
+MOST_AGAIN = 2
+"""How often a loop over the results of a product may compute an element of an operand again."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +60,20 @@ def _around_product(i: Instruction) -> bool:
 
 
 def _product_of(kernel: Instruction, kernel_plan: Plan) -> Instruction | None:
-    """The product that the plan computes in tiles; else one whose operands the kernel computes again for each element
-    of the result."""
+    """The product that the plan computes in tiles; else one of which the kernel computes an operand again and again."""
     part = kernel_plan.segments[0].part
     if isinstance(part, OfProduct):
         return part.hero
-    products = filter(is_product, kernel.called_by("calls").instructions)
-    return next((p for p in products if any(o.parameter_number is None for o in p.operands)), None)
+    return next((i for i in kernel.called_by("calls").instructions if is_product(i) and _is_computed_again(i)), None)
+
+
+def _is_computed_again(product: Instruction) -> bool:
+    """Whether an operand of a dot is computed, and each of its elements goes into more than `MOST_AGAIN` results."""
+    if "lhs_contracting_dims" not in product.attributes:
+        return False
+    terms = math.prod(product.operands[0].shape.dimensions[d] for d in product.ints("lhs_contracting_dims"))
+    uses = product.shape.element_count * terms
+    return any(o.parameter_number is None and uses > MOST_AGAIN * o.shape.element_count for o in product.operands)
 
 
 def _take_apart(kernel: Instruction, product: Instruction) -> None:

@@ -82,3 +82,21 @@ def test_a_loop_that_computes_the_operands_of_its_product_again_is_taken_apart()
     module = around("s = f32[4,4] sine(a)", dot("s", "b", 4), "ROOT r = f32[4,4] add(d, c)", size=4)
     made = expanded(module, H100, IN_LANES)
     assert made is not module and sum(i.opcode == "dot" for i in made.entry.instructions) == 1
+
+
+def test_a_loop_that_computes_each_operand_element_once_stays() -> None:
+    module = hlo_opt.parse("""HloModule m
+f {
+  p = u8[64,3] parameter(0)
+  w = f32[3] parameter(1)
+  x = f32[64,3] convert(p)
+  d = f32[64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT r = u8[64] convert(d)
+}
+ENTRY e {
+  a = u8[64,3] parameter(0)
+  b = f32[3] parameter(1)
+  ROOT k = u8[64] fusion(a, b), kind=kLoop, calls=f
+}
+""")
+    assert expanded(module, H100, IN_LANES) is module
