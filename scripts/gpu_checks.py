@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DUMPS = ROOT / "testdata" / "dumps"
 LARGER = ROOT / "testdata" / "gpu"
 NO_GPU = 3
-AT_ONCE = max(1, min(8, (os.cpu_count() or 1) // 2))
+AT_ONCE = max(1, min(14, (os.cpu_count() or 1) - 2))
 """Processes at once; each holds a context on the GPU and compiles with several threads."""
 ONE_SECONDS = 90.0
 SANITIZED = (
@@ -109,6 +109,7 @@ def one(arguments: argparse.Namespace) -> int:
             why, more = repeated(module, fused)
             row |= {"holds": not why, **more}
     except HloOptError as error:
+        print(error)
         why, row = str(error).splitlines()[0], {"holds": False}
     print(json.dumps({**row, "why": why}))
     return 0 if row["holds"] else 1
@@ -128,8 +129,7 @@ def repeated(module: Any, fused: Any) -> tuple[str, dict[str, Any]]:
                 is_equal = False
                 if not close(a, b, 1e-3):  # atomic additions come in any order
                     why = why or f"run {number} with CUDA graphs: out{k} differs from the run without"
-    graphs = executable.report()["graphs"]
-    return why, {"same_bits": is_equal, "graphs": graphs}
+    return why, {"same_bits": is_equal, "graphs": executable.report().get("graphs")}  # several devices have none
 
 
 def close(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any], tolerance: float) -> bool:

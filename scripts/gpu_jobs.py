@@ -16,6 +16,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+SAID = 4000
+"""Characters of what a program that fails said last, which its row keeps."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -74,7 +77,12 @@ def _run(command: Sequence[str], seconds: float) -> dict[str, Any]:
     told = [line for line in lines if line.startswith("========= ")][1:4]  # compute-sanitizer's words, but for its name
     told += [line for line in lines[-6:] if not line.startswith("========= ")][-1:]
     why = (found or {}).get("why") or " / ".join(line.removeprefix("========= ").strip() for line in told)
-    return {**(found or {}), "holds": False, "why": f"exit status {process.returncode}: {why}"[:600]}
+    return {
+        **(found or {}),
+        "holds": False,
+        "why": f"exit status {process.returncode}: {why}"[:600],
+        "said": text[-SAID:],
+    }
 
 
 def _object(line: str) -> dict[str, Any] | None:

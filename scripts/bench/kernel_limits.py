@@ -34,6 +34,7 @@ import hlo_opt
 from hlo_opt.analysis.targets import DEFAULT_TARGET, DeviceTarget
 from hlo_opt.analysis.targets import target as find
 from hlo_opt.codegen import Kernel
+from hlo_opt.ir import Module
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.price import COPY, Price, price
 from hlo_opt.runtime.schedule import build_schedule, ops
@@ -119,7 +120,11 @@ class Row:
 def row_of(program: Program, target: DeviceTarget) -> Row:
     """Fuse a program for a device and price its launches."""
     module = program.made()
-    fused, _ = hlo_opt.fuse(module, target=target.name)
+    return row_of_fused(program, module, hlo_opt.fuse(module, target=target.name)[0], target)
+
+
+def row_of_fused(program: Program, module: Module, fused: Module, target: DeviceTarget) -> Row:
+    """Price the launches of a program that is fused for a device."""
     schedule = build_schedule(fused, target.name)
     kinds, prices, kernels = [], [], []
     for _, op in schedule.ops():

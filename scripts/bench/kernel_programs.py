@@ -40,7 +40,7 @@ class Program:
     """
 
     name: str
-    made: Callable[[], Module]
+    made: Made
     plan: str
     share: tuple[float, float]
     least: float | None = None
@@ -60,18 +60,23 @@ def spec(dtype: Any, *shape: int) -> Any:
     return jax.ShapeDtypeStruct(shape, dtype)
 
 
-def traced(function: Function, *arguments: Any) -> Callable[[], Module]:
+@dataclass(frozen=True)
+class Made:
+    """Makes the module of a function: that of an entry's text, where there is one, or else the one that JAX makes."""
+
+    function: Function
+    arguments: tuple[Any, ...]
+    text: str = ""
+
+    def __call__(self) -> Module:
+        if self.text:
+            return hlo_opt.parse(f"HloModule written\n\nENTRY main {{\n{self.text}}}\n")
+        return hlo_opt.parse(str(jax.jit(self.function).lower(*self.arguments).as_text("hlo")))
+
+
+def traced(function: Function, *arguments: Any) -> Made:
     """The module that JAX makes of a function."""
-
-    def made() -> Module:
-        return hlo_opt.parse(str(jax.jit(function).lower(*arguments).as_text("hlo")))
-
-    return made
-
-
-def written(text: str) -> Callable[[], Module]:
-    """The module of an entry's text."""
-    return lambda: hlo_opt.parse(f"HloModule written\n\nENTRY main {{\n{text}}}\n")
+    return Made(function, arguments)
 
 
 F32, BF16, F16, S8 = jnp.float32, jnp.bfloat16, jnp.float16, jnp.int8
@@ -164,17 +169,19 @@ def _softmax(x: Array) -> Array:
     return jax.nn.softmax(x, -1)
 
 
-def _transpose(dtype: str, given: str, permutation: Sequence[int]) -> Callable[[], Module]:
+def _transpose(dtype: Any, given: str, permutation: Sequence[int]) -> Made:
     sizes = [int(n) for n in given.split(",")]
     made = ",".join(str(sizes[d]) for d in permutation)
     order = ",".join(str(d) for d in reversed(range(len(sizes))))
-    return written(
-        f"  p = {dtype}[{given}]{{{order}}} parameter(0)\n"
-        f"  ROOT t = {dtype}[{made}]{{{order}}} transpose(p), dimensions={{{','.join(map(str, permutation))}}}\n"
+    name = _NAMES[dtype]
+    text = (
+        f"  p = {name}[{given}]{{{order}}} parameter(0)\n"
+        f"  ROOT t = {name}[{made}]{{{order}}} transpose(p), dimensions={{{','.join(map(str, permutation))}}}\n"
     )
+    return Made(lambda x: jnp.transpose(x, permutation), (spec(dtype, *sizes),), text)
 
 
-def _scatter(dtype: Any) -> Callable[[], Module]:
+def _scatter(dtype: Any) -> Made:
     arguments = spec(dtype, 131072, 1024), spec(jnp.int32, 65536), spec(dtype, 65536, 1024)
     return traced(lambda t, i, u: t.at[i].add(u), *arguments)
 
@@ -340,17 +347,17 @@ def _moves() -> list[Program]:
     halves = spec(BF16, 64, 1024, 16, 128), spec(BF16, 1024, 1, 64), spec(BF16, 1024, 1, 64)
     odd = [spec(BF16, 8192, n) for n in (4097, 2049, 1023)]
     return [
-        Program("transpose f32 4096x4096", _transpose("f32", "4096,4096", (1, 0)), "tiled-transpose", (75, 85),
+        Program("transpose f32 4096x4096", _transpose(F32, "4096,4096", (1, 0)), "tiled-transpose", (75, 85),
             loads=32),
-        Program("transpose f32 8192x8192", _transpose("f32", "8192,8192", (1, 0)), "tiled-transpose", (75, 85),
+        Program("transpose f32 8192x8192", _transpose(F32, "8192,8192", (1, 0)), "tiled-transpose", (75, 85),
             loads=32),
-        Program("transpose bf16 8192x8192", _transpose("bf16", "8192,8192", (1, 0)), "tiled-transpose", (75, 85),
+        Program("transpose bf16 8192x8192", _transpose(BF16, "8192,8192", (1, 0)), "tiled-transpose", (75, 85),
             loads=32),
-        Program("transpose bf16 0231", _transpose("bf16", "64,256,64,64", (0, 2, 3, 1)), "tiled-transpose", (75, 85),
+        Program("transpose bf16 0231", _transpose(BF16, "64,256,64,64", (0, 2, 3, 1)), "tiled-transpose", (75, 85),
             loads=32),
-        Program("transpose bf16 3210", _transpose("bf16", "64,128,64,128", (3, 2, 1, 0)), "tiled-transpose", (75, 85),
+        Program("transpose bf16 3210", _transpose(BF16, "64,128,64,128", (3, 2, 1, 0)), "tiled-transpose", (75, 85),
             loads=32),
-        Program("transpose f32 0213", _transpose("f32", "16,1024,32,128", (0, 2, 1, 3)), "loop", (93, 93), loads=128),
+        Program("transpose f32 0213", _transpose(F32, "16,1024,32,128", (0, 2, 1, 3)), "loop", (93, 93), loads=128),
         Program("x.T + y f32 8192x8192", traced(lambda x, y: x.T + y, *[spec(F32, 8192, 8192)] * 2), "loop", (12, 20),
             finding="F4", loads=128),
         Program("concatenate f32", traced(lambda *x: jnp.concatenate(x, -1), *[spec(F32, 8192, 2048)] * 2),

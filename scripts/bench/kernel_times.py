@@ -1,0 +1,210 @@
+"""The programs of `kernel_limits` on a GPU: python -m scripts.bench.kernel_times [--seconds N]
+[--out FILE.json] [NAME...]
+
+Each program is fused for the device, and its kernels run with CuPy on arrays that stay on the GPU, the cache emptied
+before each run. JAX's own program runs beside it where JAX has a GPU. All are compiled before the first is timed.
+
+us         microseconds of the kernels by events, from a filled queue: the median
+price      what the plans of these kernels said they would take
+off        how far the price lies from the time, in percent of the time
+share      of what a plain copy reaches, in percent: least bytes by time by the bandwidth of a copy
+ours, XLA  microseconds of a call in a batch of calls, by the wall clock, warm, ours and that of `jax.jit`
+ratio      ours by XLA's: below 1 we are faster
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hlo_opt
+from hlo_opt.analysis.targets import target as find
+from hlo_opt.runtime.measure.bench import Clock, clock_of
+from scripts.bench.gpu import BATCH, agree, inputs_of, is_broken
+from scripts.bench.kernel_limits import PARTS, Row, row_of_fused
+from scripts.bench.kernel_programs import Program, programs
+
+ROUNDS = 5
+COMPILING = 10
+"""Programs that are compiled at a time."""
+SMALL = 8
+"""Integers that are drawn lie below this: they are places of rows, labels and bytes."""
+TARGETS = {"H100": "h100_sxm", "H200": "h200"}
+
+
+def target_of_device(name: str) -> str:
+    """The target of a GPU by a part of its name; the default's where none fits."""
+    return next((target for part, target in TARGETS.items() if part in name), "h100_sxm")
+
+
+def drawn(arguments: Sequence[Any]) -> list[Any]:
+    """Arrays for the arguments of a function: standard normal numbers, or small integers."""
+    arrays = []
+    for argument in _leaves(arguments):
+        if np.dtype(argument.dtype).kind in "iu" or "int" in str(argument.dtype):
+            small = np.random.default_rng(1).integers(0, SMALL, min(argument.size, 4_194_301))
+            arrays.append(np.resize(small.astype(argument.dtype), argument.shape))
+        else:
+            arrays += inputs_of([argument.shape], argument.dtype)
+    return arrays
+
+
+def _leaves(arguments: Any) -> list[Any]:
+    import jax
+
+    return list(jax.tree_util.tree_leaves(arguments))
+
+
+def prepared(program: Program, target: str, has_jax: bool) -> dict[str, Any]:
+    """A program's price, its executable and JAX's, not yet run; `fault` says what failed."""
+    import jax
+
+    found: dict[str, Any] = {"program": program}
+    try:
+        module = program.made()
+        fused, _ = hlo_opt.fuse(module, target=target)
+        found["row"] = row_of_fused(program, module, fused, find(target))
+        found["ours"] = hlo_opt.compile(fused, "cupy", target=target)
+        if has_jax:
+            found["xla"] = jax.jit(program.made.function).lower(*program.made.arguments).compile()
+    except Exception as error:  # whatever fails is told in the row; the others still run
+        found["fault"] = f"{type(error).__name__}: {error}"[:2000]
+        found["trace"] = traceback.format_exc()[-4000:]
+    return found
+
+
+def timed(found: dict[str, Any], clock: Clock, bandwidth: float, rounds: int) -> dict[str, Any]:
+    """The row of a program that is prepared."""
+    program: Program = found["program"]
+    row: dict[str, Any] = {"case": program.name}
+    if "row" in found:
+        priced: Row = found["row"]
+        row |= {"kinds": list(priced.kinds), "least": priced.least, "price_us": priced.us}
+        row["parts"] = {part: sum(getattr(p, part) for p in priced.prices) for part in PARTS}
+        row["prices"] = [asdict(p) for p in priced.prices]
+    if "fault" in found:
+        return row | {"fault": found["fault"], "trace": found["trace"]}
+    try:
+        row |= _times(found, clock, rounds)
+        row["share"] = row["least"] / (row["us"] * 1e-6) / bandwidth
+        row["off"] = row["price_us"] / row["us"] - 1
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"[:2000]
+        row |= {"fault": text, "trace": traceback.format_exc()[-4000:], "is_broken": is_broken(text)}
+    return row
+
+
+def _times(found: dict[str, Any], clock: Clock, rounds: int) -> dict[str, Any]:
+    import cupy
+    import jax
+
+    program: Program = found["program"]
+    arrays = drawn(program.made.arguments)
+    ours, xla = found["ours"], found.get("xla")
+    run = ours.resident(arrays)
+    run()
+    launches = int(ours.report()["launches"])
+    row: dict[str, Any] = {"launches": launches, "kernels": ours.report()["kernels"]}
+    if xla is not None:
+        given = jax.tree_util.tree_unflatten(
+            jax.tree_util.tree_structure(program.made.arguments), [jax.device_put(a) for a in arrays]
+        )
+        theirs = jax.tree_util.tree_leaves(xla(*given))
+        name = "bfloat16" if any(str(a.dtype) == "bfloat16" for a in theirs) else "float32"
+        if sum(a.nbytes for a in theirs) < 1 << 28:  # what is larger takes too long on the host
+            row["agrees"] = agree(ours(*arrays), theirs, name)
+        del theirs
+    cold: list[float] = []
+    mine: list[float] = []
+    other: list[float] = []
+    for _ in range(rounds):
+        clock.empty_caches()
+        cold.append(clock.timed(run, launches))
+        mine.append(_batch(run, lambda _: cupy.cuda.Device().synchronize()))
+        if xla is not None:
+            other.append(_batch(lambda: xla(*given), jax.block_until_ready))
+    row |= {"us": float(np.median(cold)), "cold": cold, "ours_us": float(np.median(mine))}
+    if other:
+        row |= {"xla_us": float(np.median(other)), "ratio": float(np.median(mine) / np.median(other))}
+    return row
+
+
+def _batch(work: Callable[[], Any], wait: Callable[[Any], Any]) -> float:
+    wait(work())
+    start = time.perf_counter()
+    for _ in range(BATCH):
+        last = work()
+    wait(last)
+    return (time.perf_counter() - start) / BATCH * 1e6
+
+
+def line(row: dict[str, Any]) -> str:
+    """The row in words."""
+    if "fault" in row:
+        return f"{row['case'][:42]:42s} {row['fault'].splitlines()[0][:160]}"
+    other = f"{row['xla_us']:9.1f} {row['ratio']:6.2f}" if "xla_us" in row else f"{'-':>9s} {'-':>6s}"
+    return (
+        f"{row['case'][:42]:42s} {row['launches']:3d} {row['us']:9.1f} {row['price_us']:9.1f} {100 * row['off']:+6.0f} "
+        f"{100 * row['share']:6.1f} {row['ours_us']:9.1f} {other}{'' if row.get('agrees', True) else '  differs'}"
+    )
+
+
+def main() -> int:
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="part of a program's name; default: all")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--seconds", type=float, default=120.0, help="time no program after that")
+    parser.add_argument("--out", type=Path, metavar="FILE.json")
+    parser.add_argument("--without-jax", action="store_true", help="time ours only")
+    given = parser.parse_args()
+    start = time.monotonic()
+    clock = clock_of("cupy")
+    target = target_of_device(clock.device)
+    bandwidth = clock.copy_bandwidth()
+    chosen = [p for p in programs() if not given.names or any(name in p.name for name in given.names)]
+    print(f"{clock.device}: a copy reaches {bandwidth / 1e9:.0f} GB/s; target {target}", flush=True)
+    import jax
+
+    has_jax = not given.without_jax and any(d.platform == "gpu" for d in jax.devices())
+    with ThreadPoolExecutor(COMPILING) as pool:
+        ready = list(pool.map(lambda p: prepared(p, target, has_jax), chosen))
+    print(f"compiled in {time.monotonic() - start:.0f} s", flush=True)
+    print(f"{'program':42s}   n        us     price    off  share      ours       XLA  ratio")
+    rows: list[dict[str, Any]] = []
+    for found in ready:
+        if time.monotonic() - start > given.seconds:
+            print(f"{found['program'].name}: not reached in time")
+            continue
+        rows.append(timed(found, clock, bandwidth, given.rounds))
+        print(line(rows[-1]), flush=True)
+        if given.out is not None:
+            told = {"device": clock.device, "copy_gb_per_s": bandwidth / 1e9, "target": target, "rows": rows}
+            given.out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        if rows[-1].get("is_broken"):
+            return 1
+    good = [row for row in rows if "us" in row]
+    if good:
+        offs = sorted(abs(row["off"]) for row in good)
+        print(
+            f"{len(good)} of {len(chosen)} timed; {sum(row['share'] >= 0.9 for row in good)} at 90 % of a copy; the "
+            f"price is {100 * offs[len(offs) // 2]:.0f} % off in the median; slower than XLA by more than 5 %: "
+            f"{sum(row.get('ratio', 0) > 1.05 for row in good)}"
+        )
+    return 0 if len(good) == len(chosen) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
