@@ -2,7 +2,8 @@
 [--out FILE.json] [NAME...]
 
 Each program is fused for the device, and its kernels run with CuPy on arrays that stay on the GPU, the cache emptied
-before each run. JAX's own program runs beside it where JAX has a GPU. All are compiled before the first is timed.
+before each run. JAX's own program runs beside it where JAX has a GPU. All are compiled before the first is timed. With
+--dumps DIR, the dumps of DIR instead, without JAX.
 
 us         microseconds of the kernels by events, from a filled queue: the median
 price      what the plans of these kernels said they would take
@@ -30,12 +31,16 @@ import numpy as np
 
 import hlo_opt
 from hlo_opt.analysis.targets import target as find
+from hlo_opt.evaluate import module_inputs
+from hlo_opt.fusion.summary import module_summary
 from hlo_opt.runtime.measure.bench import Clock, clock_of
 from scripts.bench.gpu import BATCH, agree, inputs_of, is_broken
 from scripts.bench.kernel_limits import PARTS, Row, row_of_fused
 from scripts.bench.kernel_programs import Program, programs
 
 ROUNDS = 5
+LONGEST = 50e3
+"""Microseconds: what takes longer is timed once."""
 COMPILING = 10
 """Programs that are compiled at a time."""
 SMALL = 8
@@ -66,6 +71,65 @@ def _leaves(arguments: Any) -> list[Any]:
     return list(jax.tree_util.tree_leaves(arguments))
 
 
+def taken(arrays: Sequence[Any], parameters: Sequence[Any]) -> list[Any]:
+    """The arrays that a module takes: JAX leaves out the arguments that nothing reads."""
+    left, chosen = iter(arrays), []
+    for shape in parameters:
+        chosen.append(next(a for a in left if a.shape == tuple(shape)))
+    return chosen
+
+
+def of_dump(path: Path, target: str) -> dict[str, Any]:
+    """As `prepared`, for a dump; its price is that of all that it launches and calls."""
+    found: dict[str, Any] = {"name": path.stem}
+    try:
+        fused, _ = hlo_opt.fuse(hlo_opt.parse(path.read_text(encoding="utf-8"), filename=path.name), target=target)
+        summary = module_summary(fused, find(target))
+        found |= {"price_us": summary.est_us, "bytes": summary.bytes, "inputs": module_inputs(fused, 0)}
+        found["ours"] = hlo_opt.compile(fused, "cupy", target=target)
+    except Exception as error:
+        found |= {"fault": f"{type(error).__name__}: {error}"[:2000], "trace": traceback.format_exc()[-4000:]}
+    return found
+
+
+def time_dump(found: dict[str, Any], clock: Clock, rounds: int) -> dict[str, Any]:
+    """The row of a dump: microseconds of a run with warm caches and with cold ones by events, and of a call."""
+    row: dict[str, Any] = {"case": found["name"], "price_us": found.get("price_us")}
+    if "fault" in found:
+        return row | {"fault": found["fault"], "trace": found["trace"]}
+    try:
+        import cupy
+
+        ours = found["ours"]
+        run = ours.resident(found["inputs"])
+        run()
+        report = ours.report()
+        launches = int(report["launches"]) + sum(report["library"].values())
+        warm = [clock.timed(run, launches) for _ in range(rounds)]
+        cold = []
+        for _ in range(rounds):
+            clock.empty_caches()
+            cold.append(clock.timed(run, launches))
+        call = _batch(run, lambda _: cupy.cuda.Device().synchronize())
+        row |= {"launches": report["launches"], "library": report["library"], "bytes": found["bytes"], "call_us": call}
+        row |= {"warm_us": float(np.median(warm)), "cold_us": float(np.median(cold)), "kernels": report["kernels"]}
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"[:2000]
+        row |= {"fault": text, "trace": traceback.format_exc()[-4000:], "is_broken": is_broken(text)}
+    return row
+
+
+def dump_line(row: dict[str, Any]) -> str:
+    """The row in words."""
+    if "fault" in row:
+        return f"{row['case'][:42]:42s} {row['fault'].splitlines()[0][:160]}"
+    calls = sum(row["library"].values())
+    return (
+        f"{row['case'][:42]:42s} {row['launches']:4d} {calls:4d} {row['price_us']:9.2f} {row['warm_us']:9.2f} "
+        f"{row['cold_us']:9.2f} {row['call_us']:9.1f}"
+    )
+
+
 def prepared(program: Program, target: str, has_jax: bool) -> dict[str, Any]:
     """A program's price, its executable and JAX's, not yet run; `fault` says what failed."""
     import jax
@@ -74,6 +138,7 @@ def prepared(program: Program, target: str, has_jax: bool) -> dict[str, Any]:
     try:
         module = program.made()
         fused, _ = hlo_opt.fuse(module, target=target)
+        found["parameters"] = [p.shape.dimensions for p in fused.entry.parameters]
         found["row"] = row_of_fused(program, module, fused, find(target))
         found["ours"] = hlo_opt.compile(fused, "cupy", target=target)
         if has_jax:
@@ -112,7 +177,8 @@ def _times(found: dict[str, Any], clock: Clock, rounds: int) -> dict[str, Any]:
     program: Program = found["program"]
     arrays = drawn(program.made.arguments)
     ours, xla = found["ours"], found.get("xla")
-    run = ours.resident(arrays)
+    own = taken(arrays, found["parameters"])
+    run = ours.resident(own)
     run()
     launches = int(ours.report()["launches"])
     row: dict[str, Any] = {"launches": launches, "kernels": ours.report()["kernels"]}
@@ -123,7 +189,7 @@ def _times(found: dict[str, Any], clock: Clock, rounds: int) -> dict[str, Any]:
         theirs = jax.tree_util.tree_leaves(xla(*given))
         name = "bfloat16" if any(str(a.dtype) == "bfloat16" for a in theirs) else "float32"
         if sum(a.nbytes for a in theirs) < 1 << 28:  # what is larger takes too long on the host
-            row["agrees"] = agree(ours(*arrays), theirs, name)
+            row["agrees"] = agree(ours(*own), theirs, name)
         del theirs
     cold: list[float] = []
     mine: list[float] = []
@@ -131,6 +197,8 @@ def _times(found: dict[str, Any], clock: Clock, rounds: int) -> dict[str, Any]:
     for _ in range(rounds):
         clock.empty_caches()
         cold.append(clock.timed(run, launches))
+        if cold[0] > LONGEST:
+            return row | {"us": cold[0], "cold": cold, "ours_us": cold[0]}
         mine.append(_batch(run, lambda _: cupy.cuda.Device().synchronize()))
         if xla is not None:
             other.append(_batch(lambda: xla(*given), jax.block_until_ready))
@@ -160,6 +228,26 @@ def line(row: dict[str, Any]) -> str:
     )
 
 
+def dumps(given: argparse.Namespace, clock: Clock, target: str, start: float) -> int:
+    """Time the dumps of a folder."""
+    with ThreadPoolExecutor(COMPILING) as pool:
+        ready = list(pool.map(lambda p: of_dump(p, target), sorted(given.dumps.glob("*.hlo"))))
+    print(f"compiled in {time.monotonic() - start:.0f} s", flush=True)
+    print(f"{'dump':42s}    n calls     price      warm      cold      call")
+    rows: list[dict[str, Any]] = []
+    for found in ready:
+        if time.monotonic() - start > given.seconds:
+            print(f"{found['name']}: not reached in time")
+            continue
+        rows.append(time_dump(found, clock, given.rounds))
+        print(dump_line(rows[-1]), flush=True)
+        if rows[-1].get("is_broken"):
+            break
+    if given.out is not None:
+        given.out.write_text(json.dumps({"device": clock.device, "dumps": rows}, indent=1) + "\n", encoding="utf-8")
+    return int(any("fault" in row for row in rows))
+
+
 def main() -> int:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     assert __doc__ is not None
@@ -168,6 +256,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--seconds", type=float, default=120.0, help="time no program after that")
     parser.add_argument("--out", type=Path, metavar="FILE.json")
+    parser.add_argument("--dumps", type=Path, metavar="DIR", help="time the dumps of DIR instead")
     parser.add_argument("--without-jax", action="store_true", help="time ours only")
     given = parser.parse_args()
     start = time.monotonic()
@@ -176,6 +265,8 @@ def main() -> int:
     bandwidth = clock.copy_bandwidth()
     chosen = [p for p in programs() if not given.names or any(name in p.name for name in given.names)]
     print(f"{clock.device}: a copy reaches {bandwidth / 1e9:.0f} GB/s; target {target}", flush=True)
+    if given.dumps is not None:
+        return dumps(given, clock, target, start)
     import jax
 
     has_jax = not given.without_jax and any(d.platform == "gpu" for d in jax.devices())

@@ -61,6 +61,9 @@ class Clock(Protocol):
     def timed(self, work: Callable[[], None], launches: int) -> float:
         """Microseconds of work that starts about `launches` kernels."""
 
+    def hold(self, microseconds: float) -> None:
+        """Keep the device busy for so long, or a fifth of a second, so that what is launched meanwhile queues up."""
+
     def empty_caches(self) -> None:
         """Evict all earlier data from the last-level cache."""
 
@@ -86,6 +89,9 @@ class HostClock:
         first = self.mark()
         work()
         return self.mark() - first
+
+    def hold(self, microseconds: float) -> None:
+        pass
 
     def empty_caches(self) -> None:
         self._dirt += 1
@@ -121,12 +127,13 @@ class CupyClock:
 
     def timed(self, work: Callable[[], None], launches: int) -> float:
         """Work that waits in between (for a loop's predicate) is timed including its waits."""
-        self._occupy(min(_LAUNCH_US * (launches + 2), _LONGEST_WAIT_US))
+        self.hold(_LAUNCH_US * (launches + 2))
         first = self.mark()
         work()
         return self.between(first, self.mark())
 
-    def _occupy(self, microseconds: float) -> None:
+    def hold(self, microseconds: float) -> None:
+        microseconds = min(microseconds, _LONGEST_WAIT_US)
         if self._delay is None:
             self._delay = self.cupy.RawModule(code=_DELAY, options=("--std=c++17",)).get_function("hlo_opt_delay")
         self._delay((1,), (1,), (np.int64(int(microseconds * 1e3)),))
