@@ -63,6 +63,7 @@ VERBS = {
     "passes": "List passes, their options and the presets.",
     "ops": "Show what the op table covers.",
     "targets": "List the devices that costs are estimated for.",
+    "calibrate": "Measure on a GPU what prices go by.",
     "help": "Show the page of a topic, a verb or a code.",
 }
 

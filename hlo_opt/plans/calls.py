@@ -21,7 +21,7 @@ from hlo_opt.ops.custom_calls.targets import find_custom_call
 from hlo_opt.ops.sets import fused
 from hlo_opt.ops.shapes import flops_of
 from hlo_opt.ops.spec import OpKind, find
-from hlo_opt.plans.price import COPY, LATENCY, Price, clock, together
+from hlo_opt.plans.price import LATENCY, Price, clock, together
 
 REACHED = 0.7
 """The fraction of peak that a large library product reaches: cuBLAS some 620 to 700 of 949 TFLOPS (at the clock under
@@ -64,7 +64,7 @@ def price_of_call(instruction: Instruction, target: DeviceTarget) -> Price:
     rate = products_per_cycle(target, call.type_name, tensor_cores=call.tensor_cores) * REACHED * cycles
     busy = min(1.0, max(call.products / OF_A_BLOCK, 1.0) / target.core_count)
     parts = (
-        least / (COPY * target.memory_bandwidth / 1e6),
+        least / (target.copied_per_second / 1e6),
         0.0,
         call.products / (rate * busy),
         0.0,

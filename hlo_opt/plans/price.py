@@ -28,18 +28,11 @@ from hlo_opt.plans.plan import Launch, Part, Plan, Region, Segment
 from hlo_opt.plans.reads import SECTOR, Key, Lay, Trace, lays_of, traced
 from hlo_opt.plans.walks import AHEAD, Walk
 
-COPY = 0.895
-"""The fraction of the peak bandwidth that a plain copy reaches: 3.0 of 3.35 TB/s on an H100, 4.3 of 4.8 on an H200,
-both measured."""
 LATENCY = 0.75
 """Microseconds of a load while memory is busy: 17 KB in flight per multiprocessor of an H100 are the least that reach
 3.0 TB/s."""
-IDLE = 0.5
-"""Microseconds of a load while memory is idle: some 850 cycles of an H100 (measured by pointer chasing)."""
 L2_HIT, HIT = 0.2, 0.03
 """Microseconds of a load from L2 and from L1: some 270 and 40 cycles."""
-CLOCK = 0.886
-"""The fraction of the highest clock rate that is reached under load: 1.755 of 1.98 GHz on an H100."""
 USABLE = 0.78
 """The fraction of issue slots that kernels use at most: 75 to 80 %."""
 SCHEDULERS = 4
@@ -47,8 +40,6 @@ SCHEDULERS = 4
 compute capability 7.0)."""
 SLOW_LANES = 16
 """Functions and conversions of a multiprocessor per cycle (CUDA C++ Programming Guide, "Arithmetic Instructions")."""
-L2_RATE = 2.0
-"""The bandwidth of L2 over that of memory: XLA's model has 2.5, reads measured on an H100 1.7."""
 L2_HELD, L1_HELD = 0.6, 0.5
 """The fraction of L2 that is still there when it is read again: 26 MB of rows are on an H100, 64 MB are not. The
 fraction of L1 that caches loads of all blocks: the other half is their shared memory."""
@@ -58,9 +49,6 @@ tiles in rows of 128 bytes nearly all of it."""
 STEP, SHUFFLE, BARRIER = 4.5, 30, 40
 """Cycles from an instruction to one that needs its result; of a shuffle with the use of its result; of a barrier of a
 block."""
-MEETING = 1.6
-"""Microseconds of a barrier of all blocks of a launch: each changes one word in L2 by an atomic operation, and polls
-it. An estimate of five round trips to L2; not measured."""
 TOGETHER = 3
 """The exponent of the norm that combines the parts: two equal parts take a quarter more time than one."""
 REGISTERS, MOST_READ, MOST_AHEAD = 16, 20, 64
@@ -207,8 +195,10 @@ def price_of_segments(
     blocks = resident_blocks(launch, registers, target)
     ahead = max([measured.ahead for measured, _ in measures], default=0.0)
     under_way = ahead * launch.block * min(launch.grid, blocks * target.core_count)
-    busy = min(1.0, under_way / (LATENCY * COPY * target.memory_bandwidth / 1e6))
-    sums = _Sums(launch, target, blocks * target.core_count, IDLE + busy * (LATENCY - IDLE))
+    busy = min(1.0, under_way / (LATENCY * target.copied_per_second / 1e6))
+    sums = _Sums(
+        launch, target, blocks * target.core_count, target.idle_load_us + busy * max(0.0, LATENCY - target.idle_load_us)
+    )
     longest = 0.0
     for measured, operands in measures:
         segment = measured.segment
@@ -224,8 +214,8 @@ def price_of_segments(
     peak = target.memory_bandwidth / 1e6
     waves = launch.grid / sums.at_a_time
     parts = (
-        (sums.read + sums.written + sums.turned) / (COPY * peak),
-        max(sums.cached / (L2_RATE * peak), sums.lines / cycles),
+        (sums.read + sums.written + sums.turned) / (target.copied_per_second / 1e6),
+        max(sums.cached / (target.l2_share * peak), sums.lines / cycles),
         sums.work.slots / (SCHEDULERS * target.threads_per_warp * USABLE * cycles),
         sums.work.slow / (SLOW_LANES * cycles),
         max(longest, math.ceil(waves) * sums.way),
@@ -248,7 +238,7 @@ def price_of_segments(
 
 def clock(target: DeviceTarget) -> float:
     """Cycles per microsecond."""
-    return CLOCK * target.clock_rate_ghz * 1e3
+    return target.clock_share * target.clock_rate_ghz * 1e3
 
 
 def resident_blocks(launch: Launch, registers: int, target: DeviceTarget) -> int:
@@ -348,7 +338,7 @@ def _add_segment(sums: _Sums, measured: Measure, operands: Sequence[Instruction]
         latency = max([_latency(sums, segment, lay, walk.early) for lay, _ in step.accesses[: step.reads]], default=0.0)
         waiting = step.waits * latency + step.answers + step.fixed
         # the warps of a block hide each other's latency within a walk, but not between walks
-        way = max(waiting, moved / cycles, step.work.slots * issue / cycles) + MEETING * walk.meetings
+        way = max(waiting, moved / cycles, step.work.slots * issue / cycles) + target.barrier_us * walk.meetings
         sums.way += way * walk.times * segment.blocks / launch.grid
 
 

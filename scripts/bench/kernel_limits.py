@@ -36,7 +36,7 @@ from hlo_opt.analysis.targets import target as find
 from hlo_opt.codegen import Kernel
 from hlo_opt.ir import Module
 from hlo_opt.plans import Plan, plan, region_of
-from hlo_opt.plans.price import COPY, Price, price
+from hlo_opt.plans.price import Price, price
 from hlo_opt.runtime.schedule import build_schedule, ops
 from scripts.bench.kernel_programs import Program, least_bytes, programs
 
@@ -134,7 +134,7 @@ def row_of_fused(program: Program, module: Module, fused: Module, target: Device
             kinds.append(made.kind)
             prices.append(price(made, target))
             kernels.append(op.kernel)
-    bandwidth = COPY * target.memory_bandwidth
+    bandwidth = target.copied_per_second
     return Row(program, least_bytes(program, module), tuple(kinds), tuple(prices), tuple(kernels), bandwidth)
 
 

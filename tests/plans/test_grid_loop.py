@@ -11,7 +11,7 @@ from hlo_opt.plans import Launch, Plan
 from hlo_opt.plans.grid_loop import BLOCK, InGrid
 from hlo_opt.plans.grid_search import match
 from hlo_opt.plans.phases import ALONE, Team
-from hlo_opt.plans.price import MEETING, price
+from hlo_opt.plans.price import price
 from tests.codegen.conftest import region_of_text
 from tests.loops import loop, power
 from tests.plans.test_lane_loop import planned
@@ -112,7 +112,7 @@ def test_one_value_for_two_of_the_state_has_no_plan() -> None:
 def test_the_price_has_a_meeting_for_each_phase(rounds: int) -> None:
     text = loop(["f32[16384]"], REVERSED, ["y"], rounds=rounds)
     found = price(shared(text), H100)
-    assert (rounds + 1) * MEETING < found.way < (rounds + 1) * (MEETING + 0.5)
+    assert (rounds + 1) * H100.barrier_us < found.way < (rounds + 1) * (H100.barrier_us + 0.5)
 
 
 def test_the_price_has_what_goes_through_l2_in_each_round() -> None:

@@ -10,7 +10,7 @@ import hlo_opt
 from hlo_opt.analysis.targets import DeviceTarget, target
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.plans import Launch, Plan
-from hlo_opt.plans.price import COPY, Price, price, resident_blocks
+from hlo_opt.plans.price import Price, price, resident_blocks
 from tests.plans.price_modules import NAMES, planned
 from tests.small_modules import H100
 
@@ -28,7 +28,7 @@ DIVIDED_BY_COLUMN_SUMS = (
 
 def share_of_copy(made: Plan, device: DeviceTarget = H100) -> float:
     found = price(made, device)
-    return found.least / (COPY * device.memory_bandwidth / 1e6) / found.us
+    return found.least / (device.copied_per_second / 1e6) / found.us
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,7 +12,6 @@ from hlo_opt.diag.reason import ReasonSpec, read_page
 from hlo_opt.fusion.summary import ModuleSummary
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.passes import ExplainReport
-from hlo_opt.plans.price import COPY
 from hlo_opt.report.view.graph import run_by
 from hlo_opt.report.view.kernels import Launched, launched
 from hlo_opt.runtime.driver.emission import source_lines
@@ -99,7 +98,7 @@ class Program:
 
     def copying(self, moved: float) -> float:
         """Microseconds that a plain copy takes for `moved` bytes."""
-        return moved / (COPY * self.target.memory_bandwidth / 1e6)
+        return moved / (self.target.copied_per_second / 1e6)
 
 
 def everything(kernel: Launched) -> Iterator[Instruction]:
