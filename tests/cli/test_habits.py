@@ -146,6 +146,7 @@ JSON_VERBS = (
     "ops",
     "targets",
     "bench",
+    "calibrate",
 )
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from statistics import median
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 
@@ -168,7 +167,7 @@ def _unit(name: str) -> str:
 
 
 class _Bench:
-    def __init__(self, cupy: ModuleType, clock: CupyClock, module: Any, device: DeviceTarget) -> None:
+    def __init__(self, cupy: ModuleType, clock: CupyClock, module: ModuleType, device: DeviceTarget) -> None:
         self.cupy, self.clock, self.module, self.device = cupy, clock, module, device
         self.end = cupy.zeros(1, "uint32")
 
