@@ -17,6 +17,7 @@ import numpy as np
 from hlo_opt.analysis.targets import DeviceTarget, target, target_names
 from hlo_opt.codegen.options import compile_options
 from hlo_opt.diag import BackendError
+from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ir import Module
 from hlo_opt.jax import records
 from hlo_opt.jax.decide import Backend
@@ -24,7 +25,7 @@ from hlo_opt.jax.device import DeviceProgram, steps_of
 from hlo_opt.jax.handler import TARGET, capsule
 from hlo_opt.jax.nvrtc import nvrtc
 from hlo_opt.jax.regions import simple_form
-from hlo_opt.passes import report_on, run
+from hlo_opt.passes import run
 from hlo_opt.runtime.cupy.device import architecture, compiled
 from hlo_opt.runtime.host.library import built, cache_directory
 from hlo_opt.runtime.schedule import build_schedule
@@ -210,14 +211,14 @@ def program_of(module: Module, preset: str, device: Gpu) -> tuple[DeviceProgram,
     """A region's program for a GPU, and the estimated microseconds of our and of XLA's kernels. Raises an HloOptError
     if it needs a library or the host."""
     outcome = run(simple_form(module), preset, target=device.target)
-    report = report_on(outcome)
+    ours_us, xla_us = (module_summary(m, device.target).est_us for m in (outcome.module, module))
     schedule = build_schedule(outcome.module)
     steps = steps_of(schedule)
     library = nvrtc()
     wanted = architecture(library, device.capability)
     code = compiled(library, schedule.kernels, wanted, cache_directory(), compile_options())
     program = DeviceProgram(steps, tuple(code[k.symbol] for k in steps.kernels))
-    return program, report.after.est_us, report.before.est_us
+    return program, ours_us, xla_us
 
 
 def build_for_cuda(module: Module, key: str, preset: str) -> tuple[float, float]:

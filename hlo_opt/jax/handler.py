@@ -174,6 +174,17 @@ class Handler:
         return 1
 
 
+def has_cpu() -> bool:
+    """Whether JAX has a backend for the CPU: `JAX_PLATFORMS` may leave it out. Starts JAX's backends."""
+    import jax
+
+    try:
+        jax.local_devices(backend="cpu")
+    except RuntimeError:
+        return False
+    return True
+
+
 _ONE = threading.Lock()
 
 

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 
 import jax
 from jax.extend.xla import PipelineStage, clear_hlo_module_transformation, register_hlo_module_transformation
+from jaxlib import _jax
 
 from hlo_opt.diag import HloOptError, UsageError
 from hlo_opt.jax import records
 from hlo_opt.jax.cuda import cuda, cuda_handler, has_cuda
 from hlo_opt.jax.decide import HOST, Backend, Decision, Wish, changed, read
-from hlo_opt.jax.handler import handler
+from hlo_opt.jax.handler import handler, has_cpu
 from hlo_opt.jax.measure import NAME as TIMED
 from hlo_opt.jax.measure import wanted
 from hlo_opt.jax.report import Line, Report, line
@@ -33,8 +34,16 @@ SWITCH = "HLO_OPT_JAX"
 BACKENDS = ("auto", "host", "cuda")
 
 _HOST = ("cpu",)
-_CUDA = ("gpu", "cuda")
-"""JAX's names of the platforms; a GPU has two."""
+_CUDA = ("cuda",) if hasattr(_jax, "get_pjrt_plugin") else ("gpu", "cuda")
+"""JAX's names of the platforms. Since 0.11 JAX takes the name of a plugin, and no other; before, a GPU had two names:
+one to register for, one to clear."""
+
+_ON_HOST, _ON_GPU = PipelineStage.PRE_SCHEDULER, PipelineStage.POST_SCHEDULER
+"""The stages at which XLA has fused a module, assigned layouts and inserted copies. For a GPU the first stage comes
+before all of that."""
+
+_AUTOTUNED = "entry_computation"
+"""The name of the entry of a module that XLA compiles to choose among its own kernels for an instruction."""
 
 LARGE_TEXT = 4 << 20
 """The size in bytes above which a module's large constants are not read."""
@@ -92,6 +101,8 @@ class Hook:
         if sum(body.size for body in module.bodies) <= _TINY or len(message) > MOST_BYTES:
             if len(message) > MOST_BYTES:
                 self.report.add(line("JAX104", module.name, megabytes=len(message) / 1e6))
+            return None
+        if module.entry_name == _AUTOTUNED:
             return None
         if module.donates:
             self.report.add(line("JAX101", module.name))
@@ -242,7 +253,8 @@ def _new_hook(
     if backend == "cuda":
         cuda()
     on_gpu = backend == "cuda" or (backend == "auto" and has_cuda())
-    return Hook(Wish(preset, min_saving_us), wait, Report(report), backend != "cuda", on_gpu)
+    on_host = backend == "host" or (backend == "auto" and has_cpu())
+    return Hook(Wish(preset, min_saving_us), wait, Report(report), on_host, on_gpu)
 
 
 def _set_persistent_key(key: Callable[[], str]) -> None:
@@ -263,12 +275,10 @@ def _add(hook: Hook) -> None:
         cuda_handler()
     with _lock:
         if not _installed:
-            stage = PipelineStage.PRE_SCHEDULER
-            register_hlo_module_transformation(_callback, name="hlo_opt", stage=stage, platforms=_HOST)
+            register_hlo_module_transformation(_callback, name="hlo_opt", stage=_ON_HOST, platforms=_HOST)
             _set_persistent_key(_persistent_key)
         if hook.on_gpu and not any(other.on_gpu for other in _installed):
-            stage = PipelineStage.PRE_SCHEDULER
-            register_hlo_module_transformation(_callback_of_gpu, name="hlo_opt", stage=stage, platforms=_CUDA)
+            register_hlo_module_transformation(_callback_of_gpu, name="hlo_opt", stage=_ON_GPU, platforms=_CUDA)
         _installed.append(hook)
 
 
@@ -278,10 +288,10 @@ def _remove(hook: Hook) -> None:
         if hook in _installed:
             _installed.remove(hook)
         if not _installed:
-            clear_hlo_module_transformation("hlo_opt", stage=PipelineStage.PRE_SCHEDULER, platforms=_HOST)
+            clear_hlo_module_transformation("hlo_opt", stage=_ON_HOST, platforms=_HOST)
             _set_persistent_key(lambda: "")
         if hook.on_gpu and not any(other.on_gpu for other in _installed):
-            clear_hlo_module_transformation("hlo_opt", stage=PipelineStage.PRE_SCHEDULER, platforms=_CUDA)
+            clear_hlo_module_transformation("hlo_opt", stage=_ON_GPU, platforms=_CUDA)
 
 
 def is_switched_off() -> bool:

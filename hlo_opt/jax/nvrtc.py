@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,7 @@ class Nvrtc:
     NVRTCError = NVRTCError
 
     def __init__(self, path: str) -> None:
+        self.path = path
         self._library = ctypes.CDLL(path)
         try:
             self._text = self._library.nvrtcGetErrorString
@@ -83,12 +85,15 @@ class Nvrtc:
 
 
 def _paths() -> list[str]:
-    """Candidates for the library: in the packages of NVIDIA, the newest first, then names for the system's loader."""
+    """Candidates for the library: in the packages of NVIDIA, the newest first, then names for the system's loader, then
+    in toolkits."""
     spec = importlib.util.find_spec("nvidia")
     roots = [] if spec is None else [Path(p) for p in spec.submodule_search_locations or ()]
     packaged = [p for root in roots for p in root.glob("*/lib/libnvrtc.so.*") if "alt" not in p.name]
     by_version = sorted(packaged, key=lambda p: int(p.suffix[1:]) if p.suffix[1:].isdigit() else 0, reverse=True)
-    return [*map(str, by_version), "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"]
+    homes = (os.environ.get(name, "") for name in ("CUDA_PATH", "CUDA_HOME"))
+    toolkits = [f"{home}/lib64/libnvrtc.so" for home in (*homes, "/usr/local/cuda") if home]
+    return [*map(str, by_version), "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", *toolkits]
 
 
 @cache

@@ -14,8 +14,10 @@ from hlo_opt.forms.wire import fields, numbers, of_bytes, of_number, packed, var
 
 NAME = 1  # of a module, a computation and an instruction alike
 
-COMPUTATIONS, MODULE_NUMBER, ENTRY, STACK_FRAMES = 3, 5, 6, 17
+COMPUTATIONS, MODULE_NUMBER, ENTRY, SCHEDULE, STACK_FRAMES = 3, 5, 6, 7, 17
 ALIASES, DONORS = 8, 18
+
+SEQUENCES, KEY, VALUE, SCHEDULED = 1, 1, 2, 1  # of a schedule, of a sequence in it, and of that sequence's message
 
 INSTRUCTIONS, COMPUTATION_NUMBER, ROOT = 2, 5, 6
 
@@ -164,19 +166,29 @@ class ModuleBytes:
         """Whether the module donates inputs."""
         self._entry = 0
         self._rest: list[bytes] = []
+        self._schedule: dict[int, list[int]] | None = None
+        """The order of the instructions of each computation, by numbers, if XLA has scheduled the module."""
         for f in fields(message):
             if f.number == ENTRY:
                 self._entry = f.value
             if f.number == COMPUTATIONS:
                 self.bodies.append(Body(f.data))
                 continue
+            if f.number == SCHEDULE:
+                self._schedule = _sequences(f.data)
+                continue
             if f.number == NAME:
                 self.name = f.data.decode()
             self.donates |= f.number in (ALIASES, DONORS) and bool(f.data)
             self._rest.append(f.raw)
 
+    @property
+    def entry_name(self) -> str:
+        """The name of the entry computation; empty if there is none."""
+        return next((body.name for body in self.bodies if body.number == self._entry), "")
+
     def fingerprint(self) -> str:
-        """A hash of the module without its number and its stack frames."""
+        """A hash of the module without its number, its stack frames and its schedule."""
         digest = hashlib.sha256()
         for raw in self._rest:
             if varint(raw, 0)[0] >> 3 not in (MODULE_NUMBER, STACK_FRAMES):
@@ -205,7 +217,12 @@ class ModuleBytes:
         for element, number, name in zip(elements, outputs, change.outputs, strict=False):
             element.number, element.operands, element.name = number, [first.number], name
         kept = [n for n in body.nodes if n.number not in gone]
+        if self._schedule is not None:
+            place = {number: k for k, number in enumerate(self._schedule[body.number])}
+            kept.sort(key=lambda n: place[n.number])
         body.nodes = _in_order([*kept, *call])
+        if self._schedule is not None:
+            self._schedule[body.number] = [n.number for n in body.nodes]
         self._drop()
 
     def _drop(self) -> None:
@@ -221,7 +238,30 @@ class ModuleBytes:
 
     def message(self) -> bytes:
         """The bytes of the module."""
-        return b"".join([*self._rest, *(of_bytes(COMPUTATIONS, body.message()) for body in self.bodies)])
+        computations = [of_bytes(COMPUTATIONS, body.message()) for body in self.bodies]
+        if self._schedule is None:
+            return b"".join([*self._rest, *computations])
+        left = {body.number for body in self.bodies}
+        sequences = [_sequence(key, order) for key, order in self._schedule.items() if key in left]
+        return b"".join([*self._rest, *computations, of_bytes(SCHEDULE, b"".join(sequences))])
+
+
+def _sequences(message: bytes) -> dict[int, list[int]]:
+    """The sequences of a schedule, by the number of their computation. Raises ValueError if it is damaged."""
+    result: dict[int, list[int]] = {}
+    for entry in fields(message):
+        key, order = 0, []
+        for f in fields(entry.data):
+            if f.number == KEY:
+                key = f.value
+            else:
+                order = [number for each in fields(f.data) for number in numbers(each)]
+        result[key] = order
+    return result
+
+
+def _sequence(key: int, order: Sequence[int]) -> bytes:
+    return of_bytes(SEQUENCES, of_number(KEY, key) + of_bytes(VALUE, packed(SCHEDULED, order)))
 
 
 def _free_name(base: str, names: Mapping[str, Node]) -> str:

@@ -8,8 +8,8 @@ times as often. Prints for each the median times, the median ratio of
 pairs with its quartiles and that of the quickest runs (above 1: the hook is quicker), the share of the bytes that
 kernels outside libraries write which kernels of ours write, how many regions were replaced, the CPU time of compiling
 without the hook, the time that the hook adds with an empty cache and the CPU time that it adds with a warm one, and how
-far results are apart, of the largest. With `JAX_PLATFORMS=cuda,cpu` programs run on a GPU. Exits with 1 where results
-are too far apart, or a warm cache adds more than it may: 30 % of XLA's time, or 100 ms.
+far results are apart, of the largest. With `JAX_PLATFORMS=cuda,cpu` programs run on a GPU. Exits with 1 where a program
+fails, results are too far apart, or a warm cache adds more than it may: 30 % of XLA's time, or 100 ms.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import re
 import statistics
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -220,17 +221,26 @@ def main() -> int:
     arguments = parser.parse_args()
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before the start", flush=True)
     results: list[Result] = []
+    failed: dict[str, str] = {}
     end = time.monotonic() + arguments.seconds
     for case in cases(arguments.list):
         if arguments.only in case.name and time.monotonic() < end:
             each = (arguments.rounds, arguments.each, arguments.min_saving_us, arguments.lines)
-            results.append(measure(case, *each))
-            print(results[-1], flush=True)
+            try:
+                results.append(measure(case, *each))
+                print(results[-1], flush=True)
+            except Exception:  # the other programs still run
+                failed[case.name] = traceback.format_exc()
+                print(f"{case.name:28} fails: {failed[case.name].splitlines()[-1]}", flush=True)
             if arguments.out is not None:
-                rows = {"hook": [asdict(found) for found in results], "device": str(jax.devices()[0])}
-                arguments.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+                rows: list[dict[str, Any]] = [asdict(found) for found in results]
+                rows += [{"name": name, "why": why} for name, why in failed.items()]
+                figures = {"hook": rows, "device": str(jax.devices()[0])}
+                arguments.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    if failed:
+        print(f"{len(failed)} fail: {', '.join(failed)}")
     if not results:
-        return 0
+        return 1 if failed else 0
     mean = math.exp(statistics.mean(math.log(r.gain) for r in results))
     half = sum(r.share >= 0.5 for r in results)
     print(
@@ -245,7 +255,7 @@ def main() -> int:
     wrong = [r.name for r in results if not r.apart <= FAR]
     print(f"a warm cache adds too much to {len(slow)}: {', '.join(slow)}" if slow else "a warm cache adds what it may")
     print(f"too far apart: {', '.join(wrong)}" if wrong else f"all results within {FAR}")
-    return 1 if slow or wrong else 0
+    return 1 if slow or wrong or failed else 0
 
 
 if __name__ == "__main__":

@@ -19,13 +19,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.extend.xla import PipelineStage
+from jaxlib import _hlo, _jax
 from snippets import HEAD, ROOT
 
 import hlo_opt
 import hlo_opt.jax
 from hlo_opt.codegen.lanes import launcher_name
 from hlo_opt.diag import BackendError, UsageError
-from hlo_opt.jax import decide, handler, measure, records
+from hlo_opt.jax import decide, handler, hook, measure, records
 from hlo_opt.jax.decide import Wish
 from hlo_opt.jax.records import Verdict
 from hlo_opt.jax.regions import simple_form
@@ -53,6 +55,33 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels of ours win, as it is said."""
     for name in ("times", "compared"):
         monkeypatch.setattr(decide, name, lambda *_, **_kind: (1.0, 100.0))
+
+
+def test_a_gpu_is_asked_for_by_names_that_jax_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After XLA fused and scheduled, for before nothing is fused for a GPU."""
+    calls: list[tuple[str, PipelineStage, tuple[str, ...]]] = []
+
+    def recorder(verb: str) -> Callable[..., None]:
+        return lambda *_, stage, platforms, **_name: calls.append((verb, stage, platforms))
+
+    monkeypatch.setattr(hook, "has_cuda", lambda: True)
+    monkeypatch.setattr(hook, "cuda_handler", lambda: None)
+    monkeypatch.setattr(hook, "register_hlo_module_transformation", recorder("register"))
+    monkeypatch.setattr(hook, "clear_hlo_module_transformation", recorder("clear"))
+    names = ("cuda",) if hasattr(_jax, "get_pjrt_plugin") else ("gpu", "cuda")
+    with hlo_opt.jax.fusing():
+        assert [c for c in calls if "cpu" not in c[2]] == [("register", PipelineStage.POST_SCHEDULER, names)]
+    assert calls[1:] and {c[1:] for c in calls if c[0] == "clear"} == {c[1:] for c in calls if c[0] == "register"}
+
+
+def test_what_xla_compiles_to_choose_a_kernel_is_left_alone() -> None:
+    lines = "\n".join(f"  v{n} = f32[64]{{0}} sine(v{n - 1})" for n in range(1, 20))
+    body = f"  v0 = f32[64]{{0}} parameter(0)\n{lines}\n  ROOT r = f32[64]{{0}} negate(v19)"
+    text = f"HloModule m\n\nENTRY entry_computation {{\n{body}\n}}\n"
+    report = hlo_opt.jax.Report()
+    own = hook.Hook(Wish(), True, report)
+    assert own(_hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()) is None
+    assert not report.lines
 
 
 def test_what_is_timed_is_what_runs(empty_cache: Callable[[], None]) -> None:

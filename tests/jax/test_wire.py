@@ -41,11 +41,11 @@ def text_of(found: bytes) -> str:
     return _hlo.HloModule.from_serialized_hlo_module_proto(found).to_string()
 
 
-def replaced(gone: tuple[str, ...], inputs: tuple[str, ...], outputs: tuple[str, ...]) -> str:
+def replaced(gone: tuple[str, ...], inputs: tuple[str, ...], outputs: tuple[str, ...], text: str = TEXT) -> str:
     """The module with a call in the place of instructions."""
-    by_name = {i.name: i for i in parse(TEXT).entry.instructions}
+    by_name = {i.name: i for i in parse(text).entry.instructions}
     call = call_text([by_name[i].shape for i in inputs], [by_name[o].shape for o in outputs], "abc")
-    module = ModuleBytes(message(TEXT))
+    module = ModuleBytes(message(text))
     change = Replacement("e", gone, inputs, outputs, call, "abc")
     module.replace(change, call_nodes(change))
     return text_of(module.message())
@@ -106,6 +106,24 @@ def test_a_call_stands_behind_what_it_reads() -> None:
     text = replaced(("u",), ("z", "w"), ("u",))
     entry = text[text.index("ENTRY") :]
     assert entry.index("%w = ") < entry.index("%hlo_opt.u = ") < entry.index("ROOT")
+
+
+def test_a_schedule_has_the_call_where_its_first_reader_needs_it() -> None:
+    scheduled = TEXT.replace("HloModule m", "HloModule m, is_scheduled=true")
+    text = replaced(("z",), ("y",), ("z",), scheduled)
+    assert "is_scheduled=true" in text and "%used" not in text
+    lines = text[text.index("ENTRY") :].splitlines()[1:-2]
+    assert [line.split(" = ")[0].split("%")[1] for line in lines] == ["x", "y", "w", "hlo_opt.z", "u", "t"]
+
+
+def test_a_schedule_changes_nothing_by_itself() -> None:
+    scheduled = message(TEXT.replace("HloModule m", "HloModule m, is_scheduled=true"))
+    assert text_of(ModuleBytes(scheduled).message()) == text_of(scheduled)
+
+
+def test_the_name_of_the_entry() -> None:
+    assert ModuleBytes(message(TEXT)).entry_name == "e"
+    assert ModuleBytes(b"").entry_name == ""
 
 
 def test_a_name_that_there_is_not() -> None:
