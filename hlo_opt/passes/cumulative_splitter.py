@@ -19,7 +19,8 @@ import numpy as np
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Layout, Shape, edit
 from hlo_opt.ir.attribute import PaddingDimension, SliceDimension, Window, WindowDimension
-from hlo_opt.ops.reduction.reducers import monoid, running_types, starts_with_identity
+from hlo_opt.ops.reduction.reducers import is_wide, monoid, running_types, starts_with_identity, widened
+from hlo_opt.ops.reduction.symmetry import commutes
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.expansion import Writer, scalar_reducer
 from hlo_opt.plans.cumulative import Lines, Prefixes, lines_of
@@ -45,17 +46,26 @@ class CumulativeSplitter(RewritingPass):
 
 
 def _worth_splitting(window: Instruction, target: DeviceTarget) -> Lines | None:
-    """The number of lines and their length, if lines are few and long and folding in parts gives the same: the init
-    value must be the identity, since each part starts with it. Else None."""
+    """The number of lines and their length, if lines are few and long and folding in parts gives the same. Else
+    None."""
     lines = lines_of(window)
     if lines is None or lines.length < LONG or window.shape.is_tuple or any(window.shape.dynamic):
         return None
-    if not starts_with_identity(window) or window.control_predecessors:
+    if not _starts_anywhere(window) or window.control_predecessors:
         return None
     if window.operands[0].shape.minor_to_major != window.shape.minor_to_major:
         return None
     part = Prefixes((window,), (), lines, target.core_count)
     return lines if part.segment(part.block).blocks * ENOUGH < target.core_count else None
+
+
+def _starts_anywhere(window: Instruction) -> bool:
+    """Whether parts may start with the init value, and be folded in any order: it is the identity of an operation, or
+    that of another reducer that commutes, as HLO assumes."""
+    reducer, init = window.called_by("to_apply"), window.operands[1].literal
+    if init is None or init.is_elided:
+        return False
+    return starts_with_identity(window) if monoid(reducer) is not None else commutes(reducer)
 
 
 def part_length(length: int) -> int:
@@ -74,13 +84,21 @@ class _Split:
         self.window, self.axis, self.is_reversed = window, lines.axis, lines.is_reversed
         self.writer = Writer(window.computation)
         (self.wide,) = running_types(window)
-        self.opcode = str(monoid(window.called_by("to_apply")))
         self.size = part_length(lines.length)
         self.parts = -(-lines.length // self.size)
         self.missing = self.parts * self.size - lines.length
-        self.reducer = scalar_reducer(window.computation, self.opcode, Shape(self.wide))
+        self.reducer = self._reducer()
         literal: Any = window.operands[1].literal
         self.start = self.writer.scalar(self.wide, np.asarray(literal.value).reshape(-1)[0])
+
+    def _reducer(self) -> Computation:
+        """The reducer in the accumulator type."""
+        module, own = self.window.computation.module, self.window.called_by("to_apply")
+        opcode = monoid(own)
+        assert module is not None
+        if opcode is not None:
+            return scalar_reducer(self.window.computation, opcode, Shape(self.wide))
+        return edit.clone_into_module(module, widened(own)) if is_wide(self.window) else own
 
     def put(self) -> None:
         """Replace the window by the value."""
@@ -103,7 +121,7 @@ class _Split:
         kept = tuple(d for d in range(split.rank) if d != self.axis + 1)
         front = self.writer.emit("broadcast", split, before, dimensions=kept)
         within = self._cumulative(x, self.axis + 1)
-        x = self.writer.emit(self.opcode, split, *((within, front) if self.is_reversed else (front, within)))
+        x = self.writer.applied(self.reducer, *((within, front) if self.is_reversed else (front, within)))
         x = self.writer.reshape(x, padded)
         if self.missing:
             low = self.missing if self.is_reversed else 0

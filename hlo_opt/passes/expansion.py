@@ -89,6 +89,20 @@ class Writer:
         assert value.shape.elements is not None
         return self.emit("get-tuple-element", value.shape.elements[number], value, index=number)
 
+    def applied(self, function: Computation, *arrays: Instruction) -> Instruction:
+        """An elementwise function of scalars, of the elements of arrays of one size."""
+        dimensions = arrays[0].shape.dimensions
+        values: dict[Instruction, Instruction] = {}
+        for member in function.instructions:
+            if member.parameter_number is not None:
+                values[member] = arrays[member.parameter_number]
+                continue
+            copy = edit.clone_into(self.computation, member, [values[o] for o in member.operands])
+            if member.literal is None:
+                edit.set_shape(copy, replace(arrays[0].shape, element_type=member.shape.type))
+            values[member] = self.spread(copy, dimensions)
+        return values[function.root]
+
     def picked(self, vector: Instruction, positions: Instruction) -> Instruction:
         """The elements of a vector at positions, which must be inside."""
         dimensions = positions.shape.dimensions

@@ -46,6 +46,7 @@ _TABLE: dict[str, str] = {
     "reduction-splitter": "hlo_opt.passes.reduction_splitter:ReductionSplitter",
     "row-fusion": "hlo_opt.passes.row_fusion:RowFusion",
     "kernel-joining": "hlo_opt.passes.kernel_joining:KernelJoining",
+    "scan-to-window": "hlo_opt.passes.scan_to_window:ScanToWindow",
     "scatter-accumulation": "hlo_opt.passes.scatter_accumulation:ScatterAccumulation",
     "scatter-to-select": "hlo_opt.passes.scatter_to_select:ScatterToSelect",
     "sort-iota-fusion": "hlo_opt.passes.sort_iota_fusion:SortIotaFusion",
@@ -189,7 +190,7 @@ _PRESETS = {
         "while-loop-simplifier,while-select,while-loop-unroller,cse,dce,while-reroll,while-flatten,"
         "reduction-simplifier,sum-factoring,scatter-to-select,scatter-accumulation,dot-strength-reduction,"
         "topk-to-maxima,cse,moment-folding,online-softmax{columns=true},dce,"
-        "cumulative-splitter,"
+        "scan-to-window,cumulative-splitter,"
         "reduction-splitter,while-loop-invariant-code-motion,dce,"
         f"best({_WITH_WINDOWS},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
         " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},"
@@ -207,14 +208,15 @@ _PRESETS = {
 """default: loops without what they do not need, without branches that take little time, short elementwise ones without
 the loop, loops that were written out as loops again, reduces of single elements as reshapes, scatters of an element for
 each row as selects, scatters into zeros as scatters into what they are added to, products of small matrices as sums,
-the few largest of short rows as maxima, a softmax of long columns as one fold and a division, long cumulative windows
-and reduces of dimensions that lie apart in parts, invariants of loops before them, then what xla-2026 does, but for
-sliding windows, and then horizontal fusion, or, where that is estimated to take less time, instruction fusion with our
-row-reduction kernels, which keep a softmax in one kernel, and priority fusion of what its rules left (large modules get
-only this by the default effort), both with short reductions folded where they are read; then what moves nothing and is
-in no kernel as bitcasts; then loops whose lanes do not need each other as one kernel; then kernels that are ready at
-the same time in one launch; then, in small modules, kernels and readers that take less time as one, whatever rule kept
-them apart; last, bitcasts of what kernels update in place in front of them.
+the few largest of short rows as maxima, a softmax of long columns as one fold and a division, scans that fold as
+cumulative windows, long cumulative windows and reduces of dimensions that lie apart in parts, invariants of loops
+before them, then what xla-2026 does, but for sliding windows, and then horizontal fusion, or, where that is estimated
+to take less time, instruction fusion with our row-reduction kernels, which keep a softmax in one kernel, and priority
+fusion of what its rules left (large modules get only this by the default effort), both with short reductions folded
+where they are read; then what moves nothing and is in no kernel as bitcasts; then loops whose lanes do not need each
+other as one kernel; then kernels that are ready at the same time in one launch; then, in small modules, kernels and
+readers that take less time as one, whatever rule kept them apart; last, bitcasts of what kernels update in place in
+front of them.
 xla-2023: the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""
 
 

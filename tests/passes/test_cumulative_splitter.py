@@ -8,6 +8,7 @@ import pytest
 import hlo_opt
 from hlo_opt.passes.cumulative_splitter import LONG, part_length
 from tests.codegen.test_cumulative import cumulative
+from tests.ops.test_symmetry import LOG_OF_SUM
 
 PASSES = "cumulative-splitter,dce"
 
@@ -48,6 +49,25 @@ def test_the_values_stay(shape: tuple[int, ...], axis: int, kind: str, opcode: s
     np.testing.assert_array_equal(hlo_opt.compile(fused, backend="host")(given)[0], want)
 
 
+def with_reducer(body: str, kind: str = "f32", init: str = "0", size: int = LONG, reverse: bool = False) -> str:
+    text = cumulative((size,), 0, kind, "add", init, reverse=reverse)
+    return text.replace(f"ROOT z = {kind}[] add(x, y)", body.replace("f32", kind))
+
+
+@pytest.mark.parametrize(("kind", "size", "reverse"), [("f32", LONG, False), ("bf16", LONG + 27, True)])
+def test_logarithms_of_sums_are_split(kind: str, size: int, reverse: bool) -> None:
+    module = hlo_opt.parse(with_reducer(LOG_OF_SUM, kind, "-inf", size, reverse))
+    made = split(str(module))
+    assert opcodes(made).count("reduce-window") == 2 and opcodes(made).count("reduce") == 1
+    dtype = module.entry.root.shape.type.dtype
+    given = np.random.default_rng(1).standard_normal(size).astype(dtype)
+    wide = given.astype(np.float64)
+    want = np.logaddexp.accumulate(wide[::-1])[::-1] if reverse else np.logaddexp.accumulate(wide)
+    fused, _ = hlo_opt.fuse(module)
+    for (got,) in (hlo_opt.evaluate(made, [given]), hlo_opt.compile(fused, backend="host")(given)):
+        np.testing.assert_allclose(got.astype(np.float64), want, rtol=1e-2 if kind == "bf16" else 1e-5)
+
+
 def test_narrow_sums_are_rounded_once() -> None:
     module = hlo_opt.parse(cumulative((LONG,), 0, "bf16"))
     ones = np.ones(LONG, module.entry.root.shape.type.dtype)
@@ -61,6 +81,7 @@ def test_narrow_sums_are_rounded_once() -> None:
         cumulative((LONG - 1,), 0),
         cumulative((64, LONG), 1),  # lines enough
         cumulative((LONG,), 0, init="1"),  # would be added in each part
+        with_reducer("e = pred[] compare(y, x), direction=EQ\n  ROOT z = f32[] select(e, x, y)"),  # keeps the order
         cumulative((LONG,), 0).replace("p = f32[16384]{0}",
             "q = f32[16384]{0} parameter(0)\n  p = f32[16384]{0}").replace("} parameter(0)\n  i",
             "} negate(q)\n  i").replace("i = f32[] constant(0)", "i = f32[] parameter(1)"),

@@ -263,9 +263,10 @@ def test_what_presets_run() -> None:
         "moment-folding",
         "online-softmax",
         "dce",
+        "scan-to-window",
         "cumulative-splitter",
         "reduction-splitter",
         "while-loop-invariant-code-motion",
         "dce",
     ]
-    assert ran["default"][:26] == [*before, *ran["xla-2026"][:5]]
+    assert ran["default"][:27] == [*before, *ran["xla-2026"][:5]]

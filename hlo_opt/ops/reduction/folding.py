@@ -57,6 +57,11 @@ def ufunc_of(computation: Computation, element_type: ElementType) -> np.ufunc | 
     name = monoid(computation)
     if name is None or (element_type.is_complex and name not in ("add", "multiply")):
         return None
+    return ufunc_named(name, element_type)
+
+
+def ufunc_named(name: str, element_type: ElementType) -> np.ufunc:
+    """The NumPy function of an operation in `MONOIDS` on this type."""
     function: np.ufunc = getattr(np, FUNCTIONS[name])
     return _PREDICATES.get(name, function) if element_type.kind == "pred" else function
 

@@ -10,6 +10,7 @@ import numpy as np
 from hlo_opt.ir import Computation, ElementType, Instruction
 from hlo_opt.ir.attribute import WindowDimension
 from hlo_opt.ir.values import Array
+from hlo_opt.ops.reduction.cumulative import CumulativeScan, cumulative_scan
 from hlo_opt.ops.reduction.folding import (
     combine,
     fold,
@@ -17,6 +18,7 @@ from hlo_opt.ops.reduction.folding import (
     fold_long,
     identity_of,
     is_long,
+    ufunc_named,
     ufunc_of,
     wide_dtype,
 )
@@ -153,7 +155,14 @@ def _as_slice(indices: Array) -> slice:
 
 
 def scan(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """Run the body along one dimension: (slices of the inputs.., carries..) -> (slices of the outputs.., carries..)."""
+    """Run the body along one dimension: (slices of the inputs.., carries..) -> (slices of the outputs.., carries..).
+
+    A cumulative scan is one NumPy function, in the accumulator type of a reduce: its order is open, and what it carries
+    from element to element is not seen.
+    """
+    fold = cumulative_scan(instruction)
+    if fold is not None and values[0].size:
+        return packed(instruction, _accumulated(instruction, fold, *values))
     carries = integer(instruction, "num_carries")
     inputs, state = values[: len(values) - carries], list(values[len(values) - carries :])
     body = instruction.called_by("to_apply")
@@ -169,3 +178,19 @@ def scan(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
             output[(slice(None),) * axis + (at,)] = value
         state = results[len(outputs) :]
     return packed(instruction, [*outputs, *state])
+
+
+def _accumulated(instruction: Instruction, fold: CumulativeScan, elements: Array, start: Array) -> list[Array]:
+    """The results of a cumulative scan: at each element, and of all."""
+    types = [leaf.type for leaf in instruction.shape.leaves()]
+    ufunc, dtype = ufunc_named(fold.opcode, types[0]), wide_dtype(types[0], fold.opcode)
+    lines = np.moveaxis(np.asarray(elements).astype(dtype, copy=False), instruction.ints("dimensions")[0], -1)
+    if is_reversed(instruction):
+        lines = lines[..., ::-1]
+    first = np.asarray(start).astype(dtype)[..., None]
+    folds = ufunc.accumulate(np.concatenate([first, lines], axis=-1), axis=-1, dtype=dtype)
+    along = folds[..., :-1] if fold.is_exclusive else folds[..., 1:]
+    if is_reversed(instruction):
+        along = along[..., ::-1]
+    results = [np.moveaxis(along, -1, instruction.ints("dimensions")[0]), folds[..., -1]]
+    return [_narrowed(value, t) for value, t in zip(results, types, strict=True)]

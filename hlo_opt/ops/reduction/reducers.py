@@ -7,7 +7,8 @@ its own type it would stagnate: 16,384 ones in bf16 would sum to 256. Wide folds
 - products: `dot`, `convolution`, `ragged-dot`, `scaled-dot`, and library calls made of them
 
 Not wide is any accumulator that has a declared type or is visible on the way. `scatter` rounds after each update of the
-array; `scan`, `while` and `call` pass values of their declared types.
+array; `scan`, `while` and `call` pass values of their declared types, but for a scan that is declared associative and
+folds by one operation (`hlo_opt.ops.reduction.cumulative`): what it carries in between is open.
 
 XLA does the same. Float normalization turns a reduce of a type without arithmetic into one of f32, with its reducer
 (xla/service/float_normalization.cc), and `xla_allow_excess_precision`, on by default, drops the roundings in between
@@ -155,7 +156,7 @@ def starts_with_identity(fold: Instruction) -> bool:
     init, opcode = fold.operands[1], monoid(fold.called_by("to_apply"))
     if opcode is None or init.literal is None:
         return False
-    return _is_identity(opcode, init.shape.type, init.literal.value)
+    return is_identity(opcode, init.shape.type, init.literal.value)
 
 
 def identity(opcode: str, element_type: ElementType) -> float:
@@ -180,7 +181,8 @@ def own_identity(fold: Instruction) -> float | None:
     return None if math.isinf(value) and fold.shape.type.bits < 16 else value
 
 
-def _is_identity(opcode: str, element_type: ElementType, value: object) -> bool:
+def is_identity(opcode: str, element_type: ElementType, value: object) -> bool:
+    """Whether a number is the identity of an operation in `MONOIDS` on numbers of this type."""
     import numpy as np
 
     number = np.asarray(value).reshape(-1)[0]
