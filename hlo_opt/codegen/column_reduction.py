@@ -206,18 +206,23 @@ def _met(
     has."""
     segment, parts, vector = place.segment, place.segment.part.parts, place.segment.vector
     meet = meeting(builder, columns[0], place.tiles, place.tiles * place.lanes * vector, parts)
-    group, lane = builder.text(place.tile), add(multiply(place.tile, place.lanes), place.lane)
-    firsts = [multiply(add(multiply(lane, vector), constant(number)), parts) for number in range(vector)]
+    # in the table, the lanes of a tile are neighbours, so that a warp's accesses are contiguous
+    group, width = builder.text(place.tile), place.tiles * place.lanes
+    lane = add(multiply(place.tile, place.lanes), place.lane)
+
+    def places(number: Variable) -> list[Code]:
+        row = add(multiply(number, vector * width), lane)
+        return [builder.text(add(row, constant(k * width))) for k in range(vector)]
+
     with builder.branch(_is_first(place)):
-        leave(builder, meet, columns, [builder.text(add(first, part)) for first in firsts])
+        leave(builder, meet, columns, places(part))
     last_only(builder, meet, group)
     reset(builder, meet, group)
     totals = [open_folds(builder, [fold.reduce for fold in column]) for column in columns]
     number = Variable(0, parts - 1, builder.names.numbered("k"))
     with builder.walk("int", number, place.way, parts, place.ways):
-        for first, column_folds in zip(firsts, totals, strict=True):
+        for where, column_folds in zip(places(number), totals, strict=True):
             for fold, names in zip(column_folds, meet.tables, strict=True):
-                where = builder.text(add(first, number))
                 builder.name_after(fold.reduce)
                 values = [
                     builder.bind_exact(t, part_at(t, name, where)) for t, name in zip(fold.types, names, strict=True)

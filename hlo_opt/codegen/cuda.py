@@ -178,7 +178,8 @@ def walked(walk: Walk) -> For:
     place = Let(walk.kind, name, code("{} + {} * {}", start, walk.counter, walk.stride), is_index=True)
     is_whole = walk.end % walk.stride == 0
     body = walk.body if is_whole else [Block(code("{} < {}", name, walk.end), walk.body)]
-    return For("int", walk.counter, code("0"), test, step, "unroll", [place, *body])
+    advice = f"unroll {walk.unrolled}" if walk.unrolled else "unroll"
+    return For("int", walk.counter, code("0"), test, step, advice, [place, *body])
 
 
 def _no_digit(expression: Expression) -> Code:

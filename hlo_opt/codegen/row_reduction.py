@@ -29,6 +29,7 @@ from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.folding import operand_index, root_index
 from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.row_reduction import Rows
+from hlo_opt.plans.walks import AHEAD
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Rows], first_block: int, targets: Targets) -> None:
@@ -297,14 +298,16 @@ def steps_of(
     """A loop over the steps of a thread; a step is a vector, or one element unless `in_vectors`.
 
     Yields the variable of a step's number in the row, and where `numbered` its number among the thread's steps, which
-    lets the compiler unroll the loop.
+    lets the compiler unroll the loop. Where all threads have the same number of steps, it can load ahead for several.
     """
     threads, vector = _across(segment), segment.vector if in_vectors else 1
     steps = segment.part.columns // vector
     step = Variable(0, steps - 1, builder.names.fresh("step" if vector > 1 else "column"))
     kind = "int" if segment.part.columns + threads * vector <= 2**31 - 1 else "long long"
-    counter = builder.numbered("k") if numbered else None
-    with builder.walk(kind, step, start, steps, threads, counter):
+    is_even = steps % threads == 0 and steps > threads
+    counter = builder.numbered("k") if numbered or is_even else None
+    unrolled = 0 if numbered or steps <= 2 * AHEAD * threads else AHEAD
+    with builder.walk(kind, step, start, steps, threads, counter, unrolled):
         yield step, of(counter) if counter else NOTHING
 
 

@@ -216,10 +216,17 @@ class Statements:
 
     @contextmanager
     def walk(
-        self, kind: str, step: Variable, start: Expression, end: int, stride: int, counter: Name | None = None
+        self,
+        kind: str,
+        step: Variable,
+        start: Expression,
+        end: int,
+        stride: int,
+        counter: Name | None = None,
+        unrolled: int = 0,
     ) -> Iterator[Variable]:
         """See `Walk`. `start` must be a variable or a constant."""
-        walk = Walk(kind, Name(step.name), start, end, stride, counter)
+        walk = Walk(kind, Name(step.name), start, end, stride, counter, unrolled)
         self.add(walk)
         with self.inside(walk.body):
             yield step

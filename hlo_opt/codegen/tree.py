@@ -148,7 +148,7 @@ class Walk:
     """A loop of a thread over `start`, `start + stride`, ... below `end`.
 
     `start` is the thread's number among `stride` threads. A `counter` numbers the iterations, so that a compiler can
-    unroll the loop.
+    unroll the loop: all of it, or `unrolled` iterations at a time.
     """
 
     kind: str
@@ -157,6 +157,7 @@ class Walk:
     end: int
     stride: int
     counter: Name | None = None
+    unrolled: int = 0
     body: list[Statement] = field(default_factory=list)
 
     @property

@@ -22,6 +22,8 @@ SECTOR_BITS = 256
 """Bits of a memory transaction: a narrower tile would waste part of it."""
 MOST_RESIDENT = 4
 """Blocks of a multiprocessor that share columns at the most: each of them leaves partial results in memory."""
+FEW = 8
+"""The fraction of the blocks that share columns, up to which some are left out, is one in this many."""
 PART = 32 * 1024
 """The least number of elements that one block folds, of adjacent long columns or of a long row, before several blocks
 share the work."""
@@ -98,9 +100,12 @@ def wide_tile(
 
 
 def column_parts(tile: ColumnTile, reduced: int, cores: int) -> int:
-    """The number of blocks that share columns: as many as fill the device, if each has enough work."""
+    """The number of blocks that share columns: as many as fill the device, if each has enough work. The last block
+    reads their parts with `ways` threads per column: a few parts more than a multiple of that would cost a round."""
     resident = cores * min(MOST_RESIDENT, 2 * MOST_THREADS // tile.threads)
-    return max(1, min(resident // tile.blocks, reduced * tile.lanes * tile.vector // PART, reduced // tile.ways))
+    parts = max(1, min(resident // tile.blocks, reduced * tile.lanes * tile.vector // PART, reduced // tile.ways))
+    beyond = parts % tile.ways
+    return parts - beyond if parts > beyond and beyond * FEW <= parts else parts
 
 
 def lanes_tile(

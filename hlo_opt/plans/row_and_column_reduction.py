@@ -43,6 +43,11 @@ class RowsAndColumns(Rows):
     """Whether two teams of threads of a block walk one half of a stretch each, and add up their sums at the end."""
 
     @property
+    def per_thread(self) -> int:
+        """Elements of a row that one thread folds, before the row gets more threads: it has a register for each."""
+        return row_reduction.ROW_PER_THREAD
+
+    @property
     def abreast(self) -> int:
         """The number of teams of a stretch."""
         return 1 + self.in_halves
@@ -99,6 +104,7 @@ SMALLEST = 128
 def stretch_of(rows: Rows, target: DeviceTarget) -> int:
     """The number of rows per stretch with which there are as many threads as wanted, or a few less; all rows if their
     number has no such divisor."""
+    rows = RowsAndColumns(rows.rows, rows.columns, rows.levels, rows.roots, rows.element_bytes)
     most = min(target.core_count * THREADS // rows.threads, rows.rows // SHORTEST)
     halves = max((d for d in range(1, most // 2 + 1) if rows.rows % (2 * d) == 0), default=1)
     if _may_share(rows, halves, target, SHARED_BYTES):

@@ -32,14 +32,14 @@ from hlo_opt.plans.instructions import Work, of_value
 from hlo_opt.plans.loop import WIDEST_ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.reads import address_of
-from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Own, Walk, own_on
+from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Own, Walk, own_on
 
 SHORT_ROW_BLOCK = 256
 HALF_OF_THREADS = 512
 """Threads for a long row that fits into registers: a multiprocessor then has two such blocks, and one loads while the
 other computes."""
 ROW_PER_THREAD = 16
-"""Elements of a row that one thread folds, before the row gets more threads."""
+"""Elements of a row that one thread folds at least, before the row gets more threads."""
 ROW_PART = 16 * 1024
 """The least number of elements of a long row that one block folds, before several blocks share the row."""
 
@@ -151,10 +151,16 @@ class Rows:
             return lanes
         if self.columns < WARP:
             return self.columns // short_row_vector(self.levels[0][0], self.columns)
-        warps = math.ceil(math.ceil(self.columns / ROW_PER_THREAD) / WARP)
+        warps = math.ceil(math.ceil(self.columns / self.per_thread) / WARP)
         if warps * WARP > MOST_THREADS and self._is_kept(self._slots(HALF_OF_THREADS)):
             return HALF_OF_THREADS
         return min(MOST_THREADS, warps * WARP)
+
+    @property
+    def per_thread(self) -> int:
+        """Elements of a row that one thread folds, before the row gets more threads: several of the widest accesses,
+        whose loads are in flight together, where registers keep nothing from pass to pass."""
+        return max(ROW_PER_THREAD, AHEAD * self._widest) if len(self.levels) == 1 else ROW_PER_THREAD
 
     @property
     def slots(self) -> int:

@@ -73,7 +73,7 @@ def test_how_columns_are_divided(planner: Any) -> None:
 
     assert tile(1, 4096, 20_000) == (4, 32, 32, 157)
     assert tile(1000, 64, 8) == (1, 8, 16, 1000)
-    assert tile(1, 1_000_000, 32) == (1, 32, 32, 264), "264 blocks share 32 columns"
+    assert tile(1, 1_000_000, 32) == (1, 32, 32, 256), "256 blocks share 32 columns"
     assert tile(200, 4096, 5) == (1, 5, 128, 200)
 
 

@@ -4,6 +4,7 @@ launch."""
 from __future__ import annotations
 
 import ctypes
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -96,7 +97,7 @@ def planned(tool: Any, module: str) -> Plan:
         ((200, 1 << 20, 1), "row-reduction", 1),
         ((1, 32767, 1), "row-reduction", 1),
         ((1, 32768, 1), "row-reduction", 2),
-        ((1, 1 << 20, 64), "column-reduction", 264),
+        ((1, 1 << 20, 64), "column-reduction", 256),
         ((1, 4096, 4096), "column-reduction", 8),
         ((140, 64, 66), "column-reduction", 1),
     ],
@@ -148,6 +149,13 @@ def test_they_agree(tool: Any) -> None:
 
 
 @pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
+def test_neighbouring_threads_leave_parts_of_columns_side_by_side(planner: Any) -> None:
+    """One part would else be a sector of its own, eight times what is read."""
+    source = emit_kernel(planned(planner, text(SUM, 1, 1 << 16, 1000))).source
+    places = re.findall(r"const int i\d+ = (.*);", source)
+    assert places and all("+ lane" in place and "lane *" not in place for place in places)
+
+
 def test_every_launch_begins_at_zero(planner: Any) -> None:
     module = hlo_opt.parse(text(SUM, 2, 70000, 1))
     executable = hlo_opt.compile(module, backend="host")

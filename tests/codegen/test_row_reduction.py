@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from small_modules import ARGMAX_STEP
 
+from hlo_opt.codegen import emit_kernel
+
 FOLDS = """
 add {{
   a = {t}[] parameter(0)
@@ -56,6 +58,20 @@ def test_sizes(tool: Any, rows: int, columns: int, threads: int, rows_per_block:
 def test_types(tool: Any, element_type: str, fold: str) -> None:
     assert tool.plan(row_sum(3, 700, element_type, "0", fold)).kind == "row-reduction"
     tool.agrees(row_sum(3, 700, element_type, "0", fold), whole=True)
+
+
+@pytest.mark.parametrize(
+    ("columns", "loop"),
+    [
+        (2048, "#pragma unroll\n  for (int k0 = 0; k0 < 4; ++k0)"),
+        (65536, "#pragma unroll 4\n  for (int k0 = 0; k0 < 16; ++k0)"),
+        (16384 + 256, "for (int step = lane; step < 4160; step += 1024)"),
+    ],
+)
+def test_loads_of_several_steps_are_in_flight_where_all_threads_have_them(
+    planner: Any, columns: int, loop: str
+) -> None:
+    assert loop in emit_kernel(planner.plan(row_sum(200, columns))).source
 
 
 def test_what_rounds_in_its_own_type_keeps_its_order(tool: Any) -> None:

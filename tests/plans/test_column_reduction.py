@@ -33,6 +33,15 @@ def test_columns_that_blocks_share_are_as_wide_as_16_bytes_per_lane() -> None:
     assert segment.part.parts == column_parts(tile, 16384, H100.core_count) == 16
 
 
+@pytest.mark.parametrize(
+    ("minor", "parts"),
+    [(1000, 64), (2000, 32), (3000, 22), (600, 88)],  # of 66, 33, 22 and 88 that would fill 132 multiprocessors
+)
+def test_parts_are_whole_rounds_of_the_last_block_where_few_are_left_out(minor: int, parts: int) -> None:
+    tile = wide_tile((1, 65536, minor), 16, 4)
+    assert tile is not None and tile.ways == 32 and column_parts(tile, 65536, 132) == parts
+
+
 @pytest.mark.parametrize(("minor", "vector"), [(130, 2), (129, 1), (1000, 4), (65536, 4)])
 def test_a_wide_tile_reads_whole_vectors(minor: int, vector: int) -> None:
     tile = wide_tile((1, 4096, minor), 32, 4)

@@ -21,6 +21,7 @@ from tests.small_modules import H100, module_of, planned
         ("f64", 4096, 2, 256),
         ("f32", 4098, 4, 288),
         ("f32", 4097, 4, 288),
+        ("bf16", 4096, 8, 128),
         ("bf16", 50257, 8, 1024),
         ("bf16", 263, 8, 32),
         ("bf16", 262, 2, 32),  # a thread would have no vector where a row begins badly
