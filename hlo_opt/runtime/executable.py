@@ -137,13 +137,14 @@ class Executable:
 
     def resident_devices(self, inputs: Sequence[Sequence[Array]]) -> Callable[[], None]:
         """Runs the module on all its devices, each with its inputs, on a GPU from inputs that lie there already to
-        outputs that stay there: what is timed. There it may return before all is done."""
+        outputs that stay there, perhaps in the same memory each time: what is timed. There it may return before all is
+        done."""
         executor = self._executor
         if not isinstance(executor, Executor):
             return lambda: void(self.run_devices(inputs))
         memory = [executor.upload(self._arrays(own)) for own in spread(self.module, inputs)]
         if self.devices == 1:
-            return lambda: void(executor.run_resident(memory[0]))
+            return executor.resident(memory[0])
         return lambda: void(executor.run_devices_resident(memory))
 
     def report(self) -> dict[str, Any]:
@@ -172,7 +173,8 @@ class Executable:
             of_its_own = {"memory": executor.memory, "routines": host_routines(self.schedule)}
         elif isinstance(executor, Executor):
             notes = getattr(executor.device, "notes", {})
-            of_its_own = {"graphs": executor.graphs.report()} if executor.graphs is not None else {}
+            graphs = {} if executor.graphs is None else executor.graphs.report()
+            of_its_own = {"graphs": graphs} if graphs else {}
         return {
             **of_its_own,
             "backend": self.backend,
@@ -295,7 +297,7 @@ def compile(
 
             gpu = CupyDevice(schedule, precise=precise)
             executor = Executor(schedule, gpu, max_steps)
-            executor.graphs = graphs_of(schedule, gpu, memory_limit) if graphs and devices == 1 else None
+            executor.graphs = graphs_of(schedule, gpu, memory_limit, wished=graphs) if devices == 1 else None
         return Executable(module, name, why, schedule, executor, max_steps, precise=precise)
 
     try:
