@@ -159,8 +159,8 @@ class Executable:
                    `{"dot": ["numpy.matmul (OpenBLAS 0.3.30)"]}`
         notes      how the device does its library calls, where that needs saying
         memory     on the host, bytes of a run: buffers (in one block), constants, inputs, outputs, and peak, their sum
-        graphs     on a GPU: loops and stretches of kernels that have a CUDA graph, launches of the last call that
-                   number of graphs, streams, and what CUDA refused
+        graphs     on a GPU: how many loops, stretches of kernels and whole runs (`resident`) have a CUDA graph, launches
+                   by graphs in the last call, streams, and what CUDA refused
         """
         if self.schedule is None or self._executor is None:
             empty: dict[str, Any] = {"launches": 0, "kernels": [], "library": {}, "fallbacks": {}, "notes": {}}
@@ -246,7 +246,8 @@ def compile(
                   own; only on the host. A run then raises CheckError (HLO721) where a kernel does what it must not
     form          on the host: `lanes`, kernels rewritten for vector units, some of them planned otherwise than for a
                   device, or `plain`, the emitted text as it stands
-    graphs        on a GPU, loops and stretches of kernels run as CUDA graphs, independent kernels of them side by side;
+    graphs        on a GPU, loops and stretches of kernels and products by cuBLAS run as CUDA graphs, what is
+                  independent side by side;
                   `$HLO_OPT_STREAMS` says on how many streams
                   (0: no graphs). The results are the same
     target        the device that kernels are planned for; None: the one that the module was fused for, else an H100 SXM
