@@ -159,8 +159,8 @@ class Executable:
                    `{"dot": ["numpy.matmul (OpenBLAS 0.3.30)"]}`
         notes      how the device does its library calls, where that needs saying
         memory     on the host, bytes of a run: buffers (in one block), constants, inputs, outputs, and peak, their sum
-        graphs     on a GPU: how many loops, stretches of kernels and whole runs (`resident`) have a CUDA graph, launches
-                   by graphs in the last call, streams, and what CUDA refused
+        graphs     on a GPU: how many loops, stretches of kernels and whole runs (`resident`) have a CUDA graph, kernels
+                   that graphs launched in the last call, streams, and what CUDA refused
         """
         if self.schedule is None or self._executor is None:
             empty: dict[str, Any] = {"launches": 0, "kernels": [], "library": {}, "fallbacks": {}, "notes": {}}

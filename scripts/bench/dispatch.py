@@ -140,9 +140,9 @@ def _with_jax(name: str, given: Sequence[Any]) -> Callable[[], Any] | None:
     case = all_cases().get(name)
     if case is None or not any(d.platform == "gpu" for d in jax.devices()):
         return None
-    structure = jax.tree_util.tree_structure(jax.tree.map(lambda _: 0, case.args, is_leaf=lambda x: isinstance(x, Arg)))
+    leaves, structure = jax.tree_util.tree_flatten(jax.tree.map(lambda _: 0, case.args, is_leaf=lambda x: isinstance(x, Arg)))
     arrays = [jax.device_put(a) for a in given]
-    if structure.num_leaves != len(arrays):
+    if len(leaves) != len(arrays):
         return None  # the dump has no parameters that its program does not use
     arguments = jax.tree_util.tree_unflatten(structure, arrays)
     compiled = jax.jit(case.function)
