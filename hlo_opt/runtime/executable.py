@@ -137,13 +137,14 @@ class Executable:
 
     def resident_devices(self, inputs: Sequence[Sequence[Array]]) -> Callable[[], None]:
         """Runs the module on all its devices, each with its inputs, on a GPU from inputs that lie there already to
-        outputs that stay there: what is timed. There it may return before all is done."""
+        outputs that stay there, perhaps in the same memory each time: what is timed. There it may return before all is
+        done."""
         executor = self._executor
         if not isinstance(executor, Executor):
             return lambda: void(self.run_devices(inputs))
         memory = [executor.upload(self._arrays(own)) for own in spread(self.module, inputs)]
         if self.devices == 1:
-            return lambda: void(executor.run_resident(memory[0]))
+            return executor.resident(memory[0])
         return lambda: void(executor.run_devices_resident(memory))
 
     def report(self) -> dict[str, Any]:
@@ -158,8 +159,8 @@ class Executable:
                    `{"dot": ["numpy.matmul (OpenBLAS 0.3.30)"]}`
         notes      how the device does its library calls, where that needs saying
         memory     on the host, bytes of a run: buffers (in one block), constants, inputs, outputs, and peak, their sum
-        graphs     on a GPU: loops and stretches of kernels that have a CUDA graph, launches of the last call that
-                   number of graphs, streams, and what CUDA refused
+        graphs     on a GPU: how many loops, stretches of kernels and whole runs (`resident`) have a CUDA graph, kernels
+                   that graphs launched in the last call, streams, and what CUDA refused
         """
         if self.schedule is None or self._executor is None:
             empty: dict[str, Any] = {"launches": 0, "kernels": [], "library": {}, "fallbacks": {}, "notes": {}}
@@ -172,7 +173,8 @@ class Executable:
             of_its_own = {"memory": executor.memory, "routines": host_routines(self.schedule)}
         elif isinstance(executor, Executor):
             notes = getattr(executor.device, "notes", {})
-            of_its_own = {"graphs": executor.graphs.report()} if executor.graphs is not None else {}
+            graphs = {} if executor.graphs is None else executor.graphs.report()
+            of_its_own = {"graphs": graphs} if graphs else {}
         return {
             **of_its_own,
             "backend": self.backend,
@@ -244,7 +246,8 @@ def compile(
                   own; only on the host. A run then raises CheckError (HLO721) where a kernel does what it must not
     form          on the host: `lanes`, kernels rewritten for vector units, some of them planned otherwise than for a
                   device, or `plain`, the emitted text as it stands
-    graphs        on a GPU, loops and stretches of kernels run as CUDA graphs, independent kernels of them side by side;
+    graphs        on a GPU, loops and stretches of kernels and products by cuBLAS run as CUDA graphs, what is
+                  independent side by side;
                   `$HLO_OPT_STREAMS` says on how many streams
                   (0: no graphs). The results are the same
     target        the device that kernels are planned for; None: the one that the module was fused for, else an H100 SXM
@@ -295,7 +298,7 @@ def compile(
 
             gpu = CupyDevice(schedule, precise=precise)
             executor = Executor(schedule, gpu, max_steps)
-            executor.graphs = graphs_of(schedule, gpu, memory_limit) if graphs and devices == 1 else None
+            executor.graphs = graphs_of(schedule, gpu, memory_limit, wished=graphs) if devices == 1 else None
         return Executable(module, name, why, schedule, executor, max_steps, precise=precise)
 
     try:

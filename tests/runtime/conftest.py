@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hlo_opt.runtime.cupy import device as cupy_device
+from hlo_opt.runtime.cupy import products
 
 
 @pytest.fixture
@@ -22,4 +23,5 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> types.ModuleType:
     module.import_as_cupy()
     monkeypatch.setattr(cupy_device, "_COMPILED", {})
     monkeypatch.setattr(cupy_device, "cache_directory", lambda: tmp_path)
+    monkeypatch.setattr(products, "library_of", lambda _: module.Cublas())
     return module

@@ -399,6 +399,46 @@ def _gemm(handle: int, *numbers: int) -> None:
             target[...] = made
 
 
+class Cublas:
+    """The library itself, as `ctypes` loads it: what it multiplies may be a node of a graph."""
+
+    def __init__(self) -> None:
+        self.stream: int | None = None
+        self.workspace: int | None = None
+        self.workspaces: list[tuple[int, int]] = []
+        self.cublasCreate_v2 = self._create
+        self.cublasDestroy_v2 = _destroy
+        self.cublasSetStream_v2 = self._use
+        self.cublasSetWorkspace_v2 = self._work_in
+        self.cublasGemmStridedBatchedEx = self._multiply
+
+    def _create(self, handle: Any) -> int:
+        handle._obj.value = 7
+        return 0
+
+    def _use(self, handle: int, stream: int) -> int:
+        self.stream, self.workspace = stream, None
+        return 0
+
+    def _work_in(self, handle: int, workspace: int, size: int) -> int:
+        assert not _is_freed(workspace, size) and size >= 1 << 22
+        self.workspace = workspace
+        return 0
+
+    def _multiply(self, handle: int, *numbers: int) -> int:
+        assert self.stream is not None and self.stream == _current[-1].ptr and self.workspace is not None
+        self.workspaces.append((self.stream, self.workspace))
+        (b, b_type), (a, a_type), (c, c_type) = numbers[6:8], numbers[10:12], numbers[15:17]
+        of_type = ((a, a_type), (b, b_type), (c, c_type))
+        firsts = [numpy.ndarray(1, _DTYPES[t], (ctypes.c_char * 16).from_address(p)) for p, t in of_type]
+        _do(lambda *_: _gemm(handle, *numbers), firsts)
+        return 0
+
+
+def _destroy(handle: int) -> int:
+    return 0
+
+
 class _Event:
     def __init__(self, *_: Any, **__: Any) -> None:
         self.time = 0.0

@@ -1,3 +1,4 @@
+import time
 import types
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -126,3 +127,31 @@ def test_the_faster_of_two_ways_to_copy_counts(fake: types.ModuleType, monkeypat
     clock = bench_clock.clock_of("cupy")
     monkeypatch.setattr(clock, "timed", lambda work, launches: 4.0 if "driver" in work.__name__ else 8.0)
     assert clock.copy_bandwidth() == pytest.approx(2 * 4096 / 4e-6)
+
+
+@pytest.mark.parametrize("is_cold", [True, False])
+def test_a_host_that_is_slower_than_the_wait_is_timed_behind_a_longer_one(
+    is_cold: bool, fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = bench_clock.clock_of("cupy")
+    assert isinstance(clock, bench_clock.CupyClock)
+    asked: list[str] = []
+    waits: list[float] = []
+    empty = clock.empty_caches
+    monkeypatch.setattr(clock, "empty_caches", lambda: asked.append("empty") or empty())
+    monkeypatch.setattr(clock, "_occupy", lambda us: asked.append("wait") or waits.append(us))
+
+    def work() -> None:
+        asked.append("work")
+        end = time.perf_counter() + 1e-3
+        while time.perf_counter() < end:
+            pass
+
+    if is_cold:
+        clock.empty_caches()
+    assert clock.timed(work, 1) >= 1e3
+    once = (["empty"] if is_cold else []) + ["wait", "work"]
+    assert asked[: 2 * len(once)] == 2 * once and waits[0] == 90 and waits[1] >= 2e3
+    asked.clear()
+    clock.timed(lambda: asked.append("short"), 1)
+    assert asked == ["wait", "short"]

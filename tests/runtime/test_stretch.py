@@ -10,8 +10,10 @@ from hlo_opt.ir import Module
 from hlo_opt.report.runs import run_page
 from hlo_opt.runtime.cupy import graphs as cupy_graphs
 from hlo_opt.runtime.cupy import graphs as cupy_stretches
+from hlo_opt.runtime.cupy import products as cupy_products
 from hlo_opt.runtime.executable import Executable
 from hlo_opt.runtime.schedule import build_schedule
+from hlo_opt.runtime.schedule.executor import Executor
 from hlo_opt.runtime.schedule.lifetimes import buffer_bytes
 from hlo_opt.runtime.schedule.ops import outputs_of
 from hlo_opt.runtime.schedule.stretch import ALIGNMENT, Stretch, first_decision, stretches
@@ -240,16 +242,128 @@ ENTRY e {
 """
 
 
-def test_library_calls_are_between_graphs_and_copies_inside(fake: types.ModuleType) -> None:
+def test_products_and_copies_are_inside_graphs(fake: types.ModuleType) -> None:
     module = hlo_opt.parse(PRODUCT)
     executable = hlo_opt.compile(module, "cupy")
     given = [np.arange(64, dtype=np.float32).reshape(8, 8), np.array(3, np.int32)]
     want = hlo_opt.compile(module, "cupy", graphs=False)(*given)
     for _ in range(4):
         assert executable(*given)[0].tobytes() == want[0].tobytes()
+    assert executable.report()["graphs"]["stretches"] == 1 and executable.report()["library"] == {"dot": 1}
+    (graph,) = fake.captured
+    assert len(graph.nodes) == 13  # what is no kernel's is copied before it is updated
+
+
+def test_other_library_calls_are_between_graphs(fake: types.ModuleType) -> None:
+    module = hlo_opt.parse(PRODUCT.replace("f32", "s32"))
+    executable = hlo_opt.compile(module, "cupy")
+    given = [np.arange(64, dtype=np.int32).reshape(8, 8), np.array(3, np.int32)]
+    want = hlo_opt.compile(module, "cupy", graphs=False)(*given)
+    for _ in range(4):
+        assert executable(*given)[0].tobytes() == want[0].tobytes()
     assert executable.report()["graphs"]["stretches"] == 2
     first, second = fake.captured
-    assert (len(first.nodes), len(second.nodes)) == (6, 6)  # what is no kernel's is copied before it is updated
+    assert (len(first.nodes), len(second.nodes)) == (6, 6)
+
+
+def test_without_the_library_products_are_cupys(fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_: object) -> None:
+        raise OSError("libcublas.so.13: cannot open shared object file")
+
+    monkeypatch.setattr(cupy_products, "library_of", missing)
+    module = hlo_opt.parse(PRODUCT)
+    executable = hlo_opt.compile(module, "cupy")
+    given = [np.arange(64, dtype=np.float32).reshape(8, 8), np.array(3, np.int32)]
+    for _ in range(3):
+        assert np.allclose(executable(*given)[0], hlo_opt.compile(module, "host")(*given)[0])
+    assert executable.report()["graphs"]["stretches"] == 2
+
+
+def test_products_side_by_side_have_workspaces_of_their_own(fake: types.ModuleType) -> None:
+    lines = "".join(
+        f"  g{n} = f32[8,8]{{1,0}} dot(a, b{n}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}\n"
+        for n in range(3)
+    )
+    parameters = "".join(f"  b{n} = f32[8,8]{{1,0}} parameter({n + 1})\n" for n in range(3))
+    module = hlo_opt.parse(
+        f"HloModule m\nENTRY e {{\n  a = f32[8,8]{{1,0}} parameter(0)\n{parameters}{lines}"
+        f"  ROOT r = (f32[8,8]{{1,0}}, f32[8,8]{{1,0}}, f32[8,8]{{1,0}}) tuple(g0, g1, g2)\n}}\n"
+    )
+    executable = hlo_opt.compile(module, "cupy")
+    random = np.random.default_rng(0)
+    given = [random.standard_normal((8, 8)).astype(np.float32) for _ in range(4)]
+    for _ in range(3):
+        for got, other in zip(executable(*given), given[1:], strict=True):
+            assert np.allclose(got, given[0] @ other, rtol=1e-4, atol=1e-5)
+    (graph,) = fake.captured
+    used = executable._executor.device._cublas.library.workspaces  # type: ignore[union-attr]
+    assert graph.streams == 3 and len(used) == 6 and len({workspace for _, workspace in used}) == 4
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_a_whole_run_is_one_graph(graphs: bool, fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = hlo_opt.parse(PRODUCT)
+    executable = hlo_opt.compile(module, "cupy", graphs=graphs)
+    given = [np.arange(64, dtype=np.float32).reshape(8, 8), np.array(3, np.int32)]
+    run = executable.resident(given)
+    run()
+    run()
+    fake.launched.clear()
+    count = len(fake.allocated)
+    written: list[np.ndarray] = []
+    start = type(executable._executor.device).start_all
+
+    def watched(self: object, starts: object, launches: list) -> None:  # type: ignore[type-arg]
+        written.append(launches[-1][2][0])
+        start(self, starts, launches)
+
+    monkeypatch.setattr(type(executable._executor.device), "start_all", watched)
+    run()
+    report = executable.report()
+    assert report["launches"] == len(fake.launched) == 10 and len(fake.allocated) == count
+    assert fake.graphs == ([13, 13] if graphs else []) and bool(written) != graphs
+    if graphs:
+        assert report["graphs"]["runs"] == 1 and report["graphs"]["replayed"] == 10
+    else:
+        assert np.array_equal(written[0].reshape(8, 8), executable(*given)[0])
+
+
+GIVEN_AWAY = """HloModule m, input_output_alias={ {0}: (0, {}, may-alias), {1}: (1, {}, may-alias) }
+ENTRY e {
+  a = f32[64]{0} parameter(0)
+  b = f32[64]{0} parameter(1)
+  i = s32[] parameter(2)
+  c = f32[64]{0} add(a, a)
+  d = f32[64]{0} exponential(c)
+  row = f32[2]{0} slice(d), slice={[3:5]}
+  e = f32[64]{0} dynamic-update-slice(b, row, i)
+  ROOT r = (f32[64]{0}, f32[64]{0}) tuple(d, e)
+}
+"""
+
+
+def test_inputs_that_the_caller_keeps_are_copied_only_where_they_are_updated(fake: types.ModuleType) -> None:
+    module = hlo_opt.parse(GIVEN_AWAY)
+    executable = hlo_opt.compile(module, "cupy")
+    executor = executable._executor
+    assert isinstance(executor, Executor) and [k for k, _ in executor.schedule.entry.donated] == [0, 1]
+    a, b = given_inputs(0)
+    memory = executor.upload([a, b, np.array(7, np.int32)])
+    copied: list[int] = []
+    copy = fake.Array.copy
+    fake.Array.copy = lambda self, order="C": copied.append(self.size) or copy(self, order)
+    want = hlo_opt.compile(module, "cupy", graphs=False)(a, b, np.array(7, np.int32))
+    for _ in range(3):
+        results = executor.run_resident(memory)
+        assert all(np.array_equal(got, array) for got, array in zip(results, want, strict=True))
+        assert np.array_equal(memory[0], a) and np.array_equal(memory[1], b)
+    assert not copied  # the one copy is part of the graph
+    assert len(fake.captured[0].nodes) == executable.report()["launches"] + 1
+    for _ in range(3):
+        executable.resident([a, b, np.array(7, np.int32)])()
+    donated = executor.upload([a, b, np.array(7, np.int32)])
+    results = executor.run_resident(donated, donate=True)
+    assert all(np.shares_memory(one, other) for one, other in zip(results, donated, strict=False))
 
 
 def test_a_kernel_whose_blocks_meet_runs_beside_itself(fake: types.ModuleType) -> None:

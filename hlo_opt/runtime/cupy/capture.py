@@ -1,4 +1,4 @@
-"""Launches as one CUDA graph, with independent launches on several streams.
+"""Launches, copies and calls of cuBLAS as one CUDA graph, with independent launches on several streams.
 
 A launch waits for the last writer of what it reads, and for all readers and writers of what it overwrites: reused
 memory orders launches just as values do. XLA:GPU orders the commands of a command buffer by the same conflicts
@@ -16,11 +16,12 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
+from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import BackendError
 from hlo_opt.evaluate.threads import positive
 from hlo_opt.ir.values import Array
 from hlo_opt.runtime.schedule.ops import Op
-from hlo_opt.runtime.schedule.stretch import NOTHING, BoundLaunch, PlacingDevice, Stretch, span_of
+from hlo_opt.runtime.schedule.stretch import BoundLaunch, PlacingDevice, Stretch, span_of
 
 Span = tuple[int, int]
 """The addresses of the first byte and behind the last byte."""
@@ -150,7 +151,9 @@ class Capturer:
     most_streams: int = STREAMS
     replayed: int = 0
     refused: dict[Op | Stretch, str] = field(default_factory=dict)
-    _streams: list[Any] = field(default_factory=list)
+    _streams: dict[int, list[Any]] = field(default_factory=dict)
+    """The streams to capture on, by the number of the stream that launches the graph: kernels and calls keep memory
+    per stream, which graphs launched on one stream may share."""
     _events: list[Any] = field(default_factory=list)
 
     def capture(self, launches: Sequence[BoundLaunch], owner: Op | Stretch) -> Graph | None:
@@ -161,53 +164,63 @@ class Capturer:
         """
         order = starts(dependencies([access_of(launch) for launch in launches]), self.most_streams)
         used = 1 + max((s.stream for s in order), default=0)
-        while len(self._streams) < used:
-            self._streams.append(self.cupy.cuda.Stream(non_blocking=True))
-        origin = self._streams[0]
-        kept = [self.device.zeros(0 if kernel is None else kernel.kept) for kernel, _, _ in launches]
         error_type = self.cupy.cuda.runtime.CUDARuntimeError
+        current = self.current()
+        streams = self._streams.setdefault(current, [])
         try:
+            while len(streams) < used:
+                streams.append(self.cupy.cuda.Stream(non_blocking=True))
+            for stream in streams[:used]:
+                self.device.reserve(int(stream.ptr))
+            kept = [self.device.zeros(w.kept if isinstance(w, Kernel) else 0) for w, _, _ in launches]
+            origin = streams[0]
             with origin:
                 origin.begin_capture()
                 try:
-                    self._record(launches, kept, order)
+                    self._record(launches, kept, order, current)
                 except BaseException:
                     with contextlib.suppress(Exception):
                         origin.end_capture()
                     raise
                 graph = origin.end_capture()
         except (BackendError, error_type) as error:
-            self._streams.clear()  # a capture that failed may have left them in capture mode
+            del self._streams[current]  # a capture that failed may have left them in capture mode
             self.refused[owner] = str(error)
             return None
         finally:
             self._events.clear()
-        return Graph(graph, sum(kernel is not None for kernel, _, _ in launches), used, kept)
+        return Graph(graph, sum(isinstance(work, Kernel) for work, _, _ in launches), used, kept)
+
+    def current(self) -> int:
+        """CUDA's number of the current stream."""
+        return int(self.cupy.cuda.get_current_stream().ptr)
 
     def start(self, graph: Graph | None, launches: Sequence[BoundLaunch]) -> None:
         """Start a graph; without one, start the launches one by one."""
         if graph is None:
-            for launch in launches:
-                launch_one(self.device, launch)
+            self.device.start_all([self.device.start_of(launch) for launch in launches], launches)
         else:
             self.device.replay(graph.graph)
             self.replayed += graph.launches
 
-    def _record(self, launches: Sequence[BoundLaunch], kept: Sequence[Array], order: Sequence[Start]) -> None:
-        origin, *others = self._streams[: 1 + max((s.stream for s in order), default=0)]
+    def _record(
+        self, launches: Sequence[BoundLaunch], kept: Sequence[Array], order: Sequence[Start], current: int
+    ) -> None:
+        streams = self._streams[current][: 1 + max((s.stream for s in order), default=0)]
+        origin, *others = streams
         fork = self._event(origin) if others else None
         awaited = {n for start in order for n in start.waits}
         events: dict[int, Any] = {}
         joined: set[int] = {0}
         for number, (launch, start) in enumerate(zip(launches, order, strict=True)):
-            stream = self._streams[start.stream]
+            stream = streams[start.stream]
             if start.stream not in joined:
                 joined.add(start.stream)
                 stream.wait_event(fork)
             for n in start.waits:
                 stream.wait_event(events[n])
             with stream:
-                launch_one(self.device, launch, kept[number])
+                self.device.start_all([self.device.start_of(launch, kept[number])], [launch])
             if number in awaited:
                 events[number] = self._event(stream)
         for stream in others:
@@ -218,15 +231,6 @@ class Capturer:
         stream.record(event)
         self._events.append(event)
         return event
-
-
-def launch_one(device: PlacingDevice, launch: BoundLaunch, kept: Array = NOTHING) -> None:
-    """Start a kernel or a copy on the current stream."""
-    kernel, inputs, outputs = launch
-    if kernel is None:
-        device.copy_to(outputs[0], inputs[0])
-    else:
-        device.launch(kernel, inputs, outputs, kept)
 
 
 def access_of(launch: BoundLaunch) -> Access:

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +30,11 @@ from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.ops.calls.call import DeviceCall
 from hlo_opt.ops.calls.collectives import device_call
 from hlo_opt.ops.collective.module_devices import counts, exchanges
+from hlo_opt.runtime.cupy.products import Cublas, CublasError, Product, product_of
 from hlo_opt.runtime.host.library import cache_directory
 from hlo_opt.runtime.numpy import WORD, from_memory, held_dtype, to_memory
 from hlo_opt.runtime.schedule.ops import Call, Launch
-from hlo_opt.runtime.schedule.stretch import NOTHING
+from hlo_opt.runtime.schedule.stretch import NOTHING, BoundLaunch, Start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -228,6 +230,8 @@ class CupyDevice:
         self.module = schedule.module
         self.notes: dict[str, str] = {}
         self._calls: dict[Instruction, DeviceCall] = {}
+        self._products: dict[Instruction, Product | None] = {}
+        self._cublas: Cublas | None = None
         self._kept: dict[tuple[str, int], Array] = {}
         self._functions = self._load(schedule.kernels, compile_options(precise=precise))
         names = {op.kernel.symbol: op.instruction for _, op in schedule.ops() if isinstance(op, Launch)}
@@ -306,10 +310,6 @@ class CupyDevice:
     def part(self, block: Array, offset: int, shape: Shape) -> Array:
         return block[offset : offset + shape.stored_bytes].view(raw_dtype(held_dtype(shape)))
 
-    def copy_to(self, target: Any, source: Any) -> None:
-        with self._naming_errors_of(None, "copying"):
-            target.data.copy_from_device_async(source.data, source.nbytes)
-
     def replay(self, graph: Any) -> None:
         with self._naming_errors_of(None, "launching a graph"):
             graph.launch()
@@ -322,18 +322,68 @@ class CupyDevice:
         moved = arrays.flat(self.cupy, array, target.minor_to_major)
         return arrays.packed(self.cupy, moved, shape.type.bits) if shape.type.per_byte > 1 else moved
 
-    def launch(self, kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array], kept: Array = NOTHING) -> None:
+    def launch(self, kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        with self._naming_errors_of(self._launched_by.get(kernel.symbol), "launching"):
+            self._start_of_kernel(kernel, inputs, outputs, NOTHING)()
+
+    def start_of(self, launch: BoundLaunch, kept: Array = NOTHING) -> Start:
+        work, inputs, outputs = launch
+        if work is None:
+            pointers: list[Any] = [inputs[0].data, outputs[0].data]
+            return partial(pointers[1].copy_from_device_async, pointers[0], inputs[0].nbytes)
+        if isinstance(work, Kernel):
+            return self._start_of_kernel(work, inputs, outputs, kept)
+        product, cublas = self._products[work.instruction], self._cublas
+        assert product is not None and cublas is not None
+        return cublas.start_of(product, *inputs, *outputs)
+
+    def _start_of_kernel(self, kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array], kept: Array) -> Start:
         launch = kernel.launch
-        if launch.grid:
-            with self._naming_errors_of(self._launched_by.get(kernel.symbol), "launching"):
-                arguments: list[Array | np.int32] = [*inputs, *outputs]
-                if kernel.kept:
-                    arguments.append(self._kept_by(kernel) if kept is NOTHING else kept)
-                if kernel.size:
-                    arguments.append(np.int32(kernel.size))
-                # cooperative: CUDA refuses a launch whose blocks cannot all be resident, instead of hanging
-                how = {"enable_cooperative_groups": True} if launch.cooperative else {}
-                self._functions[kernel.symbol]((launch.grid,), (launch.block,), tuple(arguments), **how)
+        if not launch.grid:
+            return _nothing
+        arguments: list[Array | np.int32] = [*inputs, *outputs]
+        if kernel.kept:
+            arguments.append(self._kept_by(kernel) if kept is NOTHING else kept)
+        if kernel.size:
+            arguments.append(np.int32(kernel.size))
+        # cooperative: CUDA refuses a launch whose blocks cannot all be resident, instead of hanging
+        how = {"enable_cooperative_groups": True} if launch.cooperative else {}
+        return partial(self._functions[kernel.symbol], (launch.grid,), (launch.block,), tuple(arguments), **how)
+
+    def start_all(self, starts: Sequence[Start], launches: Sequence[BoundLaunch]) -> None:
+        started = 0
+        try:
+            for start in starts:
+                start()
+                started += 1
+        except Exception:
+            work = launches[started][0]
+            instruction = self._launched_by.get(work.symbol) if isinstance(work, Kernel) else None
+            with self._naming_errors_of(work.instruction if isinstance(work, Call) else instruction, "launching"):
+                raise
+
+    def places(self, op: Call) -> bool:
+        return self._product(op) is not None
+
+    def _product(self, op: Call) -> Product | None:
+        """What a call is to our own handle of cuBLAS; None for other calls, and where there is no handle."""
+        if op.instruction not in self._products:
+            call = device_call(op.instruction) if op.kind == "library" else None
+            product = None if call is None else product_of(call)
+            if call is not None and product is not None and self._cublas is None:
+                try:
+                    self._cublas = Cublas(self.cupy)
+                except (OSError, AttributeError, CublasError):
+                    product = None  # CuPy calls the library for us, outside graphs
+            if call is not None and product is not None:
+                self.notes[op.call] = call.does
+            self._products[op.instruction] = product
+        return self._products[op.instruction]
+
+    def reserve(self, stream: int) -> None:
+        if self._cublas is not None:
+            with self._naming_errors_of(None, "allocating"):
+                self._cublas.reserve(stream)
 
     def _kept_by(self, kernel: Kernel) -> Array:
         """The kept memory of a kernel on the current stream: launches on one stream do not overlap."""
@@ -348,6 +398,11 @@ class CupyDevice:
             return self.cupy.zeros(size, "uint8") if size else NOTHING
 
     def call(self, op: Call, inputs: Sequence[Array], shapes: Sequence[Shape]) -> list[Array]:
+        if self._product(op) is not None:
+            target = self.allocate(op.instruction.shape)
+            with self._naming_errors_of(op.instruction, self.notes[op.call]):
+                self.start_of((op, list(inputs), [target]))()
+            return [target]
         call = self._calls.get(op.instruction)
         if call is None:
             if op.instruction.opcode == "after-all":
@@ -360,7 +415,19 @@ class CupyDevice:
             return call.run(self.cupy, inputs)
 
 
+def _nothing() -> None:
+    """The start of a kernel without blocks."""
+
+
 _LIBRARY_ERRORS = frozenset(
-    {"CUBLASError", "CUFFTError", "CUSOLVERError", "CUSPARSEError", "DynamicLibNotFoundError", "LinAlgError"}
+    {
+        "CUBLASError",
+        "CublasError",
+        "CUFFTError",
+        "CUSOLVERError",
+        "CUSPARSEError",
+        "DynamicLibNotFoundError",
+        "LinAlgError",
+    }
 )
 """Errors of NVIDIA's libraries, by name: importing their modules would load libraries that may be absent."""

@@ -1,10 +1,11 @@
 """The CUDA graphs of a module on a GPU: those of its loops, and those of its stretches.
 
-A stretch runs kernel by kernel the first time it meets a set of addresses, is captured the second time, and from then
+A stretch runs launch by launch the first time it meets a set of addresses, is captured the second time, and from then
 on runs as a graph while the addresses stay the same: those of its inputs, of its outputs, and of the block for
 temporaries. CuPy's pool reuses memory for equal requests, so repeated runs mostly see the same addresses. XLA:GPU
 treats its command buffers alike: it captures after a first run, and updates where an address has changed
-(xla/backends/gpu/runtime/command_buffer_thunk.cc). Library calls are never captured: they may allocate and wait.
+(xla/backends/gpu/runtime/command_buffer_thunk.cc). Products by cuBLAS are part of a stretch (`runtime.cupy.products`);
+other library calls are never captured: they may allocate and wait.
 
 Where body and condition of a loop are stretches, one graph launch runs both per iteration. The loop's changing state
 alternates between two fixed sets of buffers: one graph runs the body from the first to the second, another one back.
@@ -16,6 +17,7 @@ runs.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,10 +27,19 @@ from hlo_opt.ir import Shape
 from hlo_opt.ir.values import Array
 from hlo_opt.runtime.cupy.capture import Capturer, Graph, address, streams_wished
 from hlo_opt.runtime.cupy.device import CupyDevice
+from hlo_opt.runtime.cupy.whole import WholeRun, whole_run
 from hlo_opt.runtime.schedule import Schedule
 from hlo_opt.runtime.schedule.lifetimes import peak_of
 from hlo_opt.runtime.schedule.ops import Constant, Loop, Routine
-from hlo_opt.runtime.schedule.stretch import NOTHING, BoundLaunch, Stretch, first_decision, stretch_of, stretches
+from hlo_opt.runtime.schedule.stretch import (
+    NOTHING,
+    BoundLaunch,
+    PlacingDevice,
+    Stretch,
+    first_decision,
+    stretch_of,
+    stretches,
+)
 
 
 class CannotCaptureError(Exception):
@@ -58,9 +69,9 @@ class _Half:
     graph: Graph | None = None
 
 
-def whole(routine: Routine) -> Stretch:
-    """A routine as one stretch. Raises CannotCaptureError if it does more than launch kernels."""
-    other = first_decision(routine)
+def whole(routine: Routine, device: PlacingDevice) -> Stretch:
+    """A routine as one stretch. Raises CannotCaptureError if it does more than launch kernels and multiply."""
+    other = first_decision(routine, device.places)
     if other is not None:
         raise CannotCaptureError(f"{other.instruction.opcode} {other.instruction.name} is no kernel")
     return stretch_of(routine, 0, len(routine.ops))
@@ -227,15 +238,15 @@ class StretchGraphs:
     stretch: Stretch
     graphs: dict[_Key, Graph | None] = field(default_factory=dict)
     captures: int = 0
+    lacks_memory: bool = False
 
     def run(self, memory: list[Any]) -> bool:
-        """Start all launches; False, with nothing started, if the stretch was refused or does not fit into memory at
-        once.
+        """Start all launches; False, with nothing started, if the stretch does not fit into memory at once.
 
         `memory` has the stretch's inputs, constants included, and receives what others read of it.
         """
         capturer, stretch, shapes = self.capturer, self.stretch, self.stretch.routine.shapes
-        if stretch in capturer.refused:
+        if self.lacks_memory:
             return False
         device = capturer.device
         try:
@@ -243,15 +254,17 @@ class StretchGraphs:
             own = {b: device.allocate(shapes[b]) for b in stretch.kept}
         except BackendError as error:
             capturer.refused[stretch] = error.message
+            self.lacks_memory = True
             return False
         for b, array in own.items():
             memory[b] = array
-        key = tuple(address(m) for m in (block, *(memory[b] for b in (*stretch.existing, *stretch.kept))))
+        places = (block, *(memory[b] for b in (*stretch.existing, *stretch.kept)))
+        key = (capturer.current(), *map(address, places))
         was_met = key in self.graphs
         graph, launches = self.graphs.pop(key, None), []
         if graph is None:
             launches = stretch.bound(device, memory, block)
-            if was_met and self.captures < MOST_CAPTURES:
+            if was_met and self.captures < MOST_CAPTURES and stretch not in capturer.refused:
                 self.captures += 1
                 graph = capturer.capture(launches, stretch)
         self.graphs[key] = graph  # most recently used last
@@ -263,10 +276,10 @@ class StretchGraphs:
         return True
 
 
-LEAST_LAUNCHES = 5
-"""The fewest kernels of a captured stretch, as XLA's `xla_gpu_graph_min_graph_size`."""
+LEAST_LAUNCHES = 2
+"""The fewest kernels and calls of a captured stretch: a launch from Python takes about as long as that of a graph."""
 MOST_LAUNCHES = 512
-"""The most kernels of one graph; longer stretches are split."""
+"""The most kernels and calls of one graph; longer stretches are split."""
 MOST_BYTES = 1 << 26
 """Bytes that a captured stretch may allocate. Beyond this its kernels are long enough to hide launch costs."""
 MOST_LOOPS = 2
@@ -275,14 +288,17 @@ MOST_LOOPS = 2
 
 @dataclass
 class RunGraphs:
-    """The graphs of a schedule. `has_stretches` is False if graphs of stretches would exceed the memory limit."""
+    """The graphs of a schedule. `has_stretches` is False if graphs of stretches would exceed the memory limit, or no
+    graphs are wished. `is_limited`: there is a limit."""
 
     capturer: Capturer
     schedule: Schedule
     has_stretches: bool = True
+    is_limited: bool = False
     _stretches_of: dict[Routine, dict[int, Stretch]] = field(default_factory=dict)
     _stretches: dict[Stretch, StretchGraphs] = field(default_factory=dict)
     _loops: dict[Loop, list[LoopGraph]] = field(default_factory=dict)
+    _whole_runs: list[weakref.ref[WholeRun]] = field(default_factory=list)
 
     def begin(self) -> None:
         """Start a run."""
@@ -292,7 +308,8 @@ class RunGraphs:
         """The stretches of a routine that are small enough, by the position of their first op."""
         known = self._stretches_of.get(routine)
         if known is None:
-            parts = stretches(routine, LEAST_LAUNCHES, MOST_LAUNCHES) if self.has_stretches else ()
+            places = self.capturer.device.places
+            parts = stretches(routine, LEAST_LAUNCHES, MOST_LAUNCHES, places) if self.has_stretches else ()
             known = self._stretches_of[routine] = {
                 stretch.first: stretch for stretch in parts if stretch.allocated_bytes <= MOST_BYTES
             }
@@ -310,13 +327,15 @@ class RunGraphs:
         `trips` is the trip count if known. `count` is called before each iteration with the number of finished ones,
         and may raise.
         """
-        if op in self.capturer.refused or (trips is not None and trips < LEAST):
+        if not self.capturer.most_streams or op in self.capturer.refused or (trips is not None and trips < LEAST):
             return None
         loops = self._loops.setdefault(op, [])
         loop = next((known for known in loops if known.fits(state)), None)
         if loop is None:
             try:
-                body, condition = (whole(self.schedule.routines[key]) for key in (op.body, op.condition))
+                body, condition = (
+                    whole(self.schedule.routines[key], self.capturer.device) for key in (op.body, op.condition)
+                )
                 loop = LoopGraph(self.capturer, op, (body, condition), state, constants)
             except (CannotCaptureError, BackendError) as error:
                 self.capturer.refused[op] = str(error)
@@ -324,6 +343,24 @@ class RunGraphs:
             loops.append(loop)
             del loops[:-MOST_LOOPS]
         return loop.run(state, trips, count)
+
+    def whole_run(self, routine: Routine, inputs: Sequence[Array], constants: Constants) -> Callable[[], int] | None:
+        """A run of a routine with these inputs, which starts it and returns how many kernels it launches. None where
+        that needs decisions or other library calls in between, or more memory than there is or may be."""
+        if self.is_limited or first_decision(routine, self.capturer.device.places) is not None:
+            return None
+
+        def buffers(stretch: Stretch) -> dict[int, Array]:
+            every = ((op.outputs, constants(op, routine.shapes)) for op in stretch.constants)
+            return {b: array for outputs, arrays in every for b, array in zip(outputs, arrays, strict=True)}
+
+        stretch = stretch_of(routine, 0, len(routine.ops))
+        try:
+            run = whole_run(self.capturer, stretch, inputs, buffers)
+        except BackendError:
+            return None
+        self._whole_runs.append(weakref.ref(run))
+        return run
 
     @property
     def most_bytes(self) -> int:
@@ -334,33 +371,40 @@ class RunGraphs:
         return max((stretch.allocated_bytes for stretch in parts), default=0)
 
     def report(self) -> dict[str, Any]:
-        """loops, stretches   how many have a graph
+        """What `Executable.report` says; nothing if no graphs are wished.
+
+        loops, stretches   how many have a graph
+        runs               how many of `Executable.resident` are one
         replayed           launches by graphs in the last call
         streams            the most streams of any graph
         refused            why a loop or a stretch has none, without repetition
         """
+        if not self.capturer.most_streams:
+            return {}
         of_loops = [[half.graph for loop in loops for half in loop.halves] for loops in self._loops.values()]
         of_stretches = [list(known.graphs.values()) for known in self._stretches.values()]
-        graphs = [graph for graphs in (*of_loops, *of_stretches) for graph in graphs if graph]
+        runs = [run for run in (of() for of in self._whole_runs) if run is not None]
+        of_runs = [run.graph for run in runs]
+        graphs = [graph for graphs in (*of_loops, *of_stretches, of_runs) for graph in graphs if graph]
         return {
             "loops": sum(map(any, of_loops)),
             "stretches": sum(map(any, of_stretches)),
+            "runs": sum(map(bool, of_runs)),
             "replayed": self.capturer.replayed,
             "streams": max((graph.streams for graph in graphs), default=0),
             "refused": sorted(set(self.capturer.refused.values())),
         }
 
 
-def graphs_of(schedule: Schedule, device: CupyDevice, memory_limit: int | None) -> RunGraphs | None:
-    """The graphs of a schedule, none captured yet; None if `$HLO_OPT_STREAMS` is 0.
+def graphs_of(schedule: Schedule, device: CupyDevice, memory_limit: int | None, *, wished: bool = True) -> RunGraphs:
+    """The graphs of a schedule, none captured yet; there will be none if `$HLO_OPT_STREAMS` is 0 or unless `wished`.
 
     A stretch allocates all its memory before it starts; stretches are not captured if that could exceed the limit.
     """
-    streams = streams_wished()
-    if not streams:
-        return None
-    graphs = RunGraphs(Capturer(device.cupy, device, streams), schedule)
+    streams = streams_wished() if wished else 0
+    is_limited = memory_limit is not None
+    graphs = RunGraphs(Capturer(device.cupy, device, streams), schedule, bool(streams), is_limited)
     kept = 0 if memory_limit is None else graphs.most_bytes
     if memory_limit is not None and kept and peak_of(schedule).bytes + kept > memory_limit:
-        return RunGraphs(graphs.capturer, schedule, has_stretches=False)
+        return RunGraphs(graphs.capturer, schedule, has_stretches=False, is_limited=True)
     return graphs

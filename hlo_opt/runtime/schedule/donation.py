@@ -262,3 +262,34 @@ def _wish_for(routine: Routine, root: Sequence[int], k: int, result: int, kernel
     if pair not in kernels.sharing(launch.kernel):
         return f"`{name}`, which makes the result, reads it at other elements than it writes"
     return _Wish(reader, memory, output, at, pair=pair)
+
+
+def without_donations(entry: Routine) -> Routine:
+    """The entry for a caller who keeps the inputs: results get memory of their own, with the input's elements in it
+    only where a kernel or a loop updates them."""
+    if not entry.donated:
+        return entry
+    root = list(range(len(entry.shapes)))
+    inputs = set(entry.inputs)
+    updated = {
+        launch.outputs[output]
+        for launch in entry.ops
+        if isinstance(launch, Launch)
+        for output, _ in launch.kernel.aliases
+    }
+    ops: list[Op] = []
+    for op in entry.ops:
+        if isinstance(op, Alias):
+            (source,), (output,) = op.inputs, op.outputs
+            if op.is_view or root[source] not in inputs:
+                root[output] = root[source]
+            elif output in updated:
+                op = Copy(op.instruction, op.inputs, op.outputs)
+            else:
+                op = Allocate(op.instruction, (), op.outputs)
+        elif isinstance(op, Loop):
+            op = replace(op, owned=tuple(k for k in op.owned if root[op.inputs[k]] not in inputs))
+            for k in (*op.unchanged, *op.owned):
+                root[op.outputs[k]] = root[op.inputs[k]]
+        ops.append(op)
+    return replace(entry, ops=tuple(ops), donated=())

@@ -16,6 +16,7 @@ from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, exchanges
 from hlo_opt.runtime.numpy import Reference
 from hlo_opt.runtime.schedule import Schedule, constant_array
+from hlo_opt.runtime.schedule.donation import without_donations
 from hlo_opt.runtime.schedule.ops import (
     Alias,
     Allocate,
@@ -53,6 +54,13 @@ class Graphs(Protocol):
         constants: Callable[[Constant, Sequence[Shape]], list[Memory]],
         count: Callable[[int], None],
     ) -> tuple[list[Memory], int] | None: ...
+
+    def whole_run(
+        self,
+        routine: Routine,
+        inputs: Sequence[Memory],
+        constants: Callable[[Constant, Sequence[Shape]], list[Memory]],
+    ) -> Callable[[], int] | None: ...
 
 
 @dataclass(slots=True)
@@ -96,6 +104,7 @@ class Executor:
             self._reference.play(place)
         self.steps = 0
         self.schedule = schedule
+        self._keeping = without_donations(schedule.entry)
         self.device = device
         self.launches = 0
         self.graphs: Graphs | None = None
@@ -163,15 +172,28 @@ class Executor:
         """As `run`, from buffers to buffers: only launches, calls and control flow, which on a GPU may still run on
         return.
 
-        `donate`: the run may write into inputs that the module's header donates; otherwise it copies them first.
+        `donate`: the run may write into inputs that the module's header donates.
         """
         self.launches = self.steps = 0
         if self.graphs is not None:
             self.graphs.begin()
-        entry, arguments = self.schedule.entry, list(memory)
-        for k, _ in () if donate else entry.donated:
-            arguments[k] = self.device.copy(arguments[k])
-        return self._run(entry, arguments)
+        return self._run(self.schedule.entry if donate else self._keeping, memory)
+
+    def resident(self, memory: Sequence[Memory]) -> Callable[[], None]:
+        """As `run_resident` of the same buffers again and again, which all stay as they are. Nobody reads the results,
+        so that they may lie in the same memory each time."""
+        run = None if self.graphs is None else self.graphs.whole_run(self._keeping, memory, self._constant)
+
+        def start() -> None:
+            if run is None:
+                self.run_resident(memory)
+            else:
+                self.steps = 0
+                if self.graphs is not None:
+                    self.graphs.begin()
+                self.launches = run()
+
+        return start
 
     def _run(self, entry: Routine, inputs: Sequence[Memory]) -> list[Memory]:
         stack = [self._start(entry, inputs)]

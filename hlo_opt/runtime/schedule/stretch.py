@@ -1,4 +1,5 @@
-"""Stretches of a routine: consecutive kernels without control flow or library calls between them, and their memory.
+"""Stretches of a routine: consecutive kernels, and library calls that write where they are asked to, without control
+flow or other calls between them, and their memory.
 
 Temporaries lie in one block, where values with disjoint lifetimes share space; what is read afterwards gets memory of
 its own. A stretch thus needs the same few addresses each time it runs, however many kernels it has.
@@ -6,7 +7,7 @@ its own. A stretch thus needs the same few addresses each time it runs, however 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -67,17 +68,28 @@ ALIGNMENT = 256
 """Offsets in the block are multiples of this, in bytes: the least alignment of cudaMalloc (CUDA C++ Programming Guide,
 "Device Memory Accesses")."""
 
-BoundLaunch = tuple[Kernel | None, list[Array], list[Array]]
-"""A kernel with its inputs and outputs, or (None) a copy of one buffer to another."""
+BoundLaunch = tuple[Kernel | Call | None, list[Array], list[Array]]
+"""A kernel or a library call with its inputs and outputs, or (None) a copy of one buffer to another."""
+
+Start = Callable[[], None]
+"""Starts a bound launch on the stream that is current at the time."""
 
 
 class PlacingDevice(Device, Protocol):
     """A device that places buffers in blocks of memory."""
 
-    def launch(
-        self, kernel: Kernel, inputs: Sequence[Memory], outputs: Sequence[Memory], kept: Memory = NOTHING
-    ) -> None:
-        """As `Device.launch`, with kept memory that no concurrent launch uses; without it, the current stream's."""
+    def places(self, op: Call) -> bool:
+        """Whether a library call writes into memory that it gets, and neither allocates nor waits."""
+
+    def start_of(self, launch: BoundLaunch, kept: Memory = NOTHING) -> Start:
+        """A launch with all its arguments; kernels get kept memory that no concurrent launch uses, or without it the
+        current stream's."""
+
+    def start_all(self, starts: Sequence[Start], launches: Sequence[BoundLaunch]) -> None:
+        """Start launches in order. Raises BackendError that names the kernel or call that fails."""
+
+    def reserve(self, stream: int) -> None:
+        """Allocate what calls on a stream need, by its number for CUDA, before it is captured."""
 
     def zeros(self, size: int) -> Memory:
         """`size` zero bytes; NOTHING for none."""
@@ -88,9 +100,6 @@ class PlacingDevice(Device, Protocol):
     def part(self, block: Array, offset: int, shape: Shape) -> Array:
         """The buffer at an offset of a block, in bytes."""
 
-    def copy_to(self, target: Array, source: Array) -> None:
-        """Start a copy of a buffer to another one of the same size."""
-
     def replay(self, graph: Any) -> None:
         """Start a captured graph."""
 
@@ -99,7 +108,7 @@ class PlacingDevice(Device, Protocol):
 class Stretch:
     """The operations of a routine from `first` up to, but not including, `last`.
 
-    work       copies and launches, in order
+    work       copies, launches and library calls, in order
     defined    buffers that the stretch defines
     root       for each buffer of the routine, the buffer whose memory it uses, as far as the stretch shows
     existing   buffers from before it whose memory the stretch reads and perhaps updates, constants included
@@ -113,7 +122,7 @@ class Stretch:
     routine: Routine
     first: int
     last: int
-    work: tuple[Copy | Launch, ...]
+    work: tuple[Copy | Launch | Call, ...]
     defined: Buffers
     root: Sequence[int]
     existing: Buffers
@@ -152,6 +161,8 @@ class Stretch:
             inputs, outputs = [memory[b] for b in op.inputs], [memory[b] for b in op.outputs]
             if isinstance(op, Launch):
                 starts.append((op.kernel, inputs, outputs))
+            elif isinstance(op, Call):
+                starts.append((op, inputs, outputs))
             elif span_of(inputs[0]) != span_of(outputs[0]):
                 starts.append((None, inputs, outputs))
         return starts
@@ -163,37 +174,54 @@ def span_of(memory: Any) -> tuple[int, int]:
     return first, first + int(memory.nbytes)
 
 
-def first_decision(routine: Routine) -> Op | None:
-    """The first operation that is not a launch, copy, constant, alias, allocation or free; None if the routine is one
-    stretch."""
-    return next((op for op in routine.ops if not isinstance(op, _PLAIN)), None)
+Places = Callable[[Call], bool]
+"""Whether a library call may be part of a stretch."""
+
+
+def none_placed(_: Call) -> bool:
+    """No library call is part of a stretch."""
+    return False
+
+
+def first_decision(routine: Routine, places: Places = none_placed) -> Op | None:
+    """The first operation that is not a launch, copy, constant, alias, allocation, free or placed call; None if the
+    routine is one stretch."""
+    return next((op for op in routine.ops if not _is_plain(op, places)), None)
 
 
 _PLAIN = (Allocate, Alias, Copy, Constant, Launch, Free)
 
 
-def stretches(routine: Routine, least: int, most: int) -> Iterator[Stretch]:
-    """The stretches of a routine with at least `least` kernels; those with more than `most` are divided."""
+def _is_plain(op: Op | None, places: Places) -> bool:
+    return isinstance(op, _PLAIN) or (isinstance(op, Call) and places(op))
+
+
+def stretches(routine: Routine, least: int, most: int, places: Places = none_placed) -> Iterator[Stretch]:
+    """The stretches of a routine with at least `least` kernels and calls; those with more than `most` are divided."""
     start, kernels = -1, 0
     for position, op in enumerate((*routine.ops, None)):
-        is_first = isinstance(op, Allocate | Copy | Launch) or (isinstance(op, Alias) and not op.is_view)
+        is_plain = _is_plain(op, places)
+        is_first = (
+            isinstance(op, Allocate | Copy | Launch)
+            or (isinstance(op, Alias) and not op.is_view)
+            or (isinstance(op, Call) and is_plain)
+        )
         if start < 0 and is_first:
             start, kernels = position, 0
-        if start >= 0 and (not isinstance(op, _PLAIN) or (kernels >= most and not isinstance(op, Free))):
+        if start >= 0 and (not is_plain or (kernels >= most and not isinstance(op, Free))):
             if kernels >= least:
                 yield stretch_of(routine, start, position)
             start, kernels = (position, 0) if is_first else (-1, 0)
-        kernels += isinstance(op, Launch)
+        kernels += is_plain and isinstance(op, Launch | Call)
 
 
 def stretch_of(routine: Routine, first: int, last: int) -> Stretch:
-    """These operations, which only launch kernels, as a stretch."""
+    """These operations, which only launch kernels and make placed calls, as a stretch."""
     ops = routine.ops[first:last]
-    assert all(isinstance(op, _PLAIN) for op in ops)
     needed = {b for op in routine.ops[last:] if not isinstance(op, Free) for b in op.inputs} | set(routine.results)
     lives = lifetimes(ops, routine.shapes)
     root = lives.root
-    work = tuple(op for op in ops if isinstance(op, Copy | Launch))
+    work = tuple(op for op in ops if isinstance(op, Copy | Launch | Call))
     named = [b for op in ops if not isinstance(op, Constant) for b in outputs_of(op)]
     own = {b for born in lives.born for b in born}
     seen = tuple(sorted(b for b in named if b in needed))
