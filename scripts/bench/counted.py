@@ -25,6 +25,8 @@ WIDTH = 16
 """Bytes of a machine instruction, since compute capability 7.0."""
 BRANCH, EXIT = 0x947, 0x94D
 """The opcodes of a jump and of a thread's end: the low 12 bits of an instruction."""
+ALWAYS = 0x7
+"""The predicate of what no condition guards: the 4 bits above the opcode, the highest of them for not."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,13 @@ def counts_of(module: Module, device: DeviceTarget) -> Counts:
 
 @dataclass(frozen=True)
 class Code:
-    """A kernel's machine code: registers of a thread, instructions in the text, and how many of them the longest loop
-    has."""
+    """A kernel's machine code: registers of a thread, instructions in the text, how many of them the longest loop has,
+    and how many of those a thread passes on the shortest way through a round."""
 
     registers: int
     instructions: int
     loop: int
+    shortest: int = 0
 
 
 def code_of(kernel: Kernel, architecture: str) -> Code | None:
@@ -93,7 +96,7 @@ def code_of(kernel: Kernel, architecture: str) -> Code | None:
         text = sections(nvrtc.getCUBIN(program))[f".text.{kernel.symbol}"]
     finally:
         nvrtc.destroyProgram(program)
-    return Code(registers, *instructions(text))
+    return Code(registers, *instructions(text), shortest_round(text))
 
 
 def sections(elf: bytes) -> dict[str, bytes]:
@@ -109,17 +112,47 @@ def sections(elf: bytes) -> dict[str, bytes]:
     return {name(head[0]): elf[head[4] : head[4] + head[5]] for head in heads}
 
 
+def _words(text: bytes) -> list[int]:
+    return [int.from_bytes(text[at : at + WIDTH], "little") for at in range(0, len(text), WIDTH)]
+
+
+def _target(word: int, at: int) -> int:
+    """The number of the instruction that a jump at a place leads to."""
+    # the distance in words of 4 bytes, from the next instruction on: its low 8 bits, then 48 signed bits above
+    above = word >> 34 & (1 << 48) - 1
+    distance = ((above - (1 << 48) if above >> 47 else above) << 8) + (word >> 16 & 0xFF)
+    return at + 1 + distance * 4 // WIDTH
+
+
+def shortest_round(text: bytes) -> int:
+    """The fewest instructions that a thread passes in a round of a kernel's longest loop, from its first one to the
+    jump back: without branches for rare values. 0 where there is no loop."""
+    words = _words(text)
+    jumps = {at: _target(word, at) for at, word in enumerate(words) if word & 0xFFF == BRANCH}
+    back = max((at for at, to in jumps.items() if to < at), key=lambda at: at - jumps[at], default=None)
+    if back is None:
+        return 0
+    steps = {jumps[back]: 1}
+    for at in range(jumps[back], back):  # jumps inside of a round lead forwards
+        if at not in steps:
+            continue
+        is_always = words[at] >> 12 & 0xF == ALWAYS
+        following = [jumps[at]] if at in jumps else []
+        if at not in jumps or not is_always:
+            following.append(at + 1)
+        for to in following:
+            if at < to <= back:
+                steps[to] = min(steps.get(to, len(words)), steps[at] + 1)
+    return steps.get(back, 0)
+
+
 def instructions(text: bytes) -> tuple[int, int]:
     """How many instructions a kernel's text has, what fills it up left aside, and how many of them lie between the two
     ends of its longest loop."""
     last, longest = 0, 0
-    for at in range(len(text) // WIDTH):
-        word = int.from_bytes(text[WIDTH * at : WIDTH * (at + 1)], "little")
+    for at, word in enumerate(_words(text)):
         if word & 0xFFF == BRANCH:
-            # the distance in words of 4 bytes, from the next instruction on: its low 8 bits, then 48 signed bits above
-            above = word >> 34 & (1 << 48) - 1
-            distance = ((above - (1 << 48) if above >> 47 else above) << 8) + (word >> 16 & 0xFF)
-            target = at + 1 + distance * 4 // WIDTH
+            target = _target(word, at)
             if target == at:
                 break  # a thread never comes to the jump to itself that ends the text
             longest = max(longest, at + 1 - target)

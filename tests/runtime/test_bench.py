@@ -139,7 +139,7 @@ def test_a_host_that_is_slower_than_the_wait_is_timed_behind_a_longer_one(
     waits: list[float] = []
     empty = clock.empty_caches
     monkeypatch.setattr(clock, "empty_caches", lambda: asked.append("empty") or empty())
-    monkeypatch.setattr(clock, "_occupy", lambda us: asked.append("wait") or waits.append(us))
+    monkeypatch.setattr(clock, "hold", lambda us: asked.append("wait") or waits.append(us))
 
     def work() -> None:
         asked.append("work")
