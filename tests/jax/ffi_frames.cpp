@@ -10,13 +10,22 @@ struct XLA_FFI_Error {
   std::string text;
 };
 
+#if XLA_FFI_API_MINOR < 4  // jaxlib 0.10
+typedef XLA_FFI_ExecutionContext XLA_FFI_InvokeContext;
 struct XLA_FFI_ExecutionContext {
+#else
+struct XLA_FFI_InvokeContext {
+#endif
   void* stream;
   void** state;
 };
 
 static XLA_FFI_Error* create(XLA_FFI_Error_Create_Args* args) { return new XLA_FFI_Error{args->message}; }
+#if XLA_FFI_API_MINOR < 4
 static void message(XLA_FFI_Error_GetMessage_Args* args) { args->message = args->error->text.c_str(); }
+#else
+static void message(XLA_FFI_Error_GetDetails_Args* args) { args->message = args->error->text.c_str(); }
+#endif
 static void destroy(XLA_FFI_Error_Destroy_Args* args) { delete args->error; }
 static XLA_FFI_Error* stream_of(XLA_FFI_Stream_Get_Args* args) {
   args->stream = args->ctx->stream;
@@ -42,12 +51,16 @@ extern "C" __attribute__((visibility("default"))) const char* frames_call(
   api.api_version.major_version = XLA_FFI_API_MAJOR;
   api.api_version.minor_version = XLA_FFI_API_MINOR;
   api.XLA_FFI_Error_Create = create;
+#if XLA_FFI_API_MINOR < 4
   api.XLA_FFI_Error_GetMessage = message;
+#else
+  api.XLA_FFI_Error_GetDetails = message;
+#endif
   api.XLA_FFI_Error_Destroy = destroy;
   api.XLA_FFI_Stream_Get = stream_of;
   api.XLA_FFI_State_Set = set_state;
   api.XLA_FFI_State_Get = get_state;
-  XLA_FFI_ExecutionContext context = {stream, state};
+  XLA_FFI_InvokeContext context = {stream, state};
 
   std::vector<XLA_FFI_Buffer> buffers((size_t)(inputs + outputs));
   std::vector<void*> addresses;
