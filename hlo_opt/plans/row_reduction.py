@@ -28,7 +28,7 @@ from hlo_opt.plans.folding import (
     operand_index,
     passes,
 )
-from hlo_opt.plans.instructions import Work, of_value
+from hlo_opt.plans.instructions import ACCESS, Work, of_value
 from hlo_opt.plans.loop import WIDEST_ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.reads import address_of
@@ -47,6 +47,8 @@ AS_LONG_AS_READING = 16
 """Instructions for an element that take a block as long as reading 4 bytes: an SM starts 128 of them a cycle, and a
 block that is alone on it reads some 32 bytes a cycle."""
 
+LINE = 128
+"""Bytes of a line of L2: the unit in which a row is asked for."""
 MOST_NEIGHBOURS = 8
 """Limit of elements that a thread reads at a time: 16 bytes of bf16. With bytes, 16 elements would need too many
 registers."""
@@ -97,6 +99,8 @@ class Rows:
     """Whether the rows are contiguous in memory."""
     in_pairs: bool = False
     """Whether all arrays along a row are bf16, so that a register can keep two elements."""
+    cores: int = 0
+    """Multiprocessors of the device, if it has fewer than there are rows, and other threads run than lanes."""
 
     @property
     def hero(self) -> Instruction:
@@ -178,6 +182,13 @@ class Rows:
         """Limit of the columns of a thread that registers keep from pass to pass."""
         return MOST_KEPT * (1 + self.in_pairs)
 
+    @property
+    def asks_for(self) -> int:
+        """How many rows further the row is that a block asks for while it computes its own: the next on its
+        multiprocessor, where no other block is there to keep memory busy. 0: none."""
+        is_alone = self.threads == MOST_THREADS and self.parts == 1 and self.slots > ROW_PER_THREAD
+        return self.cores if is_alone and self.is_flat and self._is_kept(self.slots) else 0
+
     def _is_kept(self, slots: int) -> bool:
         """Whether registers keep that number of columns per thread for another pass."""
         return len(self.levels) > 1 and slots <= self.most_in_registers
@@ -220,7 +231,22 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
         leaf.type.name == "bf16" for leaf in along if leaf.is_array and leaf.element_count == folded.space.elements
     )
     is_flat = _is_flat(folded) and all(leaf.type.per_byte == 1 for leaf in along if leaf.is_array)
-    return Rows(rows, columns, folded.levels, folded.roots, min(widths, default=max(own)), parts, is_flat, in_pairs)
+    cores = target.core_count if target.core_count < rows and not target.in_lanes else 0
+    element_bytes = min(widths, default=max(own))
+    return Rows(rows, columns, folded.levels, folded.roots, element_bytes, parts, is_flat, in_pairs, cores)
+
+
+def along_rows(region: Region, part: Rows) -> list[Instruction]:
+    """The parameters with the layout of the rows: the next row of these is loaded while a row is computed."""
+    shape = part.hero.operands[0].shape
+    return [
+        p
+        for p in region.parameters
+        if p.shape.is_array
+        and p.shape.dimensions == shape.dimensions
+        and p.shape.minor_to_major == shape.minor_to_major
+        and p.shape.type.per_byte == 1
+    ]
 
 
 def _is_flat(folded: Folded) -> bool:
@@ -301,6 +327,9 @@ def walks(region: Region, segment: Segment[Rows], launch: Launch) -> list[Walk]:
             registers=-(-part.slots // 2) if halves else 0,
         ),
     )
+    if part.asks_for and (asked := along_rows(region, part)):
+        lines = sum(p.shape.type.bytes for p in asked) / LINE
+        walks[0] = replace(walks[0], body=walks[0].body + ACCESS * lines, early=True)
     if part.is_peeled:
         ends = ENDS * (WARP / part.columns * part.parts)
         walks = [replace(walk, body=walk.body + ends) if walk.rounds == rounds else walk for walk in walks]
