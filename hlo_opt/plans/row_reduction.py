@@ -99,8 +99,8 @@ class Rows:
     """Whether the rows are contiguous in memory."""
     in_pairs: bool = False
     """Whether all arrays along a row are bf16, so that a register can keep two elements."""
-    cores: int = 0
-    """Multiprocessors of the device, if it has fewer than there are rows, and other threads run than lanes."""
+    asks_for: int = 0
+    """How many rows further the row is that a block asks for while it computes its own; 0: it asks for none."""
 
     @property
     def hero(self) -> Instruction:
@@ -183,11 +183,11 @@ class Rows:
         return MOST_KEPT * (1 + self.in_pairs)
 
     @property
-    def asks_for(self) -> int:
-        """How many rows further the row is that a block asks for while it computes its own: the next on its
-        multiprocessor, where no other block is there to keep memory busy. 0: none."""
-        is_alone = self.threads == MOST_THREADS and self.parts == 1 and self.slots > ROW_PER_THREAD
-        return self.cores if is_alone and self.is_flat and self._is_kept(self.slots) else 0
+    def is_alone(self) -> bool:
+        """Whether a block has its multiprocessor to itself, and its row in registers: memory would wait while it
+        computes."""
+        is_large = self.threads == MOST_THREADS and self.parts == 1 and self.slots > ROW_PER_THREAD
+        return is_large and self.is_flat and self._is_kept(self.slots)
 
     def _is_kept(self, slots: int) -> bool:
         """Whether registers keep that number of columns per thread for another pass."""
@@ -231,9 +231,11 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
         leaf.type.name == "bf16" for leaf in along if leaf.is_array and leaf.element_count == folded.space.elements
     )
     is_flat = _is_flat(folded) and all(leaf.type.per_byte == 1 for leaf in along if leaf.is_array)
-    cores = target.core_count if target.core_count < rows and not target.in_lanes else 0
     element_bytes = min(widths, default=max(own))
-    return Rows(rows, columns, folded.levels, folded.roots, element_bytes, parts, is_flat, in_pairs, cores)
+    part = Rows(rows, columns, folded.levels, folded.roots, element_bytes, parts, is_flat, in_pairs)
+    if part.is_alone and rows > target.core_count and not target.in_lanes:
+        return replace(part, asks_for=target.core_count)  # the next row on its multiprocessor
+    return part
 
 
 def along_rows(region: Region, part: Rows) -> list[Instruction]:
