@@ -43,11 +43,6 @@ class RowsAndColumns(Rows):
     """Whether two teams of threads of a block walk one half of a stretch each, and add up their sums at the end."""
 
     @property
-    def per_thread(self) -> int:
-        """Elements of a row that one thread folds, before the row gets more threads: it has a register for each."""
-        return row_reduction.ROW_PER_THREAD
-
-    @property
     def abreast(self) -> int:
         """The number of teams of a stretch."""
         return 1 + self.in_halves

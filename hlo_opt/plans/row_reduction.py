@@ -99,6 +99,8 @@ class Rows:
     """Whether the rows are contiguous in memory."""
     in_pairs: bool = False
     """Whether all arrays along a row are bf16, so that a register can keep two elements."""
+    is_read_once: bool = False
+    """Whether rows are read in one pass, and there are enough to fill the device with fewer threads for each."""
     asks_for: int = 0
     """How many rows further the row is that a block asks for while it computes its own; 0: it asks for none."""
 
@@ -162,9 +164,9 @@ class Rows:
 
     @property
     def per_thread(self) -> int:
-        """Elements of a row that one thread folds, before the row gets more threads: several of the widest accesses,
-        whose loads are in flight together, where registers keep nothing from pass to pass."""
-        return max(ROW_PER_THREAD, AHEAD * self._widest) if len(self.levels) == 1 else ROW_PER_THREAD
+        """Elements of a row that one thread folds, before the row gets more threads: where it is read once, several of
+        the widest accesses, whose loads are in flight together."""
+        return max(ROW_PER_THREAD, AHEAD * self._widest) if self.is_read_once else ROW_PER_THREAD
 
     @property
     def slots(self) -> int:
@@ -223,7 +225,8 @@ class Rows:
 def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
     """The part for some folds of rows."""
     rows, columns = folded.space.kept, folded.space.reduced
-    parts = row_parts(region, rows, columns, target.core_count) if ends_in_one_pass(region, folded) else 1
+    is_read_once = ends_in_one_pass(region, folded)
+    parts = row_parts(region, rows, columns, target.core_count) if is_read_once else 1
     along = [leaf for shape in (*region.inputs, *region.outputs) for leaf in shape.leaves()]
     widths = [leaf.type.bytes for leaf in along if leaf.is_array and leaf.element_count == folded.space.elements]
     own = [leaf.type.bytes for leaf in folded.levels[0][0].shape.leaves()]
@@ -232,7 +235,9 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
     )
     is_flat = _is_flat(folded) and all(leaf.type.per_byte == 1 for leaf in along if leaf.is_array)
     element_bytes = min(widths, default=max(own))
-    part = Rows(rows, columns, folded.levels, folded.roots, element_bytes, parts, is_flat, in_pairs)
+    fills = most(rows) * most(columns) >= target.resident_threads * AHEAD * MOST_NEIGHBOURS
+    is_read_once = is_read_once and fills
+    part = Rows(rows, columns, folded.levels, folded.roots, element_bytes, parts, is_flat, in_pairs, is_read_once)
     if part.is_alone and rows > target.core_count and not target.in_lanes:
         return replace(part, asks_for=target.core_count)  # the next row on its multiprocessor
     return part
