@@ -25,7 +25,8 @@ from hlo_opt.ops.reduction.reducers import running_types
 from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.folding import Space, across_index
 from hlo_opt.plans.plan import Plan, Segment
-from hlo_opt.plans.row_and_column_reduction import RowsAndColumns, along_rows
+from hlo_opt.plans.row_and_column_reduction import RowsAndColumns
+from hlo_opt.plans.row_reduction import along_rows
 
 
 @dataclass(frozen=True)

@@ -43,11 +43,6 @@ class RowsAndColumns(Rows):
     """Whether two teams of threads of a block walk one half of a stretch each, and add up their sums at the end."""
 
     @property
-    def per_thread(self) -> int:
-        """Elements of a row that one thread folds, before the row gets more threads: it has a register for each."""
-        return row_reduction.ROW_PER_THREAD
-
-    @property
     def abreast(self) -> int:
         """The number of teams of a stretch."""
         return 1 + self.in_halves
@@ -167,19 +162,6 @@ def fits(part: RowsAndColumns, target: DeviceTarget) -> bool:
     return part.registers + 16 <= min(255, target.registers_per_block_limit // part.block)
 
 
-def along_rows(region: Region, part: RowsAndColumns) -> list[Instruction]:
-    """The parameters with the layout of the rows: the next row of these is loaded while a row is computed."""
-    shape = part.hero.operands[0].shape
-    return [
-        p
-        for p in region.parameters
-        if p.shape.is_array
-        and p.shape.dimensions == shape.dimensions
-        and p.shape.minor_to_major == shape.minor_to_major
-        and p.shape.type.per_byte == 1
-    ]
-
-
 def walks(region: Region, segment: Segment[RowsAndColumns], launch: Launch) -> list[Walk]:
     """The walks over the rows of a stretch, and one that writes the sums."""
     part, vector = segment.part, segment.vector
@@ -209,7 +191,7 @@ def walks(region: Region, segment: Segment[RowsAndColumns], launch: Launch) -> l
         ),
         part.sums,
     )
-    early = along_rows(region, part)
+    early = row_reduction.along_rows(region, part)
     if early and own > 1:
         walks[0] = replace(walks[0], body=walks[0].body + ACCESS * (len(early) / vector), early=True)
     stretches = part.teams // part.abreast

@@ -28,7 +28,7 @@ from hlo_opt.plans.folding import (
     operand_index,
     passes,
 )
-from hlo_opt.plans.instructions import Work, of_value
+from hlo_opt.plans.instructions import ACCESS, Work, of_value
 from hlo_opt.plans.loop import WIDEST_ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.reads import address_of
@@ -47,6 +47,8 @@ AS_LONG_AS_READING = 16
 """Instructions for an element that take a block as long as reading 4 bytes: an SM starts 128 of them a cycle, and a
 block that is alone on it reads some 32 bytes a cycle."""
 
+LINE = 128
+"""Bytes of a line of L2: the unit in which a row is asked for."""
 MOST_NEIGHBOURS = 8
 """Limit of elements that a thread reads at a time: 16 bytes of bf16. With bytes, 16 elements would need too many
 registers."""
@@ -97,6 +99,10 @@ class Rows:
     """Whether the rows are contiguous in memory."""
     in_pairs: bool = False
     """Whether all arrays along a row are bf16, so that a register can keep two elements."""
+    is_read_once: bool = False
+    """Whether rows are read in one pass, and there are enough to fill the device with fewer threads for each."""
+    asks_for: int = 0
+    """How many rows further the row is that a block asks for while it computes its own; 0: it asks for none."""
 
     @property
     def hero(self) -> Instruction:
@@ -158,9 +164,9 @@ class Rows:
 
     @property
     def per_thread(self) -> int:
-        """Elements of a row that one thread folds, before the row gets more threads: several of the widest accesses,
-        whose loads are in flight together, where registers keep nothing from pass to pass."""
-        return max(ROW_PER_THREAD, AHEAD * self._widest) if len(self.levels) == 1 else ROW_PER_THREAD
+        """Elements of a row that one thread folds, before the row gets more threads: where it is read once, several of
+        the widest accesses, whose loads are in flight together."""
+        return max(ROW_PER_THREAD, AHEAD * self._widest) if self.is_read_once else ROW_PER_THREAD
 
     @property
     def slots(self) -> int:
@@ -177,6 +183,13 @@ class Rows:
     def most_in_registers(self) -> int:
         """Limit of the columns of a thread that registers keep from pass to pass."""
         return MOST_KEPT * (1 + self.in_pairs)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether a block has its multiprocessor to itself, and its row in registers: memory would wait while it
+        computes."""
+        is_large = self.threads == MOST_THREADS and self.parts == 1 and self.slots > ROW_PER_THREAD
+        return is_large and self.is_flat and self._is_kept(self.slots)
 
     def _is_kept(self, slots: int) -> bool:
         """Whether registers keep that number of columns per thread for another pass."""
@@ -212,7 +225,8 @@ class Rows:
 def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
     """The part for some folds of rows."""
     rows, columns = folded.space.kept, folded.space.reduced
-    parts = row_parts(region, rows, columns, target.core_count) if ends_in_one_pass(region, folded) else 1
+    is_read_once = ends_in_one_pass(region, folded)
+    parts = row_parts(region, rows, columns, target.core_count) if is_read_once else 1
     along = [leaf for shape in (*region.inputs, *region.outputs) for leaf in shape.leaves()]
     widths = [leaf.type.bytes for leaf in along if leaf.is_array and leaf.element_count == folded.space.elements]
     own = [leaf.type.bytes for leaf in folded.levels[0][0].shape.leaves()]
@@ -220,7 +234,26 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
         leaf.type.name == "bf16" for leaf in along if leaf.is_array and leaf.element_count == folded.space.elements
     )
     is_flat = _is_flat(folded) and all(leaf.type.per_byte == 1 for leaf in along if leaf.is_array)
-    return Rows(rows, columns, folded.levels, folded.roots, min(widths, default=max(own)), parts, is_flat, in_pairs)
+    element_bytes = min(widths, default=max(own))
+    fills = most(rows) * most(columns) >= target.resident_threads * AHEAD * MOST_NEIGHBOURS
+    is_read_once = is_read_once and fills
+    part = Rows(rows, columns, folded.levels, folded.roots, element_bytes, parts, is_flat, in_pairs, is_read_once)
+    if part.is_alone and rows > target.core_count and not target.in_lanes:
+        return replace(part, asks_for=target.core_count)  # the next row on its multiprocessor
+    return part
+
+
+def along_rows(region: Region, part: Rows) -> list[Instruction]:
+    """The parameters with the layout of the rows: the next row of these is loaded while a row is computed."""
+    shape = part.hero.operands[0].shape
+    return [
+        p
+        for p in region.parameters
+        if p.shape.is_array
+        and p.shape.dimensions == shape.dimensions
+        and p.shape.minor_to_major == shape.minor_to_major
+        and p.shape.type.per_byte == 1
+    ]
 
 
 def _is_flat(folded: Folded) -> bool:
@@ -301,6 +334,9 @@ def walks(region: Region, segment: Segment[Rows], launch: Launch) -> list[Walk]:
             registers=-(-part.slots // 2) if halves else 0,
         ),
     )
+    if part.asks_for and (asked := along_rows(region, part)):
+        lines = sum(p.shape.type.bytes for p in asked) / LINE
+        walks[0] = replace(walks[0], body=walks[0].body + ACCESS * lines, early=True)
     if part.is_peeled:
         ends = ENDS * (WARP / part.columns * part.parts)
         walks = [replace(walk, body=walk.body + ends) if walk.rounds == rounds else walk for walk in walks]

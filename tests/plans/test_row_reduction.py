@@ -21,7 +21,7 @@ from tests.small_modules import H100, module_of, planned
         ("f64", 4096, 2, 256),
         ("f32", 4098, 4, 288),
         ("f32", 4097, 4, 288),
-        ("bf16", 4096, 8, 128),
+        ("bf16", 4096, 8, 256),
         ("bf16", 50257, 8, 1024),
         ("bf16", 263, 8, 32),
         ("bf16", 262, 2, 32),  # a thread would have no vector where a row begins badly
@@ -40,6 +40,14 @@ def test_vectors(kind: str, columns: int, vector: int, threads: int) -> None:
                                      f"to_apply=more", more=reducer))  # fmt: skip
     (segment,) = made.segments
     assert isinstance(segment.part, Rows) and (segment.vector, segment.part.threads) == (vector, threads)
+
+
+def test_a_thread_has_four_of_the_widest_accesses_where_rows_fill_the_device() -> None:
+    more = ("a1 = bf16[] parameter(0)", "b1 = bf16[] parameter(1)", "c1 = bf16[] add(a1, b1)")
+    lines = ("p = bf16[16384,4096]{1,0} parameter(0)", "z = bf16[] constant(0)")
+    reduce = "r = bf16[16384]{0} reduce(p, z), dimensions={1}, to_apply=more"
+    (segment,) = planned(module_of(*lines, reduce, more=more)).segments
+    assert isinstance(segment.part, Rows) and (segment.vector, segment.part.threads) == (8, 128)
 
 
 @pytest.mark.parametrize(("functions", "parts"), [(1, 1), (8, 8)])
