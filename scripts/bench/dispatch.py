@@ -140,7 +140,9 @@ def _with_jax(name: str, given: Sequence[Any]) -> Callable[[], Any] | None:
     case = all_cases().get(name)
     if case is None or not any(d.platform == "gpu" for d in jax.devices()):
         return None
-    leaves, structure = jax.tree_util.tree_flatten(jax.tree.map(lambda _: 0, case.args, is_leaf=lambda x: isinstance(x, Arg)))
+    leaves, structure = jax.tree_util.tree_flatten(
+        jax.tree.map(lambda _: 0, case.args, is_leaf=lambda x: isinstance(x, Arg))
+    )
     arrays = [jax.device_put(a) for a in given]
     if len(leaves) != len(arrays):
         return None  # the dump has no parameters that its program does not use

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.ops.calls.call import DeviceCall
 from hlo_opt.ops.calls.collectives import device_call
 from hlo_opt.ops.collective.module_devices import counts, exchanges
-from hlo_opt.runtime.cupy.products import Cublas, CublasError, Product, product_of
+from hlo_opt.runtime.cupy.products import Cublas, Product, product_of
 from hlo_opt.runtime.host.library import cache_directory
 from hlo_opt.runtime.numpy import WORD, from_memory, held_dtype, to_memory
 from hlo_opt.runtime.schedule.ops import Call, Launch
@@ -258,27 +258,31 @@ class CupyDevice:
         Launches are asynchronous: a kernel's fault surfaces at the next call that waits, perhaps for another
         instruction.
         """
-        cuda = self.cupy.cuda
-        known = (self.cupy.cuda.memory.OutOfMemoryError, cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError)
         try:
             yield
-        except BackendError:
-            raise
         except Exception as error:
-            kind = type(error).__name__
-            is_known = isinstance(error, known) or kind in _LIBRARY_ERRORS
-            if not is_known and not isinstance(error, (ValueError, TypeError, NotImplementedError, ImportError)):
-                raise
-            is_memory = isinstance(error, self.cupy.cuda.memory.OutOfMemoryError)
-            span = None if instruction is None else self.module.span(instruction)
-            at = "" if instruction is None else f" at {instruction.opcode} {instruction.name}"
-            first = next(iter(str(error).splitlines()), "")[:200]
-            raise BackendError(
-                f"backend cupy: {doing}{at}: {kind}: {first}",
-                code="HLO527" if is_memory else "HLO526",
-                span=span,
-                hint="run says with --memory-limit what a module would need" if is_memory else None,
-            ) from error
+            self._fail(error, instruction, doing)
+
+    def _fail(self, error: Exception, instruction: Instruction | None, doing: str) -> NoReturn:
+        """Raise an error that was caught, in our words where it is one of CUDA and its libraries."""
+        cuda = self.cupy.cuda
+        known = (cuda.memory.OutOfMemoryError, cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError)
+        kind = type(error).__name__
+        is_known = isinstance(error, known) or kind in _LIBRARY_ERRORS
+        if isinstance(error, BackendError) or not (
+            is_known or isinstance(error, (ValueError, TypeError, NotImplementedError, ImportError))
+        ):
+            raise error
+        is_memory = isinstance(error, cuda.memory.OutOfMemoryError)
+        span = None if instruction is None else self.module.span(instruction)
+        at = "" if instruction is None else f" at {instruction.opcode} {instruction.name}"
+        first = next(iter(str(error).splitlines()), "")[:200]
+        raise BackendError(
+            f"backend cupy: {doing}{at}: {kind}: {first}",
+            code="HLO527" if is_memory else "HLO526",
+            span=span,
+            hint="run says with --memory-limit what a module would need" if is_memory else None,
+        ) from error
 
     def upload(self, array: Array, shape: Shape) -> Array:
         flat = to_memory(array, shape)
@@ -291,10 +295,12 @@ class CupyDevice:
         return np.array(from_memory(flat, shape), order="C")
 
     def allocate(self, shape: Shape) -> Array:
-        with self._naming_errors_of(None, "allocating"):
+        try:  # for each output of each call: a context manager would take as long
             if shape.type.per_byte > 1:  # whole words, because kernels update single elements atomically by words
                 return self.cupy.empty(-(-shape.stored_bytes // WORD) * WORD, "uint8")[: shape.stored_bytes]
             return self.cupy.empty(shape.element_count, raw_dtype(shape.type.dtype))
+        except Exception as error:
+            self._fail(error, None, "allocating")
 
     def copy(self, memory: Array) -> Array:
         with self._naming_errors_of(None, "copying"):
@@ -356,11 +362,10 @@ class CupyDevice:
             for start in starts:
                 start()
                 started += 1
-        except Exception:
+        except Exception as error:
             work = launches[started][0]
             instruction = self._launched_by.get(work.symbol) if isinstance(work, Kernel) else None
-            with self._naming_errors_of(work.instruction if isinstance(work, Call) else instruction, "launching"):
-                raise
+            self._fail(error, work.instruction if isinstance(work, Call) else instruction, "launching")
 
     def places(self, op: Call) -> bool:
         return self._product(op) is not None
@@ -373,7 +378,7 @@ class CupyDevice:
             if call is not None and product is not None and self._cublas is None:
                 try:
                     self._cublas = Cublas(self.cupy)
-                except (OSError, AttributeError, CublasError):
+                except (OSError, AttributeError, ImportError, RuntimeError):  # of the loader, and CublasError
                     product = None  # CuPy calls the library for us, outside graphs
             if call is not None and product is not None:
                 self.notes[op.call] = call.does

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import bisect
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hlo_opt.codegen.emit import ALIGNMENT
@@ -15,7 +16,7 @@ from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.runtime.cupy.device import CupyDevice
 from hlo_opt.runtime.numpy import WORD
 from hlo_opt.runtime.schedule.executor import Executor
-from hlo_opt.runtime.schedule.stretch import NOTHING, Memory
+from hlo_opt.runtime.schedule.stretch import NOTHING, Memory, span_of
 
 _CUDA = 2
 """The device number of CUDA in DLPack (dlpack.h, kDLCUDA)."""
@@ -37,23 +38,39 @@ def run_on_device(executor: Executor, inputs: Sequence[object], *, donate: bool)
         checked(executor.schedule.module, inputs)  # raises, naming what is missing
     left = iter(enumerate(arrays))
     arguments = [_input_buffer(device, *next(left), shape) if shape.is_array else NOTHING for shape in wanted]
-    for k, _ in entry.donated:
+    donated = {k for k, _ in entry.donated} if donate else set()
+    for k in donated:
         others = [m for n, m in enumerate(arguments) if n != k and m is not NOTHING]
-        theirs = others if donate else [*others, *arrays]
-        if arguments[k].nbytes % WORD or any(shared(arguments[k], m) for m in theirs):
+        if arguments[k].nbytes % WORD or any(shared(arguments[k], m) for m in others):
             arguments[k] = device.copy(arguments[k])
-    results = executor.run_resident(arguments, donate=True)
-    donated = {k for k, _ in entry.donated}
-    in_use = [m for k, m in enumerate(arguments) if k not in donated and m is not NOTHING]
-    in_use += executor.constants()
+    results = executor.run_resident(arguments, donate=donate)
+    kept = [m for k, m in enumerate(arguments) if k not in donated and m is not NOTHING]
+    in_use = _merged(span_of(m) for m in (*kept, *executor.constants()))
     outputs = []
     for memory, b in zip(results, entry.results, strict=True):
         shape = entry.shapes[b]
         if shape.is_array:
-            own = device.copy(memory) if any(shared(memory, m) for m in in_use) else memory
-            in_use.append(own)
+            own = device.copy(memory) if _meets(in_use, span_of(memory)) else memory
+            bisect.insort(in_use, span_of(own))
             outputs.append(_array(device, own, shape))
     return outputs
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The spans in order, those that overlap as one."""
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(spans):
+        if merged and first < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(last, merged[-1][1])
+        else:
+            merged.append((first, last))
+    return merged
+
+
+def _meets(merged: Sequence[tuple[int, int]], span: tuple[int, int]) -> bool:
+    """Whether a span overlaps one of these."""
+    at = bisect.bisect(merged, span)
+    return any(first < span[1] and span[0] < last for first, last in merged[max(at - 1, 0) : at + 1])
 
 
 def _on_device(device: CupyDevice, array: Any) -> Any:
@@ -76,7 +93,10 @@ def _input_buffer(device: CupyDevice, number: int, array: Any, shape: Shape) -> 
         raise EvaluationError(
             f"in{number} is {array.dtype}[{sizes}], expected {shape.type}[{expected}] ({raw})", code="HLO401"
         )
-    flat: Any = arrays.flat(cupy, array.view(raw), shape.minor_to_major)
+    if shape.is_row_major and array.dtype == raw and array.flags.c_contiguous:
+        flat: Any = array.reshape(-1)
+    else:
+        flat = arrays.flat(cupy, array.view(raw), shape.minor_to_major)
     if shape.type.per_byte > 1:
         return arrays.packed(cupy, flat, shape.type.bits)
     return flat if flat.data.ptr % ALIGNMENT == 0 else device.copy(flat)
