@@ -259,3 +259,4 @@ HLO_ATOMIC(int) HLO_ATOMIC(unsigned int) HLO_ATOMIC(unsigned long long) HLO_ATOM
 #ifndef HLO_RACES
 static inline void __threadfence() {}
 #endif
+#define HLO_FENCE __threadfence
