@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from hlo_opt.codegen import device_code
+from hlo_opt.codegen.angles import paired
 from hlo_opt.codegen.index_text import render
 from hlo_opt.codegen.kernel import KEPT, Tree, kept_places
 from hlo_opt.codegen.tree import (
@@ -149,7 +150,7 @@ def kernel_text(tree: Tree, bounds: str) -> tuple[str, str]:
         parameters.append(f"unsigned char* __restrict__ {KEPT}")
     if tree.size:
         parameters.append(f"const int {SIZE}")
-    body = "\n".join([*(kept_text(table, first) for table, first in places), *statement_lines(tree.body)])
+    body = "\n".join([*(kept_text(table, first) for table, first in places), *statement_lines(paired(tree.body))])
     before = helpers(tree) + "".join(map(table_text, tables))
     before += f'extern "C" __global__ void __launch_bounds__({bounds}) '
     return before, "(\n    " + ",\n    ".join(parameters) + f") {{\n{body}\n}}\n"

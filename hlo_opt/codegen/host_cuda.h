@@ -42,6 +42,12 @@ struct dim3 { unsigned int x, y, z; };
 inline uint3 threadIdx, blockIdx;
 inline dim3 blockDim, gridDim;
 
+// from the C library only where it has them
+inline void hlo_both(double x, double* sine, double* cosine) { *sine = sin(x), *cosine = cos(x); }
+inline void hlo_both(float x, float* sine, float* cosine) { *sine = sinf(x), *cosine = cosf(x); }
+#define sincos hlo_both
+#define sincosf hlo_both
+
 namespace hlo {
 
 inline char finding[200];  // what is wrong with a launch; empty where all is well
@@ -253,3 +259,4 @@ HLO_ATOMIC(int) HLO_ATOMIC(unsigned int) HLO_ATOMIC(unsigned long long) HLO_ATOM
 #ifndef HLO_RACES
 static inline void __threadfence() {}
 #endif
+#define HLO_FENCE __threadfence
