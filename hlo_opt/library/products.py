@@ -31,11 +31,11 @@ def gemm_operand(xp: ModuleType, array: Array) -> tuple[Any, bool, int, int]:
     return xp.ascontiguousarray(array), False, columns, rows * columns
 
 
-def gemm(xp: ModuleType, left: Array, right: Array, types: Sequence[str]) -> Array:
+def gemm(xp: ModuleType, left: Array, right: Array, types: Sequence[str], precision: str = "") -> Array:
     """[batch, m, k] x [batch, k, n] by one cuBLAS call on raw buffers. `types` are the operands' type and the result's.
 
     cuBLAS is column-major, so it computes the transposed product of the transposed operands. f16 and bf16 accumulate in
-    f32; TF32 is off.
+    f32; with the precision "tf32", operands of f32 are rounded to 10 bits of mantissa.
     """
     import numpy
 
@@ -70,7 +70,7 @@ def gemm(xp: ModuleType, left: Array, right: Array, types: Sequence[str]) -> Arr
         columns,
         rows * columns,
         batch,
-        70 if double else 68,  # CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_32F
+        70 if double else 77 if precision else 68,  # CUBLAS_COMPUTE_64F, _32F_FAST_TF32, _32F
         -1,  # CUBLAS_GEMM_DEFAULT
     )
     return product
@@ -115,15 +115,16 @@ def gemm_call(
     shapes: Sequence[Described],
     batch: Sequence[Sequence[int]],
     contracting: Sequence[Sequence[int]],
+    precision: str = "",
 ) -> list[Array]:
-    """`dot` on buffers whose types cuBLAS multiplies directly."""
+    """`dot` on buffers whose types cuBLAS multiplies directly; `precision` as for `gemm`."""
     left, right, result = shapes
     lhs = logical(buffers[0], left[2], left[3])
     rhs = logical(buffers[1], right[2], right[3])
     a, b, dimensions = matrices(lhs, rhs, batch, contracting)
     if 0 in (*a.shape, *b.shape):
         return [xp.zeros(result[2], result[1]).reshape(-1)]
-    product = gemm(xp, a, b, (left[0], result[0])).reshape(dimensions)
+    product = gemm(xp, a, b, (left[0], result[0]), precision).reshape(dimensions)
     return [flat(xp, product, result[3])]
 
 

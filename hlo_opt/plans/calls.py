@@ -15,7 +15,8 @@ from hlo_opt.analysis.properties import is_boundary_fusion
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.targets.rates import products_per_cycle
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ops.calls.call import call_of
+from hlo_opt.ops.calls.call import TF32, call_of
+from hlo_opt.ops.calls.products import multiplies_tf32
 from hlo_opt.ops.custom_calls.table import routine
 from hlo_opt.ops.custom_calls.targets import find_custom_call
 from hlo_opt.ops.sets import fused
@@ -131,7 +132,8 @@ def _product(instruction: Instruction) -> _Call:
         elements = sum(o.shape.element_count for o in instruction.operands[:2])
         converted = elements * (8 if wide == "f64" else 4)
         return _Call(read + converted, written + converted, products, wide, launches=3.0)
-    return _Call(read, written, products, operand_type.name, tensor_cores=True)
+    type_name = TF32 if multiplies_tf32(instruction) else operand_type.name
+    return _Call(read, written, products, type_name, tensor_cores=True)
 
 
 def _sort(instruction: Instruction) -> _Call:

@@ -16,7 +16,7 @@ from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.outline import join
 from hlo_opt.fusion.state import FusionState
-from hlo_opt.ir import Instruction
+from hlo_opt.ir import Attribute, Instruction
 from hlo_opt.ops.shapes import flops_of
 from hlo_opt.passes import report_on, run
 from hlo_opt.plans import Plan, plan, region_of
@@ -56,7 +56,8 @@ def test_no_call_is_below_the_limit(name: str, n: int, device: str) -> None:
     on, made = target(device), call(name, n)
     found = price_of_call(made, on)
     size = 4 * n * n * (2 if name == "fft" else 1)
-    rate = products_per_cycle(on, made.operands[0].shape.type.name, tensor_cores=True)
+    unit = "tf32" if name == "dot" else made.operands[0].shape.type.name
+    rate = products_per_cycle(on, unit, tensor_cores=True)
     limit = max(
         2 * size / (on.memory_bandwidth / 1e6), flops_of(made) / (2e3 * rate * on.core_count * on.clock_rate_ghz)
     )
@@ -76,8 +77,11 @@ def test_a_newer_device_is_not_slower(name: str, t: str) -> None:
 
 def test_products_run_on_the_unit_of_their_type() -> None:
     wide, narrow, bytes_ = (price_of_call(call("dot", 8192, t), H100) for t in ("f32", "bf16", "s8"))
-    assert wide.instructions == pytest.approx(16 * narrow.instructions)  # 2048 products in a cycle, and 128
-    assert bytes_.instructions == pytest.approx(wide.instructions)  # no library of ours has the type
+    assert wide.instructions == pytest.approx(2 * narrow.instructions)  # 2048 products in a cycle, and 1024 as TF32
+    exact = call("dot", 8192)
+    exact.attributes["operand_precision"] = Attribute("{highest,highest}")
+    assert price_of_call(exact, H100).instructions == pytest.approx(8 * wide.instructions)  # 128
+    assert bytes_.instructions == pytest.approx(8 * wide.instructions)  # no library of ours has the type
     assert 1.1e6 / 700 < narrow.us < 1.1e6 / 600  # TFLOPS
 
 

@@ -24,17 +24,18 @@ class Gpu:
     """Time passes as kernels are launched."""
 
     def __init__(self) -> None:
-        self.now = 0.0
+        self.now, self.meets = 0.0, False
         self.device, self.cold = "NVIDIA H200", ""
 
     def launched(self, symbol: str) -> Callable[..., None]:
-        def launch(grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...], **how: bool) -> None:
+        assert (symbol == "hlo_opt_meet") == self.meets
+
+        def launch(grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...]) -> None:
             last = int(arguments[-1]) if arguments else 0
             self.now += LAUNCH
             if symbol == "hlo_opt_chase":
                 self.now += last * LOAD
             elif symbol == "hlo_opt_meet":
-                assert how == {"enable_cooperative_groups": True}
                 self.now += last * BARRIER
             elif symbol == "hlo_opt_reread":
                 self.now += last * arguments[0].nbytes / L2 * 1e6
@@ -42,6 +43,12 @@ class Gpu:
                 arguments[0][:] = (int(1e6 * CLOCK), 1_000_000)
 
         return launch
+
+    def module(
+        self, code: str, options: tuple[str, ...], enable_cooperative_groups: bool = False
+    ) -> types.SimpleNamespace:
+        self.meets = enable_cooperative_groups
+        return types.SimpleNamespace(get_function=self.launched)
 
     def timed(self, work: Callable[[], None], launches: int) -> float:
         before = self.now
@@ -65,7 +72,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> calibration.Calibration:
     )
     cupy = types.SimpleNamespace(
         cuda=types.SimpleNamespace(runtime=runtime),
-        RawModule=lambda code, options: types.SimpleNamespace(get_function=gpu.launched),
+        RawModule=gpu.module,
         zeros=np.zeros,
         asarray=np.asarray,
         asnumpy=np.asarray,
@@ -100,7 +107,7 @@ def test_a_name_cannot_leave_its_line(found: calibration.Calibration) -> None:
 
 def test_nvrtc_takes_the_kernels() -> None:
     nvrtc = pytest.importorskip("cupy").cuda.nvrtc
-    text = helpers(["hlo_meet_grid"]) + calibration._TEXT
+    text = helpers(["hlo_meet_grid"]) + calibration._TEXT + calibration._MEETING
     program = nvrtc.createProgram(text, "calibration.cu", (), ())
     nvrtc.compileProgram(program, ("-arch=sm_90", "--std=c++17"))
     assert nvrtc.getCUBIN(program)

@@ -234,6 +234,7 @@ def test_cholesky_gives_nan_where_a_matrix_is_not_positive_definite(fake: types.
         ("bf16[4,6]{0,1}", "bf16[6,3]{0,1}", "f32[4,3]{1,0}", (14, 0, 1, 1, 68)),
         ("f16[4,6]{1,0}", "f16[6,3]{0,1}", "f16[4,3]{0,1}", (2, 2, 0, 1, 68)),
         ("f64[4,6]{1,0}", "f64[6,3]{1,0}", "f64[4,3]{1,0}", (1, 1, 0, 0, 70)),
+        ("f32[4,6]{1,0}", "f32[6,3]{1,0}", "f32[4,3]{1,0}", (0, 0, 0, 0, 77)),
     ],
 )
 def test_cublas_gets_types_and_layouts_as_they_are(
@@ -246,6 +247,28 @@ def test_cublas_gets_types_and_layouts_as_they_are(
     inputs = module_inputs(module, 1)
     assert close(hlo_opt.compile(module, "cupy")(*inputs)[0], evaluate(module, inputs)[0])
     assert fake.gemms == [expected]
+
+
+@pytest.mark.parametrize(
+    ("more", "precise", "compute"),
+    [
+        ("", True, 68),
+        (", operand_precision={highest,highest}", False, 68),
+        (", operand_precision={high,default}", False, 77),
+        (", algorithm=dot_f32_f32_f32", False, 68),
+        (", algorithm=dot_tf32_tf32_f32", False, 77),
+    ],
+)
+def test_f32_is_rounded_to_tf32_where_the_dump_lets_it(
+    more: str, precise: bool, compute: int, fake: types.ModuleType
+) -> None:
+    module = hlo_opt.parse(
+        "HloModule m\nENTRY e {\n  a = f32[4,6]{1,0} parameter(0)\n  b = f32[6,3]{1,0} parameter(1)\n"
+        f"  ROOT r = f32[4,3]{{1,0}} dot(a, b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}{more}\n}}\n"
+    )
+    inputs = module_inputs(module, 1)
+    assert close(hlo_opt.compile(module, "cupy", precise=precise)(*inputs)[0], evaluate(module, inputs)[0])
+    assert fake.gemms == [(0, 0, 0, 0, compute)]
 
 
 def test_what_has_no_call() -> None:

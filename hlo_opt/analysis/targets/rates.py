@@ -17,15 +17,15 @@ _TENSOR: dict[int, dict[str, int]] = {
     60: {},
     70: {"f16": 512},
     75: {"f16": 512, "s8": 1024},
-    80: {"f16": 1024, "bf16": 1024, "s8": 2048, "f64": 64},
-    86: {"f16": 512, "bf16": 512, "s8": 1024},
-    89: {"f16": 512, "bf16": 512, "s8": 1024, "f8": 1024},
-    90: {"f16": 2048, "bf16": 2048, "s8": 4096, "f8": 4096, "f64": 128},
-    100: {"f16": 4096, "bf16": 4096, "s8": 8192, "f8": 8192, "f64": 64},
-    103: {"f16": 4096, "bf16": 4096, "f8": 8192},
+    80: {"f16": 1024, "bf16": 1024, "s8": 2048, "f64": 64, "tf32": 512},
+    86: {"f16": 512, "bf16": 512, "s8": 1024, "tf32": 256},
+    89: {"f16": 512, "bf16": 512, "s8": 1024, "f8": 1024, "tf32": 256},
+    90: {"f16": 2048, "bf16": 2048, "s8": 4096, "f8": 4096, "f64": 128, "tf32": 1024},
+    100: {"f16": 4096, "bf16": 4096, "s8": 8192, "f8": 8192, "f64": 64, "tf32": 2048},
+    103: {"f16": 4096, "bf16": 4096, "f8": 8192, "tf32": 2048},
 }
-"""Multiply-adds per cycle of a multiprocessor's tensor cores, from a compute capability on. No f32: it would round to
-TF32."""
+"""Multiply-adds per cycle of a multiprocessor's tensor cores, from a compute capability on. f32 itself has none:
+`tf32` is f32 that may be rounded to 10 bits of mantissa."""
 _PLAIN: dict[int, dict[str, float]] = {
     60: {"f64": 0.5, "f16": 2.0},
     70: {"f64": 0.5, "f16": 2.0},

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hlo_opt.ir import ELEMENT_TYPES, ElementType, Instruction, Shape
@@ -15,6 +15,9 @@ from hlo_opt.library.arrays import Described, raw_dtype
 from hlo_opt.library.functions import FUNCTIONS
 from hlo_opt.ops.spec import Evaluator, LibraryCall, ShapeError, find
 from hlo_opt.ops.values import Value, packed
+
+TF32 = "tf32"
+"""The last argument of a `gemm_call` whose operands of f32 may be rounded to TF32, with 10 bits of mantissa."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,11 @@ class DeviceCall:
             if number >= len(inputs):
                 outputs[number - len(inputs)] = arrays.packed(xp, outputs[number - len(inputs)], bits)
         return outputs
+
+    @property
+    def precise(self) -> DeviceCall:
+        """The same call without operands that are rounded to TF32."""
+        return self if TF32 not in self.arguments else replace(self, arguments=self.arguments[:-1])
 
     @property
     def packed(self) -> dict[int, tuple[int, int]]:

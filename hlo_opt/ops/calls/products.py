@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import ElementType, Instruction, Shape
-from hlo_opt.ops.calls.call import plain
+from hlo_opt.ops.calls.call import TF32, plain
 from hlo_opt.ops.contraction.table import convolution_dimensions
 from hlo_opt.ops.spec import LibraryCall
 
@@ -27,11 +27,27 @@ def dot(instruction: Instruction) -> LibraryCall | None:
     contracting = (instruction.ints("lhs_contracting_dims"), instruction.ints("rhs_contracting_dims"))
     small = all(s.element_count <= _MOST for s in (lhs, rhs, result))
     if _multiplied(lhs.type, rhs.type, result.type) and small:
-        return "gemm_call", (batch, contracting), "cublasGemmStridedBatchedEx"
+        rounded = (TF32,) if multiplies_tf32(instruction) else ()
+        return "gemm_call", (batch, contracting, *rounded), "cublasGemmStridedBatchedEx"
     accumulator, tables = _accumulator(lhs.type, rhs.type, result.type), _tables(lhs, rhs, result)
     if accumulator is None or tables is None:
         return None
     return "dot_call", (batch, contracting, accumulator, *tables), "cupy.matmul"
+
+
+def multiplies_tf32(instruction: Instruction) -> bool:
+    """Whether a GPU may round the operands of a product of f32 to TF32, with 10 bits of mantissa: unless the dump asks
+    for the highest precision, or for another algorithm (xla/stream_executor/cuda/cuda_blas.cc and
+    xla/service/gpu/matmul_utils.cc: `compute_precision <= 1`)."""
+    if instruction.opcode != "dot" or any(s.type.name != "f32" for s in (*_operands(instruction), instruction.shape)):
+        return False
+    algorithm = instruction.word("algorithm") or "dot_unset"
+    precision = str(instruction.value("operand_precision", "")).lower()
+    return algorithm in ("dot_unset", "dot_tf32_tf32_f32") and "highest" not in precision
+
+
+def _operands(instruction: Instruction) -> list[Shape]:
+    return [o.shape for o in instruction.operands if o.shape.is_array]
 
 
 def _tables(lhs: Shape, rhs: Shape, result: Shape) -> tuple[Any, ...] | None:

@@ -227,6 +227,7 @@ class CupyDevice:
     def __init__(self, schedule: Schedule, *, precise: bool = False) -> None:
         refuse_what_cupy_lacks(schedule)
         self.cupy = import_cupy()
+        self._precise = precise
         self.module = schedule.module
         self.notes: dict[str, str] = {}
         self._calls: dict[Instruction, DeviceCall] = {}
@@ -373,7 +374,7 @@ class CupyDevice:
     def _product(self, op: Call) -> Product | None:
         """What a call is to our own handle of cuBLAS; None for other calls, and where there is no handle."""
         if op.instruction not in self._products:
-            call = device_call(op.instruction) if op.kind == "library" else None
+            call = self._device_call(op.instruction) if op.kind == "library" else None
             product = None if call is None else product_of(call)
             if call is not None and product is not None and self._cublas is None:
                 try:
@@ -384,6 +385,10 @@ class CupyDevice:
                 self.notes[op.call] = call.does
             self._products[op.instruction] = product
         return self._products[op.instruction]
+
+    def _device_call(self, instruction: Instruction) -> DeviceCall | None:
+        call = device_call(instruction)
+        return call.precise if call is not None and self._precise else call
 
     def reserve(self, stream: int) -> None:
         if self._cublas is not None:
@@ -412,7 +417,7 @@ class CupyDevice:
         if call is None:
             if op.instruction.opcode == "after-all":
                 return [NOTHING]
-            call = device_call(op.instruction)
+            call = self._device_call(op.instruction)
             assert call is not None, op.instruction.name
             self._calls[op.instruction] = call
             self.notes[op.call] = call.does

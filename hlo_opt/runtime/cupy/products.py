@@ -29,8 +29,8 @@ MOST_CALLS = 8
 _TYPES = {"f32": 0, "f64": 1, "f16": 2, "c64": 4, "c128": 5, "bf16": 14}
 """cudaDataType."""
 _BYTES = {"f32": 4, "f64": 8, "f16": 2, "c64": 8, "c128": 16, "bf16": 2}
-_FLOAT, _DOUBLE = 68, 70
-"""CUBLAS_COMPUTE_32F, without TF32; CUBLAS_COMPUTE_64F."""
+_FLOAT, _DOUBLE, _TF32 = 68, 70, 77
+"""CUBLAS_COMPUTE_32F, without TF32; CUBLAS_COMPUTE_64F; CUBLAS_COMPUTE_32F_FAST_TF32."""
 _DEFAULT = -1
 """CUBLAS_GEMM_DEFAULT."""
 
@@ -63,6 +63,7 @@ class Product:
 
     is_swapped  a call multiplies the transposed operands in the other order, because the result lies column by column;
                 then `left` is the second operand
+    is_rounded  operands of f32 are rounded to TF32
     starts      of each call, the elements before those of the left matrix, the right one and the result
     """
 
@@ -74,6 +75,7 @@ class Product:
     step: int
     step_of_batch: int
     is_swapped: bool
+    is_rounded: bool
     starts: tuple[tuple[int, int, int], ...]
 
 
@@ -83,7 +85,7 @@ def product_of(call: DeviceCall) -> Product | None:
     if call.function != "gemm_call":
         return None
     left, right, result = call.shapes
-    (left_batch, right_batch), (left_sum, right_sum) = call.arguments
+    (left_batch, right_batch), (left_sum, right_sum), *precision = call.arguments
     left_free = [d for d in range(len(left[2])) if d not in left_batch and d not in left_sum]
     right_free = [d for d in range(len(right[2])) if d not in right_batch and d not in right_sum]
     batch, rows, columns = len(left_batch), len(left_free), len(right_free)
@@ -119,7 +121,7 @@ def product_of(call: DeviceCall) -> Product | None:
         return None
     starts = tuple((at * steps[0], at * steps[1], at * steps[2]) for at in range(outer[0].size))
     types, sizes = (left[0], result[0]), (m.size, n.size, k.size)
-    return Product(types, b.size, sizes, one, other, target.step, target.batch, is_swapped, starts)
+    return Product(types, b.size, sizes, one, other, target.step, target.batch, is_swapped, bool(precision), starts)
 
 
 def _axes(*of: tuple[Described, Sequence[int]]) -> tuple[_Axis, ...] | None:
@@ -202,7 +204,8 @@ class Cublas:
         """A product of buffers, to be started on the stream that is current then."""
         first, second = (right, left) if product.is_swapped else (left, right)
         operand, result = (_TYPES[t] for t in product.types)
-        compute = _DOUBLE if product.types[1] in ("f64", "c128") else _FLOAT
+        narrow = _TF32 if product.is_rounded else _FLOAT
+        compute = _DOUBLE if product.types[1] in ("f64", "c128") else narrow
         number = ctypes.c_double if compute == _DOUBLE else ctypes.c_float
         one, zero = (number * 2)(1, 0), (number * 2)(0, 0)  # complex types take both
         rows, columns, length = product.sizes

@@ -21,7 +21,7 @@ from hlo_opt.ir import ElementType, Literal, Shape
 from hlo_opt.ir.values import Array
 from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.library.functions import texts_of
-from hlo_opt.ops.calls.call import call_of
+from hlo_opt.ops.calls.call import DeviceCall, call_of
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts
 from hlo_opt.runtime.driver.prelude import (
     ABOUT_ELIDED,
@@ -103,13 +103,13 @@ def driver_of(schedule: Schedule, files: Mapping[str, str], *, precise: bool = F
     `files` are the paths of the kernels' texts by symbol, relative to the driver; `precise` as for `compile_options`.
     Raises BackendError, naming the operations, for what CuPy lacks, and for too deeply nested control flow.
     """
-    return _Writer(schedule, files, compile_options(precise=precise)).write()
+    return _Writer(schedule, files, precise).write()
 
 
 class _Writer:
-    def __init__(self, schedule: Schedule, files: Mapping[str, str], options: tuple[str, ...]) -> None:
+    def __init__(self, schedule: Schedule, files: Mapping[str, str], precise: bool) -> None:
         self.schedule = schedule
-        self.options = options
+        self.options, self.precise = compile_options(precise=precise), precise
         self.files = files
         self.driver = Driver()
         self.globals = Namespace(RESERVED)
@@ -118,7 +118,7 @@ class _Writer:
         self.elided: dict[str, tuple[str, Shape]] = {}
         self.constant_names: dict[tuple[Literal, tuple[int, ...]], str] = {}
         ops = [op for routine in schedule.routines.values() for op in routine.ops]
-        self.calls = {op: call_of(op.instruction) for op in ops if isinstance(op, Call) and op.kind != "empty"}
+        self.calls = {op: self._call_of(op) for op in ops if isinstance(op, Call) and op.kind != "empty"}
         self.exchanges = any(call is not None and call.function in _EXCHANGES for call in self.calls.values())
         """Whether the module's devices communicate, so that each runs the driver in its own process."""
         self.numbers = [op for op in ops if isinstance(op, Constant) and op.instruction.opcode in WHICH_DEVICE]
@@ -286,6 +286,10 @@ class _Writer:
                 yield f"del {state}"
             case Branch():
                 yield from self.branch(routine, op, names, outputs)
+
+    def _call_of(self, op: Call) -> DeviceCall | None:
+        call = call_of(op.instruction)
+        return call.precise if call is not None and self.precise else call
 
     def library(self, op: Call, inputs: list[str], outputs: list[str]) -> Iterator[str]:
         call = self.calls[op]

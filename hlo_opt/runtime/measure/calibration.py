@@ -24,6 +24,7 @@ EMPTY, MEETINGS, CHASED, READINGS = 256, 64, 4096, 32
 """Kernels that do nothing, barriers, loads one after another, and readings of an array that L2 holds."""
 CHASED_BYTES = 1 << 28
 BLOCK = 256
+_OPTIONS = ("--std=c++17",)
 SPUN = 1 << 16
 """Steps of the kernel whose cycles are counted: a millisecond or less."""
 
@@ -65,10 +66,6 @@ extern "C" __global__ void __launch_bounds__(256) hlo_opt_reread(const uint4* da
   if (sum == 1u) *end = sum;
 }
 
-extern "C" __global__ void __launch_bounds__(256) hlo_opt_meet(unsigned int* arrived, const int rounds) {
-  for (int round = 0; round < rounds; ++round) hlo_meet_grid(arrived);
-}
-
 extern "C" __global__ void __launch_bounds__(256) hlo_opt_spin(long long* taken, float* end, const int steps) {
   unsigned long long start, now;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
@@ -84,6 +81,13 @@ extern "C" __global__ void __launch_bounds__(256) hlo_opt_spin(long long* taken,
   }
 }
 """
+
+_MEETING = """
+extern "C" __global__ void __launch_bounds__(256) hlo_opt_meet(unsigned int* arrived, const int rounds) {
+  for (int round = 0; round < rounds; ++round) hlo_meet_grid(arrived);
+}
+"""
+"""A launch of its own kind: all blocks run at the same time."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,7 @@ def calibrate(cupy: ModuleType, step: Callable[[str], None] = lambda name: None)
     """Measure the constants on the current GPU; about two seconds. `step` is told the name of each before it is
     measured."""
     device, clock = device_at_hand(cupy), CupyClock(cupy)
-    module = cupy.RawModule(code=helpers(["hlo_meet_grid"]) + _TEXT, options=("--std=c++17",))
+    module = cupy.RawModule(code=_TEXT, options=_OPTIONS)
     bench = _Bench(cupy, clock, module, device)
     changed: dict[str, float] = {}
     for name, measure in (
@@ -215,12 +219,14 @@ class _Bench:
 
     def barrier_us(self) -> float:
         """Barriers of all blocks, two on each multiprocessor, by the helper that kernels use."""
-        kernel, arrived = self.module.get_function("hlo_opt_meet"), self.cupy.zeros(1, "uint32")
+        text = helpers(["hlo_meet_grid"]) + _MEETING
+        module = self.cupy.RawModule(code=text, options=_OPTIONS, enable_cooperative_groups=True)
+        kernel, arrived = module.get_function("hlo_opt_meet"), self.cupy.zeros(1, "uint32")
         grid = 2 * self.device.core_count
 
         def meet(rounds: int) -> float:
             arguments = (arrived, np.int32(rounds))
-            return self._us(lambda: kernel((grid,), (BLOCK,), arguments, enable_cooperative_groups=True))
+            return self._us(lambda: kernel((grid,), (BLOCK,), arguments))
 
         return (meet(MEETINGS) - meet(1)) / (MEETINGS - 1)
 

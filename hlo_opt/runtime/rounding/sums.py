@@ -27,6 +27,7 @@ from hlo_opt.evaluate.program import face
 from hlo_opt.ir import ElementType, Instruction, Shape
 from hlo_opt.ir.element_type import F32, F64
 from hlo_opt.ir.values import Array, DType
+from hlo_opt.ops.calls.products import multiplies_tf32
 from hlo_opt.ops.reduction.folding import combine, ufunc_of
 from hlo_opt.ops.reduction.reducers import adds, is_wide, monoid, picks
 from hlo_opt.ops.reduction.table import reduced
@@ -43,6 +44,11 @@ _ALIKE = 1.2
 
 _WHOLE = {"f32": 2.0**24, "f64": 2.0**53}
 """The largest number up to which a type represents all whole numbers."""
+
+
+TF32_UNIT = 2.0**-10
+"""By how much, relatively, an operand may change that a tensor core takes as TF32, rounded or cut off. Cut off, all
+products shrink alike."""
 
 
 def unit(element_type: ElementType) -> float:
@@ -231,6 +237,9 @@ def bilinear(terms: int, along: tuple[int, int] | None) -> Callable[[Instruction
                     squares = _squares(size_a, size_b, product)
                     partial = on_the_way(a[VALUE].astype(dtype), b[VALUE].astype(dtype), product, along)
                     own = open_order(terms, element_type, value.astype(np.float64), squares, partial)
+                if not analyst.precise and multiplies_tf32(instruction):
+                    squares = _squares(size_a, size_b, product)
+                    own = own + 2 * TF32_UNIT * (np.abs(value.astype(np.float64)) + 2 * np.sqrt(squares))
                 far = np.zeros(value.shape, dtype)
                 if spread[1]:
                     far = far + product(size_a, radius(b, dtype))

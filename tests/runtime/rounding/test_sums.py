@@ -1,8 +1,12 @@
 import numpy as np
 import pytest
 
+from hlo_opt.evaluate import evaluate
 from hlo_opt.ops.values import HIGH, LOW, Spread
+from hlo_opt.runtime.differences import compare_output
 from hlo_opt.runtime.rounding import sums
+from hlo_opt.runtime.rounding.analysis import analyse
+from hlo_opt.runtime.rounding.verdict import enclosures
 
 from .spreads import DTYPES, holds, parsed, run
 
@@ -201,3 +205,17 @@ def test_a_complex_scatter_that_adds_has_an_open_order() -> None:
     assert (low.real <= total.real).all() and (total.real <= high.real).all()
     assert (low.imag <= total.imag).all() and (total.imag <= high.imag).all()
     assert (low[:7] != high[:7]).all() and (np.abs(high - low) < 1e-3).all()
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_operands_as_tensor_cores_take_them_are_within_bounds(cut: bool) -> None:
+    text = (
+        "  a = f32[6,40]{1,0} parameter(0)\n  b = f32[40,5]{1,0} parameter(1)\n"
+        "  ROOT c = f32[6,5]{1,0} dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    )
+    module, a, b = parsed(text), np.abs(normal(6, 40)), np.abs(normal(40, 5))
+    narrow = [((x.view(np.uint32) + (0 if cut else 1 << 12)) & np.uint32(0xFFFFE000)).view(np.float32) for x in (a, b)]
+    (wanted,) = evaluate(module, [a, b])
+    got = (narrow[0].astype(np.float64) @ narrow[1].astype(np.float64)).astype(np.float32)
+    loose, tight = (enclosures(analyse(module, [a, b], precise=precise), [wanted])[0] for precise in (False, True))
+    assert compare_output(0, wanted, got, loose).ok and not compare_output(0, wanted, got, tight).ok
