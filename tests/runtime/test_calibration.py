@@ -24,11 +24,11 @@ class Gpu:
     """Time passes as kernels are launched."""
 
     def __init__(self) -> None:
-        self.now, self.meets = 0.0, False
+        self.now = 0.0
         self.device, self.cold = "NVIDIA H200", ""
 
-    def launched(self, symbol: str) -> Callable[..., None]:
-        assert (symbol == "hlo_opt_meet") == self.meets
+    def launched(self, symbol: str, meets: bool) -> Callable[..., None]:
+        assert (symbol == "hlo_opt_meet") == meets
 
         def launch(grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...]) -> None:
             last = int(arguments[-1]) if arguments else 0
@@ -47,8 +47,7 @@ class Gpu:
     def module(
         self, code: str, options: tuple[str, ...], enable_cooperative_groups: bool = False
     ) -> types.SimpleNamespace:
-        self.meets = enable_cooperative_groups
-        return types.SimpleNamespace(get_function=self.launched)
+        return types.SimpleNamespace(get_function=lambda symbol: self.launched(symbol, enable_cooperative_groups))
 
     def timed(self, work: Callable[[], None], launches: int) -> float:
         before = self.now
