@@ -43,8 +43,6 @@ LONGEST = 50e3
 """Microseconds: what takes longer is timed once."""
 COMPILING = 10
 """Programs that are compiled at a time."""
-SMALL = 8
-"""Integers that are drawn lie below this: they are places of rows, labels and bytes."""
 HEADER = f"{'program':42s}   n        us     price    off  share      ours       XLA  ratio"
 DUMPS_HEADER = f"{'dump':42s}    n calls     price      warm      cold      call"
 TARGETS = {"H100": "h100_sxm", "H200": "h200"}
@@ -56,12 +54,18 @@ def target_of_device(name: str) -> str:
 
 
 def drawn(arguments: Sequence[Any]) -> list[Any]:
-    """Arrays for the arguments of a function: standard normal numbers, or small integers."""
+    """Arrays for the arguments of a function: standard normal numbers, or integers, which are places of rows of the
+    first argument, or smaller where their type is."""
+    import ml_dtypes
+
+    leaves = _leaves(arguments)
+    rows = leaves[0].shape[0] if leaves[0].shape else 2
     arrays = []
-    for argument in _leaves(arguments):
+    for argument in leaves:
         if np.dtype(argument.dtype).kind in "iu" or "int" in str(argument.dtype):
-            small = np.random.default_rng(1).integers(0, SMALL, min(argument.size, 4_194_301))
-            arrays.append(np.resize(small.astype(argument.dtype), argument.shape))
+            below = min(rows, int(ml_dtypes.iinfo(argument.dtype).max))
+            places = np.random.default_rng(1).integers(0, below, min(argument.size, 4_194_301))
+            arrays.append(np.resize(places.astype(argument.dtype), argument.shape))
         else:
             arrays += inputs_of([argument.shape], argument.dtype)
     return arrays
