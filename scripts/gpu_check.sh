@@ -80,21 +80,22 @@ part() { # part NAME SHARE COMMAND...: one check in so many hundredths of all th
   results
 }
 
-part "dumps agree with NumPy, with CUDA graphs and without" 22 "$python" -m scripts.gpu_checks compare --out "$work/compare.json"
-part "memory-bound programs against jax.jit and a copy" 23 "$python" -m scripts.bench.gpu --out "$work/bench.json"
-part "drivers run" 9 "$python" -m scripts.gpu_checks drivers "$work/emitted" --out "$work/drivers.json"
+part "dumps agree with NumPy, with CUDA graphs and without" 18 "$python" -m scripts.gpu_checks compare --out "$work/compare.json"
+part "memory-bound programs against jax.jit and a copy" 14 "$python" -m scripts.bench.gpu --out "$work/bench.json"
+part "kernels beside their price, a copy and jax.jit" 20 "$python" -m scripts.bench.kernel_times --out "$work/kernel_times.json"
+part "drivers run" 6 "$python" -m scripts.gpu_checks drivers "$work/emitted" --out "$work/drivers.json"
 sanitizer=
 for found in compute-sanitizer "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" /usr/local/cuda*/bin/compute-sanitizer \
   /opt/nvidia/*/compute-sanitizer /opt/cuda/bin/compute-sanitizer /usr/local/cuda*/compute-sanitizer/compute-sanitizer; do
   if [ -z "$sanitizer" ]; then sanitizer=$(command -v "$found" || true); fi
 done
 if [ -n "$sanitizer" ]; then
-  part "racecheck and memcheck of the drivers" 17 "$python" -m scripts.gpu_checks sanitize "$work/emitted" --sanitizer "$sanitizer" --out "$work/sanitize.json"
+  part "racecheck and memcheck of the drivers" 10 "$python" -m scripts.gpu_checks sanitize "$work/emitted" --sanitizer "$sanitizer" --out "$work/sanitize.json"
 else
   echo "== compute-sanitizer is not installed: memory and races are not checked"
 fi
 if "$python" -c 'import hypothesis' 2>/dev/null; then
-  part "random modules" 10 "$python" -m scripts.gpu_checks random --out "$work/random.json"
+  part "random modules" 8 "$python" -m scripts.gpu_checks random --out "$work/random.json"
 else
   echo "== hypothesis is not installed: no random modules"
 fi

@@ -253,7 +253,7 @@ def show(found: dict[str, Any]) -> int:
         print(f"{found['device']}\n{DUMPS_HEADER}", *map(dump_line, found["dumps"]), sep="\n")
         return 0
     print(f"{found['device']}: a copy reaches {found['copy_gb_per_s']:.0f} GB/s\n{HEADER}")
-    print(*map(line, found["rows"]), totals(found["rows"]), sep="\n")
+    print(*map(line, found["kernel_times"]), totals(found["kernel_times"]), sep="\n")
     return 0
 
 
@@ -314,7 +314,7 @@ def main() -> int:
         rows.append(timed(found, clock, bandwidth, given.rounds))
         print(line(rows[-1]), flush=True)
         if given.out is not None:
-            told = {"device": clock.device, "copy_gb_per_s": bandwidth / 1e9, "target": target, "rows": rows}
+            told = {"device": clock.device, "copy_gb_per_s": bandwidth / 1e9, "target": target, "kernel_times": rows}
             given.out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
         if rows[-1].get("is_broken"):
             return 1
