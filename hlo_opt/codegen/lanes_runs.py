@@ -8,9 +8,10 @@ import itertools
 from collections.abc import Collection, Mapping, Sequence
 
 from hlo_opt.codegen.lanes_chunk_text import FROM, INSIDE, LANE, LANES, WIDE, UnknownError, Writer
+from hlo_opt.codegen.lanes_folds import place_of, stride
 from hlo_opt.codegen.lanes_nodes import Stretch
 from hlo_opt.codegen.lanes_text import digits_in, has_conditions, variables_in
-from hlo_opt.codegen.tree import Let, Neighbours, Statement, codes_of, walk
+from hlo_opt.codegen.tree import Block, Let, Neighbours, Statement, codes_of, walk
 from hlo_opt.ir.index_map import (
     Expression,
     Quotient,
@@ -22,7 +23,7 @@ from hlo_opt.ir.index_map import (
     substitute,
     variables_of,
 )
-from hlo_opt.ops.code import Name
+from hlo_opt.ops.code import Cell, Name, Part
 
 MOST = 8
 """Elements of the longest run."""
@@ -91,9 +92,13 @@ def run_lines(
     rest: int = 0,
 ) -> list[str] | None:
     """The lines of a chunk, or of the lanes between `bounds`; None where the statements are not a single stretch for
-    every element. `alike` are further variables that are the same for all lanes; `rest` is how many elements of a row
-    are no whole run."""
-    elements, by_rows = list[list[str]](), False
+    every element, or more than one may read a neighbour of what another reads, both under conditions. `alike` are
+    further variables that are the same for all lanes; `rest` is how many elements of a row are no whole run.
+
+    Of reads of neighbours under conditions, GCC 12 and 13 make masked loads of several vectors at once, and mask all of
+    them as they have to mask the first: lanes get 0 in place of what they should have read.
+    """
+    elements, by_rows, masked = list[list[str]](), False, 0
     for number in range(run):
         writer = Writer(in_runs(values, run, number), lanes // run, constants)
         writer.uniform |= set(alike)
@@ -106,7 +111,8 @@ def run_lines(
             return None
         by_rows = writer.by_rows
         elements.append(["{", *(n for n in same if isinstance(n, str)), *writer.body(last), "}"])
-        if sum(map(len, elements)) > _LINES:
+        masked += _masks_neighbours(writer, last.items)
+        if masked > 1 or sum(map(len, elements)) > _LINES:
             return None
     place = [f"const {WIDE} {INSIDE} = {FROM} / {run} + {LANE};"] * by_rows
     first, end = (0, f"hlo_live / {run}") if bounds is None else (bounds[0] // run, bounds[1] // run)
@@ -121,6 +127,18 @@ def run_lines(
     for number in range(rest):
         behind += [f"if (hlo_live % {run} > {number})", *elements[number]]
     return [*whole, *behind, "}"]
+
+
+def _masks_neighbours(writer: Writer, items: Sequence[Statement]) -> bool:
+    """Whether statements that were written may read memory under a condition that differs from lane to lane, and leave
+    elements out between two lanes: what another element of the run reads lies there."""
+    conditions = [s for s in walk(items) if isinstance(s, Block) and s.condition.pieces]
+    inside = [s for c in conditions if writer.known(c.condition) is None for s in (*c.body, *c.otherwise)]
+    pieces = [p for s in walk(inside) for c in codes_of(s) for p in c.parts()]
+    cells = [p for p in pieces if isinstance(p, Cell) and p.array not in writer.scalars]
+    places = [place_of(cell, writer.full) for cell in cells]
+    strides = [stride(substitute(p, writer.full), lane) for p in places if p is not None for lane in LANES]
+    return None in places or any(s not in (0, 1) for s in strides) or any(isinstance(p, Part) for p in pieces)
 
 
 def _copies_anywhere(items: Sequence[Statement]) -> bool:

@@ -165,3 +165,61 @@ ENTRY e {
     found, text = run_on_host(body, x, y, z, monkeypatch=monkeypatch)
     np.testing.assert_allclose(found, x * y + z[:, None], rtol=1e-6, atol=1e-6)
     assert "++row)" in text and ", row, 0, 33, " in text
+
+
+@compiled
+def test_rows_further_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All elements of a row are read under one condition: of rows as runs, GCC 12 made vectors with the masks of the
+    first one."""
+    body = """\
+ENTRY e {
+  p = f32[20,3] parameter(0)
+  c = f32[] constant(-inf)
+  ROOT r = f32[20,3] pad(p, c), padding=1_-1x0_0
+}
+"""
+    p = np.arange(60, dtype=np.float32).reshape(20, 3) + 1
+    found, text = run_on_host(body, p, monkeypatch=monkeypatch)
+    np.testing.assert_array_equal(found, np.concatenate([np.full((1, 3), -np.inf, np.float32), p[:-1]]))
+    assert "hlo_live / 3" not in text
+
+
+@compiled
+def test_rows_written_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are read from one of two arrays, at a place that data says."""
+    body = """\
+ENTRY e {
+  p = f64[64,7] parameter(0)
+  first = s32[] parameter(1)
+  zero = s32[] constant(0)
+  few = f64[7,7] slice(p), slice={[57:64], [0:7]}
+  ROOT r = f64[64,7] dynamic-update-slice(p, few, first, zero)
+}
+"""
+    p = np.arange(448.0).reshape(64, 7) + 1
+    found, text = run_on_host(body, p, np.int32(3), monkeypatch=monkeypatch)
+    np.testing.assert_array_equal(found, np.concatenate([p[:3], p[57:], p[10:]]))
+    assert "hlo_live / 7" not in text
+
+
+@compiled
+def test_runs_of_one_value_under_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window's gradient goes to the place of its largest element: all elements of a run read the same one, and the
+    next run reads the next."""
+    body = """\
+choose { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = pred[] compare(a, b), direction=GT }
+combine { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }
+ENTRY e {
+  x = f32[99] parameter(0)
+  g = f32[33] parameter(1)
+  z = f32[] constant(0)
+  ROOT r = f32[99] select-and-scatter(x, g, z), window={size=2 stride=3}, select=choose, scatter=combine
+}
+"""
+    generator = np.random.default_rng(0)
+    x, g = generator.standard_normal(99).astype(np.float32), generator.standard_normal(33).astype(np.float32)
+    found, text = run_on_host(body, x, g, monkeypatch=monkeypatch)
+    expected = np.zeros((33, 3), np.float32)
+    expected[np.arange(33), x.reshape(33, 3)[:, :2].argmax(1)] = g
+    np.testing.assert_array_equal(found, expected.ravel())
+    assert f"{LANE} < hlo_live / 3;" in text
