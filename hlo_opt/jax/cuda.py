@@ -57,6 +57,7 @@ class _Region(ctypes.Structure):
         ("output_count", _WORD),
         ("output_bytes", _POINTER),
         ("pointers", _WORD),
+        ("held", _POINTER),
     ]
 
 
@@ -69,6 +70,7 @@ class _Loaded:
         self.arrays = (np.ascontiguousarray(steps.words, np.int64), np.ascontiguousarray(steps.constants, np.uint8))
         outputs = (*steps.outputs, *((steps.memory,) if steps.memory else ()))
         self.sizes = np.array(steps.inputs or [0], np.int64), np.array(outputs or [0], np.int64)
+        self.held = np.array(steps.held or [-1], np.int64)
         rows = zip(program.code, steps.kernels, strict=True)
         self.kernels = (_Kernel * max(1, len(steps.kernels)))(
             *(_Kernel(code, k.symbol.encode(), k.grid, k.block, int(k.cooperative)) for code, k in rows)
@@ -86,6 +88,7 @@ class _Loaded:
             len(outputs),
             self.sizes[1].ctypes.data,
             steps.pointers,
+            self.held.ctypes.data,
         )
 
 
@@ -235,4 +238,11 @@ def cuda() -> Backend:
     """The CUDA backend. Raises BackendError as `gpu`."""
     device = gpu()
     name = f"cuda {device.capability} {device.target.name}"
-    return Backend(name, cuda_handler, build_for_cuda, is_timed=False, memory=lambda key: cuda_handler().memory(key))
+    return Backend(
+        name,
+        cuda_handler,
+        build_for_cuda,
+        is_timed=False,
+        memory=lambda key: cuda_handler().memory(key),
+        keeps_donations=True,
+    )

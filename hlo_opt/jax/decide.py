@@ -28,6 +28,7 @@ from hlo_opt.jax.measure import (
     runnable,
     times,
 )
+from hlo_opt.jax.memories import Memories
 from hlo_opt.jax.records import Chosen, Verdict
 from hlo_opt.jax.regions import (
     Candidate,
@@ -132,6 +133,7 @@ class Backend:
     may_share whether calls may have results in the memory of their operands. In loops they have: a round's results
               lie where its state was. XLA has inserted the copies that its own instructions need, and inserts none
               after the hook
+    keeps_donations  whether JAX keeps the donations of a module for which the hook gives something back
     """
 
     name: str
@@ -140,6 +142,7 @@ class Backend:
     is_timed: bool = True
     memory: Callable[[str], int] = lambda _: 0
     may_share: bool = False
+    keeps_donations: bool = False
 
 
 @dataclass
@@ -164,6 +167,7 @@ class Decision:
     def run(self, module: Module) -> None:
         """Decides about the regions of the entry, by falling work, and then about those inside loops, branches and
         calls that stay, where the backend may."""
+        self._memories = Memories(module)
         self._run_in(module.entry, 1, None)
 
     def _run_in(self, computation: Computation, rounds: int, caller: Instruction | None) -> None:
@@ -207,6 +211,18 @@ class Decision:
             self.report.add(line("JAX208", self.module, "all", ours_us=ours_us, xla_us=xla_us))
         self.chosen = kept
 
+    def keep_order(self, message: bytes) -> None:
+        """Drops regions whose calls move what XLA has in order by its schedule alone, where memory is written again."""
+        if not self._memories.is_of_interest or not _replaced(message, self.chosen).is_reordered:
+            return
+        kept: list[Chosen] = []
+        for c in self.chosen:
+            if _replaced(message, [*kept, c]).is_reordered:
+                self.report.add(line("JAX209", self.module, c.region))
+            else:
+                kept.append(c)
+        self.chosen = kept
+
     def _is_one(self, module: Module) -> bool:
         """Whether one region does all work of the entry, which was then timed with it."""
         return len(self.chosen) == 1 and _does_all(module.entry, self.chosen[0].change.gone)
@@ -229,7 +245,7 @@ class Decision:
         if code:
             self._say(code, region, size=size_of(region.members))
             return False
-        own = module_of(region)
+        own = module_of(region, self._memories.pairs(region) or ())
         is_whole = _does_all(region.computation, [i.name for i in region.gone])
         where = "whole" if is_whole else "part"
         key = records.key_of("region", where, str(own), self.wish.preset, self.backend.name)
@@ -300,6 +316,8 @@ class Decision:
             return "JAX207"
         if not are_apart(region):
             return "JAX207"
+        if self._memories.pairs(region) is None:
+            return "JAX209"
         return "JAX205" if size_of(region.members) > MOST_OPERATIONS else ""
 
     def _verdict(self, own: Module, key: str, region: Candidate, is_whole: bool, rounds: int) -> Verdict:
@@ -345,6 +363,10 @@ def _does_all(entry: Computation, gone: Iterable[str]) -> bool:
 
 def changed(message: bytes, chosen: Iterable[Chosen]) -> bytes:
     """The module with the chosen regions replaced by calls."""
+    return _replaced(message, chosen).message()
+
+
+def _replaced(message: bytes, chosen: Iterable[Chosen]) -> ModuleBytes:
     module = ModuleBytes(message)
     now: dict[str, str] = {}
     """New names of replaced instructions: a call with one result replaces it under its own name."""
@@ -354,7 +376,7 @@ def changed(message: bytes, chosen: Iterable[Chosen]) -> bytes:
         module.replace(change, call)
         if len(change.outputs) == 1:
             now[change.outputs[0]] = call[-1].name
-    return module.message()
+    return module
 
 
 def build(module: Module, preset: str) -> Frozen:

@@ -198,6 +198,42 @@ def test_a_call_computes_what_the_module_does(text: str, preset: str | None) -> 
     assert not {"cuModuleLoadData", "cuMemcpyHtoD", "cuMemAlloc"} & set(standin().written), "a call may be captured"
 
 
+HELD = """HloModule m, input_output_alias={ {0}: (0, {}, may-alias), {1}: (1, {}, may-alias) }
+ENTRY e {
+  p = f32[64,8] parameter(0)
+  q = f32[64,8] parameter(1)
+  a = f32[64,8] subtract(p, q)
+  t = f32[64,8] reverse(q), dimensions={0}
+  ROOT r = (f32[64,8], f32[64,8]) tuple(a, t)
+}
+"""
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+@pytest.mark.parametrize("preset", [None, "default"])
+def test_results_in_the_memory_of_inputs(is_shared: bool, preset: str | None) -> None:
+    """As XLA has them where a parameter is donated. The reversed array is written when nothing reads its source."""
+    module = parse(HELD)
+    made = DeviceProgram.unpacked(
+        program(build_schedule(module if preset is None else run(module, preset).module)).packed()
+    )
+    assert made.steps.held == (0, 1)
+    call, inputs = Call(f"held {preset}", made), drawn(module)
+    expected = evaluate(module, inputs)
+    given = [a.copy() for a in inputs]
+    outputs = [*(given if is_shared else results(made)[:2]), *results(made)[2:]]
+    assert call.fault == call.initialize() == call.run(given, outputs) == ""
+    for found, right in zip(outputs, expected, strict=False):
+        np.testing.assert_allclose(found.view(right.dtype).reshape(right.shape), right, 1e-6)
+    assert is_shared or all(np.array_equal(a, b) for a, b in zip(given, inputs, strict=True))
+
+
+def test_a_result_that_is_another_input_is_not_written_over_it() -> None:
+    text = HELD.replace("tuple(a, t)", "tuple(q, a)")
+    with pytest.raises(BackendError, match="is another input"):
+        steps_of(build_schedule(parse(text)))
+
+
 def test_what_is_written_down() -> None:
     """Loading when XLA initializes, for each context once; then a launch for each kernel, and copies of what is no
     value of its own."""
