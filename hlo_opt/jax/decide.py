@@ -83,6 +83,9 @@ MOST_STEPS = 1000
 WIN = 0.9
 """Limit of the ratio of our time to XLA's, unless the user accepts any saving: then ours must not be slower."""
 
+ESTIMATED_WIN = 0.98
+"""The same where times are estimates: these are medians of what was measured, and do not differ from run to run."""
+
 EVEN = 1.02
 """Ratio of times up to which one is not slower: series of one executable differ by as much."""
 
@@ -99,12 +102,13 @@ class Wish:
         """The cache key of the decision about a module."""
         return records.key_of("module", module, self.preset, str(self.min_saving_us), backend)
 
-    def takes(self, verdict: Verdict, rounds: int = 1) -> bool:
-        """Whether a timed region that runs `rounds` times in a run of the module is replaced."""
+    def takes(self, verdict: Verdict, rounds: int = 1, win: float = WIN) -> bool:
+        """Whether a region that runs `rounds` times in a run of the module is replaced. `win` is the limit of the ratio
+        of our time to XLA's, unless any saving is accepted."""
         if self.min_saving_us <= 0:
             return verdict.ours_us <= EVEN * verdict.xla_us
         saved = (verdict.xla_us - verdict.ours_us) * rounds
-        return verdict.ours_us <= WIN * verdict.xla_us and saved >= self.min_saving_us
+        return verdict.ours_us <= win * verdict.xla_us and saved >= self.min_saving_us
 
     def keeps(self, chosen: Sequence[Chosen], ours_us: float, xla_us: float) -> bool:
         """Whether a whole module with these regions wins by a tenth, or saves half of the sum of its regions. Not all
@@ -163,6 +167,7 @@ class Decision:
 
     def __post_init__(self) -> None:
         self._end = time.monotonic() + self.wish.seconds
+        self._win = WIN if self.backend.is_timed else ESTIMATED_WIN
 
     def run(self, module: Module) -> None:
         """Decides about the regions of the entry, by falling work, and then about those inside loops, branches and
@@ -253,7 +258,7 @@ class Decision:
         if (
             verdict is not None
             and not verdict.why
-            and self.wish.takes(verdict, rounds)
+            and self.wish.takes(verdict, rounds, self._win)
             and (verdict.is_bound or not self.backend.handler().has(key))
         ):
             verdict = None  # nothing was built because it could not win elsewhere, or the cache lost the program
@@ -266,7 +271,7 @@ class Decision:
         if verdict.why:
             self._say(verdict.why, region, why=verdict.text)
             return False
-        is_taken = self.wish.takes(verdict, rounds)
+        is_taken = self.wish.takes(verdict, rounds, self._win)
         ours_us, xla_us = verdict.ours_us * rounds, verdict.xla_us * rounds
         if not is_taken:
             self._say("JAX102" if verdict.is_bound else "JAX202", region, ours_us=ours_us, xla_us=xla_us)

@@ -360,6 +360,11 @@ def test_the_nearest_device(capability: str, cores: int, name: str) -> None:
     assert Gpu(capability, cores).target.name.startswith(name)
 
 
+@pytest.mark.parametrize(("title", "name"), [("NVIDIA H200", "h200"), ("NVIDIA H100 80GB HBM3", "h100_sxm")])
+def test_devices_that_differ_in_their_memory_alone(title: str, name: str) -> None:
+    assert Gpu("90", 132, title).target.name == name
+
+
 def test_nvrtc_without_cupy(empty_cache: object) -> None:
     """Machine code for a device that is not here, with the estimates that decide."""
     pytest.importorskip("nvidia")
