@@ -32,6 +32,7 @@ from hlo_opt.jax.memories import Memories
 from hlo_opt.jax.records import Chosen, Verdict
 from hlo_opt.jax.regions import (
     Candidate,
+    Pair,
     are_apart,
     bodies_of,
     layers_of,
@@ -167,6 +168,7 @@ class Decision:
 
     def __post_init__(self) -> None:
         self._end = time.monotonic() + self.wish.seconds
+        self._memories: Memories | None = None
         self._win = WIN if self.backend.is_timed else ESTIMATED_WIN
 
     def run(self, module: Module) -> None:
@@ -218,7 +220,9 @@ class Decision:
 
     def keep_order(self, message: bytes) -> None:
         """Drops regions whose calls move what XLA has in order by its schedule alone, where memory is written again."""
-        if not self._memories.is_of_interest or not _replaced(message, self.chosen).is_reordered:
+        if self._memories is None or not self._memories.is_of_interest:
+            return
+        if not _replaced(message, self.chosen).is_reordered:
             return
         kept: list[Chosen] = []
         for c in self.chosen:
@@ -250,7 +254,7 @@ class Decision:
         if code:
             self._say(code, region, size=size_of(region.members))
             return False
-        own = module_of(region, self._memories.pairs(region) or ())
+        own = module_of(region, self._pairs(region) or ())
         is_whole = _does_all(region.computation, [i.name for i in region.gone])
         where = "whole" if is_whole else "part"
         key = records.key_of("region", where, str(own), self.wish.preset, self.backend.name)
@@ -281,7 +285,7 @@ class Decision:
                 key = self._in_place(region, key)
             self.chosen.append(
                 Chosen(
-                    _change(region, key, self.backend.memory(key)),
+                    change_of(region, key, self.backend.memory(key)),
                     region.name,
                     region.written * rounds,
                     ours_us,
@@ -305,6 +309,10 @@ class Decision:
             return key
         return in_place
 
+    def _pairs(self, region: Candidate) -> list[Pair] | None:
+        """As `Memories.pairs`."""
+        return [] if self._memories is None else self._memories.pairs(region)
+
     def _late(self, region: Candidate) -> bool:
         """Reports that there is no time left for a region. Returns False, as `_take` does for it."""
         self.is_whole = False
@@ -321,7 +329,7 @@ class Decision:
             return "JAX207"
         if not are_apart(region):
             return "JAX207"
-        if self._memories.pairs(region) is None:
+        if self._pairs(region) is None:
             return "JAX209"
         return "JAX205" if size_of(region.members) > MOST_OPERATIONS else ""
 
@@ -411,7 +419,7 @@ def _ends(module: Module, inputs: list[Array]) -> bool:
     return True
 
 
-def _change(region: Candidate, key: str, memory: int) -> Replacement:
+def change_of(region: Candidate, key: str, memory: int) -> Replacement:
     text = call_text([i.shape for i in region.inputs], [i.shape for i in region.outputs], key, memory)
     names = (tuple(i.name for i in members) for members in (region.gone, region.inputs, region.outputs))
     gone, inputs, outputs = names

@@ -21,10 +21,12 @@ from hlo_opt.ir import Module
 from hlo_opt.ir.values import Array
 from hlo_opt.jax import cuda, records
 from hlo_opt.jax.cuda import CudaHandler, Gpu, program_of
-from hlo_opt.jax.decide import Backend, Decision, Wish, changed
+from hlo_opt.jax.decide import Backend, Decision, Wish, change_of, changed, read
 from hlo_opt.jax.device import DeviceProgram, steps_of
 from hlo_opt.jax.hook import decided
 from hlo_opt.jax.nvrtc import nvrtc
+from hlo_opt.jax.records import Chosen
+from hlo_opt.jax.regions import Candidate
 from hlo_opt.passes import run
 from hlo_opt.runtime.host.library import HostLibrary, built
 from hlo_opt.runtime.schedule import Schedule, build_schedule
@@ -428,6 +430,41 @@ ENTRY e {
     made = parse(printed)
     left = [i.opcode for i in made.entry.instructions if i.literal is None]
     assert left == ["parameter", "custom-call", "get-tuple-element"]
+
+
+ALIAS = ", input_output_alias={ {2}: (1, {}, may-alias) }"
+MOVED = f"""HloModule m, is_scheduled=true{ALIAS}
+ENTRY e {{
+  x = f32[1024,1024] parameter(0)
+  w = f32[1024,1024] parameter(1)
+  a = f32[1024,1024] sine(x)
+  r = f32[1024,1024] sort(a), dimensions={{1}}, to_apply=less
+  h = f32[1024,1024] sort(x), dimensions={{1}}, to_apply=less
+  b = f32[1024,1024] tanh(h)
+  ROOT t = (f32[1024,1024], f32[1024,1024], f32[1024,1024]) tuple(r, b, w)
+}}
+"""
+LESS = """less {
+  p = f32[] parameter(0)
+  q = f32[] parameter(1)
+  ROOT l = pred[] compare(p, q), direction=LT
+}
+"""
+
+
+@pytest.mark.parametrize(("is_donated", "kept"), [(True, 0), (False, 1)])
+def test_what_would_move_others_is_left_where_memory_is_written_again(is_donated: bool, kept: int) -> None:
+    text = MOVED.replace("ENTRY", f"{LESS}ENTRY")
+    text = text if is_donated else text.replace(ALIAS, "")
+    message = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+    module, report = read(message, large=True), hlo_opt.jax.Report()
+    backend = Backend("cuda test", handler, cuda.build_for_cuda, is_timed=False)
+    decision = Decision("m", Wish(seconds=0), report, backend=backend)
+    decision.run(module)
+    region = Candidate(module.entry, tuple(i for i in module.entry.instructions if i.name in ("a", "b")))
+    decision.chosen.append(Chosen(change_of(region, "key", 0), "a", 0, 1.0, 2.0))
+    decision.keep_order(message)
+    assert len(decision.chosen) == kept and report.count("JAX209") == 1 - kept
 
 
 def test_cuda_without_a_gpu_is_an_error() -> None:
