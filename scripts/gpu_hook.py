@@ -175,6 +175,36 @@ def call() -> Row:
     return {"apart": [*worst, apart], "calls": own.calls - before}
 
 
+def cost() -> Row:
+    """What a call takes beside its kernel: a chain of sines that are not fused, by XLA and by calls of ours."""
+    import jax
+    import numpy as np
+
+    import hlo_opt
+    from hlo_opt.jax.cuda import build_for_cuda
+    from hlo_opt.jax.handler import TARGET
+    from scripts.bench.gpu_profile import batches
+
+    count, size = 16, 512
+    text = f"HloModule m\nENTRY e {{\n p = f32[{size},{size}] parameter(0)\n ROOT r = f32[{size},{size}] sine(p)\n}}"
+    build_for_cuda(hlo_opt.parse(text), "gpu_hook cost", "default")
+    sine = jax.ffi.ffi_call(TARGET, jax.ShapeDtypeStruct((size, size), np.float32))
+    given = jax.numpy.asarray(np.random.default_rng(0).standard_normal((size, size)), "float32")
+
+    def chain(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def run(v: Any) -> Any:
+            for _ in range(count):
+                v = jax.lax.optimization_barrier(function(v))
+            return v
+
+        return run
+
+    ours = jax.jit(chain(lambda v: sine(v, key="gpu_hook cost"))).lower(given).compile()
+    plain = jax.jit(chain(jax.numpy.sin)).lower(given).compile()
+    ours_us, xla_us = batches([lambda: ours(given), lambda: plain(given)])
+    return {"batch_us": [ours_us, xla_us], "call_us": (ours_us - xla_us) / count}
+
+
 def programs() -> dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], str]]:
     """Functions, the shapes of their arguments, and their type."""
     import jax
@@ -226,6 +256,7 @@ def program(name: str) -> Row:
 
     import hlo_opt.jax
     from hlo_opt.jax.cuda import cuda_handler
+    from scripts.bench import gpu_profile
     from scripts.bench.jax_hook import apart, in_turns
 
     function, shapes, kind = programs()[name]
@@ -246,8 +277,12 @@ def program(name: str) -> Row:
         pairs = in_turns(lambda: ours(*given), lambda: plain(*given), ROUNDS, EACH)
         row["calls_per_run"] = (cuda_handler().calls - before) / (len(pairs) + 6)
         row["ours_us"], row["xla_us"] = (statistics.median(c) * 1e6 for c in zip(*pairs, strict=True))
+        row["ours_batch_us"], row["xla_batch_us"] = gpu_profile.batches([lambda: ours(*given), lambda: plain(*given)])
     except Exception:
         row["why"] = traceback.format_exc()
+    with contextlib.suppress(Exception):  # no step needs the profiler, which has a library of its own
+        row["ours_kernels"] = gpu_profile.kernels(lambda: ours(*given))
+        row["xla_kernels"] = gpu_profile.kernels(lambda: plain(*given))
     row["entry"] = [line[:200] for line in (ours.as_text() or "").partition("\nENTRY")[2].splitlines()][:LINES]
     if "why" not in row and not (row["replaced"] and row["apart"] < (4e-2 if kind == "bfloat16" else FAR)):
         row["why"] = "nothing was replaced" if not row["replaced"] else f"results are {row['apart']:.1e} apart"
@@ -287,17 +322,43 @@ def threads() -> Row:
 
 
 def donated() -> Row:
-    """A function that takes its argument over stays XLA's."""
+    """Functions that take arguments over: their memory holds results, by calls of ours, too."""
     import jax
+    import jax.numpy as jnp
+    import numpy as np
 
     import hlo_opt.jax
 
-    x = jax.numpy.ones((1024, 1024))
-    with hlo_opt.jax.fusing(min_saving_us=0, wait=True, backend="cuda") as report:
-        y = jax.jit(lambda v: jax.numpy.sin(v) * v.sum(), donate_argnums=0)(x)
-        total = float(y[0, 0])
-    assert abs(total / (0.8414709848 * (1 << 20)) - 1) < FAR, total
-    return {"deleted": x.is_deleted(), "lines": str(report).splitlines()[:LINES]}
+    def moments(p: Any, m: Any, g: Any) -> Any:
+        m = 0.9 * m + 0.1 * g
+        return p - 1e-3 * m, m
+
+    def kept(cache: Any, new: Any) -> Any:
+        return jax.lax.dynamic_update_slice(cache, jnp.sin(new) * new.sum(), (8, 0)), jax.nn.softmax(new)
+
+    def scaled(v: Any) -> Any:
+        return jnp.sin(v) * v.sum()
+
+    random, row = np.random.default_rng(0), Row()
+    cases = {
+        "moments": (moments, [(2048, 1024)] * 3, (0, 1)),
+        "kept": (kept, [(4096, 1024), (64, 1024)], (0,)),
+        "scaled": (scaled, [(1024, 1024)], (0,)),
+    }
+    for name, (function, shapes, given_away) in cases.items():
+        arrays = [random.random(s, np.float32) for s in shapes]
+        want = jax.tree.leaves(jax.jit(lambda *a, f=function: f(*a))(*arrays))
+        with hlo_opt.jax.fusing(min_saving_us=0, wait=True, backend="cuda") as report:
+            once = jax.jit(lambda *a, f=function: f(*a), donate_argnums=given_away)
+            for _ in range(3):
+                given = [jnp.asarray(a) for a in arrays]
+                found = jax.tree.leaves(once(*given))
+                apart = max(float(jnp.abs(x - y).max() / jnp.abs(y).max()) for x, y in zip(found, want, strict=True))
+                assert apart < FAR, (name, apart)
+            assert all(given[k].is_deleted() for k in given_away), name
+        row[name] = {"replaced": len(report.replaced), "lines": str(report).splitlines()[:LINES]}
+    assert row["moments"]["replaced"], row
+    return row
 
 
 def cached() -> Row:
@@ -335,7 +396,7 @@ def cached() -> Row:
 def steps() -> dict[str, Callable[[], Row]]:
     """All steps by name, in order."""
     first = (plugin, tools, stages, kernels, handler, call)
-    last = (threads, donated, cached)
+    last = (cost, threads, donated, cached)
     found: dict[str, Callable[[], Row]] = {step.__name__: step for step in first}
     for name in PROGRAMS:
         found[f"program {name}"] = lambda name=name: program(name)  # type: ignore[misc]
@@ -415,6 +476,10 @@ def main(given: list[str] | None = None) -> int:
 def show(row: Row) -> None:
     """A line of a row; of a failed one, the end of its traceback too."""
     times = f"  ours {row['ours_us']:.0f} us, XLA {row['xla_us']:.0f} us" if "ours_us" in row else ""
+    times += (
+        f"  in a batch {row['ours_batch_us']:.0f} and {row['xla_batch_us']:.0f} us" if "ours_batch_us" in row else ""
+    )
+    times += f"  a call takes {row['call_us']:.1f} us beside its kernel" if "call_us" in row else ""
     more = f"  {row['replaced']} regions" if "replaced" in row else ""
     print(f"{row['case']:24} {'holds' if row['holds'] else 'FAILS'}{times}{more}")
     if not row["holds"]:

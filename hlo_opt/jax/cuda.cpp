@@ -112,6 +112,7 @@ struct Region {
   Word output_count;  // memory for values between kernels is the last one, where there are any
   const Word* output_bytes;
   Word pointers;
+  const Word* held;  // for each input, the output that shares its memory, or -1
 };
 
 enum { step_launch = 0, step_copy = 1, step_clear = 2 };  // DeviceStep in hlo_opt/jax/device.py
@@ -249,6 +250,13 @@ static ffi::Error execute(CUstream stream, CudaState* state, ffi::RemainingArgs 
       return ffi::Error(ffi::ErrorCode::kInvalidArgument,
                         "hlo_opt: a result of another size than the kernels were made for");
     bases.push_back((CUdeviceptr)(*given)->untyped_data());
+  }
+  for (Word k = 0; k < r.input_count; ++k) {  // kernels write such an output where the input is
+    if (r.held[k] < 0) continue;
+    const CUdeviceptr made = bases[(size_t)(r.input_count + r.held[k])];
+    if (made != bases[(size_t)k])
+      HLO_TRY("cuMemcpyDtoDAsync", driver().copy(made, bases[(size_t)k], (size_t)r.input_bytes[k], stream));
+    bases[(size_t)k] = made;
   }
   bases.push_back(on_device->constants);
   std::vector<CUdeviceptr> pointers((size_t)r.pointers);

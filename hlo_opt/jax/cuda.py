@@ -22,6 +22,7 @@ from hlo_opt.ir import Module
 from hlo_opt.jax import records
 from hlo_opt.jax.decide import Backend
 from hlo_opt.jax.device import DeviceProgram, steps_of
+from hlo_opt.jax.estimates import call_us, xla_us
 from hlo_opt.jax.handler import TARGET, capsule
 from hlo_opt.jax.nvrtc import nvrtc
 from hlo_opt.jax.regions import simple_form
@@ -57,6 +58,7 @@ class _Region(ctypes.Structure):
         ("output_count", _WORD),
         ("output_bytes", _POINTER),
         ("pointers", _WORD),
+        ("held", _POINTER),
     ]
 
 
@@ -69,6 +71,7 @@ class _Loaded:
         self.arrays = (np.ascontiguousarray(steps.words, np.int64), np.ascontiguousarray(steps.constants, np.uint8))
         outputs = (*steps.outputs, *((steps.memory,) if steps.memory else ()))
         self.sizes = np.array(steps.inputs or [0], np.int64), np.array(outputs or [0], np.int64)
+        self.held = np.array(steps.held or [-1], np.int64)
         rows = zip(program.code, steps.kernels, strict=True)
         self.kernels = (_Kernel * max(1, len(steps.kernels)))(
             *(_Kernel(code, k.symbol.encode(), k.grid, k.block, int(k.cooperative)) for code, k in rows)
@@ -86,6 +89,7 @@ class _Loaded:
             len(outputs),
             self.sizes[1].ctypes.data,
             steps.pointers,
+            self.held.ctypes.data,
         )
 
 
@@ -160,18 +164,24 @@ class CudaHandler:
 
 @dataclass(frozen=True)
 class Gpu:
-    """The compute capability without a dot, and the number of streaming multiprocessors."""
+    """The compute capability without a dot, the number of streaming multiprocessors, and the device's name."""
 
     capability: str
     cores: int
+    title: str = ""
 
     @property
     def target(self) -> DeviceTarget:
-        """The nearest of our targets, by compute capability and then by multiprocessors."""
+        """The nearest of our targets, by compute capability, by the words of its name that the device's has, and then
+        by multiprocessors."""
         known = [target(name) for name in target_names()]
-        return min(
-            known, key=lambda t: (abs(t.compute_capability - int(self.capability)), abs(t.core_count - self.cores))
-        )
+        words = set(self.title.lower().split())
+
+        def distance(t: DeviceTarget) -> tuple[int, int, int]:
+            common = len(words.intersection(t.title.lower().split()))
+            return abs(t.compute_capability - int(self.capability)), -common, abs(t.core_count - self.cores)
+
+        return min(known, key=distance)
 
 
 @cache
@@ -183,7 +193,7 @@ def gpu() -> Gpu:
         devices = jax.local_devices(backend="cuda")
     except RuntimeError as fault:
         raise BackendError(f"backend cuda: JAX has no NVIDIA GPU ({fault})", code="HLO521") from None
-    kinds = {Gpu(str(d.compute_capability).replace(".", ""), int(d.core_count)) for d in devices}
+    kinds = {Gpu(str(d.compute_capability).replace(".", ""), int(d.core_count), d.device_kind) for d in devices}
     if len(kinds) != 1:
         raise BackendError("backend cuda: the GPUs of this machine are of several kinds", code="HLO521")
     return kinds.pop()
@@ -208,26 +218,26 @@ def cuda_handler() -> CudaHandler:
 
 
 def program_of(module: Module, preset: str, device: Gpu) -> tuple[DeviceProgram, float, float]:
-    """A region's program for a GPU, and the estimated microseconds of our and of XLA's kernels. Raises an HloOptError
-    if it needs a library or the host."""
+    """A region's program for a GPU, and the estimated microseconds of a call of ours and of XLA's kernels. Raises an
+    HloOptError if it needs a library or the host."""
     outcome = run(simple_form(module), preset, target=device.target)
-    ours_us, xla_us = (module_summary(m, device.target).est_us for m in (outcome.module, module))
     schedule = build_schedule(outcome.module)
     steps = steps_of(schedule)
+    ours_us = module_summary(outcome.module, device.target).est_us + call_us(steps, device.target)
     library = nvrtc()
     wanted = architecture(library, device.capability)
     code = compiled(library, schedule.kernels, wanted, cache_directory(), compile_options())
     program = DeviceProgram(steps, tuple(code[k.symbol] for k in steps.kernels))
-    return program, ours_us, xla_us
+    return program, ours_us, xla_us(module, device.target)
 
 
 def build_for_cuda(module: Module, key: str, preset: str) -> tuple[float, float]:
     """Builds a region's kernels for the GPUs of this process and stores them under a key. Returns the estimates of
     `program_of`, and raises its errors."""
-    program, ours_us, xla_us = program_of(module, preset, gpu())
+    program, ours, xla = program_of(module, preset, gpu())
     records.keep_device_program(key, program)
     cuda_handler().add(key, program)
-    return ours_us, xla_us
+    return ours, xla
 
 
 @cache
@@ -235,4 +245,11 @@ def cuda() -> Backend:
     """The CUDA backend. Raises BackendError as `gpu`."""
     device = gpu()
     name = f"cuda {device.capability} {device.target.name}"
-    return Backend(name, cuda_handler, build_for_cuda, is_timed=False, memory=lambda key: cuda_handler().memory(key))
+    return Backend(
+        name,
+        cuda_handler,
+        build_for_cuda,
+        is_timed=False,
+        memory=lambda key: cuda_handler().memory(key),
+        keeps_donations=True,
+    )

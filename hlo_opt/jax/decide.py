@@ -28,9 +28,11 @@ from hlo_opt.jax.measure import (
     runnable,
     times,
 )
+from hlo_opt.jax.memories import Memories
 from hlo_opt.jax.records import Chosen, Verdict
 from hlo_opt.jax.regions import (
     Candidate,
+    Pair,
     are_apart,
     bodies_of,
     layers_of,
@@ -82,6 +84,9 @@ MOST_STEPS = 1000
 WIN = 0.9
 """Limit of the ratio of our time to XLA's, unless the user accepts any saving: then ours must not be slower."""
 
+ESTIMATED_WIN = 0.98
+"""The same where times are estimates: these are medians of what was measured, and do not differ from run to run."""
+
 EVEN = 1.02
 """Ratio of times up to which one is not slower: series of one executable differ by as much."""
 
@@ -98,12 +103,13 @@ class Wish:
         """The cache key of the decision about a module."""
         return records.key_of("module", module, self.preset, str(self.min_saving_us), backend)
 
-    def takes(self, verdict: Verdict, rounds: int = 1) -> bool:
-        """Whether a timed region that runs `rounds` times in a run of the module is replaced."""
+    def takes(self, verdict: Verdict, rounds: int = 1, win: float = WIN) -> bool:
+        """Whether a region that runs `rounds` times in a run of the module is replaced. `win` is the limit of the ratio
+        of our time to XLA's, unless any saving is accepted."""
         if self.min_saving_us <= 0:
             return verdict.ours_us <= EVEN * verdict.xla_us
         saved = (verdict.xla_us - verdict.ours_us) * rounds
-        return verdict.ours_us <= WIN * verdict.xla_us and saved >= self.min_saving_us
+        return verdict.ours_us <= win * verdict.xla_us and saved >= self.min_saving_us
 
     def keeps(self, chosen: Sequence[Chosen], ours_us: float, xla_us: float) -> bool:
         """Whether a whole module with these regions wins by a tenth, or saves half of the sum of its regions. Not all
@@ -132,6 +138,7 @@ class Backend:
     may_share whether calls may have results in the memory of their operands. In loops they have: a round's results
               lie where its state was. XLA has inserted the copies that its own instructions need, and inserts none
               after the hook
+    keeps_donations  whether JAX keeps the donations of a module for which the hook gives something back
     """
 
     name: str
@@ -140,6 +147,7 @@ class Backend:
     is_timed: bool = True
     memory: Callable[[str], int] = lambda _: 0
     may_share: bool = False
+    keeps_donations: bool = False
 
 
 @dataclass
@@ -160,10 +168,13 @@ class Decision:
 
     def __post_init__(self) -> None:
         self._end = time.monotonic() + self.wish.seconds
+        self._memories: Memories | None = None
+        self._win = WIN if self.backend.is_timed else ESTIMATED_WIN
 
     def run(self, module: Module) -> None:
         """Decides about the regions of the entry, by falling work, and then about those inside loops, branches and
         calls that stay, where the backend may."""
+        self._memories = Memories(module)
         self._run_in(module.entry, 1, None)
 
     def _run_in(self, computation: Computation, rounds: int, caller: Instruction | None) -> None:
@@ -207,6 +218,20 @@ class Decision:
             self.report.add(line("JAX208", self.module, "all", ours_us=ours_us, xla_us=xla_us))
         self.chosen = kept
 
+    def keep_order(self, message: bytes) -> None:
+        """Drops regions whose calls move what XLA has in order by its schedule alone, where memory is written again."""
+        if self._memories is None or not self._memories.is_of_interest:
+            return
+        if not _replaced(message, self.chosen).is_reordered:
+            return
+        kept: list[Chosen] = []
+        for c in self.chosen:
+            if _replaced(message, [*kept, c]).is_reordered:
+                self.report.add(line("JAX209", self.module, c.region))
+            else:
+                kept.append(c)
+        self.chosen = kept
+
     def _is_one(self, module: Module) -> bool:
         """Whether one region does all work of the entry, which was then timed with it."""
         return len(self.chosen) == 1 and _does_all(module.entry, self.chosen[0].change.gone)
@@ -229,7 +254,7 @@ class Decision:
         if code:
             self._say(code, region, size=size_of(region.members))
             return False
-        own = module_of(region)
+        own = module_of(region, self._pairs(region) or ())
         is_whole = _does_all(region.computation, [i.name for i in region.gone])
         where = "whole" if is_whole else "part"
         key = records.key_of("region", where, str(own), self.wish.preset, self.backend.name)
@@ -237,7 +262,7 @@ class Decision:
         if (
             verdict is not None
             and not verdict.why
-            and self.wish.takes(verdict, rounds)
+            and self.wish.takes(verdict, rounds, self._win)
             and (verdict.is_bound or not self.backend.handler().has(key))
         ):
             verdict = None  # nothing was built because it could not win elsewhere, or the cache lost the program
@@ -250,7 +275,7 @@ class Decision:
         if verdict.why:
             self._say(verdict.why, region, why=verdict.text)
             return False
-        is_taken = self.wish.takes(verdict, rounds)
+        is_taken = self.wish.takes(verdict, rounds, self._win)
         ours_us, xla_us = verdict.ours_us * rounds, verdict.xla_us * rounds
         if not is_taken:
             self._say("JAX102" if verdict.is_bound else "JAX202", region, ours_us=ours_us, xla_us=xla_us)
@@ -260,7 +285,7 @@ class Decision:
                 key = self._in_place(region, key)
             self.chosen.append(
                 Chosen(
-                    _change(region, key, self.backend.memory(key)),
+                    change_of(region, key, self.backend.memory(key)),
                     region.name,
                     region.written * rounds,
                     ours_us,
@@ -284,6 +309,10 @@ class Decision:
             return key
         return in_place
 
+    def _pairs(self, region: Candidate) -> list[Pair] | None:
+        """As `Memories.pairs`."""
+        return [] if self._memories is None else self._memories.pairs(region)
+
     def _late(self, region: Candidate) -> bool:
         """Reports that there is no time left for a region. Returns False, as `_take` does for it."""
         self.is_whole = False
@@ -300,6 +329,8 @@ class Decision:
             return "JAX207"
         if not are_apart(region):
             return "JAX207"
+        if self._pairs(region) is None:
+            return "JAX209"
         return "JAX205" if size_of(region.members) > MOST_OPERATIONS else ""
 
     def _verdict(self, own: Module, key: str, region: Candidate, is_whole: bool, rounds: int) -> Verdict:
@@ -345,6 +376,10 @@ def _does_all(entry: Computation, gone: Iterable[str]) -> bool:
 
 def changed(message: bytes, chosen: Iterable[Chosen]) -> bytes:
     """The module with the chosen regions replaced by calls."""
+    return _replaced(message, chosen).message()
+
+
+def _replaced(message: bytes, chosen: Iterable[Chosen]) -> ModuleBytes:
     module = ModuleBytes(message)
     now: dict[str, str] = {}
     """New names of replaced instructions: a call with one result replaces it under its own name."""
@@ -354,7 +389,7 @@ def changed(message: bytes, chosen: Iterable[Chosen]) -> bytes:
         module.replace(change, call)
         if len(change.outputs) == 1:
             now[change.outputs[0]] = call[-1].name
-    return module.message()
+    return module
 
 
 def build(module: Module, preset: str) -> Frozen:
@@ -384,7 +419,7 @@ def _ends(module: Module, inputs: list[Array]) -> bool:
     return True
 
 
-def _change(region: Candidate, key: str, memory: int) -> Replacement:
+def change_of(region: Candidate, key: str, memory: int) -> Replacement:
     text = call_text([i.shape for i in region.inputs], [i.shape for i in region.outputs], key, memory)
     names = (tuple(i.name for i in members) for members in (region.gone, region.inputs, region.outputs))
     gone, inputs, outputs = names

@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from types import MappingProxyType
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from hlo_opt.runtime.numpy import to_memory
 from hlo_opt.runtime.schedule import Schedule, constant_array
 from hlo_opt.runtime.schedule.lifetimes import ALIGNMENT, Arena, buffer_bytes, lifetimes
 from hlo_opt.runtime.schedule.ops import Alias, Allocate, Branch, Call, Constant, Copy, Free, Launch, Op, Routine
+from hlo_opt.text.aliases import aliased_leaves
 
 Place = tuple[int, int]
 """The number of an array, and an offset in bytes. Arrays are the inputs, the results, the intermediate memory if there
@@ -58,6 +60,7 @@ class Steps:
     outputs    bytes of each result
     memory     bytes of the intermediate memory
     pointers   the largest number of pointers of a kernel
+    held       for each input, the number of the result that shares its memory (`input_output_alias`), or -1
     """
 
     kernels: tuple[DeviceKernel, ...]
@@ -67,6 +70,7 @@ class Steps:
     outputs: tuple[int, ...]
     memory: int
     pointers: int
+    held: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,7 @@ class DeviceProgram:
             "outputs": s.outputs,
             "memory": s.memory,
             "pointers": s.pointers,
+            "held": s.held,
         }
         arrays = {f"code{k}": np.frombuffer(c, np.uint8) for k, c in enumerate(self.code)}
         file = io.BytesIO()
@@ -108,6 +113,7 @@ class DeviceProgram:
                 tuple(map(int, head["outputs"])),
                 int(head["memory"]),
                 int(head["pointers"]),
+                tuple(map(int, head["held"])),
             )
             return cls(steps, tuple(arrays[f"code{k}"].tobytes() for k in range(len(kernels))))
         except (KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile) as fault:
@@ -133,13 +139,14 @@ class _Writer:
         self.inputs = tuple(buffer_bytes(entry.shapes[b]) for b in entry.inputs)
         self.outputs = tuple(buffer_bytes(entry.shapes[b]) for b in entry.results)
         self.between = len(self.inputs) + len(self.outputs)
+        self.held = aliased_leaves(schedule.module)
         self.constants_number = self.between + 1
         """The array number of the constants if there is intermediate memory."""
 
     def written(self) -> Steps:
         entry = self.schedule.entry
         targets = {k: (len(self.inputs) + k, 0) for k in range(len(self.outputs))}
-        self.routine(entry, [(k, 0) for k in range(len(self.inputs))], targets)
+        self.routine(entry, [(k, 0) for k in range(len(self.inputs))], targets, self.held)
         words = self.words if self.arena.size else _renumbered(self.words, self.constants_number, self.between)
         return Steps(
             tuple(
@@ -152,18 +159,32 @@ class _Writer:
             self.outputs,
             self.arena.size,
             self.pointers,
+            tuple(self.held.get(k, -1) for k in range(len(self.inputs))),
         )  # fmt: skip
 
-    def routine(self, routine: Routine, inputs: Sequence[Place], targets: Mapping[int, Place]) -> None:
+    def routine(
+        self,
+        routine: Routine,
+        inputs: Sequence[Place],
+        targets: Mapping[int, Place],
+        held: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
         """Writes the steps of a routine whose inputs are at `inputs`; result k is computed, or copied, to `targets[k]`
-        if there is such a key."""
+        if there is such a key. `held`: by input, the result whose target has its memory. Such a result is made there
+        where the routine does that; else it is computed elsewhere, and copied when nothing reads the input any more."""
+        places_of_held = {k: inputs[number] for number, k in held.items()}
         lives = lifetimes(routine.ops, routine.shapes)
         created = {b for created_by_op in lives.born for b in created_by_op}
         places: dict[int, Place] = dict(zip(routine.inputs, inputs, strict=True))
         result_of: dict[int, int] = {}
         for k, b in enumerate(routine.results):
             root = lives.root[b]
-            if root in created and root not in result_of and buffer_bytes(routine.shapes[root]):
+            if (
+                k not in held.values()
+                and root in created
+                and root not in result_of
+                and buffer_bytes(routine.shapes[root])
+            ):
                 result_of[root] = k
         for op, created_by_op, dead in zip(routine.ops, lives.born, lives.dead, strict=True):
             for b in created_by_op:
@@ -173,11 +194,16 @@ class _Writer:
             for b in dead:
                 if b in places and b in created and b not in result_of:
                     self.arena.give_back(places[b][1])
+        copies = []
         for k, b in enumerate(routine.results):
-            root = lives.root[b]
-            size = buffer_bytes(routine.shapes[b])
-            if result_of.get(root) != k and size:
-                self.copy(targets[k], places[root], size)
+            source = places[lives.root[b]]
+            if result_of.get(lives.root[b]) == k or places_of_held.get(k) == source:
+                continue
+            if k in places_of_held and source in inputs:
+                raise BackendError("a result that shares memory with an input is another input", code="HLO528")
+            copies.append((targets[k], source, buffer_bytes(routine.shapes[b])))
+        for to, source, size in sorted(copies, key=lambda c: c[1] not in inputs):  # inputs before they are overwritten
+            self.copy(to, source, size)
 
     def op(self, op: Op, routine: Routine, places: dict[int, Place], root: Sequence[int]) -> None:
         def at(b: int) -> Place:

@@ -104,7 +104,7 @@ class Hook:
             return None
         if module.entry_name == _AUTOTUNED:
             return None
-        if module.donates:
+        if module.donates and not backend.keeps_donations:
             self.report.add(line("JAX101", module.name))
             return None
         key = self.wish.key(module.fingerprint(), backend.name)
@@ -137,6 +137,7 @@ def decided(
     try:
         module = read(message, large=len(message) <= LARGE_TEXT)
         decision.run(module)
+        decision.keep_order(message)
         decision.prove_whole(module, message)
     except HloOptError as fault:
         report.add(line("JAX303", name, why=f"{fault.code} {fault.message}"))

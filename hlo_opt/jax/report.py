@@ -20,6 +20,7 @@ CODES = {
     "JAX206": "not changed: the time limit is reached",
     "JAX207": "not changed: the type or layout of an input or output is not supported",
     "JAX208": "not changed: with kernels of ours the whole module takes {ours_us:.1f} us, XLA's {xla_us:.1f} us",
+    "JAX209": "not changed: it reads or writes donated memory that XLA reads or writes, too",
     "JAX301": "XLA's code runs for now; kernels of ours are built in the background for the next compilation",
     "JAX302": "interrupted",
     "JAX303": "failed: {why}",

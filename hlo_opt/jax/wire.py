@@ -19,6 +19,10 @@ ALIASES, DONORS = 8, 18
 
 SEQUENCES, KEY, VALUE, SCHEDULED = 1, 1, 2, 1  # of a schedule, of a sequence in it, and of that sequence's message
 
+OPCODE = 2  # of an instruction
+
+VIEWS = ("tuple", "get-tuple-element", "bitcast")
+
 INSTRUCTIONS, COMPUTATION_NUMBER, ROOT = 2, 5, 6
 
 METADATA, NUMBER, OPERANDS, WAITS, CALLED = 7, 35, 36, 37, 38
@@ -60,6 +64,11 @@ class Node:
                     rest.append(f.raw)
         node.rest = b"".join(rest)
         return node
+
+    @property
+    def is_view(self) -> bool:
+        """Whether the instruction only names memory of its operands."""
+        return any(f.number == OPCODE and f.data.decode() in VIEWS for f in fields(self.rest))
 
     def message(self) -> bytes:
         """The bytes of the instruction."""
@@ -164,6 +173,8 @@ class ModuleBytes:
         self.bodies: list[Body] = []
         self.donates = False
         """Whether the module donates inputs."""
+        self.is_reordered = False
+        """Whether a replacement has moved other instructions of a schedule than those that only name memory."""
         self._entry = 0
         self._rest: list[bytes] = []
         self._schedule: dict[int, list[int]] | None = None
@@ -221,6 +232,9 @@ class ModuleBytes:
             place = {number: k for k, number in enumerate(self._schedule[body.number])}
             kept.sort(key=lambda n: place[n.number])
         body.nodes = _in_order([*kept, *call])
+        reading = {n.number for n in kept if n.operands and not n.is_view}
+        before, after = ([n.number for n in nodes if n.number in reading] for nodes in (kept, body.nodes))
+        self.is_reordered |= self._schedule is not None and before != after
         if self._schedule is not None:
             self._schedule[body.number] = [n.number for n in body.nodes]
         self._drop()

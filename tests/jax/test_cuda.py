@@ -21,10 +21,12 @@ from hlo_opt.ir import Module
 from hlo_opt.ir.values import Array
 from hlo_opt.jax import cuda, records
 from hlo_opt.jax.cuda import CudaHandler, Gpu, program_of
-from hlo_opt.jax.decide import Backend, Decision, Wish, changed
+from hlo_opt.jax.decide import Backend, Decision, Wish, change_of, changed, read
 from hlo_opt.jax.device import DeviceProgram, steps_of
 from hlo_opt.jax.hook import decided
 from hlo_opt.jax.nvrtc import nvrtc
+from hlo_opt.jax.records import Chosen
+from hlo_opt.jax.regions import Candidate
 from hlo_opt.passes import run
 from hlo_opt.runtime.host.library import HostLibrary, built
 from hlo_opt.runtime.schedule import Schedule, build_schedule
@@ -198,6 +200,42 @@ def test_a_call_computes_what_the_module_does(text: str, preset: str | None) -> 
     assert not {"cuModuleLoadData", "cuMemcpyHtoD", "cuMemAlloc"} & set(standin().written), "a call may be captured"
 
 
+HELD = """HloModule m, input_output_alias={ {0}: (0, {}, may-alias), {1}: (1, {}, may-alias) }
+ENTRY e {
+  p = f32[64,8] parameter(0)
+  q = f32[64,8] parameter(1)
+  a = f32[64,8] subtract(p, q)
+  t = f32[64,8] reverse(q), dimensions={0}
+  ROOT r = (f32[64,8], f32[64,8]) tuple(a, t)
+}
+"""
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+@pytest.mark.parametrize("preset", [None, "default"])
+def test_results_in_the_memory_of_inputs(is_shared: bool, preset: str | None) -> None:
+    """As XLA has them where a parameter is donated. The reversed array is written when nothing reads its source."""
+    module = parse(HELD)
+    made = DeviceProgram.unpacked(
+        program(build_schedule(module if preset is None else run(module, preset).module)).packed()
+    )
+    assert made.steps.held == (0, 1)
+    call, inputs = Call(f"held {preset}", made), drawn(module)
+    expected = evaluate(module, inputs)
+    given = [a.copy() for a in inputs]
+    outputs = [*(given if is_shared else results(made)[:2]), *results(made)[2:]]
+    assert call.fault == call.initialize() == call.run(given, outputs) == ""
+    for found, right in zip(outputs, expected, strict=False):
+        np.testing.assert_allclose(found.view(right.dtype).reshape(right.shape), right, 1e-6)
+    assert is_shared or all(np.array_equal(a, b) for a, b in zip(given, inputs, strict=True))
+
+
+def test_a_result_that_is_another_input_is_not_written_over_it() -> None:
+    text = HELD.replace("tuple(a, t)", "tuple(q, a)")
+    with pytest.raises(BackendError, match="is another input"):
+        steps_of(build_schedule(parse(text)))
+
+
 def test_what_is_written_down() -> None:
     """Loading when XLA initializes, for each context once; then a launch for each kernel, and copies of what is no
     value of its own."""
@@ -324,6 +362,11 @@ def test_the_nearest_device(capability: str, cores: int, name: str) -> None:
     assert Gpu(capability, cores).target.name.startswith(name)
 
 
+@pytest.mark.parametrize(("title", "name"), [("NVIDIA H200", "h200"), ("NVIDIA H100 80GB HBM3", "h100_sxm")])
+def test_devices_that_differ_in_their_memory_alone(title: str, name: str) -> None:
+    assert Gpu("90", 132, title).target.name == name
+
+
 def test_nvrtc_without_cupy(empty_cache: object) -> None:
     """Machine code for a device that is not here, with the estimates that decide."""
     pytest.importorskip("nvidia")
@@ -387,6 +430,41 @@ ENTRY e {
     made = parse(printed)
     left = [i.opcode for i in made.entry.instructions if i.literal is None]
     assert left == ["parameter", "custom-call", "get-tuple-element"]
+
+
+ALIAS = ", input_output_alias={ {2}: (1, {}, may-alias) }"
+MOVED = f"""HloModule m, is_scheduled=true{ALIAS}
+ENTRY e {{
+  x = f32[1024,1024] parameter(0)
+  w = f32[1024,1024] parameter(1)
+  a = f32[1024,1024] sine(x)
+  r = f32[1024,1024] sort(a), dimensions={{1}}, to_apply=less
+  h = f32[1024,1024] sort(x), dimensions={{1}}, to_apply=less
+  b = f32[1024,1024] tanh(h)
+  ROOT t = (f32[1024,1024], f32[1024,1024], f32[1024,1024]) tuple(r, b, w)
+}}
+"""
+LESS = """less {
+  p = f32[] parameter(0)
+  q = f32[] parameter(1)
+  ROOT l = pred[] compare(p, q), direction=LT
+}
+"""
+
+
+@pytest.mark.parametrize(("is_donated", "kept"), [(True, 0), (False, 1)])
+def test_what_would_move_others_is_left_where_memory_is_written_again(is_donated: bool, kept: int) -> None:
+    text = MOVED.replace("ENTRY", f"{LESS}ENTRY")
+    text = text if is_donated else text.replace(ALIAS, "")
+    message = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+    module, report = read(message, large=True), hlo_opt.jax.Report()
+    backend = Backend("cuda test", handler, cuda.build_for_cuda, is_timed=False)
+    decision = Decision("m", Wish(seconds=0), report, backend=backend)
+    decision.run(module)
+    region = Candidate(module.entry, tuple(i for i in module.entry.instructions if i.name in ("a", "b")))
+    decision.chosen.append(Chosen(change_of(region, "key", 0), "a", 0, 1.0, 2.0))
+    decision.keep_order(message)
+    assert len(decision.chosen) == kept and report.count("JAX209") == 1 - kept
 
 
 def test_cuda_without_a_gpu_is_an_error() -> None:

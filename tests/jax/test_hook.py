@@ -28,7 +28,7 @@ import hlo_opt.jax
 from hlo_opt.codegen.lanes import launcher_name
 from hlo_opt.diag import BackendError, UsageError
 from hlo_opt.jax import decide, handler, hook, measure, records
-from hlo_opt.jax.decide import Wish
+from hlo_opt.jax.decide import ESTIMATED_WIN, Wish
 from hlo_opt.jax.records import Verdict
 from hlo_opt.jax.regions import simple_form
 from hlo_opt.passes import run
@@ -107,6 +107,12 @@ def test_what_is_timed_is_what_runs(empty_cache: Callable[[], None]) -> None:
 )
 def test_what_wins(ours: float, xla: float, least: float, takes: bool) -> None:
     assert Wish(min_saving_us=least).takes(Verdict(ours, xla)) is takes
+
+
+@pytest.mark.parametrize(("ours", "takes"), [(98, True), (99, False)])
+def test_what_wins_by_estimates(ours: float, takes: bool) -> None:
+    """Both are quick, and sure to be the same next time."""
+    assert Wish().takes(Verdict(ours, 100), win=ESTIMATED_WIN) is takes
 
 
 @pytest.mark.parametrize(("rounds", "takes"), [(1, False), (100, True)])

@@ -42,13 +42,19 @@ def text_of(found: bytes) -> str:
 
 
 def replaced(gone: tuple[str, ...], inputs: tuple[str, ...], outputs: tuple[str, ...], text: str = TEXT) -> str:
-    """The module with a call in the place of instructions."""
+    """The text of the module with a call in the place of instructions."""
+    return text_of(module_with_a_call(gone, inputs, outputs, text).message())
+
+
+def module_with_a_call(
+    gone: tuple[str, ...], inputs: tuple[str, ...], outputs: tuple[str, ...], text: str
+) -> ModuleBytes:
     by_name = {i.name: i for i in parse(text).entry.instructions}
     call = call_text([by_name[i].shape for i in inputs], [by_name[o].shape for o in outputs], "abc")
     module = ModuleBytes(message(text))
     change = Replacement("e", gone, inputs, outputs, call, "abc")
     module.replace(change, call_nodes(change))
-    return text_of(module.message())
+    return module
 
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 2**32, 2**63])
@@ -114,6 +120,31 @@ def test_a_schedule_has_the_call_where_its_first_reader_needs_it() -> None:
     assert "is_scheduled=true" in text and "%used" not in text
     lines = text[text.index("ENTRY") :].splitlines()[1:-2]
     assert [line.split(" = ")[0].split("%")[1] for line in lines] == ["x", "y", "w", "hlo_opt.z", "u", "t"]
+
+
+MOVED = """HloModule m, is_scheduled=true
+ENTRY e {
+  x = f32[4] parameter(0)
+  a = f32[4] sine(x)
+  r = f32[4] negate(a)
+  h = f32[4] cosine(x)
+  b = f32[4] tanh(h)
+  ROOT t = (f32[4], f32[4]) tuple(r, b)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "gone", "inputs", "moves"),
+    [
+        (MOVED, ("a", "b"), ("x", "h"), True),  # the cosine goes before the negation, which the call's result is for
+        (MOVED.replace(", is_scheduled=true", ""), ("a", "b"), ("x", "h"), False),
+        (MOVED, ("a",), ("x",), False),
+        (MOVED.replace("cosine(", "bitcast("), ("a", "b"), ("x", "h"), False),  # that reads no memory
+    ],
+)
+def test_whether_a_call_moves_others(text: str, gone: tuple[str, ...], inputs: tuple[str, ...], moves: bool) -> None:
+    assert module_with_a_call(gone, inputs, gone, text).is_reordered is moves
 
 
 def test_a_schedule_changes_nothing_by_itself() -> None:
