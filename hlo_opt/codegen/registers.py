@@ -87,11 +87,12 @@ class _Trial:
 
     keeps = True
 
-    def __init__(self, steady: frozenset[str], loads_only: bool) -> None:
+    def __init__(self, steady: frozenset[str], loads_only: bool, held: frozenset[Instruction]) -> None:
         self.values: list[_Value] = []
         self._offered: dict[Name, _Value] = {}
         self._steady = steady
         self._loads_only = loads_only
+        self._held = held
 
     def begin(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
         for place, value in enumerate(self.values):
@@ -111,7 +112,8 @@ class _Trial:
             if column.name not in read or not read <= self._steady | {column.name} or name.name is None:
                 continue  # a constant, or dependent on variables of this pass only
             value = _Value(instruction, element, tuple(substitute(e, back) for e in index), number)
-            wanted = instruction.parameter_number is not None or not self._loads_only
+            is_new = instruction not in self._held
+            wanted = is_new and (instruction.parameter_number is not None or not self._loads_only)
             if wanted and not value.type.is_complex and (instruction, element, value.index) not in known:
                 self.values.append(value)
 
@@ -161,16 +163,22 @@ def _pair(name: Name, slot: Code) -> Code:
 
 
 def keeper(
-    builder: Builder, slots: int, passes: int, steady: Sequence[str], write: Callable[[Builder, Keeper], None]
+    builder: Builder,
+    slots: int,
+    passes: int,
+    steady: Sequence[str],
+    write: Callable[[Builder, Keeper], None],
+    held: frozenset[Instruction] = frozenset(),
 ) -> Keeper:
     """The values to keep in registers between `passes` passes, for `slots` columns per thread. Declares their arrays.
 
-    `write` emits all passes. `steady` are the names of variables that have one meaning in all passes.
+    `write` emits all passes. `steady` are the names of variables that have one meaning in all passes. `held` are
+    parameters that registers hold anyway.
     """
     if passes < 2 or slots > 2 * MOST_REGISTERS:
         return _Nothing()
     for loads_only in (False, True):
-        trial = _Trial(frozenset(steady), loads_only)
+        trial = _Trial(frozenset(steady), loads_only, held)
         write(builder.trial(), trial)
         values = [v for v in trial.values if v.last >= 0]
         if not values:

@@ -7,7 +7,8 @@ they exchange sums through shared memory, and the first team writes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,16 +16,18 @@ from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold, levels_of, writes_of
 from hlo_opt.codegen.indices import block_of, only_first, thread_of
 from hlo_opt.codegen.row_reduction import Frame, fold_rows, steps_of
-from hlo_opt.codegen.scalars import register_type
+from hlo_opt.codegen.scalars import loaded, memory_type, register_type
 from hlo_opt.codegen.tree import Barrier
 from hlo_opt.codegen.vectors import Store, Target, Targets, each_element, store_all
+from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply
 from hlo_opt.ops.code import NOTHING, Code, Name, both, call, cell, code
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.reduction.reducers import running_types
 from hlo_opt.plans.columns import WARP
-from hlo_opt.plans.folding import Space, across_index
+from hlo_opt.plans.folding import Space, across_index, operand_index
 from hlo_opt.plans.plan import Plan, Segment
+from hlo_opt.plans.reads import LINE
 from hlo_opt.plans.row_and_column_reduction import RowsAndColumns
 from hlo_opt.plans.row_reduction import along_rows
 
@@ -46,14 +49,28 @@ class _Sum:
 
 @dataclass(frozen=True)
 class _Beside:
-    """The column sums beside the rows of a space."""
+    """The column sums beside the rows of a space, and what registers hold of a row: arrays with the thread's columns of
+    parameters."""
 
-    space: Space
+    part: RowsAndColumns
     sums: Sequence[_Sum]
+    held: Mapping[Instruction, Name]
+
+    @property
+    def space(self) -> Space:
+        return self.part.space
 
     @property
     def levels(self) -> frozenset[int]:
-        return frozenset(s.level for s in self.sums)
+        return frozenset(range(len(self.part.levels) + 1)) if self.held else frozenset(s.level for s in self.sums)
+
+    def begin(self, builder: Builder, row: Expression, column: Expression, slot: Code) -> None:
+        """Provide what registers hold of column number `slot` of the thread."""
+        for parameter, array in self.held.items():
+            kind = parameter.shape.type
+            builder.name_after(parameter)
+            value = builder.bind_exact(kind, loaded(kind, cell(array, slot)))
+            builder.provide(parameter, None, operand_index(self.part.hero, row, column), value)
 
     def take(self, builder: Builder, level: int, row: Expression, column: Expression, slot: Code) -> None:
         """Fold in an element of column number `slot` of the thread."""
@@ -81,13 +98,24 @@ def emit(builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], first_b
     sums = _sums(builder, plan, segment, targets)
     rest = [n for n in segment.roots if plan.region.roots[n] not in part.sums]
     writes = writes_of(plan, segment, part.rows, targets, rest)
-    builder.advise("unroll 1")
     own = part.stretch // part.abreast
+    early = along_rows(plan.region, part)
+    following = _arrays(builder, early, part, "next") if part.ahead else {}
+    _load(builder, segment, following, lane, multiply(team, own))
+    builder.advise("unroll 1")
     with builder.loop(own) as number:
         row = builder.declare("row", add(multiply(team, own), number))
+        held = _arrays(builder, following, part, "held")
+        _move(builder, part.columns_per_thread, following, held)
         if isinstance(number, Variable):
-            _ask_for(builder, plan, segment, lane, row, code("{} < {}", number, own - 1))
-        frame = Frame(segment, lane, lane, None, row, live, per_block, _Beside(part.space, sums))
+            if following:  # behind the last row, that row again
+                after = code("{0} + ({1} < {2} ? 1 : 0)", row, number, own - 1)
+                _load(builder, segment, following, lane, builder.bounded("row_after", after, 0, part.rows - 1))
+            distance = 1 + part.ahead
+            if own > distance:
+                with builder.branch(code("{} < {}", number, own - distance)):
+                    _ask_for(builder, segment, early, lane, add(row, constant(distance)))
+        frame = Frame(segment, lane, lane, None, row, live, per_block, _Beside(part, sums, held))
         fold_rows(builder, frame, writes, [lane.name, row.name])
         if threads > WARP and len(part.levels) == 1:  # the next row reuses the shared memory of this one
             builder.add(Barrier())
@@ -99,19 +127,80 @@ def emit(builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], first_b
     _write(builder, segment, lane, stretch, live, sums)
 
 
-def _ask_for(
-    builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], lane: Variable, row: Variable, has_next: Code
+def _arrays(
+    builder: Builder, parameters: Iterable[Instruction], part: RowsAndColumns, stem: str
+) -> dict[Instruction, Name]:
+    """Declare registers for a thread's columns of a row of each parameter."""
+    names = {p: builder.fresh(f"{stem}_{builder.stem_of(p)}") for p in parameters}
+    for parameter, name in names.items():
+        builder.array(memory_type(parameter.shape.type), name, part.columns_per_thread)
+    return names
+
+
+def _load(
+    builder: Builder,
+    segment: Segment[RowsAndColumns],
+    arrays: Mapping[Instruction, Name],
+    lane: Variable,
+    row: Expression,
 ) -> None:
-    """Prefetch the next row into L2, so that memory is busy while a row is computed."""
+    """Load the thread's columns of a row into registers."""
+    if arrays:
+        vector = segment.vector
+
+        def visit(to: Builder, column: Expression, item: Expression) -> list[Store]:
+            at = operand_index(segment.part.hero, row, column)
+            for parameter, name in arrays.items():
+                slot = code("{} * {} + {}", place, vector, to.text(item)) if vector > 1 else place
+                to.assign(cell(name, slot), to.where(parameter, at))
+            return []
+
+        with steps_of(builder, segment, lane, True) as (step, place):
+            if vector == 1:
+                visit(builder, step, constant(0))
+            else:  # as the passes do, which all have to share columns among threads in the same way
+                each_element(builder, vector, lambda to, item: _column(to, step, vector, item), visit)
+
+
+def _column(builder: Builder, step: Variable, vector: int, item: Expression) -> Expression:
+    """Declare the column of an element of a step."""
+    return builder.declare_index("column", add(multiply(step, vector), item))
+
+
+def _move(
+    builder: Builder, count: int, sources: Mapping[Instruction, Name], targets: Mapping[Instruction, Name]
+) -> None:
+    """Copy arrays of registers."""
+    if sources:
+        builder.advise("unroll")
+        with builder.loop(count) as slot:
+            for parameter, name in sources.items():
+                builder.assign(cell(targets[parameter], builder.text(slot)), cell(name, builder.text(slot)))
+
+
+def _ask_for(
+    builder: Builder,
+    segment: Segment[RowsAndColumns],
+    parameters: Sequence[Instruction],
+    lane: Variable,
+    row: Expression,
+) -> None:
+    """Prefetch a row into L2, so that memory is busy while a row before it is computed.
+
+    A thread asks for a line: it has registers for its columns, so that a row has no more lines than threads.
+    """
     columns = segment.part.columns
-    parameters = along_rows(plan.region, segment.part)
-    if parameters:
-        with builder.branch(has_next), steps_of(builder, segment, lane, True) as (step, _):
-            place = builder.declare(
-                "next", add(multiply(row, columns), add(multiply(step, segment.vector), constant(columns)))
-            )
-            for parameter in parameters:
+    for size, alike in itertools.groupby(sorted(parameters, key=_bytes), key=_bytes):
+        line = LINE // size
+        with builder.branch(code("{} < {}", lane, -(-columns // line))):
+            place = builder.declare("ahead", add(multiply(row, columns), multiply(lane, line)))
+            for parameter in alike:
                 builder.do(call("hlo_prefetch", builder.pointer(parameter), place))
+
+
+def _bytes(parameter: Instruction) -> int:
+    """Bytes of an element."""
+    return parameter.shape.type.bytes
 
 
 def _join(
@@ -202,7 +291,7 @@ def _write(
             each_element(
                 builder,
                 vector,
-                lambda to, item: to.declare_index("column", add(multiply(step, vector), item)),
+                lambda to, item: _column(to, step, vector, item),
                 lambda to, column, item: visit(to, column, place, item),
                 live,
             )

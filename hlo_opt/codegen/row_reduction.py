@@ -28,7 +28,8 @@ from hlo_opt.ops.code import NOTHING, Code, FirstRound, Name, both, call, cell, 
 from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.folding import operand_index, root_index
 from hlo_opt.plans.plan import Plan, Segment
-from hlo_opt.plans.row_reduction import LINE, Rows, along_rows
+from hlo_opt.plans.reads import LINE
+from hlo_opt.plans.row_reduction import Rows, along_rows
 from hlo_opt.plans.walks import AHEAD
 
 
@@ -66,7 +67,16 @@ class Beside(Protocol):
 
     @property
     def levels(self) -> Iterable[int]:
-        """The passes over a row in which this folds anything."""
+        """The passes over a row in which this folds anything, or provides what registers hold."""
+        ...
+
+    @property
+    def held(self) -> Iterable[Instruction]:
+        """The parameters of which registers hold the thread's columns of the row."""
+        ...
+
+    def begin(self, builder: Builder, row: Expression, column: Expression, slot: Code) -> None:
+        """Provide what registers hold of element number `slot` of the thread."""
         ...
 
     def take(self, builder: Builder, level: int, row: Expression, column: Expression, slot: Code) -> None:
@@ -103,7 +113,8 @@ def fold_rows(builder: Builder, frame: Frame, writes: Sequence[Write], steady: S
     def fold_and_store(to: Builder, keeping: Keeper) -> None:
         _passes(to, frame, writes, keeping)
 
-    fold_and_store(builder, keeper(builder, segment.part.slots, passes, steady, fold_and_store))
+    held = frozenset(frame.beside.held if frame.beside else ())
+    fold_and_store(builder, keeper(builder, segment.part.slots, passes, steady, fold_and_store, held))
     singles = [w for w in writes if not w.per_position]
     if singles:
         with builder.branch(both(code("{} == 0", lane), frame.live)):
@@ -177,6 +188,8 @@ def _pass(
 
     def take(to: Builder, column: Expression, slot: Code, is_first: bool | Code) -> list[Store]:
         assert isinstance(column, Variable)
+        if beside is not None:
+            beside.begin(to, row, column, slot)
         keeping.begin(to, level, column, slot)
         _fold_column(to, folds, row, column, is_first)
         row_stores = _stores(to, segment, stores, row, column)

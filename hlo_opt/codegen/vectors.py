@@ -1,7 +1,7 @@
 """Neighbouring elements of one thread: read together, then computed one by one, then written together.
 
 NVRTC joins accesses to neighbouring addresses, but not across inline assembly or branches, which most functions and
-all conversions of narrow types contain.
+all conversions of narrow types contain. It also joins no more than two writes where an array gets two vectors at once.
 """
 
 from __future__ import annotations
@@ -215,7 +215,8 @@ def _trial(builder: Builder, vector: int, place: Place, compute: Compute) -> _Tr
     branches = any(isinstance(statement, Block | For | Neighbours) for statement in body)
     outer = all(is_outer(store.index) for store in stores)
     fills = [outer and fills_bytes(trial, store.shape, store.index, position, vector, True) for store in stores]
-    is_plain = not outer or (called <= _PLAIN and not branches and not any(fills))
+    apart = len({store.pointer for store in stores}) == len(stores)
+    is_plain = not outer or (called <= _PLAIN and not branches and apart and not any(fills))
     return _Trial(position, reads, stores, is_plain, has_likely, fills)
 
 

@@ -41,6 +41,15 @@ class RowsAndColumns(Rows):
     """The number of rows of a stretch."""
     in_halves: bool = False
     """Whether two teams of threads of a block walk one half of a stretch each, and add up their sums at the end."""
+    ahead: bool = False
+    """Whether threads load their columns of the next row into registers while they compute a row."""
+
+    @property
+    def per_thread(self) -> int:
+        """Elements of a row that one thread folds, before the row gets more threads: so few that its registers can hold
+        the next row too, as long as the wanted threads of a multiprocessor suffice for a row."""
+        few = row_reduction.ROW_PER_THREAD // 2
+        return few if self.columns <= few * THREADS else row_reduction.ROW_PER_THREAD
 
     @property
     def abreast(self) -> int:
@@ -137,7 +146,16 @@ def match(
     few = part.teams * 2 * part.threads <= target.core_count * THREADS and stretch % 2 == 0
     if few and _may_share(part, part.teams, target, room) and halves.shared_bytes(halves.block) <= room:
         part = halves
+    part = replace(part, ahead=_holds_next(region, part, target))
     return ([part], []) if fits(part, target) else ([], list(roots))
+
+
+def _holds_next(region: Region, part: RowsAndColumns, target: DeviceTarget) -> bool:
+    """Whether the wanted number of threads has registers for the next row of each parameter."""
+    words = sum(max(1, p.shape.type.bytes // 4) for p in row_reduction.along_rows(region, part))
+    needed = part.registers + part.columns_per_thread * words + 16
+    most = target.registers_per_block_limit // max(part.block, THREADS)
+    return words > 0 and part.stretch > part.abreast and needed <= most
 
 
 def rows_beside(reduce: Instruction) -> tuple[Space, int] | None:

@@ -31,7 +31,7 @@ from hlo_opt.plans.folding import (
 from hlo_opt.plans.instructions import ACCESS, Work, of_value
 from hlo_opt.plans.loop import WIDEST_ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
-from hlo_opt.plans.reads import address_of
+from hlo_opt.plans.reads import LINE, address_of
 from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Own, Walk, own_on
 
 SHORT_ROW_BLOCK = 256
@@ -47,8 +47,6 @@ AS_LONG_AS_READING = 16
 """Instructions for an element that take a block as long as reading 4 bytes: an SM starts 128 of them a cycle, and a
 block that is alone on it reads some 32 bytes a cycle."""
 
-LINE = 128
-"""Bytes of a line of L2: the unit in which a row is asked for."""
 MOST_NEIGHBOURS = 8
 """Limit of elements that a thread reads at a time: 16 bytes of bf16. With bytes, 16 elements would need too many
 registers."""

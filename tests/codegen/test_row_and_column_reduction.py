@@ -40,15 +40,16 @@ def norm(teams: int, stretch: int, columns: int, kind: str = "f32", fold: str = 
 @pytest.mark.parametrize(
     ("stretches", "stretch", "columns", "threads", "per_block", "abreast"),
     [
-        (132, 2, 2048, 128, 2, 2),
-        (132, 6, 1800, 128, 2, 2),
-        (140, 3, 2048, 128, 1, 1),  # no halves
-        (300, 2, 2048, 128, 1, 1),  # as many threads as are wanted without them
-        (267, 3, 520, 64, 2, 1),  # a team of the last block has no rows of its own
+        (132, 2, 2048, 256, 2, 2),
+        (132, 6, 1800, 256, 2, 2),
+        (140, 3, 2048, 256, 1, 1),  # no halves
+        (300, 2, 2048, 256, 1, 1),  # as many threads as are wanted without them
+        (267, 3, 500, 64, 2, 1),  # a team of the last block has no rows of its own
         (600, 2, 256, 32, 4, 1),
-        (133, 5, 1100, 96, 1, 1),
-        (132, 2, 3001, 192, 2, 2),  # no vectors
-        (66, 2, 3001, 192, 1, 1),  # half of the device would have nothing to do
+        (133, 5, 1100, 160, 1, 1),
+        (132, 4, 1501, 192, 2, 2),  # no vectors
+        (66, 2, 1501, 192, 1, 1),  # half of the device would have nothing to do
+        (132, 2, 4100, 288, 1, 1),  # too long for eight columns per thread
     ],
 )
 @pytest.mark.sweep
@@ -73,9 +74,24 @@ def test_types(tool: Any, kind: str) -> None:
 
 def test_the_next_row_is_asked_for(planner: Any) -> None:
     """Of both arrays that lie as rows do, and not of the one that all rows share; not where a team has one row."""
-    assert "hlo_prefetch(in0, next" in (source := planner.kernel(norm(132, 6, 2048)).source)
-    assert "hlo_prefetch(in1, next" in source and "hlo_prefetch(in2" not in source
+    assert "hlo_prefetch(in0, ahead" in (source := planner.kernel(norm(132, 6, 2048)).source)
+    assert "hlo_prefetch(in1, ahead" in source and "hlo_prefetch(in2" not in source
     assert "hlo_prefetch" not in planner.kernel(norm(132, 2, 2048)).source
+
+
+def test_registers_hold_the_next_row(planner: Any) -> None:
+    """A row of the arrays is read at one place in the loop, into registers, and before it: not once in each pass."""
+    source = planner.kernel(norm(132, 6, 2048)).source
+    loop = source[source.index("unroll 1") :]
+    assert loop.count("= in0[") == loop.count("= in1[") == 1 and "next_x0[k1 * 4 + s5] = in0[row_after * " in loop
+    assert source.count("= in0[") == source.count("= in1[") == 2
+
+
+def test_rows_for_whose_columns_registers_do_not_suffice_are_read_in_each_pass(planner: Any) -> None:
+    """16 columns of f64 per thread, in three sums and two arrays."""
+    plan = planner.plan(norm(132, 4, 6144, "f64"))
+    assert plan.kind == "row-and-column-reduction" and not plan.segments[0].part.ahead
+    assert "next_" not in planner.kernel(norm(132, 4, 6144, "f64")).source
 
 
 def test_other_folds(tool: Any) -> None:
