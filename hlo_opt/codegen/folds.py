@@ -6,7 +6,7 @@ The init value enters once per result; threads start with it only if it is the r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -14,10 +14,11 @@ from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.scalars import register_type
 from hlo_opt.codegen.tree import Let
 from hlo_opt.codegen.vectors import Store, Target, Targets, store_all
-from hlo_opt.ir import Instruction
+from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Expression
 from hlo_opt.ops.code import Code, code, of
+from hlo_opt.ops.reduction.places import in_order
 from hlo_opt.ops.reduction.reducers import is_wide, running_types, starts_with_identity
 from hlo_opt.plans.column_reduction import Columns
 from hlo_opt.plans.folding import result_index
@@ -39,25 +40,33 @@ class Fold:
         """The folded operands, without init values."""
         return self.reduce.operands[: len(self.types)]
 
-    def take(self, builder: Builder, values: Sequence[Code], is_first: bool | Code) -> None:
-        """Fold in values. `is_first`: whether these are the thread's first values, or the condition for that."""
+    def take(
+        self, builder: Builder, values: Sequence[Code], is_first: bool | Code, places: Collection[int] = ()
+    ) -> None:
+        """Fold in values. `is_first`: whether these are the thread's first values, or the condition for that. `places`
+        are the numbers of values that grow from one call of a thread to the next."""
         if self.starts_with_init or not is_first:
             self.combine(builder, values)
             return
+        ordered = in_order(self.reduce.called_by("to_apply"), places) if places else None
         with nullcontext() if is_first is True else builder.branch(is_first):
             for accumulator, value in zip(self.accumulators, values, strict=True):
                 builder.assign(accumulator, value)
         if is_first is not True:
             with builder.otherwise():
-                self.combine(builder, values)
+                self.combine(builder, values, ordered)
 
-    def combine(self, builder: Builder, values: Sequence[Code]) -> None:
-        """accumulators = reducer(accumulators, values)"""
-        for name, text in zip(self.accumulators, self.combined(builder, self.accumulators, values), strict=True):
+    def combine(self, builder: Builder, values: Sequence[Code], reducer: Computation | None = None) -> None:
+        """accumulators = reducer(accumulators, values), with the reduce's own reducer or one that is as good here."""
+        results = self.combined(builder, self.accumulators, values, reducer)
+        for name, text in zip(self.accumulators, results, strict=True):
             builder.assign(name, text)
 
-    def combined(self, builder: Builder, left: Sequence[Code], right: Sequence[Code]) -> list[Code]:
-        results = builder.apply(self.reduce.called_by("to_apply"), [*left, *right], wide=is_wide(self.reduce))
+    def combined(
+        self, builder: Builder, left: Sequence[Code], right: Sequence[Code], reducer: Computation | None = None
+    ) -> list[Code]:
+        reducer = reducer or self.reduce.called_by("to_apply")
+        results = builder.apply(reducer, [*left, *right], wide=is_wide(self.reduce))
         if len(results) > 1:  # compute all before the first accumulator changes
             results = [builder.bind_exact(t, text) for t, text in zip(self.types, results, strict=True)]
         return results

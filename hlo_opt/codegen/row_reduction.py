@@ -25,6 +25,7 @@ from hlo_opt.codegen.vectors import Store, Targets, each_element, store_all
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply, variables_of
 from hlo_opt.ops.code import NOTHING, Code, FirstRound, Name, both, call, cell, code, of
+from hlo_opt.ops.reduction.places import place_of
 from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.folding import operand_index, root_index
 from hlo_opt.plans.plan import Plan, Segment
@@ -350,7 +351,8 @@ def _fold_column(
     for it; every thread has one."""
     for fold in folds:
         at = operand_index(fold.reduce, row, column)
-        fold.take(builder, [builder.value(o, at) for o in fold.operands], is_first)
+        places = [n for n, o in enumerate(fold.operands) if place_of(o, at) == column]  # steps go from left to right
+        fold.take(builder, [builder.value(o, at) for o in fold.operands], is_first, places)
 
 
 def _stores(

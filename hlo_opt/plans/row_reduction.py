@@ -286,7 +286,7 @@ def short_row_vector(reduce: Instruction, columns: int) -> int:
     return min(vector, max(1, 128 // max(bits))) if max(bits) >= 32 else vector
 
 
-PAIRING, PAIRED = Work(0.5), Work(1)
+PAIRING, PAIRED = Work(1), Work(1)
 """The work of packing a column with another in one register, and of unpacking it in a later pass."""
 ENDS = Work(30)
 """The work of a thread that reads the ends of a peeled row: their position, and an element."""

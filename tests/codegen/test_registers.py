@@ -116,6 +116,30 @@ def test_a_register_keeps_two_narrow_numbers_where_it_must(tool: Any, columns: i
     tool.agrees(softmax(2, columns, "bf16"), relative=0.02)
 
 
+BELOW_MOST = """HloModule m
+max {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] maximum(a, b)
+}
+ENTRY e {
+  p = bf16[2,40003]{1,0} parameter(0)
+  x = f32[2,40003]{1,0} convert(p)
+  least = f32[] constant(-inf)
+  m = f32[2]{0} reduce(x, least), dimensions={1}, to_apply=max
+  mb = f32[2,40003]{1,0} broadcast(m), dimensions={0}
+  d = f32[2,40003]{1,0} subtract(x, mb)
+  ROOT r = bf16[2,40003]{1,0} convert(d)
+}
+"""
+
+
+def test_a_narrow_number_alone_in_its_register_is_kept(tool: Any) -> None:
+    """The ends of a peeled row: the last column of a thread has no neighbour."""
+    assert "hlo_half_bf16" in tool.kernel(BELOW_MOST).source
+    tool.agrees(BELOW_MOST, relative=0.02)
+
+
 def test_shorter_rows_keep_one_in_a_register(planner: Any) -> None:
     assert "hlo_half_bf16" not in planner.kernel(softmax(2, 4096, "bf16")).source
 

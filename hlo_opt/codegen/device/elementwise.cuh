@@ -272,13 +272,13 @@ __device__ __forceinline__ unsigned short hlo_upper_bf16(float x) {
 
 // @hlo_pair_bf16
 // a register of two with a number that is a bf16 in it; the slot, which a compiler knows, says in which half. The lower
-// one comes first
+// one comes first, and has its place at once: the last of a thread may have no other
 __device__ __forceinline__ unsigned int hlo_pair_bf16(unsigned int pair, int slot, float x) {
   const unsigned int bits = hlo_bit_cast<unsigned int>(x);
 #ifdef __CUDA_ARCH__
-  return slot % 2 ? __byte_perm(pair, bits, 0x7632) : bits;
+  return slot % 2 ? __byte_perm(pair, bits, 0x7610) : __byte_perm(bits, bits, 0x3232);
 #else
-  return slot % 2 ? pair >> 16 | (bits & 0xffff0000u) : bits;
+  return slot % 2 ? (pair & 0xffffu) | (bits & 0xffff0000u) : bits >> 16;
 #endif
 }
 
