@@ -303,7 +303,7 @@ def compile(
             from hlo_opt.runtime.cupy.graphs import graphs_of
 
             gpu = CupyDevice(schedule, precise=precise)
-            executor = Executor(schedule, gpu, max_steps)
+            executor = Executor(schedule, gpu, max_steps, loads=True)
             executor.graphs = graphs_of(schedule, gpu, memory_limit, wished=graphs) if devices == 1 else None
         return Executable(module, name, why, schedule, executor, max_steps, precise=precise)
 

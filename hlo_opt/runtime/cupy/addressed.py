@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.runtime.cupy.capture import address
 from hlo_opt.runtime.schedule.lifetimes import buffer_bytes
 from hlo_opt.runtime.schedule.ops import Call, Copy, Launch
 from hlo_opt.runtime.schedule.stretch import BoundLaunch, PlacingDevice, Start, Stretch
@@ -99,7 +100,7 @@ class AddressedLaunches:
         """Start them in order, on the current stream. Raises BackendError that names the kernel or call that fails."""
         device = self.device
         with self._lock:
-            meeting = [device.kept_by(kernel).data.ptr for kernel in self._meeting]
+            meeting = [address(device.kept_by(kernel)) for kernel in self._meeting]
             table = np.array((*addresses, *meeting, 0), np.uint64)
             np.add(table[self._sources], self._offsets, out=self._parameters)
             starts = [

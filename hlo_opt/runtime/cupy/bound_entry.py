@@ -13,6 +13,7 @@ import numpy as np
 from hlo_opt.codegen.emit import ALIGNMENT
 from hlo_opt.ir import Shape
 from hlo_opt.library.arrays import raw_dtype
+from hlo_opt.runtime.cupy.capture import address
 from hlo_opt.runtime.cupy.device import CupyDevice
 from hlo_opt.runtime.cupy.graphs import StretchGraphs
 from hlo_opt.runtime.numpy import WORD
@@ -29,7 +30,8 @@ MOST_BYTES_TOGETHER = 1 << 24
 
 @dataclass(frozen=True)
 class Lying:
-    """An array as the module wants it in memory: its sizes, its type, and the bytes from one element to the next."""
+    """An array as it lies in memory: its sizes, its type, and the bytes from one element to the next. CuPy has no
+    elements of less than a byte: their array is of bytes."""
 
     shape: Shape
     dimensions: tuple[int, ...]
@@ -38,7 +40,7 @@ class Lying:
 
     @classmethod
     def of(cls, shape: Shape) -> Lying:
-        """Elements of less than a byte have no array of CuPy: theirs is of bytes."""
+        """How the module wants an array of a shape."""
         if shape.type.per_byte > 1:
             return cls(shape, (shape.stored_bytes,), np.dtype("uint8"), (1,))
         dtype = np.dtype(raw_dtype(shape.type.dtype))
@@ -70,17 +72,18 @@ class BoundEntry:
         self.executor, self.device, self.whole = executor, device, whole
         inputs = [b for b in entry.inputs if shapes[b].is_array]
         self.inputs = [Lying.of(shapes[b]) for b in inputs]
+        self.packed_inputs = frozenset(n for n, b in enumerate(inputs) if shapes[b].type.per_byte > 1)
         self.sizes = [buffer_bytes(shapes[b]) for b in inputs]
         self.donated = [inputs.index(entry.inputs[k]) for k in donated]
         self.constants = [  # which live as long as the executor
-            (b, int(memory.data.ptr))
+            (b, address(memory))
             for op in stretch.constants
             for b, memory in zip(op.outputs, executor.constant(op, shapes), strict=True)
             if shapes[b].is_array
         ]
-        order = [*inputs, *(b for b, _ in self.constants), *stretch.kept]
-        place = {b: n for n, b in enumerate(order)}
-        self.order = [*(place[b] for b in (*stretch.existing, *stretch.kept)), len(order)]
+        places = [*inputs, *(b for b, _ in self.constants), *stretch.kept]
+        place = {b: n for n, b in enumerate(places)}
+        self.order = [*(place[b] for b in (*stretch.existing, *stretch.kept)), len(places)]
         results = [b for b in entry.results if shapes[b].is_array]
         self.outputs = [Lying.of(shapes[b]) for b in results]
         self.packed = [n for n, b in enumerate(results) if shapes[b].type.per_byte > 1]
@@ -127,7 +130,7 @@ class BoundEntry:
                     )
         except cupy.cuda.memory.OutOfMemoryError:
             return None
-        values += [address for _, address in self.constants]
+        values += [at for _, at in self.constants]
         values += [outputs[n].data.ptr for n in self.kept]
         values.append(0 if block is None else block.ptr)
         self.whole.start([values[n] for n in self.order])
@@ -140,13 +143,14 @@ class BoundEntry:
         return outputs
 
     def is_as_wanted(self, number: int, array: Any) -> bool:
-        """Whether an array of CuPy is read where it lies."""
+        """Whether an array of CuPy is read where it lies. Arrays of packed elements never are: CuPy's have a byte for
+        each."""
         lying = self.inputs[number]
         return bool(
-            array.dtype == lying.dtype
-            and array.shape == lying.dimensions
+            array.shape == lying.dimensions
+            and array.dtype == lying.dtype
             and array.strides == lying.strides
-            and lying.shape.type.per_byte == 1
+            and number not in self.packed_inputs
             and not array.data.ptr % ALIGNMENT
         )
 

@@ -239,11 +239,17 @@ class CupyDevice:
         self._kept: dict[tuple[str, int], Array] = {}
         self._current_stream: Callable[[], Any] = self.cupy.cuda.get_current_stream
         self._threads = threading.local()
-        self._functions = self._load(schedule.kernels, compile_options(precise=precise))
-        names = {op.kernel.symbol: op.instruction for _, op in schedule.ops() if isinstance(op, Launch)}
-        self._launched_by = names
+        self._options = compile_options(precise=precise)
+        self._functions = self._load(schedule.kernels)
+        self._launched_by = {
+            kernel.symbol: op.instruction
+            for _, op in schedule.ops()
+            if isinstance(op, Launch)
+            for kernel in (op.kernel, schedule.apart.get(op.kernel, op.kernel))
+        }
 
-    def _load(self, kernels: Sequence[Kernel], options: tuple[str, ...]) -> dict[str, Any]:
+    def _load(self, kernels: Sequence[Kernel]) -> dict[str, Any]:
+        options = self._options
         device = int(self.cupy.cuda.runtime.getDevice())
         missing = [k for k in kernels if (device, options, k.source) not in _COMPILED]
         if missing:
@@ -371,6 +377,8 @@ class CupyDevice:
         if not kernel.launch.grid:
             return _nothing
         places = values.ctypes.data + values.itemsize * np.arange(values.size, dtype=np.uint64)
+        if kernel.symbol not in self._functions:  # of the schedule's `apart`, which not every caller needs
+            self._functions |= self._load([kernel])
         driver, function, launch = self.cupy.cuda.driver, self._functions[kernel.symbol], kernel.launch
         how = (function.ptr, launch.grid, 1, 1, launch.block, 1, 1, 0)
         parameters = int(places.ctypes.data)

@@ -93,9 +93,11 @@ class Executor:
         *,
         place: SimulatedDevice | None = None,
         kept: Executor | None = None,
+        loads: bool = False,
     ) -> None:
         """`max_steps` limits the iterations of all loops of a run together (None: unlimited). `place` is the simulated
-        device to run as (None: a single device). Data that `kept` holds for all runs is shared."""
+        device to run as (None: a single device). Data that `kept` holds for all runs is shared.
+        `loads`: the device launches any kernel, not only those of the schedule."""
         self.max_steps = max_steps
         self.place = place
         self.stopped = False
@@ -104,7 +106,7 @@ class Executor:
             self._reference.play(place)
         self.steps = 0
         self.schedule = schedule
-        self.keeping = without_donations(schedule.entry)
+        self.keeping = without_donations(schedule.entry, schedule.apart if loads else {})
         self.device = device
         self.launches = 0
         self.graphs: Graphs | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, TypeAlias, cast
 
 from hlo_opt.codegen.kernel import Kernel
@@ -138,7 +139,7 @@ class Stretch:
     bytes: int
     constants: tuple[Constant, ...]
 
-    @property
+    @cached_property
     def launches(self) -> int:
         """How many kernels it launches."""
         return sum(isinstance(op, Launch) for op in self.work)
