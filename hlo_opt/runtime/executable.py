@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import BackendError, EvaluationError, UsageError, did_you_mean
@@ -26,6 +26,9 @@ from hlo_opt.runtime.numpy import Reference
 from hlo_opt.runtime.schedule import Schedule, build_schedule
 from hlo_opt.runtime.schedule.executor import Executor
 from hlo_opt.runtime.schedule.lifetimes import check_schedule
+
+if TYPE_CHECKING:
+    from hlo_opt.runtime.cupy.exchange import Exchange
 
 __all__ = ["BACKENDS", "Executable", "choose_backend", "compile", "entry_inputs", "entry_shapes", "of_any_size"]
 
@@ -65,6 +68,7 @@ class Executable:
         self.schedule = schedule
         self._executor = executor
         self._max_steps = max_steps
+        self._exchange: Exchange | None = None
         self.lacks: EvaluationError | None = None
         self.precise = precise or backend != "cupy"
 
@@ -110,9 +114,11 @@ class Executable:
         if self.lacks is not None:
             raise self.lacks
         warn_of_one_device(self.module)
-        from hlo_opt.runtime.cupy.exchange import run_on_device
+        if self._exchange is None:
+            from hlo_opt.runtime.cupy.exchange import Exchange
 
-        return run_on_device(self._executor, inputs, donate=donate)
+            self._exchange = Exchange(self._executor)
+        return self._exchange(inputs, donate=donate)
 
     def run_devices(self, inputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
         """The outputs on every device of the module, in order of their numbers: replica * partitions + partition. The
@@ -297,7 +303,7 @@ def compile(
             from hlo_opt.runtime.cupy.graphs import graphs_of
 
             gpu = CupyDevice(schedule, precise=precise)
-            executor = Executor(schedule, gpu, max_steps)
+            executor = Executor(schedule, gpu, max_steps, loads=True)
             executor.graphs = graphs_of(schedule, gpu, memory_limit, wished=graphs) if devices == 1 else None
         return Executable(module, name, why, schedule, executor, max_steps, precise=precise)
 

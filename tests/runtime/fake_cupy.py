@@ -26,6 +26,7 @@ import numpy
 
 from hlo_opt.codegen.emit import ALIGNMENT
 from hlo_opt.ir import ELEMENT_TYPES, Shape
+from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.plans.plan import Launch
 from hlo_opt.runtime.host.library import HostLibrary
 from hlo_opt.runtime.schedule.lifetimes import Arena
@@ -67,7 +68,11 @@ _capturing: list["_Capture"] = []
 
 
 class Array(numpy.ndarray):
-    """A NumPy array with the pointer where CuPy has it."""
+    """A NumPy array with the pointer where CuPy has it, and made as CuPy's: of a pointer, or of memory."""
+
+    def __new__(cls, shape: Any, dtype: Any = float, memptr: Any = None, strides: Any = None) -> "Array":
+        memory = memptr.bytes_to_end() if isinstance(memptr, _Pointer) else memptr
+        return super().__new__(cls, shape, dtype, memory, 0, strides)
 
     @property
     def data(self) -> Any:  # type: ignore[override]
@@ -85,6 +90,9 @@ class Array(numpy.ndarray):
         made[...] = self
         return made
 
+    def astype(self, dtype: Any, *rest: Any, **more: Any) -> Any:
+        return _pooled(numpy.asarray(self).astype(dtype, *rest, **more))
+
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **more: Any) -> Any:
         """CuPy compiles its own kernels with -ftz=true; cuBLAS is none of them."""
         flushes = method == "__call__" and ufunc is not numpy.matmul
@@ -97,7 +105,7 @@ class Array(numpy.ndarray):
             return out[0] if len(out) == 1 else out
         if made is None or isinstance(made, tuple):
             return made
-        return (_flushed(numpy.asarray(made)) if flushes else numpy.asarray(made)).view(Array)
+        return _pooled(_flushed(numpy.asarray(made)) if flushes else numpy.asarray(made))
 
 
 class _Pointer:
@@ -107,6 +115,12 @@ class _Pointer:
     def copy_from_device_async(self, source: "_Pointer", size: int) -> None:
         assert size == source.array.nbytes == self.array.nbytes
         _do(lambda to, what: numpy.copyto(to, what), [self.array, source.array])
+
+    def bytes_to_end(self) -> numpy.ndarray:
+        return self.array.view(numpy.ndarray).reshape(-1).view(numpy.uint8)
+
+    def __add__(self, offset: int) -> "_Pointer":
+        return _Pointer(self.bytes_to_end()[offset:])
 
 
 _arena = Arena()
@@ -181,6 +195,15 @@ class _Functions:
         return _on_gpu(found) if callable(found) and not isinstance(found, type) else found
 
 
+def _pooled(array: numpy.ndarray) -> Array:
+    """An array in memory of the pool; what is there stays where it is."""
+    if 0 <= array.__array_interface__["data"][0] - _memory.__array_interface__["data"][0] < _memory.size:
+        return array.view(Array)
+    made = empty(array.shape, array.dtype)
+    made[...] = array
+    return made
+
+
 def _on_gpu(function: Any) -> Any:
     def called(*arguments: Any, **more: Any) -> Any:
         given = list(arguments)
@@ -191,8 +214,8 @@ def _on_gpu(function: Any) -> Any:
         assert _current[-1].capture is None and not _capturing, "a function of CuPy during a capture"
         made = function(*arguments, **more)
         if isinstance(made, numpy.ndarray | numpy.generic):
-            return numpy.asarray(made).view(Array)
-        return [m.view(Array) for m in made] if isinstance(made, list) else made
+            return _pooled(numpy.asarray(made))
+        return [_pooled(m) for m in made] if isinstance(made, list) else made
 
     if hasattr(function, "at"):
         called.at = function.at  # type: ignore[attr-defined]
@@ -224,7 +247,7 @@ def asarray(values: Any) -> Array:
 
 
 def ascontiguousarray(values: Any) -> Array:
-    return numpy.ascontiguousarray(values).view(Array)
+    return _pooled(numpy.ascontiguousarray(values))
 
 
 def empty(count: Any, dtype: Any) -> Array:
@@ -280,6 +303,11 @@ class _Module:
         return _Function(self.code, symbol)
 
 
+def _element(parameter: str) -> str:
+    """The type of what a pointer points to."""
+    return re.sub(r"^const ", "", parameter.rpartition("*")[0]).strip()
+
+
 class _Function:
     def __init__(self, code: str, symbol: str, flushes: bool = False) -> None:
         self.code, self.flushes = code, flushes
@@ -288,6 +316,8 @@ class _Function:
         self.bound = int(found[0][1] or 1024)
         self.symbol = symbol
         self.is_loaded = self.cooperative = False
+        self.ptr = len(_functions) + 1
+        _functions.append(self)
         self.parameters = [p.replace("__restrict__", "").strip() for p in found[0][3].split(",")]
 
     def __call__(
@@ -313,8 +343,7 @@ class _Function:
     def _run(self, grid: tuple[int], block: tuple[int], buffers: tuple[numpy.ndarray, ...]) -> None:
         shapes = []
         for parameter, buffer in zip(self.parameters, buffers, strict=True):
-            name = re.sub(r"^const ", "", parameter.rpartition("*")[0]).strip()
-            element_type = ELEMENT_TYPES[_TYPES[name]]
+            element_type = ELEMENT_TYPES[_TYPES[_element(parameter)]]
             assert buffer.dtype.itemsize == element_type.bytes, (parameter, buffer.dtype)
             shapes.append(Shape(element_type, (buffer.size,)))
         inputs = sum(p.startswith("const ") for p in self.parameters)
@@ -333,7 +362,48 @@ class _Function:
         launched.append(self.symbol)
 
 
+_functions: list[_Function] = []
 _LIBRARIES: dict[str, HostLibrary] = {}
+
+
+def _at(address: int, dtype: Any) -> Array:
+    """The memory at an address, up to the end of what was allocated."""
+    ends = (first + held for first, held in _alive.items() if first <= address < first + held)
+    dtype = numpy.dtype(dtype)
+    count = (next(ends, address + dtype.itemsize) - address) // dtype.itemsize
+    return Array(count, dtype, (ctypes.c_char * (count * dtype.itemsize)).from_address(address))
+
+
+def _launch_kernel(
+    function: int,
+    x: int,
+    y: int,
+    z: int,
+    a: int,
+    b: int,
+    c: int,
+    shared: int,
+    stream: int,
+    parameters: int,
+    *extra: int,
+) -> None:
+    """As the driver's, which reads the parameters at once."""
+    assert y == z == b == c == 1 and not shared and stream == _current[-1].ptr and extra in ((), (0,))
+    called = _functions[function - 1]
+    places = (ctypes.c_uint64 * len(called.parameters)).from_address(parameters)
+    types = [ELEMENT_TYPES[_TYPES[_element(p)]] for p in called.parameters]
+    buffers = [
+        _at(ctypes.c_uint64.from_address(place).value, raw_dtype(t.dtype))
+        for place, t in zip(places, types, strict=True)
+    ]
+    how = {} if extra else {"enable_cooperative_groups": True}
+    called((x,), (a,), tuple(buffers), **how)
+
+
+def _copy_bytes(target: int, source: int, size: int, kind: int, stream: int) -> None:
+    assert kind == 3 and stream == _current[-1].ptr
+    both = [Array(size, numpy.uint8, (ctypes.c_char * size).from_address(address)) for address in (target, source)]
+    _do(lambda to, what: numpy.copyto(to, what), both)
 
 
 class _RuntimeError(RuntimeError):
@@ -571,8 +641,12 @@ def import_as_cupy(devices: int = 1) -> types.ModuleType:
             runtimeGetVersion=lambda: 13000,
             driverGetVersion=lambda: 13000,
             CUDARuntimeError=_RuntimeError,
+            memcpyAsync=_copy_bytes,
+            memGetInfo=lambda: (1 << 32, 1 << 32),
         ),
-        driver=space(CUDADriverError=_RuntimeError),
+        driver=space(
+            CUDADriverError=_RuntimeError, launchKernel=_launch_kernel, launchCooperativeKernel=_launch_kernel
+        ),
         memory=space(OutOfMemoryError=_OutOfMemoryError),
         nvrtc=space(
             getVersion=lambda: (13, 0),
@@ -592,6 +666,7 @@ def import_as_cupy(devices: int = 1) -> types.ModuleType:
         Device=lambda *_: device,
         Stream=_Stream,
         Event=_Event,
+        alloc=lambda size: empty(size, "uint8").data,
         MemoryPool=_Pool,
         set_allocator=lambda allocator: None,
         using_allocator=lambda allocator: contextlib.nullcontext(),

@@ -79,6 +79,20 @@ def test_methods_are_there() -> None:
         assert all(hasattr(owner, n) for n in names), (owner, names)
 
 
+def test_the_drivers_calls_take_what_we_pass() -> None:
+    """Their parameters, as Cython writes them at the beginning of a docstring."""
+    driver, runtime = cupy.cuda.driver, cupy.cuda.runtime
+    numbers = "f, grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y, block_dim_z, shared_mem_bytes, stream"
+    for function, wanted in (
+        (driver.launchKernel, f"{numbers}, kernel_params, extra"),
+        (driver.launchCooperativeKernel, f"{numbers}, kernel_params"),
+        (runtime.memcpyAsync, "dst, src, size, kind, stream"),
+    ):
+        inside = function.__doc__.splitlines()[0].partition("(")[2].partition(")")[0]
+        assert ", ".join(part.split()[-1] for part in inside.split(",")) == wanted
+    assert callable(runtime.memGetInfo) and hasattr(cupy.cuda.function.Function, "ptr")
+
+
 def test_kernels_are_compiled_without_flushing_and_with_our_options() -> None:
     from cupy.cuda import compiler
 

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import math
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -34,7 +35,7 @@ from hlo_opt.runtime.cupy.products import Cublas, Product, product_of
 from hlo_opt.runtime.host.library import cache_directory
 from hlo_opt.runtime.numpy import WORD, from_memory, held_dtype, to_memory
 from hlo_opt.runtime.schedule.ops import Call, Launch
-from hlo_opt.runtime.schedule.stretch import NOTHING, BoundLaunch, Start
+from hlo_opt.runtime.schedule.stretch import NOTHING, BoundLaunch, Start, span_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,6 +149,9 @@ __all__ = ["CupyDevice", "has_gpu", "import_cupy", "refuse_what_cupy_lacks"]
 MOST_BLOCKS = 2**31 - 1
 """Blocks of a one-dimensional grid (CUDA C++ Programming Guide, table of technical specifications)."""
 
+_TO_DEVICE = 3
+"""cudaMemcpyDeviceToDevice."""
+
 _COMPILED: dict[tuple[int, tuple[str, ...], str], Any] = {}
 """Loaded functions of this process by device, options and source."""
 
@@ -234,11 +238,19 @@ class CupyDevice:
         self._products: dict[Instruction, Product | None] = {}
         self._cublas: Cublas | None = None
         self._kept: dict[tuple[str, int], Array] = {}
-        self._functions = self._load(schedule.kernels, compile_options(precise=precise))
-        names = {op.kernel.symbol: op.instruction for _, op in schedule.ops() if isinstance(op, Launch)}
-        self._launched_by = names
+        self._current_stream: Callable[[], Any] = self.cupy.cuda.get_current_stream
+        self._threads = threading.local()
+        self._options = compile_options(precise=precise)
+        self._functions = self._load(schedule.kernels)
+        self._launched_by = {
+            kernel.symbol: op.instruction
+            for _, op in schedule.ops()
+            if isinstance(op, Launch)
+            for kernel in (op.kernel, schedule.apart.get(op.kernel, op.kernel))
+        }
 
-    def _load(self, kernels: Sequence[Kernel], options: tuple[str, ...]) -> dict[str, Callable[..., None]]:
+    def _load(self, kernels: Sequence[Kernel]) -> dict[str, Any]:
+        options = self._options
         device = int(self.cupy.cuda.runtime.getDevice())
         missing = [k for k in kernels if (device, options, k.source) not in _COMPILED]
         if missing:
@@ -262,9 +274,9 @@ class CupyDevice:
         try:
             yield
         except Exception as error:
-            self._fail(error, instruction, doing)
+            self.fail(error, instruction, doing)
 
-    def _fail(self, error: Exception, instruction: Instruction | None, doing: str) -> NoReturn:
+    def fail(self, error: Exception, instruction: Instruction | None, doing: str) -> NoReturn:
         """Raise an error that was caught, in our words where it is one of CUDA and its libraries."""
         cuda = self.cupy.cuda
         known = (cuda.memory.OutOfMemoryError, cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError)
@@ -301,7 +313,7 @@ class CupyDevice:
                 return self.cupy.empty(-(-shape.stored_bytes // WORD) * WORD, "uint8")[: shape.stored_bytes]
             return self.cupy.empty(shape.element_count, raw_dtype(shape.type.dtype))
         except Exception as error:
-            self._fail(error, None, "allocating")
+            self.fail(error, None, "allocating")
 
     def copy(self, memory: Array) -> Array:
         with self._naming_errors_of(None, "copying"):
@@ -336,26 +348,56 @@ class CupyDevice:
     def start_of(self, launch: BoundLaunch, kept: Array = NOTHING) -> Start:
         work, inputs, outputs = launch
         if work is None:
-            pointers: list[Any] = [inputs[0].data, outputs[0].data]
-            return partial(pointers[1].copy_from_device_async, pointers[0], inputs[0].nbytes)
+            (source, end), (target, _) = span_of(inputs[0]), span_of(outputs[0])
+            return partial(self.copy_bytes, source, target, end - source)
         if isinstance(work, Kernel):
             return self._start_of_kernel(work, inputs, outputs, kept)
         product, cublas = self._products[work.instruction], self._cublas
         assert product is not None and cublas is not None
         return cublas.start_of(product, *inputs, *outputs)
 
+    def copy_bytes(self, source: int, target: int, size: int) -> None:
+        """Copy bytes from one address to another, on the current stream."""
+        self.cupy.cuda.runtime.memcpyAsync(target, source, size, _TO_DEVICE, self._current_stream().ptr)
+
     def _start_of_kernel(self, kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array], kept: Array) -> Start:
-        launch = kernel.launch
-        if not launch.grid:
+        if not kernel.launch.grid:
             return _nothing
-        arguments: list[Array | np.int32] = [*inputs, *outputs]
+        memory = [*inputs, *outputs]
         if kernel.kept:
-            arguments.append(self._kept_by(kernel) if kept is NOTHING else kept)
-        if kernel.size:
-            arguments.append(np.int32(kernel.size))
+            memory.append(self.kept_by(kernel) if kept is NOTHING else kept)
+        values = np.array([*(span_of(m)[0] for m in memory), *([kernel.size] if kernel.size else ())], np.uint64)
+        return self.start_at(kernel, values)
+
+    def start_at(self, kernel: Kernel, values: Array) -> Start:
+        """A launch with parameters of 8 bytes each, which it reads when it starts: addresses, and perhaps a size.
+
+        CuPy's own call of a function makes an object per parameter, which for a kernel of hundreds of arrays takes
+        longer than the kernel.
+        """
+        if not kernel.launch.grid:
+            return _nothing
+        places = values.ctypes.data + values.itemsize * np.arange(values.size, dtype=np.uint64)
+        if kernel.symbol not in self._functions:  # of the schedule's `apart`, which not every caller needs
+            self._functions |= self._load([kernel])
+        driver, function, launch = self.cupy.cuda.driver, self._functions[kernel.symbol], kernel.launch
+        how = (function.ptr, launch.grid, 1, 1, launch.block, 1, 1, 0)
+        parameters = int(places.ctypes.data)
+        current, threads, enter = self._current_stream, self._threads, self._enter_thread
         # cooperative: CUDA refuses a launch whose blocks cannot all be resident, instead of hanging
-        how = {"enable_cooperative_groups": True} if launch.cooperative else {}
-        return partial(self._functions[kernel.symbol], (launch.grid,), (launch.block,), tuple(arguments), **how)
+        call, rest = (driver.launchCooperativeKernel, ()) if launch.cooperative else (driver.launchKernel, (0,))
+
+        def start(_: object = (values, places)) -> None:  # which live as long as this does
+            if not hasattr(threads, "has_context"):
+                enter()
+            call(*how, current().ptr, parameters, *rest)
+
+        return start
+
+    def _enter_thread(self) -> None:
+        """Let the driver know the device in a thread that has not used it: the first call of the runtime does."""
+        self.cupy.cuda.runtime.memGetInfo()
+        self._threads.has_context = True
 
     def start_all(self, starts: Sequence[Start], launches: Sequence[BoundLaunch]) -> None:
         started = 0
@@ -366,7 +408,7 @@ class CupyDevice:
         except Exception as error:
             work = launches[started][0]
             instruction = self._launched_by.get(work.symbol) if isinstance(work, Kernel) else None
-            self._fail(error, work.instruction if isinstance(work, Call) else instruction, "launching")
+            self.fail(error, work.instruction if isinstance(work, Call) else instruction, "launching")
 
     def places(self, op: Call) -> bool:
         return self._product(op) is not None
@@ -395,10 +437,10 @@ class CupyDevice:
             with self._naming_errors_of(None, "allocating"):
                 self._cublas.reserve(stream)
 
-    def _kept_by(self, kernel: Kernel) -> Array:
+    def kept_by(self, kernel: Kernel) -> Array:
         """The kept memory of a kernel on the current stream: launches on one stream do not overlap."""
         of = f"{kernel.symbol} at {kernel.size}" if kernel.size else kernel.symbol  # its places depend on the size
-        key = (of, int(self.cupy.cuda.get_current_stream().ptr))
+        key = (of, int(self._current_stream().ptr))
         if key not in self._kept:
             self._kept[key] = self.zeros(kernel.kept)
         return self._kept[key]

@@ -13,7 +13,9 @@ from hlo_opt.ir import Shape
 from hlo_opt.ir.values import Array
 from hlo_opt.library import arrays
 from hlo_opt.library.arrays import raw_dtype
+from hlo_opt.runtime.cupy.bound_entry import BoundEntry
 from hlo_opt.runtime.cupy.device import CupyDevice
+from hlo_opt.runtime.cupy.graphs import RunGraphs
 from hlo_opt.runtime.numpy import WORD
 from hlo_opt.runtime.schedule.executor import Executor
 from hlo_opt.runtime.schedule.stretch import NOTHING, Memory, span_of
@@ -22,13 +24,60 @@ _CUDA = 2
 """The device number of CUDA in DLPack (dlpack.h, kDLCUDA)."""
 
 
-def run_on_device(executor: Executor, inputs: Sequence[object], *, donate: bool) -> list[Array]:
-    """The entry's outputs as CuPy arrays.
+class Exchange:
+    """Runs an executable on arrays that lie on its GPU."""
 
-    The caller's memory is overwritten only where the module's header donates an input and `donate` is set. No output
-    shares memory with another output, an input that is kept, or a constant.
-    Raises EvaluationError (HLO401) for inputs that do not fit.
-    """
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+        self._entries: dict[bool, BoundEntry | None] = {}
+
+    def __call__(self, inputs: Sequence[object], *, donate: bool) -> list[Array]:
+        """The entry's outputs as CuPy arrays.
+
+        The caller's memory is overwritten only where the module's header donates an input and `donate` is set. No
+        output shares memory with another output, an input that is kept, or a constant; small ones of one size may
+        share an allocation.
+        Raises EvaluationError (HLO401) for inputs that do not fit.
+        """
+        executor = self.executor
+        device = executor.device
+        assert isinstance(device, CupyDevice)
+        if donate not in self._entries:
+            self._entries[donate] = _bound_entry(executor, donate=donate)
+        entry = self._entries[donate]
+        if entry is None or len(inputs) != len(entry.inputs):
+            return run_on_device(executor, inputs, donate=donate)
+        arrays: list[Any] = list(inputs)
+        ndarray = device.cupy.ndarray
+        for number, array in enumerate(arrays):
+            if not (isinstance(array, ndarray) and entry.is_as_wanted(number, array)):
+                there = _on_device(device, array)
+                if not (isinstance(there, ndarray) and entry.is_as_wanted(number, there)):
+                    there = _input_buffer(device, number, there, entry.inputs[number].shape)
+                arrays[number] = there
+        try:
+            outputs = entry(arrays)
+        except Exception as error:
+            device.fail(error, None, "starting a run")
+        if outputs is None:
+            return run_on_device(executor, inputs, donate=donate)
+        for n in entry.packed:
+            outputs[n] = _array(device, outputs[n], entry.outputs[n].shape)
+        return outputs
+
+
+def _bound_entry(executor: Executor, *, donate: bool) -> BoundEntry | None:
+    """The entry as one stretch, if it is one."""
+    if not isinstance(executor.graphs, RunGraphs):
+        return None
+    entry = executor.schedule.entry if donate else executor.keeping
+    whole = executor.graphs.whole_stretch(entry)
+    donated = [k for k, _ in entry.donated] if donate else []
+    return None if whole is None else BoundEntry(executor, entry, whole, donated)
+
+
+def run_on_device(executor: Executor, inputs: Sequence[object], *, donate: bool) -> list[Array]:
+    """As `Exchange`, stretch by stretch and operation by operation."""
     device, entry = executor.device, executor.schedule.entry
     assert isinstance(device, CupyDevice)
     shared = device.cupy.may_share_memory

@@ -25,6 +25,7 @@ from typing import Any
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Shape
 from hlo_opt.ir.values import Array
+from hlo_opt.runtime.cupy.addressed import AddressedLaunches
 from hlo_opt.runtime.cupy.capture import Capturer, Graph, address, streams_wished
 from hlo_opt.runtime.cupy.device import CupyDevice
 from hlo_opt.runtime.cupy.whole import WholeRun, whole_run
@@ -239,6 +240,7 @@ class StretchGraphs:
     graphs: dict[_Key, Graph | None] = field(default_factory=dict)
     captures: int = 0
     lacks_memory: bool = False
+    launches: AddressedLaunches | None = None
 
     def run(self, memory: list[Any]) -> bool:
         """Start all launches; False, with nothing started, if the stretch does not fit into memory at once.
@@ -258,30 +260,41 @@ class StretchGraphs:
             return False
         for b, array in own.items():
             memory[b] = array
-        places = (block, *(memory[b] for b in (*stretch.existing, *stretch.kept)))
-        key = (capturer.current(), *map(address, places))
-        was_met = key in self.graphs
-        graph, launches = self.graphs.pop(key, None), []
-        if graph is None:
-            launches = stretch.bound(device, memory, block)
-            if was_met and self.captures < MOST_CAPTURES and stretch not in capturer.refused:
-                self.captures += 1
-                graph = capturer.capture(launches, stretch)
-        self.graphs[key] = graph  # most recently used last
-        if len(self.graphs) > MOST_KNOWN:
-            del self.graphs[next(iter(self.graphs))]
-        capturer.start(graph, launches)
+        self.start([*(address(memory[b]) for b in (*stretch.existing, *stretch.kept)), address(block)])
         for b in stretch.seen:
             memory[b] = stretch.buffer_at(device, memory, b)
         return True
+
+    def start(self, addresses: Sequence[int]) -> None:
+        """Start all launches, for addresses as `AddressedLaunches` takes them."""
+        capturer, stretch = self.capturer, self.stretch
+        launches = self.launches
+        if launches is None:
+            launches = self.launches = AddressedLaunches(capturer.device, stretch)
+        if len(launches) < LEAST_LAUNCHES or not capturer.most_streams:
+            launches.start(addresses)
+            return
+        key = (capturer.current(), *addresses)
+        was_met = key in self.graphs
+        graph = self.graphs.pop(key, None)
+        if graph is None and was_met and self.captures < MOST_CAPTURES and stretch not in capturer.refused:
+            self.captures += 1
+            graph = capturer.capture(launches.bound(addresses), stretch)
+        self.graphs[key] = graph  # most recently used last
+        if len(self.graphs) > MOST_KNOWN:
+            del self.graphs[next(iter(self.graphs))]
+        if graph is None:
+            launches.start(addresses)
+        else:
+            capturer.start(graph, ())
 
 
 LEAST_LAUNCHES = 2
 """The fewest kernels and calls of a captured stretch: a launch from Python takes about as long as that of a graph."""
 MOST_LAUNCHES = 512
 """The most kernels and calls of one graph; longer stretches are split."""
-MOST_BYTES = 1 << 26
-"""Bytes that a captured stretch may allocate. Beyond this its kernels are long enough to hide launch costs."""
+MOST_BYTES = 1 << 33
+"""Bytes that a captured stretch may allocate, all before it starts. Where there is less, it runs step by step."""
 MOST_LOOPS = 2
 """Sets of graphs kept per loop, by the addresses of the unchanged state."""
 
@@ -343,6 +356,14 @@ class RunGraphs:
             loops.append(loop)
             del loops[:-MOST_LOOPS]
         return loop.run(state, trips, count)
+
+    def whole_stretch(self, routine: Routine) -> StretchGraphs | None:
+        """A routine as one stretch; None where that needs decisions or other library calls in between, or memory is
+        limited."""
+        if self.is_limited or first_decision(routine, self.capturer.device.places) is not None:
+            return None
+        stretch = stretch_of(routine, 0, len(routine.ops))
+        return self._stretches.setdefault(stretch, StretchGraphs(self.capturer, stretch))
 
     def whole_run(self, routine: Routine, inputs: Sequence[Array], constants: Constants) -> Callable[[], int] | None:
         """A run of a routine with these inputs, which starts it and returns how many kernels it launches. None where

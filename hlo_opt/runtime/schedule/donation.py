@@ -264,19 +264,18 @@ def _wish_for(routine: Routine, root: Sequence[int], k: int, result: int, kernel
     return _Wish(reader, memory, output, at, pair=pair)
 
 
-def without_donations(entry: Routine) -> Routine:
+def without_donations(entry: Routine, apart: Mapping[Kernel, Kernel]) -> Routine:
     """The entry for a caller who keeps the inputs: results get memory of their own, with the input's elements in it
-    only where a kernel or a loop updates them."""
+    only where a kernel or a loop updates them. `apart` is that of the schedule, if the kernels in it can be launched;
+    else kernels for one memory run on copies."""
     if not entry.donated:
         return entry
-    root = list(range(len(entry.shapes)))
     inputs = set(entry.inputs)
-    updated = {
-        launch.outputs[output]
-        for launch in entry.ops
-        if isinstance(launch, Launch)
-        for output, _ in launch.kernel.aliases
-    }
+    root, updated, launched = list(range(len(entry.shapes))), set(), {}
+    for launch in entry.ops:
+        if isinstance(launch, Launch):
+            kernel = launched[launch] = apart.get(launch.kernel, launch.kernel)
+            updated |= {launch.outputs[output] for output, _ in kernel.aliases}
     ops: list[Op] = []
     for op in entry.ops:
         if isinstance(op, Alias):
@@ -291,5 +290,7 @@ def without_donations(entry: Routine) -> Routine:
             op = replace(op, owned=tuple(k for k in op.owned if root[op.inputs[k]] not in inputs))
             for k in (*op.unchanged, *op.owned):
                 root[op.outputs[k]] = root[op.inputs[k]]
+        elif isinstance(op, Launch):
+            op = replace(op, kernel=launched[op])
         ops.append(op)
     return replace(entry, ops=tuple(ops), donated=())

@@ -93,9 +93,11 @@ class Executor:
         *,
         place: SimulatedDevice | None = None,
         kept: Executor | None = None,
+        loads: bool = False,
     ) -> None:
         """`max_steps` limits the iterations of all loops of a run together (None: unlimited). `place` is the simulated
-        device to run as (None: a single device). Data that `kept` holds for all runs is shared."""
+        device to run as (None: a single device). Data that `kept` holds for all runs is shared.
+        `loads`: the device launches any kernel, not only those of the schedule."""
         self.max_steps = max_steps
         self.place = place
         self.stopped = False
@@ -104,7 +106,7 @@ class Executor:
             self._reference.play(place)
         self.steps = 0
         self.schedule = schedule
-        self._keeping = without_donations(schedule.entry)
+        self.keeping = without_donations(schedule.entry, schedule.apart if loads else {})
         self.device = device
         self.launches = 0
         self.graphs: Graphs | None = None
@@ -177,12 +179,12 @@ class Executor:
         self.launches = self.steps = 0
         if self.graphs is not None:
             self.graphs.begin()
-        return self._run(self.schedule.entry if donate else self._keeping, memory)
+        return self._run(self.schedule.entry if donate else self.keeping, memory)
 
     def resident(self, memory: Sequence[Memory]) -> Callable[[], None]:
         """As `run_resident` of the same buffers again and again, which all stay as they are. Nobody reads the results,
         so that they may lie in the same memory each time."""
-        run = None if self.graphs is None else self.graphs.whole_run(self._keeping, memory, self._constant)
+        run = None if self.graphs is None else self.graphs.whole_run(self.keeping, memory, self.constant)
 
         def start() -> None:
             if run is None:
@@ -265,7 +267,7 @@ class Executor:
         frame.memory[target] = self.device.relayout(frame.memory[source], shapes[source], shapes[target])
 
     def _constants(self, frame: _Frame, op: Constant) -> None:
-        for b, value in zip(op.outputs, self._constant(op, frame.routine.shapes), strict=True):
+        for b, value in zip(op.outputs, self.constant(op, frame.routine.shapes), strict=True):
             frame.memory[b] = value
 
     def _launch(self, frame: _Frame, op: Launch) -> None:
@@ -281,7 +283,7 @@ class Executor:
         state = [frame.memory[b] for b in op.inputs]
         trips = self._trips(op)
         if self.graphs is not None:
-            done = self.graphs.run_loop(op, state, trips, self._constant, partial(self._count, op))
+            done = self.graphs.run_loop(op, state, trips, self.constant, partial(self._count, op))
             if done is not None:
                 results, launches = done
                 self.launches += launches
@@ -369,7 +371,8 @@ class Executor:
         leaves = op.instruction.shape.leaves()
         return [NOTHING if a is None else self.device.upload(a, s) for a, s in zip(results, leaves, strict=True)]
 
-    def _constant(self, op: Constant, shapes: Sequence[Shape]) -> list[Memory]:
+    def constant(self, op: Constant, shapes: Sequence[Shape]) -> list[Memory]:
+        """The buffers of a constant, given the shapes of its routine."""
         is_own = self.place is not None and op.instruction.opcode in WHICH_DEVICE
         memories = None if is_own else self._constants_of.get(op)
         if memories is None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal as OneOf
 
 import numpy as np
@@ -81,6 +81,7 @@ class KernelSet:
         self._of: dict[Instruction, tuple[Part, ...]] = {}
         self._plans: dict[Kernel, Plan] = {}
         self._sharing: dict[Kernel, Sharing] = {}
+        self.apart: dict[Kernel, Kernel] = {}
         self.reasons: dict[Instruction, Reason] = {}
 
     def parts_of(self, instruction: Instruction) -> tuple[Part, ...]:
@@ -130,9 +131,11 @@ class KernelSet:
     def in_place(self, kernel: Kernel, pairs: Sequence[tuple[int, int]]) -> Kernel:
         """The kernel with outputs in the memory of operands: (output, operand), among its `sharing`."""
         emitted = emit_kernel(self._plans[kernel], sorted(pairs))
-        return replace(
+        shared = replace(
             self._by_symbol.setdefault(emitted.symbol, emitted), inputs=kernel.inputs, outputs=kernel.outputs
         )
+        self.apart[shared] = kernel
+        return shared
 
     def distinct(self, routines: Iterable[Routine]) -> tuple[Kernel, ...]:
         """The kernels that routines launch, each once, in the order of creation."""
@@ -174,12 +177,16 @@ def _with_effects(routines: Mapping[RoutineKey, Routine], order: Sequence[Routin
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """All routines of a module, the entry first, and their distinct kernels, for one device."""
+    """All routines of a module, the entry first, and their distinct kernels, for one device.
+
+    apart  for kernels that were emitted for one memory of outputs and operands: the same for memory of their own
+    """
 
     module: Module
     target: DeviceTarget
     routines: Mapping[RoutineKey, Routine]
     kernels: tuple[Kernel, ...]
+    apart: Mapping[Kernel, Kernel] = field(default_factory=dict)
 
     @property
     def entry(self) -> Routine:
@@ -217,7 +224,7 @@ def build_schedule(module: Module, target: str | DeviceTarget | None = None) -> 
     decided = with_donations(routines, aliased_leaves(module), kernels)
     finished = without_dead_control(decided)
     freed = {key: replace(r, ops=with_frees(r.ops, r.results)) for key, r in finished.items()}
-    return Schedule(module, device, freed, kernels.distinct(decided.values()))
+    return Schedule(module, device, freed, kernels.distinct(decided.values()), kernels.apart)
 
 
 class RoutineBuilder:

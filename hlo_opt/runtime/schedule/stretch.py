@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, TypeAlias, cast
 
 from hlo_opt.codegen.kernel import Kernel
@@ -85,6 +86,12 @@ class PlacingDevice(Device, Protocol):
         """A launch with all its arguments; kernels get kept memory that no concurrent launch uses, or without it the
         current stream's."""
 
+    def start_at(self, kernel: Kernel, values: Array) -> Start:
+        """A launch with parameters of 8 bytes each, which it reads when it starts: addresses, and perhaps a size."""
+
+    def kept_by(self, kernel: Kernel) -> Memory:
+        """The kept memory of a kernel on the current stream."""
+
     def start_all(self, starts: Sequence[Start], launches: Sequence[BoundLaunch]) -> None:
         """Start launches in order. Raises BackendError that names the kernel or call that fails."""
 
@@ -132,7 +139,7 @@ class Stretch:
     bytes: int
     constants: tuple[Constant, ...]
 
-    @property
+    @cached_property
     def launches(self) -> int:
         """How many kernels it launches."""
         return sum(isinstance(op, Launch) for op in self.work)

@@ -1,0 +1,184 @@
+"""An entry that is one stretch, from arrays of CuPy to arrays of CuPy, with as little Python per call as there can be:
+what can be decided is decided once, and a call looks at each input, allocates, and starts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hlo_opt.codegen.emit import ALIGNMENT
+from hlo_opt.ir import Shape
+from hlo_opt.library.arrays import raw_dtype
+from hlo_opt.runtime.cupy.capture import address
+from hlo_opt.runtime.cupy.device import CupyDevice
+from hlo_opt.runtime.cupy.graphs import StretchGraphs
+from hlo_opt.runtime.numpy import WORD
+from hlo_opt.runtime.schedule.executor import Executor
+from hlo_opt.runtime.schedule.lifetimes import buffer_bytes
+from hlo_opt.runtime.schedule.ops import Routine
+from hlo_opt.runtime.schedule.stretch import ALIGNMENT as PART
+
+MOST_TOGETHER = 16
+"""Outputs in one allocation, all of one size: who keeps one of them keeps at most so many times its memory."""
+MOST_BYTES_TOGETHER = 1 << 24
+"""Bytes of such an allocation: larger outputs lie alone."""
+
+
+@dataclass(frozen=True)
+class Lying:
+    """An array as it lies in memory: its sizes, its type, and the bytes from one element to the next. CuPy has no
+    elements of less than a byte: their array is of bytes."""
+
+    shape: Shape
+    dimensions: tuple[int, ...]
+    dtype: np.dtype[Any]
+    strides: tuple[int, ...]
+
+    @property
+    def steps(self) -> tuple[int, ...] | None:
+        """The strides for CuPy to make an array of; None where they are the usual ones, which takes it less time."""
+        return None if self.shape.is_row_major or self.shape.type.per_byte > 1 else self.strides
+
+    @classmethod
+    def of(cls, shape: Shape) -> Lying:
+        """How the module wants an array of a shape."""
+        if shape.type.per_byte > 1:
+            return cls(shape, (shape.stored_bytes,), np.dtype("uint8"), (1,))
+        dtype = np.dtype(raw_dtype(shape.type.dtype))
+        strides, step = [0] * len(shape.dimensions), dtype.itemsize
+        for d in shape.minor_to_major:
+            strides[d] = step
+            step *= shape.dimensions[d]
+        return cls(shape, tuple(shape.dimensions), dtype, tuple(strides))
+
+
+@dataclass
+class _Together:
+    """Outputs in one allocation: its bytes, and the number and offset of each."""
+
+    size: int = 0
+    outputs: list[tuple[int, int]] = field(default_factory=list)
+
+
+class BoundEntry:
+    """The entry of a schedule as one stretch, whose donated inputs (by number) hold results.
+
+    A call works on a list of addresses: of the inputs that are arrays, of constants, of what the stretch keeps, and of
+    its block.
+    """
+
+    def __init__(self, executor: Executor, entry: Routine, whole: StretchGraphs, donated: Sequence[int]) -> None:
+        device, stretch, shapes = executor.device, whole.stretch, entry.shapes
+        assert isinstance(device, CupyDevice)
+        self.executor, self.device, self.whole = executor, device, whole
+        inputs = [b for b in entry.inputs if shapes[b].is_array]
+        self.inputs = [Lying.of(shapes[b]) for b in inputs]
+        self.packed_inputs = frozenset(n for n, b in enumerate(inputs) if shapes[b].type.per_byte > 1)
+        self.sizes = [buffer_bytes(shapes[b]) for b in inputs]
+        self.donated = [inputs.index(entry.inputs[k]) for k in donated]
+        self.constants = [  # which live as long as the executor
+            (b, address(memory))
+            for op in stretch.constants
+            for b, memory in zip(op.outputs, executor.constant(op, shapes), strict=True)
+            if shapes[b].is_array
+        ]
+        places = [*inputs, *(b for b, _ in self.constants), *stretch.kept]
+        place = {b: n for n, b in enumerate(places)}
+        self.order = [*(place[b] for b in (*stretch.existing, *stretch.kept)), len(places)]
+        results = [b for b in entry.results if shapes[b].is_array]
+        self.outputs = [Lying.of(shapes[b]) for b in results]
+        self.forms = [(lying.dimensions, lying.dtype, lying.steps) for lying in self.outputs]
+        self.packed = [n for n, b in enumerate(results) if shapes[b].type.per_byte > 1]
+        self.taken: list[tuple[int, int]] = []  # number of the output, and of the input whose memory it takes
+        self.copied: list[tuple[int, int, int]] = []  # number of the output, of the address, and bytes
+        kept: dict[int, int] = {}
+        new = []
+        for n, b in enumerate(results):
+            root = stretch.root[b]
+            is_donated = place.get(root) in self.donated
+            if is_donated and place[root] not in [k for _, k in self.taken]:
+                self.taken.append((n, place[root]))
+                continue
+            new.append(n)
+            if root in stretch.kept and root not in kept:
+                kept[root] = n
+            else:
+                self.copied.append((n, place[root], buffer_bytes(shapes[b])))
+        self.kept = [kept[b] for b in stretch.kept]
+        self.allocations = list(_together(new, [buffer_bytes(shapes[b]) for b in results]))
+
+    def __call__(self, arrays: list[Any]) -> list[Any] | None:
+        """The outputs, for arrays that `is_as_wanted`, or flat memory in their place. None, with nothing started, where
+        there is no memory for all at once."""
+        device, executor, stretch = self.device, self.executor, self.whole.stretch
+        cupy, executor.steps = device.cupy, 0
+        if executor.graphs is not None:
+            executor.graphs.begin()
+        values = [array.data.ptr for array in arrays]
+        outputs: list[Any] = [None] * len(self.outputs)
+        alloc = cupy.cuda.alloc
+        try:
+            block = alloc(stretch.bytes) if stretch.bytes else None
+            for k in self._shared(values) if self.donated else ():
+                arrays[k] = memory = cupy.empty(max(self.sizes[k], 1), "uint8")
+                device.copy_bytes(values[k], memory.data.ptr, self.sizes[k])
+                values[k] = memory.data.ptr
+            for together in self.allocations:
+                memory = alloc(together.size)
+                for n, offset in together.outputs:
+                    outputs[n] = self._array(n, memory + offset if offset else memory)
+        except cupy.cuda.memory.OutOfMemoryError:
+            return None
+        values += [at for _, at in self.constants]
+        values += [outputs[n].data.ptr for n in self.kept]
+        values.append(0 if block is None else block.ptr)
+        self.whole.start([values[n] for n in self.order])
+        executor.launches = stretch.launches
+        for n, k in self.taken:
+            outputs[n] = self._array(n, arrays[k].data)
+        for n, source, size in self.copied:
+            device.copy_bytes(values[source], outputs[n].data.ptr, size)
+        return outputs
+
+    def _array(self, number: int, pointer: Any) -> Any:
+        """An output in memory."""
+        dimensions, dtype, steps = self.forms[number]
+        return self.device.cupy.ndarray(dimensions, dtype, pointer, steps)
+
+    def is_as_wanted(self, number: int, array: Any) -> bool:
+        """Whether an array of CuPy is read where it lies. Arrays of packed elements never are: CuPy's have a byte for
+        each."""
+        lying = self.inputs[number]
+        return bool(
+            array.shape == lying.dimensions
+            and array.dtype == lying.dtype
+            and array.strides == lying.strides
+            and number not in self.packed_inputs
+            and not array.data.ptr % ALIGNMENT
+        )
+
+    def _shared(self, values: Sequence[int]) -> list[int]:
+        """The donated inputs that cannot be written where they are: others share their memory, or (kernels write words)
+        they do not end with one."""
+        odd = [k for k in self.donated if self.sizes[k] % WORD]
+        firsts = np.array(values, np.uint64)
+        lasts = firsts + np.array(self.sizes, np.uint64)
+        order = np.argsort(firsts)
+        if not (firsts[order][1:] < np.maximum.accumulate(lasts[order])[:-1]).any():
+            return odd
+        meet = (firsts[:, None] < lasts) & (firsts < lasts[:, None]) & ~np.eye(len(values), dtype=bool)
+        return sorted({*odd, *(k for k in self.donated if meet[k].any())})
+
+
+def _together(outputs: Sequence[int], sizes: Sequence[int]) -> Iterator[_Together]:
+    """Allocations for these outputs, given the bytes of each."""
+    for size, group in itertools.groupby(sorted(outputs, key=lambda n: sizes[n]), key=lambda n: sizes[n]):
+        numbers = list(group)
+        step = -(-max(size, 1) // PART) * PART
+        most = max(1, min(MOST_TOGETHER, MOST_BYTES_TOGETHER // step))
+        for part in (numbers[at : at + most] for at in range(0, len(numbers), most)):
+            yield _Together(step * len(part), [(n, step * at) for at, n in enumerate(part)])
