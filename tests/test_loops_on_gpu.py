@@ -61,7 +61,7 @@ def test_kernels_by_hand_do_what_the_programs_do(tmp_path: Path) -> None:
     subprocess.run(command, check=True)
     kernels = ctypes.CDLL(str(library))
     n, block = 19, 4
-    for rollout in cartpole_gpu.rollouts(("joined", "random"), [n], 10):
+    for rollout in (cartpole_gpu.rollout(form, n, 10) for form in ("joined", "random")):
         arrays = [np.ascontiguousarray(a) for a in rollout.inputs()]
         wanted = [np.asarray(a) for a in jax.tree.leaves(jax.jit(rollout.naive)(*arrays))]
         outputs = [np.zeros_like(a) for a in wanted]
