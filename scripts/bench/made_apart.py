@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
@@ -78,12 +79,9 @@ def ready(
 
 
 def _without_gpu() -> None:
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    try:
-        import jax
-    except ImportError:
-        return
-    jax.config.update("jax_platforms", "cpu")
+    os.environ |= {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
+    if "jax" in sys.modules:  # imported with the module that started this process
+        sys.modules["jax"].config.update("jax_platforms", "cpu")
 
 
 def _row(job: Job[Item], item: Item, target: str) -> Row:
@@ -97,6 +95,9 @@ def _row(job: Job[Item], item: Item, target: str) -> Row:
 
 def _compile(fused: Module, target: str) -> None:
     """Put the kernels' machine code into the cache, where NVRTC is there."""
+    kernels = build_schedule(fused, target).kernels
+    if not kernels:
+        return
     try:
         from cupy.cuda import nvrtc
     except ImportError:
@@ -104,5 +105,4 @@ def _compile(fused: Module, target: str) -> None:
     from hlo_opt.runtime.cupy.device import compiled
     from hlo_opt.runtime.host.library import cache_directory
 
-    kernels = build_schedule(fused, target).kernels
     compiled(nvrtc, kernels, find(target).architecture, cache_directory(), compile_options())
