@@ -4,15 +4,19 @@ import ctypes
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-from scripts.bench import cartpole_gpu
+import hlo_opt
+from scripts.bench import cartpole_gpu, made_apart
 from scripts.bench.counted import WIDTH, shortest_round
-from scripts.bench.loops_gpu import told
+from scripts.bench.loop_table import chosen
+from scripts.bench.loops_gpu import in_turn, told
+from scripts.bench.made_apart import ready
 
 ALWAYS, NOT = 0x7947, 0x8947
 """A jump, and one that a predicate guards."""
@@ -61,7 +65,7 @@ def test_kernels_by_hand_do_what_the_programs_do(tmp_path: Path) -> None:
     subprocess.run(command, check=True)
     kernels = ctypes.CDLL(str(library))
     n, block = 19, 4
-    for rollout in cartpole_gpu.rollouts(("joined", "random"), [n], 10):
+    for rollout in (cartpole_gpu.rollout(form, n, 10) for form in ("joined", "random")):
         arrays = [np.ascontiguousarray(a) for a in rollout.inputs()]
         wanted = [np.asarray(a) for a in jax.tree.leaves(jax.jit(rollout.naive)(*arrays))]
         outputs = [np.zeros_like(a) for a in wanted]
@@ -81,3 +85,25 @@ def test_a_process_that_hangs_or_ends_says_so() -> None:
         {"ends": "stopped after 0 s"},
     ]
     assert [*told([sys.executable, "-c", begins + "sys.exit(3)"], 30, 20)][-1] == {"ends": "exit status 3"}
+
+
+def fused_text(text: str, target: str) -> tuple[hlo_opt.ir.Module, dict[str, str]]:
+    """A job."""
+    return hlo_opt.fuse(hlo_opt.parse(text), target=target)[0], {"target": target}
+
+
+def test_programs_are_fused_apart_and_faults_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With threads, for processes take seconds to start."""
+    monkeypatch.setattr(made_apart, "ProcessPoolExecutor", lambda workers, *_: ThreadPoolExecutor(workers))
+    text = "HloModule m\n\nENTRY e {\n  ROOT x = f32[4] parameter(0)\n}\n"
+    good, bad = ready(fused_text, [text, "HloModule"], "h200", "numpy", lambda item: {"size": len(item)}, 2, 60.0)
+    assert good["target"] == "h200" and good["size"] == len(text) and "fault" in bad
+    np.testing.assert_array_equal(good["ours"](np.ones(4, np.float32))[0], np.ones(4, np.float32))
+    (late,) = ready(fused_text, [text], "h200", "numpy", lambda item: {}, 1, 0.0)
+    assert late == {"fault": "not compiled in time"}
+
+
+def test_few_loops_are_of_all_rungs() -> None:
+    rungs = {each.case.name: each.rung for each in chosen()}
+    assert {rungs[name] for name in in_turn("", 4)} == {"launches", "grid", "block", "lanes"}
+    assert in_turn("lorenz", 40) == ["lorenz"]

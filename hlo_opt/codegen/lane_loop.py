@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.lane_reads import counted, in_rounds_ahead, provide_counters
 from hlo_opt.codegen.loop import elements_of_thread
-from hlo_opt.codegen.scalars import register_type
 from hlo_opt.codegen.tree import Break
 from hlo_opt.codegen.vectors import Store, Targets
-from hlo_opt.ir.index_map import Expression, add, constant, multiply
+from hlo_opt.ir.index_map import Expression, add, constant
 from hlo_opt.ops.code import Code, Name, code
 from hlo_opt.ops.indexing.table import clamped_starts
 from hlo_opt.ops.lowering import Index
@@ -49,8 +49,16 @@ def _lane(builder: Builder, part: Lanes, pointers: dict[int, Name], position: Ex
             with builder.loop(result.share) as number:
                 at = result.place(number, lane)
                 builder.store(pointers[result.number], result.update.shape, at, builder.value(result.before, at))
-    with builder.for_ever(carries=True) if part.trips is None else builder.loop(part.trips, carries=True) as round_:
-        _round(builder, part, state, pointers, lane, round_)
+
+    def run(round_: Expression | None) -> None:
+        with builder.scope():
+            _round(builder, part, state, pointers, lane, round_)
+
+    if part.ahead and part.trips is not None:
+        in_rounds_ahead(builder, part, position, part.trips, run)
+    else:
+        with builder.for_ever(carries=True) if part.trips is None else builder.loop(part.trips, carries=True) as round_:
+            run(round_)
     stores = [
         Store(pointers[h.value.number], h.value.parameter.shape, h.index, h.name)
         for h in state
@@ -85,10 +93,8 @@ def _round(
 ) -> None:
     for slot in state:
         builder.provide(slot.value.parameter, None, slot.index, slot.name)
-    for value in part.values:
-        if value.counts is not None and round_ is not None:
-            builder.name_after(value.parameter)
-            builder.provide(value.parameter, None, (), counted(value, round_, builder))
+    if round_ is not None:
+        provide_counters(builder, part, round_)
     for test, lanes in part.tests:
         (index,) = places_of(test.shape, lanes, lane)
         builder.add(Break(code("!{}", builder.value(test, index)), stays=bool(lanes)))
@@ -107,12 +113,3 @@ def _round(
     # assignments that depend on the lane come first
     for slot, following in sorted(pairs, key=lambda pair: not pair[0].value.lanes):
         builder.assign(slot.name, following)
-
-
-def counted(value: Value, round_: Expression, builder: Builder) -> Code:
-    """The value of a counter in an iteration."""
-    assert value.counts is not None
-    first, step = value.counts
-    kind = value.parameter.shape.type
-    at = builder.text(add(multiply(round_, step), constant(first)))
-    return builder.bind(kind, code(f"({register_type(kind)})({{}})", at))

@@ -11,7 +11,7 @@ from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold, open_folds
 from hlo_opt.codegen.index_text import index_type
 from hlo_opt.codegen.indices import thread_of
-from hlo_opt.codegen.lane_loop import counted
+from hlo_opt.codegen.lane_reads import counted
 from hlo_opt.codegen.scalars import register_type, shuffled, zero
 from hlo_opt.codegen.tree import Barrier
 from hlo_opt.ir import Instruction, Shape

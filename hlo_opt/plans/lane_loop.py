@@ -21,6 +21,7 @@ from hlo_opt.ir.index_map import Expression, constant, delinearize, modulo, vari
 from hlo_opt.ir.size import most
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.sets import read_window
+from hlo_opt.plans.element_reads import Element
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.loop import BLOCK
 from hlo_opt.plans.plan import Launch, Region, Segment
@@ -28,6 +29,14 @@ from hlo_opt.plans.walks import ROUND, THREAD, Own, Walk
 
 MOST_HELD = 64
 """Limit of elements of a lane's state: each is a register."""
+ROUNDS_AHEAD = 4
+"""How many rounds before its own an element of a window is read (`Lanes.ahead`): a load from memory takes as long as
+some four rounds."""
+MOST_AHEAD = 8
+"""Limit of elements that are read ahead: each takes `ROUNDS_AHEAD` registers."""
+LONGEST_AHEAD = 200
+"""Values that a round computes, at most, if anything is read ahead: the code of a round is there `ROUNDS_AHEAD` times,
+and a long round waits little."""
 LANE, STEP = "lane", "step"
 """Variables of index expressions: the number of a lane, and of a round."""
 
@@ -147,6 +156,8 @@ class Lanes(ByLanes):
     work       of one lane in one round
     serial     instructions on the longest path through a round
     aliases    (output, parameter): arrays of which the rounds may leave elements unchanged
+    ahead      elements of windows of operands, at places that only the number of the round moves. They are read
+               `ROUNDS_AHEAD` rounds before, so that a round does not wait for memory; `LANE` is the number of the lane
     """
 
     kind: ClassVar[str] = "lane-loop"
@@ -164,10 +175,12 @@ class Lanes(ByLanes):
     work: Work
     serial: int
     aliases: tuple[tuple[int, int], ...]
+    ahead: tuple[Element, ...] = ()
 
     def segment(self, block: int) -> Segment[Lanes]:
         """The segment, alone in its launch."""
-        return Segment(self, -(-self.lanes // block), aliases=self.aliases, own=tuple(n for n, _ in self.aliases))
+        own = tuple(n for n, _ in self.aliases)
+        return Segment(self, -(-self.lanes // block), aliases=self.aliases, own=own, in_rows=bool(self.ahead))
 
     def lane_at(self, position: Expression) -> Index:
         """The lane with a number; consecutive numbers are neighbours in memory."""
@@ -176,12 +189,13 @@ class Lanes(ByLanes):
         return tuple(at[d] for d in range(len(self.order)))
 
 
-def along(shape: Shape, dimensions: Sequence[int]) -> tuple[int, ...] | None:
+def along(shape: Shape, dimensions: Sequence[int], whole: Shape | None = None) -> tuple[int, ...] | None:
     """The dimensions of an array that are the lanes', in order; None if it lacks one, or has more than `MOST_HELD`
-    elements per lane."""
+    elements per lane. `whole`: the array is a window of this one, and lanes lie where it is as wide."""
     positions: list[int] = []
     for d, size in enumerate(shape.dimensions):
-        if len(positions) < len(dimensions) and size == dimensions[len(positions)]:
+        is_whole = whole is None or whole.dimensions[d] == size
+        if is_whole and len(positions) < len(dimensions) and size == dimensions[len(positions)]:
             positions.append(d)
     lanes = math.prod(dimensions)
     return tuple(positions) if len(positions) == len(dimensions) and shape.element_count <= MOST_HELD * lanes else None
@@ -225,6 +239,7 @@ def walks(region: Region, segment: Segment[Lanes], launch: Launch) -> list[Walk]
         rounds=trips,
         body=part.work,
         steps=part.serial,
+        ahead=ROUNDS_AHEAD if part.ahead else 1,
     )
     return [outside, *firsts, rounds]
 

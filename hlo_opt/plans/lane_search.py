@@ -17,11 +17,22 @@ from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
 from hlo_opt.ir.index_map import Constant, Expression, variable, variables_of
 from hlo_opt.ops.logic import asked_of_all, conjuncts
 from hlo_opt.ops.lowering import Index
-from hlo_opt.ops.sets import SIGNS, looped, tuple_elements, tuple_index, written_window
+from hlo_opt.ops.sets import SIGNS, looped, read_window, tuple_elements, tuple_index, written_window
 from hlo_opt.plans.element_reads import Element, is_elsewhere, is_under_condition, read_at
 from hlo_opt.plans.instructions import NOTHING, Work, of_value
 from hlo_opt.plans.lane_exits import Quiet
-from hlo_opt.plans.lane_loop import LANE, MOST_HELD, Lanes, Results, Value, along, places_of
+from hlo_opt.plans.lane_loop import (
+    LANE,
+    LONGEST_AHEAD,
+    MOST_AHEAD,
+    MOST_HELD,
+    ROUNDS_AHEAD,
+    Lanes,
+    Results,
+    Value,
+    along,
+    places_of,
+)
 from hlo_opt.plans.lane_rounds import Round, has_text
 from hlo_opt.plans.plan import Region
 from hlo_opt.plans.region import inlined
@@ -36,8 +47,8 @@ LARGEST = 1 << 62
 """Counters below this bound are computed from the number of the round."""
 
 
-def match(region: Region) -> Lanes | None:
-    """The region as a loop by lanes, or None."""
+def match(region: Region, *, ahead: bool = True) -> Lanes | None:
+    """The region as a loop by lanes, or None. Without `ahead`, nothing is read before its round."""
     loops = [i for i in region.computation.instructions if looped(i) is not None]
     if len(loops) != 1:
         return None
@@ -46,7 +57,8 @@ def match(region: Region) -> Lanes | None:
         return None
     opened = opened_of(loops[0])
     search = None if opened is None else Search(opened, [n for n in numbers if n is not None], region.parameters)
-    return None if search is None else search.plan()
+    found = None if search is None else search.plan()
+    return found if found is None or ahead else replace(found, ahead=())
 
 
 @dataclass(frozen=True)
@@ -196,7 +208,8 @@ class Search:
             same = self._same_for_all(set(carried), most)
             state = {n: opened.parameters[n].shape for n in carried if n not in same}
             for dimensions in _candidates([*state.values()] or [*windows.values()]):
-                where = {n: along(shape, dimensions) for n, shape in (*state.items(), *windows.items())}
+                where = {n: along(shape, dimensions) for n, shape in state.items()}
+                where |= {n: along(shape, dimensions, written[n].shape) for n, shape in windows.items()}
                 lanes = {n: dims for n, dims in where.items() if dims is not None}
                 if len(lanes) == len(where):
                     plan = self._by(dimensions, {**dict.fromkeys(same, ()), **lanes}, written, aliases)
@@ -261,7 +274,23 @@ class Search:
             return None
         costs = {i: of_value(old if old.opcode == i.opcode else i) for i, old in opened.origins.items()}
         work = sum((costs[i] for i, _ in trace.computed), NOTHING)
-        return replace(plan, work=work, serial=_longest(opened, costs))
+        return replace(plan, work=work, serial=_longest(opened, costs), ahead=self._ahead(plan, trace))
+
+    def _ahead(self, plan: Lanes, trace: _Trace) -> tuple[Element, ...]:
+        """See `Lanes.ahead`."""
+        counters = {v.parameter for v in plan.values if v.counts is not None}
+        if (plan.trips or 0) <= ROUNDS_AHEAD or len(trace.computed) > LONGEST_AHEAD:
+            return ()
+        lane, elements = plan.lane_at(variable(LANE, plan.lanes)), list[Element]()
+        for i in plan.round.instructions:
+            moves = [start for start in i.operands[1:] if start.literal is None]
+            if read_window(i) in self.parameters and moves and counters.issuperset(moves):
+                lanes = along(i.shape, plan.dimensions, i.operands[0].shape)
+                if lanes is None and i.shape.element_count > MOST_AHEAD:
+                    return ()
+                elements += [(i, index) for index in places_of(i.shape, lanes or (), lane)]
+        read = tuple(element for element in elements if element in trace.computed)
+        return read if len(read) <= MOST_AHEAD else ()
 
     def _tests(self, dimensions: tuple[int, ...]) -> tuple[tuple[Instruction, tuple[int, ...]], ...] | None:
         """See `Lanes.tests`. None where a predicate that is reduced over all lanes does not have one element per

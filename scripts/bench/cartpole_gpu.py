@@ -1,5 +1,5 @@
 """CartPole on a GPU, in four ways: python -m scripts.bench.cartpole_gpu [--sizes N,...] [--steps N] [--seconds N]
-[--out FILE.json] [FORM...]
+[--compiling N] [--out FILE.json] [FORM...]
 
 Each form is a rollout of the case study (`cartpole_forms`): `joined` (actions and fresh states come as arrays),
 `random` (both are drawn on the way) and `controlled` (nothing is random, and only the last state leaves the kernel).
@@ -26,12 +26,11 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -40,8 +39,10 @@ from hlo_opt.analysis.targets import target as find
 from hlo_opt.codegen.options import compile_options
 from hlo_opt.fusion.summary import module_summary
 from hlo_opt.runtime.measure.bench import Clock, clock_of
+from hlo_opt.runtime.schedule import build_schedule
 from scripts.bench.counted import code_of
 from scripts.bench.kernel_times import target_of_device
+from scripts.bench.made_apart import ready
 from scripts.programs import cartpole
 from scripts.programs.cartpole import RESET_RANGE, UNROLL, State
 
@@ -57,7 +58,7 @@ LEAST_US = 10_000.0
 WAITING = 10
 """Launches for which the queue is filled before a run is timed by events: a call from Python takes that long."""
 COMPILING = 8
-"""Programs that are compiled at a time."""
+"""Programs of XLA that are compiled at a time."""
 LANES_AT_ONCE = 128
 """Instructions of threads that a multiprocessor starts in a cycle: four schedulers, each for a warp."""
 SHAPES = ((128, 1), (32, 1), (256, 1), (128, 2), (128, 4))
@@ -123,14 +124,14 @@ def drawn(sizes: tuple[int, ...], kind: str, reach: float) -> Array:
     return np.resize(block.astype(kind), sizes)
 
 
-def rollouts(forms: Sequence[str], sizes: Sequence[int], steps: int) -> list[Rollout]:
-    """The forms in all sizes; rounds are a multiple of what the best form is unrolled by."""
-    return [
-        _rollout(form, n, max(UNROLL, min(steps, MOST_STEPS // n) // UNROLL * UNROLL)) for form in forms for n in sizes
-    ]
+def sizes_of(forms: Sequence[str], sizes: Sequence[int], steps: int) -> list[tuple[str, int, int]]:
+    """The forms in all sizes, each size of all forms in turn: form, environments and rounds, which are a multiple of
+    what the best form is unrolled by."""
+    return [(form, n, max(UNROLL, min(steps, MOST_STEPS // n) // UNROLL * UNROLL)) for n in sizes for form in forms]
 
 
-def _rollout(form: str, n: int, steps: int) -> Rollout:
+def rollout(form: str, n: int, steps: int) -> Rollout:
+    """A form in a size."""
     if form == "joined":
         shapes = ((n, 4), "float32", 0.3), ((steps, n), "int32", 2.0), ((steps, n, 4), "float32", RESET_RANGE)
         return Rollout(
@@ -160,6 +161,29 @@ def module_of(function: Callable[..., Any], structs: Sequence[Any]) -> hlo_opt.i
     return hlo_opt.parse(lowered.compiler_ir("hlo").get_hlo_module().to_string(options))
 
 
+def of_rollout(key: tuple[str, int, int], target: str) -> tuple[hlo_opt.ir.Module, dict[str, Any]]:
+    """Fuse a rollout, by its form, environments and rounds: the job of a process without a GPU."""
+    whole, device = rollout(*key), find(target)
+    fused, _ = hlo_opt.fuse(module_of(whole.naive, whole.structs), target=target)
+    kernels = build_schedule(fused, target).kernels
+    found: dict[str, Any] = {"price_us": module_summary(fused, device).est_us}
+    found["kernels"] = [[k.kind, k.launch.grid, k.launch.block] for k in kernels]
+    code = code_of(kernels[0], device.architecture)
+    if code is not None:
+        found |= {"registers": code.registers, "round": code.shortest, "instructions": code.loop}
+    return fused, found
+
+
+def of_xla(key: tuple[str, int, int]) -> dict[str, Any]:
+    """What XLA makes of a rollout's two programs."""
+    import jax
+
+    whole = rollout(*key)
+    apart = jax.eval_shape(whole.separated, whole.structs)
+    naive = jax.jit(whole.naive).lower(*whole.structs).compile()
+    return {"naive": naive, "best": jax.jit(whole.best).lower(*apart).compile()}
+
+
 @dataclass
 class Ready:
     """A rollout, compiled; `found` holds what is known before anything runs."""
@@ -171,29 +195,16 @@ class Ready:
     best: Any = None
 
 
-def prepared(rollout: Rollout, target: str, backend: str) -> Ready:
-    """Compile a rollout; what fails is in `found`."""
-    import jax
-
-    found: dict[str, Any] = {
-        "form": rollout.form, "environments": rollout.environments, "steps": rollout.steps
-    }  # fmt: skip
-    ready = Ready(rollout, found)
-    try:
-        structs = rollout.structs
-        fused, _ = hlo_opt.fuse(module_of(rollout.naive, structs), target=target)
-        ready.ours = hlo_opt.compile(fused, backend, target=target)
-        found["price_us"] = module_summary(fused, find(target)).est_us
-        kernels = ready.ours.schedule.kernels
-        found["kernels"] = [[k.kind, k.launch.grid, k.launch.block] for k in kernels]
-        code = code_of(kernels[0], find(target).architecture)
-        if code is not None:
-            found |= {"registers": code.registers, "round": code.shortest, "instructions": code.loop}
-        ready.naive = jax.jit(rollout.naive).lower(*structs).compile()
-        ready.best = jax.jit(rollout.best).lower(*jax.eval_shape(rollout.separated, structs)).compile()
-    except Exception as error:  # whatever fails is told in the row; the others still run
-        found |= {"fault": f"{type(error).__name__}: {error}"[:2000], "trace": traceback.format_exc()[-4000:]}
-    return ready
+def prepared(keys: Sequence[tuple[str, int, int]], target: str, backend: str, seconds: float) -> list[Ready]:
+    """Compile rollouts; what fails is in `found`."""
+    result = []
+    for key, row in zip(keys, ready(of_rollout, keys, target, backend, of_xla, COMPILING, seconds), strict=True):
+        compiled = [row.pop(name, None) for name in ("ours", "naive", "best")]
+        row.pop("fused", None)
+        form, environments, steps = key
+        found = {"form": form, "environments": environments, "steps": steps, **row}
+        result.append(Ready(rollout(*key), found, *compiled))
+    return result
 
 
 class ByHand:
@@ -347,7 +358,7 @@ def line(row: dict[str, Any]) -> str:
     )
 
 
-def main() -> int:
+def main() -> NoReturn:
     """The command; 1 where a row has no figures or differs."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     assert __doc__ is not None
@@ -356,6 +367,7 @@ def main() -> int:
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), metavar="N,...", help="environments")
     parser.add_argument("--steps", type=int, default=STEPS, help="the most rounds of a run")
     parser.add_argument("--seconds", type=float, default=90.0, help="time no row after that")
+    parser.add_argument("--compiling", type=float, default=30.0, help="seconds after which a rollout is left out")
     parser.add_argument("--out", type=Path, metavar="FILE.json")
     parser.add_argument("--on-cpu", action="store_true", help="no times: whether backend host and XLA:CPU agree")
     given = parser.parse_args()
@@ -374,17 +386,16 @@ def main() -> int:
         hand = ByHand()
         told |= {"device": clock.device, "target": target, "multiprocessors": sms, "hertz": hertz}
         print(f"{clock.device}: {sms} multiprocessors, {hertz / 1e9:.2f} GHz; target {target}", flush=True)
-    chosen = rollouts(given.forms or FORMS, [int(n) for n in given.sizes.split(",")], given.steps)
-    with ThreadPoolExecutor(COMPILING) as pool:
-        all_ready = list(pool.map(lambda r: prepared(r, target, "host" if given.on_cpu else "cupy"), chosen))
+    chosen = sizes_of(given.forms or FORMS, [int(n) for n in given.sizes.split(",")], given.steps)
+    all_ready = prepared(chosen, target, "host" if given.on_cpu else "cupy", given.compiling)
     print(f"compiled in {time.monotonic() - start:.0f} s\n{HEAD}", flush=True)
-    for ready in all_ready:
-        row = ready.found
+    for each in all_ready:
+        row = each.found
         if time.monotonic() - start > given.seconds:
             row |= {"fault": "not reached in time"}
         elif "fault" not in row:
             try:
-                row = compared(ready) if given.on_cpu else timed(ready, hand, clock, sms, hertz)
+                row = compared(each) if given.on_cpu else timed(each, hand, clock, sms, hertz)
             except Exception as error:
                 row |= {"fault": f"{type(error).__name__}: {error}"[:2000], "trace": traceback.format_exc()[-4000:]}
         told["rows"].append(row)
@@ -392,8 +403,9 @@ def main() -> int:
         if given.out is not None:
             given.out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     bad = [row for row in told["rows"] if "fault" in row or min(row["agrees"].values()) < 0.99]
-    return 1 if bad else 0
+    sys.stdout.flush()
+    os._exit(1 if bad else 0)  # what is still compiled is not waited for
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -2,8 +2,8 @@
 [--out FILE.json] [NAME...]
 
 Each program is fused for the device, and its kernels run with CuPy on arrays that stay on the GPU, the cache emptied
-before each run. JAX's own program runs beside it where JAX has a GPU. All are compiled before the first is timed. With
---dumps DIR, the dumps of DIR instead, without JAX.
+before each run. JAX's own program runs beside it where JAX has a GPU. All are compiled before the first is timed, ours
+in processes without a GPU (`made_apart`). With --dumps DIR, the dumps of DIR instead, without JAX.
 
 us         microseconds of the kernels by events, from a filled queue: the median
 price      what the plans of these kernels said they would take
@@ -22,7 +22,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -33,10 +32,12 @@ import hlo_opt
 from hlo_opt.analysis.targets import target as find
 from hlo_opt.evaluate import module_inputs
 from hlo_opt.fusion.summary import module_summary
+from hlo_opt.ir import Module
 from hlo_opt.runtime.measure.bench import Clock, clock_of
 from scripts.bench.gpu import BATCH, agree, inputs_of, is_broken
 from scripts.bench.kernel_limits import PARTS, Row, row_of_fused
 from scripts.bench.kernel_programs import Program, programs
+from scripts.bench.made_apart import ready
 
 ROUNDS = 5
 LONGEST = 50e3
@@ -85,17 +86,11 @@ def taken(arrays: Sequence[Any], parameters: Sequence[Any]) -> list[Any]:
     return chosen
 
 
-def of_dump(path: Path, target: str) -> dict[str, Any]:
-    """As `prepared`, for a dump; its price is that of all that it launches and calls."""
-    found: dict[str, Any] = {"name": path.stem}
-    try:
-        fused, _ = hlo_opt.fuse(hlo_opt.parse(path.read_text(encoding="utf-8"), filename=path.name), target=target)
-        summary = module_summary(fused, find(target))
-        found |= {"price_us": summary.est_us, "bytes": summary.bytes, "inputs": module_inputs(fused, 0)}
-        found["ours"] = hlo_opt.compile(fused, "cupy", target=target)
-    except Exception as error:
-        found |= {"fault": f"{type(error).__name__}: {error}"[:2000], "trace": traceback.format_exc()[-4000:]}
-    return found
+def of_dump(path: Path, target: str) -> tuple[Module, dict[str, Any]]:
+    """As `of_program`, for a dump; its price is that of all that it launches and calls."""
+    fused, _ = hlo_opt.fuse(hlo_opt.parse(path.read_text(encoding="utf-8"), filename=path.name), target=target)
+    summary = module_summary(fused, find(target))
+    return fused, {"price_us": summary.est_us, "bytes": summary.bytes}
 
 
 def time_dump(found: dict[str, Any], clock: Clock, rounds: int) -> dict[str, Any]:
@@ -107,7 +102,7 @@ def time_dump(found: dict[str, Any], clock: Clock, rounds: int) -> dict[str, Any
         import cupy
 
         ours = found["ours"]
-        run = ours.resident(found["inputs"])
+        run = ours.resident(module_inputs(found["fused"], 0))
         run()
         report = ours.report()
         launches = int(report["launches"]) + sum(report["library"].values())
@@ -136,34 +131,38 @@ def dump_line(row: dict[str, Any]) -> str:
     )
 
 
-def prepared(program: Program, target: str, has_jax: bool) -> dict[str, Any]:
-    """A program's price, its executable and JAX's, not yet run; `fault` says what failed."""
-    import jax
+def of_program(name: str, target: str) -> tuple[Module, dict[str, Any]]:
+    """Fuse a program, by its name: the job of a process without a GPU. Its price, and the parameters it has."""
+    program = next(p for p in programs() if p.name == name)
+    module = program.made()
+    fused, _ = hlo_opt.fuse(module, target=target)
+    parameters = [p.shape.dimensions for p in fused.entry.parameters]
+    priced: Row = row_of_fused(program, module, fused, find(target))
+    row = {"kinds": list(priced.kinds), "least": priced.least, "price_us": priced.us}
+    row["parts"] = {part: sum(getattr(p, part) for p in priced.prices) for part in PARTS}
+    row["prices"] = [asdict(p) for p in priced.prices]
+    return fused, {"row": row, "parameters": parameters}
 
-    found: dict[str, Any] = {"program": program}
-    try:
-        module = program.made()
-        fused, _ = hlo_opt.fuse(module, target=target)
-        found["parameters"] = [p.shape.dimensions for p in fused.entry.parameters]
-        found["row"] = row_of_fused(program, module, fused, find(target))
-        found["ours"] = hlo_opt.compile(fused, "cupy", target=target)
-        if has_jax:
-            found["xla"] = jax.jit(program.made.function).lower(*program.made.arguments).compile()
-    except Exception as error:  # whatever fails is told in the row; the others still run
-        found["fault"] = f"{type(error).__name__}: {error}"[:2000]
-        found["trace"] = traceback.format_exc()[-4000:]
-    return found
+
+def prepared(chosen: Sequence[Program], target: str, has_jax: bool, seconds: float) -> list[dict[str, Any]]:
+    """The programs' prices, executables and JAX's, not yet run; `fault` says what failed."""
+
+    def of_xla(name: str) -> dict[str, Any]:
+        import jax
+
+        program = by_name[name]
+        compiled = jax.jit(program.made.function).lower(*program.made.arguments).compile() if has_jax else None
+        return {"program": program} | ({} if compiled is None else {"xla": compiled})
+
+    by_name = {program.name: program for program in chosen}
+    rows = ready(of_program, list(by_name), target, "cupy", of_xla, COMPILING, seconds)
+    return [{"program": program, **row} for program, row in zip(chosen, rows, strict=True)]
 
 
 def timed(found: dict[str, Any], clock: Clock, bandwidth: float, rounds: int) -> dict[str, Any]:
     """The row of a program that is prepared."""
     program: Program = found["program"]
-    row: dict[str, Any] = {"case": program.name}
-    if "row" in found:
-        priced: Row = found["row"]
-        row |= {"kinds": list(priced.kinds), "least": priced.least, "price_us": priced.us}
-        row["parts"] = {part: sum(getattr(p, part) for p in priced.prices) for part in PARTS}
-        row["prices"] = [asdict(p) for p in priced.prices]
+    row: dict[str, Any] = {"case": program.name, **found.get("row", {})}
     if "fault" in found:
         return row | {"fault": found["fault"], "trace": found["trace"]}
     try:
@@ -259,16 +258,16 @@ def show(found: dict[str, Any]) -> int:
 
 def dumps(given: argparse.Namespace, clock: Clock, target: str, start: float) -> int:
     """Time the dumps of a folder."""
-    with ThreadPoolExecutor(COMPILING) as pool:
-        ready = list(pool.map(lambda p: of_dump(p, target), sorted(given.dumps.glob("*.hlo"))))
+    paths = sorted(given.dumps.glob("*.hlo"))
+    found = ready(of_dump, paths, target, "cupy", lambda path: {}, COMPILING, given.compiling)
     print(f"compiled in {time.monotonic() - start:.0f} s", flush=True)
     print(DUMPS_HEADER)
     rows: list[dict[str, Any]] = []
-    for found in ready:
+    for path, each in zip(paths, found, strict=True):
         if time.monotonic() - start > given.seconds:
-            print(f"{found['name']}: not reached in time")
+            print(f"{path.stem}: not reached in time")
             continue
-        rows.append(time_dump(found, clock, given.rounds))
+        rows.append(time_dump(each | {"name": path.stem}, clock, given.rounds))
         print(dump_line(rows[-1]), flush=True)
         if rows[-1].get("is_broken"):
             break
@@ -284,6 +283,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="part of a program's name; default: all")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--seconds", type=float, default=120.0, help="time no program after that")
+    parser.add_argument("--compiling", type=float, default=40.0, help="seconds after which a program is left out")
     parser.add_argument("--out", type=Path, metavar="FILE.json")
     parser.add_argument("--dumps", type=Path, metavar="DIR", help="time the dumps of DIR instead")
     parser.add_argument("--show", type=Path, metavar="FILE.json", help="print what an earlier run wrote; needs no GPU")
@@ -302,16 +302,15 @@ def main() -> int:
     import jax
 
     has_jax = not given.without_jax and any(d.platform == "gpu" for d in jax.devices())
-    with ThreadPoolExecutor(COMPILING) as pool:
-        ready = list(pool.map(lambda p: prepared(p, target, has_jax), chosen))
+    found = prepared(chosen, target, has_jax, given.compiling)
     print(f"compiled in {time.monotonic() - start:.0f} s", flush=True)
     print(HEADER)
     rows: list[dict[str, Any]] = []
-    for found in ready:
+    for each in found:
         if time.monotonic() - start > given.seconds:
-            print(f"{found['program'].name}: not reached in time")
+            print(f"{each['program'].name}: not reached in time")
             continue
-        rows.append(timed(found, clock, bandwidth, given.rounds))
+        rows.append(timed(each, clock, bandwidth, given.rounds))
         print(line(rows[-1]), flush=True)
         if given.out is not None:
             told = {"device": clock.device, "copy_gb_per_s": bandwidth / 1e9, "target": target, "kernel_times": rows}
@@ -323,4 +322,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    os._exit(status)  # what is still compiled is not waited for

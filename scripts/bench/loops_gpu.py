@@ -1,9 +1,10 @@
-"""The loops of the table on a GPU: python -m scripts.bench.loops_gpu [--only WORD] [--seconds N] [--each N]
-[--out FILE.json]
+"""The loops of the table on a GPU: python -m scripts.bench.loops_gpu [--only WORD] [--most N] [--seconds N]
+[--compiling N] [--each N] [--out FILE.json]
 
 Each loop (`loops`) is fused for the device and runs with CuPy, beside the same function under `jax.jit`, in turns. All
-are compiled before the first is timed. A process of its own does both; where a loop breaks or hangs it (`--each`
-seconds), the row says so and another process goes on with the rest. FILE.json is complete after each row.
+are compiled before the first is timed, ours in processes without a GPU (`made_apart`). A process of its own does both;
+where a loop breaks or hangs it (`--each` seconds), the row says so and another process goes on with the rest. FILE.json
+is complete after each row.
 
 rung      that the loop reaches
 n         launches of a call, ours
@@ -18,6 +19,7 @@ meetings  how often the blocks of a launch wait for each other
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import queue
@@ -27,8 +29,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -49,8 +50,9 @@ from hlo_opt.runtime.schedule import build_schedule, ops
 from scripts.bench.cartpole_gpu import module_of, per_call, void
 from scripts.bench.counted import rounds
 from scripts.bench.kernel_times import target_of_device
-from scripts.bench.loop_table import Loop, chosen
-from scripts.bench.loops import reached
+from scripts.bench.loop_table import LOOPS, chosen
+from scripts.bench.loops import RUNGS, reached
+from scripts.bench.made_apart import ready
 from scripts.programs.case import Arg
 from scripts.xla_cpu import Leaf, sample_inputs
 
@@ -59,30 +61,31 @@ TURNS = 7
 LEAST_US = 3_000.0
 """A batch takes at least so long."""
 COMPILING = 12
-"""Programs that are compiled at a time."""
+"""Programs of XLA that are compiled at a time."""
+FEW = 40
+"""Loops of a run, unless more are asked for."""
 STARTING = 90.0
 """Seconds for a process to start and compile."""
 WAITING = 10
 """Launches for which the queue is filled before a run is timed by events: a call from Python takes that long."""
 
 
-def prepared(loop: Loop, target: DeviceTarget, backend: str) -> Row:
-    """Compile a loop: its row, and in it the executables, ours and XLA's, and inputs."""
-    row: Row = {"case": loop.case.name}
-    try:
-        arguments = jax.tree.map(Arg.struct, loop.case.args, is_leaf=lambda x: isinstance(x, Arg))
-        module = module_of(loop.case.function, arguments)
-        fused, _ = hlo_opt.fuse(module, target=target.name)
-        row |= {"rung": reached(module, fused).rung, **_planned(fused, target)}
-        row["ours"] = hlo_opt.compile(fused, backend, target=target.name)
-        row["xla"] = jax.jit(loop.case.function).lower(*arguments).compile()
-        leaves = jax.tree.leaves(loop.case.args, is_leaf=lambda x: isinstance(x, Arg))
-        drawn = sample_inputs([Leaf(a.shape, np.dtype(a.struct().dtype), a.low, a.high) for a in leaves], seed=0)
-        row["inputs"] = drawn
-        row["given"] = jax.tree.unflatten(jax.tree.structure(arguments), [jax.device_put(a) for a in drawn])
-    except Exception as error:  # whatever fails is told in the row; the others still run
-        row |= {"fault": f"{type(error).__name__}: {error}"[:1000], "trace": traceback.format_exc()[-3000:]}
-    return row
+def of_loop(loop: str, target: str) -> tuple[Module, Row]:
+    """Fuse a loop, by its name: the job of a process without a GPU."""
+    case = next(each.case for each in LOOPS if each.case.name == loop)
+    module = module_of(case.function, jax.tree.map(Arg.struct, case.args, is_leaf=lambda x: isinstance(x, Arg)))
+    fused, _ = hlo_opt.fuse(module, target=target)
+    return fused, {"case": loop, "rung": reached(module, fused).rung, **_planned(fused, find(target))}
+
+
+def of_xla(loop: str) -> Row:
+    """What XLA makes of a loop, by its name, and inputs."""
+    case = next(each.case for each in LOOPS if each.case.name == loop)
+    arguments = jax.tree.map(Arg.struct, case.args, is_leaf=lambda x: isinstance(x, Arg))
+    leaves = jax.tree.leaves(case.args, is_leaf=lambda x: isinstance(x, Arg))
+    drawn = sample_inputs([Leaf(a.shape, np.dtype(a.struct().dtype), a.low, a.high) for a in leaves], seed=0)
+    given = jax.tree.unflatten(jax.tree.structure(arguments), [jax.device_put(a) for a in drawn])
+    return {"inputs": drawn, "given": given, "xla": jax.jit(case.function).lower(*arguments).compile()}
 
 
 def _planned(fused: Module, target: DeviceTarget) -> Row:
@@ -141,20 +144,20 @@ def agreeing(ours: list[Any], theirs: list[Any]) -> float:
     return min(parts)
 
 
-PRIVATE = ("ours", "xla", "inputs", "given")
+PRIVATE = ("ours", "xla", "inputs", "given", "fused")
 """What a row holds only in the process that runs it."""
 
 
-def work(only: str, skipped: set[str], is_on_cpu: bool) -> None:
+def work(names: Sequence[str], skipped: set[str], seconds: float, is_on_cpu: bool) -> None:
     """Compile and time what is left, a line of JSON before each and one after."""
     jax.config.update("jax_platforms", "cpu" if is_on_cpu else "cuda,cpu")
     clock = clock_of("host" if is_on_cpu else "cupy")
     target = find("h200" if is_on_cpu else target_of_device(clock.device))
     say({"device": clock.device, "target": target.name})
-    left = [loop for loop in chosen(only) if loop.case.name not in skipped]
-    with ThreadPoolExecutor(COMPILING) as pool:
-        ready = list(pool.map(lambda loop: prepared(loop, target, "host" if is_on_cpu else "cupy"), left))
-    for row in ready:
+    left = [name for name in names if name not in skipped]
+    rows = ready(of_loop, left, target.name, "host" if is_on_cpu else "cupy", of_xla, COMPILING, seconds)
+    for name, row in zip(left, rows, strict=True):
+        row["case"] = name
         say({"begins": row["case"]})
         if "fault" not in row:
             try:
@@ -168,6 +171,15 @@ def work(only: str, skipped: set[str], is_on_cpu: bool) -> None:
         say({key: value for key, value in row.items() if key not in PRIVATE})
         if "cuda" in row.get("fault", "").lower():
             os._exit(3)  # the context may be broken: another process goes on
+    os._exit(0)  # what is still compiled is not waited for
+
+
+def in_turn(only: str, most: int) -> list[str]:
+    """The names of at most so many loops, those of all rungs in turn, the heavy ones of a rung first."""
+    by_rung = [[each for each in chosen(only) if each.rung == rung] for rung in RUNGS]
+    columns = [sorted(loops, key=lambda each: not each.heavy) for loops in by_rung]
+    turns = itertools.chain.from_iterable(itertools.zip_longest(*columns))
+    return [each.case.name for each in turns if each is not None][:most]
 
 
 def say(what: Row) -> None:
@@ -236,22 +248,24 @@ def main() -> int:
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="WORD", help="loops whose names hold a word")
+    parser.add_argument("--most", type=int, default=FEW, metavar="N", help=f"loops of all rungs; {FEW}")
     parser.add_argument("--seconds", type=float, default=120.0, help="for all")
+    parser.add_argument("--compiling", type=float, default=30.0, help="seconds after which a loop is left out")
     parser.add_argument("--each", type=float, default=10.0, help="seconds after which a loop counts as hanging")
     parser.add_argument("--out", type=Path, metavar="FILE.json")
     parser.add_argument("--on-cpu", action="store_true", help="no times: whether backend host and XLA:CPU agree")
     parser.add_argument("--worker", metavar="NAME,...", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker is not None:
-        work(given.only, set(given.worker.split(",")), given.on_cpu)
-        return 0
+        work(in_turn(given.only, given.most), set(given.worker.split(",")), given.compiling, given.on_cpu)
     end = time.monotonic() + given.seconds
-    names = [loop.case.name for loop in chosen(given.only)]
+    names = in_turn(given.only, given.most)
     results: Row = {"rows": []}
     print(HEAD, flush=True)
     while len(results["rows"]) < len(names) and time.monotonic() < end:
         had = [row["case"] for row in results["rows"]]
-        command = [sys.executable, "-m", "scripts.bench.loops_gpu", "--only", given.only, "--worker", ",".join(had)]
+        command = [sys.executable, "-m", "scripts.bench.loops_gpu", "--only", given.only, "--most", str(given.most)]
+        command += ["--compiling", str(given.compiling), "--worker", ",".join(had)]
         current = ""
         for found in told(command + ["--on-cpu"] * given.on_cpu, end - time.monotonic(), given.each):
             if "device" in found:

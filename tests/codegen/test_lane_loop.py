@@ -67,6 +67,45 @@ def test_rows_that_no_round_writes_stay_as_they_were(form: Form, place: str) -> 
         np.testing.assert_array_equal(got, want)
 
 
+def reading(rounds: int, lanes: int, rows: int) -> str:
+    """A loop in which each round reads a row of an array, and writes one of another."""
+    return loop(
+        [f"f32[{lanes},4]", f"f32[{rows},{lanes},4]", f"f32[{rounds},{lanes}]"],
+        [
+            "o = s32[] constant(0)",
+            f"a = f32[1,{lanes},4] dynamic-slice(x2, x0, o, o), dynamic_slice_sizes={{1,{lanes},4}}",
+            f"b = f32[{lanes},4] reshape(a)",
+            f"h = f32[{lanes},4] subtract(x1, b)",
+            f"y = f32[{lanes},4] multiply(h, h)",
+            f"s = f32[{lanes},1] slice(y), slice={{[0:{lanes}],[1:2]}}",
+            f"u = f32[1,{lanes}] reshape(s)",
+            f"d = f32[{rounds},{lanes}] dynamic-update-slice(x3, u, x0, o)",
+        ],
+        ["y", "x2", "d"],
+        rounds=rounds,
+    )
+
+
+def test_rows_that_the_counter_places_are_read_rounds_ahead(planner: Any) -> None:
+    text = planner.kernel(reading(11, 300, 11)).source
+    rounds = text[text.index("for (") :]
+    assert text.count("in1[") == (4 + 4) * 4  # of the first rounds, and for those after them
+    assert rounds.count("in1[") == 4 * 4 and "< 2;" in rounds[: rounds.index("{")]
+    assert rounds.rindex("in1[") < rounds.rindex("out1[")  # the last three rounds read nothing
+
+
+def test_few_rounds_read_what_they_need(planner: Any) -> None:
+    text = planner.kernel(reading(4, 300, 4)).source
+    assert text.count("in1[") == 4
+
+
+@pytest.mark.parametrize("rounds", [4, 5, 8, 11])
+@pytest.mark.parametrize("lanes", [1, 3, 130])
+def test_reading_ahead_changes_nothing(rounds: int, lanes: int, tool: Any) -> None:
+    """Also where the array has fewer rows than there are rounds."""
+    tool.all_agree([reading(rounds, lanes, rows) for rows in (6, rounds)])
+
+
 COUNTING_DOWN = """HloModule m
 
 either {

@@ -59,3 +59,9 @@ def test_a_loop_of_another_form_blames_no_operation() -> None:
 def test_a_small_array_is_lanes_where_that_fits_and_else_the_same_for_all() -> None:
     assert found(loop(["f32[5]", "f32[5]"], ["y = f32[5] add(x1, x2)"], ["y", "x2"])).has_plan
     assert found(LANES["a key for all"][0]).has_plan
+
+
+def test_a_single_lane_may_write_a_row_each_round() -> None:
+    lines = ["o = s32[] constant(0)", "y = f32[1] sine(x1)", "u = f32[1,1] reshape(y)"]
+    lines.append("d = f32[9,1] dynamic-update-slice(x2, u, x0, o)")
+    assert found(loop(["f32[1]", "f32[9,1]"], lines, ["y", "d"], rounds=9)) == Obstacle(has_plan=True)
