@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
@@ -21,7 +21,7 @@ from hlo_opt.analysis.xla.utilization import Use
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import ByStructure
 from hlo_opt.fusion.grouping import Grouped, Grouping, kernel_operands, operands_beside, repeats
-from hlo_opt.fusion.prices import Prices
+from hlo_opt.fusion.prices import Prices, Ways
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ops import find
 from hlo_opt.ops.emission import HEROES, Emitter
@@ -215,6 +215,23 @@ class FusionState:
     def structure_with_producer(self, producer: Instruction, consumer: Instruction) -> int:
         """As `structure_of_both`, where the producer is a result, too."""
         return self.known.structures.number(("kept", self.structure_of_both(producer, consumer)))
+
+    def structure_through(
+        self, producer: Instruction, consumer: Instruction, ways: Ways, written: Sequence[Instruction]
+    ) -> int:
+        """As `structure_of_both`, of a consumer that reads a producer by `ways` (`Prices.sketch_through`). Of what
+        hands a value on, it counts what it is and which of these are the same."""
+        places = self.cached("places", consumer, lambda c: places_of(c.operands))
+        steps: dict[Instruction, int] = {}
+
+        def number(step: Instruction) -> tuple[int, int]:
+            return steps.setdefault(step, len(steps)), self._members.of(step)
+
+        read = tuple([(places[operand], *[number(step) for step in way]) for operand, way in ways.items()])
+        kept = tuple([() if value is producer else number(value) for value in written])
+        shared = tuple([places.get(operand, -1) for operand in producer.operands])
+        both = self.structure(producer), self.structure(consumer)
+        return self.known.structures.number(("through", both, shared, read, kept))
 
     def structure_beside(self, one: Instruction, other: Instruction) -> int:
         """As `structure`, of two that do not read each other as one kernel."""
