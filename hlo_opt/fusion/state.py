@@ -25,7 +25,7 @@ from hlo_opt.fusion.prices import Prices, Ways
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ops import find
 from hlo_opt.ops.emission import HEROES, Emitter
-from hlo_opt.ops.sets import fused, reuses_elements
+from hlo_opt.ops.sets import fused, launches, reuses_elements
 from hlo_opt.plans import lowering_reason, plan, region_of
 from hlo_opt.plans.cumulative import lines_of
 from hlo_opt.plans.kinds import may_share_folds
@@ -74,6 +74,15 @@ class FusionState:
     def forget(self, instruction: Instruction) -> None:
         for cache in self._caches.values():
             cache.pop(instruction, None)
+
+    def forget_readers(self, kernel: Instruction) -> None:
+        """Forget what reads a kernel, also through what launches nothing."""
+        stack = [kernel]
+        while stack:
+            for reader in stack.pop().users:
+                self.forget(reader)
+                if not launches(reader):
+                    stack.append(reader)
 
     def settle(self, fusion: Instruction) -> None:
         """A fusion has stopped growing: forget what was only kept up while it grew. Sums over its members stay
