@@ -225,7 +225,25 @@ def _walk(state: FusionState, instruction: Instruction) -> Walk:
 
 def code_size(state: FusionState, instruction: Instruction) -> int:
     """Operations that a kernel emits."""
-    return state.cached("code size", instruction, lambda i: state.priced_by_xla(i).usage.code_size)
+    return state.cached("code size", instruction, lambda i: own_code_size(state, i))
+
+
+def own_code_size(state: FusionState, instruction: Instruction) -> int:
+    """The same without what is known of the kernels that it was joined from, whose sizes add up."""
+    sizes, number = state.known.code_sizes, state.structure(instruction)
+    if number not in sizes:
+        sizes[number] = state.priced_by_xla(instruction).usage.code_size
+    return sizes[number]
+
+
+def copies_emitted(edge: Edge) -> int:
+    """How often the consumer would emit the producer."""
+    state = edge.state
+    copies, number = state.known.copies_emitted, state.structure_of_both(edge.producer, edge.consumer)
+    if number not in copies:
+        below = state.priced_by_xla(edge.consumer)
+        copies[number] = below.usage.emitted[below.cluster.inputs[edge.producer]]
+    return copies[number]
 
 
 def joint(pair: Pair) -> dict[str, object]:
@@ -408,10 +426,7 @@ def reductions_fit(pair: Pair) -> Reason | None:
 
 def code_fits(pair: Pair) -> Reason | None:
     """ProducerConsumerMergedTooLarge; of siblings the sizes add up."""
-    copies = 1
-    if isinstance(pair, MultiOutputEdge):
-        below = pair.state.priced_by_xla(pair.consumer)
-        copies = below.usage.emitted[below.cluster.inputs[pair.producer]]
+    copies = copies_emitted(pair) if isinstance(pair, MultiOutputEdge) else 1
     size = code_size(pair.state, pair.producer) * copies + code_size(pair.state, pair.consumer)
     if size <= MAX_CODE_SIZE:
         return None

@@ -200,6 +200,8 @@ class ByStructure:
     tilings    the best tiles of two kernels as one where either is tiled, and the estimate
     costs      of edges between kernels, as we launch them
     verdicts   whether a policy allows an edge
+    code_sizes      operations that a kernel emits
+    copies_emitted  how often a consumer emits a producer that it takes in
     merges     microseconds of a fusion and the users that it may be merged into, apart and merged
     """
 
@@ -215,4 +217,6 @@ class ByStructure:
     tilings: dict[int, tuple[TileSizes | None, KernelEstimate]] = field(default_factory=dict)
     costs: dict[Hashable, CostEstimate] = field(default_factory=dict)
     verdicts: dict[Hashable, bool] = field(default_factory=dict)
+    code_sizes: dict[int, int] = field(default_factory=dict)
+    copies_emitted: dict[int, int] = field(default_factory=dict)
     merges: dict[Hashable, tuple[float, float]] = field(default_factory=dict)

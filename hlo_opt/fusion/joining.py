@@ -3,7 +3,7 @@ it. The price of a refused edge, and `--force`, are this."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from hlo_opt.diag import Reason
@@ -50,24 +50,32 @@ def impossible(edge: Edge) -> Reason | None:
     return prices.refusal(edge.producer) or prices.refusal(edge.consumer)
 
 
-def union_of(engine: Engine, producer: Instruction, consumer: Instruction) -> Union | Reason:
+def union_of(engine: Engine, producer: Instruction, consumer: Instruction, *, may_copy: bool = True) -> Union | Reason:
     """The cheapest way to join a producer and a consumer that reads it, directly or through elements of a tuple and
-    bitcasts. Or the reason why there is none."""
+    bitcasts; without `may_copy` none that leaves the producer for others. Or the reason why there is none."""
     forms = _forms(engine, producer, consumer)
     if isinstance(forms, Reason):
         return forms
     unions: list[Union] = []
-    refusal: Reason | None = None
+    edge = engine.edge(producer, consumer)
+    refusal = Reason.of("FUS131", producer=edge.producer_name, consumer=edge.consumer_name)
     for ways, written, copies in forms:
+        if copies and not may_copy:
+            continue
         cost = _cost(engine, producer, consumer, ways, written, copies=copies)
         if isinstance(cost, Reason):
             refusal = cost
         else:
             unions.append(Union(producer, consumer, ways, written, copies, cost))
-    if unions:
-        return min(unions, key=lambda u: u.cost.us_fused)
-    assert refusal is not None
-    return refusal
+    return min(unions, key=lambda u: u.cost.us_fused) if unions else refusal
+
+
+def likeness_of(engine: Engine, producer: Instruction, consumer: Instruction) -> Hashable:
+    """The same for pairs of kernels that one plan and one price are for; None where no kernel can hold both."""
+    ways = None if impossible(engine.edge(producer, consumer)) else ways_between(producer, consumer)
+    if ways is None:
+        return None
+    return engine.state.structure_through(producer, consumer, ways, read_by_others(producer, consumer, ways))
 
 
 def no_union_of(engine: Engine, producer: Instruction, consumer: Instruction) -> Reason | None:
@@ -166,15 +174,17 @@ def _reason_against(engine: Engine, first: Instruction, second: Instruction) -> 
 
 def join(engine: Engine, union: Union) -> Instruction | Reason:
     """Make one fusion of both. Returns it, or why it has no plan after all; then the module must not be used any more.
-    The engine knows nothing of the computation afterwards."""
+    The engine knows nothing of the order of the computation afterwards."""
     producer, consumer = union.producer, union.consumer
     for kernel in (producer, consumer):
         engine.context.fused_by.setdefault(engine.edge(producer, kernel).consumer_name, engine.rule)
     computation = consumer.computation
     computation.index_users()
     fusion = unite(producer, consumer, union.ways, union.written, engine.origins, copies=union.copies)
-    engine.context.memory.clear()
-    kind = engine.context.memory.state(engine.module, engine.context.options.target).kind_of(fusion)
+    for kernel in (producer, consumer):
+        engine.state.forget(kernel)
+    engine.state.forget_readers(fusion)
+    kind = engine.state.kind_of(fusion)
     if isinstance(kind, Reason):
         return kind
     tidy(computation, {fusion: kind})

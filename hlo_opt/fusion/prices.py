@@ -122,7 +122,10 @@ class Prices:
         refusal = self.refusal(producer) or self.refusal(consumer)
         if refusal is not None:
             return refusal
-        return state.sketch_of(merge_elements(state.cluster(producer), state.cluster(consumer), ways, written))
+        return state.sketch(
+            state.structure_through(producer, consumer, ways, written),
+            lambda: merge_elements(state.cluster(producer), state.cluster(consumer), ways, written),
+        )
 
     def refusal(self, instruction: Instruction) -> Reason | None:
         """Why no kernel can hold an instruction together with another."""

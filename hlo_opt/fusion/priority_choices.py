@@ -21,6 +21,7 @@ from hlo_opt.analysis.xla.heroes import emitter_of
 from hlo_opt.analysis.xla.tiled_model import TileSizes
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import reduction_ends_kernel
+from hlo_opt.fusion.compatibility import copies_emitted, own_code_size
 from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
 from hlo_opt.fusion.legality import MAX_CODE_SIZE, Check, Edge
 from hlo_opt.fusion.windows import keeps_sliding_windows, keeps_windows
@@ -155,9 +156,8 @@ class PriorityChoices:
 
     def code_size(self, edge: Edge) -> Reason | None:
         """ProducerConsumerMergedTooLarge."""
-        above, below = edge.state.priced_by_xla(edge.producer), edge.state.priced_by_xla(edge.consumer)
-        copies = below.usage.emitted[below.cluster.inputs[edge.producer]]
-        size = above.usage.code_size * copies + below.usage.code_size
+        above, below = (own_code_size(edge.state, i) for i in (edge.producer, edge.consumer))
+        size = above * copies_emitted(edge) + below
         if size <= self.max_code_size:
             return None
         return Reason.of(

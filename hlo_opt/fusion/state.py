@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
@@ -21,11 +21,11 @@ from hlo_opt.analysis.xla.utilization import Use
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import ByStructure
 from hlo_opt.fusion.grouping import Grouped, Grouping, kernel_operands, operands_beside, repeats
-from hlo_opt.fusion.prices import Prices
+from hlo_opt.fusion.prices import Prices, Ways
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ops import find
 from hlo_opt.ops.emission import HEROES, Emitter
-from hlo_opt.ops.sets import fused, reuses_elements
+from hlo_opt.ops.sets import fused, launches, reuses_elements
 from hlo_opt.plans import lowering_reason, plan, region_of
 from hlo_opt.plans.cumulative import lines_of
 from hlo_opt.plans.kinds import may_share_folds
@@ -74,6 +74,15 @@ class FusionState:
     def forget(self, instruction: Instruction) -> None:
         for cache in self._caches.values():
             cache.pop(instruction, None)
+
+    def forget_readers(self, kernel: Instruction) -> None:
+        """Forget what reads a kernel, also through what launches nothing."""
+        stack = [kernel]
+        while stack:
+            for reader in stack.pop().users:
+                self.forget(reader)
+                if not launches(reader):
+                    stack.append(reader)
 
     def settle(self, fusion: Instruction) -> None:
         """A fusion has stopped growing: forget what was only kept up while it grew. Sums over its members stay
@@ -215,6 +224,23 @@ class FusionState:
     def structure_with_producer(self, producer: Instruction, consumer: Instruction) -> int:
         """As `structure_of_both`, where the producer is a result, too."""
         return self.known.structures.number(("kept", self.structure_of_both(producer, consumer)))
+
+    def structure_through(
+        self, producer: Instruction, consumer: Instruction, ways: Ways, written: Sequence[Instruction]
+    ) -> int:
+        """As `structure_of_both`, of a consumer that reads a producer by `ways` (`Prices.sketch_through`). Of what
+        hands a value on, it counts what it is and which of these are the same."""
+        places = self.cached("places", consumer, lambda c: places_of(c.operands))
+        steps: dict[Instruction, int] = {}
+
+        def number(step: Instruction) -> tuple[int, int]:
+            return steps.setdefault(step, len(steps)), self._members.of(step)
+
+        read = tuple([(places[operand], *[number(step) for step in way]) for operand, way in ways.items()])
+        kept = tuple([() if value is producer else number(value) for value in written])
+        shared = tuple([places.get(operand, -1) for operand in producer.operands])
+        both = self.structure(producer), self.structure(consumer)
+        return self.known.structures.number(("through", both, shared, read, kept))
 
     def structure_beside(self, one: Instruction, other: Instruction) -> int:
         """As `structure`, of two that do not read each other as one kernel."""

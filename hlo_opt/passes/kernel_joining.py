@@ -1,14 +1,15 @@
-"""The last question of a small module: two kernels of which one reads the other become one where that takes less time
-by the price of the plan, whatever rule kept them apart.
+"""The last question: two kernels of which one reads the other become one where that takes less time by the price of the
+plan, whatever rule kept them apart.
 
 Rules look at single values, and at what usually pays. What they leave is often a kernel with several results one of
 which a short kernel reads: as one, it writes all of them and saves a launch. The joint kernel writes what others read,
-or the producer stays and is computed again, whichever is cheaper (`hlo_opt.fusion.joining`, which `--force` uses, too).
+or a small producer stays and is computed again, whichever is cheaper (`hlo_opt.fusion.joining`, which `--force` uses,
+too). Each pair that differs has to be planned, so that of large computations only those are tried that may save most.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Hashable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -16,7 +17,7 @@ from hlo_opt.analysis.targets import InLanes
 from hlo_opt.diag import ProofError, Reason
 from hlo_opt.fusion.context import PassContext
 from hlo_opt.fusion.engine import Engine
-from hlo_opt.fusion.joining import Union, join, union_of
+from hlo_opt.fusion.joining import Union, join, likeness_of, union_of
 from hlo_opt.fusion.products import WORTH as WORTH_BESIDE_PRODUCT
 from hlo_opt.fusion.products import is_beside_product
 from hlo_opt.ir import Computation, Instruction, Module, edit
@@ -27,18 +28,23 @@ from hlo_opt.passes.base import Pass
 WORTH = 0.98
 """The most that the joint kernel may take, relative to both kernels."""
 
+Pair = tuple[Instruction, Instruction]
+"""A producer and its consumer."""
+
 
 @dataclass(frozen=True)
 class KernelJoining(Pass):
     """Join kernels with their readers where one kernel of both takes less time.
 
-    max_kernels  computations that launch more kernels are left as they are: each pair has to be planned
+    max_kernels  kernels of a computation of which all pairs are tried: each that differs has to be planned
+    max_plans    pairs that differ of a computation that launches more: those with most at stake
     """
 
     name: ClassVar[str] = "kernel-joining"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
 
     max_kernels: int = 64
+    max_plans: int = 64
 
     def run(self, module: Module, context: PassContext) -> bool:
         changed = False
@@ -50,13 +56,13 @@ class KernelJoining(Pass):
 
     def _join_in(self, computation: Computation, module: Module, context: PassContext) -> bool:
         """Join what pays in one computation, the first pair first."""
-        if sum(map(launches, computation.instructions)) > self.max_kernels:
-            return False
-        changed, left = False, set[tuple[Instruction, Instruction]]()
+        computation.index_users()
+        is_small = sum(map(launches, computation.instructions)) <= self.max_kernels
+        tried = None if is_small else self._dearest(computation, Engine(module, context))
+        changed, left = False, set[Pair]()
         while True:
             engine = Engine(module, context, self.name)
-            computation.index_users()
-            union = next(_unions(computation, engine, left), None)
+            union = next(_unions(computation, engine, left, tried), None)
             if union is None or not context.step():
                 return changed
             kernel = join(engine, union)
@@ -65,19 +71,45 @@ class KernelJoining(Pass):
                 raise ProofError(f"{names} were planned as one kernel, but {kernel.message}")
             changed = True
 
+    def _dearest(self, computation: Computation, engine: Engine) -> set[Hashable]:
+        """The likenesses of the pairs with most at stake, those that are alike together; of equal ones the first."""
+        stakes: dict[Hashable, float] = {}
+        for pair in _pairs(computation):
+            likeness = likeness_of(engine, *pair)
+            if likeness is not None:
+                stakes[likeness] = stakes.get(likeness, 0.0) + _stake(engine, *pair)
+        return set(sorted(stakes, key=lambda likeness: -stakes[likeness])[: self.max_plans])
 
-def _unions(computation: Computation, engine: Engine, left: set[tuple[Instruction, Instruction]]) -> Iterator[Union]:
-    """The pairs that pay, in order of the readers. Those that do not are added to `left`, and not tried again."""
-    for consumer in post_order(computation):
-        if not launches(consumer):
+
+def _stake(engine: Engine, producer: Instruction, consumer: Instruction) -> float:
+    """Microseconds that one kernel may save, about: a launch, and the way of a value through memory."""
+    prices, target = engine.state.prices, engine.state.target
+    handed = min(prices.of(producer).written, prices.of(consumer).read)
+    return target.kernel_launch_us + handed / target.memory_bandwidth * 1e6
+
+
+def _unions(
+    computation: Computation, engine: Engine, left: set[Pair], tried: Container[Hashable] | None
+) -> Iterator[Union]:
+    """The pairs that pay, only those with one of the likenesses `tried` if it is given. The others are added to `left`,
+    and not looked at again."""
+    for pair in _pairs(computation):
+        if pair in left:
             continue
-        for producer in dict.fromkeys(map(_kernel, consumer.operands)):
-            if not launches(producer) or (producer, consumer) in left:
-                continue
-            union = _union(engine, producer, consumer)
+        if tried is None or likeness_of(engine, *pair) in tried:
+            union = _union(engine, *pair)
             if union is not None:
                 yield union
-            left.add((producer, consumer))
+        left.add(pair)
+
+
+def _pairs(computation: Computation) -> Iterator[Pair]:
+    """The kernels of which one reads the other, in order of the readers."""
+    for consumer in post_order(computation):
+        if launches(consumer):
+            for producer in dict.fromkeys(map(_kernel, consumer.operands)):
+                if launches(producer):
+                    yield producer, consumer
 
 
 def _kernel(value: Instruction) -> Instruction:
@@ -94,7 +126,8 @@ def _union(engine: Engine, producer: Instruction, consumer: Instruction) -> Unio
     is_product = is_beside_product(edge)
     if is_product and isinstance(engine.context.options.target, InLanes):
         return None  # routines that know a processor's caches
-    union = union_of(engine, producer, consumer)
+    # computing again what takes long does not pay, and most plans would be for that
+    union = union_of(engine, producer, consumer, may_copy=engine.state.prices.of(producer).is_small)
     worth = WORTH_BESIDE_PRODUCT if is_product else WORTH
     if isinstance(union, Reason) or union.cost.us_fused > worth * union.cost.us_unfused:
         return None

@@ -19,7 +19,8 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Constant, Expression, Variable, add, delinearize, distinct_places, multiply, variable
 from hlo_opt.ir.size import gcd, most
-from hlo_opt.ops.lowering import Index
+from hlo_opt.ops.lowering import Elementwise, Index
+from hlo_opt.ops.spec import find
 from hlo_opt.plans.element_reads import Element, Reads, read_at
 from hlo_opt.plans.instructions import NOTHING, of_value
 from hlo_opt.plans.lane_loop import LANE, ByLanes, along, places_of
@@ -319,6 +320,9 @@ class _Apart:
 
 def _is_read_elsewhere(i: Instruction) -> bool:
     """Whether an operation reads a computed operand at another index than its own."""
+    spec = find(i.opcode)
+    if spec is not None and isinstance(spec.cuda, Elementwise):
+        return False
     return any(
         o.operands and o.shape.rank and read_at(i, n, _origin(i)) != _origin(i) and of_value(o) != NOTHING
         for n, o in enumerate(i.operands)

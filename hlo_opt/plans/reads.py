@@ -536,6 +536,9 @@ def _advance(address: Numbers, bits: int) -> int:
         steps = np.abs(address[:, 1:] - address[:, :-1])
     else:
         return 0
-    ascending, middle = np.sort(steps, axis=None), steps.size // 2
-    median = ascending[middle] if steps.size % 2 else (ascending[middle - 1] + ascending[middle]) / 2
+    least, middle = int(steps.min()), steps.size // 2
+    if least == steps.max():  # as mostly
+        return least * bits // 8
+    halves = np.partition(steps, (middle - 1, middle), axis=None)
+    median = halves[middle] if steps.size % 2 else (halves[middle - 1] + halves[middle]) / 2
     return int(median) * bits // 8

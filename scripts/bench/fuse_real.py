@@ -4,13 +4,13 @@ PEER.json [--preset P]...
 Without FILE: `real/fusion_input` of the corpus that HLO_OPT_CORPUS names. The peer file has for each module (its name
 without .hlo) XLA's figures: `{"compile_s": s, "fused": {"kernels", "bytes", "flops"}}`. Prints for each preset and
 module kernels, bytes and flops, ours and as a share of XLA's (bytes and floating-point operations by XLA's cost
-analysis, loop bodies once), and the processor seconds of `hlo_opt.fuse` (one thread; proof and decisions included) as a
-share of XLA's whole compile time; then the geometric means and the largest shares.
+analysis, loop bodies once), and the processor seconds of `hlo_opt.fuse` as a share of XLA's whole compile time: one
+thread, proof included, without the decisions and with them. Then the geometric means and the largest shares.
 
 The peer file's compile times are another machine's. `--compiler COMMAND` takes them here, in the same run, just before
 each module is fused: COMMAND OUT FILE compiles the module of the same name in the folder of `--raw` for a GPU and
 leaves the seconds as `compile_s` in a file OUT/*/compile.json. With `--raw` each module is fused from its raw dump too
-(the last two columns: parsing left out, simplification included).
+(the last columns: parsing left out, simplification included).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,9 @@ from hlo_opt.analysis.targets import target
 from hlo_opt.fusion.summary import module_summary
 from hlo_opt.passes import preset_names
 
-TITLES = ("", "kernels", "/ XLA", "GB", "/ XLA", "Gflop", "/ XLA", "seconds", "/ XLA", "raw", "/ XLA")
+SHARE = "/ XLA"
+TIMES = ("fused", "decided", "raw fused", "raw decided")
+TITLES = ("", *(title for name in ("kernels", "GB", "Gflop", *TIMES) for title in (name, SHARE)))
 
 
 @dataclass(frozen=True)
@@ -52,16 +54,21 @@ class Row:
     bytes_of_xla: float
     flops: float
     flops_of_xla: float
+    alone: float
+    alone_of_xla: float
     seconds: float
     seconds_of_xla: float
+    raw_alone: float
+    raw_alone_of_xla: float
     raw: float
     raw_of_xla: float
 
     def cells(self) -> list[str]:
         name, kernels, k, size, b, flops, *times = astuple(self)
         whole = [name, f"{kernels}", f"{k:.3f}", f"{size / 1e9:.3f}", f"{b:.3f}"]
-        f, seconds, s, raw, r = times
-        return [*whole, f"{flops / 1e9:.2f}", f"{f:.3f}", f"{seconds:.2f}", f"{s:.3f}", f"{raw:.2f}", f"{r:.3f}"]
+        f, *pairs = times
+        shares = [f"{time:.{3 if n % 2 else 2}f}" for n, time in enumerate(pairs)]
+        return [*whole, f"{flops / 1e9:.2f}", f"{f:.3f}", *shares]
 
 
 def cost(text: str) -> tuple[float, float]:
@@ -70,13 +77,14 @@ def cost(text: str) -> tuple[float, float]:
     return found.get("bytes accessed", 0.0), found.get("flops", 0.0)
 
 
-def fusing(path: Path, preset: str, simplify: str) -> tuple[hlo_opt.Module, float]:
-    """The fused module, and the processor seconds that fusing took."""
+def fusing(path: Path, preset: str, simplify: str) -> tuple[hlo_opt.Module, float, float]:
+    """The fused module, and the processor seconds that fusing took, without its decisions and with them."""
     module = hlo_opt.parse(path.read_text(encoding="utf-8"), filename=path.name)
     started = time.process_time()
     fused, decisions = hlo_opt.fuse(module, preset=preset, simplify=simplify)
+    alone = time.process_time() - started
     len(decisions)  # found out when they are looked at
-    return fused, time.process_time() - started
+    return fused, alone, time.process_time() - started
 
 
 def compiling(compiler: str, path: Path) -> float:
@@ -90,8 +98,8 @@ def compiling(compiler: str, path: Path) -> float:
 def measure(path: Path, preset: str, peer: Mapping[str, Any], compiler: str, raw: Path | None) -> Row:
     """Fuse one module as it is, and compare; without a raw dump its columns are not a number."""
     compile_s = compiling(compiler, raw / path.name) if compiler and raw else peer["compile_s"]
-    fused, seconds = fusing(path, preset, "never")
-    raw_seconds = fusing(raw / path.name, preset, "auto")[1] if raw else math.nan
+    fused, *seconds = fusing(path, preset, "never")
+    seconds += fusing(raw / path.name, preset, "auto")[1:] if raw else (math.nan, math.nan)
     kernels = module_summary(fused, target("h100_sxm")).kernels
     size, flops = cost(str(fused))
     theirs = peer["fused"]
@@ -103,16 +111,13 @@ def measure(path: Path, preset: str, peer: Mapping[str, Any], compiler: str, raw
         size / theirs["bytes"],
         flops,
         flops / max(1.0, theirs["flops"]),
-        seconds,
-        seconds / compile_s,
-        raw_seconds,
-        raw_seconds / compile_s,
+        *[figure for time in seconds for figure in (time, time / compile_s)],
     )
 
 
 def table(rows: Sequence[Row]) -> str:
     """The rows as aligned columns, with the geometric means and the largest shares below."""
-    shares = ("kernels_of_xla", "bytes_of_xla", "flops_of_xla", "seconds_of_xla", "raw_of_xla")
+    shares = [field.name for field in fields(Row) if field.name.endswith("_of_xla")]
     means = [math.exp(sum(math.log(max(getattr(r, s), 1e-9)) for r in rows) / len(rows)) for s in shares]
     largest = [max(getattr(r, s) for r in rows) for s in shares]
     lines = [list(TITLES), *(r.cells() for r in rows)]

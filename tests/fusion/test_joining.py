@@ -97,6 +97,8 @@ def test_what_lies_on_another_way_to_the_consumer_is_computed_again() -> None:
     module = module_of(P, f"n = {V} negate(p)", call, f"t = {V} add(n, s)")
     found, made = united(module, "n", "t")
     assert found.copies and not found.written and kernels(made) == ["n", "s", "fusion"]
+    refused = union_of(engine_of(module), named(module, "n"), named(module, "t"), may_copy=False)
+    assert isinstance(refused, Reason) and refused.code == "FUS131"
 
 
 def test_one_element_of_several_is_taken_in_and_the_other_written() -> None:

@@ -18,6 +18,7 @@ from hlo_opt.fusion import state as states
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.decision import ByStructure
 from hlo_opt.fusion.engine import Engine
+from hlo_opt.fusion.joining import ways_between
 from hlo_opt.fusion.state import FusionState, Traits
 from hlo_opt.ir import Instruction, Module, edit
 from hlo_opt.plans.sketch import Sketch
@@ -500,3 +501,34 @@ def test_how_often_code_is_emitted_is_kept_up_when_two_kernels_become_one(body: 
             for state, place in zip((engine.state, fresh), places, strict=True)
         ]
         assert [f is None for f in found] == [found[1] is None] * 2
+
+
+def test_what_reads_through_tuples_is_planned_once_for_alike(monkeypatch: pytest.MonkeyPatch):
+    """Readers of the same element by views of the same shape are alike; those of another element, or by two views
+    instead of one, are not."""
+    both = (f"x2 = {WIDE} parameter(0)", f"a2 = {WIDE} abs(x2)", f"n2 = {WIDE} negate(x2)",
+        f"t2 = ({WIDE}, {WIDE}) tuple(a2, n2)")  # fmt: skip
+    flat = "f32[6144]{0}"
+    module = module_of(
+        *INPUTS,
+        f"k = ({WIDE}, {WIDE}) fusion(p), kind=kLoop, calls=both",
+        *[f"e{n} = {WIDE} get-tuple-element(k), index={n}" for n in (0, 1)],
+        *[f"b{n} = {flat} bitcast(e{n % 2})" for n in range(3)],
+        *[f"r{n} = {flat} exponential(b{n})" for n in range(3)],
+        f"one = {flat} multiply(b0, b0)",
+        f"two = {flat} multiply(b0, b2)",
+        f"t = ({flat}, {flat}, {flat}, {flat}, {flat}) tuple(r0, r1, r2, one, two)",
+        both=both,
+    )
+    state, asked = state_of(module), list[Cluster]()
+    monkeypatch.setattr(
+        FusionState, "sketch_of", lambda self, cluster: asked.append(cluster) or Sketch(lambda: pytest.fail("asked"))
+    )
+    kernel = named(module, "k")
+    for reader in ("r0", "r1", "r2", "one", "two"):
+        consumer = named(module, reader)
+        ways = ways_between(kernel, consumer)
+        assert ways
+        for _ in range(2):
+            state.prices.sketch_through(kernel, consumer, ways, [named(module, "e1")])
+    assert len(asked) == 4

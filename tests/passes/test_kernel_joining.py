@@ -8,6 +8,7 @@ import pytest
 import hlo_opt
 from hlo_opt.analysis.targets import target
 from hlo_opt.fusion.summary import module_summary
+from hlo_opt.passes.run import run
 
 H100 = target("h100_sxm")
 PASSES = "kernel-joining,dce"
@@ -87,6 +88,47 @@ def test_what_the_user_keeps_apart_stays() -> None:
     assert kernels(joined(pair(64), forbid=[("s", "p")])) == 2
 
 
-def test_large_computations_are_left() -> None:
-    made, _ = hlo_opt.fuse(hlo_opt.parse(pair(64)), passes="kernel-joining{max-kernels=1},dce", simplify="never")
-    assert kernels(made) == 2
+def layers(*of: tuple[int, str]) -> hlo_opt.Module:
+    """Kernels of two results of so many elements, each with a kernel of this opcode that reads the first."""
+    sizes = dict.fromkeys(n for n, _ in of)
+    bodies = [
+        f"pair{n} {{\n  x = f32[{n}] parameter(0)\n  s = f32[{n}] add(x, x)\n  d = f32[{n}] negate(x)\n"
+        f"  ROOT t = (f32[{n}], f32[{n}]) tuple(s, d)\n}}\n"
+        for n in sizes
+    ]
+    lines = []
+    for k, (n, opcode) in enumerate(of):
+        lines += [
+            f"x{k} = f32[{n}] parameter({k})",
+            f"both{k} = (f32[{n}], f32[{n}]) fusion(x{k}), kind=kLoop, calls=pair{n}",
+            f"sum{k} = f32[{n}] get-tuple-element(both{k}), index=0",
+            f"d{k} = f32[{n}] get-tuple-element(both{k}), index=1",
+            f"r{k} = f32[{n}] {opcode}(sum{k})",
+        ]
+    results = [(f"f32[{n}]", f"{name}{k}") for k, (n, _) in enumerate(of) for name in ("sum", "d", "r")]
+    root = f"ROOT t = ({', '.join(shape for shape, _ in results)}) tuple({', '.join(name for _, name in results)})"
+    return hlo_opt.parse(
+        "HloModule m\n\n" + "\n".join(bodies) + "\nENTRY e {\n  " + "\n  ".join([*lines, root]) + "\n}\n"
+    )
+
+
+def read_apart(made: hlo_opt.Module) -> set[str]:
+    """The opcodes of the readers that are kernels by themselves."""
+    return {i.opcode for i in made.entry.instructions} & {"exponential", "sine"}
+
+
+ALIKE = ((4096, "exponential"),) * 3
+
+
+@pytest.mark.parametrize(("plans", "apart"), [(0, {"exponential", "sine"}), (1, {"sine"}), (2, set())])
+def test_of_large_computations_the_pairs_with_most_at_stake_are_tried(plans: int, apart: set[str]) -> None:
+    """Three pairs that are alike have more at stake than another one."""
+    passes = f"kernel-joining{{max-kernels=7,max-plans={plans}}},dce"
+    made = run(layers((4096, "sine"), *ALIKE), passes=passes, simplify="never").module
+    assert read_apart(made) == apart
+
+
+def test_large_values_have_more_at_stake_than_launches() -> None:
+    passes = "kernel-joining{max-kernels=7,max-plans=1},dce"
+    made = run(layers(*ALIKE, (1 << 24, "sine")), passes=passes, simplify="never").module
+    assert read_apart(made) == {"exponential"}

@@ -13,11 +13,13 @@ def identical(one: Module, other: Module) -> bool:
     there = dict(zip(one.computations, other.computations, strict=True))
     if there[one.entry] is not other.entry:
         return False
+    if any(len(a.instructions) != len(b.instructions) for a, b in there.items()):  # seen at once
+        return False
     return all(_same(a, b, there) for a, b in there.items())
 
 
 def _same(one: Computation, other: Computation, there: dict[Computation, Computation]) -> bool:
-    if len(one.instructions) != len(other.instructions) or one.attributes != other.attributes:
+    if one.attributes != other.attributes:
         return False
     images: dict[Instruction, Instruction] = {}
     for a, b in zip(one.instructions, other.instructions, strict=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import ELEMENT_TYPES, ElementType, Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, constant, delinearize, divide, linearize, modulo, multiply
@@ -12,9 +14,14 @@ from hlo_opt.ops.lowering import Index, KernelBuilder, compute_type
 
 def physical_index(shape: Shape, position: Expression) -> tuple[Expression, ...]:
     """The logical index of the element at a position in memory."""
-    order = shape.minor_to_major[::-1]
-    parts = dict(zip(order, delinearize(position, [shape.dimensions[d] for d in order]), strict=True))
-    return tuple(parts[d] for d in range(shape.rank))
+    return _index_at(position, shape.dimensions, shape.minor_to_major)
+
+
+@functools.lru_cache(maxsize=4096)
+def _index_at(position: Expression, sizes: tuple[int, ...], minor_to_major: tuple[int, ...]) -> tuple[Expression, ...]:
+    order = minor_to_major[::-1]
+    parts = dict(zip(order, delinearize(position, [sizes[d] for d in order]), strict=True))
+    return tuple([parts[d] for d in range(len(sizes))])
 
 
 def position_in_memory(shape: Shape, index: Index) -> Expression:
