@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from hlo_opt.codegen.cuda import kernel_text
 from hlo_opt.codegen.kernel import Kernel, Pointer, Tree
@@ -47,8 +48,8 @@ def _pointers(inputs: Sequence[Shape], outputs: Sequence[Shape]) -> tuple[Pointe
 class OnlySteps(Block):
     """In place of a `Network`: the steps alone, so that the host does what a GPU does and merges nothing."""
 
-    def __init__(self, steps: list[Statement], merge: Merge) -> None:
-        super().__init__(body=steps)
+    def __init__(self, steps: Sequence[Statement] = (), merge: Merge | None = None, **fields: Any) -> None:
+        super().__init__(**({"body": list(steps)} | fields))
 
     @property
     def steps(self) -> list[Statement]:

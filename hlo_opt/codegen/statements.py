@@ -226,7 +226,7 @@ class Statements:
         unrolled: int = 0,
     ) -> Iterator[Variable]:
         """See `Walk`. `start` must be a variable or a constant."""
-        walk = Walk(kind, Name(step.name), start, end, stride, counter, unrolled)
+        walk = Walk(kind, Name(step.name), start, end, stride, counter, unrolled=unrolled)
         self.add(walk)
         with self.inside(walk.body):
             yield step

@@ -157,8 +157,8 @@ class Walk:
     end: int
     stride: int
     counter: Name | None = None
-    unrolled: int = 0
     body: list[Statement] = field(default_factory=list)
+    unrolled: int = 0
 
     @property
     def rounds(self) -> int:
