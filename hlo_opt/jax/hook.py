@@ -312,8 +312,8 @@ def install(
     are compiled again.
 
     preset         the passes that fuse regions
-    min_saving_us  microseconds per run that a region must save; it must also win by a tenth. 0 replaces every region
-                   that is not slower, by more than 2 %
+    min_saving_us  microseconds per run that a region must save; it must also win by a tenth, or by 2 % where times are
+                   estimates. 0 replaces every region that is not slower, by more than 2 %
     backend        `host` for kernels on the CPU; `cuda` for an NVIDIA GPU, where gains are estimated and not timed;
                    `auto` for what JAX has
     report         called with a line for each region and module: what was replaced, and why others were not

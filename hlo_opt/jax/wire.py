@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hlo_opt.forms.wire import fields, numbers, of_bytes, of_number, packed, varint
+from hlo_opt.ops.sets import is_free
 
 NAME = 1  # of a module, a computation and an instruction alike
 
@@ -20,8 +21,6 @@ ALIASES, DONORS = 8, 18
 SEQUENCES, KEY, VALUE, SCHEDULED = 1, 1, 2, 1  # of a schedule, of a sequence in it, and of that sequence's message
 
 OPCODE = 2  # of an instruction
-
-VIEWS = ("tuple", "get-tuple-element", "bitcast")
 
 INSTRUCTIONS, COMPUTATION_NUMBER, ROOT = 2, 5, 6
 
@@ -68,7 +67,7 @@ class Node:
     @property
     def is_view(self) -> bool:
         """Whether the instruction only names memory of its operands."""
-        return any(f.number == OPCODE and f.data.decode() in VIEWS for f in fields(self.rest))
+        return not self.called and any(f.number == OPCODE and is_free(f.data.decode()) for f in fields(self.rest))
 
     def message(self) -> bytes:
         """The bytes of the instruction."""
