@@ -239,7 +239,7 @@ def walks(region: Region, segment: Segment[Lanes], launch: Launch) -> list[Walk]
         rounds=trips,
         body=part.work,
         steps=part.serial,
-        ahead=ROUNDS_AHEAD if part.ahead else 1,
+        ahead=1 if read and not part.ahead else ROUNDS_AHEAD,
     )
     return [outside, *firsts, rounds]
 
