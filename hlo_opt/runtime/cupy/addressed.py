@@ -6,11 +6,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import numpy as np
 
 from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.ir.values import Array
 from hlo_opt.runtime.cupy.capture import address
 from hlo_opt.runtime.schedule.lifetimes import buffer_bytes
 from hlo_opt.runtime.schedule.ops import Call, Copy, Launch
@@ -87,10 +88,8 @@ class AddressedLaunches:
 
     def _bound(self, number: int, addresses: Sequence[int]) -> BoundLaunch:
         work, inputs, outputs = self._work[number]
-        of: list[list[Any]] = [
-            [Place(addresses[n] + offset, size) for n, offset, size in part] for part in (inputs, outputs)
-        ]
-        return work, of[0], of[1]
+        of = [[Place(addresses[n] + offset, size) for n, offset, size in part] for part in (inputs, outputs)]
+        return work, cast("list[Array]", of[0]), cast("list[Array]", of[1])
 
     def bound(self, addresses: Sequence[int]) -> list[BoundLaunch]:
         """The launches, to be captured."""

@@ -4,14 +4,15 @@ what can be decided is decided once, and a call looks at each input, allocates, 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Protocol, cast
 
 import numpy as np
 
 from hlo_opt.codegen.emit import ALIGNMENT
 from hlo_opt.ir import Shape
+from hlo_opt.ir.values import Array
 from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.runtime.cupy.capture import address
 from hlo_opt.runtime.cupy.device import CupyDevice
@@ -21,11 +22,20 @@ from hlo_opt.runtime.schedule.executor import Executor
 from hlo_opt.runtime.schedule.lifetimes import buffer_bytes
 from hlo_opt.runtime.schedule.ops import Routine
 from hlo_opt.runtime.schedule.stretch import ALIGNMENT as PART
+from hlo_opt.runtime.schedule.stretch import NOTHING
 
 MOST_TOGETHER = 16
 """Outputs in one allocation, all of one size: who keeps one of them keeps at most so many times its memory."""
 MOST_BYTES_TOGETHER = 1 << 24
 """Bytes of such an allocation: larger outputs lie alone."""
+
+
+class Pointer(Protocol):
+    """An address and the memory that it is in, as CuPy has it."""
+
+    ptr: int
+
+    def __add__(self, offset: int) -> Pointer: ...
 
 
 @dataclass(frozen=True)
@@ -35,7 +45,7 @@ class Lying:
 
     shape: Shape
     dimensions: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     strides: tuple[int, ...]
 
     @property
@@ -111,22 +121,22 @@ class BoundEntry:
         self.kept = [kept[b] for b in stretch.kept]
         self.allocations = list(_together(new, [buffer_bytes(shapes[b]) for b in results]))
 
-    def __call__(self, arrays: list[Any]) -> list[Any] | None:
+    def __call__(self, arrays: list[Array]) -> list[Array] | None:
         """The outputs, for arrays that `is_as_wanted`, or flat memory in their place. None, with nothing started, where
         there is no memory for all at once."""
         device, executor, stretch = self.device, self.executor, self.whole.stretch
         cupy, executor.steps = device.cupy, 0
         if executor.graphs is not None:
             executor.graphs.begin()
-        values = [array.data.ptr for array in arrays]
-        outputs: list[Any] = [None] * len(self.outputs)
-        alloc = cupy.cuda.alloc
+        values = [address(array) for array in arrays]
+        outputs = [NOTHING] * len(self.outputs)
+        alloc: Callable[[int], Pointer] = cupy.cuda.alloc
         try:
             block = alloc(stretch.bytes) if stretch.bytes else None
             for k in self._shared(values) if self.donated else ():
-                arrays[k] = memory = cupy.empty(max(self.sizes[k], 1), "uint8")
-                device.copy_bytes(values[k], memory.data.ptr, self.sizes[k])
-                values[k] = memory.data.ptr
+                arrays[k] = cupy.empty(max(self.sizes[k], 1), "uint8")
+                device.copy_bytes(values[k], address(arrays[k]), self.sizes[k])
+                values[k] = address(arrays[k])
             for together in self.allocations:
                 memory = alloc(together.size)
                 for n, offset in together.outputs:
@@ -134,22 +144,23 @@ class BoundEntry:
         except cupy.cuda.memory.OutOfMemoryError:
             return None
         values += [at for _, at in self.constants]
-        values += [outputs[n].data.ptr for n in self.kept]
+        values += [address(outputs[n]) for n in self.kept]
         values.append(0 if block is None else block.ptr)
         self.whole.start([values[n] for n in self.order])
         executor.launches = stretch.launches
         for n, k in self.taken:
-            outputs[n] = self._array(n, arrays[k].data)
+            outputs[n] = self._array(n, cast("Pointer", arrays[k].data))
         for n, source, size in self.copied:
-            device.copy_bytes(values[source], outputs[n].data.ptr, size)
+            device.copy_bytes(values[source], address(outputs[n]), size)
         return outputs
 
-    def _array(self, number: int, pointer: Any) -> Any:
+    def _array(self, number: int, pointer: Pointer) -> Array:
         """An output in memory."""
         dimensions, dtype, steps = self.forms[number]
-        return self.device.cupy.ndarray(dimensions, dtype, pointer, steps)
+        made: Array = self.device.cupy.ndarray(dimensions, dtype, pointer, steps)
+        return made
 
-    def is_as_wanted(self, number: int, array: Any) -> bool:
+    def is_as_wanted(self, number: int, array: Array) -> bool:
         """Whether an array of CuPy is read where it lies. Arrays of packed elements never are: CuPy's have a byte for
         each."""
         lying = self.inputs[number]
@@ -158,7 +169,7 @@ class BoundEntry:
             and array.dtype == lying.dtype
             and array.strides == lying.strides
             and number not in self.packed_inputs
-            and not array.data.ptr % ALIGNMENT
+            and not address(array) % ALIGNMENT
         )
 
     def _shared(self, values: Sequence[int]) -> list[int]:

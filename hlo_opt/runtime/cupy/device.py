@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -225,6 +225,12 @@ def refuse_large_grids(schedule: Schedule, who: str, hint: str) -> None:
             )
 
 
+class _AtCuda(Protocol):
+    """A stream or a function, by what CUDA calls it."""
+
+    ptr: int
+
+
 class CupyDevice:
     """Memory is a flat CuPy array; types that CuPy lacks are held as raw bits."""
 
@@ -238,7 +244,7 @@ class CupyDevice:
         self._products: dict[Instruction, Product | None] = {}
         self._cublas: Cublas | None = None
         self._kept: dict[tuple[str, int], Array] = {}
-        self._current_stream: Callable[[], Any] = self.cupy.cuda.get_current_stream
+        self._current_stream: Callable[[], _AtCuda] = self.cupy.cuda.get_current_stream
         self._threads = threading.local()
         self._options = compile_options(precise=precise)
         self._functions = self._load(schedule.kernels)
@@ -249,7 +255,7 @@ class CupyDevice:
             for kernel in (op.kernel, schedule.apart.get(op.kernel, op.kernel))
         }
 
-    def _load(self, kernels: Sequence[Kernel]) -> dict[str, Any]:
+    def _load(self, kernels: Sequence[Kernel]) -> dict[str, _AtCuda]:
         options = self._options
         device = int(self.cupy.cuda.runtime.getDevice())
         missing = [k for k in kernels if (device, options, k.source) not in _COMPILED]
@@ -387,7 +393,7 @@ class CupyDevice:
         # cooperative: CUDA refuses a launch whose blocks cannot all be resident, instead of hanging
         call, rest = (driver.launchCooperativeKernel, ()) if launch.cooperative else (driver.launchKernel, (0,))
 
-        def start(_: object = (values, places)) -> None:  # which live as long as this does
+        def start(_: tuple[Array, Array] = (values, places)) -> None:  # which live as long as this does
             if not hasattr(threads, "has_context"):
                 enter()
             call(*how, current().ptr, parameters, *rest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from hlo_opt.codegen.emit import ALIGNMENT
 from hlo_opt.diag import EvaluationError
@@ -47,7 +47,7 @@ class Exchange:
         entry = self._entries[donate]
         if entry is None or len(inputs) != len(entry.inputs):
             return run_on_device(executor, inputs, donate=donate)
-        arrays: list[Any] = list(inputs)
+        arrays = cast("list[Array]", list(inputs))
         ndarray = device.cupy.ndarray
         for number, array in enumerate(arrays):
             if not (isinstance(array, ndarray) and entry.is_as_wanted(number, array)):
