@@ -59,7 +59,7 @@ class _Value:
         """Registers per thread and column."""
         if in_pairs and self.is_half:
             return 0.5
-        return 2 if register_type(self.type) in ("double", "long long", "unsigned long long") else 1
+        return _words(self.type)
 
     @property
     def is_half(self) -> bool:
@@ -68,6 +68,11 @@ class _Value:
 
     def at(self, column: Expression) -> tuple[Expression, ...]:
         return tuple(substitute(e, {_COLUMN: column}) for e in self.index)
+
+
+def _words(kind: ElementType) -> int:
+    """Registers for an element."""
+    return 2 if register_type(kind) in ("double", "long long", "unsigned long long") else 1
 
 
 class _Nothing:
@@ -175,6 +180,7 @@ def keeper(
     `write` emits all passes. `steady` are the names of variables that have one meaning in all passes. `held` are
     parameters that registers hold anyway.
     """
+    filled = sum(_words(p.shape.type) for p in held)
     if passes < 2 or slots > 2 * MOST_REGISTERS:
         return _Nothing()
     for loads_only in (False, True):
@@ -188,6 +194,6 @@ def keeper(
             needed = [0.0] * passes
             for number, registers in uses:
                 needed[number] += registers
-            if max(needed) * slots <= MOST_REGISTERS:
+            if (max(needed) + filled) * slots <= MOST_REGISTERS:
                 return _Registers(builder, values, slots, in_pairs)
     return _Nothing()

@@ -39,6 +39,28 @@ def test_loads_and_stores_are_joined(planner: Any, element_type: str, body: str)
     assert found and all(re.search(r"\.v\d\.", access) for access in found), found
 
 
+def test_two_stores_to_one_array_are_joined(planner: Any) -> None:
+    """Those of a rotary embedding, where a thread has four neighbours of either half."""
+    half = "f32[65536,64]{1,0}"
+    text = f"""HloModule m
+ENTRY e {{
+  p = f32[65536,128]{{1,0}} parameter(0)
+  q = f32[64]{{0}} parameter(1)
+  a = {half} slice(p), slice={{[0:65536], [0:64]}}
+  b = {half} slice(p), slice={{[0:65536], [64:128]}}
+  angle = {half} broadcast(q), dimensions={{1}}
+  aq = {half} multiply(a, angle)
+  bq = {half} multiply(b, angle)
+  left = {half} subtract(aq, b)
+  right = {half} add(bq, a)
+  ROOT c = f32[65536,128]{{1,0}} concatenate(left, right), dimensions={{1}}
+}}
+"""
+    kernel = planner.kernel(text)
+    assert kernel.source.startswith("// concatenate")
+    assert {a for a in accesses(kernel.source) if a.startswith("st")} == {"st.global.v4.f32"}
+
+
 @pytest.mark.parametrize("element_type", ["s4", "u2", "f4e2m1fn"])
 def test_elements_that_share_bytes_move_in_vectors(planner: Any, element_type: str) -> None:
     found = accesses(planner.kernel(module(element_type, LARGER, 8 * LARGE)).source)
