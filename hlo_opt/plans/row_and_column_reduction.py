@@ -95,6 +95,8 @@ class RowsAndColumns(Rows):
         return Segment(self, math.ceil(self.teams / self.rows_per_block(block)), self.vector, folded=folded)
 
 
+WHILE_LOADING = 32
+"""Registers of a thread that the compiler needs for addresses and intermediate values while a row is on its way."""
 SHORTEST = 16
 """The least number of rows of a stretch: partial sums are then at most 1/16 of the elements read."""
 THREADS = 512
@@ -154,6 +156,8 @@ def _holds_next(region: Region, part: RowsAndColumns, target: DeviceTarget) -> b
     """Whether the wanted number of threads has registers for the next row of each parameter."""
     words = sum(max(1, p.shape.type.bytes // 4) for p in row_reduction.along_rows(region, part))
     needed = part.registers + part.columns_per_thread * words + 16
+    words = sum(max(1, p.shape.type.bytes // 4) for p in along_rows(region, part))
+    needed = part.registers + part.columns_per_thread * words + WHILE_LOADING
     most = target.registers_per_block_limit // max(part.block, THREADS)
     return words > 0 and part.stretch > part.abreast and needed <= most
 
