@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hlo_opt.analysis.memory.traffic import distinct_bytes
 from hlo_opt.analysis.properties import is_boundary_fusion
@@ -24,9 +24,13 @@ from hlo_opt.ops.shapes import flops_of
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.plans.price import LATENCY, Price, clock, together
 
-REACHED = 0.63
-"""The fraction of peak that a large library product reaches: cuBLAS some 620 to 700 of 1,050 TFLOPS (at the clock under
-load) of bf16 on an H100."""
+REACHED = 0.77
+"""The fraction of peak that a large library product reaches: cuBLAS 791 of 1,070 TFLOPS of bf16, 425 of 535 of TF32 and
+51 of 67 of f32, measured on an H200 (`scripts.bench.product_times`)."""
+STEP_BYTES, LONGEST, START = 1024, 1024, 2
+"""Bytes of a row of an operand for each step of a block that waits for memory; elements of the longest row that one
+block goes along; and further steps of 32-bit types: fitted to 15 products of three types on an H200, which are 8 % off
+in the median."""
 OF_A_BLOCK = 64 * 64 * 256
 """The least number of multiplications for a block: a smaller call leaves multiprocessors idle."""
 DIGIT = 8
@@ -46,6 +50,7 @@ class _Call:
     tensor_cores   whether tensor cores may compute these
     steps          steps that depend on each other
     launches       consecutive launches
+    start          microseconds before the first products, and after the last, that nothing else hides
     """
 
     read: float
@@ -55,6 +60,7 @@ class _Call:
     tensor_cores: bool = False
     steps: float = 2.0
     launches: float = 1.0
+    start: float = 0.0
 
 
 def price_of_call(instruction: Instruction, target: DeviceTarget) -> Price:
@@ -72,7 +78,7 @@ def price_of_call(instruction: Instruction, target: DeviceTarget) -> Price:
         call.steps * LATENCY,
     )
     launch = call.launches * target.kernel_launch_us
-    return Price(together(parts) + launch, *parts, launch, call.read, call.written, least)
+    return Price(together(parts) + launch + call.start, *parts, launch, call.read, call.written, least)
 
 
 def _described(instruction: Instruction) -> _Call:
@@ -81,7 +87,7 @@ def _described(instruction: Instruction) -> _Call:
         inner = max(body.instructions, key=flops_of)
         call = _by_opcode(inner)
         read, written = _operands(instruction), float(instruction.shape.byte_size)
-        return _Call(read, written, call.products, call.type_name, call.tensor_cores, call.steps, call.launches)
+        return replace(call, read=read, written=written)
     return _by_opcode(instruction)
 
 
@@ -133,7 +139,9 @@ def _product(instruction: Instruction) -> _Call:
         converted = elements * (8 if wide == "f64" else 4)
         return _Call(read + converted, written + converted, products, wide, launches=3.0)
     type_name = TF32 if multiplies_tf32(instruction) else operand_type.name
-    return _Call(read, written, products, type_name, tensor_cores=True)
+    length = products / max(1, instruction.shape.element_count if instruction.shape.is_array else 1)
+    steps = min(length, LONGEST) * operand_type.bytes / STEP_BYTES + (START if operand_type.bytes > 2 else 0)
+    return _Call(read, written, products, type_name, tensor_cores=True, start=(2 + steps) * LATENCY, steps=0.0)
 
 
 def _sort(instruction: Instruction) -> _Call:
