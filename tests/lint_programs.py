@@ -113,14 +113,6 @@ def tiny(x: jax.Array) -> jax.Array:
     return jnp.tanh(x)
 
 
-def sum_around(x: jax.Array) -> jax.Array:
-    return jnp.sum(x, axis=(0, 2))
-
-
-def sum_of_last_then_first(x: jax.Array) -> jax.Array:
-    return jnp.sum(jnp.sum(x, axis=2), axis=0)
-
-
 def sums_around(x: jax.Array, y: jax.Array) -> Any:
     return lax.reduce((x, y), (0.0, 0.0), lambda a, b: (a[0] + b[0], a[1] + b[1]), (0, 2))
 
@@ -192,11 +184,6 @@ SILENT: dict[str, tuple[str, Program]] = {
 _POINTS, _UPDATES = f32(4096), (s32(1_000_000), f32(1_000_000))
 _HALVES = jax.ShapeDtypeStruct((4096,), jnp.bfloat16), s32(1_000_000), jax.ShapeDtypeStruct((1_000_000,), jnp.bfloat16)
 ADVICE: dict[str, tuple[str, Program, Program]] = {
-    "the last dimensions first": (
-        "LNT103",
-        (sum_around, (f32(1000, 1000, 3),), {}),
-        (sum_of_last_then_first, (f32(1000, 1000, 3),), {}),
-    ),
     "no NumPy scalar": ("LNT104", (wide_by_numpy, (f32(1_000_000),), {}), (of_f32, (f32(1_000_000),), {})),
     "dtype=": ("LNT104", (wide_by_array, (f32(1_000_000),), {}), (of_f32, (f32(1_000_000),), {})),
     "unique_indices": (

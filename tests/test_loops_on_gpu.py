@@ -4,8 +4,10 @@ import ctypes
 import shutil
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -99,7 +101,14 @@ def test_programs_are_fused_apart_and_faults_are_told(monkeypatch: pytest.Monkey
     good, bad = ready(fused_text, [text, "HloModule"], "h200", "numpy", lambda item: {"size": len(item)}, 2, 60.0)
     assert good["target"] == "h200" and good["size"] == len(text) and "fault" in bad
     np.testing.assert_array_equal(good["ours"](np.ones(4, np.float32))[0], np.ones(4, np.float32))
-    (late,) = ready(fused_text, [text], "h200", "numpy", lambda item: {}, 1, 0.0)
+    told = threading.Event()
+
+    def waits(*given: Any) -> Any:
+        told.wait()
+        return fused_text(*given)
+
+    (late,) = ready(waits, [text], "h200", "numpy", lambda item: {}, 1, 0.0)
+    told.set()
     assert late == {"fault": "not compiled in time"}
 
 

@@ -226,24 +226,17 @@ def _run(
     runs: dict[str, int] = {} if begun is None else dict(begun.runs)
     settled: set[Pass] = set() if begun is None else set(begun.settled)
     with collector_paused():
-        source = module if begun is None else begun.module
-        work = edit.clone_module(source)
+        work = edit.clone_module(module if begun is None else begun.module)
         work.target = context.options.target
-        changed = False
         if begun is not None:
             context.go_on(begun.context, begun.module, work)
         elif prepare(work):
             _prove(module, work, seconds)
-            changed = True
         parts = _provable_parts(Pipeline(pipeline.steps[0 if begun is None else len(begun.pipeline.steps) :]))
         for part in parts:
             is_proved = part.preserves_graph and not settled.issuperset(part.passes())
-            before = None
-            if is_proved:
-                before = edit.clone_module(work) if changed else source
-            changed |= part.run(
-                work, context, observer=observer, seconds=seconds, runs=runs, verify=verify, settled=settled
-            )
+            before = edit.clone_module(work) if is_proved else None
+            part.run(work, context, observer=observer, seconds=seconds, runs=runs, verify=verify, settled=settled)
             edit.sort_computations(work)
             edit.restore_names(work)
             if before is not None and unproved is not None and part is parts[-1]:

@@ -37,7 +37,7 @@ def file(tmp_path, monkeypatch):
 
 
 def test_the_file_is_replayed(file, capfd) -> None:
-    name = str(DUMPS / "mlp_train_step.hlo")
+    name = str(DUMPS / "autoencoder_step.hlo")
     assert run(["tune", name, "--trials", "24", "--save", "t.toml", "--json", *ONE]) == 0
     done = capfd.readouterr()
     told = json.loads(done.out)

@@ -168,4 +168,4 @@ def test_what_a_row_has_once_is_counted_once() -> None:
     trace = traces(made)[1]
     rows = 1024 // segment.part.teams  # type: ignore[attr-defined]
     assert {trace.times(index) for i, index, _ in trace.values if i.opcode == "multiply"} == {rows}
-    assert trace.walk.rounds == rows * 4
+    assert trace.walk.rounds == rows * 2
