@@ -32,7 +32,7 @@ def measured() -> dict[str, Any]:
         "kernels": [{"symbol": kernel.symbol} for kernel in row.kernels],
     }
     failed = {"case": "row sum f32 16384x4096", "fault": "it failed"}
-    return {"device": "a GPU", "target": "h200", "copy_gb_per_s": moved / 1e3 / row.us, "rows": [timed, failed]}
+    return {"device": "a GPU", "target": "h200", "copy_gb_per_s": moved / 1e3 / row.us, "kernel_times": [timed, failed]}
 
 
 def test_a_price_of_half_the_time(
@@ -53,8 +53,8 @@ def test_a_price_of_half_the_time(
 
 
 def test_the_time_of_another_kernel_does_not_count(measured: dict[str, Any]) -> None:
-    rows = [{**row, "kernels": [{"symbol": "another"}]} for row in measured["rows"]]
-    (each,) = price_error.judged({**measured, "rows": rows}, ["row sum"])
+    rows = [{**row, "kernels": [{"symbol": "another"}]} for row in measured["kernel_times"]]
+    (each,) = price_error.judged({**measured, "kernel_times": rows}, ["row sum"])
     assert not each.is_same and each.line().endswith("  new")
     assert price_error.summary([each]) == "no kernel is still the same"
     assert not price_error.judged(measured, ["column"])

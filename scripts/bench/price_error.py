@@ -59,7 +59,7 @@ class Judged:
 
 def judged(measured: dict[str, Any], names: list[str]) -> list[Judged]:
     """The programs of a measurement that were timed, priced again."""
-    rows = {row["case"]: row for row in measured["rows"] if "us" in row}
+    rows = {row["case"]: row for row in measured["kernel_times"] if "us" in row}
     target, bandwidth = find(measured["target"]), measured["copy_gb_per_s"] * 1e3
     every = []
     for program in programs():
