@@ -17,6 +17,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> types.ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "fake_cupy_here", module)
+    monkeypatch.delitem(sys.modules, "fake_streams", raising=False)  # its streams and graphs are those of one test
     for name in ("cupy", "cupyx", "cupyx.scipy", "cupyx.scipy.linalg"):
         monkeypatch.setitem(sys.modules, name, module)
     spec.loader.exec_module(module)

@@ -13,10 +13,8 @@ import contextlib
 import ctypes
 import dataclasses
 import functools
-import random
 import re
 import sys
-import time
 import types
 import weakref
 from pathlib import Path
@@ -31,7 +29,11 @@ from hlo_opt.plans.plan import Launch
 from hlo_opt.runtime.host.library import HostLibrary
 from hlo_opt.runtime.schedule.lifetimes import Arena
 
-sys.path.append(str(Path(__file__).parents[1]))  # programs of their own import this file too
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1])]  # programs of their own import this file too
+from fake_streams import CudaError, Event, Stream, capturing, current, forbidden_in_capture
+from fake_streams import Graph as Graph  # for tests, as the next two
+from fake_streams import captured as captured
+from fake_streams import graphs as graphs
 from written_kernels import of_text
 
 _TYPES = {
@@ -58,13 +60,8 @@ compilations: list[str] = []
 """What NVRTC compiled: the names of the programs."""
 gemms: list[tuple[int, ...]] = []
 """Types of operands and result, whether each is transposed, and the type to add in, of cuBLAS calls."""
-graphs: list[int] = []
-"""How many launches each graph that was run replayed."""
-captured: list["_Graph"] = []
-"""All graphs."""
 allocated: list[int] = []
 """Bytes of all allocations, in order."""
-_capturing: list["_Capture"] = []
 
 
 class Array(numpy.ndarray):
@@ -131,7 +128,7 @@ _alive: dict[int, int] = {}
 def _take(size: int) -> Any:
     """Memory of `size` bytes, which goes back to the pool with the last array in it. What is free comes together
     again, as in CuPy's pool."""
-    _forbidden_in_capture()
+    forbidden_in_capture()
     allocated.append(size)
     offset = _arena.take(-(-max(size, 1) // 512) * 512)
     assert _arena.size <= _memory.size
@@ -156,8 +153,8 @@ def _is_freed(address: int, size: int) -> bool:
 
 def _do(work: Any, buffers: Any) -> None:
     """Work on buffers: now, or as a node of the graph that the current stream captures."""
-    capture = _current[-1].capture
-    assert capture is not None or not _capturing, "work on a stream that is not captured, while another one is"
+    capture = current[-1].capture
+    assert capture is not None or not capturing, "work on a stream that is not captured, while another one is"
     if capture is None:
         work(*buffers)
         return
@@ -172,8 +169,8 @@ def _do(work: Any, buffers: Any) -> None:
             )
         )
 
-    capture.nodes.append((later, frozenset(_current[-1].tail)))
-    _current[-1].tail = {len(capture.nodes) - 1}
+    capture.nodes.append((later, frozenset(current[-1].tail)))
+    current[-1].tail = {len(capture.nodes) - 1}
 
 
 ndarray = Array
@@ -211,7 +208,7 @@ def _on_gpu(function: Any) -> Any:
             if isinstance(argument, list | tuple):
                 given += argument
             assert not isinstance(argument, numpy.ndarray) or isinstance(argument, Array), "an array of the CPU"
-        assert _current[-1].capture is None and not _capturing, "a function of CuPy during a capture"
+        assert current[-1].capture is None and not capturing, "a function of CuPy during a capture"
         made = function(*arguments, **more)
         if isinstance(made, numpy.ndarray | numpy.generic):
             return _pooled(numpy.asarray(made))
@@ -227,13 +224,8 @@ def __getattr__(name: str) -> Any:
     return getattr(_Functions(numpy), name)
 
 
-def _forbidden_in_capture() -> None:
-    if _capturing:
-        raise _RuntimeError("cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing")
-
-
 def asnumpy(array: numpy.ndarray) -> numpy.ndarray:
-    _forbidden_in_capture()
+    forbidden_in_capture()
     return numpy.array(array)
 
 
@@ -262,7 +254,7 @@ def empty(count: Any, dtype: Any) -> Array:
 
 def zeros(count: int, dtype: Any) -> Array:
     """Memory that is there from the start: no capture may make it."""
-    _forbidden_in_capture()
+    forbidden_in_capture()
     made = empty(count, dtype)
     made[...] = 0
     return made
@@ -335,8 +327,8 @@ class _Function:
         for buffer in buffers:
             assert isinstance(buffer, Array), f"{type(buffer)} is no array of the GPU"
             assert buffer.flags.c_contiguous and (not buffer.size or buffer.data.ptr % ALIGNMENT == 0), "misaligned"
-        if _capturing and not self.is_loaded:
-            raise _RuntimeError("cudaErrorStreamCaptureUnsupported: a kernel is loaded when it is first launched")
+        if capturing and not self.is_loaded:
+            raise CudaError("cudaErrorStreamCaptureUnsupported: a kernel is loaded when it is first launched")
         self.is_loaded = True
         _do(lambda *arrays: self._run(grid, block, arrays), buffers)
 
@@ -388,7 +380,7 @@ def _launch_kernel(
     *extra: int,
 ) -> None:
     """As the driver's, which reads the parameters at once."""
-    assert y == z == b == c == 1 and not shared and stream == _current[-1].ptr and extra in ((), (0,))
+    assert y == z == b == c == 1 and not shared and stream == current[-1].ptr and extra in ((), (0,))
     called = _functions[function - 1]
     places = (ctypes.c_uint64 * len(called.parameters)).from_address(parameters)
     types = [ELEMENT_TYPES[_TYPES[_element(p)]] for p in called.parameters]
@@ -401,13 +393,9 @@ def _launch_kernel(
 
 
 def _copy_bytes(target: int, source: int, size: int, kind: int, stream: int) -> None:
-    assert kind == 3 and stream == _current[-1].ptr
+    assert kind == 3 and stream == current[-1].ptr
     both = [Array(size, numpy.uint8, (ctypes.c_char * size).from_address(address)) for address in (target, source)]
     _do(lambda to, what: numpy.copyto(to, what), both)
-
-
-class _RuntimeError(RuntimeError):
-    """CuPy's CUDARuntimeError."""
 
 
 class _NvrtcError(RuntimeError):
@@ -496,7 +484,7 @@ class Cublas:
         return 0
 
     def _multiply(self, handle: int, *numbers: int) -> int:
-        assert self.stream is not None and self.stream == _current[-1].ptr and self.workspace is not None
+        assert self.stream is not None and self.stream == current[-1].ptr and self.workspace is not None
         self.workspaces.append((self.stream, self.workspace))
         (b, b_type), (a, a_type), (c, c_type) = numbers[6:8], numbers[10:12], numbers[15:17]
         of_type = ((a, a_type), (b, b_type), (c, c_type))
@@ -507,107 +495,6 @@ class Cublas:
 
 def _destroy(handle: int) -> int:
     return 0
-
-
-class _Event:
-    def __init__(self, *_: Any, **__: Any) -> None:
-        self.time = 0.0
-        self.capture: _Capture | None = None
-        self.tail: set[int] = set()
-
-    def record(self, stream: Any = None) -> None:
-        self.time = time.perf_counter()
-
-    def synchronize(self) -> None:
-        _forbidden_in_capture()
-
-
-class _Capture:
-    """What streams record: nodes with the earlier nodes that they wait for, and the streams that take part."""
-
-    def __init__(self) -> None:
-        self.nodes: list[tuple[Any, frozenset[int]]] = []
-        self.streams: list[_Stream] = []
-
-    def behind(self, tail: Any) -> set[int]:
-        """These nodes and all that they wait for."""
-        found, todo = set(), list(tail)
-        while todo:
-            node = todo.pop()
-            if node not in found:
-                found.add(node)
-                todo.extend(self.nodes[node][1])
-        return found
-
-
-class _Graph:
-    def __init__(self, capture: _Capture) -> None:
-        self.nodes = capture.nodes
-        self.ancestors = [capture.behind(after) for _, after in capture.nodes]
-        self.streams = len(capture.streams)
-        captured.append(self)
-
-    def launch(self, stream: Any = None) -> None:
-        graphs.append(len(self.nodes))
-        choose = random.Random(len(graphs)).choice
-        done: set[int] = set()
-        while len(done) < len(self.nodes):
-            ready = [n for n, (_, after) in enumerate(self.nodes) if n not in done and after <= done]
-            node = max(ready) if len(graphs) % 3 == 0 else choose(ready)
-            self.nodes[node][0]()
-            done.add(node)
-
-
-class _Stream:
-    def __init__(self, *_: Any, **__: Any) -> None:
-        self.ptr = id(self)
-        self.capture: _Capture | None = None
-        self.tail: set[int] = set()
-
-    def __enter__(self) -> "_Stream":
-        _current.append(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert _current.pop() is self
-
-    def begin_capture(self, mode: Any = None) -> None:
-        assert self.capture is None and self is not _current[0]
-        self._join(_Capture())
-        assert self.capture is not None
-        _capturing.append(self.capture)
-
-    def _join(self, capture: _Capture) -> None:
-        self.capture, self.tail = capture, set()
-        capture.streams.append(self)
-
-    def record(self, event: _Event | None = None) -> None:
-        assert event is not None
-        event.capture, event.tail = self.capture, set(self.tail)
-
-    def wait_event(self, event: _Event) -> None:
-        if event.capture is not None and self.capture is None:
-            self._join(event.capture)
-        assert event.capture is self.capture
-        self.tail |= event.tail
-
-    def end_capture(self) -> _Graph:
-        capture = self.capture
-        assert capture is not None and capture.streams[0] is self
-        _capturing.remove(capture)
-        joined = capture.behind(self.tail)
-        for stream in capture.streams:
-            stream.capture = None
-        if len(joined) < len(capture.nodes):
-            raise _RuntimeError("cudaErrorStreamCaptureUnjoined")
-        return _Graph(capture)
-
-    def synchronize(self) -> None:
-        _forbidden_in_capture()
-
-
-_current: list[_Stream] = [_Stream()]
-"""The streams of the `with` statements under way, the default one first."""
 
 
 class _Pool:
@@ -640,13 +527,11 @@ def import_as_cupy(devices: int = 1) -> types.ModuleType:
             getDeviceProperties=lambda number: {"name": b"Stand-in GPU", "l2CacheSize": 1 << 20},
             runtimeGetVersion=lambda: 13000,
             driverGetVersion=lambda: 13000,
-            CUDARuntimeError=_RuntimeError,
+            CUDARuntimeError=CudaError,
             memcpyAsync=_copy_bytes,
             memGetInfo=lambda: (1 << 32, 1 << 32),
         ),
-        driver=space(
-            CUDADriverError=_RuntimeError, launchKernel=_launch_kernel, launchCooperativeKernel=_launch_kernel
-        ),
+        driver=space(CUDADriverError=CudaError, launchKernel=_launch_kernel, launchCooperativeKernel=_launch_kernel),
         memory=space(OutOfMemoryError=_OutOfMemoryError),
         nvrtc=space(
             getVersion=lambda: (13, 0),
@@ -664,13 +549,13 @@ def import_as_cupy(devices: int = 1) -> types.ModuleType:
         cublas=space(gemmStridedBatchedEx=_gemm),
         device=space(get_cublas_handle=lambda: 7),
         Device=lambda *_: device,
-        Stream=_Stream,
-        Event=_Event,
+        Stream=Stream,
+        Event=Event,
         alloc=lambda size: empty(size, "uint8").data,
         MemoryPool=_Pool,
         set_allocator=lambda allocator: None,
         using_allocator=lambda allocator: contextlib.nullcontext(),
-        get_current_stream=lambda: _current[-1],
+        get_current_stream=lambda: current[-1],
         get_elapsed_time=lambda first, second: (second.time - first.time) * 1e3,
     )
     module.__name__ = "cupy"

@@ -193,13 +193,13 @@ def test_states_that_change_places_or_stay(first: str, second: str, fake: types.
 def test_a_loop_that_cuda_does_not_capture_runs_step_by_step(
     fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    end = fake._Stream.end_capture
+    end = fake.Stream.end_capture
 
     def refuse(self: object) -> None:
         end(self)
         raise fake.cuda.runtime.CUDARuntimeError("cudaErrorStreamCaptureInvalidated")
 
-    monkeypatch.setattr(fake._Stream, "end_capture", refuse)
+    monkeypatch.setattr(fake.Stream, "end_capture", refuse)
     module = hlo_opt.parse(loop())
     executable = hlo_opt.compile(module, "cupy")
     assert np.array_equal(executable(*inputs(0))[0], evaluate(module, inputs(0))[0])

@@ -84,7 +84,7 @@ def test_a_run_with_graphs_that_differs_does_not_hold(
     from hlo_opt.runtime.cupy import graphs as cupy_graphs
 
     monkeypatch.setattr(cupy_graphs, "LEAST_LAUNCHES", 2)
-    monkeypatch.setattr(fake._Graph, "launch", lambda self, stream=None: None)
+    monkeypatch.setattr(fake.Graph, "launch", lambda self, stream=None: None)
     module = hlo_opt.parse((DUMPS / "adamw_mixed.hlo").read_text())
     why, row = checks.repeated(module, hlo_opt.fuse(module)[0])
     assert "with CUDA graphs: out" in why and not row["same_bits"]

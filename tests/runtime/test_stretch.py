@@ -405,7 +405,7 @@ def test_a_stretch_that_cuda_does_not_capture_runs_step_by_step(
     def refuse(self: object, event: object) -> None:
         raise fake.cuda.runtime.CUDARuntimeError("cudaErrorStreamCaptureImplicit")
 
-    monkeypatch.setattr(fake._Stream, "wait_event", refuse)
+    monkeypatch.setattr(fake.Stream, "wait_event", refuse)
     module = hlo_opt.parse(FORK)
     executable = hlo_opt.compile(module, "cupy")
     for run in range(3):
