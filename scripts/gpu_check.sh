@@ -62,7 +62,9 @@ results() {
 }
 
 failed=()
-part() { # part NAME SHARE COMMAND...: one check in so many hundredths of all the time, told to end by itself (--seconds) and stopped 15 s later
+# part NAME SHARE COMMAND...: one check in so many hundredths of all the time, told to end by itself (--seconds) and stopped 15 s later. The shares are more than
+# 100 in all, since most parts end early; the last ones take what is left.
+part() {
   local label=$1 limit=$(($2 * minutes * 60 / 100)) start=$SECONDS
   shift 2
   [ $limit -le $((end - SECONDS)) ] || limit=$((end - SECONDS))
@@ -80,29 +82,29 @@ part() { # part NAME SHARE COMMAND...: one check in so many hundredths of all th
   results
 }
 
-part "dumps agree with NumPy, with CUDA graphs and without" 18 "$python" -m scripts.gpu_checks compare --out "$work/compare.json"
-part "memory-bound programs against jax.jit and a copy" 14 "$python" -m scripts.bench.gpu --out "$work/bench.json"
-part "kernels beside their price, a copy and jax.jit" 20 "$python" -m scripts.bench.kernel_times --out "$work/kernel_times.json"
-part "drivers run" 6 "$python" -m scripts.gpu_checks drivers "$work/emitted" --out "$work/drivers.json"
+part "dumps agree with NumPy, with CUDA graphs and without" 24 "$python" -m scripts.gpu_checks compare --out "$work/compare.json"
+part "memory-bound programs against jax.jit and a copy" 9 "$python" -m scripts.bench.gpu --out "$work/bench.json"
+part "kernels beside their price, a copy and jax.jit" 24 "$python" -m scripts.bench.kernel_times --out "$work/kernel_times.json"
+part "drivers run" 5 "$python" -m scripts.gpu_checks drivers "$work/emitted" --out "$work/drivers.json"
 sanitizer=
 for found in compute-sanitizer "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" /usr/local/cuda*/bin/compute-sanitizer \
   /opt/nvidia/*/compute-sanitizer /opt/cuda/bin/compute-sanitizer /usr/local/cuda*/compute-sanitizer/compute-sanitizer; do
   if [ -z "$sanitizer" ]; then sanitizer=$(command -v "$found" || true); fi
 done
 if [ -n "$sanitizer" ]; then
-  part "racecheck and memcheck of the drivers" 10 "$python" -m scripts.gpu_checks sanitize "$work/emitted" --sanitizer "$sanitizer" --out "$work/sanitize.json"
+  part "racecheck and memcheck of the drivers" 7 "$python" -m scripts.gpu_checks sanitize "$work/emitted" --sanitizer "$sanitizer" --out "$work/sanitize.json"
 else
   echo "== compute-sanitizer is not installed: memory and races are not checked"
 fi
 if "$python" -c 'import hypothesis' 2>/dev/null; then
-  part "random modules" 8 "$python" -m scripts.gpu_checks random --out "$work/random.json"
+  part "random modules" 7 "$python" -m scripts.gpu_checks random --out "$work/random.json"
 else
   echo "== hypothesis is not installed: no random modules"
 fi
-part "many small kernels, with CUDA graphs and without" 6 "$python" -m scripts.gpu_checks graphs --out "$work/graphs.json"
+part "many small kernels, with CUDA graphs and without" 4 "$python" -m scripts.gpu_checks graphs --out "$work/graphs.json"
 if "$python" -c 'import sys, hlo_opt.jax.cuda; sys.exit(not hlo_opt.jax.cuda.has_cuda())' 2>/dev/null && command -v "${CXX:-g++}" >/dev/null; then
-  part "the hook inside jax.jit, step by step" 8 env JAX_PLATFORMS=cuda,cpu "$python" -m scripts.gpu_hook --out "$work/hook_steps.json"
-  part "programs inside jax.jit, with the hook and without" 12 env JAX_PLATFORMS=cuda,cpu "$python" -m scripts.bench.jax_hook \
+  part "the hook inside jax.jit, step by step" 20 env JAX_PLATFORMS=cuda,cpu "$python" -m scripts.gpu_hook --out "$work/hook_steps.json"
+  part "programs inside jax.jit, with the hook and without" 15 env JAX_PLATFORMS=cuda,cpu "$python" -m scripts.bench.jax_hook \
     --list programs --rounds 15 --each 0.5 --min-saving-us 0 --out "$work/hook.json"
 else
   echo "== JAX has no GPU, or there is no C++ compiler: the hook inside jax.jit is not checked"
