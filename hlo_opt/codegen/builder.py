@@ -11,7 +11,10 @@ from hlo_opt.codegen.statements import Key
 from hlo_opt.codegen.tree import Table
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Computation, ElementType, Instruction, Shape
+from hlo_opt.ir.element_type import U64
+from hlo_opt.ir.index_map import Expression
 from hlo_opt.ir.literal import SizedLiteral
+from hlo_opt.ir.size import unsigned_long
 from hlo_opt.ops.code import NOTHING, Cell, Code, Name, Part, call, code
 from hlo_opt.ops.lowering import Elementwise, Index, width_text
 from hlo_opt.ops.reduction.reducers import widened
@@ -32,6 +35,20 @@ class Builder(Indices):
 
     def element(self, instruction: Instruction, number: int, index: Index) -> Code:
         return self._value(self._key(instruction, number, index))
+
+    def start(self, start: Instruction, at: Index, most: int) -> Expression:
+        """See `KernelBuilder`. One variable serves its scope and scopes inside it. A u64 is clamped first, as it may
+        exceed the index type."""
+        key = self._key(start, None, at), most
+        for scope in reversed(self._scopes):
+            if key in scope.starts:
+                return scope.starts[key]
+        value = self.value(start, at)
+        if start.shape.type == U64:
+            value = code(f"({{0}} > {unsigned_long(most)} ? {unsigned_long(most)} : {{0}})", value)
+        self._scopes[-1].starts[key] = index = self.index(value, 0, most)
+        self.asked.append((start, at, most))
+        return index
 
     def provide(self, instruction: Instruction, number: int | None, index: Index, name: Code) -> None:
         """Provide a value that the emitter has computed, for this scope and scopes inside it."""

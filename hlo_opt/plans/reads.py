@@ -519,12 +519,15 @@ def _misses_apart(expression: Expression, env: Mapping[str, Numbers]) -> bool:
 
 
 def _together(address: Numbers, bits: int) -> int:
-    """The number of neighbouring items that one instruction moves."""
-    items, moved = address.shape[2], 1
-    if bool((address[:, :, 1:] - address[:, :, :-1] == 1).all()):
-        moved = min(items, max(1, WIDEST_BITS // bits))
-        while moved > 1 and (items % moved or bool((address[:, :, 0] % moved).any())):
-            moved //= 2
+    """The number of neighbouring items that one instruction moves: they are a thread's items, or equal parts of
+    them."""
+    items, moved = address.shape[2], min(address.shape[2], max(1, WIDEST_BITS // bits))
+    near = address[:, :, 1:] - address[:, :, :-1] == 1
+    while moved > 1:
+        inside = near if moved == items else near[:, :, [n for n in range(items - 1) if (n + 1) % moved]]
+        if items % moved == 0 and bool(inside.all()) and not bool((address[:, :, ::moved] % moved).any()):
+            break
+        moved //= 2
     return moved
 
 
