@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import sys
 import weakref
@@ -18,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -65,7 +66,7 @@ _OPERATIONS = {
 }
 """The descriptor of each operation, and its attributes."""
 _IDS = {"image": 1, "kernel": 2, "output": 3}
-_C_TYPES: dict[int, type[ctypes.c_void_p | ctypes.c_int | ctypes.c_int64 | ctypes.c_float | ctypes.c_double]] = {
+_C_TYPES: dict[int, Any] = {
     **dict.fromkeys((_HANDLE, _POINTER, _DESCRIPTOR), ctypes.c_void_p),
     **dict.fromkeys((_DATA_TYPE, _MODE, _HEUR, _NOTE, _BEHAVIOR), ctypes.c_int),
     _INT64: ctypes.c_int64,
@@ -240,18 +241,23 @@ class Cudnn:
         return prepared
 
     def _chosen(self, ways: Sequence[Convolution]) -> _Choice:
-        reason, best, least = "cuDNN has no plan for it", None, float("inf")
+        best, least, refusals = None, float("inf"), ["cuDNN has no plan for it"]
+        for way, number, ms in self.tried(ways, refusals):
+            if ms < least:
+                best, least = _Choice(way, number), ms
+        return best or _Choice(None, reason=refusals[-1])
+
+    def tried(self, ways: Sequence[Convolution], refusals: list[str]) -> Iterator[tuple[Convolution, int, float]]:
+        """Ways, numbers of engines, and the milliseconds that they take; what cuDNN refuses is added to
+        `refusals`."""
         for way in ways:
             try:
                 for engine, _ in zip(self.engines(way), range(TRIED), strict=False):
-                    us = self._tried(self._ready(way, engine))
-                    if us < least:
-                        best, least = _Choice(way, engine.number), us
+                    yield way, engine.number, self._time_of(self._ready(way, engine))
             except (CudnnError, self.cupy.cuda.memory.OutOfMemoryError) as error:
-                reason = str(error)
-        return best or _Choice(None, reason=reason)
+                refusals.append(str(error))
 
-    def _tried(self, prepared: Prepared) -> float:
+    def _time_of(self, prepared: Prepared) -> float:
         """Milliseconds of a run on memory of its own; infinite where cuDNN fails."""
         memory = [self.cupy.empty(size, "uint8") for size in (*prepared.convolution.bytes, max(1, prepared.bytes))]
         *addresses, workspace = (span_of(array)[0] for array in memory)
@@ -394,6 +400,7 @@ def _suits(convolution: Convolution, config: _Descriptor) -> bool:
     return not notes & refused and _COMPILES not in engine.numbers(1305, _BEHAVIOR, 5)
 
 
+@functools.lru_cache(maxsize=256)
 def kernel_of(move: Move, target: DeviceTarget) -> Kernel:
     """The kernel of a move. Raises CudnnError where it has none, or needs more than its two arrays."""
     module = parse(move.text)

@@ -32,7 +32,7 @@ from hlo_opt.ops.calls.call import DeviceCall
 from hlo_opt.ops.calls.collectives import device_call
 from hlo_opt.ops.collective.module_devices import counts, exchanges
 from hlo_opt.runtime.cupy.convolutions import convolutions_of
-from hlo_opt.runtime.cupy.cudnn import Cudnn
+from hlo_opt.runtime.cupy.cudnn import Cudnn, CudnnError, kernel_of
 from hlo_opt.runtime.cupy.products import Cublas, product_of
 from hlo_opt.runtime.host.library import cache_directory
 from hlo_opt.runtime.numpy import WORD, from_memory, held_dtype, to_memory
@@ -246,6 +246,7 @@ class CupyDevice:
         self.notes: dict[str, str] = {}
         self._calls: dict[Instruction, DeviceCall] = {}
         self._target = schedule.target
+        self._library_calls = [op for _, op in schedule.ops() if isinstance(op, Call) and op.kind == "library"]
         self._bindings: dict[Instruction, _Binding | None] = {}
         self._cublas: Cublas | None = None
         self._cudnn: Cudnn | None = None
@@ -441,7 +442,7 @@ class CupyDevice:
                 self.notes[op.call] = call.does
                 return partial(self._cublas.start_of, product)
             if ways:
-                self._cudnn = self._cudnn or Cudnn(self, self._target)
+                self._cudnn = self._cudnn or self._begin_convolutions()
                 prepared = self._cudnn.prepared(ways)
                 self.notes.setdefault(op.call, "cudnnBackendExecute")
                 return partial(self._cudnn.start_of, prepared)
@@ -449,6 +450,18 @@ class CupyDevice:
             if ways:  # CuPy computes the call for us, outside graphs
                 self.notes[op.call] = f"{call.does}, as cuDNN does not: {error}"
         return None
+
+    def _begin_convolutions(self) -> Cudnn:
+        """A handle of cuDNN. The kernels that move arrays for it are compiled all at once, as the module's own are."""
+        cudnn = Cudnn(self, self._target)
+        calls = (self._device_call(op.instruction) for op in self._library_calls)
+        ways = (way for call in calls if call is not None for way in convolutions_of(call)[:1])
+        kernels = []
+        for move in {move for way in ways for move in way.moves if move is not None}:
+            with contextlib.suppress(CudnnError):  # told where the convolution is prepared
+                kernels.append(kernel_of(move, self._target))
+        self._functions |= self._load(kernels)
+        return cudnn
 
     def _device_call(self, instruction: Instruction) -> DeviceCall | None:
         call = device_call(instruction)
