@@ -34,9 +34,9 @@ import hlo_opt
 from hlo_opt.analysis.targets import target as find
 from hlo_opt.evaluate import evaluate
 from hlo_opt.ops.calls.collectives import device_call
+from hlo_opt.ops.calls.convolutions import convolutions_of
 from hlo_opt.ops.shapes import flops_of
 from hlo_opt.plans.calls import price_of_call
-from hlo_opt.runtime.cupy.convolutions import convolutions_of
 from hlo_opt.runtime.cupy.cudnn import Cudnn
 from hlo_opt.runtime.cupy.device import CupyDevice
 from hlo_opt.runtime.measure.bench import clock_of

@@ -12,7 +12,7 @@ import hlo_opt
 from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ir import Shape
 from hlo_opt.ops.calls.collectives import device_call
-from hlo_opt.runtime.cupy.convolutions import DATA, FILTER, FORWARD, ROLES, Convolution, Move, convolutions_of
+from hlo_opt.ops.calls.convolutions import DATA, FILTER, FORWARD, ROLES, Convolution, Move, convolutions_of
 from hlo_opt.runtime.executable import Executable
 from tests.runtime.fake_cudnn import convolve
 

@@ -28,9 +28,9 @@ from hlo_opt.codegen import emit_kernel
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import Reason
 from hlo_opt.ir.values import Array
+from hlo_opt.ops.calls.convolutions import DATA, FILTER, FORWARD, ROLES, Convolution, Move, Tensor
 from hlo_opt.plans import region_of
 from hlo_opt.plans.choose import plan
-from hlo_opt.runtime.cupy.convolutions import DATA, FILTER, FORWARD, ROLES, Convolution, Move, Tensor
 from hlo_opt.runtime.schedule.stretch import Start, span_of
 from hlo_opt.text import parse
 
@@ -215,6 +215,7 @@ class Cudnn:
     stream: int | None = None
     most: int = 1
     _workspaces: dict[int, Array] = field(default_factory=dict)
+    _prepared: dict[tuple[Convolution, ...], Prepared] = field(default_factory=dict)
     _former: list[Array] = field(default_factory=list)
     """Workspaces that graphs may still use."""
 
@@ -226,16 +227,23 @@ class Cudnn:
         self.handle = handle.value
         self._end = weakref.finalize(self, self.library.cudnnDestroy, self.handle)
 
-    def prepared(self, ways: Sequence[Convolution]) -> Prepared:
+    def prepared(self, ways: tuple[Convolution, ...]) -> Prepared:
         """A convolution that may be described in these ways, by the fastest of a few plans. Raises CudnnError where
         none can run it."""
-        key = (int(self.cupy.cuda.runtime.getDevice()), tuple(ways))
+        if ways not in self._prepared:
+            self._prepared[ways] = self._prepare(ways)
+        return self._prepared[ways]
+
+    def _prepare(self, ways: tuple[Convolution, ...]) -> Prepared:
+        key = (int(self.cupy.cuda.runtime.getDevice()), ways)
         known = _CHOSEN.get(key)
         if known is None:
             known = _CHOSEN[key] = self._chosen(ways)
         if known.convolution is None:
             raise CudnnError(known.reason)
-        engine = next(e for e in self.engines(known.convolution) if e.number == known.number)
+        engine = next((e for e in self.engines(known.convolution) if e.number == known.number), None)
+        if engine is None:
+            raise CudnnError("cuDNN no longer has the plan that was the fastest")
         prepared = self._ready(known.convolution, engine)
         self.most = max(self.most, prepared.bytes)
         return prepared

@@ -30,8 +30,8 @@ from hlo_opt.library import arrays
 from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.ops.calls.call import DeviceCall
 from hlo_opt.ops.calls.collectives import device_call
+from hlo_opt.ops.calls.convolutions import convolutions_of
 from hlo_opt.ops.collective.module_devices import counts, exchanges
-from hlo_opt.runtime.cupy.convolutions import convolutions_of
 from hlo_opt.runtime.cupy.cudnn import Cudnn, CudnnError, kernel_of
 from hlo_opt.runtime.cupy.products import Cublas, product_of
 from hlo_opt.runtime.host.library import cache_directory
@@ -443,7 +443,7 @@ class CupyDevice:
                 return partial(self._cublas.start_of, product)
             if ways:
                 self._cudnn = self._cudnn or self._begin_convolutions()
-                prepared = self._cudnn.prepared(ways)
+                prepared = self._cudnn.prepared(tuple(ways))
                 self.notes.setdefault(op.call, "cudnnBackendExecute")
                 return partial(self._cudnn.start_of, prepared)
         except (OSError, AttributeError, ImportError, RuntimeError) as error:  # of the loader and the libraries
