@@ -154,9 +154,10 @@ def convolution_call(
     groups: Sequence[int],
     dtype_name: str,
     tables: Sequence[str] = ("", "", ""),
+    precision: str = "",
 ) -> list[Array]:
     """`convolution` on buffers, computed in `dtype_name`. `tables` are those of `dot_call`; the rest goes to
-    `convolution`."""
+    `convolution`. With the precision "tf32", operands of f32 may have 10 bits of mantissa; here they keep all."""
     source, weights, result = shapes
     value, kernel = operand(xp, buffers[0], source, tables[0]), operand(xp, buffers[1], weights, tables[1])
     output = convolution(xp, value, kernel, result[2], positions, window, groups, dtype_name)

@@ -16,6 +16,7 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.targets.rates import products_per_cycle
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops.calls.call import TF32, call_of
+from hlo_opt.ops.calls.convolutions import convolutions_of
 from hlo_opt.ops.calls.products import multiplies_tf32
 from hlo_opt.ops.custom_calls.table import routine
 from hlo_opt.ops.custom_calls.targets import find_custom_call
@@ -95,6 +96,8 @@ def _by_opcode(instruction: Instruction) -> _Call:
     spec, opcode = find(instruction.opcode), instruction.opcode
     if opcode == "custom-call":
         return _custom(instruction)
+    if opcode == "convolution":
+        return _convolution(instruction)
     if spec is not None and spec.kind is OpKind.CONTRACTION:
         return _product(instruction)
     rule = _RULES.get(opcode)
@@ -142,6 +145,25 @@ def _product(instruction: Instruction) -> _Call:
     length = products / max(1, instruction.shape.element_count if instruction.shape.is_array else 1)
     steps = min(length, LONGEST) * operand_type.bytes / STEP_BYTES + (START if operand_type.bytes > 2 else 0)
     return _Call(read, written, products, type_name, tensor_cores=True, start=(2 + steps) * LATENCY, steps=0.0)
+
+
+def _convolution(instruction: Instruction) -> _Call:
+    """A convolution by cuDNN, which multiplies what is in the padding, too, with what is moved before and after."""
+    call, product = call_of(instruction), _product(instruction)
+    ways = [] if call is None else convolutions_of(call)
+    if not ways:
+        return product
+    way = ways[0]
+    moves = [move for move in way.moves if move is not None]
+    moved = float(sum(move.bytes for move in moves))
+    products = math.prod(way.output.sizes) * math.prod(way.kernel.sizes[1:])
+    return replace(
+        product,
+        read=product.read + moved,
+        written=product.written + moved,
+        products=float(products),
+        launches=1.0 + len(moves),
+    )
 
 
 def _sort(instruction: Instruction) -> _Call:

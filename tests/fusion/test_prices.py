@@ -56,7 +56,7 @@ def test_no_call_is_below_the_limit(name: str, n: int, device: str) -> None:
     on, made = target(device), call(name, n)
     found = price_of_call(made, on)
     size = 4 * n * n * (2 if name == "fft" else 1)
-    unit = "tf32" if name == "dot" else made.operands[0].shape.type.name
+    unit = "tf32" if name in ("dot", "convolution") else made.operands[0].shape.type.name
     rate = products_per_cycle(on, unit, tensor_cores=True)
     limit = max(
         2 * size / (on.memory_bandwidth / 1e6), flops_of(made) / (2e3 * rate * on.core_count * on.clock_rate_ghz)

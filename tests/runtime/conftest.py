@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from hlo_opt.runtime.cupy import cudnn, products
 from hlo_opt.runtime.cupy import device as cupy_device
-from hlo_opt.runtime.cupy import products
 
 
 @pytest.fixture
@@ -25,4 +25,6 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> types.ModuleType:
     monkeypatch.setattr(cupy_device, "_COMPILED", {})
     monkeypatch.setattr(cupy_device, "cache_directory", lambda: tmp_path)
     monkeypatch.setattr(products, "library_of", lambda _: module.Cublas())
+    monkeypatch.setattr(cudnn, "library_of", lambda: module.cudnn)
+    monkeypatch.setattr(cudnn, "_CHOSEN", {})
     return module

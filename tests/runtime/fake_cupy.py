@@ -30,6 +30,7 @@ from hlo_opt.runtime.host.library import HostLibrary
 from hlo_opt.runtime.schedule.lifetimes import Arena
 
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1])]  # programs of their own import this file too
+from fake_cudnn import Cudnn
 from fake_streams import CudaError, Event, Stream, capturing, current, forbidden_in_capture
 from fake_streams import Graph as Graph  # for tests, as the next two
 from fake_streams import captured as captured
@@ -559,6 +560,7 @@ def import_as_cupy(devices: int = 1) -> types.ModuleType:
         get_elapsed_time=lambda first, second: (second.time - first.time) * 1e3,
     )
     module.__name__ = "cupy"
+    module.cudnn = Cudnn(module)  # type: ignore[attr-defined]
     cupyx = types.ModuleType("cupyx")
     cupyx.errstate = lambda linalg: contextlib.nullcontext()  # type: ignore[attr-defined]
     linalg = types.ModuleType("cupyx.scipy.linalg")

@@ -36,10 +36,11 @@ def dot(instruction: Instruction) -> LibraryCall | None:
 
 
 def multiplies_tf32(instruction: Instruction) -> bool:
-    """Whether a GPU may round the operands of a product of f32 to TF32, with 10 bits of mantissa: unless the dump asks
-    for the highest precision, or for another algorithm (xla/stream_executor/cuda/cuda_blas.cc and
-    xla/service/gpu/matmul_utils.cc: `compute_precision <= 1`)."""
-    if instruction.opcode != "dot" or any(s.type.name != "f32" for s in (*_operands(instruction), instruction.shape)):
+    """Whether a GPU may round the operands of a product or convolution of f32 to TF32, with 10 bits of mantissa: unless
+    the dump asks for the highest precision, or for another algorithm (xla/stream_executor/cuda/cuda_blas.cc and
+    xla/service/gpu/matmul_utils.cc: `compute_precision <= 1`; cuda_dnn.cc: `RequireMath`)."""
+    shapes = (*_operands(instruction), instruction.shape)
+    if instruction.opcode not in ("dot", "convolution") or any(s.type.name != "f32" for s in shapes):
         return False
     algorithm = instruction.word("algorithm") or "dot_unset"
     precision = str(instruction.value("operand_precision", "")).lower()
@@ -127,7 +128,8 @@ def convolution(instruction: Instruction) -> LibraryCall | None:
     arguments = convolution_arguments(instruction)
     if tables is None or arguments[-1] is None:
         return None
-    return "convolution_call", (*arguments, *tables), "cupy.matmul of laid-out windows"
+    rounded = (*(tables or (("", "", ""),)), TF32) if multiplies_tf32(instruction) else tables
+    return "convolution_call", (*arguments, *rounded), "cupy.matmul of laid-out windows"
 
 
 def convolution_arguments(instruction: Instruction) -> tuple[Any, ...]:

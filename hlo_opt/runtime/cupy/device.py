@@ -12,7 +12,7 @@ import hashlib
 import math
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -30,16 +30,16 @@ from hlo_opt.library import arrays
 from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.ops.calls.call import DeviceCall
 from hlo_opt.ops.calls.collectives import device_call
+from hlo_opt.ops.calls.convolutions import convolutions_of
 from hlo_opt.ops.collective.module_devices import counts, exchanges
-from hlo_opt.runtime.cupy.products import Cublas, Product, product_of
+from hlo_opt.runtime.cupy.cudnn import Cudnn, CudnnError, kernel_of
+from hlo_opt.runtime.cupy.products import Cublas, product_of
 from hlo_opt.runtime.host.library import cache_directory
 from hlo_opt.runtime.numpy import WORD, from_memory, held_dtype, to_memory
 from hlo_opt.runtime.schedule.ops import Call, Launch
 from hlo_opt.runtime.schedule.stretch import NOTHING, BoundLaunch, Start, span_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hlo_opt.runtime.schedule import Schedule
 
 
@@ -225,6 +225,10 @@ def refuse_large_grids(schedule: Schedule, who: str, hint: str) -> None:
             )
 
 
+_Binding = Callable[[Sequence[Array], Sequence[Array]], Start]
+"""From operands and results to the start of a library call."""
+
+
 class _AtCuda(Protocol):
     """A stream or a function, by what CUDA calls it."""
 
@@ -241,8 +245,11 @@ class CupyDevice:
         self.module = schedule.module
         self.notes: dict[str, str] = {}
         self._calls: dict[Instruction, DeviceCall] = {}
-        self._products: dict[Instruction, Product | None] = {}
+        self._target = schedule.target
+        self._library_calls = [op for _, op in schedule.ops() if isinstance(op, Call) and op.kind == "library"]
+        self._bindings: dict[Instruction, _Binding | None] = {}
         self._cublas: Cublas | None = None
+        self._cudnn: Cudnn | None = None
         self._kept: dict[tuple[str, int], Array] = {}
         self._current_stream: Callable[[], _AtCuda] = self.cupy.cuda.get_current_stream
         self._threads = threading.local()
@@ -358,9 +365,9 @@ class CupyDevice:
             return partial(self.copy_bytes, source, target, end - source)
         if isinstance(work, Kernel):
             return self._start_of_kernel(work, inputs, outputs, kept)
-        product, cublas = self._products[work.instruction], self._cublas
-        assert product is not None and cublas is not None
-        return cublas.start_of(product, *inputs, *outputs)
+        binding = self._bindings[work.instruction]
+        assert binding is not None
+        return binding(inputs, outputs)
 
     def copy_bytes(self, source: int, target: int, size: int) -> None:
         """Copy bytes from one address to another, on the current stream."""
@@ -417,31 +424,54 @@ class CupyDevice:
             self.fail(error, work.instruction if isinstance(work, Call) else instruction, "launching")
 
     def places(self, op: Call) -> bool:
-        return self._product(op) is not None
+        return self._binding(op) is not None
 
-    def _product(self, op: Call) -> Product | None:
-        """What a call is to our own handle of cuBLAS; None for other calls, and where there is no handle."""
-        if op.instruction not in self._products:
+    def _binding(self, op: Call) -> _Binding | None:
+        """How a call starts that our own handles of cuBLAS and cuDNN do; None for other calls, and where there is no
+        handle."""
+        if op.instruction not in self._bindings:
             call = self._device_call(op.instruction) if op.kind == "library" else None
-            product = None if call is None else product_of(call)
-            if call is not None and product is not None and self._cublas is None:
-                try:
-                    self._cublas = Cublas(self.cupy)
-                except (OSError, AttributeError, ImportError, RuntimeError):  # of the loader, and CublasError
-                    product = None  # CuPy calls the library for us, outside graphs
-            if call is not None and product is not None:
+            self._bindings[op.instruction] = None if call is None else self._bound_call(op, call)
+        return self._bindings[op.instruction]
+
+    def _bound_call(self, op: Call, call: DeviceCall) -> _Binding | None:
+        product, ways = product_of(call), convolutions_of(call)
+        try:
+            if product is not None:
+                self._cublas = self._cublas or Cublas(self.cupy)
                 self.notes[op.call] = call.does
-            self._products[op.instruction] = product
-        return self._products[op.instruction]
+                return partial(self._cublas.start_of, product)
+            if ways:
+                self._cudnn = self._cudnn or self._begin_convolutions()
+                prepared = self._cudnn.prepared(tuple(ways))
+                self.notes.setdefault(op.call, "cudnnBackendExecute")
+                return partial(self._cudnn.start_of, prepared)
+        except (OSError, AttributeError, ImportError, RuntimeError) as error:  # of the loader and the libraries
+            if ways:  # CuPy computes the call for us, outside graphs
+                self.notes[op.call] = f"{call.does}, as cuDNN does not: {error}"
+        return None
+
+    def _begin_convolutions(self) -> Cudnn:
+        """A handle of cuDNN. The kernels that move arrays for it are compiled all at once, as the module's own are."""
+        cudnn = Cudnn(self, self._target)
+        calls = (self._device_call(op.instruction) for op in self._library_calls)
+        ways = (way for call in calls if call is not None for way in convolutions_of(call)[:1])
+        kernels = []
+        for move in {move for way in ways for move in way.moves if move is not None}:
+            with contextlib.suppress(CudnnError):  # told where the convolution is prepared
+                kernels.append(kernel_of(move, self._target))
+        self._functions |= self._load(kernels)
+        return cudnn
 
     def _device_call(self, instruction: Instruction) -> DeviceCall | None:
         call = device_call(instruction)
         return call.precise if call is not None and self._precise else call
 
     def reserve(self, stream: int) -> None:
-        if self._cublas is not None:
-            with self._naming_errors_of(None, "allocating"):
-                self._cublas.reserve(stream)
+        with self._naming_errors_of(None, "allocating"):
+            for library in (self._cublas, self._cudnn):
+                if library is not None:
+                    library.reserve(stream)
 
     def kept_by(self, kernel: Kernel) -> Array:
         """The kept memory of a kernel on the current stream: launches on one stream do not overlap."""
@@ -456,7 +486,7 @@ class CupyDevice:
             return self.cupy.zeros(size, "uint8") if size else NOTHING
 
     def call(self, op: Call, inputs: Sequence[Array], shapes: Sequence[Shape]) -> list[Array]:
-        if self._product(op) is not None:
+        if self._binding(op) is not None:
             target = self.allocate(op.instruction.shape)
             with self._naming_errors_of(op.instruction, self.notes[op.call]):
                 self.start_of((op, list(inputs), [target]))()
@@ -468,7 +498,7 @@ class CupyDevice:
             call = self._device_call(op.instruction)
             assert call is not None, op.instruction.name
             self._calls[op.instruction] = call
-            self.notes[op.call] = call.does
+            self.notes.setdefault(op.call, call.does)
         with self._naming_errors_of(op.instruction, call.does):
             return call.run(self.cupy, inputs)
 
@@ -480,6 +510,7 @@ def _nothing() -> None:
 _LIBRARY_ERRORS = frozenset(
     {
         "CUBLASError",
+        "CudnnError",
         "CublasError",
         "CUFFTError",
         "CUSOLVERError",

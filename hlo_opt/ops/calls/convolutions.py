@@ -1,0 +1,347 @@
+"""Convolutions as cuDNN has them: forward, or the gradient of its input or of its filter, on arrays that lie features
+last (NHWC) or features first (NCHW). What lies otherwise is moved before and after.
+
+Which of the three an HLO convolution is, is read off its window, as XLA:GPU does
+(xla/backends/gpu/transforms/conv_rewriter.cc): a dilated input is the gradient of an input, a kernel larger than the
+result the gradient of a filter. Sizes and paddings are then those of the forward convolution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hlo_opt.ir import ELEMENT_TYPES
+from hlo_opt.library.arrays import Described
+from hlo_opt.ops.calls.call import TF32, DeviceCall
+
+FORWARD, DATA, FILTER = "forward", "data", "filter"
+ROLES = {
+    FORWARD: ("image", "kernel", "output"),
+    DATA: ("output", "kernel", "image"),
+    FILTER: ("image", "output", "kernel"),
+}
+"""What the operands and the result of the HLO convolution are."""
+_TYPES = frozenset({"bf16", "f16", "f32", "f64"})
+_MOST = 2**31 - 1
+_LEAST_SPATIAL, _MOST_SPATIAL = 2, 3
+"""cuDNN's convolutions have two or three spatial dimensions; further ones of size 1 are put before those there are."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """The elements of an array in another order, row by row.
+
+    sizes   of the source, the outermost first
+    padding zeros before and after each dimension; negative: elements that are cut off
+    turned  dimensions that are reversed
+    split   a dimension of so many groups: (dimension, groups), which become two dimensions
+    order   the dimensions of the result, by their places after the split
+    """
+
+    type_name: str
+    sizes: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    turned: tuple[int, ...]
+    split: tuple[int, int] | None
+    order: tuple[int, ...]
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether the elements lie that way already."""
+        places = [d for d in self.order if self._after_split[d] > 1]
+        return not self.turned and not any(map(any, self.padding)) and places == sorted(places)
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        return tuple(size + low + high for size, (low, high) in zip(self.sizes, self.padding, strict=True))
+
+    @property
+    def _after_split(self) -> tuple[int, ...]:
+        sizes = self.padded
+        if self.split is None:
+            return sizes
+        at, groups = self.split
+        return (*sizes[:at], groups, sizes[at] // groups, *sizes[at + 1 :])
+
+    @property
+    def source_bytes(self) -> int:
+        return math.prod(self.sizes) * ELEMENT_TYPES[self.type_name].bytes
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the result."""
+        return math.prod(self.padded) * ELEMENT_TYPES[self.type_name].bytes
+
+    @property
+    def text(self) -> str:
+        """A module of one fusion that moves the elements."""
+
+        def array(sizes: Sequence[int]) -> str:
+            layout = ",".join(map(str, reversed(range(len(sizes)))))
+            return f"{self.type_name}[{','.join(map(str, sizes))}]{{{layout}}}"
+
+        lines, last, sizes = [f"p = {array(self.sizes)} parameter(0)"], "p", self.padded
+        if any(map(any, self.padding)):
+            ends = "x".join(f"{low}_{high}" for low, high in self.padding)
+            lines += [
+                f"zero = {self.type_name}[] constant(0)",
+                f"padded = {array(sizes)} pad({last}, zero), padding={ends}",
+            ]
+            last = "padded"
+        if self.turned:
+            lines.append(f"turned = {array(sizes)} reverse({last}), dimensions={{{','.join(map(str, self.turned))}}}")
+            last = "turned"
+        if self.split is not None:
+            sizes = self._after_split
+            lines.append(f"split = {array(sizes)} reshape({last})")
+            last = "split"
+        result = array([sizes[d] for d in self.order])
+        lines.append(f"ROOT moved = {result} transpose({last}), dimensions={{{','.join(map(str, self.order))}}}")
+        body = "\n  ".join(lines)
+        return (
+            f"HloModule move\n\nbody {{\n  {body}\n}}\n\nENTRY main {{\n  a = {array(self.sizes)} parameter(0)\n"
+            f"  ROOT move = {result} fusion(a), kind=kLoop, calls=body\n}}\n"
+        )
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An array as cuDNN counts it: batch (or features of the result), features, spatial dimensions; and the elements
+    from one to the next in each."""
+
+    type_name: str
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.sizes) * ELEMENT_TYPES[self.type_name].bytes
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution of cuDNN, by the sizes of the forward one: `image` by `kernel` to `output`, one of which is the
+    result: the output (forward), the image (data) or the kernel (filter). There are as many groups as the kernel's
+    features fit into the image's.
+
+    moves       of both operands and the result: None for what lies as cuDNN wants it
+    is_rounded  operands of f32 are rounded to TF32
+    """
+
+    direction: str
+    image: Tensor
+    kernel: Tensor
+    output: Tensor
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    is_rounded: bool
+    moves: tuple[Move | None, Move | None, Move | None]
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Of the operands and the result, as cuDNN reads and writes them."""
+        by_role = {"image": self.image, "kernel": self.kernel, "output": self.output}
+        return tuple(by_role[role] for role in ROLES[self.direction])
+
+    @property
+    def moved_bytes(self) -> tuple[int, ...]:
+        """Bytes of each of these arrays that is moved; 0 for others."""
+        return tuple(0 if m is None else t.bytes for t, m in zip(self.tensors, self.moves, strict=True))
+
+    @property
+    def bytes(self) -> tuple[int, ...]:
+        """Bytes of the operands and the result of the HLO convolution."""
+        *operands, (tensor, move) = zip(self.tensors, self.moves, strict=True)
+        result = tensor.bytes if move is None else move.bytes
+        return (*(t.bytes if m is None else m.source_bytes for t, m in operands), result)
+
+
+@dataclass(frozen=True)
+class _Spatial:
+    """A spatial dimension of the forward convolution: sizes of image, kernel and output, stride, dilation, padding
+    before, and whether the kernel that the HLO convolution has must be reversed."""
+
+    image: int
+    kernel: int
+    output: int
+    stride: int
+    dilation: int
+    before: int
+    is_turned: bool
+
+    @property
+    def after(self) -> int:
+        """The padding behind: the one before, if the sizes of the output allow it, else the nearest one to it."""
+        least = (self.output - 1) * self.stride + (self.kernel - 1) * self.dilation + 1 - self.image - self.before
+        return min(max(self.before, least), least + self.stride - 1)
+
+
+def convolutions_of(call: DeviceCall) -> list[Convolution]:
+    """A convolution as cuDNN may compute it, the best way first: with padding as it is, then, where that differs before
+    and behind, with the difference moved. Empty where cuDNN has no such convolution, and for other calls."""
+    if call.function != "convolution_call":
+        return []
+    positions, window, groups, _, *rest = call.arguments
+    shapes = call.shapes
+    tables = [t for t in rest if not isinstance(t, str)]
+    names = [shape[0] for shape in shapes]
+    if any(map(any, tables)) or not _has_types(names) or len(window) > _MOST_SPATIAL:
+        return []
+    if any(not 0 < math.prod(shape[2]) <= _MOST for shape in shapes):
+        return []
+    direction = _direction(shapes, positions, window, groups)
+    if direction is None:
+        return []
+    spatial = [_spatial(direction, shapes, positions, w, k) for k, w in enumerate(window)]
+    before, after = tuple(s.before for s in spatial), tuple(s.after for s in spatial)
+    is_even = before == after
+    apart = [max(0, min(ends)) for ends in zip(before, after, strict=True)]
+    forms = []
+    if min((*before, *after), default=0) >= 0:
+        forms.append((before, after))
+    if not is_even or not forms:
+        forms.append((tuple(apart), tuple(apart)))
+    found = []
+    for form in forms:
+        extra = [
+            (low - own_low, high - own_high) for low, high, own_low, own_high in zip(before, after, *form, strict=True)
+        ]
+        ways = [
+            _described(direction, shapes, positions, spatial, form, extra, groups, is_last=is_last)
+            for is_last in (True, False)
+        ]
+        best = min(ways, key=lambda way: sum(move.bytes for move in way.moves if move is not None))
+        found.append(replace(best, is_rounded=TF32 in rest))
+    return found
+
+
+def _has_types(names: Sequence[str]) -> bool:
+    left, right, result = names
+    return left == right and left in _TYPES and (result == left or (result == "f32" and left in ("bf16", "f16")))
+
+
+def _direction(
+    shapes: Sequence[Described],
+    positions: Sequence[tuple[int, int, Sequence[int]]],
+    window: Sequence[tuple[int, int, int, int, int, int, bool]],
+    groups: Sequence[int],
+) -> str | None:
+    """Which convolution of cuDNN it is; None where it is none."""
+    image, _, result = ([shape[2][d] for d in place[2]] for shape, place in zip(shapes, positions, strict=True))
+    if any(w[4] > 1 and size > 1 for w, size in zip(window, image, strict=True)):
+        return DATA if groups[1] == 1 and all(w[1] == 1 for w in window) else None
+    if groups[1] > 1:
+        return FILTER if groups[0] == 1 else None
+    is_filter = groups[0] == 1 and math.prod(w[0] for w in window) > math.prod(result)
+    if not is_filter and groups[0] == 1 and any(w[6] and w[0] > 1 for w in window):
+        reaches = [(w[0] - 1) * w[5] - w[2] for w in window]
+        return DATA if min(reaches) >= 0 and all(w[1] == 1 for w in window) else FORWARD
+    return FILTER if is_filter else FORWARD
+
+
+def _spatial(
+    direction: str,
+    shapes: Sequence[Described],
+    positions: Sequence[tuple[int, int, Sequence[int]]],
+    w: tuple[int, int, int, int, int, int, bool],
+    k: int,
+) -> _Spatial:
+    left, _, result = (shape[2][place[2][k]] for shape, place in zip(shapes, positions, strict=True))
+    size, stride, low, _, base, dilation, is_reversed = w
+    if direction == FORWARD:
+        return _Spatial(left, size, result, stride, dilation, low, is_reversed)
+    if direction == FILTER:  # the result is the kernel, and the window is as large as the output
+        return _Spatial(left, result, size, dilation, stride, low, is_reversed)
+    return _Spatial(result, size, left, base, dilation, (size - 1) * dilation - low, not is_reversed)
+
+
+def _described(
+    direction: str,
+    shapes: Sequence[Described],
+    positions: Sequence[tuple[int, int, Sequence[int]]],
+    spatial: Sequence[_Spatial],
+    form: tuple[tuple[int, ...], tuple[int, ...]],
+    extra: Sequence[tuple[int, int]],
+    groups: Sequence[int],
+    *,
+    is_last: bool,
+) -> Convolution:
+    """The convolution with features last or first, and with so much padding moved beside what `form` leaves to
+    cuDNN."""
+    tensors: dict[str, Tensor] = {}
+    moves = []
+    more = (0,) * max(0, _LEAST_SPATIAL - len(spatial))
+    for number, (role, shape, place) in enumerate(zip(ROLES[direction], shapes, positions, strict=True)):
+        outer, inner, places = place
+        is_for_data = direction == DATA and role == "kernel"  # its output features are those of the image
+        if is_for_data or direction == FILTER:  # whose sums go over the batch
+            outer, inner = inner, outer
+        in_groups = groups[0] if is_for_data else 1
+        turned = {d for d, s in zip(places, spatial, strict=True) if number == 1 and s.is_turned and shape[2][d] > 1}
+        padding = dict(zip(places, extra, strict=True)) if role == "image" else {}
+        order = [outer, *places, inner] if is_last else [outer, inner, *places]
+        move = _move(shape, order, padding, turned, (inner, in_groups), is_result=number == 2)
+        counted = [shape[2][d] + sum(padding.get(d, (0, 0))) for d in (outer, inner, *places)]
+        sizes = (counted[0] * in_groups, counted[1] // in_groups, *(1 for _ in more), *counted[2:])
+        tensors[role] = _tensor(shape[0], sizes, is_last=is_last)
+        moves.append(None if move.is_nothing else move)
+    before, after = ((*more, *ends) for ends in form)
+    strides, dilations = ((*(1 for _ in more), *(getattr(s, name) for s in spatial)) for name in ("stride", "dilation"))
+    return Convolution(
+        direction,
+        tensors["image"],
+        tensors["kernel"],
+        tensors["output"],
+        before,
+        after,
+        strides,
+        dilations,
+        False,
+        (moves[0], moves[1], moves[2]),
+    )
+
+
+def _tensor(type_name: str, sizes: tuple[int, ...], *, is_last: bool) -> Tensor:
+    order = [0, *range(2, len(sizes)), 1] if is_last else list(range(len(sizes)))
+    strides, step = [0] * len(sizes), 1
+    for d in reversed(order):
+        strides[d] = step
+        step *= sizes[d]
+    return Tensor(type_name, sizes, tuple(strides))
+
+
+def _move(
+    shape: Described,
+    order: Sequence[int],
+    padding: dict[int, tuple[int, int]],
+    turned: set[int],
+    split: tuple[int, int],
+    *,
+    is_result: bool,
+) -> Move:
+    """From the array of a shape to its dimensions in this order, or (of a result) back. `split` is a dimension and its
+    groups, which then come first."""
+    name, _, sizes, minor_to_major = shape
+    there = list(reversed(minor_to_major))
+    if is_result:  # from the padded array to the one that is asked for
+        ends = [padding.get(d, (0, 0)) for d in order]
+        padded = tuple(sizes[d] + low + high for d, (low, high) in zip(order, ends, strict=True))
+        cut = tuple((-low, -high) for low, high in ends)
+        return Move(name, padded, cut, (), None, tuple(order.index(d) for d in there))
+    at, count = there.index(split[0]), split[1]
+    places = {d: (n,) for n, d in enumerate(there)}
+    if count > 1:
+        places = {d: (n + (n > at),) for n, d in enumerate(there)}
+        places[split[0]] = (at + 1,)
+    return Move(
+        name,
+        tuple(sizes[d] for d in there),
+        tuple(padding.get(d, (0, 0)) for d in there),
+        tuple(sorted(there.index(d) for d in turned)),
+        (at, count) if count > 1 else None,
+        (*((at,) if count > 1 else ()), *(n for d in order for n in places[d])),
+    )

@@ -1,0 +1,426 @@
+"""Convolutions by cuDNN 9 into memory that is there already, so that they may be part of a CUDA graph.
+
+CuPy has no cuDNN of its own any more, so the library is called through `ctypes`, by its graph API (cuDNN manual,
+"Backend API"; constants of `cudnn_graph_v9.h`): a convolution is a graph of one operation, heuristics name engines for
+it, and an engine that is ready to run is a plan. The best few plans are run once or twice, as XLA:GPU's autotuner does,
+and the fastest is taken; a process asks once for each convolution. A handle has a workspace per stream, as calls on one
+stream do not overlap; it also holds what is moved before and after.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import sys
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.codegen import emit_kernel
+from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.diag import Reason
+from hlo_opt.ir.values import Array
+from hlo_opt.ops.calls.convolutions import DATA, FILTER, FORWARD, ROLES, Convolution, Move, Tensor
+from hlo_opt.plans import region_of
+from hlo_opt.plans.choose import plan
+from hlo_opt.runtime.schedule.stretch import Start, span_of
+from hlo_opt.text import parse
+
+NAME = "libcudnn.so.9"
+WORKSPACE = 1 << 29
+"""The most bytes of a plan's workspace."""
+TRIED = 3
+"""Plans that are run before one of them is taken, of each way to describe the convolution."""
+RUNS = 3
+"""Runs of which the fastest counts, after one that loads the kernels."""
+_ALIGNMENT = 256
+_ALIGNED = 16
+"""Bytes that addresses of arrays are multiples of."""
+
+_DATA_TYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 9}
+"""cudnnDataType_t."""
+_CROSS_CORRELATION = 1
+_HEURISTIC, _FALLBACK = 3, 2
+"""CUDNN_HEUR_MODE_A, and CUDNN_HEUR_MODE_FALLBACK: any engine that can."""
+_TENSOR_CORE, _DOWN_CONVERTS, _REDUCED_SUMS, _VARIES, _WINOGRAD = 0, 1, 2, 4, 5
+"""cudnnBackendNumericalNote_t."""
+_COMPILES = 0
+"""CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION: it takes about a second for each convolution."""
+_HANDLE, _DATA_TYPE, _INT64, _FLOAT, _DOUBLE, _POINTER, _MODE, _HEUR, _NOTE = 0, 1, 3, 4, 5, 6, 7, 8, 11
+_DESCRIPTOR, _BEHAVIOR = 15, 19
+"""cudnnBackendAttributeType_t."""
+_CONVOLUTION, _ENGINE, _ENGINE_CONFIG, _HEURISTICS, _PLAN, _GRAPH, _PACK, _TENSOR = 1, 2, 3, 4, 5, 15, 16, 17
+"""cudnnBackendDescriptorType_t."""
+_OPERATIONS = {
+    FORWARD: (10, {"alpha": 700, "beta": 701, "how": 702, "kernel": 703, "image": 704, "output": 705}),
+    DATA: (12, {"alpha": 706, "beta": 707, "how": 708, "kernel": 709, "image": 710, "output": 711}),
+    FILTER: (11, {"alpha": 712, "beta": 713, "how": 714, "kernel": 715, "image": 716, "output": 717}),
+}
+"""The descriptor of each operation, and its attributes."""
+_IDS = {"image": 1, "kernel": 2, "output": 3}
+_C_TYPES: dict[int, Any] = {
+    **dict.fromkeys((_HANDLE, _POINTER, _DESCRIPTOR), ctypes.c_void_p),
+    **dict.fromkeys((_DATA_TYPE, _MODE, _HEUR, _NOTE, _BEHAVIOR), ctypes.c_int),
+    _INT64: ctypes.c_int64,
+    _FLOAT: ctypes.c_float,
+    _DOUBLE: ctypes.c_double,
+}
+
+
+class CudnnError(RuntimeError):
+    """A status of cuDNN other than success, or no plan for a convolution."""
+
+
+class StartingDevice(Protocol):
+    """A device that compiles and starts kernels."""
+
+    cupy: ModuleType
+
+    def start_at(self, kernel: Kernel, values: Array) -> Start:
+        """A launch with parameters of 8 bytes each, which it reads when it starts."""
+
+
+def library_of() -> ctypes.CDLL:
+    """cuDNN 9: the one that is loaded already, else that of NVIDIA's wheel on Python's path, else the system's. Raises
+    OSError where there is none."""
+    library = next(_libraries())
+    pointer, long = ctypes.c_void_p, ctypes.c_int64
+    library.cudnnCreate.argtypes = [ctypes.POINTER(pointer)]
+    library.cudnnDestroy.argtypes = [pointer]
+    library.cudnnSetStream.argtypes = [pointer, pointer]
+    library.cudnnBackendCreateDescriptor.argtypes = [ctypes.c_int, ctypes.POINTER(pointer)]
+    library.cudnnBackendDestroyDescriptor.argtypes = [pointer]
+    library.cudnnBackendFinalize.argtypes = [pointer]
+    library.cudnnBackendSetAttribute.argtypes = [pointer, ctypes.c_int, ctypes.c_int, long, pointer]
+    library.cudnnBackendGetAttribute.argtypes = [pointer, ctypes.c_int, ctypes.c_int, long, pointer, pointer]
+    library.cudnnBackendExecute.argtypes = [pointer, pointer, pointer]
+    return library
+
+
+def _libraries() -> Iterator[ctypes.CDLL]:
+    with contextlib.suppress(OSError):
+        yield ctypes.CDLL(NAME, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    for folder in sys.path:
+        path = Path(folder or ".") / "nvidia" / "cudnn" / "lib" / NAME
+        if path.is_file():
+            with contextlib.suppress(OSError):
+                yield ctypes.CDLL(str(path))
+    yield ctypes.CDLL(NAME)
+
+
+class _Descriptor:
+    """A descriptor of cuDNN, destroyed with this object."""
+
+    def __init__(self, library: ctypes.CDLL, kind: int) -> None:
+        self.library = library
+        made = ctypes.c_void_p()
+        _check(library.cudnnBackendCreateDescriptor(kind, ctypes.byref(made)), "cudnnBackendCreateDescriptor")
+        self.pointer = made.value
+        self._parts: list[_Descriptor] = []
+        self._end = weakref.finalize(self, library.cudnnBackendDestroyDescriptor, self.pointer)
+
+    def set(self, attribute: int, kind: int, *values: _Descriptor | float | None) -> _Descriptor:
+        """Set an attribute. Descriptors among the values live as long as this one."""
+        self._parts += [v for v in values if isinstance(v, _Descriptor)]
+        array = (_C_TYPES[kind] * len(values))(*(v.pointer if isinstance(v, _Descriptor) else v for v in values))
+        status = self.library.cudnnBackendSetAttribute(self.pointer, attribute, kind, len(values), array)
+        _check(status, f"cudnnBackendSetAttribute of {attribute}")
+        return self
+
+    def finalized(self) -> _Descriptor:
+        _check(self.library.cudnnBackendFinalize(self.pointer), "cudnnBackendFinalize")
+        return self
+
+    def numbers(self, attribute: int, kind: int, most: int) -> list[int]:
+        """The numbers of an attribute, at most so many."""
+        count, array = ctypes.c_int64(), (_C_TYPES[kind] * most)()
+        status = self.library.cudnnBackendGetAttribute(
+            self.pointer, attribute, kind, most, ctypes.addressof(count), array
+        )
+        _check(status, f"cudnnBackendGetAttribute of {attribute}")
+        return [int(n) for n in array[: count.value]]
+
+    def count(self, attribute: int) -> int:
+        """How many descriptors an attribute has."""
+        count = ctypes.c_int64()
+        status = self.library.cudnnBackendGetAttribute(
+            self.pointer, attribute, _DESCRIPTOR, 0, ctypes.addressof(count), None
+        )
+        _check(status, f"cudnnBackendGetAttribute of {attribute}")
+        return count.value
+
+    def fill(self, attribute: int, descriptors: Sequence[_Descriptor]) -> int:
+        """Write the descriptors of an attribute into these; returns how many there were."""
+        count = ctypes.c_int64()
+        array = (ctypes.c_void_p * len(descriptors))(*(d.pointer for d in descriptors))
+        status = self.library.cudnnBackendGetAttribute(
+            self.pointer, attribute, _DESCRIPTOR, len(descriptors), ctypes.addressof(count), array
+        )
+        _check(status, f"cudnnBackendGetAttribute of {attribute}")
+        return count.value
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A plan for a convolution: its number among those that the heuristics name, and bytes of its workspace."""
+
+    number: int
+    plan: _Descriptor
+    workspace: int
+
+
+@dataclass
+class Prepared:
+    """A convolution that is ready to run: in a workspace lie the arrays that are moved, then the plan's own memory.
+
+    kernels  that move the operands and the result; None for what lies as cuDNN wants it
+    offsets  of these arrays and of the plan's memory
+    """
+
+    convolution: Convolution
+    engine: Engine
+    kernels: tuple[Kernel | None, ...]
+    offsets: tuple[int, ...]
+    bytes: int
+
+
+@dataclass
+class _Choice:
+    """The way to describe a convolution and the engine that were taken; None where cuDNN refuses, for this reason."""
+
+    convolution: Convolution | None
+    number: int = 0
+    reason: str = ""
+
+
+_CHOSEN: dict[tuple[int, tuple[Convolution, ...]], _Choice] = {}
+"""What this process found, by device."""
+
+
+@dataclass
+class Cudnn:
+    """A handle of cuDNN on the current device, with a workspace per stream. Raises OSError where the library is not
+    found, CudnnError where it has no handle for us."""
+
+    device: StartingDevice
+    target: DeviceTarget
+    stream: int | None = None
+    most: int = 1
+    _workspaces: dict[int, Array] = field(default_factory=dict)
+    _prepared: dict[tuple[Convolution, ...], Prepared] = field(default_factory=dict)
+    _former: list[Array] = field(default_factory=list)
+    """Workspaces that graphs may still use."""
+
+    def __post_init__(self) -> None:
+        self.cupy = self.device.cupy
+        self.library = library_of()
+        handle = ctypes.c_void_p()
+        _check(self.library.cudnnCreate(ctypes.byref(handle)), "cudnnCreate")
+        self.handle = handle.value
+        self._end = weakref.finalize(self, self.library.cudnnDestroy, self.handle)
+
+    def prepared(self, ways: tuple[Convolution, ...]) -> Prepared:
+        """A convolution that may be described in these ways, by the fastest of a few plans. Raises CudnnError where
+        none can run it."""
+        if ways not in self._prepared:
+            self._prepared[ways] = self._prepare(ways)
+        return self._prepared[ways]
+
+    def _prepare(self, ways: tuple[Convolution, ...]) -> Prepared:
+        key = (int(self.cupy.cuda.runtime.getDevice()), ways)
+        known = _CHOSEN.get(key)
+        if known is None:
+            known = _CHOSEN[key] = self._chosen(ways)
+        if known.convolution is None:
+            raise CudnnError(known.reason)
+        engine = next((e for e in self.engines(known.convolution) if e.number == known.number), None)
+        if engine is None:
+            raise CudnnError("cuDNN no longer has the plan that was the fastest")
+        prepared = self._ready(known.convolution, engine)
+        self.most = max(self.most, prepared.bytes)
+        return prepared
+
+    def _chosen(self, ways: Sequence[Convolution]) -> _Choice:
+        best, least, refusals = None, float("inf"), ["cuDNN has no plan for it"]
+        for way, number, ms in self.tried(ways, refusals):
+            if ms < least:
+                best, least = _Choice(way, number), ms
+        return best or _Choice(None, reason=refusals[-1])
+
+    def tried(self, ways: Sequence[Convolution], refusals: list[str]) -> Iterator[tuple[Convolution, int, float]]:
+        """Ways, numbers of engines, and the milliseconds that they take; what cuDNN refuses is added to
+        `refusals`."""
+        for way in ways:
+            try:
+                for engine, _ in zip(self.engines(way), range(TRIED), strict=False):
+                    yield way, engine.number, self._time_of(self._ready(way, engine))
+            except (CudnnError, self.cupy.cuda.memory.OutOfMemoryError) as error:
+                refusals.append(str(error))
+
+    def _time_of(self, prepared: Prepared) -> float:
+        """Milliseconds of a run on memory of its own; infinite where cuDNN fails."""
+        memory = [self.cupy.empty(size, "uint8") for size in (*prepared.convolution.bytes, max(1, prepared.bytes))]
+        *addresses, workspace = (span_of(array)[0] for array in memory)
+        event = self.cupy.cuda.Event
+        times = []
+        try:
+            self._use(int(self.cupy.cuda.get_current_stream().ptr))
+            start = self._bound(prepared, addresses, workspace)
+            for _ in range(1 + RUNS):
+                first, last = event(), event()
+                first.record()
+                start()
+                last.record()
+                last.synchronize()
+                times.append(float(self.cupy.cuda.get_elapsed_time(first, last)))
+        except CudnnError:
+            return float("inf")
+        return min(times[1:])
+
+    def _ready(self, convolution: Convolution, engine: Engine) -> Prepared:
+        offsets, end = [], 0
+        for size in convolution.moved_bytes:
+            offsets.append(end)
+            end += -(-size // _ALIGNMENT) * _ALIGNMENT
+        kernels = tuple(None if move is None else kernel_of(move, self.target) for move in convolution.moves)
+        return Prepared(convolution, engine, kernels, (*offsets, end), end + engine.workspace)
+
+    def engines(self, convolution: Convolution) -> Iterator[Engine]:
+        """Plans for a convolution that compute as it asks, in the order of the heuristics."""
+        graph = self._graph(convolution)
+        number, any_found = -1, False
+        for mode in (_HEURISTIC, _FALLBACK):
+            heuristics = _Descriptor(self.library, _HEURISTICS).set(201, _DESCRIPTOR, graph).set(200, _HEUR, mode)
+            try:
+                count = heuristics.finalized().count(202)
+            except CudnnError:
+                continue
+            configs = [_Descriptor(self.library, _ENGINE_CONFIG) for _ in range(count)]
+            for config in configs[: heuristics.fill(202, configs)]:
+                number += 1
+                with contextlib.suppress(CudnnError):
+                    if _suits(convolution, config):
+                        plan = _Descriptor(self.library, _PLAN).set(400, _HANDLE, self.handle)
+                        plan.set(401, _DESCRIPTOR, config).finalized()
+                        (size,) = plan.numbers(402, _INT64, 1)
+                        if size <= WORKSPACE:
+                            any_found = True
+                            yield Engine(number, plan, size)
+            if any_found:
+                return
+
+    def _graph(self, convolution: Convolution) -> _Descriptor:
+        kind, attributes = _OPERATIONS[convolution.direction]
+        double = convolution.image.type_name == "f64"
+        how = _Descriptor(self.library, _CONVOLUTION)
+        how.set(100, _DATA_TYPE, _DATA_TYPES["f64" if double else "f32"])
+        how.set(101, _MODE, _CROSS_CORRELATION).set(106, _INT64, len(convolution.strides))
+        how.set(102, _INT64, *convolution.dilations).set(103, _INT64, *convolution.strides)
+        how.set(105, _INT64, *convolution.before).set(104, _INT64, *convolution.after)
+        operation = _Descriptor(self.library, kind)
+        for role, number in _IDS.items():
+            operation.set(attributes[role], _DESCRIPTOR, self._tensor(getattr(convolution, role), number))
+        operation.set(attributes["how"], _DESCRIPTOR, how.finalized())
+        for name, value in (("alpha", 1.0), ("beta", 0.0)):
+            operation.set(attributes[name], _DOUBLE if double else _FLOAT, value)
+        operation.finalized()
+        graph = _Descriptor(self.library, _GRAPH).set(800, _HANDLE, self.handle)
+        return graph.set(801, _DESCRIPTOR, operation).finalized()
+
+    def _tensor(self, tensor: Tensor, number: int) -> _Descriptor:
+        made = _Descriptor(self.library, _TENSOR).set(901, _DATA_TYPE, _DATA_TYPES[tensor.type_name])
+        made.set(902, _INT64, *tensor.sizes).set(903, _INT64, *tensor.strides)
+        return made.set(906, _INT64, number).set(900, _INT64, _ALIGNED).finalized()
+
+    def reserve(self, stream: int) -> None:
+        """Allocate the workspace of a stream, which no capture allows."""
+        known = self._workspaces.get(stream)
+        if known is None or known.nbytes < self.most:
+            if known is not None:
+                self._former.append(known)
+            self._workspaces[stream] = self.cupy.empty(self.most, "uint8")
+
+    def start_of(self, prepared: Prepared, inputs: Sequence[Array], outputs: Sequence[Array]) -> Start:
+        """A convolution of buffers, to be started on the stream that is current then."""
+        addresses = [span_of(memory)[0] for memory in (*inputs[:2], outputs[0])]
+        bound: dict[int, Start] = {}
+
+        def start() -> None:
+            stream = int(self.cupy.cuda.get_current_stream().ptr)
+            self.reserve(stream)
+            workspace = span_of(self._workspaces[stream])[0]
+            if workspace not in bound:
+                bound[workspace] = self._bound(prepared, addresses, workspace)
+            self._use(stream)
+            bound[workspace]()
+
+        return start
+
+    def _use(self, stream: int) -> None:
+        if stream != self.stream:
+            self.stream = None
+            _check(self.library.cudnnSetStream(self.handle, stream), "cudnnSetStream")
+            self.stream = stream
+
+    def _bound(self, prepared: Prepared, addresses: Sequence[int], workspace: int) -> Start:
+        """Moves and the convolution between them, for these addresses of operands and result."""
+        here = [workspace + offset for offset in prepared.offsets]
+        used = [there if k is None else at for k, there, at in zip(prepared.kernels, addresses, here, strict=False)]
+        moves: list[Start | None] = []
+        for number, kernel in enumerate(prepared.kernels):
+            ends = [addresses[number], here[number]]
+            values = np.array(ends if number < 2 else ends[::-1], np.uint64)
+            moves.append(None if kernel is None else self.device.start_at(kernel, values))
+        pack = _Descriptor(self.library, _PACK)
+        pack.set(1000, _INT64, *(_IDS[role] for role in ROLES[prepared.convolution.direction]))
+        pack.set(1001, _POINTER, *used).set(1003, _POINTER, here[-1]).finalized()
+        *before, after = moves
+        execute, plan, handle = self.library.cudnnBackendExecute, prepared.engine.plan, self.handle
+
+        def start() -> None:
+            for move in before:
+                if move is not None:
+                    move()
+            _check(execute(handle, plan.pointer, pack.pointer), "cudnnBackendExecute")
+            if after is not None:
+                after()
+
+        return start
+
+
+def _suits(convolution: Convolution, config: _Descriptor) -> bool:
+    """Whether an engine computes what is asked for: it rounds operands to TF32 only where that is allowed, adds in f32,
+    gives the same bits each time, and is there without a compiler."""
+    engine = _Descriptor(config.library, _ENGINE)
+    config.fill(300, [engine])
+    notes = set(engine.numbers(1303, _NOTE, 10))
+    refused = {_DOWN_CONVERTS, _REDUCED_SUMS, _VARIES}
+    if convolution.image.type_name == "f32" and not convolution.is_rounded:
+        refused |= {_TENSOR_CORE, _WINOGRAD}
+    return not notes & refused and _COMPILES not in engine.numbers(1305, _BEHAVIOR, 5)
+
+
+@functools.lru_cache(maxsize=256)
+def kernel_of(move: Move, target: DeviceTarget) -> Kernel:
+    """The kernel of a move. Raises CudnnError where it has none, or needs more than its two arrays."""
+    module = parse(move.text)
+    planned = plan(region_of(module, module.entry.root), target)
+    if isinstance(planned, Reason):
+        raise CudnnError(f"no kernel moves an array: {planned.message}")
+    kernel = emit_kernel(planned)
+    if kernel.kept or len(kernel.inputs) + len(kernel.outputs) != 2:
+        raise CudnnError("the kernel that moves an array needs further memory")
+    return kernel
+
+
+def _check(status: int, function: str) -> None:
+    if status:
+        raise CudnnError(f"{function} returns status {status}")

@@ -1,0 +1,238 @@
+"""Convolutions by cuDNN, beside the evaluator: what cuDNN gets is computed by its definition (`fake_cudnn`)."""
+
+import types
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.lib.stride_tricks import as_strided
+
+import hlo_opt
+from hlo_opt.evaluate import evaluate, module_inputs
+from hlo_opt.ir import Shape
+from hlo_opt.ops.calls.collectives import device_call
+from hlo_opt.ops.calls.convolutions import DATA, FILTER, FORWARD, ROLES, Convolution, Move, convolutions_of
+from hlo_opt.runtime.executable import Executable
+from tests.runtime.fake_cudnn import convolve
+
+
+def text_of(left: str, right: str, result: str, how: str) -> str:
+    return f"HloModule m\nENTRY e {{\n  a = {left} parameter(0)\n  b = {right} parameter(1)\n" + (
+        f"  ROOT c = {result} convolution(a, b), {how}\n}}\n"
+    )
+
+
+def ways(text: str) -> list[Convolution]:
+    call = device_call(hlo_opt.parse(text).entry.root)
+    assert call is not None
+    return convolutions_of(call)
+
+
+def check(text: str, rounds: int = 1) -> Executable:
+    module = hlo_opt.parse(text)
+    inputs = module_inputs(module, 0)
+    executable = hlo_opt.compile(module, "cupy")
+    wanted = evaluate(module, inputs)
+    for _ in range(rounds):
+        (got,) = executable(*inputs)
+        scale = np.abs(wanted[0].astype(float)).max() + 1e-9
+        tolerance = 1e-5 if wanted[0].dtype.itemsize > 2 else 2e-2
+        assert np.abs(got.astype(float) - wanted[0].astype(float)).max() <= tolerance * scale
+    return executable
+
+
+SAME = "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"
+NHWC, HWIO = "{3,2,1,0}", "{3,2,1,0}"
+CASES = {
+    "features last": (
+        text_of(f"f32[2,6,5,4]{NHWC}", f"f32[3,3,4,8]{HWIO}", f"f32[2,6,5,8]{NHWC}", SAME), FORWARD, "-w-"),
+    "the kernel as cuDNN has it": (
+        text_of(f"f16[2,6,5,4]{NHWC}", "f16[3,3,4,8]{2,1,0,3}", f"f16[2,6,5,8]{NHWC}", SAME), FORWARD, "---"),
+    "features first": (
+        text_of("f32[2,4,6,5]{3,2,1,0}", "f32[8,4,3,3]{3,2,1,0}", "f32[2,8,6,5]{3,2,1,0}",
+                "window={size=3x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01"), FORWARD, "---"),
+    "features first by layout": (
+        text_of("f32[2,6,5,4]{2,1,3,0}", "f32[3,3,4,8]{1,0,2,3}", "f32[2,6,5,8]{2,1,3,0}", SAME), FORWARD, "---"),
+    "uneven padding": (
+        text_of(f"f32[2,8,8,4]{NHWC}", f"f32[3,3,4,8]{HWIO}", f"f32[2,4,4,8]{NHWC}",
+                "window={size=3x3 stride=2x2 pad=0_1x0_1}, dim_labels=b01f_01io->b01f"), FORWARD, "-w-"),
+    "padding that cuts": (
+        text_of(f"f32[2,8,8,4]{NHWC}", f"f32[3,3,4,8]{HWIO}", f"f32[2,5,7,8]{NHWC}",
+                "window={size=3x3 pad=-1_0x2_-1}, dim_labels=b01f_01io->b01f"), FORWARD, "xw-"),
+    "one dimension, dilated, bf16": (
+        text_of("bf16[2,16,4]{2,1,0}", "bf16[3,4,8]{2,1,0}", "bf16[2,16,8]{2,1,0}",
+                "window={size=3 pad=2_2 rhs_dilate=2}, dim_labels=b0f_0io->b0f"), FORWARD, "-w-"),
+    "three dimensions, f64": (
+        text_of("f64[2,4,5,6,3]{4,3,2,1,0}", "f64[2,3,3,3,4]{4,3,2,1,0}", "f64[2,3,5,6,4]{4,3,2,1,0}",
+                "window={size=2x3x3 pad=0_0x1_1x1_1}, dim_labels=b012f_012io->b012f"), FORWARD, "-w-"),
+    "depthwise": (
+        text_of(f"f32[2,6,5,4]{NHWC}", f"f32[3,3,1,8]{HWIO}", f"f32[2,6,5,8]{NHWC}",
+                SAME + ", feature_group_count=4"), FORWARD, "-w-"),
+    "bf16 to f32": (
+        text_of(f"bf16[2,6,5,4]{NHWC}", f"bf16[3,3,4,8]{HWIO}", f"f32[2,6,5,8]{NHWC}", SAME), FORWARD, "-w-"),
+    "a reversed kernel": (
+        text_of(f"f32[2,6,5,4]{NHWC}", f"f32[3,3,8,4]{HWIO}", f"f32[2,6,5,8]{NHWC}",
+                "window={size=3x3 pad=1_1x1_1 rhs_reversal=1x1}, dim_labels=b01f_01oi->b01f"), DATA, "-w-"),
+    "one of two dimensions reversed, with a stride": (
+        text_of(f"f32[2,6,5,4]{NHWC}", f"f32[3,3,4,8]{HWIO}", f"f32[2,3,3,8]{NHWC}",
+                "window={size=3x3 stride=2x2 pad=1_1x1_1 rhs_reversal=0x1}, dim_labels=b01f_01io->b01f"),
+        FORWARD, "-w-"),
+    "transposed": (
+        text_of(f"f32[2,4,4,8]{NHWC}", f"f32[3,3,8,4]{HWIO}", f"f32[2,8,8,4]{NHWC}",
+                "window={size=3x3 pad=1_2x1_2 lhs_dilate=2x2}, dim_labels=b01f_01io->b01f"), DATA, "-w-"),
+    "transposed, the image cut": (
+        text_of(f"f32[2,4,4,8]{NHWC}", f"f32[2,2,8,4]{HWIO}", f"f32[2,9,8,4]{NHWC}",
+                "window={size=2x2 pad=2_1x1_1 lhs_dilate=2x2}, dim_labels=b01f_01io->b01f"), DATA, "-wr"),
+    "transposed in groups": (
+        text_of("f32[2,6,4,4]{3,2,1,0}", "f32[8,3,3,3]{3,2,1,0}", "f32[2,8,8,8]{3,2,1,0}",
+                "window={size=3x3 pad=1_2x1_2 lhs_dilate=2x2}, dim_labels=bf01_oi01->bf01, feature_group_count=2"),
+        DATA, "-w-"),
+    "the gradient of a kernel": (
+        text_of(f"f32[2,8,8,4]{NHWC}", f"f32[2,4,4,8]{NHWC}", f"f32[3,3,4,8]{HWIO}",
+                "window={size=4x4 pad=0_1x0_1 rhs_dilate=2x2}, dim_labels=f01b_i01o->01bf"), FILTER, "--r"),
+    "the gradient of a dilated kernel, whose last rows nothing reads": (
+        text_of("f32[2,10,4]{2,1,0}", "f32[2,4,8]{2,1,0}", "f32[2,4,8]{2,1,0}",
+                "window={size=4 stride=2 pad=0_-1 rhs_dilate=2}, dim_labels=f0b_i0o->0bf"), FILTER, "--r"),
+    "the gradient of a depthwise kernel": (
+        text_of("f32[4,6,5,2]{2,1,0,3}", "f32[6,5,8,2]{2,1,0,3}", "f32[1,3,3,8]{2,1,0,3}",
+                "window={size=6x5 pad=1_1x1_1}, dim_labels=b01f_01oi->b01f, batch_group_count=4"), FILTER, None),
+    "a full product": (
+        text_of("f32[5,4]{1,0}", "f32[4,3]{1,0}", "f32[5,3]{1,0}", "dim_labels=bf_io->bf"), FORWARD, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_convolution_is_one_of_cudnn_on_arrays_as_they_lie(name: str, fake: types.ModuleType) -> None:
+    text, direction, moved = CASES[name]
+    first = ways(text)[0]
+    assert first.direction == direction
+    if moved is not None:
+        assert "".join("-" if m is None else letter for letter, m in zip("xwr", first.moves, strict=True)) == moved
+    executable = check(text)
+    assert fake.cudnn.ran and executable.report()["notes"] == {"convolution": "cudnnBackendExecute"}
+
+
+@pytest.mark.parametrize("name", ["uneven padding", "transposed", "the gradient of a kernel"])
+def test_uneven_padding_is_moved_where_cudnn_does_not_take_it(name: str, fake: types.ModuleType) -> None:
+    fake.cudnn.takes_uneven = False
+    check(CASES[name][0])
+    assert fake.cudnn.ran
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        text_of(f"s32[2,6,5,4]{NHWC}", f"s32[3,3,4,8]{HWIO}", f"s32[2,6,5,8]{NHWC}", SAME),
+        text_of(f"f8e4m3fn[2,6,5,4]{NHWC}", f"f8e4m3fn[3,3,4,8]{HWIO}", f"f32[2,6,5,8]{NHWC}", SAME),
+        text_of(f"f32[2,4,4,8]{NHWC}", f"f32[3,3,8,4]{HWIO}", f"f32[2,4,4,4]{NHWC}",
+                "window={size=3x3 stride=2x2 pad=1_2x1_2 lhs_dilate=2x2}, dim_labels=b01f_01io->b01f"),
+        text_of(f"f32[0,6,5,4]{NHWC}", f"f32[3,3,4,8]{HWIO}", f"f32[0,6,5,8]{NHWC}", SAME),
+    ],
+)  # fmt: skip
+def test_other_convolutions_are_none_of_cudnn(text: str, fake: types.ModuleType) -> None:
+    assert ways(text) == []
+    if "s32" in text:
+        check(text)
+    assert not fake.cudnn.ran
+
+
+def test_without_a_plan_cupy_computes_it_and_the_report_says_why(fake: types.ModuleType) -> None:
+    fake.cudnn.is_broken = True
+    executable = check(CASES["features last"][0])
+    assert executable.report()["notes"]["convolution"].endswith("as cuDNN does not: cuDNN has no plan for it")
+
+
+def test_only_engines_that_round_as_asked_are_taken(fake: types.ModuleType) -> None:
+    """Number 0 rounds operands to less than TF32; 1 to TF32; 2 is Winograd's; 3 computes in f32 throughout."""
+    text = CASES["features last"][0]
+    check(text)
+    assert {engine for _, engine in fake.cudnn.ran} == {1, 2, 3}
+    fake.cudnn.ran.clear()
+    check(text.replace(", dim_labels", ", operand_precision={highest,highest}, dim_labels"))
+    assert {engine for _, engine in fake.cudnn.ran} == {3}
+    fake.cudnn.ran.clear()
+    module = hlo_opt.parse(text)
+    hlo_opt.compile(module, "cupy", precise=True)(*module_inputs(module, 0))
+    assert {engine for _, engine in fake.cudnn.ran} == {3}
+
+
+def test_convolutions_are_nodes_of_a_graph(fake: types.ModuleType) -> None:
+    text = (
+        f"HloModule m\nENTRY e {{\n  a = f32[2,6,5,4]{NHWC} parameter(0)\n  w = f32[3,3,4,4]{HWIO} parameter(1)\n"
+        f"  b = f32[2,6,5,4]{NHWC} convolution(a, w), {SAME}\n  d = f32[2,6,5,4]{NHWC} tanh(b)\n"
+        f"  ROOT c = f32[2,6,5,4]{NHWC} convolution(d, w), {SAME}\n}}\n"
+    )
+    check(text, rounds=4)
+    assert fake.captured
+
+
+def moved(flat: np.ndarray, move: Move | None) -> np.ndarray:
+    """The elements of a buffer as a move leaves them."""
+    if move is None:
+        return flat
+    return np.asarray(evaluate(hlo_opt.parse(move.text), [flat.reshape(move.sizes)])[0]).reshape(-1)
+
+
+def by_definition(way: Convolution, buffers: list[np.ndarray]) -> np.ndarray:
+    """The buffer of the result."""
+    operands, result = ROLES[way.direction][:2], ROLES[way.direction][2]
+    flats = {role: moved(b, move) for role, b, move in zip(operands, buffers, way.moves, strict=False)}
+    flats[result] = np.zeros(int(np.prod(way.tensors[2].sizes)))
+    roles = ("image", "kernel", "output")
+    views = [
+        as_strided(flats[role], t.sizes, [8 * step for step in t.strides])
+        for role, t in zip(roles, (way.image, way.kernel, way.output), strict=True)
+    ]
+    convolve(roles.index(result), views, way.before, way.after, way.strides, way.dilations)
+    return moved(flats[result], way.moves[2])
+
+
+def in_memory(array: np.ndarray, shape: Shape) -> np.ndarray:
+    return np.ascontiguousarray(array.transpose(list(reversed(shape.minor_to_major)))).reshape(-1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_window_layout_and_order_of_dimensions(data: st.DataObject) -> None:
+    rank = data.draw(st.integers(1, 2), label="rank")
+    groups = data.draw(st.sampled_from([(1, 1), (1, 1), (2, 1), (1, 2)]), label="groups")
+    small = st.integers(1, 3)
+    inputs, outputs, batch = (data.draw(small) for _ in range(3))
+    sizes = [data.draw(st.integers(1, 5)) for _ in range(rank)]
+    window, out = [], []
+    for size in sizes:
+        kernel, stride, dilation, base = data.draw(st.tuples(small, small, st.integers(1, 2), st.integers(1, 2)))
+        low, high = data.draw(st.tuples(st.integers(-1, 3), st.integers(-1, 3)))
+        stride = 1 if base > 1 else stride
+        places = (size - 1) * base + 1 + low + high - (kernel - 1) * dilation - 1
+        if places < 0 or (size - 1) * base + 1 + min(low, 0) + min(high, 0) <= 0:
+            return
+        window.append((kernel, stride, low, high, base, dilation, data.draw(st.booleans())))
+        out.append(places // stride + 1)
+    letters = [str(k) for k in range(rank)]
+    orders = [data.draw(st.permutations([*names, *letters])) for names in ("bf", "io", "bf")]
+    of = [
+        {"b": batch * groups[1], "f": inputs * groups[0], **dict(zip(letters, sizes, strict=True))},
+        {"i": inputs, "o": outputs * max(groups), **{k: w[0] for k, w in zip(letters, window, strict=True)}},
+        {"b": batch, "f": outputs * max(groups), **dict(zip(letters, out, strict=True))},
+    ]
+    shapes = [
+        f"f64[{','.join(str(by[n]) for n in order)}]"
+        f"{{{','.join(map(str, data.draw(st.permutations(range(rank + 2)))))}}}"
+        for by, order in zip(of, orders, strict=True)
+    ]
+
+    def each(number: int) -> str:
+        return "x".join(str(int(w[number])) for w in window)
+
+    pads = "x".join(f"{w[2]}_{w[3]}" for w in window)
+    how = f"window={{size={each(0)} stride={each(1)} pad={pads} lhs_dilate={each(4)} rhs_dilate={each(5)} "
+    how += f"rhs_reversal={each(6)}}}, dim_labels={'_'.join(''.join(o) for o in orders[:2])}->{''.join(orders[2])}, "
+    how += f"feature_group_count={groups[0]}, batch_group_count={groups[1]}"
+    module = hlo_opt.parse(text_of(*shapes, how))
+    inputs = module_inputs(module, 0)
+    buffers = [in_memory(np.asarray(v), p.shape) for v, p in zip(inputs, module.entry.parameters, strict=True)]
+    wanted = in_memory(np.asarray(evaluate(module, inputs)[0]), module.entry.root.shape)
+    for way in ways(text_of(*shapes, how)):
+        assert np.allclose(by_definition(way, buffers), wanted, atol=1e-9)
