@@ -72,6 +72,12 @@ _GRADIENT: Mapping[str, Form] = {
     },
     "16 columns of a thread": {(_COLUMNS_TOO, "RowsAndColumns.per_thread"): 16},
 }
+_AHEAD = ((_COLUMNS_TOO, "WHILE_LOADING"), 0)
+_NARROW_GRADIENT: Mapping[str, Form] = {
+    **_GRADIENT,
+    "two teams, next row ahead": dict([*_GRADIENT["1024 threads in two teams"].items(), _AHEAD]),
+    "two blocks, next row ahead": dict([*_GRADIENT["1024 threads in two blocks"].items(), _AHEAD]),
+}
 _PLACES: Mapping[str, Form] = {
     **_PLANNED,
     "2 loads at a time": {("hlo_opt.codegen.row_reduction", "AHEAD"): 2},
@@ -85,7 +91,7 @@ FORMS: Mapping[str, Mapping[str, Form]] = {
     "softmax bf16 1024x50257": _LONG,
     "layer norm bf16 8192x4096": _NORM,
     "layer norm gradient f32 8192x4096": _GRADIENT,
-    "layer norm gradient bf16 8192x4096": _GRADIENT,
+    "layer norm gradient bf16 8192x4096": _NARROW_GRADIENT,
     "argmax bf16 8192x8192": _PLANNED,
     "argmax bf16 256x131072": _PLACES,
 }
