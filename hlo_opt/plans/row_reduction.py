@@ -203,15 +203,17 @@ class Rows:
         """Whether a block folds a row that registers of half as many threads do not hold."""
         return self.threads == MOST_THREADS and self.parts == 1 and self.slots > ROW_PER_THREAD
 
-    def spread(self) -> Rows:
+    def spread(self, cores: int) -> Rows:
         """With a cluster of blocks for each row, of which a multiprocessor has two, where that keeps a row in registers
-        that one such block does not: one loads while the other computes, and no row is read again."""
+        that one such block does not: one loads while the other computes, and no row is read again. The blocks are few,
+        unless multiprocessors would have none."""
+        chosen = self
         if self.is_large and len(self.levels) > 1:
             for blocks in CLUSTERS:
                 spread = replace(self, parts=blocks, in_cluster=True)
-                if self._is_kept(spread.slots):
-                    return spread
-        return self
+                if self._is_kept(spread.slots) and (chosen is self or most(self.rows) * chosen.parts < cores):
+                    chosen = spread
+        return chosen
 
     def _is_kept(self, slots: int) -> bool:
         """Whether registers keep that number of columns per thread for another pass."""
@@ -264,7 +266,7 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
     is_read_once = is_read_once and fills
     part = Rows(rows, columns, folded.levels, folded.roots, element_bytes, parts, is_flat, in_pairs, is_read_once)
     if target.compute_capability >= CLUSTERS_FROM and not target.in_lanes:
-        part = part.spread()
+        part = part.spread(target.core_count)
     if part.is_alone and rows > target.core_count and not target.in_lanes:
         return replace(part, asks_for=target.core_count)  # the next row on its multiprocessor
     return part

@@ -32,6 +32,7 @@ import hlo_opt
 from hlo_opt.analysis.targets import target as find
 from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ir import Module
+from hlo_opt.plans import Plan
 from hlo_opt.runtime.measure.bench import Clock, clock_of
 from hlo_opt.runtime.schedule import build_schedule
 from scripts.bench.gpu import agree
@@ -50,6 +51,10 @@ def _never(*arguments: object) -> bool:
     return False
 
 
+def _for_all_threads(plan: Plan) -> str:
+    return f"{plan.launch.block}, {2048 // plan.launch.block}"
+
+
 _PLANNED: Mapping[str, Form] = {"as planned": {}}
 _BLOCK: Mapping[str, Form] = {
     **_PLANNED,
@@ -61,7 +66,8 @@ _LONGEST: Mapping[str, Form] = {**_BLOCK, "clusters of 8": {(_ROWS, "CLUSTERS"):
 _NORM: Mapping[str, Form] = {
     **_PLANNED,
     "what was read is kept in pairs": {("hlo_opt.codegen.registers", "MOST_REGISTERS"): 8},
-    "32 columns of a thread": {(_ROWS, "ROW_PER_THREAD"): 32},
+    "8 columns of a thread": {(_ROWS, "ROW_PER_THREAD"): 8},
+    "registers for 8 blocks": {("hlo_opt.codegen.emit", "_bounds"): _for_all_threads},
 }
 _GRADIENT: Mapping[str, Form] = {
     **_PLANNED,

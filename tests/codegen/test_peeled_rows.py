@@ -153,7 +153,7 @@ def test_the_accesses_are_wide(planner: Any) -> None:
 
     from hlo_opt.codegen.options import compile_options
 
-    program = nvrtc.createProgram(planner.kernel(softmax(3, 50257, "bf16")).source, "k.cu", (), ())
+    program = nvrtc.createProgram(planner.kernel(softmax(132, 50257, "bf16")).source, "k.cu", (), ())
     nvrtc.compileProgram(program, ("-arch=compute_90", *compile_options()))
     text = nvrtc.getPTX(program)
     text = text.decode() if isinstance(text, bytes) else text

@@ -76,7 +76,7 @@ def test_other_blocks_ask_for_no_row(planner: Any, columns: int, element_type: s
     assert not few.plan(softmax(5, columns, element_type)).segments[0].part.asks_for
 
 
-@pytest.mark.parametrize(("rows", "columns", "element_type"), [(5, 140_000, "f32"), (2, 24_000, "f64")])
+@pytest.mark.parametrize(("rows", "columns", "element_type"), [(5, 140_000, "f32"), (132, 24_000, "f64")])
 def test_a_row_that_registers_do_not_hold_is_read_again(
     planner: Any, rows: int, columns: int, element_type: str
 ) -> None:
@@ -109,7 +109,7 @@ def test_a_cluster_of_blocks_keeps_a_row_and_its_results_are_written_once(tool: 
     text = softmax(3, 16_400).replace("ROOT r =", "r =").rstrip().removesuffix("}")
     text += "  ROOT o = (f32[3,16400]{1,0}, f32[3]{0}, f32[3]{0}) tuple(r, m, s)\n}\n"
     kernel = tool.kernel(text)
-    assert kernel.launch.cluster == 2 and "__cluster_dims__(2, 1, 1)" in kernel.source
+    assert kernel.launch.cluster == 8 and "__cluster_dims__(8, 1, 1)" in kernel.source
     assert count(kernel.source, r"in0\[") == 1 and as_loops(kernel) is None
     tool.agrees(text, relative=1e-5)
 
@@ -134,10 +134,11 @@ def test_rows_that_share_a_block(tool: Any) -> None:
 
 @pytest.mark.parametrize("columns", [17_000, 20_000, 32_768, 40_003])
 def test_a_register_keeps_two_narrow_numbers_where_it_must(tool: Any, columns: int) -> None:
-    kernel = tool.kernel(softmax(2, columns, "bf16"))
+    small = replace(tool, target=replace(H100, core_count=1))  # of which few blocks are enough
+    kernel = small.kernel(softmax(2, columns, "bf16"))
     assert count(kernel.source, r"unsigned int kept_") == 2 and "hlo_half_bf16" in kernel.source
     assert count(kernel.source, r"in0\[") == 1 + (columns == 40_003)
-    tool.agrees(softmax(2, columns, "bf16"), relative=0.02)
+    small.agrees(softmax(2, columns, "bf16"), relative=0.02)
 
 
 BELOW_MOST = """HloModule m

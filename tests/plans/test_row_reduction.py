@@ -70,6 +70,10 @@ def test_blocks_share_a_long_row(columns: int, parts: int) -> None:
     assert isinstance(segment.part, Rows) and segment.part.parts == parts
 
 
+ROWS = 132
+"""As many as multiprocessors."""
+
+
 @pytest.mark.parametrize(
     ("kind", "columns", "blocks", "threads", "slots"),
     [
@@ -90,13 +94,19 @@ def test_blocks_share_a_long_row(columns: int, parts: int) -> None:
 def test_a_long_row_that_registers_keep_leaves_room_for_another(
     kind: str, columns: int, blocks: int, threads: int, slots: int
 ) -> None:
-    made = Tool().plan(softmax(8, columns, kind))
+    made = Tool().plan(softmax(ROWS, columns, kind))
     (segment,) = made.segments
     assert isinstance(segment.part, Rows)
     assert (segment.part.threads, segment.part.slots) == (threads, slots)
     assert segment.resident == (2 if threads == 512 else 0)
     assert segment.part.parts == segment.cluster == made.launch.cluster == blocks
-    assert made.launch.grid == 8 * blocks
+    assert made.launch.grid == ROWS * blocks
+
+
+@pytest.mark.parametrize(("rows", "blocks"), [(1, 8), (32, 8), (33, 4), (66, 2), (2000, 2)])
+def test_few_rows_have_larger_clusters(rows: int, blocks: int) -> None:
+    """Up to one block for each of 132 multiprocessors."""
+    assert Tool().plan(softmax(rows, 32768)).launch.cluster == blocks
 
 
 def test_older_devices_have_no_clusters() -> None:
@@ -130,7 +140,7 @@ def test_accesses_to_peeled_rows_are_wide() -> None:
 
 def test_only_what_is_there_is_counted() -> None:
     """Of seven rounds of 1,024 vectors the last one is nearly empty."""
-    made = Tool().plan(softmax(64, 50257, "bf16"))
+    made = Tool().plan(softmax(ROWS, 50257, "bf16"))
     (segment,) = made.segments
     walk = kind_of(segment.part).walks(made.region, segment, made.launch)[0]
     assert walk.rounds == 7 and walk.rounds * walk.filled * 8 * 1024 == pytest.approx(50257)
