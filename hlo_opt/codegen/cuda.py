@@ -17,6 +17,7 @@ from hlo_opt.codegen.tree import (
     Break,
     Chain,
     Change,
+    ClusterBarrier,
     Do,
     Fence,
     For,
@@ -56,8 +57,8 @@ def _piece(piece: Special) -> str:
             return text
         case Address(element):
             return f"&{_piece(element)}"
-        case FirstRound(step, stride):
-            return f"{step.text} < {stride}"
+        case FirstRound(step, stride, counter):
+            return f"{step.text} < {stride}" if counter is None else f"{counter.text} == 0"
         case Name(text):
             return text
         case Cell(array, index):
@@ -91,7 +92,7 @@ def statement_lines(
                 yield f"{margin}{text(call)};"
             case Barrier(warp):
                 yield f"{margin}{'__syncwarp' if warp else '__syncthreads'}();"
-            case GridBarrier():
+            case GridBarrier() | ClusterBarrier():
                 yield from (f"{margin}{text(meeting)};" for meeting in codes_of(statement))
             case Fence():
                 yield f"{margin}__threadfence();"
@@ -152,7 +153,8 @@ def kernel_text(tree: Tree, bounds: str) -> tuple[str, str]:
         parameters.append(f"const int {SIZE}")
     body = "\n".join([*(kept_text(table, first) for table, first in places), *statement_lines(paired(tree.body))])
     before = helpers(tree) + "".join(map(table_text, tables))
-    before += f'extern "C" __global__ void __launch_bounds__({bounds}) '
+    clusters = f"__cluster_dims__({tree.launch.cluster}, 1, 1) " if tree.launch.cluster > 1 else ""
+    before += f'extern "C" __global__ void {clusters}__launch_bounds__({bounds}) '
     return before, "(\n    " + ",\n    ".join(parameters) + f") {{\n{body}\n}}\n"
 
 

@@ -11,6 +11,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __shared__ static __attribute__((section(HLO_SHARED)))  // a section for each kernel, so that it can be filled
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __restrict__ __restrict
@@ -92,8 +93,8 @@ struct Array {
 struct Launch {
   void (*thread)(void** pointers);
   unsigned int grid, block;
-  bool meets, any_order,
-      together;  // threads of a block wait for each other; blocks may come in any order; blocks wait for each other
+  bool meets, any_order;  // threads of a block wait for each other; blocks may come in any order
+  unsigned int together;  // so many neighbouring blocks wait for each other
   char *shared, *shared_end;
   const Array* arrays;
   int inputs, outputs;

@@ -51,7 +51,10 @@ _TYPES = {
     "hlo_complex<float>": "c64",
     "hlo_complex<double>": "c128",
 }
-_SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\((\d+)(?:, \d+)?\) )?(\w+)\(([^)]*)\)')
+_SIGNATURE = re.compile(
+    r'extern "C" __global__ void (?:__cluster_dims__\((?P<cluster>\d+), 1, 1\) )?'
+    r"(?:__launch_bounds__\((?P<bound>\d+)(?:, \d+)?\) )?(?P<symbol>\w+)\((?P<parameters>[^)]*)\)"
+)
 ALWAYS = ("-fmad=false", "--std=c++17")
 OPTIONS = ((*ALWAYS, "-prec-div=false", "-prec-sqrt=false"), (*ALWAYS, "-DHLO_PRECISE"))
 
@@ -304,14 +307,14 @@ def _element(parameter: str) -> str:
 class _Function:
     def __init__(self, code: str, symbol: str, flushes: bool = False) -> None:
         self.code, self.flushes = code, flushes
-        found = [m for m in _SIGNATURE.finditer(code) if m[2] == symbol]
+        found = [m for m in _SIGNATURE.finditer(code) if m["symbol"] == symbol]
         assert len(found) == 1, f"{len(found)} definitions of {symbol}"
-        self.bound = int(found[0][1] or 1024)
+        self.bound, self.cluster = int(found[0]["bound"] or 1024), int(found[0]["cluster"] or 1)
         self.symbol = symbol
         self.is_loaded = self.cooperative = False
         self.ptr = len(_functions) + 1
         _functions.append(self)
-        self.parameters = [p.replace("__restrict__", "").strip() for p in found[0][3].split(",")]
+        self.parameters = [p.replace("__restrict__", "").strip() for p in found[0]["parameters"].split(",")]
 
     def __call__(
         self,
@@ -325,6 +328,7 @@ class _Function:
         assert self.cooperative == ("hlo_meet_grid(&" in self.code), "blocks wait for each other in other launches"
         assert len(buffers) == len(self.parameters) and block[0] <= self.bound
         assert isinstance(grid, tuple) and isinstance(block, tuple) and 0 < grid[0] < 2**31 and block[0] > 0
+        assert grid[0] % self.cluster == 0, "CUDA launches whole clusters only"
         for buffer in buffers:
             assert isinstance(buffer, Array), f"{type(buffer)} is no array of the GPU"
             assert buffer.flags.c_contiguous and (not buffer.size or buffer.data.ptr % ALIGNMENT == 0), "misaligned"
@@ -340,7 +344,8 @@ class _Function:
             assert buffer.dtype.itemsize == element_type.bytes, (parameter, buffer.dtype)
             shapes.append(Shape(element_type, (buffer.size,)))
         inputs = sum(p.startswith("const ") for p in self.parameters)
-        launch, outputs = Launch(grid[0], block[0], cooperative=self.cooperative), shapes[inputs:]
+        launch = Launch(grid[0], block[0], cooperative=self.cooperative, cluster=self.cluster)
+        outputs = shapes[inputs:]
         kernel = of_text(self.symbol, self.code, launch, shapes[:inputs], outputs)
         # a text does not say which outputs hold something before, nor whether the order of threads matters
         kernel = dataclasses.replace(kernel, own=tuple(range(len(outputs))), in_order=True)

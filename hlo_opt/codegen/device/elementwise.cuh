@@ -282,6 +282,12 @@ __device__ __forceinline__ unsigned int hlo_pair_bf16(unsigned int pair, int slo
 #endif
 }
 
+// @hlo_join_bf16
+// a register of two with the bits of a bf16 in it, as hlo_pair_bf16
+__device__ __forceinline__ unsigned int hlo_join_bf16(unsigned int pair, int slot, unsigned short bits) {
+  return slot % 2 ? (pair & 0xffffu) | (unsigned int)bits << 16 : bits;
+}
+
 // @hlo_half_bf16
 __device__ __forceinline__ float hlo_half_bf16(unsigned int pair, int slot) {
 #ifdef __CUDA_ARCH__
