@@ -187,7 +187,7 @@ class Prefixes:
     def segment(self, block: int) -> Segment[Prefixes]:
         """The segment in a launch of blocks of that size, which is at least `self.block`."""
         if self.in_turns:
-            resident = (2 if self.vector > MOST_FOR_ALL else 4) * TURN_THREADS // block
+            resident = (1 if self.vector > MOST_FOR_ALL else 2) * MOST_THREADS // block
             blocks = min(self.lines.count * self.tiles, resident * self.cores)
             return Segment(self, blocks, self.vector, folded=self.windows, in_order=True, resident=resident)
         blocks = -(-self.lines.count // self.lines_per_block(block))

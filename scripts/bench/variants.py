@@ -1,0 +1,250 @@
+"""Variants of kernels side by side on a GPU: python -m scripts.bench.variants [NAME...] [--seconds N]
+
+First programs of `kernel_limits` planned in several ways: with constants of the plans changed. Then kernels written by
+hand, to see what a device does with one access or another; each is held to the first of its group. Times are
+microseconds by events from a filled queue, with cold caches: the median.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import hlo_opt
+from hlo_opt.runtime.measure.bench import Clock, clock_of
+from scripts.bench.kernel_programs import programs
+from scripts.bench.kernel_times import drawn, taken, target_of_device
+
+ROUNDS = 5
+Constants = Mapping[str, Any]
+PLANNED: dict[str, dict[str, Constants]] = {
+    "cumsum f32 16.7M": {
+        "in turns": {},
+        "in turns, 256 threads": {"hlo_opt.plans.cumulative.TURN_THREADS": 256},
+        "in turns, 1024 threads": {"hlo_opt.plans.cumulative.TURN_THREADS": 1024},
+        "in parts": {"hlo_opt.plans.cumulative._HAS_ORDER": 999},
+    },
+    "column sum bf16 65536x1000": {
+        "as it is": {},
+        "a block for each multiprocessor": {"hlo_opt.plans.columns.MOST_RESIDENT": 1},
+        "8 bytes": {"hlo_opt.plans.columns.WIDEST_BITS": 64},
+    },
+}
+"""Programs with the constants of each variant, by their places."""
+
+_SCATTER = r"""
+__device__ __forceinline__ int row_of(const int* indices, int number) { return indices[number]; }
+#define RED4(at, v) asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" \
+  :: "l"(__cvta_generic_to_global(at)), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory")
+#define RED2(at, x, y) asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" \
+  :: "l"(__cvta_generic_to_global(at)), "f"(x), "f"(y) : "memory")
+extern "C" __global__ void __launch_bounds__(128) vectors(float* out, const int* indices, const float4* updates) {
+  const int linear = blockIdx.x * 128 + threadIdx.x;
+  const float4 v = updates[linear];
+  RED4(out + (size_t)row_of(indices, blockIdx.x / 2) * 1024 + linear % 256 * 4, v);
+}
+extern "C" __global__ void __launch_bounds__(256) rows(float* out, const int* indices, const float4* updates) {
+  const float4 v = updates[blockIdx.x * 256 + threadIdx.x];
+  RED4(out + (size_t)row_of(indices, blockIdx.x) * 1024 + threadIdx.x * 4, v);
+}
+extern "C" __global__ void __launch_bounds__(256) pairs(float* out, const int* indices, const float4* updates) {
+  const float4 v = updates[blockIdx.x * 256 + threadIdx.x];
+  float* const at = out + (size_t)row_of(indices, blockIdx.x) * 1024 + threadIdx.x * 4;
+  RED2(at, v.x, v.y);
+  RED2(at + 2, v.z, v.w);
+}
+extern "C" __global__ void __launch_bounds__(256) single(float* out, const int* indices, const float* updates) {
+  float* const at = out + (size_t)row_of(indices, blockIdx.x) * 1024 + threadIdx.x;
+  for (int k = 0; k < 4; ++k) atomicAdd(at + k * 256, updates[blockIdx.x * 1024 + k * 256 + threadIdx.x]);
+}
+extern "C" __global__ void __launch_bounds__(256) eight_rows(float* out, const int* indices, const float4* updates) {
+  float4 v[8];
+  for (int k = 0; k < 8; ++k) v[k] = updates[(blockIdx.x * 8 + k) * 256 + threadIdx.x];
+  for (int k = 0; k < 8; ++k) RED4(out + (size_t)row_of(indices, blockIdx.x * 8 + k) * 1024 + threadIdx.x * 4, v[k]);
+}
+extern "C" __global__ void __launch_bounds__(256) not_atomic(float* out, const int* indices, const float4* updates) {
+  const float4 v = updates[blockIdx.x * 256 + threadIdx.x];
+  float4* const at = (float4*)(out + (size_t)row_of(indices, blockIdx.x) * 1024 + threadIdx.x * 4);
+  const float4 w = *at;
+  *at = make_float4(v.x + w.x, v.y + w.y, v.z + w.z, v.w + w.w);
+}
+"""
+_COLUMNS = r"""
+// all read bf16[65536,1000], and sum what a thread reads
+#define ADD(v) sum[0] += __uint_as_float(v.x << 16) + __uint_as_float(v.y << 16), \
+  sum[1] += __uint_as_float(v.x & 0xffff0000u) + __uint_as_float(v.y & 0xffff0000u), \
+  sum[2] += __uint_as_float(v.z << 16) + __uint_as_float(v.w << 16), \
+  sum[3] += __uint_as_float(v.z & 0xffff0000u) + __uint_as_float(v.w & 0xffff0000u)
+#define END out[blockIdx.x * blockDim.x + threadIdx.x] = sum[0] + sum[1] + sum[2] + sum[3]
+extern "C" __global__ void __launch_bounds__(1024, 2) tiles(float* out, const uint4* in) {
+  float sum[4] = {};
+  const int way = threadIdx.x / 32, part = blockIdx.x % 64, column = blockIdx.x / 64 * 32 + threadIdx.x % 32;
+  if (column < 125)
+#pragma unroll 4
+    for (int row = part * 32 + way; row < 65536; row += 2048) { const uint4 v = in[row * 125 + column]; ADD(v); }
+  END;
+}
+extern "C" __global__ void __launch_bounds__(1024, 2) tiles_beside(float* out, const uint4* in) {
+  float sum[4] = {};
+  const int way = threadIdx.x / 32, part = blockIdx.x / 4, column = blockIdx.x % 4 * 32 + threadIdx.x % 32;
+  if (column < 125)
+#pragma unroll 4
+    for (int row = part * 32 + way; row < 65536; row += 2048) { const uint4 v = in[row * 125 + column]; ADD(v); }
+  END;
+}
+extern "C" __global__ void __launch_bounds__(1024, 2) near_rows(float* out, const uint4* in) {
+  float sum[4] = {};
+  const int way = threadIdx.x / 32, part = blockIdx.x / 4, column = blockIdx.x % 4 * 32 + threadIdx.x % 32;
+  if (column < 125)
+#pragma unroll 4
+    for (int row = part * 1024 + way; row < part * 1024 + 1024; row += 32) {
+      const uint4 v = in[row * 125 + column]; ADD(v);
+    }
+  END;
+}
+extern "C" __global__ void __launch_bounds__(1024, 2) whole_rows(float* out, const uint4* in) {
+  float sum[4] = {};
+  const int way = threadIdx.x / 125, column = threadIdx.x % 125;
+  if (way < 8)
+#pragma unroll 4
+    for (int row = blockIdx.x * 8 + way; row < 65536; row += 264 * 8) {
+      const uint4 v = in[row * 125 + column]; ADD(v);
+    }
+  END;
+}
+extern "C" __global__ void __launch_bounds__(512, 4) half_rows(float* out, const uint4* in) {
+  float sum[4] = {};
+  const int way = threadIdx.x / 64, part = blockIdx.x / 2, column = blockIdx.x % 2 * 64 + threadIdx.x % 64;
+  if (column < 125)
+#pragma unroll 4
+    for (int row = part * 8 + way; row < 65536; row += 264 * 8) { const uint4 v = in[row * 125 + column]; ADD(v); }
+  END;
+}
+"""
+
+
+@contextmanager
+def changed(constants: Constants) -> Iterator[None]:
+    """Constants of modules, by their places, with other values."""
+    before = []
+    for place, value in constants.items():
+        module, _, name = place.rpartition(".")
+        before.append((importlib.import_module(module), name, getattr(importlib.import_module(module), name)))
+        setattr(importlib.import_module(module), name, value)
+    try:
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
+
+
+def median(clock: Clock, work: Callable[[], Any], launches: int) -> float:
+    """Microseconds of work, its caches cold."""
+    work()
+    times = []
+    for _ in range(ROUNDS):
+        clock.empty_caches()
+        times.append(clock.timed(work, launches))
+    return float(np.median(times))
+
+
+def planned(clock: Clock, name: str) -> Iterator[str]:
+    """A line for each variant of a program."""
+    program = next(p for p in programs() if p.name == name)
+    first: Any = None
+    for variant, constants in PLANNED[name].items():
+        with changed(constants):
+            fused, _ = hlo_opt.fuse(program.made(), target=target_of_device(clock.device))
+            ours = hlo_opt.compile(fused, backend="cupy")
+        arrays = taken(drawn(program.made.arguments), [p.shape.dimensions for p in fused.entry.parameters])
+        run = ours.resident(arrays)
+        (result,) = ours(*arrays)
+        wide = np.asarray(result).astype(np.float64)
+        first = wide if first is None else first
+        apart = float(np.abs(wide - first).max() / max(np.abs(first).max(), 1e-30))
+        launches = int(ours.report()["launches"])
+        yield f"{name:30s} {variant:44s} {launches:3d} {median(clock, run, launches):9.1f}   apart {apart:.1e}"
+
+
+def _launch(kernel: Any, grid: int, block: int, *arguments: Any) -> None:
+    kernel((grid,), (block,), arguments)
+
+
+def scatters(clock: Clock, cupy: Any) -> Iterator[str]:
+    """A line for each way to add f32[65536,1024] to rows of f32[131072,1024]."""
+    rows, updates = cupy.zeros((131072, 1024), "float32"), cupy.ones((65536, 1024), "float32")
+    indices = cupy.asarray(np.random.default_rng(1).integers(0, 131072, 65536).astype(np.int32))
+    copied = cupy.empty_like(rows)
+
+    def copy() -> None:
+        copied.data.copy_from_device_async(rows.data, rows.nbytes)
+
+    for name, work in {"copy of the rows, by the driver": copy, "copy of the rows": rows.copy}.items():
+        yield f"{'scatter-add f32':30s} {name:48s} {median(clock, work, 1):9.1f}"
+    module, want = cupy.RawModule(code=_SCATTER, options=("--std=c++17",)), None
+    grids = {"vectors": 131072, "rows": 65536, "pairs": 65536, "single": 65536, "eight_rows": 8192, "not_atomic": 65536}
+    for name, grid in grids.items():
+        launch = partial(_launch, module.get_function(name), grid, 128 if name == "vectors" else 256)
+        rows[...] = 0
+        launch(rows, indices, updates)
+        got = float(rows.sum(dtype="float64"))
+        want = got if want is None else want
+        alone = median(clock, partial(launch, rows, indices, updates), 1)
+
+        def after_copy(launch: Callable[..., None] = launch) -> None:
+            copy()
+            launch(copied, indices, updates)
+
+        both, agrees = median(clock, after_copy, 2), "" if got == want else "differs"
+        yield f"{'scatter-add f32':30s} {name:48s} {alone:9.1f}   after the copy {both:.1f}   {agrees}"
+
+
+def columns(clock: Clock, cupy: Any) -> Iterator[str]:
+    """A line for each order in which blocks read bf16[65536,1000]."""
+    values = cupy.asarray(np.random.default_rng(1).integers(0, 1 << 14, (65536, 1000)).astype(np.uint16))
+    module, out = cupy.RawModule(code=_COLUMNS, options=("--std=c++17",)), cupy.zeros(1 << 19, "float32")
+    grids = {"tiles": 256, "tiles_beside": 256, "near_rows": 256, "whole_rows": 264, "half_rows": 528}
+    for name, grid in grids.items():
+        launch = partial(_launch, module.get_function(name), grid, 512 if name == "half_rows" else 1024)
+        yield f"{'reading bf16[65536,1000]':30s} {name:48s} {median(clock, partial(launch, out, values), 1):9.1f}"
+
+
+def main() -> int:
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="part of a program's name; default: all, and by hand")
+    parser.add_argument("--seconds", type=float, default=50.0, help="begin nothing after that")
+    given = parser.parse_args()
+    start, clock = time.monotonic(), clock_of("cupy")
+    import cupy
+
+    groups: list[tuple[str, Iterator[str]]] = [(name, planned(clock, name)) for name in PLANNED]
+    groups += [("by hand: scatters", scatters(clock, cupy)), ("by hand: columns", columns(clock, cupy))]
+    failed = 0
+    for name, lines in groups:
+        if given.names and not any(part in name for part in given.names):
+            continue
+        try:
+            for line in lines:
+                print(line, flush=True)
+                if time.monotonic() - start > given.seconds:
+                    break
+        except Exception as error:
+            failed += 1
+            print(f"{name}: {type(error).__name__}: {str(error)[:500]}", flush=True)
+        if time.monotonic() - start > given.seconds:
+            print(f"stopped after {given.seconds:.0f} s")
+            break
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
