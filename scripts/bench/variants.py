@@ -1,8 +1,8 @@
 """Variants of kernels side by side on a GPU: python -m scripts.bench.variants [NAME...] [--seconds N]
 
-First programs of `kernel_limits` planned in several ways: with constants of the plans changed. Then kernels written by
-hand, to see what a device does with one access or another; each is held to the first of its group. Times are
-microseconds by events from a filled queue, with cold caches: the median.
+First kernels that are written by hand, to see what a device does with one access or another. Then programs of
+`kernel_limits` planned in several ways: with constants of the plans changed; `apart` is how far the result lies from
+that of the first. Times are microseconds by events from a filled queue, with cold caches: the median.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ PLANNED: dict[str, dict[str, Constants]] = {
         "a block for each multiprocessor": {"hlo_opt.plans.columns.MOST_RESIDENT": 1},
         "8 bytes": {"hlo_opt.plans.columns.WIDEST_BITS": 64},
     },
+    "transpose bf16 0231": {f"strips of {n}": {"hlo_opt.codegen.tiled_transpose.STRIP": n} for n in (8, 2, 4, 32)},
+    "transpose bf16 3210": {f"strips of {n}": {"hlo_opt.codegen.tiled_transpose.STRIP": n} for n in (8, 1)},
 }
 """Programs with the constants of each variant, by their places."""
 
@@ -130,6 +132,93 @@ extern "C" __global__ void __launch_bounds__(512, 4) half_rows(float* out, const
 }
 """
 
+_TRANSPOSES = r"""
+// bf16[64,256,4096] to bf16[64,4096,256], in tiles of 64 by 64
+#define PLACE                                                                                                          \
+  const int block = blockIdx.x, line = threadIdx.x / 32, lane = threadIdx.x % 32, row = block / 8 % 4 * 64;            \
+  const int column = block / 2048 * 512 + block % 8 * 64, batch = block / 32 % 64 << 20
+extern "C" __global__ void __launch_bounds__(128) halves(unsigned short* out, const unsigned short* in) {
+  PLACE;
+  __shared__ unsigned short tile[64 * 65];
+#pragma unroll
+  for (int s = 0; s < 16; ++s) {
+    const int at = s * 4 + line;
+    const unsigned int both = *(const unsigned int*)&in[batch + (row + at) * 4096 + column + lane * 2];
+    tile[at * 65 + lane * 2] = (unsigned short)both;
+    tile[at * 65 + lane * 2 + 1] = (unsigned short)(both >> 16);
+  }
+  __syncthreads();
+#pragma unroll
+  for (int s = 0; s < 16; ++s) {
+    const int at = s * 4 + line;
+    const unsigned int both = tile[lane * 130 + at] | (unsigned int)tile[lane * 130 + 65 + at] << 16;
+    *(unsigned int*)&out[batch + (column + at) * 256 + row + lane * 2] = both;
+  }
+}
+extern "C" __global__ void __launch_bounds__(128) words(unsigned short* out, const unsigned short* in) {
+  PLACE;
+  __shared__ unsigned int tile[64 * 33];  // even rows, then odd ones
+#pragma unroll
+  for (int s = 0; s < 16; ++s) {
+    const int at = s * 4 + line;
+    tile[(at % 2 * 32 + at / 2) * 33 + lane] =
+        *(const unsigned int*)&in[batch + (row + at) * 4096 + column + lane * 2];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int s = 0; s < 8; ++s) {
+    const int at = s * 4 + line;
+    const unsigned int even = tile[lane * 33 + at], odd = tile[(32 + lane) * 33 + at];
+    unsigned int* const to = (unsigned int*)&out[batch + (column + at * 2) * 256 + row + lane * 2];
+    to[0] = __byte_perm(even, odd, 0x5410);
+    to[128] = __byte_perm(even, odd, 0x7632);
+  }
+}
+"""
+_CONCATENATIONS = r"""
+// bf16[8192,4097], bf16[8192,2049] and bf16[8192,1023] beside each other; a thread writes 8 elements
+#define WRITE(words) *(uint4*)&out[first] = make_uint4(words[0], words[1], words[2], words[3])
+typedef const unsigned short* In;
+__device__ __forceinline__ unsigned int element(In a, In b, In c, int number) {
+  const int row = number / 7169, at = number % 7169;
+  return at < 4097 ? a[row * 4097 + at] : at < 6146 ? b[row * 2049 + at - 4097] : c[row * 1023 + at - 6146];
+}
+__device__ __forceinline__ void one_by_one(unsigned int* words, In a, In b, In c, int first) {
+#pragma unroll
+  for (int k = 0; k < 4; ++k)
+    words[k] = element(a, b, c, first + 2 * k) | element(a, b, c, first + 2 * k + 1) << 16;
+}
+extern "C" __global__ void __launch_bounds__(128) elements(unsigned short* out, In a, In b, In c) {
+  const int first = (blockIdx.x * 128 + threadIdx.x) * 8;
+  unsigned int words[4];
+  one_by_one(words, a, b, c, first);
+  WRITE(words);
+}
+extern "C" __global__ void __launch_bounds__(128) shifted(unsigned short* out, In a, In b, In c) {
+  const int first = (blockIdx.x * 128 + threadIdx.x) * 8, row = first / 7169, at = first % 7169;
+  const bool in_a = at < 4097, in_b = !in_a && at < 6146;
+  const int begin = in_a ? 0 : in_b ? 4097 : 6146, size = in_a ? 4097 : in_b ? 2049 : 1023;
+  unsigned int words[4];
+  if (at - begin + 8 <= size) {
+    const In from = in_a ? a : in_b ? b : c;
+    const int place = row * size + at - begin, shift = place % 8;
+    const uint4 low = *(const uint4*)&from[place - shift];
+    uint4 high = low;
+    if (shift) high = *(const uint4*)&from[place - shift + 8];
+    unsigned int w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int k = 0; k < 6; ++k) w[k] = shift & 4 ? w[k + 2] : w[k];
+#pragma unroll
+    for (int k = 0; k < 5; ++k) w[k] = shift & 2 ? w[k + 1] : w[k];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) words[k] = __funnelshift_r(w[k], w[k + 1], shift % 2 * 16);
+  } else {
+    one_by_one(words, a, b, c, first);
+  }
+  WRITE(words);
+}
+"""
+
 
 @contextmanager
 def changed(constants: Constants) -> Iterator[None]:
@@ -217,6 +306,30 @@ def columns(clock: Clock, cupy: Any) -> Iterator[str]:
         yield f"{'reading bf16[65536,1000]':30s} {name:48s} {median(clock, partial(launch, out, values), 1):9.1f}"
 
 
+def transposes(clock: Clock, cupy: Any) -> Iterator[str]:
+    """A line for each way of elements through shared memory."""
+    values = cupy.asarray(np.random.default_rng(1).integers(0, 1 << 16, (64, 256, 4096)).astype(np.uint16))
+    want, out = values.transpose(0, 2, 1), cupy.zeros((64, 4096, 256), "uint16")
+    module = cupy.RawModule(code=_TRANSPOSES, options=("--std=c++17",))
+    for name in ("halves", "words"):
+        out[...] = 0
+        us = median(clock, partial(_launch, module.get_function(name), 16384, 128, out, values), 1)
+        yield f"{'transpose bf16 0231':30s} {name:48s} {us:9.1f}   {'' if bool((out == want).all()) else 'differs'}"
+
+
+def concatenations(clock: Clock, cupy: Any) -> Iterator[str]:
+    """A line for each way to read what is not aligned."""
+    draw = np.random.default_rng(1).integers
+    pieces = [cupy.asarray(draw(0, 1 << 16, (8192, n)).astype(np.uint16)) for n in (4097, 2049, 1023)]
+    want, out = cupy.concatenate(pieces, 1), cupy.zeros((8192, 7169), "uint16")
+    module = cupy.RawModule(code=_CONCATENATIONS, options=("--std=c++17",))
+    for name in ("elements", "shifted"):
+        out[...] = 0
+        us = median(clock, partial(_launch, module.get_function(name), 57352, 128, out, *pieces), 1)
+        agrees = "" if bool((out == want).all()) else "differs"
+        yield f"{'concatenate bf16, odd pieces':30s} {name:48s} {us:9.1f}   {agrees}"
+
+
 def main() -> int:
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -226,8 +339,9 @@ def main() -> int:
     start, clock = time.monotonic(), clock_of("cupy")
     import cupy
 
-    groups: list[tuple[str, Iterator[str]]] = [(name, planned(clock, name)) for name in PLANNED]
-    groups += [("by hand: scatters", scatters(clock, cupy)), ("by hand: columns", columns(clock, cupy))]
+    by_hand = (scatters, columns, transposes, concatenations)
+    groups = [(f"by hand: {each.__name__}", each(clock, cupy)) for each in by_hand]
+    groups += [(name, planned(clock, name)) for name in PLANNED]
     failed = 0
     for name, lines in groups:
         if given.names and not any(part in name for part in given.names):
