@@ -219,6 +219,52 @@ extern "C" __global__ void __launch_bounds__(128) shifted(unsigned short* out, I
 }
 """
 
+_THREEFRY = r"""
+// x + uniform numbers of threefry2x32, as jax.random writes them; a thread writes 4 elements
+#define ROTATED(x, r) __funnelshift_l(x, x, r)
+__device__ __forceinline__ unsigned int wide(unsigned int x, unsigned int power, unsigned int with) {
+  unsigned int low, high;
+  asm("{ .reg .u64 w; mul.wide.u32 w, %2, %3; mov.b64 {%0, %1}, w; }" : "=r"(low), "=r"(high) : "r"(x), "r"(power));
+  return low ^ high ^ with;
+}
+#define ROUND(r, n) x += y, y = (WIDE >> n & 1) ? wide(y, 1u << r, x) : ROTATED(y, r) ^ x
+#define FOUR(a, b, c, d) ROUND(a, 0), ROUND(b, 1), ROUND(c, 2), ROUND(d, 3)
+template <int WIDE> __device__ __forceinline__ float drawn(unsigned int first, unsigned int second, unsigned int y) {
+  const unsigned int third = first ^ second ^ 466688986u;
+  unsigned int x = first;
+  y += second;
+  FOUR(13, 15, 26, 6);
+  x += second, y += third + 1;
+  FOUR(17, 29, 16, 24);
+  x += third, y += first + 2;
+  FOUR(13, 15, 26, 6);
+  x += first, y += second + 3;
+  FOUR(17, 29, 16, 24);
+  x += second, y += third + 4;
+  FOUR(13, 15, 26, 6);
+  x += third, y += first + 5;
+  return __uint_as_float((x ^ y) >> 9 | 0x3f800000u) - 1.0f;
+}
+template <int WIDE> __device__ __forceinline__ void all(float4* out, const float4* in, const unsigned int* key) {
+  const int place = blockIdx.x * 128 + threadIdx.x;
+  float4 x = in[place];
+  x.x += drawn<WIDE>(key[0], key[1], place * 4);
+  x.y += drawn<WIDE>(key[0], key[1], place * 4 + 1);
+  x.z += drawn<WIDE>(key[0], key[1], place * 4 + 2);
+  x.w += drawn<WIDE>(key[0], key[1], place * 4 + 3);
+  out[place] = x;
+}
+#define KERNEL(name, mask)                                                                                  \
+  extern "C" __global__ void __launch_bounds__(128) name(float4* o, const float4* i, const unsigned int* k) { \
+    all<mask>(o, i, k);                                                                                     \
+  }
+KERNEL(shifts, 0)
+KERNEL(products_1_of_4, 1)
+KERNEL(products_2_of_4, 5)
+KERNEL(products_3_of_4, 7)
+KERNEL(products, 15)
+"""
+
 
 @contextmanager
 def changed(constants: Constants) -> Iterator[None]:
@@ -330,6 +376,18 @@ def concatenations(clock: Clock, cupy: Any) -> Iterator[str]:
         yield f"{'concatenate bf16, odd pieces':30s} {name:48s} {us:9.1f}   {agrees}"
 
 
+def rotations(clock: Clock, cupy: Any) -> Iterator[str]:
+    """A line for each way to rotate words: by shifts, and by products with the power of two, in another unit."""
+    values, key = cupy.zeros(1 << 25, "float32"), cupy.asarray(np.array([7, 42], np.uint32))
+    module, want = cupy.RawModule(code=_THREEFRY, options=("--std=c++17",)), None
+    for name in ("shifts", "products_1_of_4", "products_2_of_4", "products_3_of_4", "products"):
+        out = cupy.zeros_like(values)
+        us = median(clock, partial(_launch, module.get_function(name), 1 << 16, 128, out, values, key), 1)
+        want = out if want is None else want
+        agrees = "" if bool((out == want).all()) and float(abs(want.mean() - 0.5)) < 1e-3 else "differs"
+        yield f"{'uniform noise added f32':30s} {name:48s} {us:9.1f}   {agrees}"
+
+
 def main() -> int:
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -339,7 +397,7 @@ def main() -> int:
     start, clock = time.monotonic(), clock_of("cupy")
     import cupy
 
-    by_hand = (scatters, columns, transposes, concatenations)
+    by_hand = (scatters, columns, transposes, concatenations, rotations)
     groups = [(f"by hand: {each.__name__}", each(clock, cupy)) for each in by_hand]
     groups += [(name, planned(clock, name)) for name in PLANNED]
     failed = 0
