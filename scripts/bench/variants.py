@@ -37,6 +37,9 @@ PLANNED: dict[str, dict[str, Constants]] = {
         "a block for each multiprocessor": {"hlo_opt.plans.columns.MOST_RESIDENT": 1},
         "8 bytes": {"hlo_opt.plans.columns.WIDEST_BITS": 64},
     },
+    "uniform noise added f32 33.5M": {
+        f"one of {n} rotations is a product": {"hlo_opt.codegen.builder.BY_PRODUCTS": n} for n in (2, 0, 1, 3, 4)
+    },
     "transpose bf16 0231": {f"strips of {n}": {"hlo_opt.codegen.tiled_transpose.STRIP": n} for n in (8, 2, 4, 32)},
     "transpose bf16 3210": {f"strips of {n}": {"hlo_opt.codegen.tiled_transpose.STRIP": n} for n in (8, 1)},
 }
