@@ -32,7 +32,9 @@ template <typename To, typename From> __device__ __forceinline__ To hlo_bit_cast
 
 // @hlo_rotated
 // to the left
-template <int by> __device__ __forceinline__ unsigned int hlo_rotated(unsigned int x) { return x << by | x >> (32 - by); }
+template <int by> __device__ __forceinline__ unsigned int hlo_rotated(unsigned int x) {
+  return x << by | x >> (32 - by);
+}
 
 // @hlo_rotated_by_product
 template <int by> __device__ __forceinline__ unsigned int hlo_rotated_by_product(unsigned int x) {

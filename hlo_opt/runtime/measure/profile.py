@@ -175,7 +175,7 @@ class TimedDevice:
         self._launched: dict[str, list[Instruction]] = {}
         self._bytes: dict[Instruction, float] = {}
         self._taken: list[tuple[str, str, Instruction, Any, Any]] = []
-        self._waits: list[tuple[int, Any, Any]] = []  # launches before, and marks around
+        self._waits: list[tuple[int, object, object]] = []  # launches before, and marks around
         self._host_us = 0.0
         self.left_out = 0
         for _, op in schedule.ops():
