@@ -30,8 +30,9 @@ from hlo_opt.library import arrays
 from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.ops.calls.call import DeviceCall
 from hlo_opt.ops.calls.collectives import device_call
+from hlo_opt.ops.calls.strided import Product, product_of
 from hlo_opt.ops.collective.module_devices import counts, exchanges
-from hlo_opt.runtime.cupy.products import Cublas, Product, product_of
+from hlo_opt.runtime.cupy.products import Cublas
 from hlo_opt.runtime.host.library import cache_directory
 from hlo_opt.runtime.numpy import WORD, from_memory, held_dtype, to_memory
 from hlo_opt.runtime.schedule.ops import Call, Launch
