@@ -54,6 +54,9 @@ tiles in rows of 128 bytes nearly all of it."""
 STEP, SHUFFLE, BARRIER, SHARED = 4.5, 30, 40, 30
 """Cycles from an instruction to one that needs its result; of a shuffle with the use of its result; of a barrier of a
 block; of a load from shared memory with the use of its result."""
+BESIDE = 3
+"""Instructions of a thread that do not need each other's results, on average: rounds of CartPole by one warp on an
+H200 take 1.2 to 1.6 cycles for each."""
 TOGETHER = 5
 """The exponent of the norm that combines the parts: two equal parts take 15 % more time than one. Fitted to 60 programs
 on an H200, of which computing takes as long as memory in a third."""
@@ -343,7 +346,7 @@ def _add_segment(sums: _Sums, measured: Measure, operands: Sequence[Instruction]
     for step in measured.steps:
         walk = step.walk
         warps = math.ceil(min(launch.block, walk.threads / segment.blocks) / target.threads_per_warp)
-        issue = max(warps / SCHEDULERS / USABLE, STEP / 2)  # every second instruction waits
+        issue = max(warps / SCHEDULERS / USABLE, STEP / BESIDE)
         for lay, tried in step.accesses:
             _add_access(sums, segment, walk, lay, tried, operands)
         sums.work += step.work * (walk.threads * walk.times)
