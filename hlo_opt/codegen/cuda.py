@@ -115,7 +115,8 @@ def statement_lines(
             case Network(steps) | Chain(steps) | Peeled(steps) | Change(steps):
                 yield from statement_lines(steps, margin, text)
             case Walk():
-                yield from statement_lines([walked(statement)], margin, text)
+                once = walked_once(statement)
+                yield from statement_lines([walked(statement) if once is None else once], margin, text)
             case For(kind, counter, start, test, step, advice, body):
                 if advice:
                     yield f"{margin}#pragma {advice}"
@@ -183,6 +184,16 @@ def walked(walk: Walk) -> For:
     body = walk.body if is_whole else [Block(code("{} < {}", name, walk.end), walk.body)]
     advice = f"unroll {walk.unrolled}" if walk.unrolled else "unroll"
     return For("int", walk.counter, code("0"), test, step, advice, [place, *body])
+
+
+def walked_once(walk: Walk) -> Block | None:
+    """A walk on which no thread has more than one element, without a loop: a compiler does not know that a thread's
+    number is below that of the threads, and prepares for many rounds. None for any other walk."""
+    if walk.rounds > 1 or walk.counter is not None:
+        return None
+    first = Let(walk.kind, walk.name, render(walk.start, _no_digit), is_index=True)
+    within = code("{} < {}", walk.name, walk.end)
+    return Block(body=[first, *walk.body] if walk.end == walk.stride else [first, Block(within, walk.body)])
 
 
 def _no_digit(expression: Expression) -> Code:

@@ -18,10 +18,14 @@ from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.in_place import in_place_conflict
 from hlo_opt.fusion.legality import Edge, can_be_planned
 from hlo_opt.fusion.products import WORTH, is_beside_product
-from hlo_opt.ir import Computation
+from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import post_order
+from hlo_opt.ops.calls.call import call_of
+from hlo_opt.ops.calls.strided import product_of
 from hlo_opt.ops.sets import is_product, launches
 from hlo_opt.passes.base import FusionPass
+from hlo_opt.plans import Plan, plan, region_of
+from hlo_opt.plans.price import price
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class _ProductChoices:
 @dataclass(frozen=True)
 class ProductFusion(FusionPass):
     """Move products into the kernels after them, and what makes their operands into them, where these are the only
-    users."""
+    users. A product for which a library needs several calls becomes a kernel by itself, where that takes less time."""
 
     name: ClassVar[str] = "product-fusion"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
@@ -69,6 +73,11 @@ class ProductFusion(FusionPass):
                         return changed
                     kernel = engine.fuse(*pair)
                     changed = True
+            if kernel is product and _is_quicker_alone(product, engine):
+                if not engine.context.step():
+                    return changed
+                engine.start(product)
+                changed = True
         return changed
 
     def looks_at(self, edge: Edge) -> bool:
@@ -76,6 +85,18 @@ class ProductFusion(FusionPass):
 
     def policy(self, engine: Engine, computation: Computation) -> _ProductChoices:
         return _ProductChoices()
+
+
+def _is_quicker_alone(product: Instruction, engine: Engine) -> bool:
+    """Whether our kernel of a product takes less time than the calls of a library, where there are several: its batch
+    dimensions do not follow one another in memory."""
+    call = call_of(product)
+    strided = None if call is None else product_of(call)
+    if strided is None or len(strided.starts) == 1:
+        return False
+    target = engine.context.options.target
+    alone = plan(region_of(engine.module, product), target)
+    return isinstance(alone, Plan) and price(alone, target).us < WORTH * engine.state.prices.of(product).us
 
 
 def _slower(edge: Edge) -> Reason | None:

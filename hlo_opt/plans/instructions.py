@@ -31,7 +31,14 @@ class Work:
     def __mul__(self, times: float) -> Work:
         return Work(self.slots * times, self.slow * times)
 
+    @property
+    def chain(self) -> float:
+        """The length of the way from operands to results, in instructions that each need the one before."""
+        return self.slots + SLOW_STEPS * self.slow
 
+
+SLOW_STEPS = 4
+"""Instructions for which one has to wait longer on a result of the slow pipe than on another's: some 20 cycles."""
 NOTHING = Work()
 THREAD = Work(14)
 """The fixed work of a thread: its number, its bounds, its end."""

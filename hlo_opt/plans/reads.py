@@ -79,6 +79,7 @@ class Trace:
     folds     the instructions with an inner loop, each with its index and the number of elements that it folds
     loops     sizes of inner loops, by variable
     drawn     variables for indices that come from data, each with the index of that data and its upper bound
+    looks_up  whether an index is data that a thread must have read before
     is_whole  whether all reads could be followed
     """
 
@@ -89,6 +90,7 @@ class Trace:
     folds: list[tuple[Instruction, Index, int]] = field(default_factory=list)
     loops: dict[str, int] = field(default_factory=dict)
     drawn: dict[str, tuple[Index, int]] = field(default_factory=dict)
+    looks_up: bool = False
     is_whole: bool = True
     _varying: dict[int, tuple[Index, frozenset[str], float, int]] = field(default_factory=dict)
     """Results of `_of` by the index's identity: a kernel computes most values at the same index."""
@@ -238,6 +240,7 @@ def _below(trace: Trace, instruction: Instruction, number: int, index: Index) ->
     spec, sizes = find(instruction.opcode), _sizes(instruction.operands[number])
     read = None if spec is None or spec.index is None else spec.index(instruction, number)
     if read is None:  # anywhere: the index is data
+        trace.looks_up = True
         return tuple(_drawn(trace, index, size) for size in sizes), 1.0, False
     if read.symbols and number == 0:
         trace.folds.append((instruction, index, math.prod(read.symbols)))
@@ -248,6 +251,7 @@ def _below(trace: Trace, instruction: Instruction, number: int, index: Index) ->
     runtime = []
     for at in read.runtime:
         how = spec.index(instruction, at) if spec is not None and spec.index is not None else None
+        trace.looks_up = trace.looks_up or not _is_at_hand(instruction.operands[at], trace.walk.known)
         runtime.append(_drawn(trace, index if how is None else how.apply(index), max(sizes, default=1)))
     if 0 in read.symbols:  # an empty fold reads nothing
         return (), 0.0, False
@@ -256,6 +260,23 @@ def _below(trace: Trace, instruction: Instruction, number: int, index: Index) ->
         low, high = c.expression.low, c.expression.high
         share *= max(0, min(c.high, high) - max(c.low, low) + 1) / (high - low + 1)
     return read.apply(index, symbols, runtime), share, bool(conditions)
+
+
+def _is_at_hand(value: Instruction, known: frozenset[Instruction]) -> bool:
+    """Whether a value depends on what is known alone, such as a counter of rounds."""
+    if not known:
+        return False
+    stack, seen = [value], {value}
+    while stack:
+        value = stack.pop()
+        if value in known:
+            continue
+        if value.parameter_number is not None:
+            return False
+        fresh = [o for o in value.operands if o not in seen]
+        seen.update(fresh)
+        stack += fresh
+    return True
 
 
 def _drawn(trace: Trace, at: Index, size: int) -> Expression:

@@ -75,6 +75,10 @@ EVERY: list[tuple[Statement, list[str]]] = [
     (Segment(2, 5, [do("f")]), ["if (blockIdx.x >= 2u && blockIdx.x < 5u) {", "  f();", "}"]),
     (Walk("int", K, Variable(0, 31, "lane"), 99, 32, None, [do("f")]),
         ["for (int k = lane; k < 99; k += 32) {", "  f();", "}"]),
+    (Walk("int", K, Variable(0, 31, "lane"), 32, 32, None, [do("f")]),
+        ["{", "  const int k = lane;", "  f();", "}"]),
+    (Walk("int", K, Variable(0, 31, "lane"), 9, 32, None, [do("f")]),
+        ["{", "  const int k = lane;", "  if (k < 9) {", "    f();", "  }", "}"]),
     (Network([do("f")], None), ["f();"]),  # type: ignore[arg-type]  # no merge is printed
     (Chain([do("f")], walking=[do("g")]), ["f();"]),
     (Peeled([do("f")], walking=[do("g")]), ["f();"]),

@@ -49,6 +49,29 @@ SCALED = module("p = f32[1024,16] multiply(x, x)", "ROOT r = f32[1024,256] add(d
 SQUARED = module("p = f32[1024,16] multiply(x, x)", "ROOT r = (f32[1024,256]) tuple(d)", x="p")
 
 
+HEADS = """HloModule m
+
+ENTRY e {
+  q = f32[2,64,4,32] parameter(0)
+  k = f32[2,64,4,32] parameter(1)
+  ROOT s = f32[2,4,64,64] dot(q, k), lhs_batch_dims={0,2}, rhs_batch_dims={0,2}, lhs_contracting_dims={3},
+    rhs_contracting_dims={3}
+}"""
+IN_ORDER = HEADS.replace("64,4,32]", "4,64,32]").replace("_batch_dims={0,2}", "_batch_dims={0,1}")
+
+
+def test_a_product_that_a_library_calls_several_times_is_a_kernel_by_itself() -> None:
+    assert launched(HEADS) == ["fusion"] and launched(IN_ORDER) == ["dot"]
+    long = HEADS.replace("64,64]", "4096,4096]").replace("64,4,32]", "4096,4,128]")
+    assert launched(long) == ["dot"]
+    parsed = hlo_opt.parse(HEADS)
+    made, _ = hlo_opt.fuse(parsed)
+    draw = np.random.default_rng(3)
+    given = [draw.normal(size=p.shape.dimensions).astype(np.float32) for p in parsed.entry.parameters]
+    (want,), (got,) = hlo_opt.evaluate(parsed, given), hlo_opt.compile(made, backend="host")(*given)
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.parametrize("text", [RESIDUAL, SCALED, SQUARED])
 def test_one_kernel(text: str) -> None:
     assert launched(text) == ["fusion"]

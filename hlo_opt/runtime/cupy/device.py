@@ -31,9 +31,10 @@ from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.ops.calls.call import DeviceCall
 from hlo_opt.ops.calls.collectives import device_call
 from hlo_opt.ops.calls.convolutions import convolutions_of
+from hlo_opt.ops.calls.strided import product_of
 from hlo_opt.ops.collective.module_devices import counts, exchanges
 from hlo_opt.runtime.cupy.cudnn import Cudnn, CudnnError, kernel_of
-from hlo_opt.runtime.cupy.products import Cublas, product_of
+from hlo_opt.runtime.cupy.products import Cublas
 from hlo_opt.runtime.host.library import cache_directory
 from hlo_opt.runtime.numpy import WORD, from_memory, held_dtype, to_memory
 from hlo_opt.runtime.schedule.ops import Call, Launch
