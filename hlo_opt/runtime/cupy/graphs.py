@@ -30,6 +30,7 @@ from hlo_opt.runtime.cupy.capture import Capturer, Graph, address, streams_wishe
 from hlo_opt.runtime.cupy.device import CupyDevice
 from hlo_opt.runtime.cupy.whole import WholeRun, whole_run
 from hlo_opt.runtime.schedule import Schedule
+from hlo_opt.runtime.schedule.in_line import in_line
 from hlo_opt.runtime.schedule.lifetimes import peak_of
 from hlo_opt.runtime.schedule.ops import Constant, Loop, Routine
 from hlo_opt.runtime.schedule.stretch import (
@@ -302,12 +303,15 @@ MOST_LOOPS = 2
 @dataclass
 class RunGraphs:
     """The graphs of a schedule. `has_stretches` is False if graphs of stretches would exceed the memory limit, or no
-    graphs are wished. `is_limited`: there is a limit."""
+    graphs are wished. `is_limited`: there is a limit. `is_counted`: each iteration of a loop is counted before it
+    starts."""
 
     capturer: Capturer
     schedule: Schedule
     has_stretches: bool = True
     is_limited: bool = False
+    is_counted: bool = False
+    _in_line: dict[Routine, Routine] = field(default_factory=dict)
     _stretches_of: dict[Routine, dict[int, Stretch]] = field(default_factory=dict)
     _stretches: dict[Stretch, StretchGraphs] = field(default_factory=dict)
     _loops: dict[Loop, list[LoopGraph]] = field(default_factory=dict)
@@ -316,6 +320,17 @@ class RunGraphs:
     def begin(self) -> None:
         """Start a run."""
         self.capturer.replayed = 0
+
+    def in_line(self, routine: Routine) -> Routine:
+        """The routine with calls and small loops in line, as far as graphs of them are wished, memory is not limited,
+        and nobody counts iterations."""
+        if self.is_limited or self.is_counted or not self.has_stretches:
+            return routine
+        known = self._in_line.get(routine)
+        if known is None:
+            known = self._in_line[routine] = in_line(routine, self.schedule.routines, self.capturer.device.places)
+            self._in_line[known] = known
+        return known
 
     def stretches_of(self, routine: Routine) -> Mapping[int, Stretch]:
         """The stretches of a routine that are small enough, by the position of their first op."""
@@ -347,7 +362,8 @@ class RunGraphs:
         if loop is None:
             try:
                 body, condition = (
-                    whole(self.schedule.routines[key], self.capturer.device) for key in (op.body, op.condition)
+                    whole(self.in_line(self.schedule.routines[key]), self.capturer.device)
+                    for key in (op.body, op.condition)
                 )
                 loop = LoopGraph(self.capturer, op, (body, condition), state, constants)
             except (CannotCaptureError, BackendError) as error:
@@ -360,6 +376,7 @@ class RunGraphs:
     def whole_stretch(self, routine: Routine) -> StretchGraphs | None:
         """A routine as one stretch; None where that needs decisions or other library calls in between, or memory is
         limited."""
+        routine = self.in_line(routine)
         if self.is_limited or first_decision(routine, self.capturer.device.places) is not None:
             return None
         stretch = stretch_of(routine, 0, len(routine.ops))
@@ -368,6 +385,7 @@ class RunGraphs:
     def whole_run(self, routine: Routine, inputs: Sequence[Array], constants: Constants) -> Callable[[], int] | None:
         """A run of a routine with these inputs, which starts it and returns how many kernels it launches. None where
         that needs decisions or other library calls in between, or more memory than there is or may be."""
+        routine = self.in_line(routine)
         if self.is_limited or first_decision(routine, self.capturer.device.places) is not None:
             return None
 
@@ -417,14 +435,22 @@ class RunGraphs:
         }
 
 
-def graphs_of(schedule: Schedule, device: CupyDevice, memory_limit: int | None, *, wished: bool = True) -> RunGraphs:
+def graphs_of(
+    schedule: Schedule,
+    device: CupyDevice,
+    memory_limit: int | None,
+    *,
+    wished: bool = True,
+    counted: bool = False,
+) -> RunGraphs:
     """The graphs of a schedule, none captured yet; there will be none if `$HLO_OPT_STREAMS` is 0 or unless `wished`.
+    `counted`: the iterations of loops are.
 
     A stretch allocates all its memory before it starts; stretches are not captured if that could exceed the limit.
     """
     streams = streams_wished() if wished else 0
     is_limited = memory_limit is not None
-    graphs = RunGraphs(Capturer(device.cupy, device, streams), schedule, bool(streams), is_limited)
+    graphs = RunGraphs(Capturer(device.cupy, device, streams), schedule, bool(streams), is_limited, counted)
     kept = 0 if memory_limit is None else graphs.most_bytes
     if memory_limit is not None and kept and peak_of(schedule).bytes + kept > memory_limit:
         return RunGraphs(graphs.capturer, schedule, has_stretches=False, is_limited=True)

@@ -42,6 +42,8 @@ class Graphs(Protocol):
 
     def report(self) -> dict[str, Any]: ...
 
+    def in_line(self, routine: Routine) -> Routine: ...
+
     def stretches_of(self, routine: Routine) -> Mapping[int, Stretch]: ...
 
     def run_stretch(self, stretch: Stretch, memory: list[Memory]) -> bool: ...
@@ -213,6 +215,8 @@ class Executor:
                 stack.append(next_callee)
 
     def _start(self, routine: Routine, inputs: Sequence[Memory]) -> _Frame:
+        if self.graphs is not None:
+            routine = self.graphs.in_line(routine)
         memory: list[Memory] = [NOTHING] * len(routine.shapes)
         for b, value in zip(routine.inputs, inputs, strict=True):
             memory[b] = value
