@@ -70,7 +70,7 @@ def _bound_entry(executor: Executor, *, donate: bool) -> BoundEntry | None:
     """The entry as one stretch, if it is one."""
     if not isinstance(executor.graphs, RunGraphs):
         return None
-    entry = executor.schedule.entry if donate else executor.keeping
+    entry = executor.graphs.in_line(executor.schedule.entry if donate else executor.keeping)
     whole = executor.graphs.whole_stretch(entry)
     donated = [k for k, _ in entry.donated] if donate else []
     return None if whole is None else BoundEntry(executor, entry, whole, donated)
