@@ -25,4 +25,5 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> types.ModuleType:
     monkeypatch.setattr(cupy_device, "_COMPILED", {})
     monkeypatch.setattr(cupy_device, "cache_directory", lambda: tmp_path)
     monkeypatch.setattr(products, "library_of", lambda _: module.Cublas())
+    monkeypatch.setattr(cupy_device, "driver_of", module.Driver)
     return module

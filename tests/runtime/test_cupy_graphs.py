@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 import hlo_opt
 from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate import evaluate, module_inputs
+from hlo_opt.runtime.cupy import device
 from hlo_opt.runtime.cupy.capture import Access, Start, dependencies, starts
+from hlo_opt.runtime.cupy.conditional import ConditionError
 from hlo_opt.runtime.cupy.graphs import RunGraphs
 from hlo_opt.runtime.schedule import in_line
 
@@ -135,7 +137,17 @@ def inputs(start: int) -> list[np.ndarray]:
     return [np.arange(4, dtype=np.float32), np.array([0.5, 1, -1, 2], np.float32), np.array(start, np.int32)]
 
 
-@pytest.mark.usefixtures("long_loops")
+@pytest.fixture
+def halves(monkeypatch: pytest.MonkeyPatch, fake: types.ModuleType, long_loops: None) -> None:
+    """The driver has no conditional nodes, so that each iteration of a loop is a graph."""
+
+    def refuse() -> None:
+        raise ConditionError("the driver has no conditional nodes")
+
+    monkeypatch.setattr(device, "driver_of", refuse)
+
+
+@pytest.mark.usefixtures("halves")
 @pytest.mark.parametrize("trips", [4, 5])
 def test_a_known_number_of_iterations_reads_the_predicate_once(
     trips: int, fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch
@@ -158,6 +170,7 @@ def test_a_known_number_of_iterations_reads_the_predicate_once(
     assert np.array_equal(given[0], np.arange(4))
 
 
+@pytest.mark.usefixtures("halves")
 @pytest.mark.parametrize("start", [0, 2, 5, 9])
 def test_an_unknown_number_of_iterations_reads_one_byte_each(
     start: int, fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch
