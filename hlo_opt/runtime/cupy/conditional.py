@@ -135,9 +135,7 @@ class Driver:
         """The variable of a node that is to come, in the graph that a stream captures: 0 until it is set."""
         graph, _ = self._front(stream)
         handle = ctypes.c_ulonglong()
-        self._call(
-            "cuGraphConditionalHandleCreate", ctypes.byref(handle), graph, self._context(), 0, _ASSIGN_DEFAULT
-        )
+        self._call("cuGraphConditionalHandleCreate", ctypes.byref(handle), graph, self._context(), 0, _ASSIGN_DEFAULT)
         return handle.value
 
     def add_while(self, stream: int, handle: int) -> int:
