@@ -26,7 +26,7 @@ from hlo_opt.codegen.emit import ALIGNMENT
 from hlo_opt.ir import ELEMENT_TYPES, Shape
 from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.plans.plan import Launch
-from hlo_opt.runtime.cupy.conditional import SYMBOL
+from hlo_opt.runtime.cupy.conditional import DECISION
 from hlo_opt.runtime.host.library import HostLibrary
 from hlo_opt.runtime.schedule.lifetimes import Arena
 
@@ -294,7 +294,7 @@ class _Module:
         self.code = code.decode()
 
     def get_function(self, symbol: str) -> Any:
-        return _Decision() if symbol == SYMBOL else _Function(self.code, symbol)
+        return _Decision() if symbol == DECISION.symbol else _Function(self.code, symbol)
 
 
 def _element(parameter: str) -> str:

@@ -125,6 +125,32 @@ def _stream(before: Set[int], last: Sequence[int], seen: Sequence[int], streams:
     return min((n, s) for s, n in enumerate(last))[1]
 
 
+class CudaEvent(Protocol):
+    """An event of CuPy."""
+
+    ptr: int
+
+
+class CudaGraph(Protocol):
+    """A graph of CuPy."""
+
+    def launch(self) -> None: ...
+
+
+class CudaStream(contextlib.AbstractContextManager["CudaStream"], Protocol):
+    """A stream of CuPy."""
+
+    ptr: int
+
+    def begin_capture(self) -> None: ...
+
+    def end_capture(self) -> CudaGraph: ...
+
+    def record(self, event: CudaEvent) -> CudaEvent: ...
+
+    def wait_event(self, event: CudaEvent) -> None: ...
+
+
 class CapturingDevice(PlacingDevice, Protocol):
     """A device whose launches can be captured."""
 
@@ -142,7 +168,7 @@ class Graph:
     """A captured graph, its numbers of kernel launches and streams, and the kept memory of its launches, which nothing
     else may use."""
 
-    graph: Any
+    graph: CudaGraph
     launches: int
     streams: int
     kept: Sequence[Array]
@@ -183,10 +209,10 @@ class Capturer:
     refused: dict[Op | Stretch, str] = field(default_factory=dict)
     apart: dict[Op, str] = field(default_factory=dict)
     _conditions: Conditions | None = None
-    _streams: dict[int, list[Any]] = field(default_factory=dict)
+    _streams: dict[int, list[CudaStream]] = field(default_factory=dict)
     """The streams to capture on, by the number of the stream that launches the graph: kernels and calls keep memory
     per stream, which graphs launched on one stream may share."""
-    _events: list[Any] = field(default_factory=list)
+    _events: list[CudaEvent] = field(default_factory=list)
 
     def capture(self, launches: Sequence[BoundLaunch], owner: Op | Stretch) -> Graph | None:
         """A graph of the launches of a loop or a stretch; None where CUDA refuses.
@@ -269,8 +295,8 @@ class Capturer:
         conditions: Conditions,
         kept: Sequence[Array],
         order: Sequence[Start],
-        origin: Any,
-        streams: Sequence[Any],
+        origin: CudaStream,
+        streams: Sequence[CudaStream],
     ) -> None:
         """Capture launches as the body of a node behind what is captured on `origin`, on streams of their own."""
         driver, counts, more = conditions.driver, address(rounds.counts), address(rounds.more)
@@ -302,17 +328,21 @@ class Capturer:
             self.replayed += graph.launches
 
     def _record(
-        self, launches: Sequence[BoundLaunch], kept: Sequence[Array], order: Sequence[Start], streams: Sequence[Any]
+        self,
+        launches: Sequence[BoundLaunch],
+        kept: Sequence[Array],
+        order: Sequence[Start],
+        streams: Sequence[CudaStream],
     ) -> None:
         """Start launches on streams, of which the first one captures, and waits for the others in the end."""
         origin, *others = streams
         fork = self._event(origin) if others else None
         awaited = {n for start in order for n in start.waits}
-        events: dict[int, Any] = {}
+        events: dict[int, CudaEvent] = {}
         joined: set[int] = {0}
         for number, (launch, start) in enumerate(zip(launches, order, strict=True)):
             stream = streams[start.stream]
-            if start.stream not in joined:
+            if start.stream not in joined and fork is not None:
                 joined.add(start.stream)
                 stream.wait_event(fork)
             for n in start.waits:
@@ -324,8 +354,8 @@ class Capturer:
         for stream in others:
             origin.wait_event(self._event(stream))
 
-    def _event(self, stream: Any) -> Any:
-        event = self.cupy.cuda.Event(disable_timing=True)
+    def _event(self, stream: CudaStream) -> CudaEvent:
+        event: CudaEvent = self.cupy.cuda.Event(disable_timing=True)
         stream.record(event)
         self._events.append(event)
         return event

@@ -9,12 +9,23 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-SYMBOL = "hlo_opt_go_on"
-SOURCE = """extern "C" __device__ void cudaGraphSetConditional(unsigned long long, unsigned int);
+
+@dataclass(frozen=True)
+class Text:
+    """A kernel in CUDA C++."""
+
+    symbol: str
+    source: str
+
+
+DECISION = Text(
+    "hlo_opt_go_on",
+    """extern "C" __device__ void cudaGraphSetConditional(unsigned long long, unsigned int);
 
 extern "C" __global__ void hlo_opt_go_on(const unsigned char* more, unsigned long long* rounds,
                                          unsigned long long handle, unsigned long long most,
@@ -26,7 +37,8 @@ extern "C" __global__ void hlo_opt_go_on(const unsigned char* more, unsigned lon
   rounds[1] += goes_on;
   cudaGraphSetConditional(handle, goes_on);
 }
-"""
+""",
+)
 """Decides whether the body runs again: while fewer than `most` rounds are done and `more`, if there is any, is true.
 
 rounds  of this launch of the graph that are done, and those of all launches that were begun
@@ -91,7 +103,7 @@ class Driver:
             }
         except (OSError, AttributeError) as error:
             raise ConditionError(f"the driver has no conditional nodes ({error})") from None
-        takes: dict[str, tuple[Any, ...]] = {
+        takes: dict[str, tuple[type, ...]] = {
             "cuCtxGetCurrent": (pointers,),
             "cuStreamGetCaptureInfo_v3": (
                 pointer,
@@ -111,7 +123,7 @@ class Driver:
         for name, types in takes.items():
             self._calls[name].argtypes = types
 
-    def _call(self, name: str, *arguments: Any) -> None:
+    def _call(self, name: str, *arguments: object) -> None:
         status = self._calls[name](*arguments)
         if status:
             raise ConditionError(f"{name} returns {status}")
@@ -161,11 +173,17 @@ class Driver:
         self._call("cuStreamEndCapture", stream, ctypes.byref(ctypes.c_void_p()))
 
 
+class Function(Protocol):
+    """A loaded kernel, by what CUDA calls it."""
+
+    ptr: int
+
+
 class Conditions:
     """Decisions of the GPU, in graphs under capture."""
 
-    def __init__(self, driver: Driver, launch: Callable[..., None], function: Any) -> None:
-        """`launch` is `launchKernel` of CuPy's driver, `function` its kernel `SYMBOL`."""
+    def __init__(self, driver: Driver, launch: Callable[..., None], function: Function) -> None:
+        """`launch` is `launchKernel` of CuPy's driver, `function` the kernel `DECISION`."""
         self.driver = driver
         self._launch = launch
         self._function = function  # which keeps its module loaded
@@ -176,7 +194,7 @@ class Conditions:
         self.decide(stream, 0, 0, 0, 0, begins=True)
 
     def decide(self, stream: int, handle: int, rounds: int, more: int, most: int, *, begins: bool) -> None:
-        """Start the kernel on a stream; see `SOURCE`. `rounds` and `more` are addresses or 0."""
+        """Start the kernel on a stream; see `DECISION`. `rounds` and `more` are addresses or 0."""
         values = np.array([more, rounds, handle, most, begins], np.uint64)
         places = values.ctypes.data + values.itemsize * np.arange(values.size, dtype=np.uint64)
         self._launch(self._function.ptr, 1, 1, 1, 1, 1, 1, 0, stream, int(places.ctypes.data), 0)

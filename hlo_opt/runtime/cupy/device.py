@@ -31,7 +31,7 @@ from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.ops.calls.call import DeviceCall
 from hlo_opt.ops.calls.collectives import device_call
 from hlo_opt.ops.collective.module_devices import counts, exchanges
-from hlo_opt.runtime.cupy.conditional import SOURCE, SYMBOL, Conditions, driver_of
+from hlo_opt.runtime.cupy.conditional import DECISION, Conditions, driver_of
 from hlo_opt.runtime.cupy.products import Cublas, Product, product_of
 from hlo_opt.runtime.host.library import cache_directory
 from hlo_opt.runtime.numpy import WORD, from_memory, held_dtype, to_memory
@@ -124,22 +124,31 @@ def compiled(
         else:
             codes[kernel.symbol] = code
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-        texts = pool.map(lambda k: _compile(nvrtc, k.symbol, k.source, arch, options), missing)
-        for kernel, code in zip(missing, texts, strict=True):
+        for kernel, code in zip(missing, pool.map(lambda k: _compile(nvrtc, k, arch, options), missing), strict=True):
             write_entry(paths[kernel.symbol], code)
             codes[kernel.symbol] = code
     return codes
 
 
-def _compile(nvrtc: Any, symbol: str, source: str, arch: str, options: Sequence[str]) -> bytes:
-    program = nvrtc.createProgram(source, f"{symbol}.cu", (), ())
+class _Text(Protocol):
+    """A kernel, as much of it as NVRTC needs."""
+
+    @property
+    def symbol(self) -> str: ...
+
+    @property
+    def source(self) -> str: ...
+
+
+def _compile(nvrtc: Any, kernel: _Text, arch: str, options: Sequence[str]) -> bytes:
+    program = nvrtc.createProgram(kernel.source, f"{kernel.symbol}.cu", (), ())
     try:
         try:
             nvrtc.compileProgram(program, (f"-arch={arch}", *options))
         except nvrtc.NVRTCError as error:
             lines = [line.strip() for line in nvrtc.getProgramLog(program).splitlines() if line.strip()]
             first = next((line for line in lines if "error" in line), lines[0] if lines else str(error))
-            raise BackendError(f"NVRTC refuses kernel {symbol}: {first[:_SHOWN]}", code="HLO522") from None
+            raise BackendError(f"NVRTC refuses kernel {kernel.symbol}: {first[:_SHOWN]}", code="HLO522") from None
         code: bytes = nvrtc.getCUBIN(program) if arch.startswith("sm_") else nvrtc.getPTX(program)
         return code
     finally:
@@ -460,10 +469,10 @@ class CupyDevice:
         if self._conditions is None:
             driver, cuda = driver_of(), self.cupy.cuda
             arch = architecture(cuda.nvrtc, str(cuda.Device().compute_capability))
-            with self._naming_errors_of(None, f"loading kernel {SYMBOL}"):
+            with self._naming_errors_of(None, f"loading kernel {DECISION.symbol}"):
                 module = cuda.function.Module()
-                module.load(_compile(cuda.nvrtc, SYMBOL, SOURCE, arch, self._options))
-                function = module.get_function(SYMBOL)
+                module.load(_compile(cuda.nvrtc, DECISION, arch, self._options))
+                function = module.get_function(DECISION.symbol)
             self._conditions = Conditions(driver, cuda.driver.launchKernel, function)
         return self._conditions
 
