@@ -488,6 +488,12 @@ def _gemm(handle: int, *numbers: int) -> None:
             target[...] = made
 
 
+_POINTER, _NUMBER, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
+_OPERAND = [_POINTER, _NUMBER, _NUMBER, _LONG]
+_GEMM = [_POINTER, *[_NUMBER] * 5, _POINTER, *_OPERAND, *_OPERAND, _POINTER, *_OPERAND, *[_NUMBER] * 3]
+"""The types of what cublasGemmStridedBatchedEx takes (cublas_api.h)."""
+
+
 class Cublas:
     """The library itself, as `ctypes` loads it: what it multiplies may be a node of a graph."""
 
@@ -514,7 +520,9 @@ class Cublas:
         self.workspace = workspace
         return 0
 
-    def _multiply(self, handle: int, *numbers: int) -> int:
+    def _multiply(self, *arguments: Any) -> int:
+        assert [type(a) for a in arguments] == _GEMM, "arguments that ctypes would have to convert"
+        handle, *numbers = (a.value for a in arguments)
         assert self.stream is not None and self.stream == current[-1].ptr and self.workspace is not None
         self.workspaces.append((self.stream, self.workspace))
         (b, b_type), (a, a_type), (c, c_type) = numbers[6:8], numbers[10:12], numbers[15:17]

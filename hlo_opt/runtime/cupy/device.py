@@ -372,7 +372,7 @@ class CupyDevice:
             return self._start_of_kernel(work, inputs, outputs, kept)
         product, cublas = self._products[work.instruction], self._cublas
         assert product is not None and cublas is not None
-        return cublas.start_of(product, *inputs, *outputs)
+        return cublas.start_of(product, inputs, outputs)
 
     def copy_bytes(self, source: int, target: int, size: int) -> None:
         """Copy bytes from one address to another, on the current stream."""
