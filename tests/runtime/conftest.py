@@ -27,4 +27,5 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> types.ModuleType:
     monkeypatch.setattr(products, "library_of", lambda _: module.Cublas())
     monkeypatch.setattr(cudnn, "library_of", lambda: module.cudnn)
     monkeypatch.setattr(cudnn, "_CHOSEN", {})
+    monkeypatch.setattr(cupy_device, "driver_of", module.Driver)
     return module

@@ -35,26 +35,52 @@ def library_of(cupy: ModuleType) -> ctypes.CDLL:
     """The functions of the cuBLAS that CuPy uses. Raises OSError where the library is not found by its name."""
     number = int(cupy.cuda.cublas.getVersion(cupy.cuda.device.get_cublas_handle()))
     library = ctypes.CDLL(f"libcublas.so.{number // 10000}")  # already loaded, so that no path is searched
-    pointer, count, long = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
+    pointer = ctypes.c_void_p
     library.cublasCreate_v2.argtypes = [ctypes.POINTER(pointer)]
     library.cublasDestroy_v2.argtypes = [pointer]
     library.cublasSetStream_v2.argtypes = [pointer, pointer]
-    library.cublasSetWorkspace_v2.argtypes = [pointer, pointer, ctypes.c_size_t]
-    one = (pointer, count, count, long)
-    sizes = (count, count, count)
-    library.cublasGemmStridedBatchedEx.argtypes = (
-        pointer,
-        count,
-        count,
-        *sizes,
-        pointer,
-        *one,
-        *one,
-        pointer,
-        *one,
-        *sizes,
-    )
+    library.cublasSetWorkspace_v2.argtypes = [pointer, pointer, ctypes.c_size_t]  # of products, arguments are C's
     return library
+
+
+_Pointer, _Int, _Long = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
+
+
+class _Prepared:
+    """The calls of a product, but for the addresses: all that does not depend on them is converted for C once."""
+
+    def __init__(self, handle: int | None, product: Product) -> None:
+        operand, result = (_TYPES[t] for t in product.types)
+        narrow = _TF32 if product.is_rounded else _FLOAT
+        compute = _DOUBLE if product.types[1] in ("f64", "c128") else narrow
+        number = ctypes.c_double if compute == _DOUBLE else ctypes.c_float
+        self.scalars = one, zero = (number * 2)(1, 0), (number * 2)(0, 0)  # complex types take both
+        rows, columns, length = product.sizes
+        # columns first: the transposed product of the transposed operands
+        is_turned = (product.right.is_turned, product.left.is_turned)
+        self.begin = (
+            _Pointer(handle),
+            *map(_Int, (*is_turned, columns, rows, length)),
+            _Pointer(ctypes.addressof(one)),
+        )
+        self.right, self.left = (
+            (_Int(operand), _Int(matrix.step), _Long(matrix.batch)) for matrix in (product.right, product.left)
+        )
+        self.between = _Pointer(ctypes.addressof(zero))
+        self.end = (
+            *(_Int(result), _Int(product.step), _Long(product.step_of_batch)),
+            *map(_Int, (product.batch, compute, _DEFAULT)),
+        )
+        bytes_of = (_BYTES[product.types[0]], _BYTES[product.types[0]], _BYTES[product.types[1]])
+        self.offsets = [[n * size for n, size in zip(before, bytes_of, strict=True)] for before in product.starts]
+
+    def calls(self, pointers: Sequence[int]) -> list[tuple[object, ...]]:
+        """The arguments of each call, for the addresses of the left matrix, the right one and the result."""
+        calls: list[tuple[object, ...]] = []
+        for offsets in self.offsets:
+            left, right, target = (_Pointer(p + n) for p, n in zip(pointers, offsets, strict=True))
+            calls.append((*self.begin, right, *self.right, left, *self.left, self.between, target, *self.end))
+        return calls
 
 
 class Cublas:
@@ -69,6 +95,7 @@ class Cublas:
         self.handle = handle.value
         self.stream: int | None = None
         self._workspaces: dict[int, Array] = {}
+        self._prepared: dict[Product, _Prepared] = {}
         self._end = weakref.finalize(self, self.library.cublasDestroy_v2, self.handle)
 
     def reserve(self, stream: int) -> None:
@@ -80,35 +107,12 @@ class Cublas:
         """A product of buffers, to be started on the stream that is current then."""
         (left, right), (target,) = inputs, outputs
         first, second = (right, left) if product.is_swapped else (left, right)
-        operand, result = (_TYPES[t] for t in product.types)
-        narrow = _TF32 if product.is_rounded else _FLOAT
-        compute = _DOUBLE if product.types[1] in ("f64", "c128") else narrow
-        number = ctypes.c_double if compute == _DOUBLE else ctypes.c_float
-        one, zero = (number * 2)(1, 0), (number * 2)(0, 0)  # complex types take both
-        rows, columns, length = product.sizes
-        bytes_of = (_BYTES[product.types[0]], _BYTES[product.types[0]], _BYTES[product.types[1]])
-        pointers = [span_of(memory)[0] for memory in (first, second, target)]
-        calls = []
-        for before in product.starts:
-            left_at, right_at, at = (p + n * size for p, n, size in zip(pointers, before, bytes_of, strict=True))
-            calls.append(
-                (
-                    self.handle,
-                    int(product.right.is_turned),  # columns first: the transposed product of the transposed operands
-                    int(product.left.is_turned),
-                    *(columns, rows, length),
-                    ctypes.addressof(one),
-                    *(right_at, operand, product.right.step, product.right.batch),
-                    *(left_at, operand, product.left.step, product.left.batch),
-                    ctypes.addressof(zero),
-                    *(at, result, product.step, product.step_of_batch),
-                    *(product.batch, compute, _DEFAULT),
-                )
-            )
-        scalars = (one, zero)  # kept alive with the function
-        multiply = self.library.cublasGemmStridedBatchedEx
+        if product not in self._prepared:
+            self._prepared[product] = _Prepared(self.handle, product)
+        prepared, multiply = self._prepared[product], self.library.cublasGemmStridedBatchedEx
+        calls = prepared.calls([span_of(memory)[0] for memory in (first, second, target)])
 
-        def start(_: object = scalars) -> None:
+        def start(_: object = prepared) -> None:  # whose scalars the calls read
             self._use(int(self.cupy.cuda.get_current_stream().ptr))
             for arguments in calls:
                 status = multiply(*arguments)
