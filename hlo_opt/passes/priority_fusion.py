@@ -15,7 +15,7 @@ from hlo_opt.analysis.properties import is_generic_triton
 from hlo_opt.analysis.xla.performance import estimate_fusion
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.compatibility import XLAS_MODEL
-from hlo_opt.fusion.costs import cost_of
+from hlo_opt.fusion.costs import cost_of, kept_us
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import MAX_CODE_SIZE, Edge
 from hlo_opt.fusion.priority_choices import ConstantChoices, PriorityChoices, is_fusible, retile
@@ -92,7 +92,8 @@ class PriorityFusion(FusionPass):
         cost = cost_of(apart, [prices.joined(producer, user) for user in users])
         if isinstance(cost, Reason):
             return cost
-        if cost.us_fused <= cost.us_unfused:
+        us_unfused = min(cost.us_unfused, kept_us(prices, producer, users))
+        if cost.us_fused <= us_unfused:
             return None
         return Reason.of(
             "FUS408",
@@ -100,7 +101,7 @@ class PriorityFusion(FusionPass):
             users=len(users),
             model="",
             us_fused=cost.us_fused,
-            us_unfused=cost.us_unfused,
+            us_unfused=us_unfused,
         )
 
     def _fuse_constants(self, computation: Computation, engine: Engine) -> bool:
