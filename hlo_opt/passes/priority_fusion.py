@@ -82,7 +82,8 @@ class PriorityFusion(FusionPass):
         return changed
 
     def _refused_by_price(self, engine: Engine, producer: Instruction, users: list[Instruction]) -> Reason | None:
-        """Why our own kernels speak against fusing a producer into some users."""
+        """Why our own kernels speak against fusing a producer into some users: that takes longer than all of them
+        apart, or than where the first user writes the producer's result for the others."""
         if not self.own_prices or "FUS408" in engine.disabled:
             return None
         if any(engine.is_forced(engine.edge(producer, user)) for user in users):
@@ -92,7 +93,9 @@ class PriorityFusion(FusionPass):
         cost = cost_of(apart, [prices.joined(producer, user) for user in users])
         if isinstance(cost, Reason):
             return cost
-        us_unfused = min(cost.us_unfused, kept_us(prices, producer, users))
+        us_unfused = cost.us_unfused
+        if cost.us_fused <= us_unfused:
+            us_unfused = min(us_unfused, kept_us(prices, producer, users))
         if cost.us_fused <= us_unfused:
             return None
         return Reason.of(
