@@ -61,7 +61,7 @@ def calls(module: Module) -> dict[Computation, int]:
     """How often XLA's cost analysis counts each computation: once for each call, a loop's body for one round."""
     times = dict.fromkeys(module.computations, 0)
     times[module.entry] = 1
-    for caller in reversed(module.computations):  # what is called stands before its callers
+    for caller in reversed(list(module.computations)):  # what is called stands before its callers
         for called in caller.called:
             times[called] += times[caller]
     return times
