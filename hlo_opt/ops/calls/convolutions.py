@@ -25,6 +25,9 @@ ROLES = {
 """What the operands and the result of the HLO convolution are."""
 _TYPES = frozenset({"bf16", "f16", "f32", "f64"})
 _MOST = 2**31 - 1
+_Positions = Sequence[tuple[int, int, Sequence[int]]]
+_Window = tuple[int, int, int, int, int, int, bool]
+"""As the arguments of `hlo_opt.library`'s `convolution`."""
 _LEAST_SPATIAL, _MOST_SPATIAL = 2, 3
 """cuDNN's convolutions have two or three spatial dimensions; further ones of size 1 are put before those there are."""
 
@@ -181,15 +184,15 @@ class _Spatial:
 
 
 def convolutions_of(call: DeviceCall) -> list[Convolution]:
-    """A convolution as cuDNN may compute it, the best way first: with padding as it is, then, where that differs before
-    and behind, with the difference moved. Empty where cuDNN has no such convolution, and for other calls."""
-    if call.function != "convolution_call":
+    """A convolution as cuDNN may compute it, the ways that move the least first. Padding is as it is, then, where that
+    differs before and behind, with the difference moved; each with arrays as most of them lie, and features last, which
+    tensor cores read faster. Empty where cuDNN has no such convolution, and for other calls."""
+    asked = _asked(call)
+    if asked is None:
         return []
-    positions, window, groups, _, *rest = call.arguments
-    shapes = call.shapes
-    tables = [t for t in rest if not isinstance(t, str)]
+    shapes, positions, window, groups = asked.shapes, asked.positions, asked.window, asked.groups
     names = [shape[0] for shape in shapes]
-    if any(map(any, tables)) or not _has_types(names) or len(window) > _MOST_SPATIAL:
+    if not _has_types(names) or len(window) > _MOST_SPATIAL:
         return []
     if any(not 0 < math.prod(shape[2]) <= _MOST for shape in shapes):
         return []
@@ -210,13 +213,50 @@ def convolutions_of(call: DeviceCall) -> list[Convolution]:
         extra = [
             (low - own_low, high - own_high) for low, high, own_low, own_high in zip(before, after, *form, strict=True)
         ]
-        ways = [
+        last, first = (
             _described(direction, shapes, positions, spatial, form, extra, groups, is_last=is_last)
             for is_last in (True, False)
-        ]
-        best = min(ways, key=lambda way: sum(move.bytes for move in way.moves if move is not None))
-        found.append(replace(best, is_rounded=TF32 in rest))
+        )
+        ways = [last, first]
+        ways.sort(key=lambda way: sum(move.bytes for move in way.moves if move is not None))
+        found += [replace(way, is_rounded=asked.is_rounded) for way in (ways[0], *(w for w in ways[1:] if w is last))]
     return found
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A convolution as a call asks for it: shapes of the operands and the result, and the arguments of
+    `hlo_opt.library`'s `convolution`."""
+
+    shapes: tuple[Described, ...]
+    positions: _Positions
+    window: Sequence[_Window]
+    groups: Sequence[int]
+    is_rounded: bool
+
+
+def _asked(call: DeviceCall) -> _Asked | None:
+    """What a call asks for; None for other calls than a convolution whose result is at most rounded."""
+    arguments = call.arguments
+    if call.function == "convolution_call":
+        positions, window, groups, _, *rest = arguments
+        if any(map(any, (t for t in rest if not isinstance(t, str)))):
+            return None
+        return _Asked(call.shapes, positions, window, groups, TF32 in rest)
+    if call.function != "steps_call":
+        return None
+    steps, results, *rest = arguments
+    count = len(call.shapes) - len(results)
+    if not steps or steps[0][0] != "convolution" or steps[0][2] != (0, 1) or count != 2:
+        return None
+    _, positions, window, groups, _ = steps[0][1]
+    last = count
+    for number, (operation, _, sources) in enumerate(steps[1:], count + 1):
+        last = number if operation in ("astype", "narrow") and sources == (last,) else last
+    workspaces = call.shapes[count + 1 :]
+    if results[0] != last or any(math.prod(shape[2]) for shape in workspaces):
+        return None
+    return _Asked(call.shapes[: count + 1], positions, window, groups, TF32 in rest)
 
 
 def _has_types(names: Sequence[str]) -> bool:
@@ -226,8 +266,8 @@ def _has_types(names: Sequence[str]) -> bool:
 
 def _direction(
     shapes: Sequence[Described],
-    positions: Sequence[tuple[int, int, Sequence[int]]],
-    window: Sequence[tuple[int, int, int, int, int, int, bool]],
+    positions: _Positions,
+    window: Sequence[_Window],
     groups: Sequence[int],
 ) -> str | None:
     """Which convolution of cuDNN it is; None where it is none."""
@@ -246,8 +286,8 @@ def _direction(
 def _spatial(
     direction: str,
     shapes: Sequence[Described],
-    positions: Sequence[tuple[int, int, Sequence[int]]],
-    w: tuple[int, int, int, int, int, int, bool],
+    positions: _Positions,
+    w: _Window,
     k: int,
 ) -> _Spatial:
     left, _, result = (shape[2][place[2][k]] for shape, place in zip(shapes, positions, strict=True))
@@ -262,7 +302,7 @@ def _spatial(
 def _described(
     direction: str,
     shapes: Sequence[Described],
-    positions: Sequence[tuple[int, int, Sequence[int]]],
+    positions: _Positions,
     spatial: Sequence[_Spatial],
     form: tuple[tuple[int, ...], tuple[int, ...]],
     extra: Sequence[tuple[int, int]],
