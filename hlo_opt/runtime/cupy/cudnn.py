@@ -37,7 +37,7 @@ from hlo_opt.text import parse
 NAME = "libcudnn.so.9"
 WORKSPACE = 1 << 29
 """The most bytes of a plan's workspace."""
-TRIED = 3
+TRIED = 5
 """Plans that are run before one of them is taken, of each way to describe the convolution."""
 RUNS = 3
 """Runs of which the fastest counts, after one that loads the kernels."""
