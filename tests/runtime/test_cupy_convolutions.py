@@ -70,7 +70,7 @@ CASES = {
         text_of(f"f32[2,6,5,4]{NHWC}", f"f32[3,3,1,8]{HWIO}", f"f32[2,6,5,8]{NHWC}",
                 SAME + ", feature_group_count=4"), FORWARD, "-w-"),
     "bf16 to f32": (
-        text_of(f"bf16[2,6,5,4]{NHWC}", f"bf16[3,3,4,8]{HWIO}", f"f32[2,6,5,8]{NHWC}", SAME), FORWARD, "-w-"),
+        text_of(f"bf16[2,6,5,4]{NHWC}", f"bf16[3,3,4,8]{HWIO}", f"f32[2,6,5,8]{NHWC}", SAME), FORWARD, "xw-"),
     "a reversed kernel": (
         text_of(f"f32[2,6,5,4]{NHWC}", f"f32[3,3,8,4]{HWIO}", f"f32[2,6,5,8]{NHWC}",
                 "window={size=3x3 pad=1_1x1_1 rhs_reversal=1x1}, dim_labels=b01f_01oi->b01f"), DATA, "-w-"),

@@ -34,13 +34,14 @@ _LEAST_SPATIAL, _MOST_SPATIAL = 2, 3
 
 @dataclass(frozen=True)
 class Move:
-    """The elements of an array in another order, row by row.
+    """The elements of an array in another order, row by row, perhaps in a wider type.
 
     sizes   of the source, the outermost first
     padding zeros before and after each dimension; negative: elements that are cut off
     turned  dimensions that are reversed
     split   a dimension of so many groups: (dimension, groups), which become two dimensions
     order   the dimensions of the result, by their places after the split
+    wide    the type of the result
     """
 
     type_name: str
@@ -49,12 +50,14 @@ class Move:
     turned: tuple[int, ...]
     split: tuple[int, int] | None
     order: tuple[int, ...]
+    wide: str
 
     @property
     def is_nothing(self) -> bool:
         """Whether the elements lie that way already."""
         places = [d for d in self.order if self._after_split[d] > 1]
-        return not self.turned and not any(map(any, self.padding)) and places == sorted(places)
+        is_same = self.wide == self.type_name and not self.turned and not any(map(any, self.padding))
+        return is_same and places == sorted(places)
 
     @property
     def padded(self) -> tuple[int, ...]:
@@ -75,15 +78,15 @@ class Move:
     @property
     def bytes(self) -> int:
         """Bytes of the result."""
-        return math.prod(self.padded) * ELEMENT_TYPES[self.type_name].bytes
+        return math.prod(self.padded) * ELEMENT_TYPES[self.wide].bytes
 
     @property
     def text(self) -> str:
         """A module of one fusion that moves the elements."""
 
-        def array(sizes: Sequence[int]) -> str:
+        def array(sizes: Sequence[int], name: str = self.type_name) -> str:
             layout = ",".join(map(str, reversed(range(len(sizes)))))
-            return f"{self.type_name}[{','.join(map(str, sizes))}]{{{layout}}}"
+            return f"{name}[{','.join(map(str, sizes))}]{{{layout}}}"
 
         lines, last, sizes = [f"p = {array(self.sizes)} parameter(0)"], "p", self.padded
         if any(map(any, self.padding)):
@@ -100,7 +103,10 @@ class Move:
             sizes = self._after_split
             lines.append(f"split = {array(sizes)} reshape({last})")
             last = "split"
-        result = array([sizes[d] for d in self.order])
+        if self.wide != self.type_name:
+            lines.append(f"wide = {array(sizes, self.wide)} convert({last})")
+            last = "wide"
+        result = array([sizes[d] for d in self.order], self.wide)
         lines.append(f"ROOT moved = {result} transpose({last}), dimensions={{{','.join(map(str, self.order))}}}")
         body = "\n  ".join(lines)
         return (
@@ -203,6 +209,8 @@ def convolutions_of(call: DeviceCall) -> list[Convolution]:
     before, after = tuple(s.before for s in spatial), tuple(s.after for s in spatial)
     is_even = before == after
     apart = [max(0, min(ends)) for ends in zip(before, after, strict=True)]
+    # cuDNN's results have the type of its operands; every bf16 and f16 is a number of TF32
+    is_rounded = asked.is_rounded or names[0] != names[2]
     forms = []
     if min((*before, *after), default=0) >= 0:
         forms.append((before, after))
@@ -219,7 +227,7 @@ def convolutions_of(call: DeviceCall) -> list[Convolution]:
         )
         ways = [last, first]
         ways.sort(key=lambda way: sum(move.bytes for move in way.moves if move is not None))
-        found += [replace(way, is_rounded=asked.is_rounded) for way in (ways[0], *(w for w in ways[1:] if w is last))]
+        found += [replace(way, is_rounded=is_rounded) for way in (ways[0], *(w for w in ways[1:] if w is last))]
     return found
 
 
@@ -313,6 +321,7 @@ def _described(
     """The convolution with features last or first, and with so much padding moved beside what `form` leaves to
     cuDNN."""
     tensors: dict[str, Tensor] = {}
+    wide = shapes[2][0]
     moves = []
     more = (0,) * max(0, _LEAST_SPATIAL - len(spatial))
     for number, (role, shape, place) in enumerate(zip(ROLES[direction], shapes, positions, strict=True)):
@@ -324,10 +333,10 @@ def _described(
         turned = {d for d, s in zip(places, spatial, strict=True) if number == 1 and s.is_turned and shape[2][d] > 1}
         padding = dict(zip(places, extra, strict=True)) if role == "image" else {}
         order = [outer, *places, inner] if is_last else [outer, inner, *places]
-        move = _move(shape, order, padding, turned, (inner, in_groups), is_result=number == 2)
+        move = _move(shape, order, padding, turned, (inner, in_groups), wide, is_result=number == 2)
         counted = [shape[2][d] + sum(padding.get(d, (0, 0))) for d in (outer, inner, *places)]
         sizes = (counted[0] * in_groups, counted[1] // in_groups, *(1 for _ in more), *counted[2:])
-        tensors[role] = _tensor(shape[0], sizes, is_last=is_last)
+        tensors[role] = _tensor(wide, sizes, is_last=is_last)
         moves.append(None if move.is_nothing else move)
     before, after = ((*more, *ends) for ends in form)
     strides, dilations = ((*(1 for _ in more), *(getattr(s, name) for s in spatial)) for name in ("stride", "dilation"))
@@ -360,6 +369,7 @@ def _move(
     padding: dict[int, tuple[int, int]],
     turned: set[int],
     split: tuple[int, int],
+    wide: str,
     *,
     is_result: bool,
 ) -> Move:
@@ -371,7 +381,7 @@ def _move(
         ends = [padding.get(d, (0, 0)) for d in order]
         padded = tuple(sizes[d] + low + high for d, (low, high) in zip(order, ends, strict=True))
         cut = tuple((-low, -high) for low, high in ends)
-        return Move(name, padded, cut, (), None, tuple(order.index(d) for d in there))
+        return Move(name, padded, cut, (), None, tuple(order.index(d) for d in there), wide)
     at, count = there.index(split[0]), split[1]
     places = {d: (n,) for n, d in enumerate(there)}
     if count > 1:
@@ -384,4 +394,5 @@ def _move(
         tuple(sorted(there.index(d) for d in turned)),
         (at, count) if count > 1 else None,
         (*((at,) if count > 1 else ()), *(n for d in order for n in places[d])),
+        wide,
     )
