@@ -35,7 +35,7 @@ from hlo_opt.runtime.schedule.stretch import Start, span_of
 from hlo_opt.text import parse
 
 NAME = "libcudnn.so.9"
-WORKSPACE = 1 << 29
+WORKSPACE = 1 << 28
 """The most bytes of a plan's workspace."""
 TRIED = 5
 """Plans that are run before one of them is taken, of each way to describe the convolution."""
