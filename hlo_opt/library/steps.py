@@ -121,10 +121,15 @@ def computed(
 
 
 def steps_call(
-    xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], steps: Sequence[Step], results: Sequence[int]
+    xp: ModuleType,
+    buffers: Sequence[Array],
+    shapes: Sequence[Described],
+    steps: Sequence[Step],
+    results: Sequence[int],
+    precision: str = "",
 ) -> list[Array]:
     """A library call computed step by step from its operands. `results` are the numbers of the values that it
-    returns."""
+    returns; `precision` as for `convolution_call`."""
     operands = [logical(widened(xp, b, s[0]), s[2], s[3]) for b, s in zip(buffers, shapes, strict=False)]
     values = computed(xp, steps, operands, {"convolution": convolution})
     outputs = [(values[n], shape) for n, shape in zip(results, shapes[len(buffers) :], strict=True)]

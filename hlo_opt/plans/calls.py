@@ -99,10 +99,8 @@ def _by_opcode(instruction: Instruction) -> _Call:
     spec, opcode = find(instruction.opcode), instruction.opcode
     if opcode == "custom-call":
         return _custom(instruction)
-    if opcode == "convolution":
-        return _convolution(instruction)
     if spec is not None and spec.kind is OpKind.CONTRACTION:
-        return _product(instruction)
+        return _contraction(instruction)
     rule = _RULES.get(opcode)
     return _moved(instruction) if rule is None else rule(instruction)
 
@@ -114,7 +112,7 @@ def _custom(instruction: Instruction) -> _Call:
     if factored is not None:
         return _factored(instruction, *_ROUTINES.get(factored, (2.0, 1.0)))
     if spec is not None and spec.flops is not None:
-        return _product(instruction)
+        return _contraction(instruction)
     if "sort" in target:
         return _sort(instruction)
     return _moved(instruction)
@@ -169,8 +167,9 @@ def _product(instruction: Instruction) -> _Call:
     )
 
 
-def _convolution(instruction: Instruction) -> _Call:
-    """A convolution by cuDNN, which multiplies what is in the padding, too, with what is moved before and after."""
+def _contraction(instruction: Instruction) -> _Call:
+    """A product; or a convolution by cuDNN, which multiplies what is in the padding, too, with what is moved before and
+    after."""
     call, product = call_of(instruction), _product(instruction)
     ways = [] if call is None else convolutions_of(call)
     if not ways:

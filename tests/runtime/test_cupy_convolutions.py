@@ -70,7 +70,7 @@ CASES = {
         text_of(f"f32[2,6,5,4]{NHWC}", f"f32[3,3,1,8]{HWIO}", f"f32[2,6,5,8]{NHWC}",
                 SAME + ", feature_group_count=4"), FORWARD, "-w-"),
     "bf16 to f32": (
-        text_of(f"bf16[2,6,5,4]{NHWC}", f"bf16[3,3,4,8]{HWIO}", f"f32[2,6,5,8]{NHWC}", SAME), FORWARD, "-w-"),
+        text_of(f"bf16[2,6,5,4]{NHWC}", f"bf16[3,3,4,8]{HWIO}", f"f32[2,6,5,8]{NHWC}", SAME), FORWARD, "xw-"),
     "a reversed kernel": (
         text_of(f"f32[2,6,5,4]{NHWC}", f"f32[3,3,8,4]{HWIO}", f"f32[2,6,5,8]{NHWC}",
                 "window={size=3x3 pad=1_1x1_1 rhs_reversal=1x1}, dim_labels=b01f_01oi->b01f"), DATA, "-w-"),
@@ -134,6 +134,40 @@ def test_other_convolutions_are_none_of_cudnn(text: str, fake: types.ModuleType)
     assert ways(text) == []
     if "s32" in text:
         check(text)
+    assert not fake.cudnn.ran
+
+
+def custom(target: str, left: str, right: str, result: str, how: str) -> str:
+    return f"HloModule m\nENTRY e {{\n  a = {left} parameter(0)\n  b = {right} parameter(1)\n" + (
+        f'  c = ({result}, u8[0]{{0}}) custom-call(a, b), {how}, custom_call_target="__cudnn$conv{target}"\n'
+        f"  ROOT d = {result} get-tuple-element(c), index=0\n}}\n"
+    )
+
+
+IMAGE, KERNEL, OUTPUT = f"[2,8,8,4]{NHWC}", f"[6,3,3,4]{NHWC}", f"[2,4,4,6]{NHWC}"
+STRIDED = "window={size=3x3 stride=2x2 pad=0_1x0_1}, dim_labels=b01f_o01i->b01f"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (custom("Forward", "f32" + IMAGE, "f32" + KERNEL, "f32" + OUTPUT, STRIDED), 10),
+        (custom("Forward", "bf16" + IMAGE, "bf16" + KERNEL, "bf16" + OUTPUT, STRIDED), 10),
+        (custom("BackwardInput", "f32" + OUTPUT, "f32" + KERNEL, "f32" + IMAGE, STRIDED), 12),
+        (custom("BackwardFilter", "f32" + IMAGE, "f32" + OUTPUT, "f32" + KERNEL, STRIDED), 11),
+    ],
+)
+def test_custom_calls_of_xla_are_the_same_convolutions(text: str, kind: int, fake: types.ModuleType) -> None:
+    executable = check(text, rounds=3)
+    assert {k for k, _ in fake.cudnn.ran} == {kind}
+    assert list(executable.report()["notes"].values()) == ["cudnnBackendExecute"]
+    assert 1 in {engine for _, engine in fake.cudnn.ran}  # f32 may be rounded to TF32
+
+
+def test_a_custom_call_with_an_activation_is_left_to_cupy(fake: types.ModuleType) -> None:
+    text = custom("BiasActivationForward", "f32" + IMAGE, "f32" + KERNEL, "f32" + OUTPUT, STRIDED)
+    text = text.replace("  c = ", "  e = f32[6]{0} parameter(2)\n  c = ").replace("(a, b)", "(a, b, e)")
+    check(text)
     assert not fake.cudnn.ran
 
 

@@ -17,8 +17,7 @@ from hlo_opt.ops.spec import Evaluator, LibraryCall, ShapeError, find
 from hlo_opt.ops.values import Value, packed
 
 TF32 = "tf32"
-"""The last argument of a `gemm_call` or `convolution_call` whose operands of f32 may be rounded to TF32, with 10 bits
-of mantissa."""
+"""The last argument of a product or convolution whose operands of f32 may be rounded to TF32: 10 bits of mantissa."""
 
 
 @dataclass(frozen=True)

@@ -25,19 +25,23 @@ ROLES = {
 """What the operands and the result of the HLO convolution are."""
 _TYPES = frozenset({"bf16", "f16", "f32", "f64"})
 _MOST = 2**31 - 1
+_Positions = Sequence[tuple[int, int, Sequence[int]]]
+_Window = tuple[int, int, int, int, int, int, bool]
+"""As the arguments of `hlo_opt.library`'s `convolution`."""
 _LEAST_SPATIAL, _MOST_SPATIAL = 2, 3
 """cuDNN's convolutions have two or three spatial dimensions; further ones of size 1 are put before those there are."""
 
 
 @dataclass(frozen=True)
 class Move:
-    """The elements of an array in another order, row by row.
+    """The elements of an array in another order, row by row, perhaps in a wider type.
 
     sizes   of the source, the outermost first
     padding zeros before and after each dimension; negative: elements that are cut off
     turned  dimensions that are reversed
     split   a dimension of so many groups: (dimension, groups), which become two dimensions
     order   the dimensions of the result, by their places after the split
+    wide    the type of the result
     """
 
     type_name: str
@@ -46,12 +50,14 @@ class Move:
     turned: tuple[int, ...]
     split: tuple[int, int] | None
     order: tuple[int, ...]
+    wide: str
 
     @property
     def is_nothing(self) -> bool:
         """Whether the elements lie that way already."""
         places = [d for d in self.order if self._after_split[d] > 1]
-        return not self.turned and not any(map(any, self.padding)) and places == sorted(places)
+        is_same = self.wide == self.type_name and not self.turned and not any(map(any, self.padding))
+        return is_same and places == sorted(places)
 
     @property
     def padded(self) -> tuple[int, ...]:
@@ -72,15 +78,15 @@ class Move:
     @property
     def bytes(self) -> int:
         """Bytes of the result."""
-        return math.prod(self.padded) * ELEMENT_TYPES[self.type_name].bytes
+        return math.prod(self.padded) * ELEMENT_TYPES[self.wide].bytes
 
     @property
     def text(self) -> str:
         """A module of one fusion that moves the elements."""
 
-        def array(sizes: Sequence[int]) -> str:
+        def array(sizes: Sequence[int], name: str = self.type_name) -> str:
             layout = ",".join(map(str, reversed(range(len(sizes)))))
-            return f"{self.type_name}[{','.join(map(str, sizes))}]{{{layout}}}"
+            return f"{name}[{','.join(map(str, sizes))}]{{{layout}}}"
 
         lines, last, sizes = [f"p = {array(self.sizes)} parameter(0)"], "p", self.padded
         if any(map(any, self.padding)):
@@ -97,7 +103,10 @@ class Move:
             sizes = self._after_split
             lines.append(f"split = {array(sizes)} reshape({last})")
             last = "split"
-        result = array([sizes[d] for d in self.order])
+        if self.wide != self.type_name:
+            lines.append(f"wide = {array(sizes, self.wide)} convert({last})")
+            last = "wide"
+        result = array([sizes[d] for d in self.order], self.wide)
         lines.append(f"ROOT moved = {result} transpose({last}), dimensions={{{','.join(map(str, self.order))}}}")
         body = "\n  ".join(lines)
         return (
@@ -181,15 +190,15 @@ class _Spatial:
 
 
 def convolutions_of(call: DeviceCall) -> list[Convolution]:
-    """A convolution as cuDNN may compute it, the best way first: with padding as it is, then, where that differs before
-    and behind, with the difference moved. Empty where cuDNN has no such convolution, and for other calls."""
-    if call.function != "convolution_call":
+    """A convolution as cuDNN may compute it, the ways that move the least first. Padding is as it is, then, where that
+    differs before and behind, with the difference moved; each with arrays as most of them lie, and features last, which
+    tensor cores read faster. Empty where cuDNN has no such convolution, and for other calls."""
+    asked = _asked(call)
+    if asked is None:
         return []
-    positions, window, groups, _, *rest = call.arguments
-    shapes = call.shapes
-    tables = [t for t in rest if not isinstance(t, str)]
+    shapes, positions, window, groups = asked.shapes, asked.positions, asked.window, asked.groups
     names = [shape[0] for shape in shapes]
-    if any(map(any, tables)) or not _has_types(names) or len(window) > _MOST_SPATIAL:
+    if not _has_types(names) or len(window) > _MOST_SPATIAL:
         return []
     if any(not 0 < math.prod(shape[2]) <= _MOST for shape in shapes):
         return []
@@ -200,6 +209,8 @@ def convolutions_of(call: DeviceCall) -> list[Convolution]:
     before, after = tuple(s.before for s in spatial), tuple(s.after for s in spatial)
     is_even = before == after
     apart = [max(0, min(ends)) for ends in zip(before, after, strict=True)]
+    # cuDNN's results have the type of its operands; every bf16 and f16 is a number of TF32
+    is_rounded = asked.is_rounded or names[0] != names[2]
     forms = []
     if min((*before, *after), default=0) >= 0:
         forms.append((before, after))
@@ -210,13 +221,50 @@ def convolutions_of(call: DeviceCall) -> list[Convolution]:
         extra = [
             (low - own_low, high - own_high) for low, high, own_low, own_high in zip(before, after, *form, strict=True)
         ]
-        ways = [
+        last, first = (
             _described(direction, shapes, positions, spatial, form, extra, groups, is_last=is_last)
             for is_last in (True, False)
-        ]
-        best = min(ways, key=lambda way: sum(move.bytes for move in way.moves if move is not None))
-        found.append(replace(best, is_rounded=TF32 in rest))
+        )
+        ways = [last, first]
+        ways.sort(key=lambda way: sum(move.bytes for move in way.moves if move is not None))
+        found += [replace(way, is_rounded=is_rounded) for way in (ways[0], *(w for w in ways[1:] if w is last))]
     return found
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A convolution as a call asks for it: shapes of the operands and the result, and the arguments of
+    `hlo_opt.library`'s `convolution`."""
+
+    shapes: tuple[Described, ...]
+    positions: _Positions
+    window: Sequence[_Window]
+    groups: Sequence[int]
+    is_rounded: bool
+
+
+def _asked(call: DeviceCall) -> _Asked | None:
+    """What a call asks for; None for other calls than a convolution whose result is at most rounded."""
+    arguments = call.arguments
+    if call.function == "convolution_call":
+        positions, window, groups, _, *rest = arguments
+        if any(map(any, (t for t in rest if not isinstance(t, str)))):
+            return None
+        return _Asked(call.shapes, positions, window, groups, TF32 in rest)
+    if call.function != "steps_call":
+        return None
+    steps, results, *rest = arguments
+    count = len(call.shapes) - len(results)
+    if not steps or steps[0][0] != "convolution" or steps[0][2] != (0, 1) or count != 2:
+        return None
+    _, positions, window, groups, _ = steps[0][1]
+    last = count
+    for number, (operation, _, sources) in enumerate(steps[1:], count + 1):
+        last = number if operation in ("astype", "narrow") and sources == (last,) else last
+    workspaces = call.shapes[count + 1 :]
+    if results[0] != last or any(math.prod(shape[2]) for shape in workspaces):
+        return None
+    return _Asked(call.shapes[: count + 1], positions, window, groups, TF32 in rest)
 
 
 def _has_types(names: Sequence[str]) -> bool:
@@ -226,8 +274,8 @@ def _has_types(names: Sequence[str]) -> bool:
 
 def _direction(
     shapes: Sequence[Described],
-    positions: Sequence[tuple[int, int, Sequence[int]]],
-    window: Sequence[tuple[int, int, int, int, int, int, bool]],
+    positions: _Positions,
+    window: Sequence[_Window],
     groups: Sequence[int],
 ) -> str | None:
     """Which convolution of cuDNN it is; None where it is none."""
@@ -246,8 +294,8 @@ def _direction(
 def _spatial(
     direction: str,
     shapes: Sequence[Described],
-    positions: Sequence[tuple[int, int, Sequence[int]]],
-    w: tuple[int, int, int, int, int, int, bool],
+    positions: _Positions,
+    w: _Window,
     k: int,
 ) -> _Spatial:
     left, _, result = (shape[2][place[2][k]] for shape, place in zip(shapes, positions, strict=True))
@@ -262,7 +310,7 @@ def _spatial(
 def _described(
     direction: str,
     shapes: Sequence[Described],
-    positions: Sequence[tuple[int, int, Sequence[int]]],
+    positions: _Positions,
     spatial: Sequence[_Spatial],
     form: tuple[tuple[int, ...], tuple[int, ...]],
     extra: Sequence[tuple[int, int]],
@@ -273,6 +321,7 @@ def _described(
     """The convolution with features last or first, and with so much padding moved beside what `form` leaves to
     cuDNN."""
     tensors: dict[str, Tensor] = {}
+    wide = shapes[2][0]
     moves = []
     more = (0,) * max(0, _LEAST_SPATIAL - len(spatial))
     for number, (role, shape, place) in enumerate(zip(ROLES[direction], shapes, positions, strict=True)):
@@ -284,10 +333,10 @@ def _described(
         turned = {d for d, s in zip(places, spatial, strict=True) if number == 1 and s.is_turned and shape[2][d] > 1}
         padding = dict(zip(places, extra, strict=True)) if role == "image" else {}
         order = [outer, *places, inner] if is_last else [outer, inner, *places]
-        move = _move(shape, order, padding, turned, (inner, in_groups), is_result=number == 2)
+        move = _move(shape, order, padding, turned, (inner, in_groups), wide, is_result=number == 2)
         counted = [shape[2][d] + sum(padding.get(d, (0, 0))) for d in (outer, inner, *places)]
         sizes = (counted[0] * in_groups, counted[1] // in_groups, *(1 for _ in more), *counted[2:])
-        tensors[role] = _tensor(shape[0], sizes, is_last=is_last)
+        tensors[role] = _tensor(wide, sizes, is_last=is_last)
         moves.append(None if move.is_nothing else move)
     before, after = ((*more, *ends) for ends in form)
     strides, dilations = ((*(1 for _ in more), *(getattr(s, name) for s in spatial)) for name in ("stride", "dilation"))
@@ -320,6 +369,7 @@ def _move(
     padding: dict[int, tuple[int, int]],
     turned: set[int],
     split: tuple[int, int],
+    wide: str,
     *,
     is_result: bool,
 ) -> Move:
@@ -331,7 +381,7 @@ def _move(
         ends = [padding.get(d, (0, 0)) for d in order]
         padded = tuple(sizes[d] + low + high for d, (low, high) in zip(order, ends, strict=True))
         cut = tuple((-low, -high) for low, high in ends)
-        return Move(name, padded, cut, (), None, tuple(order.index(d) for d in there))
+        return Move(name, padded, cut, (), None, tuple(order.index(d) for d in there), wide)
     at, count = there.index(split[0]), split[1]
     places = {d: (n,) for n, d in enumerate(there)}
     if count > 1:
@@ -344,4 +394,5 @@ def _move(
         tuple(sorted(there.index(d) for d in turned)),
         (at, count) if count > 1 else None,
         (*((at,) if count > 1 else ()), *(n for d in order for n in places[d])),
+        wide,
     )

@@ -12,6 +12,8 @@ from hlo_opt.ops.calls.call import TF32, plain
 from hlo_opt.ops.contraction.table import convolution_dimensions
 from hlo_opt.ops.spec import LibraryCall
 
+CUDNN = "__cudnn$conv"
+"""How targets of custom calls begin that are convolutions of XLA:GPU's."""
 _MOST = 2**31 - 1
 """cuBLAS counts rows and columns in 32 bits."""
 
@@ -39,8 +41,9 @@ def multiplies_tf32(instruction: Instruction) -> bool:
     """Whether a GPU may round the operands of a product or convolution of f32 to TF32, with 10 bits of mantissa: unless
     the dump asks for the highest precision, or for another algorithm (xla/stream_executor/cuda/cuda_blas.cc and
     xla/service/gpu/matmul_utils.cc: `compute_precision <= 1`; cuda_dnn.cc: `RequireMath`)."""
-    shapes = (*_operands(instruction), instruction.shape)
-    if instruction.opcode not in ("dot", "convolution") or any(s.type.name != "f32" for s in shapes):
+    opcode, shapes = instruction.opcode, (*_operands(instruction), next(instruction.shape.leaves()))
+    is_call = opcode == "custom-call" and instruction.word("custom_call_target").startswith(CUDNN)
+    if not (opcode in ("dot", "convolution") or is_call) or any(s.type.name != "f32" for s in shapes):
         return False
     algorithm = instruction.word("algorithm") or "dot_unset"
     precision = str(instruction.value("operand_precision", "")).lower()

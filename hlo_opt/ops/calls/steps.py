@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hlo_opt.ir import ElementType, Instruction
-from hlo_opt.ops.calls.call import plain
-from hlo_opt.ops.calls.products import convolution_arguments
+from hlo_opt.ops.calls.call import TF32, plain
+from hlo_opt.ops.calls.products import convolution_arguments, multiplies_tf32
 from hlo_opt.ops.custom_calls.convolutions import as_hlo
 from hlo_opt.ops.elementwise.functions import FUNCTIONS, NOT_COMPLEX
 from hlo_opt.ops.indexing.gather_dimensions import scatter_dimensions
@@ -101,7 +101,8 @@ def convolution(instruction: Instruction) -> LibraryCall | None:
         len(parameters),
         lambda i: i.shape.is_array and i.shape.type.name in _CONVOLVED,
     )
-    return None if steps is None else ("steps_call", steps, "cupy.matmul of laid-out windows")
+    rounded = (TF32,) if multiplies_tf32(instruction) else ()
+    return None if steps is None else ("steps_call", (*steps, *rounded), "cupy.matmul of laid-out windows")
 
 
 def of_complex(instruction: Instruction) -> LibraryCall | None:

@@ -35,13 +35,15 @@ from hlo_opt.runtime.schedule.stretch import Start, span_of
 from hlo_opt.text import parse
 
 NAME = "libcudnn.so.9"
-WORKSPACE = 1 << 29
+WORKSPACE = 1 << 28
 """The most bytes of a plan's workspace."""
-TRIED = 3
+TRIED = 5
 """Plans that are run before one of them is taken, of each way to describe the convolution."""
 RUNS = 3
 """Runs of which the fastest counts, after one that loads the kernels."""
 _ALIGNMENT = 256
+_SHOWN = 200
+"""Bytes of cuDNN's own message."""
 _ALIGNED = 16
 """Bytes that addresses of arrays are multiples of."""
 
@@ -101,6 +103,7 @@ def library_of() -> ctypes.CDLL:
     library.cudnnBackendFinalize.argtypes = [pointer]
     library.cudnnBackendSetAttribute.argtypes = [pointer, ctypes.c_int, ctypes.c_int, long, pointer]
     library.cudnnBackendGetAttribute.argtypes = [pointer, ctypes.c_int, ctypes.c_int, long, pointer, pointer]
+    library.cudnnGetLastErrorString.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     library.cudnnBackendExecute.argtypes = [pointer, pointer, pointer]
     return library
 
@@ -122,7 +125,7 @@ class _Descriptor:
     def __init__(self, library: ctypes.CDLL, kind: int) -> None:
         self.library = library
         made = ctypes.c_void_p()
-        _check(library.cudnnBackendCreateDescriptor(kind, ctypes.byref(made)), "cudnnBackendCreateDescriptor")
+        _check(library, library.cudnnBackendCreateDescriptor(kind, ctypes.byref(made)), "cudnnBackendCreateDescriptor")
         self.pointer = made.value
         self._parts: list[_Descriptor] = []
         self._end = weakref.finalize(self, library.cudnnBackendDestroyDescriptor, self.pointer)
@@ -132,11 +135,11 @@ class _Descriptor:
         self._parts += [v for v in values if isinstance(v, _Descriptor)]
         array = (_C_TYPES[kind] * len(values))(*(v.pointer if isinstance(v, _Descriptor) else v for v in values))
         status = self.library.cudnnBackendSetAttribute(self.pointer, attribute, kind, len(values), array)
-        _check(status, f"cudnnBackendSetAttribute of {attribute}")
+        _check(self.library, status, f"cudnnBackendSetAttribute of {attribute}")
         return self
 
     def finalized(self) -> _Descriptor:
-        _check(self.library.cudnnBackendFinalize(self.pointer), "cudnnBackendFinalize")
+        _check(self.library, self.library.cudnnBackendFinalize(self.pointer), "cudnnBackendFinalize")
         return self
 
     def numbers(self, attribute: int, kind: int, most: int) -> list[int]:
@@ -145,7 +148,7 @@ class _Descriptor:
         status = self.library.cudnnBackendGetAttribute(
             self.pointer, attribute, kind, most, ctypes.addressof(count), array
         )
-        _check(status, f"cudnnBackendGetAttribute of {attribute}")
+        _check(self.library, status, f"cudnnBackendGetAttribute of {attribute}")
         return [int(n) for n in array[: count.value]]
 
     def count(self, attribute: int) -> int:
@@ -154,7 +157,7 @@ class _Descriptor:
         status = self.library.cudnnBackendGetAttribute(
             self.pointer, attribute, _DESCRIPTOR, 0, ctypes.addressof(count), None
         )
-        _check(status, f"cudnnBackendGetAttribute of {attribute}")
+        _check(self.library, status, f"cudnnBackendGetAttribute of {attribute}")
         return count.value
 
     def fill(self, attribute: int, descriptors: Sequence[_Descriptor]) -> int:
@@ -164,7 +167,7 @@ class _Descriptor:
         status = self.library.cudnnBackendGetAttribute(
             self.pointer, attribute, _DESCRIPTOR, len(descriptors), ctypes.addressof(count), array
         )
-        _check(status, f"cudnnBackendGetAttribute of {attribute}")
+        _check(self.library, status, f"cudnnBackendGetAttribute of {attribute}")
         return count.value
 
 
@@ -223,7 +226,7 @@ class Cudnn:
         self.cupy = self.device.cupy
         self.library = library_of()
         handle = ctypes.c_void_p()
-        _check(self.library.cudnnCreate(ctypes.byref(handle)), "cudnnCreate")
+        _check(self.library, self.library.cudnnCreate(ctypes.byref(handle)), "cudnnCreate")
         self.handle = handle.value
         self._end = weakref.finalize(self, self.library.cudnnDestroy, self.handle)
 
@@ -249,7 +252,7 @@ class Cudnn:
         return prepared
 
     def _chosen(self, ways: Sequence[Convolution]) -> _Choice:
-        best, least, refusals = None, float("inf"), ["cuDNN has no plan for it"]
+        best, least, refusals = None, float("inf"), ["cuDNN cannot run its plans"]
         for way, number, ms in self.tried(ways, refusals):
             if ms < least:
                 best, least = _Choice(way, number), ms
@@ -260,7 +263,7 @@ class Cudnn:
         `refusals`."""
         for way in ways:
             try:
-                for engine, _ in zip(self.engines(way), range(TRIED), strict=False):
+                for _, engine in zip(range(TRIED), self.engines(way), strict=False):
                     yield way, engine.number, self._time_of(self._ready(way, engine))
             except (CudnnError, self.cupy.cuda.memory.OutOfMemoryError) as error:
                 refusals.append(str(error))
@@ -296,26 +299,37 @@ class Cudnn:
     def engines(self, convolution: Convolution) -> Iterator[Engine]:
         """Plans for a convolution that compute as it asks, in the order of the heuristics."""
         graph = self._graph(convolution)
-        number, any_found = -1, False
+        number, refusal = -1, ""
         for mode in (_HEURISTIC, _FALLBACK):
             heuristics = _Descriptor(self.library, _HEURISTICS).set(201, _DESCRIPTOR, graph).set(200, _HEUR, mode)
             try:
                 count = heuristics.finalized().count(202)
-            except CudnnError:
+            except CudnnError as error:
+                refusal = str(error)
                 continue
             configs = [_Descriptor(self.library, _ENGINE_CONFIG) for _ in range(count)]
+            any_found = False
             for config in configs[: heuristics.fill(202, configs)]:
                 number += 1
-                with contextlib.suppress(CudnnError):
-                    if _suits(convolution, config):
-                        plan = _Descriptor(self.library, _PLAN).set(400, _HANDLE, self.handle)
-                        plan.set(401, _DESCRIPTOR, config).finalized()
-                        (size,) = plan.numbers(402, _INT64, 1)
-                        if size <= WORKSPACE:
-                            any_found = True
-                            yield Engine(number, plan, size)
+                try:
+                    engine = self._engine(convolution, config, number)
+                except CudnnError as error:
+                    refusal = str(error)
+                    continue
+                if engine is not None:
+                    any_found = True
+                    yield engine
             if any_found:
                 return
+        raise CudnnError("cuDNN has no plan for it" + (f": {refusal}" if refusal else ""))
+
+    def _engine(self, convolution: Convolution, config: _Descriptor, number: int) -> Engine | None:
+        """The plan of an engine's configuration; None where it does not suit. Raises CudnnError where there is none."""
+        if not _suits(convolution, config):
+            return None
+        plan = _Descriptor(self.library, _PLAN).set(400, _HANDLE, self.handle).set(401, _DESCRIPTOR, config)
+        (size,) = plan.finalized().numbers(402, _INT64, 1)
+        return Engine(number, plan, size) if size <= WORKSPACE else None
 
     def _graph(self, convolution: Convolution) -> _Descriptor:
         kind, attributes = _OPERATIONS[convolution.direction]
@@ -367,7 +381,7 @@ class Cudnn:
     def _use(self, stream: int) -> None:
         if stream != self.stream:
             self.stream = None
-            _check(self.library.cudnnSetStream(self.handle, stream), "cudnnSetStream")
+            _check(self.library, self.library.cudnnSetStream(self.handle, stream), "cudnnSetStream")
             self.stream = stream
 
     def _bound(self, prepared: Prepared, addresses: Sequence[int], workspace: int) -> Start:
@@ -383,13 +397,14 @@ class Cudnn:
         pack.set(1000, _INT64, *(_IDS[role] for role in ROLES[prepared.convolution.direction]))
         pack.set(1001, _POINTER, *used).set(1003, _POINTER, here[-1]).finalized()
         *before, after = moves
-        execute, plan, handle = self.library.cudnnBackendExecute, prepared.engine.plan, self.handle
+        library, plan, handle = self.library, prepared.engine.plan, self.handle
+        execute = library.cudnnBackendExecute
 
         def start() -> None:
             for move in before:
                 if move is not None:
                     move()
-            _check(execute(handle, plan.pointer, pack.pointer), "cudnnBackendExecute")
+            _check(library, execute(handle, plan.pointer, pack.pointer), "cudnnBackendExecute")
             if after is not None:
                 after()
 
@@ -421,6 +436,9 @@ def kernel_of(move: Move, target: DeviceTarget) -> Kernel:
     return kernel
 
 
-def _check(status: int, function: str) -> None:
+def _check(library: ctypes.CDLL, status: int, function: str) -> None:
     if status:
-        raise CudnnError(f"{function} returns status {status}")
+        why = ctypes.create_string_buffer(_SHOWN)
+        library.cudnnGetLastErrorString(why, _SHOWN)
+        said = why.value.decode("utf-8", "replace")
+        raise CudnnError(f"{function} returns status {status}" + (f" ({said})" if said else ""))

@@ -513,10 +513,10 @@ class CupyDevice:
 
     def call(self, op: Call, inputs: Sequence[Array], shapes: Sequence[Shape]) -> list[Array]:
         if self._binding(op) is not None:
-            target = self.allocate(op.instruction.shape)
+            outputs = [self.allocate(leaf) for leaf in op.instruction.shape.leaves()]
             with self._naming_errors_of(op.instruction, self.notes[op.call]):
-                self.start_of((op, list(inputs), [target]))()
-            return [target]
+                self.start_of((op, list(inputs), outputs))()
+            return outputs
         call = self._calls.get(op.instruction)
         if call is None:
             if op.instruction.opcode == "after-all":

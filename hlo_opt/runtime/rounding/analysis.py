@@ -33,6 +33,7 @@ from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.element_type import F64
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import OpKind, find
+from hlo_opt.ops.calls.products import multiplies_tf32
 from hlo_opt.ops.control.meaning import zeros
 from hlo_opt.ops.dynamic import takes_dynamic
 from hlo_opt.ops.reduction.reducers import monoid
@@ -371,16 +372,18 @@ def opaque(instruction: Instruction, evaluate: Face) -> Face:
         )
     )
     exact = exact or instruction.opcode == "topk"
+    is_rounded = multiplies_tf32(instruction)
 
     def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
         if exact and not is_spread(tuple(values)):
             return evaluate(analyst.plain, instruction, values)
         value = evaluate(analyst.plain, instruction, [picked(v, VALUE) for v in values])
         moved = []
+        backward = sums.TF32_UNIT if is_rounded and not analyst.precise else None
         for k in range(MOVED, ROWS):
             operands = [picked(v, k) for v in values]
             if not exact:
-                operands = [_nudged(analyst, v) for v in operands]
+                operands = [_nudged(analyst, v, backward) for v in operands]
             moved.append(evaluate(analyst.plain, instruction, operands))
         rows = stacked([value, value, value, *moved], look=False)
         return _sampled(rows, 0.0 if exact else _FORWARD)
@@ -388,14 +391,15 @@ def opaque(instruction: Instruction, evaluate: Face) -> Face:
     return run
 
 
-def _nudged(analyst: Analyst, value: Value) -> Value:
+def _nudged(analyst: Analyst, value: Value, backward: float | None = None) -> Value:
+    """The value with relative errors of `backward`, or `_BACKWARD` ULP."""
     if isinstance(value, tuple):
-        return tuple(_nudged(analyst, v) for v in value)
+        return tuple(_nudged(analyst, v, backward) for v in value)
     array = np.asarray(value)
     if array.dtype.kind not in "fc" or array.dtype.itemsize < 4:
         return value
-    eps = np.finfo(array.dtype).eps
-    return (array * (1 + _BACKWARD * eps * analyst.noise(array.shape))).astype(array.dtype)
+    size = backward or _BACKWARD * np.finfo(array.dtype).eps
+    return (array * (1 + size * analyst.noise(array.shape))).astype(array.dtype)
 
 
 def _sampled(value: Value, forward: float = 0.0) -> Value:

@@ -208,11 +208,17 @@ def test_a_complex_scatter_that_adds_has_an_open_order() -> None:
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_operands_as_tensor_cores_take_them_are_within_bounds(cut: bool) -> None:
-    text = (
-        "  a = f32[6,40]{1,0} parameter(0)\n  b = f32[40,5]{1,0} parameter(1)\n"
-        "  ROOT c = f32[6,5]{1,0} dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
-    )
+@pytest.mark.parametrize(
+    "how",
+    [
+        "  ROOT c = f32[6,5]{1,0} dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+        "  ROOT c = f32[6,5]{1,0} convolution(a, b), dim_labels=bf_io->bf",
+        "  d = (f32[6,5]{1,0}, u8[0]{0}) custom-call(a, b), dim_labels=bf_io->bf, "
+        'custom_call_target="__cudnn$convForward"\n  ROOT c = f32[6,5]{1,0} get-tuple-element(d), index=0',
+    ],
+)
+def test_operands_as_tensor_cores_take_them_are_within_bounds(how: str, cut: bool) -> None:
+    text = "  a = f32[6,40]{1,0} parameter(0)\n  b = f32[40,5]{1,0} parameter(1)\n" + how
     module, a, b = parsed(text), np.abs(normal(6, 40)), np.abs(normal(40, 5))
     narrow = [((x.view(np.uint32) + (0 if cut else 1 << 12)) & np.uint32(0xFFFFE000)).view(np.float32) for x in (a, b)]
     (wanted,) = evaluate(module, [a, b])
