@@ -67,7 +67,8 @@ _NORM: Mapping[str, Form] = {
     **_PLANNED,
     "what was read is kept in pairs": {("hlo_opt.codegen.registers", "MOST_REGISTERS"): 8},
     "8 columns of a thread": {(_ROWS, "ROW_PER_THREAD"): 8},
-    "registers for 8 blocks": {("hlo_opt.codegen.emit", "_bounds"): _for_all_threads},
+    "registers for 2048 threads": {("hlo_opt.codegen.emit", "_bounds"): _for_all_threads},
+    "both": {(_ROWS, "ROW_PER_THREAD"): 8, ("hlo_opt.codegen.emit", "_bounds"): _for_all_threads},
 }
 _GRADIENT: Mapping[str, Form] = {
     **_PLANNED,
