@@ -21,8 +21,14 @@ template <typename T> HLO_UNSEEN static inline T* place_in_cluster(T* place, int
   const unsigned int self = blockIdx.x - turns_now.first;
   if ((unsigned int)number == self) return place;
   if ((unsigned int)number >= turns_now.launch->together) HLO_FOUND("block %d is not in the cluster", number);
-  char* const kept = turns_now.memory + turns_now.each * number + bytes_of(turns_now.launch->block);
-  return (T*)(kept + ((char*)place - turns_now.launch->shared));
+  char* const there = turns_now.memory + turns_now.each * number;
+  const long offset = (char*)place - turns_now.launch->shared;
+#ifdef HLO_RACES  // as a write by a thread that the other block does not have, before the barrier that it comes to next
+  Block* const other = (Block*)there;
+  const Place writer = {block_now - self + number, ~0u, other->fibres[0].barriers, 0, 0};
+  for (long k = 0; other->touched && k < (long)sizeof(T); ++k) other->touched[offset + k].writer = writer;
+#endif
+  return (T*)(there + bytes_of(turns_now.launch->block) + offset);
 }
 
 }  // namespace hlo

@@ -51,6 +51,10 @@ def _never(*arguments: object) -> bool:
     return False
 
 
+def _four(*arguments: object) -> int:
+    return 4
+
+
 def _for_all_threads(plan: Plan) -> str:
     return f"{plan.launch.block}, {2048 // plan.launch.block}"
 
@@ -67,7 +71,8 @@ _NORM: Mapping[str, Form] = {
     **_PLANNED,
     "what was read is kept in pairs": {("hlo_opt.codegen.registers", "MOST_REGISTERS"): 8},
     "8 columns of a thread": {(_ROWS, "ROW_PER_THREAD"): 8},
-    "registers for 8 blocks": {("hlo_opt.codegen.emit", "_bounds"): _for_all_threads},
+    "registers for 2048 threads": {("hlo_opt.codegen.emit", "_bounds"): _for_all_threads},
+    "both": {(_ROWS, "ROW_PER_THREAD"): 8, ("hlo_opt.codegen.emit", "_bounds"): _for_all_threads},
 }
 _GRADIENT: Mapping[str, Form] = {
     **_PLANNED,
@@ -88,6 +93,7 @@ _PLACES: Mapping[str, Form] = {
     **_PLANNED,
     "2 loads at a time": {("hlo_opt.codegen.row_reduction", "AHEAD"): 2},
     "8 loads at a time": {("hlo_opt.codegen.row_reduction", "AHEAD"): 8},
+    "four blocks share a row": {(_ROWS, "row_parts"): _four},
 }
 FORMS: Mapping[str, Mapping[str, Form]] = {
     "softmax f32 1024x32768": _LONG,
