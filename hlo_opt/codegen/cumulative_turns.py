@@ -1,9 +1,10 @@
 """The emitter of cumulative windows whose tiles blocks take in turns, in one launch that reads each element once.
 
-A block takes the next tile, folds it, and shows the result to the other blocks. What lies before the tile is what lay
-before the block's tile before, folded with the results that blocks have shown since. No result depends on another, so
-nobody waits for long; and as turns are in order, a block waits only for blocks that run, however few there is room for.
-The elements of the next tile are read while the block waits. A CPU walks the lines one after another (see `Chain`).
+A block takes the next tile, folds it, and shows the result to the other blocks; whoever has the last tile of a group
+shows that of the group. What lies before a tile are the groups before its own, and the tiles before it in its group,
+which are folded in the same order in every launch. Nobody waits for long, since no result depends on what lies before
+it; and as turns are in order, a block waits only for blocks that run, however few there is room for. The elements of
+the next tile are read while the block waits. A CPU walks the lines one after another (see `Chain`).
 Source of the idea: D. Merrill, M. Garland, Single-pass Parallel Prefix Scan with Decoupled Look-back, NVR-2016-002.
 """
 
@@ -22,7 +23,7 @@ from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.tree import Barrier, Chain, Kept, Let
 from hlo_opt.codegen.vectors import Compute, Store, each_element, store_all
 from hlo_opt.ir import Instruction
-from hlo_opt.ir.index_map import Expression, Variable, add, divide, modulo, multiply
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply
 from hlo_opt.ops.code import NOTHING, Code, Name, address, call, cell, code, of
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.reduction.reducers import own_identity, running_types
@@ -47,13 +48,11 @@ def emit_in_turns(
 class _Window:
     """A window in progress.
 
-    fold     its accumulator is that of all elements of the line before a tile
-    init     the value before the first element
+    fold     its accumulator starts with the init value
     nothing  the identity of the reducer
     """
 
     fold: Fold
-    init: Code
     nothing: Code
 
     @classmethod
@@ -63,7 +62,7 @@ class _Window:
         init = builder.value(window.operands[1], ())
         builder.name_after(window)
         fold = Fold(window, (kind,), (builder.variable(kind, init),), starts_with_init=True)
-        return cls(fold, init, literal(kind, kind.dtype.type(own_identity(window))))
+        return cls(fold, literal(kind, kind.dtype.type(own_identity(window))))
 
     @property
     def kind(self) -> str:
@@ -72,7 +71,7 @@ class _Window:
 
     @property
     def front(self) -> Code:
-        """The accumulator."""
+        """The accumulator: the value before the first element, on a GPU; on a CPU that before a tile."""
         return self.fold.accumulators[0]
 
     def variable(self, builder: Builder) -> Code:
@@ -129,16 +128,20 @@ def _walk_lines(builder: Builder, part: Prefixes, first_block: int, writes: Sequ
 class _Tables:
     """A window's memory.
 
-    ahead    a thread's elements of the next tile
-    of_warp  in shared memory: the results of the warps of a tile
-    before   and of warps for the tiles since the block's last one
-    shown    the results that blocks show, by tile
+    ahead      a thread's elements of the next tile
+    of_warp    in shared memory: the results of the warps of a tile
+    of_tiles   and of warps for the tiles before it in its group
+    of_groups  and for the groups before
+    tiles      the results that blocks show, by tile
+    groups     and by group
     """
 
     ahead: Name
     of_warp: Name
-    before: Name
-    shown: Name
+    of_tiles: Name
+    of_groups: Name
+    tiles: Name
+    groups: Name
 
 
 class _Turns:
@@ -160,13 +163,15 @@ class _Turns:
         self.tables = [self._tables(window.kind) for window in self.windows]
 
     def _tables(self, kind: str) -> _Tables:
-        builder, warps = self.builder, self.warps
-        ahead, of_warp, before, shown = (builder.numbered(stem) for stem in ("ahead", "of_warp", "before", "shown"))
-        builder.array(kind, ahead, self.part.vector)
-        for name in (of_warp, before):
-            builder.array(kind, name, warps, shared=True, alignment=16)
-        builder.tables.append(Kept("unsigned long long", shown, self.tiles, volatile=True))
-        return _Tables(ahead, of_warp, before, shown)
+        builder, part = self.builder, self.part
+        stems = ("ahead", "of_warp", "of_tiles", "of_groups", "tiles", "groups")
+        tables = _Tables(*(builder.numbered(stem) for stem in stems))
+        builder.array(kind, tables.ahead, part.vector)
+        for name in (tables.of_warp, tables.of_tiles, tables.of_groups):
+            builder.array(kind, name, self.warps, shared=True, alignment=16)
+        for name, count in ((tables.tiles, self.tiles), (tables.groups, part.groups * part.lines.count)):
+            builder.tables.append(Kept("unsigned long long", name, count, volatile=True))
+        return tables
 
     def emit(self) -> None:
         """Emit tile after tile, as long as there are some."""
@@ -178,14 +183,13 @@ class _Turns:
         builder.add(Barrier())
         tile = self._variable("int", "tile", code("(int){}", cell(self.turn, 0)))
         launch = builder.let("unsigned int", "launch", cell(self.turn, 1))
-        last = self._variable("int", "last", code("-1"))  # the block's tile before
         self._read(tile)
         builder.add(Barrier())  # all have read the turn
         self._take_turn(self._drawn())
         builder.add(Barrier())
         following = self._variable("int", "next", code("(int){}", cell(self.turn, 0)))
         with builder.loop_while("", None, NOTHING, code("{} < {}", tile, self.tiles), NOTHING):
-            self._tile(tile, last, following, launch)
+            self._tile(tile, following, launch)
 
     def _variable(self, kind: str, stem: str, value: Code) -> Name:
         name = self.builder.fresh(stem)
@@ -240,7 +244,7 @@ class _Turns:
             with builder.branch(inside):
                 self._each(step, read)
 
-    def _tile(self, tile: Name, last: Name, following: Name, launch: Name) -> None:
+    def _tile(self, tile: Name, following: Name, launch: Name) -> None:
         builder, part = self.builder, self.part
         line, step, inside = self._at(tile)
         drawn = self._drawn()
@@ -258,16 +262,34 @@ class _Turns:
         self._read(following)
         for_threads = [self._in_warp(*of) for of in zip(self.windows, self.tables, totals, strict=True)]
         builder.add(Barrier())
-        fronts = [self._in_block(*of, tile, launch) for of in zip(self.windows, self.tables, for_threads, strict=True)]
-        first = of(builder.text(multiply(line, part.tiles)))
+        owns = [self._in_block(*of, tile, launch) for of in zip(self.windows, self.tables, for_threads, strict=True)]
+        place = modulo(Variable(0, self.tiles - 1, tile.text), part.tiles)
+        group = builder.declare("group", add(multiply(line, part.groups), divide(place, part.group)))
+        first = builder.declare(
+            "first", add(multiply(line, part.tiles), multiply(divide(place, part.group), part.group))
+        )
         for window, tables in zip(self.windows, self.tables, strict=True):
-            self._since(window, tables, first, tile, last, launch)
+            backwards = add(
+                multiply(self.thread, -1), constant(part.threads - 1)
+            )  # so that other warps wait for groups
+            begin = add(multiply(line, part.groups), backwards)
+            self._before(window, tables.groups, tables.of_groups, begin, of(group), launch)
+            self._before(window, tables.tiles, tables.of_tiles, add(first, self.thread), of(tile), launch)
         self._take_turn(drawn)
         builder.add(Barrier())
-        for window, tables, front in zip(self.windows, self.tables, fronts, strict=True):
+        fronts = []
+        for window, tables, (own, whole) in zip(self.windows, self.tables, owns, strict=True):
+            groups, tiles = window.variable(builder), window.variable(builder)
             with self._warps() as k:
-                window.join(builder, window.front, cell(tables.before, k))
-            builder.assign(front, window.joined(builder, window.front, front))
+                window.join(builder, groups, cell(tables.of_groups, k))
+                window.join(builder, tiles, cell(tables.of_tiles, k))
+            ends = code("{} == 0 && {} == {}", THREAD, builder.text(modulo(place, part.group)), part.group - 1)
+            with builder.branch(ends):
+                shown = window.joined(builder, tiles, whole)
+                builder.do(call("hlo_show", address(tables.groups, group), launch, shown))
+            before = window.joined(builder, window.front, window.joined(builder, groups, tiles))
+            fronts.append(window.variable(builder))
+            builder.assign(fronts[-1], window.joined(builder, before, own))
 
         def write(to: Builder, along: Expression, number: Expression) -> list[Store]:
             for window, own, front in zip(self.windows, kept, fronts, strict=True):
@@ -277,7 +299,6 @@ class _Turns:
 
         with builder.branch(inside):
             self._each(step, write)
-        builder.assign(of(last), of(tile))
         builder.assign(of(tile), of(following))
         builder.assign(of(following), code("(int){}", cell(self.turn, 0)))
 
@@ -305,8 +326,9 @@ class _Turns:
         with builder.loop_while("int", number, code("0"), code("{} < {}", number, self.warps), code("++{}", number)):
             yield number
 
-    def _in_block(self, window: _Window, tables: _Tables, before: Code, tile: Name, launch: Name) -> Code:
-        """Show the fold of the tile. The fold of its elements before the thread's, of which `before` are the warp's."""
+    def _in_block(self, window: _Window, tables: _Tables, before: Code, tile: Name, launch: Name) -> tuple[Code, Code]:
+        """Show the fold of the tile. The fold of its elements before the thread's, with `before` of the warp, and that
+        of all."""
         builder = self.builder
         front, whole = window.variable(builder), window.variable(builder)
         with self._warps() as k:
@@ -318,22 +340,18 @@ class _Turns:
         with builder.branch(code("{} > 0", self.lane)):
             window.join(builder, front, before)
         with self._first_thread():
-            builder.do(call("hlo_show", address(tables.shown, tile), launch, whole))
-        return front
+            builder.do(call("hlo_show", address(tables.tiles, tile), launch, whole))
+        return front, whole
 
-    def _since(self, window: _Window, tables: _Tables, first: Code, tile: Name, last: Name, launch: Name) -> None:
-        """Fold what blocks show of the tiles since the block's last one in this line; each warp leaves its part."""
+    def _before(self, window: _Window, shown: Name, to: Name, start: Expression, end: Code, launch: Name) -> None:
+        """Fold what blocks show up to `end`, each thread from `start` on; each warp leaves its part in `to`."""
         builder = self.builder
-        total = window.variable(builder)
-        with builder.branch(code("{} < {}", last, first)):
-            builder.assign(window.front, window.init)
-        number = builder.numbered("k")
-        start = code("({0} < {1} ? {1} : {0}) + {2}", last, first, THREAD)
-        test, further = code("{} < {}", number, tile), code("{} += {}", number, self.part.threads)
-        with builder.loop_while("int", number, start, test, further):
-            shown = call(f"hlo_shown<{window.kind}>", address(tables.shown, number), launch)
+        total, number = window.variable(builder), builder.numbered("k")
+        test, further = code("{} < {}", number, end), code("{} += {}", number, self.part.threads)
+        with builder.loop_while("int", number, builder.text(start), test, further):
+            value = call(f"hlo_shown<{window.kind}>", address(shown, number), launch)
             builder.name_after(window.fold.reduce)
-            window.join(builder, total, builder.bind_exact(window.fold.types[0], shown))
+            window.join(builder, total, builder.bind_exact(window.fold.types[0], value))
         fold_lanes(builder, [replace(window.fold, accumulators=(total,))], WARP, None)
         with builder.branch(code("{} == 0", self.lane)):
-            builder.assign(cell(tables.before, self.warp), total)
+            builder.assign(cell(to, self.warp), total)

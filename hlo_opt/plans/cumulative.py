@@ -173,6 +173,16 @@ class Prefixes:
         return -(-self.lines.length // (self.vector * self.threads))
 
     @property
+    def group(self) -> int:
+        """Tiles of a group, of which the results of all make one: near the square root of those of a line."""
+        return 1 << self.tiles.bit_length() // 2
+
+    @property
+    def groups(self) -> int:
+        """Groups of a line; the last one may have fewer tiles."""
+        return -(-self.tiles // self.group)
+
+    @property
     def block(self) -> int:
         """The number of threads per block that this part needs: short rows share a block."""
         return round_up(self.threads * self.lines_per_block(ROW_THREADS), WARP)
@@ -201,7 +211,7 @@ class Prefixes:
         """The number of threads of a block that write partial results to shared memory, for each window; in a row, one
         per warp."""
         if self.in_turns:
-            return 2 * self.threads // WARP
+            return 3 * self.threads // WARP
         if self.threads == 1 or (self.in_rows and self.threads <= WARP):
             return 0
         threads = self.threads * self.lines_per_block(block)

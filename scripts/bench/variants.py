@@ -37,6 +37,7 @@ PLANNED: dict[str, dict[str, Constants]] = {
         "a block for each multiprocessor": {"hlo_opt.plans.columns.MOST_RESIDENT": 1},
         "8 bytes": {"hlo_opt.plans.columns.WIDEST_BITS": 64},
     },
+    "column sum f32 8388608x4": {"16 bytes": {}, "4 bytes": {"hlo_opt.plans.columns.WIDEST_BITS": 32}},
     "uniform noise added f32 33.5M": {
         f"one of {n} rotations is a product": {"hlo_opt.codegen.builder.BY_PRODUCTS": n} for n in (2, 0, 1, 3, 4)
     },
