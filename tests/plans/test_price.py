@@ -94,7 +94,7 @@ def test_a_plain_chain_is_a_copy() -> None:
 
 def test_a_small_kernel_costs_its_launch_and_one_trip_to_memory() -> None:
     found = price(planned("loop", 1, 128), H100)
-    assert found.launch == H100.kernel_launch_us + ENDS
+    assert found.launch == pytest.approx(H100.kernel_launch_us + ENDS, rel=1e-3)
     assert 2.0 < found.us < 2.5 and found.way > 10 * found.memory
 
 
