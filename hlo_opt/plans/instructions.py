@@ -33,10 +33,13 @@ class Work:
 
     @property
     def chain(self) -> float:
-        """The length of the way from operands to results, in instructions that each need the one before."""
-        return self.slots + SLOW_STEPS * self.slow
+        """The length of the way from operands to the result of one operation, in instructions that each need the one
+        before: two halves of a long function run beside each other."""
+        return min(self.slots, SHORT) + max(0.0, self.slots - SHORT) / 2 + SLOW_STEPS * self.slow
 
 
+SHORT = 8
+"""Instructions of a function, such as a division, that are a chain."""
 SLOW_STEPS = 4
 """Instructions for which one has to wait longer on a result of the slow pipe than on another's: some 20 cycles."""
 NOTHING = Work()
@@ -97,6 +100,15 @@ def divides(instruction: Instruction) -> bool:
     return _NARROW in text or (" / " in text and ")1 / " not in text and instruction.shape.type.bits <= 32)
 
 
+def divides_by_constant(instruction: Instruction) -> bool:
+    """Whether an instruction divides by a number that a compiler knows, and inverts."""
+    if len(instruction.operands) != 2:
+        return False
+    by = instruction.operands[1]
+    literal = (by.operands[0] if len(by.operands) == 1 and by.literal is None else by).literal
+    return literal is not None and not literal.shape.rank and divides(instruction)
+
+
 def inverted_again(division: Instruction) -> Work:
     """The work that a division saves if the division before has the same divisor."""
     return _INVERTED_AGAIN + Work(division.shape.type.is_narrow_float)
@@ -117,7 +129,7 @@ def of_value(instruction: Instruction, *, rounds: bool = True) -> Work:
     known = _KNOWN.get(key)
     if known is None or known[0] is not spec:
         known = _KNOWN[key] = spec, _of_elementwise(instruction, spec.cuda, rounds=rounds)
-    return known[1]
+    return known[1] + inverted_again(instruction) * -1 if divides_by_constant(instruction) else known[1]
 
 
 _KNOWN: dict[Hashable, tuple[OpSpec, Work]] = {}

@@ -19,7 +19,7 @@ from hlo_opt.ir.index_map import Expression, linearize, split_constant, variable
 from hlo_opt.ops.lowering import Elementwise, Index
 from hlo_opt.ops.sets import tuple_index
 from hlo_opt.ops.spec import find
-from hlo_opt.plans.instructions import divides
+from hlo_opt.plans.instructions import divides, divides_by_constant
 from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Walk
 
 SECTOR, LINE = 32, 128
@@ -148,8 +148,8 @@ class Trace:
 
     def divisor(self, instruction: Instruction, index: Index) -> Index | None:
         """The index of a division's divisor if that is a broadcast: a compiler computes the inverse once for each
-        element of the operand. None for any other instruction."""
-        if not divides(instruction):
+        element of the operand. None for any other instruction, and for numbers, which it inverts itself."""
+        if not divides(instruction) or divides_by_constant(instruction):
             return None
         repeated = instruction.operands[1]
         spec = find(repeated.opcode)

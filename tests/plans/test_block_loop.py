@@ -108,7 +108,7 @@ def test_rows_that_a_warp_reads_apart_cost_a_line_each() -> None:
     """A matrix in L1 by a vector in each round: its rows lie apart, its columns side by side."""
     made = [planned(loop(["f32[128]", "f32[128,128]"], turn_of(d), ["y", "x2"], rounds=400)) for d in (1, 0)]
     apart, beside = (price(p, H100).us for p in made if isinstance(p, Plan))
-    assert apart > 1.5 * beside
+    assert apart > 1.4 * beside
 
 
 def test_a_block_takes_a_loop_with_a_few_lanes_where_that_is_quicker() -> None:
