@@ -254,8 +254,8 @@ class CupyDevice:
         self._calls: dict[Instruction, DeviceCall] = {}
         self._products: dict[Instruction, Product | None] = {}
         self._cublas: Cublas | None = None
-        self._conditions: Conditions | None = None
         self._kept: dict[tuple[str, int], Array] = {}
+        self._conditions: Conditions | None = None
         self._current_stream: Callable[[], _AtCuda] = self.cupy.cuda.get_current_stream
         self._threads = threading.local()
         self._options = compile_options(precise=precise)
@@ -372,7 +372,7 @@ class CupyDevice:
             return self._start_of_kernel(work, inputs, outputs, kept)
         product, cublas = self._products[work.instruction], self._cublas
         assert product is not None and cublas is not None
-        return cublas.start_of(product, inputs, outputs)
+        return cublas.start_of(product, *inputs, *outputs)
 
     def copy_bytes(self, source: int, target: int, size: int) -> None:
         """Copy bytes from one address to another, on the current stream."""

@@ -11,14 +11,14 @@ import ctypes
 import itertools
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
 from hlo_opt.ir.values import Array
 from hlo_opt.library.arrays import Described
 from hlo_opt.ops.calls.call import DeviceCall
-from hlo_opt.runtime.schedule.stretch import Start, span_of
+from hlo_opt.runtime.schedule.stretch import span_of
 
 WORKSPACE = 1 << 25
 """Bytes of a workspace: what cuBLAS recommends for compute capability 9 (cuBLAS manual, cublasSetWorkspace)."""
@@ -227,9 +227,8 @@ class Cublas:
         if stream not in self._workspaces:
             self._workspaces[stream] = self.cupy.empty(WORKSPACE, "uint8")
 
-    def start_of(self, product: Product, inputs: Sequence[Array], outputs: Sequence[Array]) -> Start:
+    def start_of(self, product: Product, left: Array, right: Array, target: Array) -> Callable[[], None]:
         """A product of buffers, to be started on the stream that is current then."""
-        (left, right), (target,) = inputs, outputs
         first, second = (right, left) if product.is_swapped else (left, right)
         if product not in self._prepared:
             self._prepared[product] = _Prepared(self.handle, product)
