@@ -8,6 +8,7 @@ import pytest
 import hlo_opt
 from hlo_opt.evaluate import evaluate
 from hlo_opt.runtime.schedule import build_schedule, in_line
+from hlo_opt.runtime.schedule.executor import Executor
 from hlo_opt.runtime.schedule.ops import Branch, Call, Constant, Copy, Free, Loop, Routine
 
 NESTED = """HloModule m
@@ -115,6 +116,19 @@ def test_a_constant_of_a_body_is_there_once() -> None:
         o for op in entry_of(nested()).ops if isinstance(op, Constant) for o in op.literals if o.shape.dimensions
     )
     assert table.shape.dimensions == (4,)
+
+
+def test_a_constant_in_line_has_the_memory_of_the_one_in_its_routine(fake: types.ModuleType) -> None:
+    executor = hlo_opt.compile(hlo_opt.parse(nested()), "cupy")._executor
+    assert isinstance(executor, Executor) and executor.graphs is not None
+    routines = [*executor.schedule.routines.values(), executor.graphs.in_line(executor.schedule.entry)]
+    found = [
+        executor.constant(op, routine.shapes)[0]
+        for routine in routines
+        for op in routine.ops
+        if isinstance(op, Constant) and op.literals[0].shape.dimensions
+    ]
+    assert len(found) == 2 and found[0] is found[1]
 
 
 def test_an_array_updated_in_place_is_copied_once_for_all_iterations() -> None:

@@ -262,8 +262,8 @@ class CupyDevice:
         self._bindings: dict[Instruction, _Binding | None] = {}
         self._cublas: Cublas | None = None
         self._cudnn: Cudnn | None = None
-        self._conditions: Conditions | None = None
         self._kept: dict[tuple[str, int], Array] = {}
+        self._conditions: Conditions | None = None
         self._current_stream: Callable[[], _AtCuda] = self.cupy.cuda.get_current_stream
         self._threads = threading.local()
         self._options = compile_options(precise=precise)

@@ -103,7 +103,7 @@ class Cublas:
         if stream not in self._workspaces:
             self._workspaces[stream] = self.cupy.empty(WORKSPACE, "uint8")
 
-    def start_of(self, product: Product, inputs: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], None]:
+    def start_of(self, product: Product, inputs: Sequence[Array], outputs: Sequence[Array]) -> Start:
         """A product of buffers, to be started on the stream that is current then."""
         (left, right), (target,) = inputs, outputs
         first, second = (right, left) if product.is_swapped else (left, right)

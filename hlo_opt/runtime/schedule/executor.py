@@ -127,7 +127,7 @@ class Executor:
             Loop: self._loop,
             Relayout: self._relayout,
         }
-        self._constants_of: dict[Constant, list[Memory]] = {} if kept is None else kept._constants_of
+        self._constants_of: dict[int, list[Memory]] = {} if kept is None else kept._constants_of
         self._known_trips: dict[Loop, int | None] = {} if kept is None else kept._known_trips
 
     @property
@@ -390,12 +390,13 @@ class Executor:
     def constant(self, op: Constant, shapes: Sequence[Shape]) -> list[Memory]:
         """The buffers of a constant, given the shapes of its routine."""
         is_own = self.place is not None and op.instruction.opcode in WHICH_DEVICE
-        memories = None if is_own else self._constants_of.get(op)
+        key = id(op.literals)  # the same where an operation is in line, on buffers of other numbers
+        memories = None if is_own else self._constants_of.get(key)
         if memories is None:
             pairs = zip(op.literals, op.outputs, strict=True)
             memories = [self.device.upload(constant_array(op, value, self.place), shapes[b]) for value, b in pairs]
             if not is_own:
-                self._constants_of[op] = memories
+                self._constants_of[key] = memories
         return memories
 
     def _chosen(self, op: Branch, frame: _Frame) -> int:
