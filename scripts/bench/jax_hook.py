@@ -168,7 +168,7 @@ def measure(
         if lines:
             print(report)
         is_same = not report.replaced and _compiled_text(ours) == _compiled_text(plain)
-        runs = (lambda: ours(*given)), (lambda: plain(*given))
+        runs: tuple[Callable[[], Any], Callable[[], Any]] = (lambda: ours(*given)), (lambda: plain(*given))
         with alone():
             results = [jax.block_until_ready(run()) for run in runs]
             pairs = in_turns(*runs, rounds, seconds)
