@@ -1,16 +1,16 @@
-"""Programs under `jax.jit` with and without the hook, in one process: python -m scripts.bench.jax_hook [--only WORD]
+"""Programs under `jax.jit` with and without the hook: python -m scripts.bench.jax_hook [--only WORD]
 [--rounds N] [--each S] [--seconds S] [--min-saving-us US] [--list LIST] [--jobs N] [--lines] [--out FILE.json]
 
 Each program is compiled twice, by XLA alone and inside `hlo_opt.jax.fusing(wait=True)`; then both run in turns, in
 pairs, so that whatever else the machine does hits both alike. Where nothing was replaced and XLA compiled the same
 program, its ratio is noise: it counts as 1, and how far such ratios are off is told. Others that seem slow run four
-times as often. Prints for each the median times, the median ratio of
-pairs with its quartiles and that of the quickest runs (above 1: the hook is quicker), the share of the bytes that
-kernels outside libraries write which kernels of ours write, how many regions were replaced, the CPU time of compiling
-without the hook, the time that the hook adds with an empty cache and the CPU time that it adds with a warm one, and how
-far results are apart, of the largest. With `JAX_PLATFORMS=cuda,cpu` programs run on a GPU. With --jobs, and on
-a GPU, several processes compile, and one at a time runs. Exits with 1 where a program
-fails, results are too far apart, or a warm cache adds more than it may: 30 % of XLA's time, or 100 ms.
+times as often. Prints for each the median times, the median ratio of pairs with its quartiles and that of the quickest
+runs (above 1: the hook is quicker), the share of the bytes that kernels outside libraries write which kernels of ours
+write, how many regions were replaced, the CPU time of compiling without the hook, the time that the hook adds with an
+empty cache and the CPU time that it adds with a warm one, and how far results are apart, of the largest. With
+`JAX_PLATFORMS=cuda,cpu` programs run on a GPU. With --jobs, and on a GPU, several processes compile, and one at a time
+runs. Exits with 1 where a program fails, results are too far apart, or a warm cache adds more than it may: 30 % of
+XLA's time, or 100 ms.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ def _measured(
 
 def _jobs() -> int:
     """On a GPU three processes for four processors: runs do not need these. Else one."""
-    on_gpu = not str(jax.config.jax_platforms).startswith("cpu")
+    on_gpu = not os.environ["JAX_PLATFORMS"].startswith("cpu")
     return max(1, 3 * (os.cpu_count() or 1) // 4) if on_gpu else 1
 
 
