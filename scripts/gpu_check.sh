@@ -105,7 +105,7 @@ part "many small kernels, with CUDA graphs and without" 4 "$python" -m scripts.g
 if "$python" -c 'import sys, hlo_opt.jax.cuda; sys.exit(not hlo_opt.jax.cuda.has_cuda())' 2>/dev/null && command -v "${CXX:-g++}" >/dev/null; then
   part "the hook inside jax.jit, step by step" 20 env JAX_PLATFORMS=cuda,cpu "$python" -m scripts.gpu_hook --out "$work/hook_steps.json"
   part "programs inside jax.jit, with the hook and without" 15 env JAX_PLATFORMS=cuda,cpu "$python" -m scripts.bench.jax_hook \
-    --list programs --jobs 12 --rounds 15 --each 0.5 --min-saving-us 0 --out "$work/hook.json"
+    --list programs --rounds 15 --each 0.5 --min-saving-us 0 --out "$work/hook.json"
 else
   echo "== JAX has no GPU, or there is no C++ compiler: the hook inside jax.jit is not checked"
 fi

@@ -292,6 +292,9 @@ def layers_of(computation: Computation, *, is_entry: bool = True) -> list[list[C
     for i in reversed(list(computation.instructions)):
         if i in ours and not i.is_root and i.users and all(u in ours for u in i.users):
             levels[i] = min(levels[u] for u in i.users)
+    for i in computation.instructions:
+        if i in ours and tuple_index(i) is not None:  # a region has all that is read of a tuple, or reads no tuple
+            levels[i] = levels[i.operands[0]]
     group: dict[Instruction, Instruction] = {i: i for i in ours}
 
     def first(i: Instruction) -> Instruction:

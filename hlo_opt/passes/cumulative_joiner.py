@@ -1,6 +1,6 @@
 """Cumulative windows that another compiler has taken apart, as one window again: the opposite of `cumulative-splitter`.
 
-XLA:GPU computes a cumulative sum in parts of 16 elements: a cumulative window within each part, one over the last
+XLA computes a cumulative sum in parts of 16 elements: a cumulative window within each part, one over the last
 elements of the parts, taken apart in the same way, and the sum of both (xla/service/reduce_window_rewriter.cc,
 TryOptimizeCumSumOrProd). A module that it has optimised shows these steps, which take four kernels or more and read the
 array several times. Joined, they are one kernel, and `cumulative-splitter` takes apart what is long.

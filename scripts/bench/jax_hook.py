@@ -1,16 +1,16 @@
-"""Programs under `jax.jit` with and without the hook, in one process: python -m scripts.bench.jax_hook [--only WORD]
+"""Programs under `jax.jit` with and without the hook: python -m scripts.bench.jax_hook [--only WORD]
 [--rounds N] [--each S] [--seconds S] [--min-saving-us US] [--list LIST] [--jobs N] [--lines] [--out FILE.json]
 
 Each program is compiled twice, by XLA alone and inside `hlo_opt.jax.fusing(wait=True)`; then both run in turns, in
 pairs, so that whatever else the machine does hits both alike. Where nothing was replaced and XLA compiled the same
 program, its ratio is noise: it counts as 1, and how far such ratios are off is told. Others that seem slow run four
-times as often. Prints for each the median times, the median ratio of
-pairs with its quartiles and that of the quickest runs (above 1: the hook is quicker), the share of the bytes that
-kernels outside libraries write which kernels of ours write, how many regions were replaced, the CPU time of compiling
-without the hook, the time that the hook adds with an empty cache and the CPU time that it adds with a warm one, and how
-far results are apart, of the largest. With `JAX_PLATFORMS=cuda,cpu` programs run on a GPU. With --jobs several
-processes compile, and one at a time runs. Exits with 1 where a program
-fails, results are too far apart, or a warm cache adds more than it may: 30 % of XLA's time, or 100 ms.
+times as often. Prints for each the median times, the median ratio of pairs with its quartiles and that of the quickest
+runs (above 1: the hook is quicker), the share of the bytes that kernels outside libraries write which kernels of ours
+write, how many regions were replaced, the CPU time of compiling without the hook, the time that the hook adds with an
+empty cache and the CPU time that it adds with a warm one, and how far results are apart, of the largest. With
+`JAX_PLATFORMS=cuda,cpu` programs run on a GPU. With --jobs, and on a GPU, several processes compile, and one at a time
+runs. Exits with 1 where a program fails, results are too far apart, or a warm cache adds more than it may: 30 % of
+XLA's time, or 100 ms.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def measure(
         if lines:
             print(report)
         is_same = not report.replaced and _compiled_text(ours) == _compiled_text(plain)
-        runs = (lambda: ours(*given)), (lambda: plain(*given))
+        runs: tuple[Callable[[], Any], Callable[[], Any]] = (lambda: ours(*given)), (lambda: plain(*given))
         with alone():
             results = [jax.block_until_ready(run()) for run in runs]
             pairs = in_turns(*runs, rounds, seconds)
@@ -244,6 +244,12 @@ def _measured(
     return results, failed
 
 
+def _jobs() -> int:
+    """On a GPU three processes for four processors: runs do not need these. Else one."""
+    on_gpu = not os.environ["JAX_PLATFORMS"].startswith("cpu")
+    return max(1, 3 * (os.cpu_count() or 1) // 4) if on_gpu else 1
+
+
 def _write(out: Path | None, results: Sequence[Result], failed: Mapping[str, str]) -> None:
     if out is not None:
         rows: list[dict[str, Any]] = [asdict(found) for found in results]
@@ -264,7 +270,7 @@ def main() -> int:
     parser.add_argument("--lines", action="store_true", help="print what the hook says of each program")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="the figures, complete after each program")
     parser.add_argument("--min-saving-us", type=float, default=1.0)
-    parser.add_argument("--jobs", type=int, default=1, help="processes, of which one at a time runs its programs")
+    parser.add_argument("--jobs", type=int, default=_jobs(), help="processes, of which one at a time runs its programs")
     parser.add_argument("--beside", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     chosen = [case for case in cases(arguments.list) if arguments.only in case.name]
