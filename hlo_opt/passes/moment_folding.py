@@ -37,6 +37,9 @@ from hlo_opt.plans.columns import MOST_THREADS
 MOST_BESIDE = 2
 """What deviations of one array are multiplied by in one fold: each takes two registers more for every column of a
 thread."""
+HELD = 0.5
+"""The share of the cache up to which it holds an array until it is read again: each half of it keeps what its own
+multiprocessors read."""
 _MOVES = frozenset({"broadcast", "reshape", "bitcast", "copy"})
 
 
@@ -62,7 +65,7 @@ class MomentFolding(RewritingPass):
 def _is_long_sum(reduce: Instruction, target: DeviceTarget) -> bool:
     """Whether an instruction sums columns, or rows that registers do not keep, of an array that the cache does not hold
     until it is read again."""
-    if not is_plain_sum(reduce) or reduce.operands[0].shape.byte_size <= target.l2_cache_size:
+    if not is_plain_sum(reduce) or reduce.operands[0].shape.byte_size <= HELD * target.l2_cache_size:
         return False
     row = row_reduction.space_of(reduce)
     if row is not None:

@@ -8,10 +8,11 @@ products than they say.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from hlo_opt.analysis.graph.cluster import merge_clusters
 from hlo_opt.analysis.targets import InLanes
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.engine import Engine
@@ -30,21 +31,23 @@ from hlo_opt.plans.price import price
 
 @dataclass(frozen=True)
 class _ProductChoices:
-    """The policy: one kernel must be cheaper by this factor."""
+    """The policy: one kernel must be cheaper by a factor. Not where all kernels around a product are priced together
+    (`by_price` False)."""
 
     any_form: ClassVar[bool] = True
+    by_price: bool = True
 
     def rules_out(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> bool:
         return not is_beside_product(edge)
 
     def likeness(self, edge: Edge) -> Hashable:
-        return type(self).__name__
+        return type(self).__name__, self.by_price
 
     def against(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> Iterator[Reason]:
         conflict = in_place_conflict(edge)
         if conflict is not None:
             yield conflict
-        reason = _slower(edge) if can_be_planned(edge) else None
+        reason = _slower(edge) if self.by_price and can_be_planned(edge) else None
         if reason is not None and reason.code not in disabled:
             yield reason
 
@@ -66,9 +69,10 @@ class ProductFusion(FusionPass):
             around = [(product, users[0])] if len(product.users) == len(users) == 1 else []
             around += [(o, product) for o in dict.fromkeys(product.operands) if launches(o)]
             kernel = product
+            together = not any(self.takes(engine, *pair) for pair in around) and _pays_together(engine, product, around)
             for producer, consumer in around:
                 pair = (producer, kernel) if consumer is product else (producer, consumer)
-                if self.takes(engine, *pair):
+                if together or self.takes(engine, *pair):
                     if not engine.context.step():
                         return changed
                     kernel = engine.fuse(*pair)
@@ -97,6 +101,28 @@ def _is_quicker_alone(product: Instruction, engine: Engine) -> bool:
     target = engine.context.options.target
     alone = plan(region_of(engine.module, product), target)
     return isinstance(alone, Plan) and price(alone, target).us < WORTH * engine.state.prices.of(product).us
+
+
+def _pays_together(engine: Engine, product: Instruction, around: Sequence[tuple[Instruction, Instruction]]) -> bool:
+    """Whether one kernel of a product and all kernels around it pays, where none of them alone does: a library is left
+    once only."""
+    if len(around) < 2 or not all(
+        engine.allows(engine.edge(*pair), _ProductChoices(by_price=False)) for pair in around
+    ):
+        return False
+    state, prices = engine.state, engine.state.prices
+    others = [producer if consumer is product else consumer for producer, consumer in around]
+    room = WORTH * sum([prices.of(one).us for one in (product, *others)])
+    if any(isinstance(joint := prices.joined(*pair), Reason) or joint.us > room for pair in around):
+        return False
+    cluster = state.cluster(product)
+    for producer, consumer in around:
+        if consumer is product:
+            cluster = merge_clusters(state.cluster(producer), cluster, producer)
+        else:
+            cluster = merge_clusters(cluster, state.cluster(consumer), product)
+    sketch = state.sketch_of(cluster)
+    return not isinstance(sketch, Reason) and sketch.price.us <= room
 
 
 def _slower(edge: Edge) -> Reason | None:

@@ -98,6 +98,25 @@ def test_what_is_left(text: str) -> None:
     assert "dot" in launched(text)
 
 
+STRIDED = """HloModule m
+
+ENTRY e {
+  x = f32[8,28,28,64] parameter(0)
+  w = f32[64,128] parameter(1)
+  s = f32[8,14,14,64] slice(x), slice={[0:8], [0:28:2], [0:28:2], [0:64]}
+  d = f32[8,14,14,128] dot(s, w), lhs_contracting_dims={3}, rhs_contracting_dims={0}
+  zero = f32[] constant(0)
+  zeros = f32[8,14,14,128] broadcast(zero), dimensions={}
+  ROOT r = f32[8,14,14,128] maximum(d, zeros)
+}"""
+
+
+def test_all_around_a_product_may_pay_where_nothing_alone_does() -> None:
+    """A strided convolution of 1x1 windows and its activation: the library is left once, for both."""
+    assert launched(STRIDED) == ["fusion"]
+    assert launched(STRIDED.replace("maximum(d, zeros)", "bitcast(d)")) == ["slice", "dot", "bitcast"]
+
+
 def test_a_processor_has_routines_of_its_own() -> None:
     assert "dot" in launched(RESIDUAL, InLanes.of(target("h100_sxm")))
 
