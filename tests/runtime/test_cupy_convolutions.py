@@ -113,6 +113,20 @@ def test_a_convolution_is_one_of_cudnn_on_arrays_as_they_lie(name: str, fake: ty
     assert fake.cudnn.ran and executable.report()["notes"] == {"convolution": "cudnnBackendExecute"}
 
 
+DEPTHWISE = [
+    text_of(f"f32[2,6,5,4]{NHWC}", f"f32[3,3,1,4]{HWIO}", f"f32[2,6,5,4]{NHWC}", SAME + ", feature_group_count=4"),
+    text_of("bf16[2,4,9]{2,1,0}", "bf16[4,1,3]{1,0,2}", "bf16[3,4,2]{0,2,1}",
+            "window={size=3 stride=2 pad=2_-1 rhs_dilate=2 rhs_reversal=1}, dim_labels=bf0_oi0->0fb, "
+            "feature_group_count=4"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DEPTHWISE)
+def test_a_depthwise_convolution_is_a_kernel(text: str, fake: types.ModuleType) -> None:
+    executable = check(text, rounds=3)
+    assert not fake.cudnn.ran and executable.report()["notes"] == {"convolution": "a kernel of its own"}
+
+
 @pytest.mark.parametrize("name", ["uneven padding", "transposed", "the gradient of a kernel"])
 def test_uneven_padding_is_moved_where_cudnn_does_not_take_it(name: str, fake: types.ModuleType) -> None:
     fake.cudnn.takes_uneven = False

@@ -196,7 +196,7 @@ def convolutions_of(call: DeviceCall) -> list[Convolution]:
     differs before and behind, with the difference moved; each with arrays as most of them lie; features last, which
     tensor cores read faster, filled up with zeros to as many as they read at once; and groups also features first.
     Empty where cuDNN has no such convolution, and for other calls."""
-    asked = _asked(call)
+    asked = asked_of(call)
     if asked is None:
         return []
     shapes, positions, window, groups = asked.shapes, asked.positions, asked.window, asked.groups
@@ -242,7 +242,7 @@ def _moved(way: Convolution) -> int:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class Asked:
     """A convolution as a call asks for it: shapes of the operands and the result, and the arguments of
     `hlo_opt.library`'s `convolution`."""
 
@@ -253,14 +253,14 @@ class _Asked:
     is_rounded: bool
 
 
-def _asked(call: DeviceCall) -> _Asked | None:
+def asked_of(call: DeviceCall) -> Asked | None:
     """What a call asks for; None for other calls than a convolution whose result is at most rounded."""
     arguments = call.arguments
     if call.function == "convolution_call":
         positions, window, groups, _, *rest = arguments
         if any(map(any, (t for t in rest if not isinstance(t, str)))):
             return None
-        return _Asked(call.shapes, positions, window, groups, TF32 in rest)
+        return Asked(call.shapes, positions, window, groups, TF32 in rest)
     if call.function != "steps_call":
         return None
     steps, results, *rest = arguments
@@ -274,7 +274,7 @@ def _asked(call: DeviceCall) -> _Asked | None:
     workspaces = call.shapes[count + 1 :]
     if results[0] != last or any(math.prod(shape[2]) for shape in workspaces):
         return None
-    return _Asked(call.shapes[: count + 1], positions, window, groups, TF32 in rest)
+    return Asked(call.shapes[: count + 1], positions, window, groups, TF32 in rest)
 
 
 def _has_types(names: Sequence[str]) -> bool:
