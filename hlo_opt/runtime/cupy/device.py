@@ -464,7 +464,7 @@ class CupyDevice:
         """A handle of cuDNN. The kernels that move arrays for it are compiled all at once, as the module's own are."""
         cudnn = Cudnn(self, self._target)
         calls = (self._device_call(op.instruction) for op in self._library_calls)
-        ways = (way for call in calls if call is not None for way in convolutions_of(call)[:1])
+        ways = (way for call in calls if call is not None for way in convolutions_of(call))
         kernels = []
         for move in {move for way in ways for move in way.moves if move is not None}:
             with contextlib.suppress(CudnnError):  # told where the convolution is prepared
