@@ -13,6 +13,7 @@ from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ir import Shape
 from hlo_opt.ops.calls.collectives import device_call
 from hlo_opt.ops.calls.convolutions import DATA, FILTER, FORWARD, ROLES, Convolution, Move, convolutions_of
+from hlo_opt.ops.calls.products import multiplies_tf32
 from hlo_opt.runtime.executable import Executable
 from tests.runtime.fake_cudnn import convolve
 
@@ -284,3 +285,9 @@ def test_any_window_layout_and_order_of_dimensions(data: st.DataObject) -> None:
     wanted = in_memory(np.asarray(evaluate(module, inputs)[0]), module.entry.root.shape)
     for way in ways(text_of(*shapes, how)):
         assert np.allclose(by_definition(way, buffers), wanted, atol=1e-9)
+
+
+def test_a_custom_call_without_results_multiplies_nothing() -> None:
+    text = 'HloModule m\nENTRY e {\n  ROOT a = () custom-call(), custom_call_target="outside"\n}\n'
+    assert not multiplies_tf32(hlo_opt.parse(text).entry.root)
+    assert multiplies_tf32(hlo_opt.parse(CASES["features last"][0]).entry.root)
