@@ -16,7 +16,7 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.targets.rates import products_per_cycle
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops.calls.call import TF32, call_of
-from hlo_opt.ops.calls.convolutions import convolutions_of
+from hlo_opt.ops.calls.convolutions import FORWARD, convolutions_of
 from hlo_opt.ops.calls.products import multiplies_tf32
 from hlo_opt.ops.calls.strided import product_of
 from hlo_opt.ops.custom_calls.table import routine
@@ -33,6 +33,11 @@ STEP_BYTES, LONGEST, START = 1024, 1024, 2
 """Bytes of a row of an operand for each step of a block that waits for memory; elements of the longest row that one
 block goes along; and further steps of 32-bit types: fitted to 15 products of three types on an H200, which are 8 % off
 in the median."""
+CONVOLVED, GRADIENTS = 0.55, 0.28
+"""The fraction of peak that convolutions of cuDNN reach, and gradients of data and filter."""
+CONVOLVING = 4.0
+"""Microseconds that they take beside these products: both fitted to 30 convolutions on an H200
+(`scripts.bench.convolution_times`)."""
 OF_A_BLOCK = 64 * 64 * 256
 """The least number of multiplications for a block: a smaller call leaves multiprocessors idle."""
 DIGIT = 8
@@ -177,13 +182,15 @@ def _contraction(instruction: Instruction) -> _Call:
     way = ways[0]
     moves = [move for move in way.moves if move is not None]
     moved = float(sum(move.bytes for move in moves))
-    products = math.prod(way.output.sizes) * math.prod(way.kernel.sizes[1:])
+    reached = CONVOLVED if way.direction == FORWARD else GRADIENTS
+    products = math.prod(way.output.sizes) * math.prod(way.kernel.sizes[1:]) * REACHED / reached
     return replace(
         product,
         read=product.read + moved,
         written=product.written + moved,
-        products=float(products),
+        products=products,
         launches=1.0 + len(moves),
+        start=product.start + CONVOLVING,
     )
 
 

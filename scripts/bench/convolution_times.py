@@ -6,7 +6,8 @@ Each convolution is a module of its own, on arrays that stay on the GPU.
 us        microseconds of one CUDA graph with what is moved before and after, by events, warm: the median
 price     what the plans say it would take
 old       microseconds of the way without cuDNN: windows laid out for a matrix product
-ours, XLA microseconds of a call in a batch of calls, by the wall clock
+ours      microseconds of a call in a batch of calls, by the wall clock
+XLA       the same of XLA's, of a module of 8 of them, for each
 apart     the largest difference from the old way, by the largest element; `evaluator` is that from the evaluator,
           for small ones
 does      which of cuDNN's convolutions it is, and what is moved: x the first operand, w the second one, r the result
@@ -44,6 +45,8 @@ from hlo_opt.runtime.schedule import build_schedule
 from scripts.bench.kernel_times import target_of_device
 
 ROUNDS, CALLS = 7, 20
+COPIES = 8
+"""Convolutions in one module of XLA's: a call of one alone takes as long as it takes the host to start it."""
 SMALL = 3e8
 """Operations of a convolution that the evaluator computes, too."""
 HEADER = f"{'convolution':34s} {'us':>8s} {'price':>8s} {'old':>9s} {'ours':>8s} {'XLA':>8s} {'apart':>8s}  does"
@@ -68,6 +71,10 @@ class Case:
     @property
     def text(self) -> str:
         """A module of it."""
+        return self.of(1)
+
+    def of(self, copies: int) -> str:
+        """A module of so many, each of parameters of its own."""
         lhs, rest = self.labels.split("_")
         rhs, result = rest.split("->")
         digits = [str(k) for k in range(len(self.spatial))]
@@ -92,11 +99,19 @@ class Case:
 
         pads = "x".join(f"{w[2]}_{w[3]}" for w in self.window)
         how = f"size={each(0)} stride={each(1)} pad={pads} lhs_dilate={each(4)} rhs_dilate={each(5)}"
-        return (
-            f"HloModule convolution\n\nENTRY main {{\n  a = {shapes[0]} parameter(0)\n  b = {shapes[1]} parameter(1)\n"
-            f"  ROOT c = {shapes[2]} convolution(a, b), window={{{how}}}, dim_labels={self.labels}, "
-            f"feature_group_count={self.groups[0]}, batch_group_count={self.groups[1]}{self.more}\n}}\n"
-        )
+        lines = []
+        for n in range(copies):
+            lines += [
+                f"a{n} = {shapes[0]} parameter({2 * n})",
+                f"b{n} = {shapes[1]} parameter({2 * n + 1})",
+                f"c{n} = {shapes[2]} convolution(a{n}, b{n}), window={{{how}}}, dim_labels={self.labels}, "
+                f"feature_group_count={self.groups[0]}, batch_group_count={self.groups[1]}{self.more}",
+            ]
+        if copies > 1:
+            results = (", ".join(part) for part in ([shapes[2]] * copies, [f"c{n}" for n in range(copies)]))
+            lines.append("all = ({}) tuple({})".format(*results))
+        body = "\n  ".join([*lines[:-1], f"ROOT {lines[-1]}"])
+        return f"HloModule convolution\n\nENTRY main {{\n  {body}\n}}\n"
 
 
 def square(size: int, stride: int = 1, low: int = 0, high: int | None = None, rank: int = 2) -> Any:
@@ -214,13 +229,14 @@ def batch(work: Any, wait: Any) -> float:
 
 
 def xla_us(case: Case) -> float:
-    """Microseconds of a call of XLA's."""
+    """Microseconds of a convolution of XLA's, of several in one call."""
     import jax
 
     from scripts.bench.real_gpu import xla_program
 
-    executable, device = xla_program(case.text)
-    parameters = hlo_opt.parse(case.text).entry.parameters
+    text = case.of(COPIES)
+    executable, device = xla_program(text)
+    parameters = hlo_opt.parse(text).entry.parameters
     with jax.enable_x64(True):
         buffers = [jax.device_put(np.ones(p.shape.dimensions, p.shape.type.dtype), device) for p in parameters]
     last: list[Any] = []
@@ -228,7 +244,7 @@ def xla_us(case: Case) -> float:
     def work() -> None:
         last[:] = executable.execute(buffers)
 
-    return batch(work, lambda: [array.block_until_ready() for array in last])
+    return batch(work, lambda: [array.block_until_ready() for array in last]) / COPIES
 
 
 def told(row: dict[str, Any]) -> str:

@@ -66,6 +66,25 @@ def test_no_call_is_below_the_limit(name: str, n: int, device: str) -> None:
     assert (found.read >= size or name == "all-reduce") and found.written >= size and found.least == found.bytes
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "result", "how", "us"),
+    [
+        ("f32[32,28,28,128]", "f32[3,3,128,128]", "f32[32,28,28,128]", "size=3x3 pad=1_1x1_1, b01f_01io->b01f", 32.5),
+        ("f16[1,512,512,128]", "f16[3,3,128,128]", "f16[1,512,512,128]", "size=3x3 pad=1_1x1_1, b01f_01io->b01f", 125),
+        ("f32[32,14,14,256]", "f32[32,14,14,256]", "f32[3,3,256,256]", "size=14x14 pad=1_1x1_1, f01b_i01o->01bf", 62.8),
+        ("f32[2,12,12,16]", "f32[3,3,16,16]", "f32[2,10,10,16]", "size=3x3, b01f_01io->b01f", 9.6),
+    ],
+)
+def test_convolutions_take_what_they_took_on_an_h200(left: str, right: str, result: str, how: str, us: float) -> None:
+    window, labels = how.split(", ")
+    row = "{3,2,1,0}"
+    made = module_of(
+        f"a = {left}{row} parameter(0)\n  b = {right}{row} parameter(1)",
+        f"r = {result}{row} convolution(a, b), window={{{window}}}, dim_labels={labels}",
+    )
+    assert price_of_call(named(made, "r"), target("h200")).us == pytest.approx(us, rel=0.25)
+
+
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("t", ["f32", "bf16", "f16"])
 def test_a_newer_device_is_not_slower(name: str, t: str) -> None:

@@ -13,6 +13,7 @@ from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ir import Shape
 from hlo_opt.ops.calls.collectives import device_call
 from hlo_opt.ops.calls.convolutions import DATA, FILTER, FORWARD, ROLES, Convolution, Move, convolutions_of
+from hlo_opt.ops.calls.products import multiplies_tf32
 from hlo_opt.runtime.executable import Executable
 from tests.runtime.fake_cudnn import convolve
 
@@ -111,6 +112,20 @@ def test_a_convolution_is_one_of_cudnn_on_arrays_as_they_lie(name: str, fake: ty
         assert "".join("-" if m is None else letter for letter, m in zip("xwr", first.moves, strict=True)) == moved
     executable = check(text)
     assert fake.cudnn.ran and executable.report()["notes"] == {"convolution": "cudnnBackendExecute"}
+
+
+DEPTHWISE = [
+    text_of(f"f32[2,6,5,4]{NHWC}", f"f32[3,3,1,4]{HWIO}", f"f32[2,6,5,4]{NHWC}", SAME + ", feature_group_count=4"),
+    text_of("bf16[2,4,9]{2,1,0}", "bf16[4,1,3]{1,0,2}", "bf16[3,4,2]{0,2,1}",
+            "window={size=3 stride=2 pad=2_-1 rhs_dilate=2 rhs_reversal=1}, dim_labels=bf0_oi0->0fb, "
+            "feature_group_count=4"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DEPTHWISE)
+def test_a_depthwise_convolution_is_a_kernel(text: str, fake: types.ModuleType) -> None:
+    executable = check(text, rounds=3)
+    assert not fake.cudnn.ran and executable.report()["notes"] == {"convolution": "a kernel of its own"}
 
 
 @pytest.mark.parametrize("name", ["uneven padding", "transposed", "the gradient of a kernel"])
@@ -270,3 +285,9 @@ def test_any_window_layout_and_order_of_dimensions(data: st.DataObject) -> None:
     wanted = in_memory(np.asarray(evaluate(module, inputs)[0]), module.entry.root.shape)
     for way in ways(text_of(*shapes, how)):
         assert np.allclose(by_definition(way, buffers), wanted, atol=1e-9)
+
+
+def test_a_custom_call_without_results_multiplies_nothing() -> None:
+    text = 'HloModule m\nENTRY e {\n  ROOT a = () custom-call(), custom_call_target="outside"\n}\n'
+    assert not multiplies_tf32(hlo_opt.parse(text).entry.root)
+    assert multiplies_tf32(hlo_opt.parse(CASES["features last"][0]).entry.root)

@@ -28,6 +28,8 @@ _MOST = 2**31 - 1
 _Positions = Sequence[tuple[int, int, Sequence[int]]]
 _Window = tuple[int, int, int, int, int, int, bool]
 """As the arguments of `hlo_opt.library`'s `convolution`."""
+_TOGETHER = {"f32": 4, "bf16": 8, "f16": 8}
+"""Features that tensor cores read at once: 16 bytes."""
 _LEAST_SPATIAL, _MOST_SPATIAL = 2, 3
 """cuDNN's convolutions have two or three spatial dimensions; further ones of size 1 are put before those there are."""
 
@@ -191,9 +193,10 @@ class _Spatial:
 
 def convolutions_of(call: DeviceCall) -> list[Convolution]:
     """A convolution as cuDNN may compute it, the ways that move the least first. Padding is as it is, then, where that
-    differs before and behind, with the difference moved; each with arrays as most of them lie, and features last, which
-    tensor cores read faster. Empty where cuDNN has no such convolution, and for other calls."""
-    asked = _asked(call)
+    differs before and behind, with the difference moved; each with arrays as most of them lie; features last, which
+    tensor cores read faster, filled up with zeros to as many as they read at once; and groups also features first.
+    Empty where cuDNN has no such convolution, and for other calls."""
+    asked = asked_of(call)
     if asked is None:
         return []
     shapes, positions, window, groups = asked.shapes, asked.positions, asked.window, asked.groups
@@ -222,17 +225,24 @@ def convolutions_of(call: DeviceCall) -> list[Convolution]:
             (low - own_low, high - own_high) for low, high, own_low, own_high in zip(before, after, *form, strict=True)
         ]
         last, first = (
-            _described(direction, shapes, positions, spatial, form, extra, groups, is_last=is_last)
+            _described(direction, shapes, positions, spatial, form, extra, groups, 0, is_last=is_last)
             for is_last in (True, False)
         )
-        ways = [last, first]
-        ways.sort(key=lambda way: sum(move.bytes for move in way.moves if move is not None))
-        found += [replace(way, is_rounded=is_rounded) for way in (ways[0], *(w for w in ways[1:] if w is last))]
+        ways = [last, first] if max(groups) > 1 or _moved(first) < _moved(last) else [last]
+        more = -last.image.sizes[1] % _TOGETHER.get(names[0], 1)
+        if more and max(groups) == 1:
+            ways.append(_described(direction, shapes, positions, spatial, form, extra, groups, more, is_last=True))
+        found += [replace(way, is_rounded=is_rounded) for way in sorted(ways, key=_moved)]
     return found
 
 
+def _moved(way: Convolution) -> int:
+    """Bytes that are moved."""
+    return sum(move.bytes for move in way.moves if move is not None)
+
+
 @dataclass(frozen=True)
-class _Asked:
+class Asked:
     """A convolution as a call asks for it: shapes of the operands and the result, and the arguments of
     `hlo_opt.library`'s `convolution`."""
 
@@ -243,14 +253,14 @@ class _Asked:
     is_rounded: bool
 
 
-def _asked(call: DeviceCall) -> _Asked | None:
+def asked_of(call: DeviceCall) -> Asked | None:
     """What a call asks for; None for other calls than a convolution whose result is at most rounded."""
     arguments = call.arguments
     if call.function == "convolution_call":
         positions, window, groups, _, *rest = arguments
         if any(map(any, (t for t in rest if not isinstance(t, str)))):
             return None
-        return _Asked(call.shapes, positions, window, groups, TF32 in rest)
+        return Asked(call.shapes, positions, window, groups, TF32 in rest)
     if call.function != "steps_call":
         return None
     steps, results, *rest = arguments
@@ -264,7 +274,7 @@ def _asked(call: DeviceCall) -> _Asked | None:
     workspaces = call.shapes[count + 1 :]
     if results[0] != last or any(math.prod(shape[2]) for shape in workspaces):
         return None
-    return _Asked(call.shapes[: count + 1], positions, window, groups, TF32 in rest)
+    return Asked(call.shapes[: count + 1], positions, window, groups, TF32 in rest)
 
 
 def _has_types(names: Sequence[str]) -> bool:
@@ -315,11 +325,12 @@ def _described(
     form: tuple[tuple[int, ...], tuple[int, ...]],
     extra: Sequence[tuple[int, int]],
     groups: Sequence[int],
+    more_features: int,
     *,
     is_last: bool,
 ) -> Convolution:
-    """The convolution with features last or first, and with so much padding moved beside what `form` leaves to
-    cuDNN."""
+    """The convolution with features last or first, so many more features that are zeros, and with so much padding moved
+    beside what `form` leaves to cuDNN."""
     tensors: dict[str, Tensor] = {}
     wide = shapes[2][0]
     moves = []
@@ -332,6 +343,8 @@ def _described(
         in_groups = groups[0] if is_for_data else 1
         turned = {d for d, s in zip(places, spatial, strict=True) if number == 1 and s.is_turned and shape[2][d] > 1}
         padding = dict(zip(places, extra, strict=True)) if role == "image" else {}
+        if more_features and role != "output":
+            padding[inner] = (0, more_features)
         order = [outer, *places, inner] if is_last else [outer, inner, *places]
         move = _move(shape, order, padding, turned, (inner, in_groups), wide, is_result=number == 2)
         counted = [shape[2][d] + sum(padding.get(d, (0, 0))) for d in (outer, inner, *places)]

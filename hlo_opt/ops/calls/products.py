@@ -41,9 +41,12 @@ def multiplies_tf32(instruction: Instruction) -> bool:
     """Whether a GPU may round the operands of a product or convolution of f32 to TF32, with 10 bits of mantissa: unless
     the dump asks for the highest precision, or for another algorithm (xla/stream_executor/cuda/cuda_blas.cc and
     xla/service/gpu/matmul_utils.cc: `compute_precision <= 1`; cuda_dnn.cc: `RequireMath`)."""
-    opcode, shapes = instruction.opcode, (*_operands(instruction), next(instruction.shape.leaves()))
+    opcode = instruction.opcode
     is_call = opcode == "custom-call" and instruction.word("custom_call_target").startswith(CUDNN)
-    if not (opcode in ("dot", "convolution") or is_call) or any(s.type.name != "f32" for s in shapes):
+    if opcode not in ("dot", "convolution") and not is_call:
+        return False
+    shapes = (*_operands(instruction), *list(instruction.shape.leaves())[:1])
+    if any(s.type.name != "f32" for s in shapes):
         return False
     algorithm = instruction.word("algorithm") or "dot_unset"
     precision = str(instruction.value("operand_precision", "")).lower()

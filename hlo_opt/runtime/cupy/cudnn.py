@@ -28,7 +28,7 @@ from hlo_opt.codegen import emit_kernel
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import Reason
 from hlo_opt.ir.values import Array
-from hlo_opt.ops.calls.convolutions import DATA, FILTER, FORWARD, ROLES, Convolution, Move, Tensor
+from hlo_opt.ops.calls.convolutions import DATA, FILTER, FORWARD, ROLES, Convolution, Tensor
 from hlo_opt.plans import region_of
 from hlo_opt.plans.choose import plan
 from hlo_opt.runtime.schedule.stretch import Start, span_of
@@ -293,7 +293,7 @@ class Cudnn:
         for size in convolution.moved_bytes:
             offsets.append(end)
             end += -(-size // _ALIGNMENT) * _ALIGNMENT
-        kernels = tuple(None if move is None else kernel_of(move, self.target) for move in convolution.moves)
+        kernels = tuple(None if move is None else kernel_of(move.text, self.target) for move in convolution.moves)
         return Prepared(convolution, engine, kernels, (*offsets, end), end + engine.workspace)
 
     def engines(self, convolution: Convolution) -> Iterator[Engine]:
@@ -424,14 +424,16 @@ def _suits(convolution: Convolution, config: _Descriptor) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def kernel_of(move: Move, target: DeviceTarget) -> Kernel:
-    """The kernel of a move. Raises CudnnError where it has none, or needs more than its two arrays."""
-    module = parse(move.text)
-    planned = plan(region_of(module, module.entry.root), target)
+def kernel_of(text: str, target: DeviceTarget) -> Kernel:
+    """The kernel of a module of one fusion with one result. Raises CudnnError where it has none, or needs more than its
+    arrays."""
+    module = parse(text)
+    entry = module.entry
+    planned = plan(region_of(module, entry.root), target)
     if isinstance(planned, Reason):
         raise CudnnError(f"no kernel moves an array: {planned.message}")
     kernel = emit_kernel(planned)
-    if kernel.kept or len(kernel.inputs) + len(kernel.outputs) != 2:
+    if kernel.kept or len(kernel.inputs) != len(entry.parameters) or len(kernel.outputs) != 1:
         raise CudnnError("the kernel that moves an array needs further memory")
     return kernel
 

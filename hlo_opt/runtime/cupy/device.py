@@ -31,6 +31,7 @@ from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.ops.calls.call import DeviceCall
 from hlo_opt.ops.calls.collectives import device_call
 from hlo_opt.ops.calls.convolutions import convolutions_of
+from hlo_opt.ops.calls.depthwise import depthwise_text
 from hlo_opt.ops.calls.strided import product_of
 from hlo_opt.ops.collective.module_devices import counts, exchanges
 from hlo_opt.runtime.cupy.conditional import DECISION, Conditions, driver_of
@@ -450,6 +451,11 @@ class CupyDevice:
     def _bound_call(self, op: Call, call: DeviceCall) -> _Binding | None:
         product, ways = product_of(call), convolutions_of(call)
         try:
+            with contextlib.suppress(CudnnError):  # then cuDNN itself does it
+                if (depthwise := depthwise_text(call)) is not None:
+                    kernel = kernel_of(depthwise, self._target)
+                    self.notes.setdefault(op.call, "a kernel of its own")
+                    return partial(self._start_alone, kernel)
             if product is not None:
                 self._cublas = self._cublas or Cublas(self.cupy)
                 self.notes[op.call] = call.does
@@ -464,15 +470,18 @@ class CupyDevice:
                 self.notes[op.call] = f"{call.does}, as cuDNN does not: {error}"
         return None
 
+    def _start_alone(self, kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array]) -> Start:
+        return self._start_of_kernel(kernel, inputs, outputs, NOTHING)
+
     def _begin_convolutions(self) -> Cudnn:
         """A handle of cuDNN. The kernels that move arrays for it are compiled all at once, as the module's own are."""
         cudnn = Cudnn(self, self._target)
         calls = (self._device_call(op.instruction) for op in self._library_calls)
-        ways = (way for call in calls if call is not None for way in convolutions_of(call)[:1])
+        ways = (way for call in calls if call is not None for way in convolutions_of(call))
         kernels = []
         for move in {move for way in ways for move in way.moves if move is not None}:
             with contextlib.suppress(CudnnError):  # told where the convolution is prepared
-                kernels.append(kernel_of(move, self._target))
+                kernels.append(kernel_of(move.text, self._target))
         self._functions |= self._load(kernels)
         return cudnn
 
