@@ -57,6 +57,9 @@ block."""
 TOGETHER = 5
 """The exponent of the norm that combines the parts: two equal parts take 15 % more time than one. Fitted to 60 programs
 on an H200, of which computing takes as long as memory in a third."""
+CLUSTER = 2.0
+"""Microseconds for which multiprocessors wait, in each wave of blocks, until all those of a cluster are free, and until
+its blocks have met. Fitted to eight softmaxes on an H200 (1 to 3.5)."""
 REGISTERS, MOST_READ, MOST_AHEAD = 16, 20, 64
 """Registers of a thread: for addresses and numbers; the limit for loads in flight in the estimate of registers; and the
 limit for loads in flight in any case."""
@@ -227,7 +230,7 @@ def price_of_segments(
         max(longest, math.ceil(waves) * sums.way),
     )
     return Price(
-        together(parts) + RAMP * LATENCY * busy + target.kernel_launch_us,
+        together(parts) + RAMP * LATENCY * busy + target.kernel_launch_us + CLUSTER * waves * (launch.cluster > 1),
         *parts,
         launch=target.kernel_launch_us,
         read=sums.read,
