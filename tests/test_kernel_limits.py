@@ -35,7 +35,7 @@ BETTER = (
 """Kernels that it found far from the limit, and that have changed."""
 REACHED = {
     "softmax bf16 1024x32768": 89,
-    "softmax bf16 256x131072": 86,
+    "softmax bf16 256x131072": 82,  # of one reading, by clusters of blocks
     "softmax bf16 1024x50257": 85,
     "softmax bf16 32768x1024": 91,
     "layer norm gradient bf16 8192x4096": 79,

@@ -29,8 +29,7 @@ from hlo_opt.ops.reduction.places import place_of
 from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.folding import operand_index, root_index
 from hlo_opt.plans.plan import Plan, Segment
-from hlo_opt.plans.reads import LINE
-from hlo_opt.plans.row_reduction import Rows, along_rows
+from hlo_opt.plans.row_reduction import Rows
 from hlo_opt.plans.walks import AHEAD
 
 
@@ -61,8 +60,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Rows], first_block: int,
         live = code("{} < {}", thread, threads)
     writes = writes_of(plan, segment, rows, targets, segment.roots)
     steady = [lane.name, start.name, *variables_of(row)]
-    asked = along_rows(plan.region, segment.part) if segment.part.asks_for else ()
-    fold_rows(builder, Frame(segment, lane, start, part, row, live, per_block, asked=asked), writes, steady)
+    fold_rows(builder, Frame(segment, lane, start, part, row, live, per_block), writes, steady)
 
 
 class Beside(Protocol):
@@ -92,8 +90,7 @@ class Frame:
     """Where a thread stands.
 
     `lane` is the thread's number in its row and `start` its first step. `part` is the block's part of the row, where
-    blocks share rows. `live` is the condition that the row is the thread's own, `per_block` the rows of a block,
-    `asked` the parameters of which a later row is prefetched.
+    blocks share rows. `live` is the condition that the row is the thread's own, `per_block` the rows of a block.
     """
 
     segment: Segment[Rows]
@@ -104,7 +101,6 @@ class Frame:
     live: Code
     per_block: int
     beside: Beside | None = None
-    asked: Sequence[Instruction] = ()
 
 
 def fold_rows(builder: Builder, frame: Frame, writes: Sequence[Write], steady: Sequence[str]) -> None:
@@ -147,8 +143,6 @@ def _passes(builder: Builder, frame: Frame, writes: Sequence[Write], keeping: Ke
         stores = [w for w in writes if w.per_position and w.level == level]
         if folds or stores or (frame.beside is not None and level in frame.beside.levels):
             _pass(builder, frame, level, folds, stores, keeping)
-        if frame.asked and not level:
-            _ask_for(builder, frame)
         if frame.part is not None and folds and not segment.part.in_cluster:
             folds = _met(builder, frame, frame.part, folds)
         if folds:
@@ -156,20 +150,6 @@ def _passes(builder: Builder, frame: Frame, writes: Sequence[Write], keeping: Ke
                 builder.add(ClusterBarrier("wait"))
                 has_met = True
             _close(builder, frame, folds)
-
-
-def _ask_for(builder: Builder, frame: Frame) -> None:
-    """Prefetch a later row into L2, so that memory is busy while this one is computed."""
-    part = frame.segment.part
-    later = add(frame.row, constant(part.asks_for))
-    with builder.branch(code("{} < {}", builder.text(later), part.rows)):
-        for parameter in frame.asked:
-            per_line = LINE // parameter.shape.type.bytes
-            lines = -(-part.columns // per_line)
-            line = Variable(0, lines - 1, builder.names.fresh("line"))
-            with builder.walk("int", line, frame.lane, lines, part.threads):
-                place = builder.declare_index("later", add(multiply(later, part.columns), multiply(line, per_line)))
-                builder.do(call("hlo_prefetch", builder.pointer(parameter), builder.text(place)))
 
 
 def _across(segment: Segment[Rows]) -> int:

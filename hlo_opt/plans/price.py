@@ -62,6 +62,9 @@ H200 take 1.2 to 1.6 cycles for each."""
 TOGETHER = 5
 """The exponent of the norm that combines the parts: two equal parts take 15 % more time than one. Fitted to 60 programs
 on an H200, of which computing takes as long as memory in a third."""
+CLUSTER = 2.0
+"""Microseconds for which multiprocessors wait, in each wave of blocks, until all those of a cluster are free, and until
+its blocks have met. Fitted to eight softmaxes on an H200 (1 to 3.5)."""
 REGISTERS, MOST_READ, MOST_AHEAD = 16, 20, 64
 """Registers of a thread: for addresses and numbers; the limit for loads in flight in the estimate of registers; and the
 limit for loads in flight in any case."""
@@ -234,7 +237,7 @@ def price_of_segments(
     ramp = RAMP * LATENCY * busy
     start = target.kernel_launch_us + (max(0.0, ENDS - ramp) if longest else 0.0)
     return Price(
-        together(parts) + ramp + start,
+        together(parts) + ramp + start + CLUSTER * waves * (launch.cluster > 1),
         *parts,
         launch=start,
         read=sums.read,

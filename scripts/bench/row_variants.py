@@ -51,60 +51,39 @@ def _never(*arguments: object) -> bool:
     return False
 
 
-def _four(*arguments: object) -> int:
-    return 4
-
-
 def _for_all_threads(plan: Plan) -> str:
     return f"{plan.launch.block}, {2048 // plan.launch.block}"
 
 
 _PLANNED: Mapping[str, Form] = {"as planned": {}}
-_BLOCK: Mapping[str, Form] = {
-    **_PLANNED,
-    "a block for each row": {(_ROWS, "CLUSTERS"): ()},
-    "that asks for no row": {(_ROWS, "CLUSTERS"): (), (_ROWS, "Rows.is_alone"): False},
-}
-_LONG: Mapping[str, Form] = {**_BLOCK, "clusters of 4": {(_ROWS, "CLUSTERS"): (4,)}}
-_LONGEST: Mapping[str, Form] = {**_BLOCK, "clusters of 8": {(_ROWS, "CLUSTERS"): (8,)}}
+_LONG: Mapping[str, Form] = {**_PLANNED, "a block for each row": {(_ROWS, "CLUSTERS"): ()}}
 _NORM: Mapping[str, Form] = {
     **_PLANNED,
     "what was read is kept in pairs": {("hlo_opt.codegen.registers", "MOST_REGISTERS"): 8},
-    "8 columns of a thread": {(_ROWS, "ROW_PER_THREAD"): 8},
     "registers for 2048 threads": {("hlo_opt.codegen.emit", "_bounds"): _for_all_threads},
-    "both": {(_ROWS, "ROW_PER_THREAD"): 8, ("hlo_opt.codegen.emit", "_bounds"): _for_all_threads},
+}
+_EIGHT = {(_COLUMNS_TOO, "RowsAndColumns.per_thread"): 8}
+_TWO_BLOCKS = {
+    (_COLUMNS_TOO, "THREADS"): 1024,
+    (_COLUMNS_TOO, "_may_share"): _never,
+    (_COLUMNS_TOO, "WHILE_LOADING"): 0,
 }
 _GRADIENT: Mapping[str, Form] = {
     **_PLANNED,
-    "1024 threads in two teams": {(_COLUMNS_TOO, "THREADS"): 1024},
-    "1024 threads in two blocks": {
-        (_COLUMNS_TOO, "THREADS"): 1024,
-        (_COLUMNS_TOO, "_may_share"): _never,
-    },
-    "16 columns of a thread": {(_COLUMNS_TOO, "RowsAndColumns.per_thread"): 16},
-}
-_AHEAD = ((_COLUMNS_TOO, "WHILE_LOADING"), 0)
-_NARROW_GRADIENT: Mapping[str, Form] = {
-    **_GRADIENT,
-    "two teams, next row ahead": dict([*_GRADIENT["1024 threads in two teams"].items(), _AHEAD]),
-    "two blocks, next row ahead": dict([*_GRADIENT["1024 threads in two blocks"].items(), _AHEAD]),
+    "8 columns of a thread": _EIGHT,
+    "8 columns, two blocks": {**_EIGHT, **_TWO_BLOCKS},
 }
 _PLACES: Mapping[str, Form] = {
     **_PLANNED,
-    "2 loads at a time": {("hlo_opt.codegen.row_reduction", "AHEAD"): 2},
     "8 loads at a time": {("hlo_opt.codegen.row_reduction", "AHEAD"): 8},
-    "four blocks share a row": {(_ROWS, "row_parts"): _four},
 }
 FORMS: Mapping[str, Mapping[str, Form]] = {
-    "softmax f32 1024x32768": _LONG,
-    "softmax bf16 1024x32768": {**_PLANNED, "clusters of 2": {(_ROWS, "Rows.is_large"): True}},
-    "softmax f32 256x131072": _BLOCK,
-    "softmax bf16 256x131072": _LONGEST,
+    "softmax f32 1024x32768": _PLANNED,
+    "softmax f32 256x131072": _LONG,
+    "softmax bf16 256x131072": _LONG,
     "softmax bf16 1024x50257": _LONG,
     "layer norm bf16 8192x4096": _NORM,
-    "layer norm gradient f32 8192x4096": _GRADIENT,
-    "layer norm gradient bf16 8192x4096": _NARROW_GRADIENT,
-    "argmax bf16 8192x8192": _PLANNED,
+    "layer norm gradient bf16 8192x4096": _GRADIENT,
     "argmax bf16 256x131072": _PLACES,
 }
 HEADER = f"{'program':36s} {'form':32s}   n        us     price  share  kernel"

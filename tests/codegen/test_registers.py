@@ -61,25 +61,6 @@ def test_a_softmax_reads_its_row_once_and_takes_each_exponential_once(planner: A
     assert as_loops(kernel) is not None
 
 
-def test_a_block_alone_on_its_multiprocessor_asks_for_the_row_after_its_own(tool: Any) -> None:
-    """Memory would else wait while the only block computes."""
-    text = softmax(5, 16_403)
-    assert not tool.plan(text).segments[0].part.asks_for
-    few = replace(tool, target=replace(H100, core_count=2, compute_capability=80))
-    source = few.kernel(text).source
-    assert few.plan(text).segments[0].part.asks_for == 2 and "if (i3 < 5) {" in source
-    assert "later = row * 16403 + line * 32 + 32806;" in source
-    few.agrees(text, relative=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("columns", "element_type"), [(16_384, "f32"), (32_768, "bf16"), (40_000, "f32")], ids=["few", "two", "again"]
-)
-def test_other_blocks_ask_for_no_row(planner: Any, columns: int, element_type: str) -> None:
-    few = replace(planner, target=replace(H100, core_count=2))
-    assert not few.plan(softmax(5, columns, element_type)).segments[0].part.asks_for
-
-
 @pytest.mark.parametrize(("rows", "columns", "element_type"), [(5, 140_000, "f32"), (132, 24_000, "f64")])
 def test_a_row_that_registers_do_not_hold_is_read_again(
     planner: Any, rows: int, columns: int, element_type: str

@@ -90,7 +90,7 @@ def test_registers_hold_the_next_row(planner: Any) -> None:
 def test_a_register_holds_two_of_bf16(tool: Any) -> None:
     text = norm(132, 4, 2048, "bf16")
     source = tool.kernel(text).source
-    assert "unsigned int next_x0[4];" in source and "unsigned int held_x0[4];" in source
+    assert "unsigned int next_x0[8];" in source and "unsigned int held_x0[8];" in source
     assert "hlo_join_bf16(" in source and "hlo_half_bf16(held_x0[" in source
     tool.agrees(text, whole=True)
 
