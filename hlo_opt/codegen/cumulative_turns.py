@@ -256,9 +256,9 @@ class _Turns:
             builder.advise("unroll")
             with builder.loop(part.vector) as number:
                 at = builder.text(number)
-                for window, tables, own, total in zip(self.windows, self.tables, kept, totals, strict=True):
+                for window, tables, table, total in zip(self.windows, self.tables, kept, totals, strict=True):
                     window.join(builder, total, cell(tables.ahead, at))
-                    builder.assign(cell(own, at), total)
+                    builder.assign(cell(table, at), total)
         self._read(following)
         for_threads = [self._in_warp(*of) for of in zip(self.windows, self.tables, totals, strict=True)]
         builder.add(Barrier())
@@ -292,8 +292,8 @@ class _Turns:
             builder.assign(fronts[-1], window.joined(builder, before, own))
 
         def write(to: Builder, along: Expression, number: Expression) -> list[Store]:
-            for window, own, front in zip(self.windows, kept, fronts, strict=True):
-                value = window.joined(to, front, cell(own, to.text(number)))
+            for window, table, front in zip(self.windows, kept, fronts, strict=True):
+                value = window.joined(to, front, cell(table, to.text(number)))
                 window.provide(to, part.lines.index(line, along), value)
             return _stores(to, part, self.writes, line, along)
 
