@@ -269,9 +269,8 @@ class _Turns:
             "first", add(multiply(line, part.tiles), multiply(divide(place, part.group), part.group))
         )
         for window, tables in zip(self.windows, self.tables, strict=True):
-            backwards = add(
-                multiply(self.thread, -1), constant(part.threads - 1)
-            )  # so that other warps wait for groups
+            # the last threads take the groups, so that other warps wait for them than for tiles
+            backwards = add(multiply(self.thread, -1), constant(part.threads - 1))
             begin = add(multiply(line, part.groups), backwards)
             self._before(window, tables.groups, tables.of_groups, begin, of(group), launch)
             self._before(window, tables.tiles, tables.of_tiles, add(first, self.thread), of(tile), launch)
