@@ -19,6 +19,7 @@ HELD = (
     "chain of 3 f32 8192x4096",
     "softmax f32 1024x32768",
     "row sum f32 16384x4096",
+    "column sum f32 8388608x4",
     "transpose f32 8192x8192",
     "concatenate f32",
     "update of a cache of 134 MB bf16",
