@@ -323,8 +323,9 @@ class CupyDevice:
 
     def copy(self, memory: Array) -> Array:
         with self._naming_errors_of(None, "copying"):  # by the driver: `memory.copy()` may take longer
-            made = self.cupy.empty_like(memory)
-            self.copy_bytes(memory.data.ptr, made.data.ptr, memory.nbytes)
+            made: Array = self.cupy.empty_like(memory)
+            (source, end), (target, _) = span_of(memory), span_of(made)
+            self.copy_bytes(source, target, end - source)
             return made
 
     def view(self, memory: Array, shape: Shape) -> Array:
