@@ -20,11 +20,7 @@ from hlo_opt.ops.lowering import Elementwise, Index, width_text
 from hlo_opt.ops.reduction.reducers import widened
 from hlo_opt.ops.sets import rounds_nothing
 from hlo_opt.ops.spec import find
-from hlo_opt.plans.instructions import rotated
 from hlo_opt.plans.limits import DEEPEST
-
-BY_PRODUCTS = 2
-"""One of this many rotations is a product; 0: none."""
 
 
 class Builder(Indices):
@@ -169,8 +165,7 @@ class Builder(Indices):
         if spec is None:
             return []
         if isinstance(spec.cuda, Elementwise):
-            turned = rotated(instruction)
-            return _alike(operands if turned is None else turned[:1], index)
+            return _alike(operands, index)
         needs = []
         for number, operand in enumerate(operands):
             if not operand.shape.is_array:
@@ -202,9 +197,6 @@ class Builder(Indices):
     def _lowered(self, instruction: Instruction, index: Index) -> Code | Sequence[Code]:
         spec = find(instruction.opcode)
         lowering = None if spec is None else spec.cuda
-        turned = rotated(instruction)
-        if turned is not None:
-            return self._rotated(instruction, self._values[_alike(turned[:1], index)[0]], turned[1])
         if isinstance(lowering, Elementwise):
             template = lowering.text_for(instruction)
             if template is not None:
@@ -223,14 +215,6 @@ class Builder(Indices):
             computed = self.apply(inner, [self.value(o, ()) for o in instruction.operands])
             return computed[0] if instruction.shape.is_array else computed
         raise BackendError(f"no CUDA lowering for {instruction.shape} {instruction.opcode}", code="HLO503")
-
-    def _rotated(self, rotation: Instruction, value: Code, by: int) -> Code:
-        """A word rotated to the left. Some rotations are products: shifts have the unit of all integers, products
-        another one, and random numbers keep one as busy as the other."""
-        self._rotations += 1
-        is_product = BY_PRODUCTS and self._rotations % BY_PRODUCTS == 0
-        text = f"hlo_rotated_by_product<{by}>({{0}})" if is_product else f"hlo_rotated<{by}>({{0}})"
-        return self.bind_exact(rotation.shape.type, code(text, value))
 
     def _load(self, parameter: Instruction, index: Index) -> Code:
         shape = parameter.shape

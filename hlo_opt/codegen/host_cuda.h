@@ -142,9 +142,6 @@ static inline float extreme(float a, float b, bool greater) {
 static inline float ptx(Ptx<hash("max.NaN.f32" "f" "f")>, float a, float b) { return extreme(a, b, true); }
 static inline float ptx(Ptx<hash("min.NaN.f32" "f" "f")>, float a, float b) { return extreme(a, b, false); }
 static inline unsigned int ptx(Ptx<hash("mov.b32" "r" "r")>, unsigned int a) { return a; }
-static inline unsigned long long ptx(Ptx<hash("mul.wide.u32" "l" "r")>, unsigned int a, unsigned int b) {
-  return (unsigned long long)a * b;
-}
 static inline unsigned int bf16(float x) {
   const unsigned int bits = bits_as<unsigned int>(x);
   return x != x ? 0x7fff : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;

@@ -385,7 +385,7 @@ def _close(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
         _fold_cluster(builder, frame, folds)
     elif segment.part.parts > 1:
         lanes = min(WARP, segment.part.parts)
-        fold_lanes(builder, folds, lanes, lane if lanes < WARP else None)
+        _fold_lanes(builder, folds, lanes, lane if lanes < WARP else None)
     else:
         _fold_block(builder, frame, folds)
     leader = code("0")
@@ -431,7 +431,7 @@ def _fold_block(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
     """Combine the results of a block's threads in the first lane of each warp. All folds share one barrier."""
     segment, lane = frame.segment, frame.lane
     warps, threads = segment.part.threads // WARP, segment.part.threads * frame.per_block
-    fold_lanes(builder, folds, min(WARP, segment.part.threads), None, segment.part.threads if warps > 1 else 0)
+    _fold_lanes(builder, folds, min(WARP, segment.part.threads), None, segment.part.threads if warps > 1 else 0)
     if warps < 2:
         return
     parts = [(t, name) for fold in folds for t, name in zip(fold.types, fold.accumulators, strict=True)]
@@ -452,10 +452,10 @@ def _fold_block(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
     with builder.branch(code("{} < {}", within, warps) if warps < WARP else NOTHING):
         for table, (_, name) in zip(tables, parts, strict=True):
             builder.assign(name, cell(table, place))
-    fold_lanes(builder, folds, warps, within)
+    _fold_lanes(builder, folds, warps, within)
 
 
-def fold_lanes(builder: Builder, folds: Sequence[Fold], lanes: int, within: Variable | None, team: int = 0) -> None:
+def _fold_lanes(builder: Builder, folds: Sequence[Fold], lanes: int, within: Variable | None, team: int = 0) -> None:
     """Fold the first `lanes` lanes into lane 0; `team` threads where what follows combines their warps.
 
     `within` is a thread's lane. Without it, the lanes behind belong to other rows or to none; what the last lanes of a

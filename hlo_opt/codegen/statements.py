@@ -86,7 +86,6 @@ class Statements:
         self._advice = ""
         self._naming = "value"
         self._depth = 0
-        self._rotations = 0
         self._has_likely = False
         for name in (THREAD, BLOCK, *pointers.values(), *reserved):
             self.names.fresh(name.text)

@@ -18,8 +18,9 @@ from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.tiled_transpose import BLOCK, Frame, Tiles, index_in, source_of, writes_after
 
-STRIP = 8
-"""The most tiles side by side in a strip."""
+STRIP, SHORT = 8, 4
+"""The most tiles side by side in a strip, and how many times that where the result's rows are no more tiles long than
+that: blocks then return to pages soon in wide strips, too, which read longer rows (0231 of bf16 on an H200)."""
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int, targets: Targets) -> None:
@@ -116,7 +117,8 @@ def _corner(builder: Builder, first_block: int, blocks: int, frame: Frame) -> li
     Blocks follow strips a few tiles wide: their writes then touch few pages of memory, and return to each soon.
     """
     tiles = frame.tiles
-    wide = max(d for d in range(1, STRIP + 1) if tiles[frame.near] % d == 0)
+    most = STRIP * (SHORT if tiles[frame.far] <= SHORT else 1)
+    wide = max(d for d in range(1, most + 1) if tiles[frame.near] % d == 0)
     others = [size for d, size in enumerate(tiles) if d != frame.near]
     strip, *corner, inside = tile_of(builder, first_block, blocks, [tiles[frame.near] // wide, *others, wide])
     corner.insert(frame.near, add(multiply(strip, wide), inside))

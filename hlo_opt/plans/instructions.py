@@ -87,7 +87,7 @@ _FUNCTIONS = {
     "hlo_tanh_bf16": Work(1, 1),
 }
 """The work of functions of f32, on the usual path; `Work(1)` for others."""
-_SHIFTS = ("shift-left", "shift-right-logical")
+_SHIFTS = {"shift-left", "shift-right-logical"}
 _CALLED, _OPERATOR = re.compile(r"\b[a-z]\w*(?=[(<])"), re.compile(r" [-+*&|^<>=?]+ |^[-~]")
 
 
@@ -162,18 +162,10 @@ def _is_half_a_turn(instruction: Instruction) -> bool:
     if instruction.opcode not in _SHIFTS or instruction.shape.type.bits != 32 or len(instruction.users) != 1:
         return False
     (user,) = instruction.users
-    return rotated(user) is not None
-
-
-def rotated(instruction: Instruction) -> tuple[Instruction, int] | None:
-    """The value that an `or` of shifts rotates by a constant, and by how many bits to the left; None for any other."""
-    shifts = {o.opcode: o for o in instruction.operands} if instruction.opcode == "or" else {}
-    if shifts.keys() != set(_SHIFTS) or instruction.shape.type.bits != 32:
-        return None
-    left, right = (shifts[name] for name in _SHIFTS)
-    by = _amount(left)
-    is_turned = left.operands[0] is right.operands[0] and 0 < by < 32 and by + _amount(right) == 32
-    return (left.operands[0], by) if is_turned else None
+    if user.opcode != "or" or {o.opcode for o in user.operands} != _SHIFTS:
+        return False
+    left, right = user.operands
+    return left.operands[0] is right.operands[0] and _amount(left) + _amount(right) == 32
 
 
 def _amount(shift: Instruction) -> int:

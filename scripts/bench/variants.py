@@ -26,23 +26,16 @@ from scripts.bench.kernel_times import drawn, taken, target_of_device
 ROUNDS = 5
 Constants = Mapping[str, Any]
 PLANNED: dict[str, dict[str, Constants]] = {
-    "cumsum f32 16.7M": {
-        "in turns": {},
-        "in turns, 256 threads": {"hlo_opt.plans.cumulative.TURN_THREADS": 256},
-        "in turns, 1024 threads": {"hlo_opt.plans.cumulative.TURN_THREADS": 1024},
-        "in parts": {"hlo_opt.plans.cumulative._HAS_ORDER": 999},
-    },
     "column sum bf16 65536x1000": {
         "as it is": {},
         "a block for each multiprocessor": {"hlo_opt.plans.columns.MOST_RESIDENT": 1},
         "8 bytes": {"hlo_opt.plans.columns.WIDEST_BITS": 64},
     },
-    "column sum f32 8388608x4": {"16 bytes": {}, "4 bytes": {"hlo_opt.plans.columns.WIDEST_BITS": 32}},
-    "uniform noise added f32 33.5M": {
-        f"one of {n} rotations is a product": {"hlo_opt.codegen.builder.BY_PRODUCTS": n} for n in (2, 0, 1, 3, 4)
+    "transpose bf16 0231": {
+        f"strips of {n}": {"hlo_opt.codegen.tiled_transpose.STRIP": n, "hlo_opt.codegen.tiled_transpose.SHORT": 1}
+        for n in (8, 2, 4, 16, 32, 64)
     },
-    "transpose bf16 0231": {f"strips of {n}": {"hlo_opt.codegen.tiled_transpose.STRIP": n} for n in (8, 2, 4, 32)},
-    "transpose bf16 3210": {f"strips of {n}": {"hlo_opt.codegen.tiled_transpose.STRIP": n} for n in (8, 1)},
+    "transpose bf16 8192x8192": {f"strips of {n}": {"hlo_opt.codegen.tiled_transpose.STRIP": n} for n in (8, 16, 32)},
 }
 """Programs with the constants of each variant, by their places."""
 

@@ -30,23 +30,6 @@ template <typename To, typename From> __device__ __forceinline__ To hlo_bit_cast
   return to;
 }
 
-// @hlo_rotated
-// to the left
-template <int by> __device__ __forceinline__ unsigned int hlo_rotated(unsigned int x) {
-  return x << by | x >> (32 - by);
-}
-
-// @hlo_rotated_by_product
-template <int by> __device__ __forceinline__ unsigned int hlo_rotated_by_product(unsigned int x) {
-#ifdef __CUDA_ARCH__
-  unsigned long long both;
-  HLO_PTX_2("mul.wide.u32", both, "l", x, 1u << by, "r");
-  return (unsigned int)both | (unsigned int)(both >> 32);
-#else
-  return hlo_rotated<by>(x);
-#endif
-}
-
 // @hlo_divide
 // x / 0 is all ones; the least integer divided by -1 is itself
 template <typename T> __device__ __forceinline__ T hlo_divide(T a, T b) {

@@ -7,6 +7,7 @@ elements, `bitcast` the bytes in memory.
 from __future__ import annotations
 
 import functools
+from contextlib import ExitStack, nullcontext
 
 from hlo_opt.ir import IndexMap, Instruction, PaddingDimension, Shape, SliceDimension
 from hlo_opt.ir.index_map import Condition, Expression, add, constant, dimensions, divide, modulo, multiply, regroup
@@ -287,6 +288,10 @@ def lower_pad(builder: KernelBuilder, instruction: Instruction, index: Index) ->
     return element
 
 
+_MOST_NESTED = 4
+"""The most operands of a concatenate whose branches are nested."""
+
+
 def lower_concatenate(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     candidates = []
     for number, source in enumerate(instruction.operands):
@@ -299,9 +304,13 @@ def lower_concatenate(builder: KernelBuilder, instruction: Instruction, index: I
             return builder.value(source, index_map.apply(index))
         candidates.append((source, index_map, inside))
     element = builder.variable(instruction.shape.type, zero(instruction.shape.type))
-    for source, index_map, inside in candidates:
-        with builder.branch(inside):
-            builder.assign(element, builder.value(source, index_map.apply(index)))
+    with ExitStack() as stack:  # nested, so that a compiler makes one load of the loads of all branches
+        for number, (source, index_map, inside) in enumerate(candidates):
+            is_last = number == len(candidates) - 1 and len(candidates) <= _MOST_NESTED
+            with nullcontext() if is_last else builder.branch(inside):
+                builder.assign(element, builder.value(source, index_map.apply(index)))
+            if not is_last and len(candidates) <= _MOST_NESTED:
+                stack.enter_context(builder.otherwise())
     return element
 
 
