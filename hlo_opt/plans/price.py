@@ -38,10 +38,11 @@ USABLE = 0.92
 READING, WRITING = 0.92, 1.02
 """The time of a byte that is read and of one that is written, over that of a byte of a copy: sums of rows read 4.5 TB/s
 on an H200, where a copy moves 4.18, with its ramp. The last writes leave L2 when the launch is over."""
-RAMP, ENDS = 2, 0.75
+RAMP, ENDS = 2, 0.4
 """Latencies in which memory is not busy yet or no longer: the first loads of a launch, and its last writes. And the
 microseconds of both where memory is idle: blocks start, and what they have written last must be in L2 before the next
-kernel starts. Small kernels take 2.1 to 2.4 us each in a graph on an H200."""
+kernel starts. On an H200 that is 0.65 us in a graph of one kernel, and 0.15 us for each of several
+(`scripts.bench.small_kernels`)."""
 SCHEDULERS = 4
 """Schedulers of a multiprocessor; each issues an instruction of a warp per cycle (CUDA C++ Programming Guide, since
 compute capability 7.0)."""
