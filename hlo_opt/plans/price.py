@@ -273,7 +273,8 @@ class _Step:
     work      of a thread
     useful    bytes that all threads access
     waits     how often a thread waits for its loads
-    answers   microseconds that it waits for answers besides, `fixed` those for shuffles and for steps of a fold
+    answers   how often it waits for memory besides: for an index, for atomic operations, for other blocks
+    fixed     microseconds of shuffles and of the steps of a fold
     pauses    microseconds in which all threads of a block wait for each other, or for what others have written
     lines     cache lines that all threads look up
     """
@@ -331,7 +332,7 @@ def _step(trace: Trace, number: int, block: int, target: DeviceTarget) -> _Step:
         _work(trace, lays) + (work_of.NOTHING if number else work_of.THREAD),
         sum(lay.useful for lay in lays),
         trace.waits,
-        LATENCY * (trace.looks_up + answers + 2 * walk.trips),
+        trace.looks_up + answers + 2 * walk.trips,
         (walk.shuffles * SHUFFLE + steps * STEP) / cycles,
         (walk.barriers * BARRIER + walk.hops * SHARED) / cycles,
         sum(walk.threads / target.threads_per_warp * lay.count * lay.lines for lay in lays),
@@ -359,7 +360,7 @@ def _add_segment(sums: _Sums, measured: Measure, operands: Sequence[Instruction]
         held = sum(lay.useful for lay in reads if _is_held(sums, segment, lay))
         moved = (step.useful - held) / segment.blocks / target.bytes_per_core_and_clock
         latency = max([_latency(sums, segment, lay, walk.early) for lay in reads], default=0.0)
-        waiting = step.waits * latency + step.answers + step.fixed
+        waiting = step.waits * latency + step.answers * sums.latency + step.fixed
         # the warps of a block hide each other's latency within a walk, but not between walks
         looked_up = step.lines / segment.blocks / cycles
         way = max(waiting, moved / cycles, step.work.slots * issue / cycles, looked_up) + step.pauses
