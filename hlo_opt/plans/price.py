@@ -38,10 +38,11 @@ USABLE = 0.92
 READING, WRITING = 0.92, 1.02
 """The time of a byte that is read and of one that is written, over that of a byte of a copy: sums of rows read 4.5 TB/s
 on an H200, where a copy moves 4.18, with its ramp. The last writes leave L2 when the launch is over."""
-RAMP, ENDS = 2, 0.75
+RAMP, ENDS = 2, 0.4
 """Latencies in which memory is not busy yet or no longer: the first loads of a launch, and its last writes. And the
 microseconds of both where memory is idle: blocks start, and what they have written last must be in L2 before the next
-kernel starts. Small kernels take 2.1 to 2.4 us each in a graph on an H200."""
+kernel starts. On an H200 that is 0.65 us in a graph of one kernel, and 0.15 us for each of several
+(`scripts.bench.small_kernels`)."""
 SCHEDULERS = 4
 """Schedulers of a multiprocessor; each issues an instruction of a warp per cycle (CUDA C++ Programming Guide, since
 compute capability 7.0)."""
@@ -275,7 +276,8 @@ class _Step:
     work      of a thread
     useful    bytes that all threads access
     waits     how often a thread waits for its loads
-    answers   microseconds that it waits for answers besides, `fixed` those for shuffles and for steps of a fold
+    answers   how often it waits for memory besides: for an index, for atomic operations, for other blocks
+    fixed     microseconds of shuffles and of the steps of a fold
     pauses    microseconds in which all threads of a block wait for each other, or for what others have written
     lines     cache lines that all threads look up
     """
@@ -333,7 +335,7 @@ def _step(trace: Trace, number: int, block: int, target: DeviceTarget) -> _Step:
         _work(trace, lays) + (work_of.NOTHING if number else work_of.THREAD),
         sum(lay.useful for lay in lays),
         trace.waits,
-        LATENCY * (trace.looks_up + answers + 2 * walk.trips),
+        trace.looks_up + answers + 2 * walk.trips,
         (walk.shuffles * SHUFFLE + steps * STEP) / cycles,
         (walk.barriers * BARRIER + walk.hops * SHARED) / cycles,
         sum(walk.threads / target.threads_per_warp * lay.count * lay.lines for lay in lays),
@@ -361,7 +363,7 @@ def _add_segment(sums: _Sums, measured: Measure, operands: Sequence[Instruction]
         held = sum(lay.useful for lay in reads if _is_held(sums, segment, lay))
         moved = (step.useful - held) / segment.blocks / target.bytes_per_core_and_clock
         latency = max([_latency(sums, segment, lay, walk.early) for lay in reads], default=0.0)
-        waiting = step.waits * latency + step.answers + step.fixed
+        waiting = step.waits * latency + step.answers * sums.latency + step.fixed
         # the warps of a block hide each other's latency within a walk, but not between walks
         looked_up = step.lines / segment.blocks / cycles
         way = max(waiting, moved / cycles, step.work.slots * issue / cycles, looked_up) + step.pauses

@@ -95,7 +95,7 @@ def test_a_plain_chain_is_a_copy() -> None:
 def test_a_small_kernel_costs_its_launch_and_one_trip_to_memory() -> None:
     found = price(planned("loop", 1, 128), H100)
     assert found.launch == pytest.approx(H100.kernel_launch_us + ENDS, rel=1e-3)
-    assert 2.0 < found.us < 2.5 and found.way > 10 * found.memory
+    assert 1.7 < found.us < 2.5 and found.way > 10 * found.memory
 
 
 def test_an_empty_one_costs_its_launch() -> None:
