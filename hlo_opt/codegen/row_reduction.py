@@ -403,7 +403,7 @@ def _fold_cluster(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None
     shared memory of all blocks."""
     assert frame.part is not None
     blocks, warps = frame.segment.part.parts, frame.segment.part.threads // WARP
-    fold_lanes(builder, folds, WARP, None)
+    _fold_lanes(builder, folds, WARP, None)
     parts = [(t, name, fold) for fold in folds for t, name in zip(fold.types, fold.accumulators, strict=True)]
     tables, shown = [], []
     for element_type, name, fold in parts:
@@ -424,7 +424,7 @@ def _fold_cluster(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None
         for fold in folds:
             builder.name_after(fold.reduce)
             fold.combine(builder, [builder.bind_exact(t, cell(next(left), place)) for t in fold.types])
-    fold_lanes(builder, folds, WARP, None)
+    _fold_lanes(builder, folds, WARP, None)
 
 
 def _fold_block(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
