@@ -3,9 +3,9 @@
 
 Each module (default: all of `testdata/dumps`) is fused with each preset, and the kernels of the result are emitted as
 `--emit` writes them. A text that several modules share, comments and names left aside, is a template and compiled once
-per architecture. Prints a row per module, one per preset and one of totals, then the kernels that spill registers to
-local memory. Exits 1 when a module could not be fused, NVRTC refuses a kernel, or a kernel spills that FILE does not
-name. FILE is what an earlier run printed, or has a line per kernel with its symbol in it:
+per architecture that runs it. Prints a row per module, one per preset and one of totals, then the kernels that spill
+registers to local memory. Exits 1 when a module could not be fused, NVRTC refuses a kernel, or a kernel spills that
+FILE does not name. FILE is what an earlier run printed, or has a line per kernel with its symbol in it:
 `bench/results/nvrtc_kernels.txt` is the list for the real models.
 
 launches   instructions that launch a kernel; loops count once
@@ -40,6 +40,7 @@ from hlo_opt.codegen import Kernel
 from hlo_opt.codegen.options import compile_options
 from hlo_opt.diag import HloOptError
 from hlo_opt.passes import preset_names
+from hlo_opt.plans.row_reduction import CLUSTERS_FROM
 from hlo_opt.runtime.cupy.device import version
 from hlo_opt.runtime.schedule import build_schedule
 from hlo_opt.runtime.schedule.ops import Launch
@@ -137,6 +138,11 @@ def without_names(kernel: Kernel) -> str:
     return re.sub(r"//[^\n]*|/\*.*?\*/", "", kernel.source, flags=re.DOTALL).replace(kernel.symbol, "kernel")
 
 
+def runs_on(kernel: Kernel, architecture: str) -> bool:
+    """Whether an architecture has what a kernel for newer ones needs: clusters of blocks."""
+    return kernel.launch.cluster == 1 or int(re.sub(r"\D", "", architecture)) >= CLUSTERS_FROM
+
+
 def sweep(path: Path, preset: str, architectures: Sequence[str], known: set[str]) -> Row:
     """Fuse a file and compile those of its kernels that are not among the known texts, which it adds them to."""
     row = Row(path.stem, preset)
@@ -158,7 +164,7 @@ def sweep(path: Path, preset: str, architectures: Sequence[str], known: set[str]
             continue
         known.add(text)
         row.templates += 1
-        new += [(kernel, architecture) for architecture in architectures]
+        new += [(kernel, architecture) for architecture in architectures if runs_on(kernel, architecture)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC works outside the interpreter's lock
         for found in pool.map(lambda pair: compiled(pair[0], row.name, pair[1]), new):
             if found.refusal:

@@ -113,8 +113,16 @@ def tiny(x: jax.Array) -> jax.Array:
     return jnp.tanh(x)
 
 
+def sums_over(dimensions: Sequence[int], *x: jax.Array) -> Any:
+    return lax.reduce(x, (0.0, 0.0), lambda a, b: (a[0] + b[0], a[1] + b[1]), dimensions)
+
+
 def sums_around(x: jax.Array, y: jax.Array) -> Any:
-    return lax.reduce((x, y), (0.0, 0.0), lambda a, b: (a[0] + b[0], a[1] + b[1]), (0, 2))
+    return sums_over((0, 2), x, y)
+
+
+def sums_of_last_then_first(x: jax.Array, y: jax.Array) -> Any:
+    return sums_over((0,), *sums_over((2,), x, y))
 
 
 def products_at_unique(x: jax.Array, i: jax.Array, u: jax.Array) -> jax.Array:
@@ -183,7 +191,9 @@ SILENT: dict[str, tuple[str, Program]] = {
 
 _POINTS, _UPDATES = f32(4096), (s32(1_000_000), f32(1_000_000))
 _HALVES = jax.ShapeDtypeStruct((4096,), jnp.bfloat16), s32(1_000_000), jax.ShapeDtypeStruct((1_000_000,), jnp.bfloat16)
+_PAIR = f32(1000, 1000, 3), f32(1000, 1000, 3)
 ADVICE: dict[str, tuple[str, Program, Program]] = {
+    "the last dimensions first": ("LNT103", (sums_around, _PAIR, {}), (sums_of_last_then_first, _PAIR, {})),
     "no NumPy scalar": ("LNT104", (wide_by_numpy, (f32(1_000_000),), {}), (of_f32, (f32(1_000_000),), {})),
     "dtype=": ("LNT104", (wide_by_array, (f32(1_000_000),), {}), (of_f32, (f32(1_000_000),), {})),
     "unique_indices": (

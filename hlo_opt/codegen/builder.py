@@ -11,13 +11,20 @@ from hlo_opt.codegen.statements import Key
 from hlo_opt.codegen.tree import Table
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Computation, ElementType, Instruction, Shape
+from hlo_opt.ir.element_type import U64
+from hlo_opt.ir.index_map import Expression
 from hlo_opt.ir.literal import SizedLiteral
+from hlo_opt.ir.size import unsigned_long
 from hlo_opt.ops.code import NOTHING, Cell, Code, Name, Part, call, code
 from hlo_opt.ops.lowering import Elementwise, Index, width_text
 from hlo_opt.ops.reduction.reducers import widened
 from hlo_opt.ops.sets import rounds_nothing
 from hlo_opt.ops.spec import find
+from hlo_opt.plans.instructions import rotated
 from hlo_opt.plans.limits import DEEPEST
+
+BY_PRODUCTS = 2
+"""One of this many rotations is a product; 0: none."""
 
 
 class Builder(Indices):
@@ -32,6 +39,20 @@ class Builder(Indices):
 
     def element(self, instruction: Instruction, number: int, index: Index) -> Code:
         return self._value(self._key(instruction, number, index))
+
+    def start(self, start: Instruction, at: Index, most: int) -> Expression:
+        """See `KernelBuilder`. One variable serves its scope and scopes inside it. A u64 is clamped first, as it may
+        exceed the index type."""
+        key = self._key(start, None, at), most
+        for scope in reversed(self._scopes):
+            if key in scope.starts:
+                return scope.starts[key]
+        value = self.value(start, at)
+        if start.shape.type == U64:
+            value = code(f"({{0}} > {unsigned_long(most)} ? {unsigned_long(most)} : {{0}})", value)
+        self._scopes[-1].starts[key] = index = self.index(value, 0, most)
+        self.asked.append((start, at, most))
+        return index
 
     def provide(self, instruction: Instruction, number: int | None, index: Index, name: Code) -> None:
         """Provide a value that the emitter has computed, for this scope and scopes inside it."""
@@ -148,7 +169,8 @@ class Builder(Indices):
         if spec is None:
             return []
         if isinstance(spec.cuda, Elementwise):
-            return _alike(operands, index)
+            turned = rotated(instruction)
+            return _alike(operands if turned is None else turned[:1], index)
         needs = []
         for number, operand in enumerate(operands):
             if not operand.shape.is_array:
@@ -180,6 +202,9 @@ class Builder(Indices):
     def _lowered(self, instruction: Instruction, index: Index) -> Code | Sequence[Code]:
         spec = find(instruction.opcode)
         lowering = None if spec is None else spec.cuda
+        turned = rotated(instruction)
+        if turned is not None:
+            return self._rotated(instruction, self._values[_alike(turned[:1], index)[0]], turned[1])
         if isinstance(lowering, Elementwise):
             template = lowering.text_for(instruction)
             if template is not None:
@@ -198,6 +223,14 @@ class Builder(Indices):
             computed = self.apply(inner, [self.value(o, ()) for o in instruction.operands])
             return computed[0] if instruction.shape.is_array else computed
         raise BackendError(f"no CUDA lowering for {instruction.shape} {instruction.opcode}", code="HLO503")
+
+    def _rotated(self, rotation: Instruction, value: Code, by: int) -> Code:
+        """A word rotated to the left. Some rotations are products: shifts have the unit of all integers, products
+        another one, and random numbers keep one as busy as the other."""
+        self._rotations += 1
+        is_product = BY_PRODUCTS and self._rotations % BY_PRODUCTS == 0
+        text = f"hlo_rotated_by_product<{by}>({{0}})" if is_product else f"hlo_rotated<{by}>({{0}})"
+        return self.bind_exact(rotation.shape.type, code(text, value))
 
     def _load(self, parameter: Instruction, index: Index) -> Code:
         shape = parameter.shape

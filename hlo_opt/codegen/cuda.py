@@ -17,6 +17,7 @@ from hlo_opt.codegen.tree import (
     Break,
     Chain,
     Change,
+    ClusterBarrier,
     Do,
     Fence,
     For,
@@ -56,8 +57,8 @@ def _piece(piece: Special) -> str:
             return text
         case Address(element):
             return f"&{_piece(element)}"
-        case FirstRound(step, stride):
-            return f"{step.text} < {stride}"
+        case FirstRound(step, stride, counter):
+            return f"{step.text} < {stride}" if counter is None else f"{counter.text} == 0"
         case Name(text):
             return text
         case Cell(array, index):
@@ -91,7 +92,7 @@ def statement_lines(
                 yield f"{margin}{text(call)};"
             case Barrier(warp):
                 yield f"{margin}{'__syncwarp' if warp else '__syncthreads'}();"
-            case GridBarrier():
+            case GridBarrier() | ClusterBarrier():
                 yield from (f"{margin}{text(meeting)};" for meeting in codes_of(statement))
             case Fence():
                 yield f"{margin}__threadfence();"
@@ -114,7 +115,8 @@ def statement_lines(
             case Network(steps) | Chain(steps) | Peeled(steps) | Change(steps):
                 yield from statement_lines(steps, margin, text)
             case Walk():
-                yield from statement_lines([walked(statement)], margin, text)
+                once = walked_once(statement)
+                yield from statement_lines([walked(statement) if once is None else once], margin, text)
             case For(kind, counter, start, test, step, advice, body):
                 if advice:
                     yield f"{margin}#pragma {advice}"
@@ -152,7 +154,8 @@ def kernel_text(tree: Tree, bounds: str) -> tuple[str, str]:
         parameters.append(f"const int {SIZE}")
     body = "\n".join([*(kept_text(table, first) for table, first in places), *statement_lines(paired(tree.body))])
     before = helpers(tree) + "".join(map(table_text, tables))
-    before += f'extern "C" __global__ void __launch_bounds__({bounds}) '
+    clusters = f"__cluster_dims__({tree.launch.cluster}, 1, 1) " if tree.launch.cluster > 1 else ""
+    before += f'extern "C" __global__ void {clusters}__launch_bounds__({bounds}) '
     return before, "(\n    " + ",\n    ".join(parameters) + f") {{\n{body}\n}}\n"
 
 
@@ -181,6 +184,16 @@ def walked(walk: Walk) -> For:
     body = walk.body if is_whole else [Block(code("{} < {}", name, walk.end), walk.body)]
     advice = f"unroll {walk.unrolled}" if walk.unrolled else "unroll"
     return For("int", walk.counter, code("0"), test, step, advice, [place, *body])
+
+
+def walked_once(walk: Walk) -> Block | None:
+    """A walk on which no thread has more than one element, without a loop: a compiler does not know that a thread's
+    number is below that of the threads, and prepares for many rounds. None for any other walk."""
+    if walk.rounds > 1 or walk.counter is not None:
+        return None
+    first = Let(walk.kind, walk.name, render(walk.start, _no_digit), is_index=True)
+    within = code("{} < {}", walk.name, walk.end)
+    return Block(body=[first, *walk.body] if walk.end == walk.stride else [first, Block(within, walk.body)])
 
 
 def _no_digit(expression: Expression) -> Code:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.cumulative_turns import emit_in_turns
 from hlo_opt.codegen.folds import Fold, Write
 from hlo_opt.codegen.indices import block_of, only_first, thread_of
 from hlo_opt.codegen.scalars import register_type, shuffled
@@ -31,6 +32,9 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Prefixes], first_block: 
     """Emit the tiles of the block's lines."""
     writes = [Write(plan.region.roots[n], tuple(targets[n]), True, 0) for n in segment.roots]
     part, block = segment.part, plan.launch.block
+    if part.in_turns:
+        emit_in_turns(builder, segment, block, first_block, writes)
+        return
     at = _Place.of(builder, part, block, block_of(first_block, segment.blocks), segment.blocks)
     folding = [_Folding.of(builder, part, block, window) for window in part.windows]
     if part.tiles == 1:

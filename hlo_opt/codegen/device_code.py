@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
 
-FILES = ("elementwise", "small_floats", "approximate", "complex", "atomics", "packed", "tensor", "grid")
-_NAME = re.compile(r"\bhlo_\w+|\bHLO_(?:PTX|RED|WARP)(?=_)")
+FILES = ("elementwise", "small_floats", "approximate", "complex", "atomics", "packed", "tensor", "grid", "cluster")
+_NAME = re.compile(r"\bhlo_\w+|\bHLO_(?:PTX|RED|WARP|CLUSTER)(?=_)")
 
 
 @cache

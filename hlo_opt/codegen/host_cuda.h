@@ -11,6 +11,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __shared__ static __attribute__((section(HLO_SHARED)))  // a section for each kernel, so that it can be filled
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __restrict__ __restrict
@@ -92,8 +93,8 @@ struct Array {
 struct Launch {
   void (*thread)(void** pointers);
   unsigned int grid, block;
-  bool meets, any_order,
-      together;  // threads of a block wait for each other; blocks may come in any order; blocks wait for each other
+  bool meets, any_order;  // threads of a block wait for each other; blocks may come in any order
+  unsigned int together;  // so many neighbouring blocks wait for each other
   char *shared, *shared_end;
   const Array* arrays;
   int inputs, outputs;
@@ -141,6 +142,9 @@ static inline float extreme(float a, float b, bool greater) {
 static inline float ptx(Ptx<hash("max.NaN.f32" "f" "f")>, float a, float b) { return extreme(a, b, true); }
 static inline float ptx(Ptx<hash("min.NaN.f32" "f" "f")>, float a, float b) { return extreme(a, b, false); }
 static inline unsigned int ptx(Ptx<hash("mov.b32" "r" "r")>, unsigned int a) { return a; }
+static inline unsigned long long ptx(Ptx<hash("mul.wide.u32" "l" "r")>, unsigned int a, unsigned int b) {
+  return (unsigned long long)a * b;
+}
 static inline unsigned int bf16(float x) {
   const unsigned int bits = bits_as<unsigned int>(x);
   return x != x ? 0x7fff : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;

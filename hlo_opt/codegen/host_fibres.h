@@ -72,6 +72,7 @@ struct Fibre {
 #ifdef HLO_RACES
   unsigned int barriers, warp_barriers, grids;
 #endif
+  unsigned int clusters;  // barriers of the cluster that it has passed
 };
 
 struct Block {
@@ -247,6 +248,7 @@ HLO_UNSEEN inline void prepare_block(void (*body)(void**), void** arguments, int
   for (int i = 0; i < threads; ++i) {
     Fibre& fibre = block->fibres[i];
     fibre.state = running;
+    fibre.clusters = 0;
 #ifdef HLO_RACES
     fibre.barriers = fibre.warp_barriers = fibre.grids = 0;
 #endif
@@ -324,29 +326,41 @@ __attribute__((no_sanitize("address"))) HLO_UNSEEN inline void move_shared(const
   }
 }
 
-// all blocks of a launch, taking turns; false without memory for them
-HLO_UNSEEN inline bool run_grid(const Launch& launch, void** pointers) {
+// blocks that take turns, from the first one's number on
+struct Turns {
+  const Launch* launch;
+  unsigned int first;
+  char* memory;
+  __SIZE_TYPE__ each;  // bytes of a block: its fibres, and behind them its shared memory while others run
+  unsigned int arrived;  // threads that have come to barriers of the cluster
+};
+inline Turns turns_now;
+
+// `together` blocks of a launch from `start` on, taking turns; false without memory for them
+HLO_UNSEEN inline bool run_together(const Launch& launch, void** pointers, unsigned int start) {
   const __SIZE_TYPE__ shared = launch.shared_end > launch.shared ? launch.shared_end - launch.shared : 0;
   const __SIZE_TYPE__ each = (bytes_of(launch.block) + shared + 4095) / 4096 * 4096;
-  char* const memory = mapped(each * launch.grid);
+  const unsigned int count = launch.together;
+  char* const memory = mapped(each * count);
   if (!memory) return false;
+  turns_now = {&launch, start, memory, each, 0};
 #ifdef HLO_RACES
   const unsigned int first = blocks_run + 1;
-  blocks_run += launch.grid;
+  blocks_run += count;
 #endif
-  unsigned int left = launch.grid;
+  unsigned int left = count;
   for (unsigned long long sweep = 0; left && !finding[0]; ++sweep) {
     const unsigned long long before = moves;
 #ifdef HLO_RACES
-    const Order blocks(launch.grid, seed + sweep);
+    const Order blocks(count, seed + sweep);
 #else
-    const Order blocks(launch.grid, launches + sweep);
+    const Order blocks(count, launches + sweep);
 #endif
-    for (unsigned int n = 0; n < launch.grid && !finding[0]; ++n) {
+    for (unsigned int n = 0; n < count && !finding[0]; ++n) {
       const unsigned int number = (unsigned int)blocks[n];
       char* const own = memory + each * number;
       char* const kept = own + bytes_of(launch.block);
-      blockIdx = {number, 0, 0};
+      blockIdx = {start + number, 0, 0};
 #ifdef HLO_RACES
       block_now = first + number;
 #endif
@@ -376,9 +390,9 @@ HLO_UNSEEN inline bool run_grid(const Launch& launch, void** pointers) {
     if (left && moves == before) HLO_FOUND("blocks wait for others, which do not come");
   }
 #ifdef HLO_RACES
-  for (unsigned int n = 0; n < launch.grid; ++n) free(((Block*)(memory + each * n))->touched);
+  for (unsigned int n = 0; n < count; ++n) free(((Block*)(memory + each * n))->touched);
 #endif
-  munmap(memory, each * launch.grid);
+  munmap(memory, each * count);
   return true;
 }
 

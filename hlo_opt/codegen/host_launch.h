@@ -36,7 +36,8 @@ HLO_UNSEEN static int run(const Launch& launch, void** pointers) {
   blockDim = {(unsigned int)launch.block, 1, 1};
   gridDim = {launch.grid, 1, 1};
 #ifdef HLO_FIBRES
-  if (launch.together) is_fine = run_grid(launch, pointers);
+  for (unsigned int n = 0; launch.together && n < launch.grid && is_fine && !finding[0]; n += launch.together)
+    is_fine = run_together(launch, pointers, n);
 #endif
   for (unsigned int n = 0; n < launch.grid && !launch.together && is_fine && !finding[0]; ++n) {
     blockIdx = {(unsigned int)blocks[n], 0, 0};

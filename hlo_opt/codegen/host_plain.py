@@ -36,7 +36,7 @@ def _unit(kernels: Sequence[Kernel], settings: Sequence[str]) -> str:
     if settings:
         parts.append(shim("host_races.h"))
     if any(map(threads_meet, kernels)):
-        parts += ["#define HLO_FIBRES 1\n", shim("host_fibres.h")]
+        parts += ["#define HLO_FIBRES 1\n", shim("host_fibres.h"), shim("host_clusters.h")]
     parts.append(shim("host_launch.h"))
     for kernel in kernels:
         section = f"hlo_{kernel.symbol}"
@@ -58,7 +58,7 @@ def _launch(kernel: Kernel, section: str) -> str:
     in_any_order = keeps_memory(kernel) and not kernel.in_order
     facts = (
         f"{unsigned(kernel.launch.grid)}, {kernel.launch.block}, {_truth(threads_meet(kernel))}, "
-        f"{_truth(in_any_order)}, {_truth(kernel.launch.cooperative)}, &shared, &shared_end, arrays, "
+        f"{_truth(in_any_order)}, {_together(kernel)}, &shared, &shared_end, arrays, "
         f"{len(kernel.inputs)}, {len(kernel.outputs)}"
     )
     table = f'const hlo::Array arrays[] = {{\n{arrays}  {{"", 0, 0, 8}}}};\n'
@@ -98,6 +98,13 @@ def _is_watched(kernel: Kernel, name: str) -> bool:
     if not kernel.meets or name.startswith("in"):
         return True
     return Name(name) in changed_at_once(kernel)
+
+
+def _together(kernel: Kernel) -> str:
+    """How many blocks run at the same time because they wait for each other; 0: each block alone."""
+    if kernel.launch.cooperative:
+        return unsigned(kernel.launch.grid)
+    return str(kernel.launch.cluster if kernel.launch.cluster > 1 else 0)
 
 
 def _truth(value: bool) -> str:

@@ -95,6 +95,8 @@ def _tables(kernel: Kernel) -> Iterator[str]:
 @lru_cache(maxsize=1024)
 def as_loops(kernel: Kernel) -> str | None:
     """A function of a whole block for a kernel whose threads meet; None where only fibres will do."""
+    if kernel.launch.cluster > 1:
+        return None
     counts = only_counts(kernel)
     grid = kernel.launch.grid if kernel.launch.cooperative else 0
     alone = "const bool hlo_alone, " if counts else ""

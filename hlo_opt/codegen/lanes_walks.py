@@ -35,7 +35,7 @@ def walk_lines(item: Walk, known: Collection[str]) -> list[str] | None:
     """The lines of a walk of a block whose threads begin with the elements that have their numbers. `known` are
     variables that are the same for all threads. None where it is something else."""
     body = [s for s in item.body if not isinstance(s, Note)]
-    if item.start != Variable(0, item.stride - 1, THREAD.text) or item.counter is not None:
+    if item.start != Variable(0, item.stride - 1, THREAD.text):
         return None
     if any(not isinstance(s, Let | Assign | Block | For | Note) for s in walk(body)):
         return None

@@ -3,7 +3,7 @@ and write."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hlo_opt.codegen.builder import Builder
@@ -17,7 +17,7 @@ from hlo_opt.ir.walk import needed_by, needed_first
 from hlo_opt.ops.code import NOTHING, Code, Name, both, cell, code, of
 from hlo_opt.ops.contraction.table import sum_type, summed
 from hlo_opt.ops.lowering import Index
-from hlo_opt.plans.matmul import BlockTile, Products, Tile, tiles_of, vector_of
+from hlo_opt.plans.matmul import BlockTile, Products, Tile, cells_of, fetched, tiles_of, vector_of
 from hlo_opt.plans.plan import Part, Plan, Segment
 from hlo_opt.plans.products import BLOCK, Space, following
 
@@ -109,19 +109,92 @@ def fill(
     builder: Builder, space: Space, tile: BlockTile, corner: Corner, side: int, table: Table, step: Expression
 ) -> None:
     """Load the tile of rows (side 0) or columns, coalesced; zeros beyond the operand."""
+    operand = space.hero.operands[space.operand_of(side)]
+    arrays = sum(
+        i.parameter_number is not None and i.shape.element_count > 1 for i in needed_first([operand], needed_by)
+    )
+    builder.advise(f"unroll {ROUNDS_AHEAD if arrays <= 1 else ROUNDS_AHEAD // 2}")
+    _load(builder, space, tile, corner, side, table, step, None)
+
+
+def fetch(
+    builder: Builder, space: Space, tile: BlockTile, corner: Corner, side: int, table: Table, step: Expression
+) -> Name:
+    """Load a thread's elements of a tile as `fill` does, but into registers, which `keep` stores in the tile later.
+    Returns the name of the array of registers."""
+    held = builder.array(memory_type(table.shape.type), builder.fresh("held"), fetched(space, tile, side))
+    fetch_again(builder, space, tile, corner, side, table, step, held)
+    return held
+
+
+def fetch_again(
+    builder: Builder,
+    space: Space,
+    tile: BlockTile,
+    corner: Corner,
+    side: int,
+    table: Table,
+    step: Expression,
+    held: Name,
+) -> None:
+    """As `fetch`, into the registers of an earlier call."""
+    builder.advise("unroll")
+    _load(builder, space, tile, corner, side, table, step, held)
+
+
+def keep(builder: Builder, space: Space, tile: BlockTile, side: int, table: Table, held: Name) -> None:
+    """Store what `fetch` loaded in the tile."""
+    vector, cells = vector_of(space, tile, side), cells_of(space, tile, side)
+    builder.advise("unroll")
+    with builder.loop(-(-cells // BLOCK)) as number:
+        place_of = builder.declare("cell", add(multiply(number, BLOCK), thread_of(BLOCK)))
+        with builder.branch(code("{} < {}", place_of, cells) if cells % BLOCK else NOTHING):
+            inside = _places(space, tile, side, table, Variable(0, cells - 1, place_of.name))
+            builder.advise("unroll")
+            with builder.loop(vector) as element:
+                own = cell(held, builder.text(add(multiply(number, vector), element)))
+                builder.assign(cell(table.name, builder.address(table.shape, inside(element))), own)
+
+
+def _places(
+    space: Space, tile: BlockTile, side: int, table: Table, place_of: Expression
+) -> Callable[[Expression], tuple[Expression, Expression]]:
+    """The indices, in the tile, of a thread's neighbouring elements."""
+    vector, along = vector_of(space, tile, side), space.goes_along(side)
+    across = (tile.depth if along else (tile.height, tile.width)[side]) // vector
+    near, far = modulo(place_of, across), divide(place_of, across)
+
+    def inside(element: Expression) -> tuple[Expression, Expression]:
+        beside = add(multiply(near, vector), element)
+        return table.index(far, beside) if along else table.index(beside, far)
+
+    return inside
+
+
+def _load(
+    builder: Builder,
+    space: Space,
+    tile: BlockTile,
+    corner: Corner,
+    side: int,
+    table: Table,
+    step: Expression,
+    held: Name | None,
+) -> None:
+    """The loop over a thread's elements of a tile, which go to the tile, or to the registers `held`."""
     extent = (tile.height, tile.width)[side]
     size, depth = space.sizes[1 + side], space.sizes[3]
     vector, along = vector_of(space, tile, side), space.goes_along(side)
-    cells = extent * tile.depth // vector
+    cells = cells_of(space, tile, side)
     element_type = table.shape.type
     cast = "" if element_type.is_narrow_float else f"({register_type(element_type)})"
     operand = space.hero.operands[space.operand_of(side)]
-    arrays = sum(i.parameter_number is not None for i in needed_first([operand], needed_by))
-    builder.advise(f"unroll {ROUNDS_AHEAD if arrays <= 1 else ROUNDS_AHEAD // 2}")
+    registers = Shape(element_type, (fetched(space, tile, side),))
     with builder.loop(-(-cells // BLOCK)) as number:
         place_of = builder.declare("cell", add(multiply(number, BLOCK), thread_of(BLOCK)))
         with builder.branch(code("{} < {}", place_of, cells) if cells % BLOCK else NOTHING):
             place_of = Variable(0, cells - 1, place_of.name)
+            beyond = _places(space, tile, side, table, place_of)
             across = (tile.depth if along else extent) // vector  # threads along contiguous memory
             near, far = modulo(place_of, across), divide(place_of, across)
             corners = multiply(corner[1 + side], extent), multiply(step, tile.depth)
@@ -137,14 +210,21 @@ def fill(
                 conditions.append(code("{} < {}", other, limits[1]))
                 other = Variable(0, limits[1] - 1, other.name)
 
+            def own(element: Expression) -> tuple[Expression, ...]:
+                return (add(multiply(number, vector), element),)
+
             def place(builder: Builder, element: Expression) -> Expression:
                 return builder.declare_index("place", add(multiply(first, vector), element))
 
             def compute(builder: Builder, position: Expression, _: Expression) -> Sequence[Store]:
                 free, deep = (other, position) if along else (position, other)
                 value = builder.value(operand, space.operand_index(side, corner[0], free, deep))
+                value = code(f"{cast}{{}}", value)
+                if held is not None:
+                    element = add(position, multiply(first, -vector)) if vector > 1 else constant(0)
+                    return [Store(held, registers, own(element), value)]
                 inside = table.index(add(free, multiply(corners[0], -1)), add(deep, multiply(corners[1], -1)))
-                return [Store(table.name, table.shape, inside, code(f"{cast}{{}}", value))]
+                return [Store(table.name, table.shape, inside, value)]
 
             with builder.branch(both(*conditions)):
                 if vector > 1:
@@ -153,11 +233,14 @@ def fill(
                     for store in compute(builder, first, constant(0)):
                         store.emit(builder)
             if conditions:
-                with builder.otherwise(), builder.loop(vector) as element:
-                    beside = add(multiply(near, vector), element)
-                    inside = table.index(far, beside) if along else table.index(beside, far)
-                    at = builder.address(table.shape, inside)
-                    builder.assign(cell(table.name, at), stored(element_type, zero(element_type)))
+                with builder.otherwise():
+                    if held is not None:
+                        builder.advise("unroll")
+                    with builder.loop(vector) as element:
+                        empty = cell(table.name, builder.address(table.shape, beyond(element)))
+                        if held is not None:
+                            empty = cell(held, builder.text(*own(element)))
+                        builder.assign(empty, stored(element_type, zero(element_type)))
 
 
 def _part(start: Expression, vector: int) -> Expression:

@@ -25,6 +25,7 @@ from hlo_opt.ops.reduction.reducers import running_types
 from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.lane_loop import Results
 from hlo_opt.plans.phases import TERMS_AHEAD, Cell, Phases, place_in
+from hlo_opt.plans.walks import AHEAD
 
 Before = Callable[[], None]
 """Provides values that an element needs."""
@@ -46,7 +47,9 @@ class Crew:
         size = shape.element_count
         place = Variable(0, size - 1, builder.names.fresh("place"))
         kind = index_type(Variable(0, size + self.threads, ""))
-        with builder.walk(kind, place, self.own, size, self.threads):
+        # counted, so that a compiler knows how many rounds there are
+        counter = Name(builder.names.fresh("turn")) if size > self.threads else None
+        with builder.walk(kind, place, self.own, size, self.threads, counter, AHEAD):
             yield place_in(shape, place)
 
     def each(

@@ -140,7 +140,7 @@ class _Registers:
         for value, name, halves in self._values:
             if value.first < number <= value.last:
                 builder.name_after(value.instruction)
-                stored = call("hlo_half_bf16", _pair(name, slot), slot) if halves else cell(name, slot)
+                stored = call("hlo_half_bf16", pair_of(name, slot), slot) if halves else cell(name, slot)
                 bound = builder.bind_exact(value.type, stored)
                 builder.provide(value.instruction, value.element, value.at(column), bound)
 
@@ -156,13 +156,13 @@ class _Registers:
                 else builder.element(value.instruction, value.element or 0, at)
             )
             if halves:
-                pair = _pair(name, slot)
+                pair = pair_of(name, slot)
                 builder.assign(pair, call("hlo_pair_bf16", pair, slot, computed))
             else:
                 builder.assign(cell(name, slot), computed)
 
 
-def _pair(name: Name, slot: Code) -> Code:
+def pair_of(name: Name, slot: Code) -> Code:
     """The register that holds a column and its neighbour."""
     return cell(name, code("({}) / 2", slot))
 

@@ -15,6 +15,7 @@ from functools import partial
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold, levels_of, writes_of
 from hlo_opt.codegen.indices import block_of, only_first, thread_of
+from hlo_opt.codegen.registers import PAIR, pair_of
 from hlo_opt.codegen.row_reduction import Frame, fold_rows, steps_of
 from hlo_opt.codegen.scalars import loaded, memory_type, register_type
 from hlo_opt.codegen.tree import Barrier
@@ -69,7 +70,10 @@ class _Beside:
         for parameter, array in self.held.items():
             kind = parameter.shape.type
             builder.name_after(parameter)
-            value = builder.bind_exact(kind, loaded(kind, cell(array, slot)))
+            half = call("hlo_half_bf16", pair_of(array, slot), slot)
+            value = builder.bind_exact(
+                kind, half if _in_pairs(self.part, parameter) else loaded(kind, cell(array, slot))
+            )
             builder.provide(parameter, None, operand_index(self.part.hero, row, column), value)
 
     def take(self, builder: Builder, level: int, row: Expression, column: Expression, slot: Code) -> None:
@@ -106,7 +110,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], first_b
     with builder.loop(own) as number:
         row = builder.declare("row", add(multiply(team, own), number))
         held = _arrays(builder, following, part, "held")
-        _move(builder, part.columns_per_thread, following, held)
+        _move(builder, part, following, held)
         if isinstance(number, Variable):
             if following:  # behind the last row, that row again
                 after = code("{0} + ({1} < {2} ? 1 : 0)", row, number, own - 1)
@@ -133,8 +137,16 @@ def _arrays(
     """Declare registers for a thread's columns of a row of each parameter."""
     names = {p: builder.fresh(f"{stem}_{builder.stem_of(p)}") for p in parameters}
     for parameter, name in names.items():
-        builder.array(memory_type(parameter.shape.type), name, part.columns_per_thread)
+        halves = _in_pairs(part, parameter)
+        kind = PAIR if halves else memory_type(parameter.shape.type)
+        builder.array(kind, name, part.columns_per_thread // (1 + halves))
     return names
+
+
+def _in_pairs(part: RowsAndColumns, parameter: Instruction) -> bool:
+    """Whether a register holds two elements of a parameter, as memory does: from a register for each, they would be
+    moved to their place in an f32 again in each pass."""
+    return parameter.shape.type.name == "bf16" and part.vector % 2 == 0
 
 
 def _load(
@@ -151,8 +163,14 @@ def _load(
         def visit(to: Builder, column: Expression, item: Expression) -> list[Store]:
             at = operand_index(segment.part.hero, row, column)
             for parameter, name in arrays.items():
-                slot = code("{} * {} + {}", place, vector, to.text(item)) if vector > 1 else place
-                to.assign(cell(name, slot), to.where(parameter, at))
+                slot, bits = (
+                    code("{} * {} + {}", place, vector, to.text(item)) if vector > 1 else place,
+                    to.where(parameter, at),
+                )
+                if _in_pairs(segment.part, parameter):
+                    to.assign(pair_of(name, slot), call("hlo_join_bf16", pair_of(name, slot), slot, bits))
+                else:
+                    to.assign(cell(name, slot), bits)
             return []
 
         with steps_of(builder, segment, lane, True) as (step, place):
@@ -168,14 +186,16 @@ def _column(builder: Builder, step: Variable, vector: int, item: Expression) -> 
 
 
 def _move(
-    builder: Builder, count: int, sources: Mapping[Instruction, Name], targets: Mapping[Instruction, Name]
+    builder: Builder, part: RowsAndColumns, sources: Mapping[Instruction, Name], targets: Mapping[Instruction, Name]
 ) -> None:
     """Copy arrays of registers."""
-    if sources:
-        builder.advise("unroll")
-        with builder.loop(count) as slot:
-            for parameter, name in sources.items():
-                builder.assign(cell(targets[parameter], builder.text(slot)), cell(name, builder.text(slot)))
+    for halves in (False, True):
+        names = [(name, targets[p]) for p, name in sources.items() if _in_pairs(part, p) == halves]
+        if names:
+            builder.advise("unroll")
+            with builder.loop(part.columns_per_thread // (1 + halves)) as slot:
+                for name, target in names:
+                    builder.assign(cell(target, builder.text(slot)), cell(name, builder.text(slot)))
 
 
 def _ask_for(

@@ -20,11 +20,11 @@ from hlo_opt.codegen.indices import block_of, only_first, thread_of
 from hlo_opt.codegen.parts import last_only, leave, meeting, part_at, reset
 from hlo_opt.codegen.registers import Keeper, keeper
 from hlo_opt.codegen.scalars import loaded, memory_type, register_type, shuffled
-from hlo_opt.codegen.tree import Barrier, Let, Peeled
+from hlo_opt.codegen.tree import Barrier, ClusterBarrier, Let, Peeled
 from hlo_opt.codegen.vectors import Store, Targets, each_element, store_all
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply, variables_of
-from hlo_opt.ops.code import NOTHING, Code, FirstRound, Name, both, call, cell, code, of
+from hlo_opt.ops.code import NOTHING, Code, FirstRound, Name, address, both, call, cell, code, of
 from hlo_opt.ops.reduction.places import place_of
 from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.folding import operand_index, root_index
@@ -47,6 +47,8 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Rows], first_block: int,
     start, part = lane, None
     if segment.part.parts > 1:
         row, start, part = _part(builder, segment, lane, first_block)
+        if segment.part.in_cluster:
+            builder.add(ClusterBarrier("show"))  # before others write to this block, they know that it is there
     elif rows > 1:
         place = add(multiply(block_of(first_block, segment.blocks), per_block), divide(thread, threads))
         if rows % per_block:  # surplus threads repeat the last row, because every thread must reach the barriers
@@ -118,7 +120,7 @@ def fold_rows(builder: Builder, frame: Frame, writes: Sequence[Write], steady: S
     fold_and_store(builder, keeper(builder, segment.part.slots, passes, steady, fold_and_store, held))
     singles = [w for w in writes if not w.per_position]
     if singles:
-        with builder.branch(both(code("{} == 0", lane), frame.live)):
+        with builder.branch(both(code("{} == 0", frame.start if segment.part.in_cluster else lane), frame.live)):
             for write in singles:
                 write.emit(builder, root_index(segment.part.space, _reduces(segment), write.root, frame.row, None))
 
@@ -139,7 +141,7 @@ def _part(
 
 
 def _passes(builder: Builder, frame: Frame, writes: Sequence[Write], keeping: Keeper) -> None:
-    segment = frame.segment
+    segment, has_met = frame.segment, False
     for level in range(len(segment.part.levels) + 1):
         folds = open_folds(builder, segment.part.levels[level]) if level < len(segment.part.levels) else []
         stores = [w for w in writes if w.per_position and w.level == level]
@@ -147,9 +149,12 @@ def _passes(builder: Builder, frame: Frame, writes: Sequence[Write], keeping: Ke
             _pass(builder, frame, level, folds, stores, keeping)
         if frame.asked and not level:
             _ask_for(builder, frame)
-        if frame.part is not None and folds:
+        if frame.part is not None and folds and not segment.part.in_cluster:
             folds = _met(builder, frame, frame.part, folds)
         if folds:
+            if segment.part.in_cluster and not has_met:
+                builder.add(ClusterBarrier("wait"))
+                has_met = True
             _close(builder, frame, folds)
 
 
@@ -238,7 +243,8 @@ def _take_step(builder: Builder, frame: Frame, step: Step, take: Take) -> None:
     `take` gets the column, the slot of the element in the thread's registers, and the condition that it is the thread's
     first; what it returns is stored."""
     size, columns = step.size, frame.segment.part.columns
-    begins = Code((FirstRound(Name(step.number.name), _across(frame.segment)),))
+    counter = next(step.place.names(), None)
+    begins = Code((FirstRound(Name(step.number.name), _across(frame.segment), counter),))
     if size == 1:
         store_all(builder, take(builder, step.number, step.place, begins), frame.live)
         return
@@ -395,9 +401,11 @@ def _met(builder: Builder, frame: Frame, part: Variable, folds: Sequence[Fold]) 
 def _close(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
     """Combine the threads' results and hand the row's result to every thread of the row."""
     segment, lane = frame.segment, frame.lane
-    if segment.part.parts > 1:
+    if segment.part.in_cluster:
+        _fold_cluster(builder, frame, folds)
+    elif segment.part.parts > 1:
         lanes = min(WARP, segment.part.parts)
-        _fold_lanes(builder, folds, lanes, lane if lanes < WARP else None)
+        fold_lanes(builder, folds, lanes, lane if lanes < WARP else None)
     else:
         _fold_block(builder, frame, folds)
     leader = code("0")
@@ -410,11 +418,40 @@ def _close(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
         fold.finish(builder, results, frame.row)
 
 
+def _fold_cluster(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
+    """Combine the results of a cluster's threads in the first lane of each warp. Each warp leaves its results in the
+    shared memory of all blocks."""
+    assert frame.part is not None
+    blocks, warps = frame.segment.part.parts, frame.segment.part.threads // WARP
+    fold_lanes(builder, folds, WARP, None)
+    parts = [(t, name, fold) for fold in folds for t, name in zip(fold.types, fold.accumulators, strict=True)]
+    tables, shown = [], []
+    for element_type, name, fold in parts:
+        kind = register_type(element_type)
+        tables.append(builder.array(kind, builder.numbered("partial"), warps * blocks, shared=True))
+        builder.name_after(fold.reduce)
+        shown.append(builder.bind_exact(element_type, shuffled(element_type, "sync", name, code("0"))))
+    within = builder.declare("warp_lane", modulo(frame.lane, WARP))
+    with builder.branch(code("{} < {}", within, blocks)):
+        place = builder.text(add(multiply(frame.part, warps), divide(frame.lane, WARP)))
+        for table, value in zip(tables, shown, strict=True):
+            builder.do(call("hlo_cluster_put", address(table, place), of(within), value))
+    builder.add(ClusterBarrier())
+    for table, (_, name, _) in zip(tables, parts, strict=True):
+        builder.assign(name, cell(table, of(within)))
+    for first in range(WARP, warps * blocks, WARP):
+        place, left = code("{} + {}", within, first), iter(tables)
+        for fold in folds:
+            builder.name_after(fold.reduce)
+            fold.combine(builder, [builder.bind_exact(t, cell(next(left), place)) for t in fold.types])
+    fold_lanes(builder, folds, WARP, None)
+
+
 def _fold_block(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
     """Combine the results of a block's threads in the first lane of each warp. All folds share one barrier."""
     segment, lane = frame.segment, frame.lane
     warps, threads = segment.part.threads // WARP, segment.part.threads * frame.per_block
-    _fold_lanes(builder, folds, min(WARP, segment.part.threads), None, segment.part.threads if warps > 1 else 0)
+    fold_lanes(builder, folds, min(WARP, segment.part.threads), None, segment.part.threads if warps > 1 else 0)
     if warps < 2:
         return
     parts = [(t, name) for fold in folds for t, name in zip(fold.types, fold.accumulators, strict=True)]
@@ -435,10 +472,10 @@ def _fold_block(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
     with builder.branch(code("{} < {}", within, warps) if warps < WARP else NOTHING):
         for table, (_, name) in zip(tables, parts, strict=True):
             builder.assign(name, cell(table, place))
-    _fold_lanes(builder, folds, warps, within)
+    fold_lanes(builder, folds, warps, within)
 
 
-def _fold_lanes(builder: Builder, folds: Sequence[Fold], lanes: int, within: Variable | None, team: int = 0) -> None:
+def fold_lanes(builder: Builder, folds: Sequence[Fold], lanes: int, within: Variable | None, team: int = 0) -> None:
     """Fold the first `lanes` lanes into lane 0; `team` threads where what follows combines their warps.
 
     `within` is a thread's lane. Without it, the lanes behind belong to other rows or to none; what the last lanes of a

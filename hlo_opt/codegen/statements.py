@@ -30,12 +30,13 @@ Key = tuple[Instruction, int | None, Index]
 class Scope:
     """What has been computed between one pair of braces."""
 
-    __slots__ = ("changes", "digits", "heavy", "hides", "likely", "likely_hides", "loads")
+    __slots__ = ("changes", "digits", "heavy", "hides", "likely", "likely_hides", "loads", "starts")
 
     def __init__(self) -> None:
         self.changes: list[tuple[Key, Code | None]] = []  # each key with its value before this scope
         self.digits: dict[Expression, Code] = {}
         self.heavy: dict[Expression, Expression] = {}
+        self.starts: dict[tuple[Key, int], Expression] = {}
         self.loads: list[tuple[Instruction, Index]] = []
         self.likely: list[tuple[Instruction, Index]] = []
         # whether memory is read that `loads` does not list: in tables, and in nested scopes
@@ -44,7 +45,7 @@ class Scope:
     def copy(self) -> Scope:
         clone = Scope()
         clone.changes, clone.digits, clone.heavy = list(self.changes), dict(self.digits), dict(self.heavy)
-        clone.loads, clone.likely = list(self.loads), list(self.likely)
+        clone.loads, clone.likely, clone.starts = list(self.loads), list(self.likely), dict(self.starts)
         clone.hides, clone.likely_hides = self.hides, self.likely_hides
         return clone
 
@@ -80,9 +81,12 @@ class Statements:
         self._pairs: dict[Code, Pair] = {}
         self._places: dict[Expression, Expression] = {}
         """Variables for positions in memory."""
+        self.asked: list[tuple[Instruction, Index, int]] = []
+        """Starts of slices that no open scope had yet."""
         self._advice = ""
         self._naming = "value"
         self._depth = 0
+        self._rotations = 0
         self._has_likely = False
         for name in (THREAD, BLOCK, *pointers.values(), *reserved):
             self.names.fresh(name.text)
@@ -93,7 +97,7 @@ class Statements:
         clone.names, clone.body, clone.tables = self.names.copy(), [], []
         clone._at = clone.body
         clone._numbers, clone._tables, clone._pairs = dict(self._numbers), dict(self._tables), dict(self._pairs)
-        clone._places = dict(self._places)
+        clone._places, clone.asked = dict(self._places), []
         clone._scopes, clone._values = [scope.copy() for scope in self._scopes], dict(self._values)
         return clone
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold
 from hlo_opt.codegen.indices import named, thread_of, tile_of
-from hlo_opt.codegen.matmul import ALIGNMENT, Corner, Table, fill, inside, write
+from hlo_opt.codegen.matmul import ALIGNMENT, Corner, Table, fetch, fetch_again, fill, inside, keep, write
 from hlo_opt.codegen.parts import last_only, leave, meeting, part_at, reset
 from hlo_opt.codegen.scalars import loaded, memory_type, rounded, stored
 from hlo_opt.codegen.tree import Barrier
@@ -49,16 +49,35 @@ def emit(builder: Builder, plan: Plan, segment: Segment[TensorProducts], first_b
     sums = builder.array("hlo_piece", builder.fresh("sums"), tile.pieces)
     for number in range(tile.pieces):
         builder.assign(cell(sums, number), code("hlo_piece{{}}"))
-    rounds = -(-space.sizes[3] // tile.depth) // part.parts
-    builder.advise("unroll 1")  # hoisted loads of other iterations would fill the registers
-    with builder.loop(rounds) as own:
-        step = add(multiply(share, rounds), own)
+    rounds = part.rounds
+    start = multiply(share, rounds)
+    if part.fetches_ahead:
+        held = [fetch(builder, space, tile, corner, side, table, start) for side, table in enumerate(tables)]
+        builder.advise("unroll 1")
+        with builder.loop(rounds - 1) as own:
+            for side, table in enumerate(tables):
+                keep(builder, space, tile, side, table, held[side])
+            builder.add(Barrier())
+            for side, table in enumerate(tables):
+                step = add(start, add(own, constant(1)))
+                fetch_again(builder, space, tile, corner, side, table, step, held[side])
+            _multiply(builder, part, tables, warp, lane, sums)
+            builder.add(Barrier())
         for side, table in enumerate(tables):
-            fill(builder, space, tile, corner, side, table, step)
+            keep(builder, space, tile, side, table, held[side])
         builder.add(Barrier())
         _multiply(builder, part, tables, warp, lane, sums)
-        if rounds > 1 or part.is_staged:
+        if part.is_staged:
             builder.add(Barrier())
+    else:
+        builder.advise("unroll 1")  # hoisted loads of other iterations would fill the registers
+        with builder.loop(rounds) as own:
+            for side, table in enumerate(tables):
+                fill(builder, space, tile, corner, side, table, add(start, own))
+            builder.add(Barrier())
+            _multiply(builder, part, tables, warp, lane, sums)
+            if rounds > 1 or part.is_staged:
+                builder.add(Barrier())
     if part.parts > 1:
         _add_parts(builder, part, named(builder, linearize(corner, tiles)), share, math.prod(tiles), sums)
     if part.is_staged:

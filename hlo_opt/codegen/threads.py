@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hlo_opt.codegen.kernel import Kernel
-from hlo_opt.codegen.tree import Barrier, Fence, GridBarrier, Kept, Leave, Statement, codes_of, walk
+from hlo_opt.codegen.tree import Barrier, ClusterBarrier, Fence, GridBarrier, Kept, Leave, Statement, codes_of, walk
 from hlo_opt.ops.code import Address, Code, Function, Name, Shuffle
 
 
@@ -17,7 +17,7 @@ def keeps_memory(kernel: Kernel) -> bool:
 def meets(statements: Sequence[Statement]) -> bool:
     """Whether the threads of a block wait for each other in these statements."""
     return any(
-        isinstance(statement, Barrier | GridBarrier) or any(shuffles(code) for code in codes_of(statement))
+        isinstance(statement, Barrier | GridBarrier | ClusterBarrier) or any(map(shuffles, codes_of(statement)))
         for statement in walk(statements)
     )
 

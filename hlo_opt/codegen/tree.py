@@ -67,6 +67,16 @@ class GridBarrier:
 
 
 @dataclass(slots=True)
+class ClusterBarrier:
+    """The threads of a cluster of blocks wait for each other, and then see what others wrote to shared memory before.
+
+    `step`: "meet"; or in two steps, "show" and later "wait", which only say that all blocks run.
+    """
+
+    step: str = "meet"
+
+
+@dataclass(slots=True)
 class Fence:
     """A memory fence: other blocks see earlier writes before later ones."""
 
@@ -293,6 +303,7 @@ Statement = (
     | Do
     | Barrier
     | GridBarrier
+    | ClusterBarrier
     | Fence
     | Leave
     | Break
@@ -359,6 +370,8 @@ def codes_of(statement: Statement) -> Iterator[Code]:
             yield what
         case GridBarrier(arrived):
             yield call("hlo_meet_grid", address(arrived, code("0")))
+        case ClusterBarrier(cluster_step):
+            yield call(f"hlo_cluster_{cluster_step}")
         case Leave(condition) | Break(condition) | Neighbours(guard=condition):
             yield condition
         case Block(condition=condition):

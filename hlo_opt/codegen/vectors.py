@@ -80,7 +80,8 @@ class _Trial:
     """The result of a trial emission.
 
     `position` is the trial's variable of the position. `is_plain`: NVRTC joins the accesses anyway. `has_likely`:
-    `reads` includes everything that is read under `likely` conditions.
+    `reads` includes everything that is read under `likely` conditions. `starts` are those of slices and of rows that
+    are gathered (see `Builder.start`).
     """
 
     position: Variable
@@ -88,6 +89,7 @@ class _Trial:
     stores: Sequence[Store]
     is_plain: bool
     has_likely: bool
+    starts: Sequence[tuple[Instruction, tuple[Expression, ...], int]]
     fills: Sequence[bool]
     """Which of the stores fill whole bytes, together with those of the neighbours."""
 
@@ -106,6 +108,11 @@ def each_element(
     """The statements for `vector` neighbouring elements. Nothing is stored unless `guard` holds. Elements of more than
     `most_bytes` are not read ahead."""
     trial = _trial(builder, vector, place, compute)
+    starts = [s for s in trial.starts if all(isinstance(e, Constant) for e in s[1])]
+    if starts:  # one variable for all elements, so that what is read there can be read ahead
+        for start in starts:
+            builder.start(*start)
+        trial = _trial(builder, vector, place, compute)
     counter = builder.numbered("s")
     number = variable(counter.text, vector)
     group = Neighbours(vector, counter)
@@ -217,7 +224,7 @@ def _trial(builder: Builder, vector: int, place: Place, compute: Compute) -> _Tr
     fills = [outer and fills_bytes(trial, store.shape, store.index, position, vector, True) for store in stores]
     apart = len({store.pointer for store in stores}) == len(stores)
     is_plain = not outer or (called <= _PLAIN and not branches and apart and not any(fills))
-    return _Trial(position, reads, stores, is_plain, has_likely, fills)
+    return _Trial(position, reads, stores, is_plain, has_likely, trial.asked, fills)
 
 
 def fills_bytes(

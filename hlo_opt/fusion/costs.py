@@ -3,10 +3,12 @@ promise that forcing the edge keeps."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import CostEstimate
+from hlo_opt.fusion.prices import Prices
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.sets import is_free
@@ -58,3 +60,14 @@ def member_cost(state: FusionState, producer: Instruction, consumer: Instruction
     prices = state.prices
     cost = cost_of((prices.of(producer), prices.of(consumer)), [prices.joined(producer, consumer)])
     return None if isinstance(cost, Reason) else cost
+
+
+def kept_us(prices: Prices, producer: Instruction, users: Sequence[Instruction]) -> float:
+    """Microseconds of a producer's users where the first takes it in and writes its result for the others
+    (`multi-output-fusion`): then nothing is computed twice. Infinity where no kernel does that, or one user is all, or
+    the producer takes so little that computing it again may save a launch."""
+    first, *others = users
+    if not others or prices.of(producer).is_small:
+        return math.inf
+    kept = prices.with_producer(producer, first)
+    return math.inf if isinstance(kept, Reason) else kept.us + sum([prices.of(user).us for user in others])

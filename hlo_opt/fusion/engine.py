@@ -184,16 +184,7 @@ class Engine:
         self.context.fused_by.setdefault(edge.producer_name, self.rule)
         self.context.about = edge.producer_name, edge.consumer_name
         structure = self.state.structure_of_both(producer, consumer)
-        fusion = consumer
-        if consumer.opcode != "fusion":
-            traits = self.state.traits(consumer)
-            fusion = start_fusion(consumer)
-            self.state.started(fusion, traits)
-            if consumer in self.origins:
-                self.origins[fusion.called_by("calls").root] = self.origins[consumer]
-            self.state.forget(consumer)
-            for user in fusion.users:  # they were looked at with the plain instruction as their operand
-                self.state.replaced(consumer, fusion, user)
+        fusion = consumer if consumer.opcode == "fusion" else self.start(consumer)
         if is_generic_triton(producer) and not is_generic_triton(fusion):
             become_like(fusion, producer)
         self.changed[fusion] = None
@@ -204,6 +195,19 @@ class Engine:
         after(moved)
         if producer.parent is None:
             self.changed.pop(producer, None)
+        return fusion
+
+    def start(self, instruction: Instruction) -> Instruction:
+        """Replace a plain instruction by a fusion that holds it alone, and return that."""
+        traits = self.state.traits(instruction)
+        fusion = start_fusion(instruction)
+        self.state.started(fusion, traits)
+        if instruction in self.origins:
+            self.origins[fusion.called_by("calls").root] = self.origins[instruction]
+        self.state.forget(instruction)
+        for user in fusion.users:  # they were looked at with the plain instruction as their operand
+            self.state.replaced(instruction, fusion, user)
+        self.changed[fusion] = None
         return fusion
 
     def computations(self) -> list[Computation]:

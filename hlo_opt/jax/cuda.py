@@ -22,7 +22,7 @@ from hlo_opt.ir import Module
 from hlo_opt.jax import records
 from hlo_opt.jax.decide import Backend
 from hlo_opt.jax.device import DeviceProgram, steps_of
-from hlo_opt.jax.estimates import call_us, xla_us
+from hlo_opt.jax.estimates import call_us, least_us, xla_us
 from hlo_opt.jax.handler import TARGET, capsule
 from hlo_opt.jax.nvrtc import nvrtc
 from hlo_opt.jax.regions import simple_form
@@ -240,6 +240,13 @@ def build_for_cuda(module: Module, key: str, preset: str) -> tuple[float, float]
     return ours, xla
 
 
+def estimates(module: Module) -> tuple[float, float]:
+    """Estimated microseconds that a call of ours takes at least on the GPUs of this process, and those of XLA's
+    kernels."""
+    device = gpu().target
+    return least_us(module, device), xla_us(module, device)
+
+
 @cache
 def cuda() -> Backend:
     """The CUDA backend. Raises BackendError as `gpu`."""
@@ -250,6 +257,7 @@ def cuda() -> Backend:
         cuda_handler,
         build_for_cuda,
         is_timed=False,
+        estimate=estimates,
         memory=lambda key: cuda_handler().memory(key),
         keeps_donations=True,
     )

@@ -3,6 +3,7 @@ kernels win."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -134,6 +135,7 @@ class Backend:
     build     (module, key, preset) -> estimated microseconds of our kernels and of XLA's. It builds the kernels and
               stores them under the key. Raises an HloOptError if there are none
     is_timed  whether verdicts come from runs on drawn data instead of estimates
+    estimate  for estimates: module -> microseconds that a call of ours takes at least, and those of XLA's kernels
     memory    key -> bytes of scratch memory that a region's call has as its last result
     may_share whether calls may have results in the memory of their operands. In loops they have: a round's results
               lie where its state was. XLA has inserted the copies that its own instructions need, and inserts none
@@ -145,6 +147,7 @@ class Backend:
     handler: Callable[[], _Handler]
     build: Callable[[Module, str, str], tuple[float, float]]
     is_timed: bool = True
+    estimate: Callable[[Module], tuple[float, float]] = lambda _: (0.0, math.inf)
     memory: Callable[[str], int] = lambda _: 0
     may_share: bool = False
     keeps_donations: bool = False
@@ -340,7 +343,8 @@ class Decision:
             return Verdict(why="JAX204")
         if self.backend.is_timed:
             return self._timed(own, key, region, is_whole, rounds)
-        return self._built(own, key)
+        least = Verdict(*self.backend.estimate(own), is_bound=True)
+        return self._built(own, key) if self.wish.takes(least, rounds, self._win) else least
 
     def _built(self, own: Module, key: str) -> Verdict:
         """Builds a region. Returns the verdict by estimates."""

@@ -41,18 +41,18 @@ class Memories:
             self.is_of_interest |= bool(self._aliases)
 
     def pairs(self, region: Candidate) -> list[Pair] | None:
-        """The inputs and outputs of a region that share memory. None if an input is no parameter, or has another shape
-        than the output, or if something else touches the memory and is not ordered with the region."""
+        """The inputs and results of a region that share memory. None if an input is no parameter, or has another shape
+        than the result, or if something else touches the memory and is not ordered with the region."""
         if not self.is_of_interest or region.computation is not self._entry:
             return []
         memory = self._memories(set(region.gone))
         written: dict[Leaf, int] = {}
-        for k, o in enumerate(region.outputs):
-            for leaf in _leaves(o):
-                if memory.get(leaf) in written:
-                    return None
-                if leaf in memory:
-                    written[memory[leaf]] = k
+        results = [leaf for o in region.outputs for leaf in o.shape.leaves()]
+        for k, leaf in enumerate(_all(region.outputs)):
+            if memory.get(leaf) in written:
+                return None
+            if leaf in memory:
+                written[memory[leaf]] = k
         read = [memory[i, 0] for i in region.inputs if (i, 0) in memory]
         if len(set(read)) < len(read):
             return None
@@ -61,7 +61,7 @@ class Memories:
             shared = written.get(memory[i, 0]) if (i, 0) in memory else None
             if shared is None:
                 continue
-            if i.parameter_number is None or i.shape != region.outputs[shared].shape:
+            if i.parameter_number is None or i.shape != results[shared]:
                 return None
             pairs.append((number, shared))
         return pairs if self._is_ordered(region, memory, set(read), set(written)) else None

@@ -292,6 +292,9 @@ def layers_of(computation: Computation, *, is_entry: bool = True) -> list[list[C
     for i in reversed(list(computation.instructions)):
         if i in ours and not i.is_root and i.users and all(u in ours for u in i.users):
             levels[i] = min(levels[u] for u in i.users)
+    for i in computation.instructions:
+        if i in ours and tuple_index(i) is not None:  # a region has all that is read of a tuple, or reads no tuple
+            levels[i] = levels[i.operands[0]]
     group: dict[Instruction, Instruction] = {i: i for i in ours}
 
     def first(i: Instruction) -> Instruction:
@@ -363,7 +366,7 @@ def _paths(shape: Shape) -> Iterator[list[int]]:
 
 
 Pair = tuple[int, int]
-"""An input and an output of a region, by number."""
+"""An input and a result of a region, by number: results are the arrays of its outputs."""
 
 
 def state_pairs(candidate: Candidate) -> list[Pair]:
@@ -381,7 +384,8 @@ def state_pairs(candidate: Candidate) -> list[Pair]:
             continue
         new = results[element]
         if new in candidate.outputs and new.shape == i.shape and i.shape.is_row_major:
-            pairs.append((number, candidate.outputs.index(new)))
+            before = candidate.outputs[: candidate.outputs.index(new)]
+            pairs.append((number, sum(1 for o in before for _ in o.shape.leaves())))
     return pairs
 
 
@@ -472,7 +476,8 @@ def module_of(candidate: Candidate, in_place: Sequence[Pair] = ()) -> Module:
     edit.add_computation(module, entry, entry=True)
     edit.sort_computations(module)
     if in_place:
-        aliases = [Alias((k,) if len(results) > 1 else (), number, ()) for number, k in in_place]
+        paths = [tuple(path[::-1]) for path in _paths(entry.root.shape)]
+        aliases = [Alias(paths[k], number, ()) for number, k in in_place]
         module.attributes[ALIASES] = Attribute(alias_text(aliases))
     return module
 

@@ -78,10 +78,12 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class FirstRound:
-    """Whether a thread is in the first iteration of a `hlo_opt.codegen.tree.Walk` with this stride."""
+    """Whether a thread is in the first iteration of a `hlo_opt.codegen.tree.Walk` with this stride. `counter` numbers
+    the iterations, if anything does: a compiler that unrolls the loop then knows the answer."""
 
     step: Name
     stride: int
+    counter: Name | None = None
 
 
 Special = Name | Function | Cell | Part | Shuffle | FirstRound | Address

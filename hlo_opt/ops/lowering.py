@@ -67,6 +67,9 @@ class KernelBuilder(Protocol):
     def index(self, value: Code, low: int, high: int) -> Expression:
         """An index variable from an integer, clamped to [low, high]."""
 
+    def start(self, start: Instruction, at: Index, most: int) -> Expression:
+        """An element of an instruction, clamped to [0, most], as an index variable."""
+
     def unclamped_index(self, value: Code) -> Code:
         """A 64-bit integer variable with an unclamped value. Returns its name, for conditions."""
 

@@ -1,4 +1,5 @@
-"""Long cumulative windows in parts, so that all multiprocessors have work where there are few lines.
+"""Long cumulative windows in parts, so that all multiprocessors have work where there are few lines. What blocks of one
+launch can take in turns stays (`hlo_opt.plans.cumulative`).
 
 Each line is divided into parts of a length near its square root. The parts are folded; a cumulative window over their
 results gives the value before each part; a cumulative window within each part adds that value. Three kernels read the
@@ -23,12 +24,10 @@ from hlo_opt.ops.reduction.reducers import is_wide, monoid, running_types, start
 from hlo_opt.ops.reduction.symmetry import commutes
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.expansion import Writer, scalar_reducer
-from hlo_opt.plans.cumulative import Lines, Prefixes, lines_of
+from hlo_opt.plans.cumulative import Lines, lines_of, prefixes
 
 LONG = 16 * 1024
 """The shortest lines that are split, in elements."""
-ENOUGH = 4
-"""Lines are split if there are fewer blocks than one per this number of multiprocessors."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,7 @@ def _worth_splitting(window: Instruction, target: DeviceTarget) -> Lines | None:
         return None
     if window.operands[0].shape.minor_to_major != window.shape.minor_to_major:
         return None
-    part = Prefixes((window,), (), lines, target.core_count)
-    return lines if part.segment(part.block).blocks * ENOUGH < target.core_count else None
+    return None if prefixes((window,), (), lines, target).fill(target) else lines
 
 
 def _starts_anywhere(window: Instruction) -> bool:

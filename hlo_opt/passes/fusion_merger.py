@@ -14,6 +14,7 @@ from hlo_opt.analysis.xla.performance import estimate_fusion
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import InstructionFusionChoices, folds_short_rows, producer_is_fusion
 from hlo_opt.fusion.compatibility import XLAS_MODEL
+from hlo_opt.fusion.costs import kept_us
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import Check, Edge
 from hlo_opt.fusion.priority_choices import PriorityChoices
@@ -180,19 +181,16 @@ class FusionMerger(FusionPass):
         return times
 
     def _priced(self, engine: Engine, producer: Instruction, takers: list[Instruction]) -> tuple[float, float]:
-        """The times by the prices of our kernels; what no kernel can hold, legality refuses. Several users may do as
-        well if the first takes the fusion in and writes it, and the others read that (`multi-output-fusion`): then
-        nothing is computed twice."""
+        """The times by the prices of our kernels; what no kernel can hold, legality refuses. Apart may mean that the
+        first user takes the fusion in and writes it (`kept_us`)."""
         prices = engine.state.prices
         fused = [prices.joined(producer, u) for u in takers]
         alone, users = prices.of(producer), [prices.of(u).us for u in takers]
         unfused = alone.us + sum(users)
         if any(isinstance(f, Reason) for f in fused):
             return unfused, unfused
-        if self.weigh_kept and len(takers) > 1 and not alone.is_small:
-            kept = prices.with_producer(producer, takers[0])
-            if not isinstance(kept, Reason):
-                unfused = min(unfused, KEPT_SHARE * (kept.us + sum(users[1:])))
+        if self.weigh_kept:
+            unfused = min(unfused, KEPT_SHARE * kept_us(prices, producer, takers))
         return unfused, sum(f.us for f in fused if not isinstance(f, Reason))
 
     def looks_at(self, edge: Edge) -> bool:

@@ -33,11 +33,13 @@ from hlo_opt.passes.reduction_splitter import longest_run
 from hlo_opt.passes.sum_factoring import Term, is_plain_sum, spreads, term_of
 from hlo_opt.plans import column_reduction, row_reduction
 from hlo_opt.plans.columns import MOST_THREADS
-from hlo_opt.plans.element_reads import depending_on
 
 MOST_BESIDE = 2
 """What deviations of one array are multiplied by in one fold: each takes two registers more for every column of a
 thread."""
+HELD = 0.5
+"""The share of the cache up to which it holds an array until it is read again: each half of it keeps what its own
+multiprocessors read."""
 _MOVES = frozenset({"broadcast", "reshape", "bitcast", "copy"})
 
 
@@ -63,7 +65,7 @@ class MomentFolding(RewritingPass):
 def _is_long_sum(reduce: Instruction, target: DeviceTarget) -> bool:
     """Whether an instruction sums columns, or rows that registers do not keep, of an array that the cache does not hold
     until it is read again."""
-    if not is_plain_sum(reduce) or reduce.operands[0].shape.byte_size <= target.l2_cache_size:
+    if not is_plain_sum(reduce) or reduce.operands[0].shape.byte_size <= HELD * target.l2_cache_size:
         return False
     row = row_reduction.space_of(reduce)
     if row is not None:
@@ -91,6 +93,12 @@ class _Moments:
     alone: list[tuple[Instruction, Term]] = field(default_factory=list)
     beside: dict[Instruction, list[tuple[Instruction, Term]]] = field(default_factory=dict)
     sums: dict[Instruction, list[tuple[Instruction, Term]]] = field(default_factory=dict)
+
+    def olds(self) -> Iterator[Instruction]:
+        """The sums that the fold gives."""
+        yield self.total
+        for pairs in (self.squares, self.alone, *self.beside.values(), *self.sums.values()):
+            yield from (s for s, _ in pairs)
 
     def rewrite(self) -> None:
         """Write the fold, and what it gives in the place of the sums."""
@@ -140,34 +148,39 @@ class _Group:
                     self.means[mean] = total.operands[0]
                     self.totals.setdefault(total.operands[0], total)
 
-    def moments(self) -> list[_Moments]:
-        """What can be folded together: for one array, the one that most waits for."""
-        if not self.means:
-            return []
-        late = depending_on(self.computation.instructions, self.sums)
-        terms = [(s, term_of(s, self._deviates)) for s in self.sums if s.shape == self.result]
-        all_moments = []
+    def moments(self) -> Iterator[_Moments]:
+        """What can be folded together, for one array after the other. Each is written before the next is asked for."""
+        folded: set[Instruction] = set()
         for x, total in self.totals.items():
-            means = [m for m, of in self.means.items() if of is x]
-            moments = _Moments(x, total, means)
-            for s, t in terms:
-                if s is total or not late.isdisjoint(t.rest):
-                    continue
-                if t.deviations == [x, x] and not t.rest:
-                    moments.squares.append((s, t))
-                elif t.deviations == [x] and not t.rest:
-                    moments.alone.append((s, t))
-                elif (
-                    t.deviations == [x]
-                    and len(t.rest) == 1
-                    and (t.rest[0] in moments.beside or len(moments.beside) < MOST_BESIDE)
-                ):
-                    moments.beside.setdefault(t.rest[0], []).append((s, t))
-                elif not t.deviations and len(t.rest) == 1 and t.rest[0] is not x:
-                    moments.sums.setdefault(t.rest[0], []).append((s, t))
-            if (moments.squares or moments.beside) and x not in late:
-                all_moments.append(moments)
-        return all_moments[:1]
+            if total not in folded:
+                moments = self._of(x, total, [s for s in self.sums if s not in folded and s.shape == self.result])
+                if moments.squares or moments.beside:
+                    folded.update(moments.olds())
+                    yield moments
+
+    def _of(self, x: Instruction, total: Instruction, sums: Sequence[Instruction]) -> _Moments:
+        """What waits for the means of an array, and does not feed what it waits for."""
+        moments = _Moments(x, total, [m for m, of in self.means.items() if of is x])
+        late, plain = _depending_on([total]), list[tuple[Instruction, Term]]()
+        for s, t in [(s, term_of(s, self._deviates)) for s in sums if s is not total]:
+            if not late.isdisjoint(t.rest):
+                continue
+            if t.deviations == [x, x] and not t.rest:
+                moments.squares.append((s, t))
+            elif t.deviations == [x] and not t.rest:
+                moments.alone.append((s, t))
+            elif (
+                t.deviations == [x]
+                and len(t.rest) == 1
+                and (t.rest[0] in moments.beside or len(moments.beside) < MOST_BESIDE)
+            ):
+                moments.beside.setdefault(t.rest[0], []).append((s, t))
+            elif not t.deviations and len(t.rest) == 1 and t.rest[0] is not x:
+                plain.append((s, t))
+        for s, t in plain:
+            if t.rest[0] in moments.beside and _depending_on([s]).isdisjoint((x, *moments.beside)):
+                moments.sums.setdefault(t.rest[0], []).append((s, t))
+        return moments
 
     def _deviates(self, value: Instruction) -> bool:
         """Whether a difference is of an array and its means."""
@@ -175,6 +188,16 @@ class _Group:
         if means.opcode != "broadcast" or not spreads(means, self.sums[0]):
             return False
         return self.means.get(_stripped(means.operands[0])) is x
+
+
+def _depending_on(values: Sequence[Instruction]) -> set[Instruction]:
+    """The values, and what depends on one of them."""
+    depending, todo = set(values), list(values)
+    while todo:
+        new = [user for user in todo.pop().users if user not in depending]
+        depending.update(new)
+        todo += new
+    return depending
 
 
 def _divides(user: Instruction, total: Instruction, size: int) -> bool:

@@ -15,7 +15,7 @@ from hlo_opt.analysis.properties import is_generic_triton
 from hlo_opt.analysis.xla.performance import estimate_fusion
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.compatibility import XLAS_MODEL
-from hlo_opt.fusion.costs import cost_of
+from hlo_opt.fusion.costs import cost_of, kept_us
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import MAX_CODE_SIZE, Edge
 from hlo_opt.fusion.priority_choices import ConstantChoices, PriorityChoices, is_fusible, retile
@@ -82,7 +82,8 @@ class PriorityFusion(FusionPass):
         return changed
 
     def _refused_by_price(self, engine: Engine, producer: Instruction, users: list[Instruction]) -> Reason | None:
-        """Why our own kernels speak against fusing a producer into some users."""
+        """Why our own kernels speak against fusing a producer into some users: that takes longer than all of them
+        apart, or than where the first user writes the producer's result for the others."""
         if not self.own_prices or "FUS408" in engine.disabled:
             return None
         if any(engine.is_forced(engine.edge(producer, user)) for user in users):
@@ -92,7 +93,10 @@ class PriorityFusion(FusionPass):
         cost = cost_of(apart, [prices.joined(producer, user) for user in users])
         if isinstance(cost, Reason):
             return cost
-        if cost.us_fused <= cost.us_unfused:
+        us_unfused = cost.us_unfused
+        if cost.us_fused <= us_unfused:
+            us_unfused = min(us_unfused, kept_us(prices, producer, users))
+        if cost.us_fused <= us_unfused:
             return None
         return Reason.of(
             "FUS408",
@@ -100,7 +104,7 @@ class PriorityFusion(FusionPass):
             users=len(users),
             model="",
             us_fused=cost.us_fused,
-            us_unfused=cost.us_unfused,
+            us_unfused=us_unfused,
         )
 
     def _fuse_constants(self, computation: Computation, engine: Engine) -> bool:

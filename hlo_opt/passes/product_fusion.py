@@ -8,39 +8,46 @@ products than they say.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from hlo_opt.analysis.graph.cluster import merge_clusters
 from hlo_opt.analysis.targets import InLanes
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.in_place import in_place_conflict
 from hlo_opt.fusion.legality import Edge, can_be_planned
 from hlo_opt.fusion.products import WORTH, is_beside_product
-from hlo_opt.ir import Computation
+from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import post_order
+from hlo_opt.ops.calls.call import call_of
+from hlo_opt.ops.calls.strided import product_of
 from hlo_opt.ops.sets import is_product, launches
 from hlo_opt.passes.base import FusionPass
+from hlo_opt.plans import Plan, plan, region_of
+from hlo_opt.plans.price import price
 
 
 @dataclass(frozen=True)
 class _ProductChoices:
-    """The policy: one kernel must be cheaper by this factor."""
+    """The policy: one kernel must be cheaper by a factor. Not where all kernels around a product are priced together
+    (`by_price` False)."""
 
     any_form: ClassVar[bool] = True
+    by_price: bool = True
 
     def rules_out(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> bool:
         return not is_beside_product(edge)
 
     def likeness(self, edge: Edge) -> Hashable:
-        return type(self).__name__
+        return type(self).__name__, self.by_price
 
     def against(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> Iterator[Reason]:
         conflict = in_place_conflict(edge)
         if conflict is not None:
             yield conflict
-        reason = _slower(edge) if can_be_planned(edge) else None
+        reason = _slower(edge) if self.by_price and can_be_planned(edge) else None
         if reason is not None and reason.code not in disabled:
             yield reason
 
@@ -48,7 +55,7 @@ class _ProductChoices:
 @dataclass(frozen=True)
 class ProductFusion(FusionPass):
     """Move products into the kernels after them, and what makes their operands into them, where these are the only
-    users."""
+    users. A product for which a library needs several calls becomes a kernel by itself, where that takes less time."""
 
     name: ClassVar[str] = "product-fusion"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
@@ -62,13 +69,19 @@ class ProductFusion(FusionPass):
             around = [(product, users[0])] if len(product.users) == len(users) == 1 else []
             around += [(o, product) for o in dict.fromkeys(product.operands) if launches(o)]
             kernel = product
+            together = not any(self.takes(engine, *pair) for pair in around) and _pays_together(engine, product, around)
             for producer, consumer in around:
                 pair = (producer, kernel) if consumer is product else (producer, consumer)
-                if self.takes(engine, *pair):
+                if together or self.takes(engine, *pair):
                     if not engine.context.step():
                         return changed
                     kernel = engine.fuse(*pair)
                     changed = True
+            if kernel is product and _is_quicker_alone(product, engine):
+                if not engine.context.step():
+                    return changed
+                engine.start(product)
+                changed = True
         return changed
 
     def looks_at(self, edge: Edge) -> bool:
@@ -76,6 +89,40 @@ class ProductFusion(FusionPass):
 
     def policy(self, engine: Engine, computation: Computation) -> _ProductChoices:
         return _ProductChoices()
+
+
+def _is_quicker_alone(product: Instruction, engine: Engine) -> bool:
+    """Whether our kernel of a product takes less time than the calls of a library, where there are several: its batch
+    dimensions do not follow one another in memory."""
+    call = call_of(product)
+    strided = None if call is None else product_of(call)
+    if strided is None or len(strided.starts) == 1:
+        return False
+    target = engine.context.options.target
+    alone = plan(region_of(engine.module, product), target)
+    return isinstance(alone, Plan) and price(alone, target).us < WORTH * engine.state.prices.of(product).us
+
+
+def _pays_together(engine: Engine, product: Instruction, around: Sequence[tuple[Instruction, Instruction]]) -> bool:
+    """Whether one kernel of a product and all kernels around it pays, where none of them alone does: a library is left
+    once only."""
+    if len(around) < 2 or not all(
+        engine.allows(engine.edge(*pair), _ProductChoices(by_price=False)) for pair in around
+    ):
+        return False
+    state, prices = engine.state, engine.state.prices
+    others = [producer if consumer is product else consumer for producer, consumer in around]
+    room = WORTH * sum([prices.of(one).us for one in (product, *others)])
+    if any(isinstance(joint := prices.joined(*pair), Reason) or joint.us > room for pair in around):
+        return False
+    cluster = state.cluster(product)
+    for producer, consumer in around:
+        if consumer is product:
+            cluster = merge_clusters(state.cluster(producer), cluster, producer)
+        else:
+            cluster = merge_clusters(cluster, state.cluster(consumer), product)
+    sketch = state.sketch_of(cluster)
+    return not isinstance(sketch, Reason) and sketch.price.us <= room
 
 
 def _slower(edge: Edge) -> Reason | None:

@@ -181,10 +181,13 @@ def _best_of(
         known = ByStructure()
         unlimited = replace(options, stop_after_step=None)
         begun = _run(module, pipeline.head, PassContext(unlimited, memory=Memory(known)), None, verify)
-        outcomes = [
-            _run(module, a, PassContext(unlimited, memory=Memory(known)), None, verify, unproved, begun)
-            for a in alternatives
-        ]
+        outcomes: list[tuple[Outcome, ModuleSummary]] = []
+        for a in alternatives:
+            context = PassContext(unlimited, memory=Memory(known))
+            outcome = _run(module, a, context, None, verify, unproved, begun)
+            outcomes.append((outcome, _summary(outcome)))
+            if _is_least(*outcomes[-1]):
+                break
         best = _best(outcomes)
         if observer is not None or options.stop_after_step is not None:
             best = _run(module, best.pipeline, PassContext(options, memory=Memory(known)), observer, verify)
@@ -194,13 +197,17 @@ def _best_of(
     return best
 
 
-def _best(outcomes: list[Outcome]) -> Outcome:
+def _is_least(outcome: Outcome, summary: ModuleSummary) -> bool:
+    """Whether no alternative takes less time: all is in one kernel, which takes less than two launches."""
+    return summary.launches == 1 and summary.est_us < 2 * outcome.target.kernel_launch_us
+
+
+def _best(outcomes: Sequence[tuple[Outcome, ModuleSummary]]) -> Outcome:
     """The outcome that is estimated to take least time; of those that are as good as equal, one with the fewest
     kernels."""
-    summaries = list(map(_summary, outcomes))
-    least = min(s.est_us for s in summaries)
-    kernels = [s.kernels if s.est_us <= least * EVEN else math.inf for s in summaries]
-    return outcomes[kernels.index(min(kernels))]
+    least = min(s.est_us for _, s in outcomes)
+    kernels = [s.kernels if s.est_us <= least * EVEN else math.inf for _, s in outcomes]
+    return outcomes[kernels.index(min(kernels))][0]
 
 
 def _summary(outcome: Outcome) -> ModuleSummary:

@@ -27,6 +27,7 @@ _TABLE: dict[str, str] = {
     "computation-deduplicator": "hlo_opt.passes.computation_deduplicator:ComputationDeduplicator",
     "copy-fusion": "hlo_opt.passes.copy_fusion:CopyFusion",
     "cse": "hlo_opt.passes.cse:CommonSubexpressionElimination",
+    "cumulative-joiner": "hlo_opt.passes.cumulative_joiner:CumulativeJoiner",
     "cumulative-splitter": "hlo_opt.passes.cumulative_splitter:CumulativeSplitter",
     "dce": "hlo_opt.passes.dce:DeadCodeElimination",
     "dot-strength-reduction": "hlo_opt.passes.dot_strength_reduction:DotStrengthReduction",
@@ -179,8 +180,8 @@ _MULTI_TENSOR = _HORIZONTAL.replace(
 )
 
 _OUTPUTS = (
-    "product-fusion,multi-output-fusion{levels=true},fusion-merger{weigh-kept=false},"
-    "multi-output-fusion{levels=true},cse,dce,row-fusion,online-softmax,cse,dce,"
+    "product-fusion,multi-output-fusion{levels=true,price-siblings=true},fusion-merger{weigh-kept=false},"
+    "multi-output-fusion{levels=true,price-siblings=true},cse,dce,row-fusion,online-softmax,cse,dce,"
     "fusion-merger{weigh-kept=false,short-rows=true},cse,dce"
 )
 """What no user could take in and write for the others after all is merged where that pays."""
@@ -190,7 +191,7 @@ _PRESETS = {
         "while-loop-simplifier,while-select,while-loop-unroller,cse,dce,while-reroll,while-flatten,"
         "reduction-simplifier,sum-factoring,scatter-to-select,scatter-accumulation,dot-strength-reduction,"
         "topk-to-maxima,cse,moment-folding,online-softmax{columns=true},dce,"
-        "scan-to-window,cumulative-splitter,"
+        "scan-to-window,cumulative-joiner,cumulative-splitter,"
         "reduction-splitter,while-loop-invariant-code-motion,dce,"
         f"best({_WITH_WINDOWS},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
         " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},"

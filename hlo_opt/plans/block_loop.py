@@ -9,11 +9,12 @@ from typing import ClassVar
 
 from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ir.index_map import add, modulo, multiply, variable
+from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
 from hlo_opt.plans.columns import WARP
-from hlo_opt.plans.phases import Cell, Phases, place_in
+from hlo_opt.plans.instructions import of_value
+from hlo_opt.plans.phases import TERMS_AHEAD, Cell, Phases, below, place_in
 from hlo_opt.plans.plan import Launch, Region, Segment
-from hlo_opt.plans.walks import ROUND, THREAD, Walk
+from hlo_opt.plans.walks import AHEAD, ROUND, THREAD, Walk
 
 BLOCK = 512
 """Limit of threads of the block."""
@@ -39,6 +40,11 @@ class InBlock(Phases):
         """One block, alone in its launch."""
         return Segment(self, 1, aliases=self.aliases, own=tuple(n for n, _ in self.aliases))
 
+    @property
+    def held(self) -> frozenset[Instruction]:
+        """The round's parameters for what is in shared memory, and for counters."""
+        return frozenset({*(v.parameter for v in self.values), *(cell.stands for cell in self.cells)})
+
     def shared_bytes(self, block: int) -> int:
         """Bytes of the state, the cells, and the partial results of teams."""
         kept = [v.parameter.shape for v in self.state]
@@ -56,8 +62,7 @@ def walks(region: Region, segment: Segment[InBlock], launch: Launch) -> list[Wal
     near = sum(i.shape.element_count * i.shape.type.bytes for i in part.read) <= NEAR
     walks += [_over(i.shape, block, [i], False, 1 if near else part.rounds) for i in part.read]
     for phase in part.phases:
-        for number, cell in enumerate(phase):
-            walks.append(_of_cell(cell, block, part.rounds, barriers=not number))
+        walks += [_of_cell(part, cell, block, near=near, barriers=not number) for number, cell in enumerate(phase)]
     walks += _copies(part, block)
     for number, result in enumerate(part.results):
         size = result.window.element_count
@@ -76,27 +81,55 @@ def walks(region: Region, segment: Segment[InBlock], launch: Launch) -> list[Wal
                 places={"step": modulo(variable(ROUND, rounds), part.rounds)},
                 rounds=rounds,
                 barriers=part.rounds * (part.lasting and not number),
+                hops=part.rounds,
                 registers=1,
             )
         )
     return walks
 
 
-def _of_cell(cell: Cell, block: int, trips: int, *, barriers: bool) -> Walk:
-    """The walk over the elements of a cell. `barriers` says whether it includes the phase's barrier."""
-    size, team = cell.value.shape.element_count, cell.team
-    rounds = -(-size // (block // team.ways))
+def _of_cell(part: InBlock, cell: Cell, block: int, *, near: bool, barriers: bool) -> Walk:
+    """The walk over the elements of a cell, and over the terms of each where operands of the loop are among them.
+
+    near      whether L1 keeps these
+    barriers  whether it includes the phase's barrier
+    """
+    shape, team = cell.value.shape, cell.team
+    size, at_a_time = shape.element_count, block // team.ways
+    elements, terms = -(-size // at_a_time), -(-cell.terms // team.ways)
+    element, along = variable("element", size), variable("along", cell.terms)
+    read = [(cell.value.operands[n], at) for n, at in cell.terms_read(place_in(shape, element), along)]
+    wanted = [(value, at) for value, at in read if _is_read(part, value)] if cell.terms > 1 else []
+    steps = terms if wanted else 1
+    own, step = variable(THREAD, block), variable(ROUND, elements * steps)
+    place = add(multiply(divide(step, steps), at_a_time), team.element(own))
+    term = add(multiply(modulo(step, steps), team.ways), team.way(own))
+    alone = -(-elements // AHEAD) if team.ways == 1 else elements  # a thread's other elements are under way with these
     return Walk(
-        min(block, size * team.ways),
-        (),
-        rounds=trips * rounds,
-        body=cell.work * (1 / team.ways),
-        steps=-(-cell.serial // team.ways),
-        barriers=trips * (barriers + 2 * rounds * team.meets),
-        shuffles=trips * rounds * team.shuffles,
-        shared=1.0 + 2.0 * cell.terms / team.ways,
+        min(block, round_up(size, team.apart) * team.ways),
+        wanted,
+        places={"element": modulo(place, size), "along": modulo(term, cell.terms)},
+        rounds=elements * steps,
+        body=cell.work * (1 / (team.ways * steps)),
+        steps=-(-cell.serial * alone // (team.ways * elements * steps)),
+        ahead=TERMS_AHEAD if wanted else AHEAD,
+        barriers=barriers + 2 * elements * team.meets,
+        shuffles=elements * team.shuffles,
+        shared=(1.0 + (2.0 - len(wanted)) * terms) / steps,
+        hops=1 + elements * team.meets,
         registers=1,
+        times=part.rounds,
+        near=frozenset(part.read) if near else frozenset(),
+        known=part.held,
+        origins=part.origins,
     )
+
+
+def _is_read(part: InBlock, value: Instruction) -> bool:
+    """Whether a folded value is an operand of the loop, or elements of one, and nothing is computed for it."""
+    inside = below(value, part.round) if value.parent is part.round else []
+    reads = {value, *(o for i in inside for o in i.operands)}
+    return not reads.isdisjoint(part.read) and not any(of_value(i).slots for i in inside)
 
 
 def _copies(part: InBlock, block: int) -> Iterator[Walk]:
@@ -106,10 +139,12 @@ def _copies(part: InBlock, block: int) -> Iterator[Walk]:
         yield Walk(
             min(block, size),
             (),
-            rounds=part.rounds * -(-size // block),
-            barriers=part.rounds * (not number),
+            rounds=-(-size // block),
+            barriers=int(not number),
+            hops=int(not number),
             shared=2.0,
             registers=1,
+            times=part.rounds,
         )
 
 

@@ -18,6 +18,7 @@ from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops.calls.call import TF32, call_of
 from hlo_opt.ops.calls.convolutions import FORWARD, convolutions_of
 from hlo_opt.ops.calls.products import multiplies_tf32
+from hlo_opt.ops.calls.strided import product_of
 from hlo_opt.ops.custom_calls.table import routine
 from hlo_opt.ops.custom_calls.targets import find_custom_call
 from hlo_opt.ops.sets import fused
@@ -57,6 +58,7 @@ class _Call:
     steps          steps that depend on each other
     launches       consecutive launches
     start          microseconds before the first products, and after the last, that nothing else hides
+    calls          calls of the library, one after another, each with an equal part of the products
     """
 
     read: float
@@ -67,6 +69,7 @@ class _Call:
     steps: float = 2.0
     launches: float = 1.0
     start: float = 0.0
+    calls: int = 1
 
 
 def price_of_call(instruction: Instruction, target: DeviceTarget) -> Price:
@@ -75,7 +78,7 @@ def price_of_call(instruction: Instruction, target: DeviceTarget) -> Price:
     least = call.read + call.written
     cycles = clock(target) * target.core_count
     rate = products_per_cycle(target, call.type_name, tensor_cores=call.tensor_cores) * REACHED * cycles
-    busy = min(1.0, max(call.products / OF_A_BLOCK, 1.0) / target.core_count)
+    busy = min(1.0, max(call.products / call.calls / OF_A_BLOCK, 1.0) / target.core_count)
     parts = (
         least / (target.copied_per_second / 1e6),
         0.0,
@@ -144,10 +147,29 @@ def _product(instruction: Instruction) -> _Call:
         elements = sum(o.shape.element_count for o in instruction.operands[:2])
         converted = elements * (8 if wide == "f64" else 4)
         return _Call(read + converted, written + converted, products, wide, launches=3.0)
+    calls, copies = 1, 0
+    if call is not None and products:
+        strided = product_of(call)
+        if strided is None:  # both operands are copied first
+            copies, copied = 2, read
+            read, written = read + copied, written + copied
+        else:
+            calls = len(strided.starts)
     type_name = TF32 if multiplies_tf32(instruction) else operand_type.name
     length = products / max(1, instruction.shape.element_count if instruction.shape.is_array else 1)
     steps = min(length, LONGEST) * operand_type.bytes / STEP_BYTES + (START if operand_type.bytes > 2 else 0)
-    return _Call(read, written, products, type_name, tensor_cores=True, start=(2 + steps) * LATENCY, steps=0.0)
+    start = calls * (2 + steps) * LATENCY
+    return _Call(
+        read,
+        written,
+        products,
+        type_name,
+        tensor_cores=True,
+        steps=0.0,
+        launches=calls + copies,
+        start=start,
+        calls=calls,
+    )
 
 
 def _contraction(instruction: Instruction) -> _Call:

@@ -138,7 +138,13 @@ def _arrange(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Pla
         room -= sum(part.shared_bytes(part.block) for part in of_group)
         parts += of_group
     parts.sort(key=lambda part: kind_of(part).order)
-    return _launch(region, parts)
+    return _launch(region, [beside(part) for part in parts] if len(parts) > 1 else parts)
+
+
+def beside(part: Part) -> Part:
+    """The part in a launch that holds others too."""
+    changed = kind_of(part).beside
+    return part if changed is None else changed(part)
 
 
 def arranged_group(
@@ -204,7 +210,8 @@ def block_of(parts: Iterable[Part]) -> int:
 def launch_of(segments: Sequence[Segment[Part]], block: int) -> Launch:
     """The launch of segments, with blocks of that size."""
     shared = exactly(sum(segment.part.shared_bytes(block) for segment in segments))
-    return Launch(sum(s.blocks for s in segments), block, shared, any(s.together for s in segments))
+    cluster = max((s.cluster for s in segments), default=1)
+    return Launch(sum(s.blocks for s in segments), block, shared, any(s.together for s in segments), cluster)
 
 
 def lowering_reason(instruction: Instruction, planned: Instruction | None = None) -> Reason | None:

@@ -85,12 +85,11 @@ def wide_tile(
     sizes: tuple[int, int, int], bits: int, accumulator_bytes: int, shared_bytes: int = SHARED_BYTES
 ) -> ColumnTile | None:
     """A tile as wide as a warp with 16 bytes per lane, or as the columns allow: for columns that blocks share, where
-    few tiles are enough to fill the device."""
+    few tiles are enough to fill the device. Of few columns it has whole rows, which lie one after another in memory."""
     minor = sizes[2]
     vector = max(1, WIDEST_BITS // bits)
     while vector > 1 and (
         minor % vector
-        or minor < vector * WARP
         or vector * accumulator_bytes > _ACCUMULATOR_BYTES
         or vector * WARP * accumulator_bytes > shared_bytes
     ):

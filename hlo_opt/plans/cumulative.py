@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hlo_opt.analysis.memory.forms import round_up
@@ -23,7 +23,7 @@ from hlo_opt.ir.index_map import Expression, add, constant, delinearize, divide,
 from hlo_opt.ir.size import gcd, most
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
-from hlo_opt.ops.reduction.reducers import running_types
+from hlo_opt.ops.reduction.reducers import own_identity, running_types
 from hlo_opt.ops.shapes import window
 from hlo_opt.plans.columns import MOST_THREADS, WARP
 from hlo_opt.plans.element_reads import depending_on, heroes_read
@@ -37,6 +37,15 @@ SHORTEST = 4
 ROW_THREADS = 256
 """Limit of threads per row if there are rows for all multiprocessors; a longer row is cut into tiles, one after
 another."""
+TURN_THREADS = 512
+"""Threads of a block that takes tiles of long rows in turns."""
+MOST_FOR_ALL = 4
+"""The most elements at a time of which 32 registers suffice, so that a multiprocessor has all threads that it can."""
+ENOUGH = 4
+"""Lines have blocks of their own if these are at least one per this number of multiprocessors."""
+_HAS_ORDER = 70
+"""The least compute capability whose threads go on while others wait (CUDA C++ Programming Guide, "Independent Thread
+Scheduling")."""
 MOST_IN_TURN = 8
 """Limit of elements that one thread folds at a time, of a line that is not contiguous."""
 
@@ -113,13 +122,15 @@ def lines_of(instruction: Instruction) -> Lines | None:
 @dataclass(frozen=True)
 class Prefixes:
     """Outputs (`roots` are positions) that threads write as they walk lines, and the windows that they fold. `cores` is
-    the number of multiprocessors of the device."""
+    the number of multiprocessors of the device. `in_turns`: all blocks take the tiles of all rows in turns; else a
+    block walks the tiles of its own rows."""
 
     kind: ClassVar[str] = "cumulative"
     windows: tuple[Instruction, ...]
     roots: tuple[int, ...]
     lines: Lines
     cores: int
+    in_turns: bool = False
 
     @property
     def hero(self) -> Instruction:
@@ -148,6 +159,8 @@ class Prefixes:
     def threads(self) -> int:
         """Threads per line; for a row a part of a warp, or whole warps."""
         steps = self.lines.length // self.vector
+        if self.in_turns:
+            return TURN_THREADS
         if not self.in_rows:
             return min(WARP, steps)
         if steps <= WARP:
@@ -158,6 +171,16 @@ class Prefixes:
     def tiles(self) -> int:
         """The number of times that a thread reads elements of a line."""
         return -(-self.lines.length // (self.vector * self.threads))
+
+    @property
+    def group(self) -> int:
+        """Tiles of a group, of which the results of all make one: near the square root of those of a line."""
+        return 1 << self.tiles.bit_length() // 2
+
+    @property
+    def groups(self) -> int:
+        """Groups of a line; the last one may have fewer tiles."""
+        return -(-self.tiles // self.group)
 
     @property
     def block(self) -> int:
@@ -173,12 +196,22 @@ class Prefixes:
 
     def segment(self, block: int) -> Segment[Prefixes]:
         """The segment in a launch of blocks of that size, which is at least `self.block`."""
+        if self.in_turns:
+            resident = (1 if self.vector > MOST_FOR_ALL else 2) * MOST_THREADS // block
+            blocks = min(self.lines.count * self.tiles, resident * self.cores)
+            return Segment(self, blocks, self.vector, folded=self.windows, in_order=True, resident=resident)
         blocks = -(-self.lines.count // self.lines_per_block(block))
         return Segment(self, blocks, self.vector if self.in_rows else 1, folded=self.windows)
+
+    def fill(self, target: DeviceTarget) -> bool:
+        """Whether the blocks are enough for the device."""
+        return self.segment(self.block).blocks * ENOUGH >= target.core_count
 
     def meeting_places(self, block: int) -> int:
         """The number of threads of a block that write partial results to shared memory, for each window; in a row, one
         per warp."""
+        if self.in_turns:
+            return 3 * self.threads // WARP
         if self.threads == 1 or (self.in_rows and self.threads <= WARP):
             return 0
         threads = self.threads * self.lines_per_block(block)
@@ -187,7 +220,7 @@ class Prefixes:
     def shared_bytes(self, block: int) -> int:
         """Bytes of the partial results."""
         kinds = [t for window in self.windows for t in running_types(window)]
-        return sum(max(4, t.bytes) for t in kinds) * self.meeting_places(block)
+        return sum(max(4, t.bytes) for t in kinds) * self.meeting_places(block) + 8 * self.in_turns
 
 
 def match(
@@ -207,12 +240,30 @@ def match(
         needs = {n: windows_read(region.roots[n], windows, lines, below) for n in rest}
         fitting = [n for n in rest if needs[n] is not None]
         needed = [w for w in windows if any(w in (needs[n] or ()) for n in fitting)]
-        part = Prefixes(tuple(needed), tuple(fitting), lines, target.core_count)
+        part = prefixes(tuple(needed), tuple(fitting), lines, target)
         if needed and part.shared_bytes(part.block) <= room:
             room -= part.shared_bytes(part.block)
             parts.append(part)
             rest = [n for n in rest if n not in fitting]
     return parts, rest
+
+
+def prefixes(windows: tuple[Instruction, ...], roots: tuple[int, ...], lines: Lines, target: DeviceTarget) -> Prefixes:
+    """Windows along the same lines, and the outputs. Blocks take the tiles of few and long rows in turns, where there
+    is a tile for each multiprocessor."""
+    alone = Prefixes(windows, roots, lines, target.core_count)
+    is_long = bool(windows) and alone.in_rows and alone.tiles > 1
+    if not is_long or target.compute_capability < _HAS_ORDER or alone.fill(target):
+        return alone
+    part = replace(alone, in_turns=True)
+    widest = max(leaf.type.bytes for window in windows for leaf in window.shape.leaves())
+    is_whole = part.vector * widest == WIDEST_ACCESS and part.tiles * lines.count >= target.core_count
+    return part if is_whole and all(map(_may_be_shown, windows)) else alone
+
+
+def _may_be_shown(window: Instruction) -> bool:
+    """Whether a block can show its result in a word, and others fold such results in any order."""
+    return own_identity(window) is not None and all(t.bytes <= 4 for t in running_types(window))
 
 
 def walks(region: Region, segment: Segment[Prefixes], launch: Launch) -> list[Walk]:
@@ -230,12 +281,20 @@ def walks(region: Region, segment: Segment[Prefixes], launch: Launch) -> list[Wa
         "line": add(multiply(divide(thread, across), per_block), own),
         "along": add(multiply(step, part.vector), variable(ITEM, part.vector)),
     }
+    rounds = part.tiles
+    if part.in_turns:
+        rounds = -(-part.tiles * lines.count // segment.blocks)
+        tile = add(multiply(variable(ROUND, rounds), segment.blocks), divide(thread, part.threads))
+        step = add(multiply(modulo(tile, part.tiles), part.threads), lane)
+        places["line"] = divide(tile, part.tiles)
+        places["along"] = add(multiply(step, part.vector), variable(ITEM, part.vector))
     line, along = variable("line", lines.count), variable("along", lines.length)
     index = lines.index(line, along)
     operands = [(o, index) for window in part.windows for o in window.operands[: len(running_types(window))]]
     roots = [(region.roots[n], lines.index_of(region.roots[n], line, along)) for n in part.roots]
     alone, meets = part.threads == 1, part.meeting_places(launch.block) > 0
     groups = part.threads // WARP if part.in_rows else part.threads
+    of_warp = 0 if alone or not part.in_rows else min(WARP, part.threads).bit_length()
     return [
         Walk(
             segment.blocks * across,
@@ -243,13 +302,15 @@ def walks(region: Region, segment: Segment[Prefixes], launch: Launch) -> list[Wa
             leaves_at(roots),
             places=places,
             items=part.vector,
-            rounds=part.tiles,
+            rounds=rounds,
+            filled=part.tiles * lines.count / (rounds * segment.blocks) if part.in_turns else 1.0,
             known=frozenset(part.windows),
             body=sum((of_fold(window) * 2 for window in part.windows), NOTHING),
             steps=part.vector + groups * meets,
-            ahead=1,
-            barriers=2 * meets * part.tiles,
-            shuffles=0 if alone or not part.in_rows else min(WARP, part.threads).bit_length() * part.tiles,
+            ahead=1 + part.in_turns,
+            barriers=2 * meets * rounds,
+            trips=(rounds // 2 + 1) * part.in_turns,
+            shuffles=(1 + part.in_turns) * of_warp * rounds,
             shared=groups * meets / part.vector,
         )
     ]

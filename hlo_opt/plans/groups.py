@@ -17,7 +17,7 @@ from hlo_opt.ir import Instruction, Module
 from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops.sets import looped
 from hlo_opt.plans import scatter
-from hlo_opt.plans.choose import arranged_group, block_of, launch_of, lowering_reason
+from hlo_opt.plans.choose import arranged_group, beside, block_of, launch_of, lowering_reason
 from hlo_opt.plans.columns import SHARED_BYTES
 from hlo_opt.plans.disjoint import disjoint_outputs, grouped
 from hlo_opt.plans.kinds import KINDS, Kind, kind_of, kinds_for
@@ -44,8 +44,10 @@ class Group:
     region: Region
     target: DeviceTarget
     _parts: dict[tuple[int, bool], tuple[Part, ...]] = field(default_factory=dict)
+    _beside: dict[int, tuple[Part, Part]] = field(default_factory=dict)
+    """By the identity of the part: it stays as long as it is in here. The same holds for what follows."""
     _segments: dict[tuple[int, int], tuple[Part, Segment[Part]]] = field(default_factory=dict)
-    """By the identity of the part, which stays as long as it is in here, and threads of a block."""
+    """By the identity of the part and threads of a block."""
     _measures: dict[tuple[int, int], Measure] = field(default_factory=dict)
 
     @cached_property
@@ -83,6 +85,10 @@ class Group:
             roots = range(len(self.region.roots))
             known = self._parts[room, with_rivals] = tuple(arranged_group(self.region, roots, self.target, kinds, room))
         return known
+
+    def beside(self, part: Part) -> Part:
+        """The part in a launch that holds others too."""
+        return self._beside.setdefault(id(part), (part, beside(part)))[1]
 
     def segment(self, part: Part, block: int) -> Segment[Part]:
         """The segment of a part in a launch with blocks of that size."""
@@ -185,7 +191,7 @@ def _arranged(groups: Sequence[Placed], *, with_rivals: bool) -> Parts:
         room -= sum(part.shared_bytes(part.block) for part in of_group)
         parts += [(placed, part) for part in of_group]
     parts.sort(key=lambda way: kind_of(way[1]).order)
-    return parts
+    return [(placed, placed.group.beside(part)) for placed, part in parts] if len(parts) > 1 else parts
 
 
 def _price(parts: Parts, operands: Sequence[Instruction], target: DeviceTarget) -> Price:

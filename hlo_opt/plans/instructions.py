@@ -31,7 +31,17 @@ class Work:
     def __mul__(self, times: float) -> Work:
         return Work(self.slots * times, self.slow * times)
 
+    @property
+    def chain(self) -> float:
+        """The length of the way from operands to the result of one operation, in instructions that each need the one
+        before: two halves of a long function run beside each other."""
+        return min(self.slots, SHORT) + max(0.0, self.slots - SHORT) / 2 + SLOW_STEPS * self.slow
 
+
+SHORT = 8
+"""Instructions of a function, such as a division, that are a chain."""
+SLOW_STEPS = 4
+"""Instructions for which one has to wait longer on a result of the slow pipe than on another's: some 20 cycles."""
 NOTHING = Work()
 THREAD = Work(14)
 """The fixed work of a thread: its number, its bounds, its end."""
@@ -77,7 +87,7 @@ _FUNCTIONS = {
     "hlo_tanh_bf16": Work(1, 1),
 }
 """The work of functions of f32, on the usual path; `Work(1)` for others."""
-_SHIFTS = {"shift-left", "shift-right-logical"}
+_SHIFTS = ("shift-left", "shift-right-logical")
 _CALLED, _OPERATOR = re.compile(r"\b[a-z]\w*(?=[(<])"), re.compile(r" [-+*&|^<>=?]+ |^[-~]")
 
 
@@ -88,6 +98,15 @@ def divides(instruction: Instruction) -> bool:
         return False
     text = spec.cuda.text_for(instruction) or ""
     return _NARROW in text or (" / " in text and ")1 / " not in text and instruction.shape.type.bits <= 32)
+
+
+def divides_by_constant(instruction: Instruction) -> bool:
+    """Whether an instruction divides by a number that a compiler knows, and inverts."""
+    if len(instruction.operands) != 2:
+        return False
+    by = instruction.operands[1]
+    literal = (by.operands[0] if len(by.operands) == 1 and by.literal is None else by).literal
+    return literal is not None and not literal.shape.rank and divides(instruction)
 
 
 def inverted_again(division: Instruction) -> Work:
@@ -110,7 +129,7 @@ def of_value(instruction: Instruction, *, rounds: bool = True) -> Work:
     known = _KNOWN.get(key)
     if known is None or known[0] is not spec:
         known = _KNOWN[key] = spec, _of_elementwise(instruction, spec.cuda, rounds=rounds)
-    return known[1]
+    return known[1] + inverted_again(instruction) * -1 if divides_by_constant(instruction) else known[1]
 
 
 _KNOWN: dict[Hashable, tuple[OpSpec, Work]] = {}
@@ -143,10 +162,18 @@ def _is_half_a_turn(instruction: Instruction) -> bool:
     if instruction.opcode not in _SHIFTS or instruction.shape.type.bits != 32 or len(instruction.users) != 1:
         return False
     (user,) = instruction.users
-    if user.opcode != "or" or {o.opcode for o in user.operands} != _SHIFTS:
-        return False
-    left, right = user.operands
-    return left.operands[0] is right.operands[0] and _amount(left) + _amount(right) == 32
+    return rotated(user) is not None
+
+
+def rotated(instruction: Instruction) -> tuple[Instruction, int] | None:
+    """The value that an `or` of shifts rotates by a constant, and by how many bits to the left; None for any other."""
+    shifts = {o.opcode: o for o in instruction.operands} if instruction.opcode == "or" else {}
+    if shifts.keys() != set(_SHIFTS) or instruction.shape.type.bits != 32:
+        return None
+    left, right = (shifts[name] for name in _SHIFTS)
+    by = _amount(left)
+    is_turned = left.operands[0] is right.operands[0] and 0 < by < 32 and by + _amount(right) == 32
+    return (left.operands[0], by) if is_turned else None
 
 
 def _amount(shift: Instruction) -> int:

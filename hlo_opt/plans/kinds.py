@@ -81,6 +81,7 @@ class Kind:
     walks         the walks of its threads, for the price; by default they divide elements among them
     own           outputs of which each element is one thread's, so that they may share an operand's memory; by default
                   none
+    beside        the part in a launch that holds others too, if that differs
     """
 
     name: str
@@ -99,6 +100,7 @@ class Kind:
     inside: Callable[..., Sequence[Instruction]] | None = None
     walks: Walks = by_element
     own: Owned = no_own
+    beside: Callable[..., Part] | None = None
 
     def may_be_in(self, opcodes: frozenset[str], *, orders_differ: bool) -> bool:
         """Whether a region with these opcodes, and with arrays of several layouts (`orders_differ`) or one, may be of
@@ -227,6 +229,7 @@ KINDS: list[Kind] = [
         rereads_near=True,
         walks=row_reduction.walks,
         own=row_reduction.own,
+        beside=row_reduction.beside,
     ),
     Kind("column-reduction", _FOLDS, 1, takes_room=True, walks=column_reduction.walks, own=column_reduction.own),
     Kind(

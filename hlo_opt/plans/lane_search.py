@@ -516,5 +516,5 @@ def _longest(opened: Opened, costs: dict[Instruction, Work]) -> int:
     lengths: dict[Instruction, float] = {}
     for i in opened.round.instructions:
         before = max((lengths.get(o, 0.0) for o in i.operands), default=0.0)
-        lengths[i] = before + costs.get(i, NOTHING).slots
+        lengths[i] = before + costs.get(i, NOTHING).chain
     return math.ceil(max((lengths.get(i, 0.0) for i in opened.results.values()), default=0.0))

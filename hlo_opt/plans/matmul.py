@@ -124,18 +124,34 @@ def depth_of(depth: int) -> int:
 def vector_of(space: Space, tile: BlockTile, side: int) -> int:
     """Neighbouring elements of an operand that a thread reads together: 16 bytes, or fewer if they do not divide the
     tile and the operand."""
-    operand = space.hero.operands[space.operand_of(side)]
     _, rows, columns, depth = space.sizes
     along = space.goes_along(side)
     own = tile.depth if along else (tile.height, tile.width)[side]
     whole = depth if along else (rows, columns)[side]
-    start = parameters_read(operand, (constant(0),) * operand.shape.rank)
-    bits = min((p.shape.type.bits for p, _ in start if p.shape.element_count > 1), default=128)
+    bits = element_bits(space, side)
     items = tile.depth * (tile.height, tile.width)[side] // BLOCK
     vector = max(1, 128 // max(16, bits))
     while vector > 1 and (own % vector or whole % vector or vector > max(1, items)):
         vector //= 2
     return vector
+
+
+def element_bits(space: Space, side: int) -> int:
+    """Bits of the narrowest array that the operand of rows (side 0) or columns is computed from; 128 if there is
+    none."""
+    operand = space.hero.operands[space.operand_of(side)]
+    start = parameters_read(operand, (constant(0),) * operand.shape.rank)
+    return min((p.shape.type.bits for p, _ in start if p.shape.element_count > 1), default=128)
+
+
+def cells_of(space: Space, tile: BlockTile, side: int) -> int:
+    """Vectors of the tile of rows (side 0) or columns."""
+    return (tile.height, tile.width)[side] * tile.depth // vector_of(space, tile, side)
+
+
+def fetched(space: Space, tile: BlockTile, side: int) -> int:
+    """Elements of such a tile that a thread loads."""
+    return -(-cells_of(space, tile, side) // BLOCK) * vector_of(space, tile, side)
 
 
 def widest(space: Space, tile: BlockTile) -> int:

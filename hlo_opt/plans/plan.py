@@ -52,12 +52,14 @@ class Launch:
     block         threads per block
     shared_bytes  static shared memory per block
     cooperative   all blocks must be resident, because they wait for each other
+    cluster       so many neighbouring blocks are resident together, and write to each other's shared memory
     """
 
     grid: int
     block: int
     shared_bytes: int = 0
     cooperative: bool = False
+    cluster: int = 1
 
 
 class Part(Protocol):
@@ -111,6 +113,7 @@ class Segment(Generic[P]):
     resident  resident blocks per multiprocessor for which registers must suffice; 0 leaves it to the compiler
     together  its blocks wait for each other
     in_rows   its threads access neighbouring elements, also with a vector of 1
+    cluster   so many neighbouring blocks must be resident together; the launch then has no other segment
     """
 
     part: P
@@ -126,6 +129,7 @@ class Segment(Generic[P]):
     resident: int = 0
     together: bool = False
     in_rows: bool = False
+    cluster: int = 1
 
     @property
     def kind(self) -> str:

@@ -38,8 +38,10 @@ USABLE = 0.92
 READING, WRITING = 0.92, 1.02
 """The time of a byte that is read and of one that is written, over that of a byte of a copy: sums of rows read 4.5 TB/s
 on an H200, where a copy moves 4.18, with its ramp. The last writes leave L2 when the launch is over."""
-RAMP = 2
-"""Latencies in which memory is not busy yet or no longer: the first loads of a launch, and its last writes."""
+RAMP, ENDS = 2, 0.75
+"""Latencies in which memory is not busy yet or no longer: the first loads of a launch, and its last writes. And the
+microseconds of both where memory is idle: blocks start, and what they have written last must be in L2 before the next
+kernel starts. Small kernels take 2.1 to 2.4 us each in a graph on an H200."""
 SCHEDULERS = 4
 """Schedulers of a multiprocessor; each issues an instruction of a warp per cycle (CUDA C++ Programming Guide, since
 compute capability 7.0)."""
@@ -51,9 +53,12 @@ fraction of L1 that caches loads of all blocks: the other half is their shared m
 JUMP = 10
 """The cost of a jump to another address, in bytes of a copy: columns in rows of 32 bytes reach 75 to 85 % of a copy,
 tiles in rows of 128 bytes nearly all of it."""
-STEP, SHUFFLE, BARRIER = 4.5, 30, 40
+STEP, SHUFFLE, BARRIER, SHARED = 4.5, 30, 40, 30
 """Cycles from an instruction to one that needs its result; of a shuffle with the use of its result; of a barrier of a
-block."""
+block; of a load from shared memory with the use of its result."""
+BESIDE = 3
+"""Instructions of a thread that do not need each other's results, on average: rounds of CartPole by one warp on an
+H200 take 1.2 to 1.6 cycles for each."""
 TOGETHER = 5
 """The exponent of the norm that combines the parts: two equal parts take 15 % more time than one. Fitted to 60 programs
 on an H200, of which computing takes as long as memory in a third."""
@@ -73,7 +78,7 @@ class Price:
     instructions  issued instructions; the arithmetic of a library call
     slow          functions and conversions
     way           the latency of blocks, one after another
-    launch        from the end of the kernel before to the start of this one
+    launch        from the end of the kernel before to the start of this one; where memory is idle, with `ENDS`
 
     Besides:
 
@@ -107,7 +112,7 @@ class Price:
     def is_small(self) -> bool:
         """Whether the kernel takes little more than its launch. Computing its results again in other kernels may then
         save more than it costs, since independent kernels can share a launch."""
-        return self.us < 2 * self.launch
+        return self.us < 2 * self.launch - ENDS
 
     @property
     def bytes(self) -> float:
@@ -226,10 +231,12 @@ def price_of_segments(
         sums.work.slow / (SLOW_LANES * cycles),
         max(longest, math.ceil(waves) * sums.way),
     )
+    ramp = RAMP * LATENCY * busy
+    start = target.kernel_launch_us + (max(0.0, ENDS - ramp) if longest else 0.0)
     return Price(
-        together(parts) + RAMP * LATENCY * busy + target.kernel_launch_us,
+        together(parts) + ramp + start,
         *parts,
-        launch=target.kernel_launch_us,
+        launch=start,
         read=sums.read,
         written=sums.written,
         least=sums.least,
@@ -265,7 +272,9 @@ class _Step:
     work      of a thread
     useful    bytes that all threads access
     waits     how often a thread waits for its loads
-    answers   microseconds that it waits for answers besides, `fixed` those for other threads and for steps of a fold
+    answers   microseconds that it waits for answers besides, `fixed` those for shuffles and for steps of a fold
+    pauses    microseconds in which all threads of a block wait for each other, or for what others have written
+    lines     cache lines that all threads look up
     """
 
     walk: Walk
@@ -276,6 +285,8 @@ class _Step:
     waits: int
     answers: float
     fixed: float
+    pauses: float
+    lines: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -319,8 +330,10 @@ def _step(trace: Trace, number: int, block: int, target: DeviceTarget) -> _Step:
         _work(trace, lays) + (work_of.NOTHING if number else work_of.THREAD),
         sum(lay.useful for lay in lays),
         trace.waits,
-        LATENCY * (bool(trace.drawn) + answers + 2 * walk.trips),
-        (walk.barriers * BARRIER + walk.shuffles * SHUFFLE + steps * STEP) / cycles,
+        LATENCY * (trace.looks_up + answers + 2 * walk.trips),
+        (walk.shuffles * SHUFFLE + steps * STEP) / cycles,
+        (walk.barriers * BARRIER + walk.hops * SHARED) / cycles,
+        sum(walk.threads / target.threads_per_warp * lay.count * lay.lines for lay in lays),
     )
 
 
@@ -334,17 +347,22 @@ def _kept(traces: Sequence[Trace]) -> int:
 
 def _add_segment(sums: _Sums, measured: Measure, operands: Sequence[Instruction]) -> None:
     launch, target, cycles, segment = sums.launch, sums.target, clock(sums.target), measured.segment
-    issue = max(-(-launch.block // target.threads_per_warp) / SCHEDULERS / USABLE, STEP / 2)  # every second one waits
     for step in measured.steps:
         walk = step.walk
+        warps = math.ceil(min(launch.block, walk.threads / segment.blocks) / target.threads_per_warp)
+        issue = max(warps / SCHEDULERS / USABLE, STEP / BESIDE)
         for lay, tried in step.accesses:
             _add_access(sums, segment, walk, lay, tried, operands)
         sums.work += step.work * (walk.threads * walk.times)
-        moved = step.useful / segment.blocks / target.bytes_per_core_and_clock
-        latency = max([_latency(sums, segment, lay, walk.early) for lay, _ in step.accesses[: step.reads]], default=0.0)
+        reads = [lay for lay, _ in step.accesses[: step.reads]]
+        held = sum(lay.useful for lay in reads if _is_held(sums, segment, lay))
+        moved = (step.useful - held) / segment.blocks / target.bytes_per_core_and_clock
+        latency = max([_latency(sums, segment, lay, walk.early) for lay in reads], default=0.0)
         waiting = step.waits * latency + step.answers + step.fixed
         # the warps of a block hide each other's latency within a walk, but not between walks
-        way = max(waiting, moved / cycles, step.work.slots * issue / cycles) + target.barrier_us * walk.meetings
+        looked_up = step.lines / segment.blocks / cycles
+        way = max(waiting, moved / cycles, step.work.slots * issue / cycles, looked_up) + step.pauses
+        way += target.barrier_us * walk.meetings
         sums.way += way * walk.times * segment.blocks / launch.grid
 
 
@@ -422,12 +440,23 @@ def _latency(sums: _Sums, segment: Segment[Part], lay: Lay, early: bool) -> floa
     if segment.together:  # L1 is not coherent with the writes of other blocks
         latency = L2_HIT if not _lost(lay.access.size, sums.target) else latency
     elif lay.access.again:
-        live = lay.useful / segment.blocks * sums.at_a_time
-        if live <= L1_HELD * sums.target.shared_memory_per_core * sums.target.core_count:
+        if _is_held(sums, segment, lay):
             latency = HIT
-        elif not _lost(min(live, lay.access.size), sums.target):
+        elif not _lost(min(_live(sums, segment, lay), lay.access.size), sums.target):
             latency = L2_HIT
     return HIT + miss * (latency - HIT)
+
+
+def _live(sums: _Sums, segment: Segment[Part], lay: Lay) -> float:
+    """The bytes of an array that blocks access at a time."""
+    return lay.useful / segment.blocks * min(sums.at_a_time, segment.blocks)
+
+
+def _is_held(sums: _Sums, segment: Segment[Part], lay: Lay) -> bool:
+    """Whether L1 still has what a block reads again. It is not coherent with the writes of other blocks."""
+    cores = min(sums.target.core_count, segment.blocks)
+    room = L1_HELD * sums.target.shared_memory_per_core * cores
+    return lay.access.again and not segment.together and _live(sums, segment, lay) <= room
 
 
 def _lost(size: float, target: DeviceTarget) -> float:

@@ -19,7 +19,7 @@ from hlo_opt.ir.index_map import Expression, linearize, split_constant, variable
 from hlo_opt.ops.lowering import Elementwise, Index
 from hlo_opt.ops.sets import tuple_index
 from hlo_opt.ops.spec import find
-from hlo_opt.plans.instructions import divides
+from hlo_opt.plans.instructions import divides, divides_by_constant
 from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Walk
 
 SECTOR, LINE = 32, 128
@@ -79,6 +79,7 @@ class Trace:
     folds     the instructions with an inner loop, each with its index and the number of elements that it folds
     loops     sizes of inner loops, by variable
     drawn     variables for indices that come from data, each with the index of that data and its upper bound
+    looks_up  whether an index is data that a thread must have read before
     is_whole  whether all reads could be followed
     """
 
@@ -89,6 +90,7 @@ class Trace:
     folds: list[tuple[Instruction, Index, int]] = field(default_factory=list)
     loops: dict[str, int] = field(default_factory=dict)
     drawn: dict[str, tuple[Index, int]] = field(default_factory=dict)
+    looks_up: bool = False
     is_whole: bool = True
     _varying: dict[int, tuple[Index, frozenset[str], float, int]] = field(default_factory=dict)
     """Results of `_of` by the index's identity: a kernel computes most values at the same index."""
@@ -146,8 +148,8 @@ class Trace:
 
     def divisor(self, instruction: Instruction, index: Index) -> Index | None:
         """The index of a division's divisor if that is a broadcast: a compiler computes the inverse once for each
-        element of the operand. None for any other instruction."""
-        if not divides(instruction):
+        element of the operand. None for any other instruction, and for numbers, which it inverts itself."""
+        if not divides(instruction) or divides_by_constant(instruction):
             return None
         repeated = instruction.operands[1]
         spec = find(repeated.opcode)
@@ -238,6 +240,7 @@ def _below(trace: Trace, instruction: Instruction, number: int, index: Index) ->
     spec, sizes = find(instruction.opcode), _sizes(instruction.operands[number])
     read = None if spec is None or spec.index is None else spec.index(instruction, number)
     if read is None:  # anywhere: the index is data
+        trace.looks_up = True
         return tuple(_drawn(trace, index, size) for size in sizes), 1.0, False
     if read.symbols and number == 0:
         trace.folds.append((instruction, index, math.prod(read.symbols)))
@@ -248,6 +251,7 @@ def _below(trace: Trace, instruction: Instruction, number: int, index: Index) ->
     runtime = []
     for at in read.runtime:
         how = spec.index(instruction, at) if spec is not None and spec.index is not None else None
+        trace.looks_up = trace.looks_up or not _is_at_hand(instruction.operands[at], trace.walk.known)
         runtime.append(_drawn(trace, index if how is None else how.apply(index), max(sizes, default=1)))
     if 0 in read.symbols:  # an empty fold reads nothing
         return (), 0.0, False
@@ -256,6 +260,23 @@ def _below(trace: Trace, instruction: Instruction, number: int, index: Index) ->
         low, high = c.expression.low, c.expression.high
         share *= max(0, min(c.high, high) - max(c.low, low) + 1) / (high - low + 1)
     return read.apply(index, symbols, runtime), share, bool(conditions)
+
+
+def _is_at_hand(value: Instruction, known: frozenset[Instruction]) -> bool:
+    """Whether a value depends on what is known alone, such as a counter of rounds."""
+    if not known:
+        return False
+    stack, seen = [value], {value}
+    while stack:
+        value = stack.pop()
+        if value in known:
+            continue
+        if value.parameter_number is not None:
+            return False
+        fresh = [o for o in value.operands if o not in seen]
+        seen.update(fresh)
+        stack += fresh
+    return True
 
 
 def _drawn(trace: Trace, at: Index, size: int) -> Expression:
@@ -519,12 +540,15 @@ def _misses_apart(expression: Expression, env: Mapping[str, Numbers]) -> bool:
 
 
 def _together(address: Numbers, bits: int) -> int:
-    """The number of neighbouring items that one instruction moves."""
-    items, moved = address.shape[2], 1
-    if bool((address[:, :, 1:] - address[:, :, :-1] == 1).all()):
-        moved = min(items, max(1, WIDEST_BITS // bits))
-        while moved > 1 and (items % moved or bool((address[:, :, 0] % moved).any())):
-            moved //= 2
+    """The number of neighbouring items that one instruction moves: they are a thread's items, or equal parts of
+    them."""
+    items, moved = address.shape[2], min(address.shape[2], max(1, WIDEST_BITS // bits))
+    near = address[:, :, 1:] - address[:, :, :-1] == 1
+    while moved > 1:
+        inside = near if moved == items else near[:, :, [n for n in range(items - 1) if (n + 1) % moved]]
+        if items % moved == 0 and bool(inside.all()) and not bool((address[:, :, ::moved] % moved).any()):
+            break
+        moved //= 2
     return moved
 
 

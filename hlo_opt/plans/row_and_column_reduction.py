@@ -154,10 +154,15 @@ def match(
 
 def _holds_next(region: Region, part: RowsAndColumns, target: DeviceTarget) -> bool:
     """Whether the wanted number of threads has registers for the next row of each parameter."""
-    words = sum(max(1, p.shape.type.bytes // 4) for p in row_reduction.along_rows(region, part))
+    words = sum(_words(p) for p in row_reduction.along_rows(region, part))
     needed = part.registers + part.columns_per_thread * words + WHILE_LOADING
     most = target.registers_per_block_limit // max(part.block, THREADS)
     return words > 0 and part.stretch > part.abreast and needed <= most
+
+
+def _words(parameter: Instruction) -> float:
+    """Registers for an element of a row: two of bf16 share one."""
+    return 0.5 if parameter.shape.type.name == "bf16" else max(1, parameter.shape.type.bytes // 4)
 
 
 def rows_beside(reduce: Instruction) -> tuple[Space, int] | None:

@@ -47,6 +47,12 @@ AS_LONG_AS_READING = 16
 """Instructions for an element that take a block as long as reading 4 bytes: an SM starts 128 of them a cycle, and a
 block that is alone on it reads some 32 bytes a cycle."""
 
+CLUSTERS_FROM = 90
+"""The compute capability from which blocks of a launch form clusters (CUDA C++ Programming Guide, "Thread Block
+Clusters")."""
+CLUSTERS = (2, 4, 8)
+"""Blocks of a cluster: up to what every such device runs."""
+
 MOST_NEIGHBOURS = 8
 """Limit of elements that a thread reads at a time: 16 bytes of bf16. With bytes, 16 elements would need too many
 registers."""
@@ -99,6 +105,8 @@ class Rows:
     """Whether all arrays along a row are bf16, so that a register can keep two elements."""
     is_read_once: bool = False
     """Whether rows are read in one pass, and there are enough to fill the device with fewer threads for each."""
+    in_cluster: bool = False
+    """Whether the blocks that share a row form a cluster, which keeps the row in its registers."""
     asks_for: int = 0
     """How many rows further the row is that a block asks for while it computes its own; 0: it asks for none."""
 
@@ -150,6 +158,8 @@ class Rows:
     def threads(self) -> int:
         """Threads per row: whole warps, or a part of a warp for a short row, with one access per thread if that divides
         the row."""
+        if self.in_cluster:
+            return HALF_OF_THREADS
         lanes, rest = divmod(self.columns, self._widest)
         if not rest and lanes in (2, 4, 8, 16):
             return lanes
@@ -186,8 +196,24 @@ class Rows:
     def is_alone(self) -> bool:
         """Whether a block has its multiprocessor to itself, and its row in registers: memory would wait while it
         computes."""
-        is_large = self.threads == MOST_THREADS and self.parts == 1 and self.slots > ROW_PER_THREAD
-        return is_large and self.is_flat and self._is_kept(self.slots)
+        return self.is_large and self.is_flat and self._is_kept(self.slots)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a block folds a row that registers of half as many threads do not hold."""
+        return self.threads == MOST_THREADS and self.parts == 1 and self.slots > ROW_PER_THREAD
+
+    def spread(self, cores: int) -> Rows:
+        """With a cluster of blocks for each row, of which a multiprocessor has two, where that keeps a row in registers
+        that one such block does not: one loads while the other computes, and no row is read again. The blocks are few,
+        unless multiprocessors would have none."""
+        chosen = self
+        if self.is_large and len(self.levels) > 1:
+            for blocks in CLUSTERS:
+                spread = replace(self, parts=blocks, in_cluster=True)
+                if self._is_kept(spread.slots) and (chosen is self or most(self.rows) * chosen.parts < cores):
+                    chosen = spread
+        return chosen
 
     def _is_kept(self, slots: int) -> bool:
         """Whether registers keep that number of columns per thread for another pass."""
@@ -209,7 +235,8 @@ class Rows:
         blocks = math.ceil(self.teams / self.rows_per_block(block)) * self.parts
         folded = tuple(r for level in self.levels for r in level)
         resident = 2 if self.threads == block == HALF_OF_THREADS else 0
-        return Segment(self, blocks, self.vector, folded=folded, resident=resident)
+        cluster = self.parts if self.in_cluster else 1
+        return Segment(self, blocks, self.vector, folded=folded, resident=resident, cluster=cluster)
 
     def shared_bytes(self, block: int) -> int:
         """Bytes in which the warps of a row combine their results."""
@@ -217,6 +244,8 @@ class Rows:
             return 0
         leaves = [leaf for level in self.levels for r in level for leaf in r.shape.leaves()]
         warps = self.rows_per_block(block) * self.threads // WARP
+        if self.in_cluster:
+            return sum(max(4, leaf.type.bytes) for leaf in leaves) * warps * self.parts
         return sum(max(4, leaf.type.bytes) for leaf in leaves) * warps + 4 * (self.parts > 1)
 
 
@@ -236,9 +265,16 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
     fills = most(rows) * most(columns) >= target.resident_threads * AHEAD * MOST_NEIGHBOURS
     is_read_once = is_read_once and fills
     part = Rows(rows, columns, folded.levels, folded.roots, element_bytes, parts, is_flat, in_pairs, is_read_once)
+    if target.compute_capability >= CLUSTERS_FROM and not target.in_lanes:
+        part = part.spread(target.core_count)
     if part.is_alone and rows > target.core_count and not target.in_lanes:
         return replace(part, asks_for=target.core_count)  # the next row on its multiprocessor
     return part
+
+
+def beside(part: Rows) -> Rows:
+    """The rows in a launch with other segments, whose blocks form no clusters."""
+    return replace(part, parts=1, in_cluster=False) if part.in_cluster else part
 
 
 def along_rows(region: Region, part: Rows) -> list[Instruction]:
@@ -290,6 +326,9 @@ PAIRING, PAIRED = Work(1), Work(1)
 """The work of packing a column with another in one register, and of unpacking it in a later pass."""
 ENDS = Work(30)
 """The work of a thread that reads the ends of a peeled row: their position, and an element."""
+CLUSTER_BARRIERS = 4
+"""The barriers of a block that take as long as a barrier of a cluster, with what its blocks write to each other before
+it."""
 MOST_KEPT = 32
 """Limit of columns of a thread that registers keep from pass to pass (`MOST_REGISTERS` of
 hlo_opt/codegen/registers.py)."""
@@ -325,9 +364,9 @@ def walks(region: Region, segment: Segment[Rows], launch: Launch) -> list[Walk]:
             rounds=rounds,
             filled=part.columns / (rounds * vector * across),
             ahead=rounds if kept and len(part.levels) > 1 else Walk.ahead,
-            barriers=int(warps),
+            barriers=CLUSTER_BARRIERS if part.in_cluster else int(warps),
             shuffles=(min(WARP, part.threads).bit_length() - 1) * (1 + warps),
-            trips=part.parts > 1,
+            trips=part.parts > 1 and not part.in_cluster,
             keeps=kept,
             registers=-(-part.slots // 2) if halves else 0,
         ),

@@ -16,7 +16,7 @@ from typing import ClassVar
 from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Shape
-from hlo_opt.ir.element_type import ElementType
+from hlo_opt.ir.element_type import F32, ElementType
 from hlo_opt.ir.index_map import Expression, add, delinearize, divide, modulo, multiply, variable
 from hlo_opt.ir.size import gcd
 from hlo_opt.ops.contraction.table import sum_type
@@ -24,10 +24,10 @@ from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.columns import MOST_RESIDENT, SHARED_BYTES, WARP
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.loop import WIDEST_ACCESS
-from hlo_opt.plans.matmul import fills, tiles_of, widest
+from hlo_opt.plans.matmul import element_bits, fetched, fills, tiles_of, widest
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.products import BLOCK, OfProduct, Space, ends
-from hlo_opt.plans.walks import ITEM, THREAD, Walk
+from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 
 ROWS, COLUMNS, STEP = 16, 8, 16
 """Rows and columns of a piece, and the contracted elements that one instruction multiplies."""
@@ -39,6 +39,12 @@ _WARPS = BLOCK // WARP
 _DEEPEST = 64
 _FEWEST_ROUNDS = 4  # of a block that shares its tile with others
 _SHAPES = ((2, 4, 4), (2, 2, 4), (4, 2, 4), (2, 2, 2), (4, 2, 2), (1, 2, 2), (1, 1, 2), (2, 1, 1), (8, 1, 1))
+_HELD = 80
+"""Registers of a thread for sums and for elements of the next tiles, of 128 where two blocks share a multiprocessor."""
+_RESIDENT, _WAITING = 2, 1200
+"""Blocks of a multiprocessor at a time, and cycles in which one waits for its next tiles."""
+_MEETING = 3000
+"""Cycles in which the last block of a tile waits for the sums of the others."""
 _MULTIPLIED = 1024
 """Multiply-adds of the tensor cores of a multiprocessor in a cycle (NVIDIA A100 Tensor Core GPU Architecture, table 1;
 `mma` on newer devices is not slower)."""
@@ -106,6 +112,18 @@ class TensorProducts(OfProduct):
         return self.hero.operands[0].shape.type
 
     @property
+    def rounds(self) -> int:
+        """Tiles of each operand that a block fills, one after another."""
+        return -(-self.space.sizes[3] // self.tile.depth) // self.parts
+
+    @property
+    def fetches_ahead(self) -> bool:
+        """Whether the next tiles are on their way to registers while warps multiply: if there are some, and registers
+        are left for them."""
+        held = sum(fetched(self.space, self.tile, side) for side in (0, 1))
+        return self.rounds > 1 and 4 * self.tile.pieces + held <= _HELD
+
+    @property
     def is_staged(self) -> bool:
         """Whether sums are written through shared memory, in vectors: if they are as narrow as the operands."""
         return self.hero.shape.type.bytes == self.type.bytes
@@ -131,7 +149,7 @@ class TensorProducts(OfProduct):
         """The segment, alone in its launch."""
         vector = max(widest(self.space, self.tile), self.vector if self.is_staged else 1)
         blocks = math.prod(tiles_of(self.space, self.tile)) * self.parts
-        return Segment(self, blocks, vector, rereads=True, resident=2)
+        return Segment(self, blocks, vector, rereads=True, resident=_RESIDENT)
 
     def shared_bytes(self, block: int) -> int:
         """Bytes of both tiles, or of the sums, and of the number of blocks that have left theirs."""
@@ -148,7 +166,7 @@ def match(region: Region, space: Space, target: DeviceTarget) -> TensorProducts 
         return None
     if space.sizes[1] < ROWS <= space.sizes[2]:
         space = Space(space.hero, not space.turned)
-    tile = tile_of(space, target.core_count)
+    tile = tile_of(space, target)
     return TensorProducts(space, tuple(range(len(region.roots))), tile, _parts(space, tile, target.core_count))
 
 
@@ -160,17 +178,30 @@ def _parts(space: Space, tile: WarpTile, cores: int) -> int:
     return max((n for n in range(1, most + 1) if rounds % n == 0), default=1)
 
 
-def tile_of(space: Space, cores: int) -> WarpTile:
-    """The tile with the least time on `cores` multiprocessors. The cost of a step of a block is the cycles of its
-    products, and one for each 32 elements that are filled in."""
-    depth = min(_DEEPEST, round_up(space.sizes[3], STEP))
+def tile_of(space: Space, target: DeviceTarget) -> WarpTile:
+    """The tile with the least time, in cycles of a multiprocessor: the products of its blocks and their reads from L2,
+    the reads from memory, or the rounds in which a block waits for its tiles; and, where blocks share a tile, the
+    reading of their sums by the last one."""
+    cores, depth = target.core_count, min(_DEEPEST, round_up(space.sizes[3], STEP))
     tiles = [WarpTile(*shape, depth) for shape in _SHAPES]
     along = [space.goes_along(side) for side in (0, 1)]
     bytes_of = [2 * sum(math.prod(t.sizes(side, along[side])) for side in (0, 1)) for t in tiles]
+    widths = [element_bits(space, side) / 8 for side in (0, 1)]
+    sizes = [math.prod(space.sizes) / space.sizes[2 - side] * widths[side] for side in (0, 1)]
+    from_memory = target.copied_per_second / (target.clock_rate_ghz * 1e9)
 
     def score(tile: WarpTile) -> float:
-        rounds = -(-math.prod(tiles_of(space, tile)) // cores)
-        return rounds * (tile.height * tile.width * STEP / _MULTIPLIED + (tile.height + tile.width) * STEP / WARP)
+        _, down, across = tiles_of(space, tile)
+        parts = _parts(space, tile, cores)
+        rounds = -(-math.prod(tiles_of(space, tile)) * parts // cores)
+        steps = -(-space.sizes[3] // depth) / parts * depth / STEP
+        read = (tile.height * widths[0] + tile.width * widths[1]) * STEP / (2 * target.bytes_per_core_and_clock)
+        times = [count if size > target.l2_cache_size else 1 for count, size in zip((across, down), sizes, strict=True)]
+        memory = sum(size * count for size, count in zip(sizes, times, strict=True)) / from_memory
+        computing = rounds * steps * (tile.height * tile.width * STEP / _MULTIPLIED + read)
+        shared = tile.height * tile.width * 4 * parts / target.bytes_per_core_and_clock + _MEETING
+        waiting = -(-math.prod(tiles_of(space, tile)) * parts // (_RESIDENT * cores)) * steps * STEP / depth * _WAITING
+        return math.hypot(computing, memory, waiting) + (shared if parts > 1 else 0)
 
     return min((t for t, size in zip(tiles, bytes_of, strict=True) if size <= SHARED_BYTES), key=score)
 
@@ -178,8 +209,8 @@ def tile_of(space: Space, cores: int) -> WarpTile:
 def walks(region: Region, segment: Segment[TensorProducts], launch: Launch) -> list[Walk]:
     """The walks that fill both tiles, multiply them for all contracted elements, and write the tile of the product."""
     part, tile, space = segment.part, segment.part.tile, segment.part.space
-    batch, rows, columns, depth = space.sizes
-    threads, rounds = segment.blocks * BLOCK, -(-depth // tile.depth) // part.parts
+    batch, rows, columns, _ = space.sizes
+    threads, rounds = segment.blocks * BLOCK, part.rounds
     thread = variable(THREAD, threads // part.parts)  # of the blocks that write
     corner = delinearize(divide(thread, BLOCK), tiles_of(space, tile))
     own = modulo(thread, BLOCK)
@@ -194,9 +225,10 @@ def walks(region: Region, segment: Segment[TensorProducts], launch: Launch) -> l
             rounds=rounds,
             body=Work(cycles),
             shared=shared,
-            trips=part.parts > 1,
         )
     )
+    if part.parts > 1:
+        walks += [_meeting(part, threads, 1), _meeting(part, threads // part.parts, part.parts)]
     item, vector = variable(ITEM, 4 * tile.pieces), part.vector
     row, column = tile.element(
         divide(own, WARP), modulo(own, WARP), divide(item, 4), modulo(divide(item, 2), 2), modulo(item, 2)
@@ -212,3 +244,13 @@ def walks(region: Region, segment: Segment[TensorProducts], launch: Launch) -> l
     }
     here = space.index(variable("batch", batch), variable("row", rows), variable("column", columns))
     return [*walks, ends(region, space, here, Walk(threads // part.parts, (), places=places, items=4 * tile.pieces))]
+
+
+def _meeting(part: TensorProducts, threads: int, rounds: int) -> Walk:
+    """The walk in which threads write their sums for another block, or one block reads those of each."""
+    sums = 4 * part.tile.pieces
+    thread, item = variable(THREAD, threads), variable(ITEM, sums)
+    block = add(multiply(divide(thread, BLOCK), rounds), variable(ROUND, rounds))
+    place = add(multiply(add(multiply(block, sums), item), BLOCK), modulo(thread, BLOCK))
+    left = Shape(F32, (threads * rounds * sums,))
+    return Walk(threads, (), items=sums, rounds=rounds, published=[(left, (place,))], trips=int(rounds == 1))

@@ -39,6 +39,7 @@ class Walk:
     shuffles  shuffles of a warp
     trips     how often blocks exchange results in memory
     shared    accesses to shared memory for each item
+    hops      loads from shared memory one after another, each of what was written there just before: threads wait
     keeps     whether registers hold the values of the segment's earlier walks
     early     whether loads hit L2, because they were prefetched
     registers registers of a thread for such values; 0: as many as it has items in all rounds
@@ -73,6 +74,7 @@ class Walk:
     published: Sequence[tuple[Shape, Index]] = ()
     origins: Mapping[Instruction, Instruction] = field(default_factory=dict)
     meetings: int = 0
+    hops: int = 0
 
 
 def by_element(region: Region, segment: Segment[Part], launch: Launch) -> list[Walk]:

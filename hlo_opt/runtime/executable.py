@@ -304,7 +304,10 @@ def compile(
 
             gpu = CupyDevice(schedule, precise=precise)
             executor = Executor(schedule, gpu, max_steps, loads=True)
-            executor.graphs = graphs_of(schedule, gpu, memory_limit, wished=graphs) if devices == 1 else None
+            counted = max_steps is not None
+            executor.graphs = (
+                graphs_of(schedule, gpu, memory_limit, wished=graphs, counted=counted) if devices == 1 else None
+            )
         return Executable(module, name, why, schedule, executor, max_steps, precise=precise)
 
     try:

@@ -225,3 +225,23 @@ def k_means(points: Array, centres: Array) -> Any:
         return (one.T @ points) / (one.sum(0)[:, None] + 1e-6)
 
     return rounds(5, step, centres)
+
+
+@loop("launches", f32(256, 256), f32(256, 256), couples=("dot",))
+def long_products(x: Array, m: Array) -> Any:
+    """More rounds than one graph holds."""
+    return rounds(400, lambda x: jnp.tanh(x @ m), x)
+
+
+@loop("launches", f32(4096, 64), f32(16, 64), couples=("dot", "reduce", "sort"))
+def k_means_until(points: Array, centres: Array) -> Any:
+    """Until the centres stay where they are: the data decide."""
+
+    def step(state: Any) -> Any:
+        i, c, _ = state
+        near = ((points[:, None] - c[None]) ** 2).sum(-1).argmin(1)
+        one = jax.nn.one_hot(near, 16)
+        means = (one.T @ points) / (one.sum(0)[:, None] + 1e-6)
+        return i + 1, means, jnp.abs(means - c).max()
+
+    return lax.while_loop(lambda s: (s[2] > 1e-3) & (s[0] < 60), step, (0, centres, jnp.float32(1)))[:2]

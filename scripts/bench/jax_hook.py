@@ -1,15 +1,16 @@
-"""Programs under `jax.jit` with and without the hook, in one process: python -m scripts.bench.jax_hook [--only WORD]
-[--rounds N] [--each S] [--seconds S] [--min-saving-us US] [--list LIST] [--lines] [--out FILE.json]
+"""Programs under `jax.jit` with and without the hook: python -m scripts.bench.jax_hook [--only WORD]
+[--rounds N] [--each S] [--seconds S] [--min-saving-us US] [--list LIST] [--jobs N] [--lines] [--out FILE.json]
 
 Each program is compiled twice, by XLA alone and inside `hlo_opt.jax.fusing(wait=True)`; then both run in turns, in
 pairs, so that whatever else the machine does hits both alike. Where nothing was replaced and XLA compiled the same
 program, its ratio is noise: it counts as 1, and how far such ratios are off is told. Others that seem slow run four
-times as often. Prints for each the median times, the median ratio of
-pairs with its quartiles and that of the quickest runs (above 1: the hook is quicker), the share of the bytes that
-kernels outside libraries write which kernels of ours write, how many regions were replaced, the CPU time of compiling
-without the hook, the time that the hook adds with an empty cache and the CPU time that it adds with a warm one, and how
-far results are apart, of the largest. With `JAX_PLATFORMS=cuda,cpu` programs run on a GPU. Exits with 1 where a program
-fails, results are too far apart, or a warm cache adds more than it may: 30 % of XLA's time, or 100 ms.
+times as often. Prints for each the median times, the median ratio of pairs with its quartiles and that of the quickest
+runs (above 1: the hook is quicker), the share of the bytes that kernels outside libraries write which kernels of ours
+write, how many regions were replaced, the CPU time of compiling without the hook, the time that the hook adds with an
+empty cache and the CPU time that it adds with a warm one, and how far results are apart, of the largest. With
+`JAX_PLATFORMS=cuda,cpu` programs run on a GPU. With --jobs, and on a GPU, several processes compile, and one at a time
+runs. Exits with 1 where a program fails, results are too far apart, or a warm cache adds more than it may: 30 % of
+XLA's time, or 100 ms.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ import os
 import re
 import statistics
 import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +43,7 @@ from scripts.bench import coupled_loops, loop_programs  # noqa: F401  # the loop
 from scripts.bench.host_programs import PROGRAMS
 from scripts.bench.loop_table import LOOPS
 from scripts.bench.other_programs import OTHERS
+from scripts.bench.side_by_side import Queue, started
 from scripts.bench.written_programs import WRITTEN
 from scripts.programs import all_cases, cartpole
 from scripts.programs.case import Arg, Case, f32
@@ -135,8 +139,15 @@ def apart(ours: Sequence[Any], theirs: Sequence[Any]) -> float:
     return worst
 
 
-def measure(case: Case, rounds: int, seconds: float, min_saving_us: float, lines: bool = False) -> Result:
-    """One program. `lines`: print what the hook says of it."""
+def measure(
+    case: Case,
+    rounds: int,
+    seconds: float,
+    min_saving_us: float,
+    lines: bool = False,
+    alone: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Result:
+    """One program. `lines`: print what the hook says of it. Runs are `alone`."""
     leaves = case.leaves()
     drawn = sample_inputs([Leaf(a.shape, np.dtype(jax.numpy.dtype(a.dtype)), a.low, a.high) for a in leaves], seed=0)
     with jax.enable_x64(case.x64):
@@ -156,12 +167,14 @@ def measure(case: Case, rounds: int, seconds: float, min_saving_us: float, lines
             compiled()
         if lines:
             print(report)
-        difference = apart(ours(*given), plain(*given))
         is_same = not report.replaced and _compiled_text(ours) == _compiled_text(plain)
-        runs = (lambda: ours(*given)), (lambda: plain(*given))
-        pairs = in_turns(*runs, rounds, seconds)
-        if not is_same and statistics.median(b / a for a, b in pairs) < SLOW:
-            pairs += in_turns(*runs, 4 * rounds, 4 * seconds)
+        runs: tuple[Callable[[], Any], Callable[[], Any]] = (lambda: ours(*given)), (lambda: plain(*given))
+        with alone():
+            results = [jax.block_until_ready(run()) for run in runs]
+            pairs = in_turns(*runs, rounds, seconds)
+            if not is_same and statistics.median(b / a for a, b in pairs) < SLOW:
+                pairs += in_turns(*runs, 4 * rounds, 4 * seconds)
+        difference = apart(*results)
         total = kernels_write(hlo_opt.parse(plain.as_text()).entry)
     lower, middle, upper = statistics.quantiles([b / a for a, b in pairs], n=4)
     ours_us, xla_us = (statistics.median(column) * 1e6 for column in zip(*pairs, strict=True))
@@ -206,6 +219,45 @@ def _compiled_text(executable: Any) -> str:
     return re.sub(r", metadata=\{[^}]*\}", "", executable.as_text().partition("\n\n%")[2])
 
 
+def _measured(
+    arguments: argparse.Namespace,
+    chosen: Sequence[Case],
+    numbers: Iterable[int],
+    alone: Callable[[], AbstractContextManager[None]],
+) -> tuple[list[Result], dict[str, str]]:
+    """The results of programs, by number, and the faults of those that fail, by name; both are printed and written."""
+    results: list[Result] = []
+    failed: dict[str, str] = {}
+    end = time.monotonic() + arguments.seconds
+    for number in numbers:
+        if time.monotonic() >= end:
+            break
+        case = chosen[number]
+        each = (arguments.rounds, arguments.each, arguments.min_saving_us, arguments.lines)
+        try:
+            results.append(measure(case, *each, alone))
+            print(results[-1], flush=True)
+        except Exception:  # the other programs still run
+            failed[case.name] = traceback.format_exc()
+            print(f"{case.name:28} fails: {failed[case.name].splitlines()[-1]}", flush=True)
+        _write(arguments.out, results, failed)
+    return results, failed
+
+
+def _jobs() -> int:
+    """On a GPU three processes for four processors: runs do not need these. Else one."""
+    on_gpu = not os.environ["JAX_PLATFORMS"].startswith("cpu")
+    return max(1, 3 * (os.cpu_count() or 1) // 4) if on_gpu else 1
+
+
+def _write(out: Path | None, results: Sequence[Result], failed: Mapping[str, str]) -> None:
+    if out is not None:
+        rows: list[dict[str, Any]] = [asdict(found) for found in results]
+        rows += [{"name": name, "why": why} for name, why in failed.items()]
+        figures = {"hook": rows, "device": str(jax.devices()[0])}
+        out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> int:
     """The command."""
     assert __doc__ is not None
@@ -218,25 +270,27 @@ def main() -> int:
     parser.add_argument("--lines", action="store_true", help="print what the hook says of each program")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="the figures, complete after each program")
     parser.add_argument("--min-saving-us", type=float, default=1.0)
+    parser.add_argument("--jobs", type=int, default=_jobs(), help="processes, of which one at a time runs its programs")
+    parser.add_argument("--beside", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    chosen = [case for case in cases(arguments.list) if arguments.only in case.name]
+    if arguments.beside is not None:
+        queue = Queue(arguments.beside, len(chosen))
+        _measured(arguments, chosen, queue, queue.alone)
+        return 0
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before the start", flush=True)
-    results: list[Result] = []
-    failed: dict[str, str] = {}
-    end = time.monotonic() + arguments.seconds
-    for case in cases(arguments.list):
-        if arguments.only in case.name and time.monotonic() < end:
-            each = (arguments.rounds, arguments.each, arguments.min_saving_us, arguments.lines)
-            try:
-                results.append(measure(case, *each))
-                print(results[-1], flush=True)
-            except Exception:  # the other programs still run
-                failed[case.name] = traceback.format_exc()
-                print(f"{case.name:28} fails: {failed[case.name].splitlines()[-1]}", flush=True)
-            if arguments.out is not None:
-                rows: list[dict[str, Any]] = [asdict(found) for found in results]
-                rows += [{"name": name, "why": why} for name, why in failed.items()]
-                figures = {"hook": rows, "device": str(jax.devices()[0])}
-                arguments.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    if arguments.jobs > 1:
+        with tempfile.TemporaryDirectory() as folder:
+            parts = started("scripts.bench.jax_hook", sys.argv[1:], Path(folder), arguments.jobs, arguments.seconds)
+        order = [case.name for case in chosen]
+        rows = sorted((row for part in parts for row in part["hook"]), key=lambda row: order.index(row["name"]))
+        results = [Result(**row) for row in rows if "why" not in row]
+        failed = {row["name"]: row["why"] for row in rows if "why" in row}
+        _write(arguments.out, results, failed)
+        if late := [name for name in order if name not in {row["name"] for row in rows}]:
+            print(f"not reached in time, or the process died: {', '.join(late)}")
+    else:
+        results, failed = _measured(arguments, chosen, range(len(chosen)), nullcontext)
     if failed:
         print(f"{len(failed)} fail: {', '.join(failed)}")
     if not results:

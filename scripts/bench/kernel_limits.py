@@ -53,7 +53,9 @@ PARTS = ("memory", "cache", "instructions", "slow", "way", "launch")
 
 @dataclass(frozen=True)
 class Row:
-    """A program with the prices of its launches; `bandwidth` is that of a copy, in bytes per second."""
+    """A program with the prices of its launches; `bandwidth` is that of a copy, in bytes per second. `copied` are the
+    bytes that copies of arguments move, before kernels update them in place: a caller who needs them no longer can
+    donate them, and saves that."""
 
     program: Program
     least: float
@@ -61,10 +63,16 @@ class Row:
     prices: tuple[Price, ...]
     kernels: tuple[Kernel, ...]
     bandwidth: float
+    copied: float = 0.0
 
     @property
     def us(self) -> float:
         return sum(p.us for p in self.prices)
+
+    @property
+    def us_with_copies(self) -> float:
+        """Microseconds of a call that donates nothing."""
+        return self.us + self.copied / self.bandwidth * 1e6
 
     @property
     def share(self) -> float:
@@ -126,8 +134,10 @@ def row_of(program: Program, target: DeviceTarget) -> Row:
 def row_of_fused(program: Program, module: Module, fused: Module, target: DeviceTarget) -> Row:
     """Price the launches of a program that is fused for a device."""
     schedule = build_schedule(fused, target.name)
-    kinds, prices, kernels = [], [], []
+    kinds, prices, kernels, copied = [], [], [], 0
     for _, op in schedule.ops():
+        if isinstance(op, ops.Copy):
+            copied += 2 * op.instruction.shape.stored_bytes
         if isinstance(op, ops.Launch):
             made = plan(region_of(schedule.module, op.instruction), target)
             assert isinstance(made, Plan)
@@ -135,7 +145,8 @@ def row_of_fused(program: Program, module: Module, fused: Module, target: Device
             prices.append(price(made, target))
             kernels.append(op.kernel)
     bandwidth = target.copied_per_second
-    return Row(program, least_bytes(program, module), tuple(kinds), tuple(prices), tuple(kernels), bandwidth)
+    least = least_bytes(program, module)
+    return Row(program, least, tuple(kinds), tuple(prices), tuple(kernels), bandwidth, copied)
 
 
 def registers(kernel: Kernel, target: DeviceTarget) -> str:

@@ -51,8 +51,8 @@ class Program:
     reason: str = ""
 
 
-MOST_HELD = 1 << 16
-"""Elements of a row that a block holds: of f32 in registers and shared memory of a multiprocessor."""
+MOST_HELD = 1 << 17
+"""Elements of a row that is read once: of f32 in the registers of a cluster of eight blocks."""
 PAIRS = "each rounding to bf16 in the slow pipe"
 
 

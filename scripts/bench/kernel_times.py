@@ -6,9 +6,9 @@ before each run. JAX's own program runs beside it where JAX has a GPU. All are c
 in processes without a GPU (`made_apart`). With --dumps DIR, the dumps of DIR instead, without JAX.
 
 us         microseconds of the kernels by events, from a filled queue: the median
-price      what the plans of these kernels said they would take
+price      what the plans of these kernels said they would take, with the copies of arguments that they update in place
 off        how far the price lies from the time, in percent of the time
-share      of what a plain copy reaches, in percent: least bytes by time by the bandwidth of a copy
+share      of what a plain copy reaches, in percent: least bytes, and those copies, by time by the bandwidth of a copy
 ours, XLA  microseconds of a call in a batch of calls, by the wall clock, warm, ours and that of `jax.jit`
 ratio      ours by XLA's: below 1 we are faster
 """
@@ -138,7 +138,8 @@ def of_program(name: str, target: str) -> tuple[Module, dict[str, Any]]:
     fused, _ = hlo_opt.fuse(module, target=target)
     parameters = [p.shape.dimensions for p in fused.entry.parameters]
     priced: Row = row_of_fused(program, module, fused, find(target))
-    row = {"kinds": list(priced.kinds), "least": priced.least, "price_us": priced.us}
+    row: dict[str, Any] = {"kinds": list(priced.kinds), "least": priced.least + priced.copied}
+    row |= {"price_us": priced.us_with_copies, "copied": priced.copied}
     row["parts"] = {part: sum(getattr(p, part) for p in priced.prices) for part in PARTS}
     row["prices"] = [asdict(p) for p in priced.prices]
     return fused, {"row": row, "parameters": parameters}
@@ -195,6 +196,9 @@ def _times(found: dict[str, Any], clock: Clock, rounds: int) -> dict[str, Any]:
         name = "bfloat16" if any(str(a.dtype) == "bfloat16" for a in theirs) else "float32"
         if sum(a.nbytes for a in theirs) < 1 << 28:  # what is larger takes too long on the host
             row["agrees"] = agree(ours(*own), theirs, name)
+            if not row["agrees"]:
+                exact = _exact(program, arrays)
+                row["errors"] = [_error(values, exact) for values in (ours(*own), theirs)]
         del theirs
     cold: list[float] = []
     mine: list[float] = []
@@ -213,6 +217,23 @@ def _times(found: dict[str, Any], clock: Clock, rounds: int) -> dict[str, Any]:
     return row
 
 
+def _exact(program: Program, arrays: Sequence[Any]) -> list[Any]:
+    """The results of a program in f64, on the host."""
+    import jax
+
+    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
+        wide = [a if np.dtype(a.dtype).kind in "iub" else a.astype(np.float64) for a in arrays]
+        tree = jax.tree_util.tree_structure(program.made.arguments)
+        results = program.made.function(*jax.tree_util.tree_unflatten(tree, wide))
+        return [np.asarray(result) for result in jax.tree_util.tree_leaves(results)]
+
+
+def _error(results: Sequence[Any], exact: Sequence[Any]) -> float:
+    """The largest error of results, as a part of the largest exact one of the same array."""
+    pairs = zip(results, exact, strict=True)
+    return max(float(np.abs(np.asarray(r, np.float64) - e).max() / max(1e-30, np.abs(e).max())) for r, e in pairs)
+
+
 def _batch(work: Callable[[], Any], wait: Callable[[Any], Any]) -> float:
     wait(work())
     start = time.perf_counter()
@@ -229,8 +250,16 @@ def line(row: dict[str, Any]) -> str:
     other = f"{row['xla_us']:9.1f} {row['ratio']:6.2f}" if "xla_us" in row else f"{'-':>9s} {'-':>6s}"
     return (
         f"{row['case'][:42]:42s} {row['launches']:3d} {row['us']:9.1f} {row['price_us']:9.1f} {100 * row['off']:+6.0f} "
-        f"{100 * row['share']:6.1f} {row['ours_us']:9.1f} {other}{'' if row.get('agrees', True) else '  differs'}"
+        f"{100 * row['share']:6.1f} {row['ours_us']:9.1f} {other}{_differs(row)}"
     )
+
+
+def _differs(row: dict[str, Any]) -> str:
+    """Whether results differ from JAX's, and if so, which of both lies nearer to those in f64."""
+    if row.get("agrees", True):
+        return ""
+    errors = row.get("errors")
+    return "  differs" if errors is None else f"  differs; from f64 ours {errors[0]:.1e}, XLA {errors[1]:.1e}"
 
 
 def totals(rows: Sequence[dict[str, Any]]) -> str:

@@ -1,5 +1,5 @@
 """The loops of the table on a GPU: python -m scripts.bench.loops_gpu [--only WORD] [--most N] [--seconds N]
-[--compiling N] [--each N] [--out FILE.json]
+[--compiling N] [--each N] [--out FILE.json] [NAME...]
 
 Each loop (`loops`) is fused for the device and runs with CuPy, beside the same function under `jax.jit`, in turns. All
 are compiled before the first is timed, ours in processes without a GPU (`made_apart`). A process of its own does both;
@@ -112,7 +112,10 @@ def timed(row: Row, clock: Clock) -> Row:
     ours, xla, given = row["ours"], row["xla"], row["given"]
     row["agrees"] = agreeing(ours(*row["inputs"]), jax.tree.leaves(xla(*given)))
     run = ours.resident(row["inputs"])
-    row["launches"] = int(ours.report()["launches"])
+    run()  # the second one is captured
+    run()
+    report = ours.report()
+    row["launches"], row["graphs"] = int(report["launches"]), report["graphs"]
     works = {
         "ours": (run, lambda _: cupy.cuda.Device().synchronize()),
         "xla": (lambda: xla(*given), jax.block_until_ready),
@@ -174,8 +177,11 @@ def work(names: Sequence[str], skipped: set[str], seconds: float, is_on_cpu: boo
     os._exit(0)  # what is still compiled is not waited for
 
 
-def in_turn(only: str, most: int) -> list[str]:
-    """The names of at most so many loops, those of all rungs in turn, the heavy ones of a rung first."""
+def in_turn(only: str, most: int, names: Sequence[str] = ()) -> list[str]:
+    """The names of at most so many loops, those of all rungs in turn, the heavy ones of a rung first; or these names,
+    where there are any."""
+    if names:
+        return list(names)
     by_rung = [[each for each in chosen(only) if each.rung == rung] for rung in RUNGS]
     columns = [sorted(loops, key=lambda each: not each.heavy) for loops in by_rung]
     turns = itertools.chain.from_iterable(itertools.zip_longest(*columns))
@@ -234,11 +240,12 @@ def line(row: Row) -> str:
     differs = "" if row["agrees"] >= 0.99 else f"  agrees {row['agrees']:.3f}"
     if "ours_us" not in row:
         return f"{row['case']:22s} {row['rung']:8s} price {row['price_us']:.1f}, meetings {row['meetings']}{differs}"
+    refused = "".join(f"  refused: {why}"[:120] for why in row["graphs"].get("refused", ()))
     return (
         f"{row['case']:22s} {row['rung']:8s} {row['launches']:4d} {row['ours_us']:9.1f} {row['xla_us']:10.1f} "
         f"{row['xla_us'] / row['ours_us']:7.2f} {row['kernels_us']:9.1f} {row['price_us']:9.1f} "
         f"{100 * row['off']:+5.0f} {row['rounds']:6d} {1e3 * row['kernels_us'] / max(1, row['rounds']):8.0f} "
-        f"{row['meetings']:5.0f}{differs}"
+        f"{row['meetings']:5.0f}{differs}{refused}"
     )
 
 
@@ -247,6 +254,7 @@ def main() -> int:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of a loop; default: those of --only")
     parser.add_argument("--only", default="", metavar="WORD", help="loops whose names hold a word")
     parser.add_argument("--most", type=int, default=FEW, metavar="N", help=f"loops of all rungs; {FEW}")
     parser.add_argument("--seconds", type=float, default=120.0, help="for all")
@@ -257,14 +265,15 @@ def main() -> int:
     parser.add_argument("--worker", metavar="NAME,...", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker is not None:
-        work(in_turn(given.only, given.most), set(given.worker.split(",")), given.compiling, given.on_cpu)
+        work(in_turn(given.only, given.most, given.names), set(given.worker.split(",")), given.compiling, given.on_cpu)
     end = time.monotonic() + given.seconds
-    names = in_turn(given.only, given.most)
+    names = in_turn(given.only, given.most, given.names)
     results: Row = {"rows": []}
     print(HEAD, flush=True)
     while len(results["rows"]) < len(names) and time.monotonic() < end:
         had = [row["case"] for row in results["rows"]]
-        command = [sys.executable, "-m", "scripts.bench.loops_gpu", "--only", given.only, "--most", str(given.most)]
+        command = [sys.executable, "-m", "scripts.bench.loops_gpu", *given.names, "--only", given.only]
+        command += ["--most", str(given.most)]
         command += ["--compiling", str(given.compiling), "--worker", ",".join(had)]
         current = ""
         for found in told(command + ["--on-cpu"] * given.on_cpu, end - time.monotonic(), given.each):

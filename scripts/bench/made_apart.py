@@ -87,13 +87,13 @@ def _without_gpu() -> None:
 def _row(job: Job[Item], item: Item, target: str) -> Row:
     try:
         fused, row = job(item, target)
-        _compile(fused, target)
+        fill_cache(fused, target)
         return row | {TEXT: str(fused)}
     except Exception as error:
         return fault_of(error)
 
 
-def _compile(fused: Module, target: str) -> None:
+def fill_cache(fused: Module, target: str) -> None:
     """Put the kernels' machine code into the cache, where NVRTC is there."""
     kernels = build_schedule(fused, target).kernels
     if not kernels:

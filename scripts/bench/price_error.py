@@ -45,14 +45,14 @@ class Judged:
     @property
     def off(self) -> float:
         """How far today's price lies from the time, as a part of the time."""
-        return self.row.us / self.us - 1
+        return self.row.us_with_copies / self.us - 1
 
     def line(self) -> str:
         """The columns, as the head names them."""
         parts = "".join(f"{sum(getattr(p, part) for p in self.row.prices):8.1f}" for part in SHOWN)
-        new = "" if self.is_same else "  new"
+        new, now = "" if self.is_same else "  new", self.row.us_with_copies
         return (
-            f"{self.name[:42]:42s} {self.us:9.1f} {self.then:9.1f} {self.row.us:9.1f} {100 * self.off:+6.0f} "
+            f"{self.name[:42]:42s} {self.us:9.1f} {self.then:9.1f} {now:9.1f} {100 * self.off:+6.0f} "
             f"{self.over:7.1f} {parts}{new}"
         )
 
@@ -68,7 +68,7 @@ def judged(measured: dict[str, Any], names: list[str]) -> list[Judged]:
             continue
         today = row_of(program, target)
         timed = {kernel["symbol"] for kernel in row["kernels"]}
-        moved = sum(p["read"] + p["written"] for p in row["prices"])
+        moved = sum(p["read"] + p["written"] for p in row["prices"]) + row.get("copied", 0.0)
         is_same = timed == {kernel.symbol for kernel in today.kernels}
         every.append(Judged(program.name, row["us"], row["price_us"], row["us"] - moved / bandwidth, today, is_same))
     return every

@@ -28,7 +28,7 @@ from pathlib import Path
 import hlo_opt
 from hlo_opt.analysis.targets import DEFAULT_TARGET, DeviceTarget, target
 from hlo_opt.fusion.summary import module_summary
-from hlo_opt.ir import Instruction, Module
+from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.text.printer import PrintOptions, print_instruction
 from scripts.bench.fuse_real import aligned, cost
 
@@ -51,10 +51,20 @@ def counted(module: Module, device: DeviceTarget) -> Counted:
     summary = module_summary(module, device)
     moved = sum(kernel.bytes * kernel.rounds for kernel in summary.launched)
     flops = cost(str(module))[1] - sum(
-        flops_alone(i) for c in module.computations for i in c.instructions if i.opcode in PRODUCTS
+        times * flops_alone(i) for c, times in calls(module).items() for i in c.instructions if i.opcode in PRODUCTS
     )
     figures = (summary.kernels, summary.launches, moved / 1e9, summary.est_us, flops / 1e9)
     return Counted(figures, bool(summary.unknown_loops))
+
+
+def calls(module: Module) -> dict[Computation, int]:
+    """How often XLA's cost analysis counts each computation: once for each call, a loop's body for one round."""
+    times = dict.fromkeys(module.computations, 0)
+    times[module.entry] = 1
+    for caller in reversed(list(module.computations)):  # what is called stands before its callers
+        for called in caller.called:
+            times[called] += times[caller]
+    return times
 
 
 def flops_alone(instruction: Instruction) -> float:

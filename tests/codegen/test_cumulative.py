@@ -3,13 +3,20 @@ before and after."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 
 from hlo_opt.codegen.lanes import may_spread
-from hlo_opt.plans.cumulative import MOST_IN_TURN, ROW_THREADS
+from hlo_opt.evaluate.inputs import module_inputs
+from hlo_opt.plans.cumulative import MOST_IN_TURN, ROW_THREADS, TURN_THREADS, Prefixes
+from hlo_opt.runtime.host.library import Form, HostLibrary
+from hlo_opt.runtime.numpy import Reference
+from hlo_opt.text import parse
+from tests.codegen.conftest import Tool, empty
+from tests.small_modules import H100
 
 TILE = ROW_THREADS * 4
 REDUCERS = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
@@ -230,3 +237,78 @@ def test_nvrtc_reads_the_texts(planner: Any, architecture: str) -> None:
 def test_blocks_run_on_several_processors(planner: Any) -> None:
     for shape, axis in (((300, 4096), 1), ((300, 100), 0), ((300, 16), 1)):
         assert may_spread(planner.kernel(cumulative(shape, axis)))
+
+
+SMALL = dataclasses.replace(H100, core_count=12)
+"""A device with so few multiprocessors that short rows have tiles for all of them."""
+
+
+@pytest.mark.parametrize("form", ["plain", "lanes"])
+def test_tiles_in_turns(form: Form) -> None:
+    """Several tiles for a block, rows that end within a tile, both directions, and all types whose results blocks can
+    show."""
+    tool = Tool(form, target=SMALL)
+    tile = TURN_THREADS * 4
+    texts = [
+        cumulative((1, 14 * tile), 1),
+        cumulative((2, 30 * tile + 132), 1, reverse=True),
+        cumulative((1, 24 * tile + 8), 1, "bf16", "maximum", "-5"),
+        cumulative((1, 60 * tile), 1, "u8", "add"),
+        cumulative((1, 13 * tile), 1, "s32", "xor"),
+    ]
+    for text in texts:
+        (segment,) = tool.plan(text).segments
+        assert isinstance(segment.part, Prefixes) and segment.part.in_turns
+    tool.all_agree(texts)
+
+
+def test_two_windows_take_turns_in_every_launch() -> None:
+    """What blocks show in one launch is nothing to the next, and an init value is that of the row, not of a tile."""
+    tool, size = Tool("plain", target=SMALL), 26 * TURN_THREADS * 4
+    how = window((size,), 0)
+    text = f"""HloModule m
+
+{reducer("f32", "add")}
+g {{
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT z = f32[] maximum(x, y)
+}}
+
+ENTRY e {{
+  p = f32[{size}]{{0}} parameter(0)
+  i = f32[] parameter(1)
+  q = f32[{size}]{{0}} negate(p)
+  s = f32[{size}]{{0}} reduce-window(q, i), {how}, to_apply=f
+  t = f32[{size}]{{0}} reduce-window(p, i), {how}, to_apply=g
+  u = f32[{size}]{{0}} add(s, t)
+  ROOT r = (f32[{size}]{{0}}, f32[{size}]{{0}}) tuple(u, q)
+}}
+"""
+    kernel = tool.kernel(text)
+    library = HostLibrary([kernel], form="plain")
+    for seed in (1, 2):
+        given = [np.asarray(np.rint(3 * a)) for a in module_inputs(parse(text), seed=seed)]
+        outputs = [empty(s) for s in kernel.outputs]
+        library.launch(kernel, given, outputs)
+        for got, want in zip(outputs, Reference(parse(text)).run(given), strict=True):
+            np.testing.assert_array_equal(got.view(want.dtype), want)
+
+
+def test_what_does_not_take_turns(planner: Tool) -> None:
+    size = TURN_THREADS * 4 * 12
+    texts = [
+        cumulative((size - 2048,), 0),  # too few tiles
+        cumulative((size + 1,), 0),  # no whole vectors
+        cumulative((3, size), 1),  # rows enough
+        cumulative((size,), 0, "f64"),  # results of 8 bytes
+        cumulative((size,), 0, "f8e4m3fn", "maximum", "-5"),  # has no least number
+        cumulative((size, 2), 0),  # across memory
+    ]
+    tool = dataclasses.replace(planner, target=SMALL)
+    for text in texts:
+        (segment,) = tool.plan(text).segments
+        assert isinstance(segment.part, Prefixes) and not segment.part.in_turns
+    old = dataclasses.replace(planner, target=dataclasses.replace(SMALL, compute_capability=60))
+    (segment,) = old.plan(cumulative((size,), 0)).segments
+    assert isinstance(segment.part, Prefixes) and not segment.part.in_turns

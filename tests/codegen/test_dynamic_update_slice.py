@@ -226,15 +226,11 @@ TEXT = """ {
   const long long r1 = (long long)(x2);
   const int i1 = (int)(r1 < 0 ? 0 : (r1 > 8 ? 8 : r1));
   const int linear = blockIdx.x * 15 + threadIdx.x;
-  const long long r2 = (long long)(x2);
-  const int i2 = (int)(r2 < 0 ? 0 : (r2 > 4 ? 4 : r2));
-  const long long r3 = (long long)(x2);
-  const int i3 = (int)(r3 < 0 ? 0 : (r3 > 8 ? 8 : r3));
-  const int i4 = linear / 5;
-  const int i5 = linear % 5;
-  const float x0 = out0[i2 * 13 + i4 * 13 + i3 + i5];
+  const int i2 = linear / 5;
+  const int i3 = linear % 5;
+  const float x0 = out0[i0 * 13 + i2 * 13 + i1 + i3];
   const float x1 = in1[linear];
   const float add_4 = x0 + x1;
-  out0[i0 * 13 + i4 * 13 + i1 + i5] = add_4;
+  out0[i0 * 13 + i2 * 13 + i1 + i3] = add_4;
 }
 """

@@ -135,9 +135,9 @@ def test_a_launch_leaves_the_count_as_the_next_can_take_it() -> None:
 
 
 MISTAKES = {
-    "no meeting": ("rows", "    hlo_meet_grid(&arrived0[0]);\n    for (", "    for (", r"and \w+ of out\d\[\d+\] by"),
-    "one for some blocks": ("rows", "    hlo_meet_grid(&arrived0[0]);\n    for (",
-        "    if (blockIdx.x) hlo_meet_grid(&arrived0[0]);\n    for (", r"which do not come|and \w+ of out\d\[\d+\] by"),
+    "no meeting": ("rows", "    hlo_meet_grid(&arrived0[0]);\n    #pragma", "    #pragma", r"and \w+ of out\d\[\d+\] by"),
+    "one for some blocks": ("rows", "    hlo_meet_grid(&arrived0[0]);\n    #pragma",
+        "    if (blockIdx.x) hlo_meet_grid(&arrived0[0]);\n    #pragma", r"which do not come|and \w+ of out\d\[\d+\] by"),
     "no fence": ("rows", "  if (threadIdx.x == 0) {\n    "
                          "HLO_FENCE();", "  if (threadIdx.x == 0) {", "before what it wrote is fenced"),
     "nobody waits": ("rows", "while (((before ^", "while (0 && ((before ^", "by two blocks"),

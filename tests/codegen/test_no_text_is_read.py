@@ -175,6 +175,7 @@ def is_of_spaces(name: str) -> bool:
     return name in {
         "builder.py",
         "cumulative.py",
+        "cumulative_turns.py",
         "matmul.py",
         "matrix_vector.py",
         "sliding_window.py",

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from hlo_opt.codegen.host_plain import watched_unit
 from hlo_opt.codegen.lanes import as_loops
+from hlo_opt.diag import CheckError
+from hlo_opt.runtime.host.library import HostLibrary, built, flags_of, has_compiler, units
+from hlo_opt.runtime.host.sanitize import WATCHED_FLAGS
+from tests.codegen.conftest import Tool, empty
 from tests.small_modules import H100
 
 SOFTMAX = """HloModule m
@@ -58,7 +65,7 @@ def test_a_block_alone_on_its_multiprocessor_asks_for_the_row_after_its_own(tool
     """Memory would else wait while the only block computes."""
     text = softmax(5, 16_403)
     assert not tool.plan(text).segments[0].part.asks_for
-    few = replace(tool, target=replace(H100, core_count=2))
+    few = replace(tool, target=replace(H100, core_count=2, compute_capability=80))
     source = few.kernel(text).source
     assert few.plan(text).segments[0].part.asks_for == 2 and "if (i3 < 5) {" in source
     assert "later = row * 16403 + line * 32 + 32806;" in source
@@ -73,7 +80,7 @@ def test_other_blocks_ask_for_no_row(planner: Any, columns: int, element_type: s
     assert not few.plan(softmax(5, columns, element_type)).segments[0].part.asks_for
 
 
-@pytest.mark.parametrize(("rows", "columns", "element_type"), [(5, 40_000, "f32"), (2, 24_000, "f64")])
+@pytest.mark.parametrize(("rows", "columns", "element_type"), [(5, 140_000, "f32"), (132, 24_000, "f64")])
 def test_a_row_that_registers_do_not_hold_is_read_again(
     planner: Any, rows: int, columns: int, element_type: str
 ) -> None:
@@ -97,9 +104,32 @@ def test_where_results_do_not_fit_what_was_read_may(tool: Any) -> None:
 
 
 def test_softmaxes_agree(tool: Any) -> None:
-    sizes = [(3, 33), (1, 127), (5, 128), (4, 1000), (9, 1001), (2, 4096), (2, 16388), (1, 40_000)]
+    sizes = [(3, 33), (1, 127), (5, 128), (4, 1000), (9, 1001), (2, 4096), (2, 16388), (1, 40_000), (1, 66_001)]
     tool.all_agree([softmax(rows, columns) for rows, columns in sizes], relative=1e-5)
     tool.all_agree([softmax(3, columns, "f64") for columns in (64, 999, 1000)], relative=1e-12)
+
+
+def test_a_cluster_of_blocks_keeps_a_row_and_its_results_are_written_once(tool: Any) -> None:
+    text = softmax(3, 16_400).replace("ROOT r =", "r =").rstrip().removesuffix("}")
+    text += "  ROOT o = (f32[3,16400]{1,0}, f32[3]{0}, f32[3]{0}) tuple(r, m, s)\n}\n"
+    kernel = tool.kernel(text)
+    assert kernel.launch.cluster == 8 and "__cluster_dims__(8, 1, 1)" in kernel.source
+    assert count(kernel.source, r"in0\[") == 1 and as_loops(kernel) is None
+    tool.agrees(text, relative=1e-5)
+
+
+@pytest.mark.parametrize("left_out", ["", "hlo_cluster_wait();", "hlo_cluster_meet();"])
+def test_blocks_of_a_cluster_must_wait_for_each_other(left_out: str) -> None:
+    if not has_compiler():
+        pytest.skip("no C++ compiler")
+    kernel = Tool().kernel(softmax(1, 16_400))
+    assert left_out in kernel.source
+    tried = replace(kernel, source=kernel.source.replace(left_out, "") if left_out else kernel.source)
+    path = built(units([tried], watched_unit), (*flags_of("plain"), *WATCHED_FLAGS))
+    given, outputs = [np.zeros(16_400, np.float32)], [empty(kernel.outputs[0])]
+    with nullcontext() if not left_out else pytest.raises(CheckError, match="read before it is written"):
+        HostLibrary([tried], str(path)).launch(tried, given, outputs)
+        np.testing.assert_allclose(outputs[0], 1 / 16_400, rtol=1e-5)
 
 
 def test_rows_that_share_a_block(tool: Any) -> None:
@@ -110,10 +140,11 @@ def test_rows_that_share_a_block(tool: Any) -> None:
 
 @pytest.mark.parametrize("columns", [17_000, 20_000, 32_768, 40_003])
 def test_a_register_keeps_two_narrow_numbers_where_it_must(tool: Any, columns: int) -> None:
-    kernel = tool.kernel(softmax(2, columns, "bf16"))
+    small = replace(tool, target=replace(H100, core_count=1))  # of which few blocks are enough
+    kernel = small.kernel(softmax(2, columns, "bf16"))
     assert count(kernel.source, r"unsigned int kept_") == 2 and "hlo_half_bf16" in kernel.source
     assert count(kernel.source, r"in0\[") == 1 + (columns == 40_003)
-    tool.agrees(softmax(2, columns, "bf16"), relative=0.02)
+    small.agrees(softmax(2, columns, "bf16"), relative=0.02)
 
 
 BELOW_MOST = """HloModule m

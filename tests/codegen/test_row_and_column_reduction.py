@@ -87,6 +87,14 @@ def test_registers_hold_the_next_row(planner: Any) -> None:
     assert source.count("= in0[") == source.count("= in1[") == 2
 
 
+def test_a_register_holds_two_of_bf16(tool: Any) -> None:
+    text = norm(132, 4, 2048, "bf16")
+    source = tool.kernel(text).source
+    assert "unsigned int next_x0[4];" in source and "unsigned int held_x0[4];" in source
+    assert "hlo_join_bf16(" in source and "hlo_half_bf16(held_x0[" in source
+    tool.agrees(text, whole=True)
+
+
 def test_rows_for_whose_columns_registers_do_not_suffice_are_read_in_each_pass(planner: Any) -> None:
     """16 columns of f64 per thread, in three sums and two arrays."""
     plan = planner.plan(norm(132, 4, 6144, "f64"))

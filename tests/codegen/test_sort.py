@@ -310,10 +310,13 @@ def test_the_text_of_a_small_one(planner: Any) -> None:
 TEXT = """ {
   __shared__ int keys_x0[12];
   __shared__ unsigned short positions[12];
-  for (int cell = threadIdx.x; cell < 12; cell += 32) {
-    keys_x0[cell] = in0[cell];
-    const int i0 = cell % 6;
-    positions[cell] = i0;
+  {
+    const int cell = threadIdx.x;
+    if (cell < 12) {
+      keys_x0[cell] = in0[cell];
+      const int i0 = cell % 6;
+      positions[cell] = i0;
+    }
   }
   __syncthreads();
   for (int size = 2; size <= 8; size *= 2) {
@@ -345,11 +348,14 @@ TEXT = """ {
     }
   }
   __syncthreads();
-  for (int cell_2 = threadIdx.x; cell_2 < 12; cell_2 += 32) {
-    const int source = positions[cell_2];
-    out0[cell_2] = keys_x0[cell_2];
-    const int i1 = cell_2 / 6;
-    out1[cell_2] = in1[i1 * 6 + source];
+  {
+    const int cell_2 = threadIdx.x;
+    if (cell_2 < 12) {
+      const int source = positions[cell_2];
+      out0[cell_2] = keys_x0[cell_2];
+      const int i1 = cell_2 / 6;
+      out1[cell_2] = in1[i1 * 6 + source];
+    }
   }
 }
 """

@@ -40,7 +40,7 @@ def test_sizes_around_the_edges_of_pieces_and_tiles(tool: Any, form: str) -> Non
 
 @pytest.mark.parametrize("form", FORMS)
 def test_blocks_share_the_contracted_elements_of_a_tile(tool: Any, form: str) -> None:
-    texts = [plain(33, 40, 1024, kind="bf16"), plain(16, 130, 1000, kind="bf16")]
+    texts = [plain(33, 40, 1024, kind="bf16"), plain(16, 130, 2000, kind="bf16")]
     texts += [module("f16[2,17,640]{2,1,0}", "f16[2,640,24]{2,1,0}", f"f32[2,17,24]{{2,1,0}} {BATCHED}")]
     assert all(tool.plan(text).segments[0].part.parts > 1 for text in texts)
     agree(tool, form, texts)

@@ -287,7 +287,7 @@ def test_what_is_in_memory_anyway_is_computed_again_only_where_that_is_quicker(
     for this, wanted in ((found, against), (alone, None)):
         assert InstructionFusionChoices(staying=frozenset({this.producer})).recomputation(this) == wanted
     assert PLAIN.recomputation(found) is None
-    stays, launch = InstructionFusionChoices(staying=frozenset({found.producer})), 1.1
+    stays, launch = InstructionFusionChoices(staying=frozenset({found.producer})), 1.5
     assert stays.recomputation(found) is None  # its kernel is little more than a launch
     launch = 1.0
     impossible = no("FUS306", values=2, limit=1)

@@ -394,6 +394,20 @@ def test_a_kernel_that_nvrtc_refuses_is_a_line_of_the_report(
     assert report.count("JAX201") == 1 and "HLO522" in str(report)
 
 
+@pytest.mark.parametrize(("least_us", "built"), [(9.9, 0), (9.7, 1)])
+def test_what_cannot_win_is_not_built(empty_cache: object, least_us: float, built: int) -> None:
+    keys: list[str] = []
+
+    def build(_: object, key: str, __: str) -> tuple[float, float]:
+        keys.append(key)
+        return 12.0, 10.0
+
+    report = hlo_opt.jax.Report()
+    backend = Backend("cuda test", handler, build, is_timed=False, estimate=lambda _: (least_us, 10.0))
+    Decision("m", Wish(min_saving_us=0.1), report, backend=backend).run(parse(CHAIN))
+    assert len(keys) == built and report.count("JAX202" if built else "JAX102") == 1
+
+
 def test_a_module_with_calls_has_the_memory_between_as_a_result(
     empty_cache: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:

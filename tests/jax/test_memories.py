@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hlo_opt.jax.memories import Memories
-from hlo_opt.jax.regions import Candidate
+from hlo_opt.jax.regions import Candidate, module_of
 from hlo_opt.text import parse
+from hlo_opt.text.aliases import aliased_leaves
 
 HEADER = "HloModule m, is_scheduled=true, input_output_alias={ {0}: (0, {}, may-alias) }"
 
@@ -49,6 +50,30 @@ ENTRY e {
   ROOT r = (f32[64], f32[64], f32[64]) tuple(u, s, c)
 }
 """
+
+
+FUSED = """
+f {
+  x = f32[64] parameter(0)
+  y = f32[64] parameter(1)
+  u = f32[64] add(x, y)
+  v = f32[64] subtract(x, y)
+  ROOT t = (f32[64], f32[64]) tuple(u, v)
+}
+ENTRY e {
+  p = f32[64] parameter(0)
+  q = f32[64] parameter(1)
+  ROOT a = (f32[64], f32[64]) fusion(p, q), kind=kLoop, calls=f
+}
+"""
+BOTH = "HloModule m, is_scheduled=true, input_output_alias={ {0}: (0, {}, may-alias), {1}: (1, {}, may-alias) }"
+
+
+def test_each_array_of_a_fusion_that_is_the_root_has_a_memory() -> None:
+    assert pairs_of(FUSED, "a", header=BOTH) == [(0, 0), (1, 1)]
+    module = parse(f"{BOTH}\n{FUSED}")
+    own = module_of(Candidate(module.entry, (module.entry.root,)), [(0, 0), (1, 1)])
+    assert aliased_leaves(own) == {0: 0, 1: 1}
 
 
 @pytest.mark.parametrize(

@@ -351,3 +351,25 @@ ENTRY e {
 
 def test_bytes_that_kernels_write() -> None:
     assert kernels_write(parse(COUNTED).entry) == 10 * (4 + 256 + 256 + 1) + 256
+
+
+def test_all_that_is_read_of_a_tuple_is_in_its_region() -> None:
+    """One result is needed before the product, the other behind it."""
+    text = """HloModule m
+f {
+  x = f32[64,64] parameter(0)
+  u = f32[64,64] sine(x)
+  v = f32[64,64] cosine(x)
+  ROOT t = (f32[64,64], f32[64,64]) tuple(u, v)
+}
+ENTRY e {
+  p = f32[64,64] parameter(0)
+  a = (f32[64,64], f32[64,64]) fusion(p), kind=kLoop, calls=f
+  b = f32[64,64] get-tuple-element(a), index=0
+  c = f32[64,64] get-tuple-element(a), index=1
+  d = f32[64,64] dot(b, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT r = f32[64,64] multiply(c, d)
+}
+"""
+    assert sorted(regions(text)) == [["a", "b", "c"], ["r"]]
+    assert all(are_apart(found) for found in clusters(parse(text).entry))

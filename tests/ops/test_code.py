@@ -44,6 +44,7 @@ A, B, X = Name("a"), Name("b"), Name("x")
         (both(NOTHING, NOTHING), ""),
         (joined(", ", [of(A), of(B), atom("1.0f")]), "a, b, 1.0f"),
         (Code((FirstRound(A, 64),)), "a < 64"),
+        (Code((FirstRound(A, 64, Name("k")),)), "k == 0"),
         (Code((Part(4, X, of(A)),)), "hlo_get<4>(x, a)"),
         (Code((Part(4, X, of(A), of(B), of(3)),)), "hlo_get<4>(x, b, 3)"),
         (Code((Shuffle("sync", A, of(B), ""),)), "__shfl_sync(0xffffffffu, a, b)"),

@@ -57,7 +57,7 @@ def test_siblings_save_a_launch_and_what_both_read(joins: bool):
     assert decision.fused is joins
     cost = decision.cost
     assert cost is not None and cost.bytes_saved == 4 * 4096 and cost.bytes_unfused == 4 * 4 * 4096
-    assert 1.0 <= cost.us_saved < 1.6  # a launch takes 1 us, and so much that it waits for memory
+    assert 1.75 <= cost.us_saved < 2.4  # a launch takes 1 us, its ends 0.75, and so much that it waits for memory
 
 
 @pytest.mark.parametrize(("other", "saved"), [("most", 2 * 4 * 64), ("sum", 4 * 64)])

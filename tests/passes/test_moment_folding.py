@@ -146,6 +146,38 @@ def test_others_stay(text: str, left: int) -> None:
     assert reduces(folded(text)) == [1] * left
 
 
+MEAN_OF_Y = """  y = WHOLE multiply(x, vs)
+  total2 = ROW reduce(y, zero), dimensions={0}, to_apply=sum
+  mean2 = ROW divide(total2, many)
+  means2 = WHOLE broadcast(mean2), dimensions={1}
+  d2 = WHOLE subtract(y, means2)
+"""
+SECOND_NORM = f"""{SQUARES}  vs = WHOLE broadcast(squares), dimensions={{1}}
+{MEAN_OF_Y}  dd2 = WHOLE multiply(d2, d2)
+  squares2 = ROW reduce(dd2, zero), dimensions={{0}}, to_apply=sum
+"""
+FED_BY_A_SUM = f"""  gs = ROW reduce(g, zero), dimensions={{0}}, to_apply=sum
+  vs = WHOLE broadcast(gs), dimensions={{1}}
+{MEAN_OF_Y}  dg2 = WHOLE multiply(d2, g)
+  products2 = ROW reduce(dg2, zero), dimensions={{0}}, to_apply=sum
+"""
+
+
+@pytest.mark.parametrize(
+    ("after", "result", "left"),
+    [(SECOND_NORM, "mean, squares, mean2, squares2", [3, 3]), (FED_BY_A_SUM, "mean, gs, mean2, products2", [1, 1, 5])],
+    ids=["each of two norms", "not the sum that an array depends on"],
+)
+def test_arrays_that_depend_on_other_sums(after: str, result: str, left: list[int]) -> None:
+    text = norm(after, result, "ROW, ROW, ROW, ROW")
+    assert sorted(reduces(folded(text))) == left
+    given = inputs(3.0)
+    for got, want in zip(
+        hlo_opt.evaluate(folded(text), given), hlo_opt.evaluate(hlo_opt.parse(text), given), strict=True
+    ):
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4 * np.abs(want).max())
+
+
 def test_a_limit_of_steps_is_kept() -> None:
     text = norm(*BOTH)
     made, _ = hlo_opt.fuse(

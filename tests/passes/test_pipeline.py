@@ -264,9 +264,10 @@ def test_what_presets_run() -> None:
         "online-softmax",
         "dce",
         "scan-to-window",
+        "cumulative-joiner",
         "cumulative-splitter",
         "reduction-splitter",
         "while-loop-invariant-code-motion",
         "dce",
     ]
-    assert ran["default"][:27] == [*before, *ran["xla-2026"][:5]]
+    assert ran["default"][:28] == [*before, *ran["xla-2026"][:5]]

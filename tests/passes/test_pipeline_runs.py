@@ -310,7 +310,7 @@ def test_a_pass_that_is_known_to_find_nothing_is_not_run_in_a_later_part_either(
 
 
 def _summary(est_us: float, kernels: int) -> SimpleNamespace:
-    return SimpleNamespace(est_us=est_us, kernels=kernels)
+    return SimpleNamespace(est_us=est_us, kernels=kernels, launches=kernels)
 
 
 def test_of_results_as_good_as_equal_the_one_with_fewest_kernels_is_kept(monkeypatch: pytest.MonkeyPatch):
@@ -328,6 +328,16 @@ def test_of_equal_results_the_first_is_kept(monkeypatch: pytest.MonkeyPatch):
     assert outcome.seconds["alternatives"] > 0
 
 
+@pytest.mark.parametrize(("est_us", "kernels", "tried"), [(1.9, 1, 1), (2.0, 1, 3), (1.9, 2, 3)])
+def test_nothing_is_tried_after_one_kernel_that_takes_less_than_two_launches(
+    est_us: float, kernels: int, tried: int, monkeypatch: pytest.MonkeyPatch
+):
+    priced = []
+    monkeypatch.setattr(runs, "module_summary", lambda *_, **__: priced.append(1) or _summary(est_us, kernels))
+    run(hlo_opt.parse(TEXT), passes="best(dce|cse|instruction-fusion)", simplify="never")
+    assert len(priced) == tried
+
+
 @pytest.mark.parametrize(
     ("effort", "size", "tried"), [(0, 1, 1), (1, runs.SMALL, 2), (1, runs.SMALL + 1, 1), (2, runs.SMALL + 1, 2)]
 )
@@ -337,7 +347,7 @@ def test_the_choices_of_a_preset_are_tried_as_effort_says(
     monkeypatch.setattr(runs, "preset", lambda name: "dce,best(cse | instruction-fusion)")
     monkeypatch.setattr(runs, "_size", lambda module: size)
     priced = []
-    monkeypatch.setattr(runs, "module_summary", lambda *_, **__: priced.append(1) or _summary(1.0, 1))
+    monkeypatch.setattr(runs, "module_summary", lambda *_, **__: priced.append(1) or _summary(9.0, 1))
     outcome = run(hlo_opt.parse(TEXT), effort=effort, simplify="never")
     assert len(priced) == (tried if tried > 1 else 0)
     assert [p.name for p in outcome.pipeline.passes()][-1] == ("cse" if tried > 1 else "instruction-fusion")

@@ -1,9 +1,14 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import hlo_opt
+from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.fusion.prices import Prices
 from hlo_opt.ir import Instruction, Module
+from hlo_opt.plans.price import FREE
 
 SUM = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n\n"
 TRITON = 'backend_config={"fusion_backend_config":{"kind":"__triton","block_level_fusion_config":{"num_warps":"1","output_tiles":[{"sizes":["1","128"]}]}}}'
@@ -86,6 +91,22 @@ def test_what_costs_more_when_repeated_stays():
     assert launched(cheap) == ["fusion"] * 3
     at_any_cost, _ = fuse(body.replace("  ROOT", users + "  ROOT"), what_if=["FUS408"])
     assert launched(at_any_cost) == ["fusion"] * 3
+
+
+@pytest.mark.parametrize(
+    ("launch", "kept", "together"), [(1.0, 3.3, False), (1.0, 3.5, True), (2.0, 3.3, True), (1.0, None, True)]
+)
+def test_by_own_prices_not_where_one_user_had_better_write_it(
+    launch: float, kept: float | None, together: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """Unless the producer is little more than its launch, or no kernel does that."""
+    one = Reason.of("FUS306", values=2, limit=1) if kept is None else replace(FREE, us=kept)
+    monkeypatch.setattr(Prices, "of", lambda self, kernel: replace(FREE, us=3.0, launch=launch))
+    monkeypatch.setattr(Prices, "joined", lambda self, producer, consumer: replace(FREE, us=3.2))
+    monkeypatch.setattr(Prices, "with_producer", lambda self, producer, consumer: one)
+    fused, decisions = fuse(TWO_USERS, passes="priority-fusion{own-prices=true}")
+    assert launched(fused) == (["fusion"] * 2 if together else ["tanh", "negate", "add"])
+    assert {code for found in codes(decisions).values() for code in found} == (set() if together else {"FUS408"})
 
 
 def test_bitcasts_move_but_no_kernel_ends_in_one():

@@ -49,6 +49,29 @@ SCALED = module("p = f32[1024,16] multiply(x, x)", "ROOT r = f32[1024,256] add(d
 SQUARED = module("p = f32[1024,16] multiply(x, x)", "ROOT r = (f32[1024,256]) tuple(d)", x="p")
 
 
+HEADS = """HloModule m
+
+ENTRY e {
+  q = f32[2,64,4,32] parameter(0)
+  k = f32[2,64,4,32] parameter(1)
+  ROOT s = f32[2,4,64,64] dot(q, k), lhs_batch_dims={0,2}, rhs_batch_dims={0,2}, lhs_contracting_dims={3},
+    rhs_contracting_dims={3}
+}"""
+IN_ORDER = HEADS.replace("64,4,32]", "4,64,32]").replace("_batch_dims={0,2}", "_batch_dims={0,1}")
+
+
+def test_a_product_that_a_library_calls_several_times_is_a_kernel_by_itself() -> None:
+    assert launched(HEADS) == ["fusion"] and launched(IN_ORDER) == ["dot"]
+    long = HEADS.replace("64,64]", "4096,4096]").replace("64,4,32]", "4096,4,128]")
+    assert launched(long) == ["dot"]
+    parsed = hlo_opt.parse(HEADS)
+    made, _ = hlo_opt.fuse(parsed)
+    draw = np.random.default_rng(3)
+    given = [draw.normal(size=p.shape.dimensions).astype(np.float32) for p in parsed.entry.parameters]
+    (want,), (got,) = hlo_opt.evaluate(parsed, given), hlo_opt.compile(made, backend="host")(*given)
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.parametrize("text", [RESIDUAL, SCALED, SQUARED])
 def test_one_kernel(text: str) -> None:
     assert launched(text) == ["fusion"]
@@ -73,6 +96,25 @@ def test_one_kernel(text: str) -> None:
 )
 def test_what_is_left(text: str) -> None:
     assert "dot" in launched(text)
+
+
+STRIDED = """HloModule m
+
+ENTRY e {
+  x = f32[8,28,28,64] parameter(0)
+  w = f32[64,128] parameter(1)
+  s = f32[8,14,14,64] slice(x), slice={[0:8], [0:28:2], [0:28:2], [0:64]}
+  d = f32[8,14,14,128] dot(s, w), lhs_contracting_dims={3}, rhs_contracting_dims={0}
+  zero = f32[] constant(0)
+  zeros = f32[8,14,14,128] broadcast(zero), dimensions={}
+  ROOT r = f32[8,14,14,128] maximum(d, zeros)
+}"""
+
+
+def test_all_around_a_product_may_pay_where_nothing_alone_does() -> None:
+    """A strided convolution of 1x1 windows and its activation: the library is left once, for both."""
+    assert launched(STRIDED) == ["fusion"]
+    assert launched(STRIDED.replace("maximum(d, zeros)", "bitcast(d)")) == ["slice", "dot", "bitcast"]
 
 
 def test_a_processor_has_routines_of_its_own() -> None:

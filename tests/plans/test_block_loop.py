@@ -7,8 +7,10 @@ import pytest
 from hlo_opt.plans import Plan
 from hlo_opt.plans.block_loop import InBlock
 from hlo_opt.plans.phases import Team
+from hlo_opt.plans.price import BARRIER, SHARED, clock, price
 from tests.loops import COUPLED, loop
 from tests.plans.test_lane_loop import planned
+from tests.small_modules import H100
 
 POWER = [
     "d = f32[64] dot(x2, x1), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
@@ -19,6 +21,19 @@ POWER = [
     "b = f32[64] broadcast(k), dimensions={}",
     "y = f32[64] multiply(d, b)",
 ]
+
+
+NEIGHBOURS = [
+    "before = f32[255] slice(x1), slice={[0:255]}",
+    "end = f32[1] slice(x1), slice={[255:256]}",
+    "shifted = f32[256] concatenate(end, before), dimensions={0}",
+    "y = f32[256] add(x1, shifted)",
+]
+
+
+def turn_of(summed: int) -> list[str]:
+    """A round that multiplies a matrix by the state."""
+    return [f"y = f32[128] dot(x2, x1), lhs_contracting_dims={{{summed}}}, rhs_contracting_dims={{0}}"]
 
 
 def phases(text: str) -> InBlock:
@@ -79,6 +94,21 @@ def test_a_stated_count_is_what_the_price_expects() -> None:
     text = COUPLED["a test of all"].replace("body=body", 'body=body, backend_config={"known_trip_count":{"n":"70"}}')
     part = phases(text)
     assert part.trips is None and part.rounds == 70
+
+
+def test_a_round_waits_for_what_others_have_written() -> None:
+    """Cycles of an H100: a load from shared memory and a barrier for each phase, and for the copy of the state."""
+    short, long = (planned(loop(["f32[256]"], NEIGHBOURS, ["y"], rounds=n)) for n in (10, 1010))
+    assert isinstance(short, Plan) and isinstance(long, Plan)
+    cycles = (price(long, H100).us - price(short, H100).us) * clock(H100) / 1000
+    assert 2 * (SHARED + BARRIER) < cycles < 2 * (SHARED + BARRIER) + 100
+
+
+def test_rows_that_a_warp_reads_apart_cost_a_line_each() -> None:
+    """A matrix in L1 by a vector in each round: its rows lie apart, its columns side by side."""
+    made = [planned(loop(["f32[128]", "f32[128,128]"], turn_of(d), ["y", "x2"], rounds=400)) for d in (1, 0)]
+    apart, beside = (price(p, H100).us for p in made if isinstance(p, Plan))
+    assert apart > 1.4 * beside
 
 
 def test_a_block_takes_a_loop_with_a_few_lanes_where_that_is_quicker() -> None:

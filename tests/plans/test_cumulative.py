@@ -8,7 +8,7 @@ import pytest
 
 from hlo_opt.ir import Instruction
 from hlo_opt.plans import Plan, plan, region_of
-from hlo_opt.plans.cumulative import MOST_IN_TURN, Prefixes, lines_of
+from hlo_opt.plans.cumulative import MOST_IN_TURN, TURN_THREADS, Prefixes, lines_of
 from hlo_opt.plans.price import price
 from hlo_opt.text import parse
 from tests.small_modules import H100
@@ -97,6 +97,15 @@ def test_rows_have_part_of_a_warp_or_whole_ones() -> None:
     assert of(3, 8192) == (4, 1024, 2, 1024, 1)
 
 
+def test_blocks_take_the_tiles_of_a_long_row_in_turns() -> None:
+    made = planned(window("f32[4194304]{0}", "size=4194304 pad=4194303_0"))
+    (segment,) = made.segments
+    assert isinstance(segment.part, Prefixes) and segment.part.in_turns and segment.part.tiles == 2048
+    assert (made.launch.grid, made.launch.block, made.launch.cooperative) == (4 * 132, TURN_THREADS, False)
+    priced = price(made, H100)
+    assert priced.read == priced.written == 4 * 4194304 and priced.way < priced.memory
+
+
 def test_lines_across_memory_lie_side_by_side_in_a_warp() -> None:
     def of(n: int, lines: int) -> tuple[int, int, int, int, int]:
         found = part(f"f32[{n},{lines}]{{1,0}}", f"size={n}x1 pad={n - 1}_0x0_0")
@@ -153,6 +162,6 @@ def test_the_price_is_that_of_one_reading(result: str, how: str) -> None:
 
 
 def test_a_long_row_by_itself_is_dear() -> None:
-    """One block goes over it, tile by tile: that is why such windows are split."""
-    made = price(planned(window("f32[4194304]{0}", "size=4194304 pad=4194303_0")), H100)
+    """One block goes over what has no whole vectors, tile by tile: that is why such windows are split."""
+    made = price(planned(window("f32[4194305]{0}", "size=4194305 pad=4194304_0")), H100)
     assert made.way > 10 * made.memory and made.waves < 0.01

@@ -129,6 +129,6 @@ def test_the_price_grows_with_the_rounds() -> None:
         made = planned(loop(["f32[2048]"], ["y = f32[2048] sine(x1)"], ["y"], rounds=rounds))
         assert isinstance(made, Plan)
         found.append(price(made, H100).us)
-    assert found[0] < 2 < found[1] < found[2] / 50
+    assert found[0] < 3 < found[1] < found[2] / 50
     clock = H100.clock_rate_ghz * 1e3
     assert found[2] > 10_000 * 20 * 2048 / (H100.core_count * 128 * clock)  # never less than the arithmetic units take

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hlo_opt.plans.kinds import kind_of
@@ -68,27 +70,57 @@ def test_blocks_share_a_long_row(columns: int, parts: int) -> None:
     assert isinstance(segment.part, Rows) and segment.part.parts == parts
 
 
+ROWS = 132
+"""As many as multiprocessors."""
+
+
 @pytest.mark.parametrize(
-    ("kind", "columns", "threads", "slots"),
+    ("kind", "columns", "blocks", "threads", "slots"),
     [
-        ("bf16", 16384, 1024, 16),
-        ("bf16", 20000, 512, 40),
-        ("bf16", 32768, 512, 64),
-        ("bf16", 32767, 1024, 33),  # an end more than 64
-        ("bf16", 32776, 1024, 40),
-        ("bf16", 28679, 512, 57),
-        ("f32", 32768, 1024, 32),
-        ("f32", 20000, 1024, 20),
-        ("f16", 20000, 1024, 24),
+        ("bf16", 16384, 1, 1024, 16),
+        ("bf16", 20000, 1, 512, 40),
+        ("bf16", 32768, 1, 512, 64),
+        ("bf16", 32767, 2, 512, 33),  # an end more than 64
+        ("bf16", 32776, 2, 512, 40),
+        ("bf16", 28679, 1, 512, 57),
+        ("f32", 32768, 2, 512, 32),
+        ("f32", 20000, 2, 512, 20),
+        ("f16", 20000, 2, 512, 24),
+        ("f32", 65536, 4, 512, 32),
+        ("bf16", 262144, 8, 512, 64),
+        ("f32", 131076, 1, 1024, 132),  # more than eight blocks keep
     ],
 )
 def test_a_long_row_that_registers_keep_leaves_room_for_another(
-    kind: str, columns: int, threads: int, slots: int
+    kind: str, columns: int, blocks: int, threads: int, slots: int
 ) -> None:
-    (segment,) = Tool().plan(softmax(8, columns, kind)).segments
+    made = Tool().plan(softmax(ROWS, columns, kind))
+    (segment,) = made.segments
     assert isinstance(segment.part, Rows)
     assert (segment.part.threads, segment.part.slots) == (threads, slots)
     assert segment.resident == (2 if threads == 512 else 0)
+    assert segment.part.parts == segment.cluster == made.launch.cluster == blocks
+    assert made.launch.grid == ROWS * blocks
+
+
+@pytest.mark.parametrize(("rows", "blocks"), [(1, 8), (32, 8), (33, 4), (66, 2), (2000, 2)])
+def test_few_rows_have_larger_clusters(rows: int, blocks: int) -> None:
+    """Up to one block for each of 132 multiprocessors."""
+    assert Tool().plan(softmax(rows, 32768)).launch.cluster == blocks
+
+
+def test_older_devices_have_no_clusters() -> None:
+    (segment,) = Tool(target=replace(H100, compute_capability=80)).plan(softmax(8, 32768)).segments
+    assert isinstance(segment.part, Rows) and (segment.part.threads, segment.cluster) == (1024, 1)
+
+
+def test_a_launch_with_other_segments_has_no_clusters() -> None:
+    text = softmax(8, 32768).replace("ROOT r =", "r =").rstrip().removesuffix("}")
+    other = "  q = f32[8]{0} parameter(1)\n  n = f32[8]{0} negate(q)\n"
+    both = "  ROOT o = (f32[8,32768]{1,0}, f32[8]{0}) tuple(r, n)\n}\n"
+    made = Tool().plan(text + other + both)
+    assert len(made.segments) == 2 and made.launch.cluster == 1
+    assert [s.part.parts for s in made.segments if isinstance(s.part, Rows)] == [1]
 
 
 def test_what_is_folded_once_is_not_kept() -> None:
@@ -108,7 +140,7 @@ def test_accesses_to_peeled_rows_are_wide() -> None:
 
 def test_only_what_is_there_is_counted() -> None:
     """Of seven rounds of 1,024 vectors the last one is nearly empty."""
-    made = Tool().plan(softmax(64, 50257, "bf16"))
+    made = Tool().plan(softmax(ROWS, 50257, "bf16"))
     (segment,) = made.segments
     walk = kind_of(segment.part).walks(made.region, segment, made.launch)[0]
     assert walk.rounds == 7 and walk.rounds * walk.filled * 8 * 1024 == pytest.approx(50257)

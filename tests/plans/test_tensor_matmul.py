@@ -28,7 +28,13 @@ def test_each_element_of_a_block_is_one_threads(tile: WarpTile) -> None:
 
 @pytest.mark.parametrize(
     ("size", "tile"),
-    [((4096, 4096, 4096), (128, 128)), ((256, 256, 4096), (32, 32)), ((16, 100_000, 64), (16, 128))],
+    [
+        ((4096, 4096, 4096), (128, 128)),
+        ((256, 256, 4096), (64, 64)),
+        ((64, 4096, 14336), (64, 128)),
+        ((256, 256, 64), (32, 32)),
+        ((16, 100_000, 64), (16, 128)),
+    ],
 )
 def test_large_products_get_large_tiles_and_few_rows_low_ones(
     size: tuple[int, int, int], tile: tuple[int, int]

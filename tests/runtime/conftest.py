@@ -22,6 +22,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> types.ModuleType:
         monkeypatch.setitem(sys.modules, name, module)
     spec.loader.exec_module(module)
     module.import_as_cupy()
+    monkeypatch.setattr(cupy_device, "driver_of", module.Driver)
     monkeypatch.setattr(cupy_device, "_COMPILED", {})
     monkeypatch.setattr(cupy_device, "cache_directory", lambda: tmp_path)
     monkeypatch.setattr(products, "library_of", lambda _: module.Cublas())

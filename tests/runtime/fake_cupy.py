@@ -26,13 +26,15 @@ from hlo_opt.codegen.emit import ALIGNMENT
 from hlo_opt.ir import ELEMENT_TYPES, Shape
 from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.plans.plan import Launch
+from hlo_opt.runtime.cupy.conditional import DECISION
 from hlo_opt.runtime.host.library import HostLibrary
 from hlo_opt.runtime.schedule.lifetimes import Arena
 
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1])]  # programs of their own import this file too
 from fake_cudnn import Cudnn
-from fake_streams import CudaError, Event, Stream, capturing, current, forbidden_in_capture
-from fake_streams import Graph as Graph  # for tests, as the next two
+from fake_streams import CudaError, Event, Stream, capturing, conditions, current, forbidden_in_capture
+from fake_streams import Driver as Driver  # for tests, as the next three
+from fake_streams import Graph as Graph
 from fake_streams import captured as captured
 from fake_streams import graphs as graphs
 from written_kernels import of_text
@@ -51,7 +53,10 @@ _TYPES = {
     "hlo_complex<float>": "c64",
     "hlo_complex<double>": "c128",
 }
-_SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\((\d+)(?:, \d+)?\) )?(\w+)\(([^)]*)\)')
+_SIGNATURE = re.compile(
+    r'extern "C" __global__ void (?:__cluster_dims__\((?P<cluster>\d+), 1, 1\) )?'
+    r"(?:__launch_bounds__\((?P<bound>\d+)(?:, \d+)?\) )?(?P<symbol>\w+)\((?P<parameters>[^)]*)\)"
+)
 ALWAYS = ("-fmad=false", "--std=c++17")
 OPTIONS = ((*ALWAYS, "-prec-div=false", "-prec-sqrt=false"), (*ALWAYS, "-DHLO_PRECISE"))
 
@@ -292,8 +297,8 @@ class _Module:
     def load(self, code: bytes) -> None:
         self.code = code.decode()
 
-    def get_function(self, symbol: str) -> "_Function":
-        return _Function(self.code, symbol)
+    def get_function(self, symbol: str) -> Any:
+        return _Decision() if symbol == DECISION.symbol else _Function(self.code, symbol)
 
 
 def _element(parameter: str) -> str:
@@ -304,14 +309,14 @@ def _element(parameter: str) -> str:
 class _Function:
     def __init__(self, code: str, symbol: str, flushes: bool = False) -> None:
         self.code, self.flushes = code, flushes
-        found = [m for m in _SIGNATURE.finditer(code) if m[2] == symbol]
+        found = [m for m in _SIGNATURE.finditer(code) if m["symbol"] == symbol]
         assert len(found) == 1, f"{len(found)} definitions of {symbol}"
-        self.bound = int(found[0][1] or 1024)
+        self.bound, self.cluster = int(found[0]["bound"] or 1024), int(found[0]["cluster"] or 1)
         self.symbol = symbol
         self.is_loaded = self.cooperative = False
         self.ptr = len(_functions) + 1
         _functions.append(self)
-        self.parameters = [p.replace("__restrict__", "").strip() for p in found[0][3].split(",")]
+        self.parameters = [p.replace("__restrict__", "").strip() for p in found[0]["parameters"].split(",")]
 
     def __call__(
         self,
@@ -325,6 +330,7 @@ class _Function:
         assert self.cooperative == ("hlo_meet_grid(&" in self.code), "blocks wait for each other in other launches"
         assert len(buffers) == len(self.parameters) and block[0] <= self.bound
         assert isinstance(grid, tuple) and isinstance(block, tuple) and 0 < grid[0] < 2**31 and block[0] > 0
+        assert grid[0] % self.cluster == 0, "CUDA launches whole clusters only"
         for buffer in buffers:
             assert isinstance(buffer, Array), f"{type(buffer)} is no array of the GPU"
             assert buffer.flags.c_contiguous and (not buffer.size or buffer.data.ptr % ALIGNMENT == 0), "misaligned"
@@ -340,7 +346,8 @@ class _Function:
             assert buffer.dtype.itemsize == element_type.bytes, (parameter, buffer.dtype)
             shapes.append(Shape(element_type, (buffer.size,)))
         inputs = sum(p.startswith("const ") for p in self.parameters)
-        launch, outputs = Launch(grid[0], block[0], cooperative=self.cooperative), shapes[inputs:]
+        launch = Launch(grid[0], block[0], cooperative=self.cooperative, cluster=self.cluster)
+        outputs = shapes[inputs:]
         kernel = of_text(self.symbol, self.code, launch, shapes[:inputs], outputs)
         # a text does not say which outputs hold something before, nor whether the order of threads matters
         kernel = dataclasses.replace(kernel, own=tuple(range(len(outputs))), in_order=True)
@@ -355,7 +362,33 @@ class _Function:
         launched.append(self.symbol)
 
 
-_functions: list[_Function] = []
+class _Decision:
+    """The kernel that decides whether the body of a conditional node runs again."""
+
+    def __init__(self) -> None:
+        self.is_loaded = False
+        self.ptr = len(_functions) + 1
+        _functions.append(self)
+
+    def launch(self, parameters: int) -> None:
+        if capturing and not self.is_loaded:
+            raise CudaError("cudaErrorStreamCaptureUnsupported: a kernel is loaded when it is first launched")
+        self.is_loaded = True
+        places = (ctypes.c_uint64 * 5).from_address(parameters)
+        more, counts, handle, most, begins = (ctypes.c_uint64.from_address(p).value for p in places)
+
+        def decide(*_: Any) -> None:
+            rounds = (ctypes.c_uint64 * 2).from_address(counts)
+            rounds[0] = 0 if begins else rounds[0] + 1
+            goes_on = rounds[0] < most and (not more or ctypes.c_uint8.from_address(more).value != 0)
+            rounds[1] += goes_on
+            conditions[handle] = int(goes_on)
+
+        if counts:
+            _do(decide, [_at(counts, numpy.uint64)])
+
+
+_functions: list[Any] = []
 _LIBRARIES: dict[str, HostLibrary] = {}
 
 
@@ -383,6 +416,9 @@ def _launch_kernel(
     """As the driver's, which reads the parameters at once."""
     assert y == z == b == c == 1 and not shared and stream == current[-1].ptr and extra in ((), (0,))
     called = _functions[function - 1]
+    if isinstance(called, _Decision):
+        called.launch(parameters)
+        return
     places = (ctypes.c_uint64 * len(called.parameters)).from_address(parameters)
     types = [ELEMENT_TYPES[_TYPES[_element(p)]] for p in called.parameters]
     buffers = [
@@ -458,6 +494,12 @@ def _gemm(handle: int, *numbers: int) -> None:
             target[...] = made
 
 
+_POINTER, _NUMBER, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
+_OPERAND = [_POINTER, _NUMBER, _NUMBER, _LONG]
+_GEMM = [_POINTER, *[_NUMBER] * 5, _POINTER, *_OPERAND, *_OPERAND, _POINTER, *_OPERAND, *[_NUMBER] * 3]
+"""The types of what cublasGemmStridedBatchedEx takes (cublas_api.h)."""
+
+
 class Cublas:
     """The library itself, as `ctypes` loads it: what it multiplies may be a node of a graph."""
 
@@ -484,7 +526,9 @@ class Cublas:
         self.workspace = workspace
         return 0
 
-    def _multiply(self, handle: int, *numbers: int) -> int:
+    def _multiply(self, *arguments: Any) -> int:
+        assert [type(a) for a in arguments] == _GEMM, "arguments that ctypes would have to convert"
+        handle, *numbers = (a.value for a in arguments)
         assert self.stream is not None and self.stream == current[-1].ptr and self.workspace is not None
         self.workspaces.append((self.stream, self.workspace))
         (b, b_type), (a, a_type), (c, c_type) = numbers[6:8], numbers[10:12], numbers[15:17]

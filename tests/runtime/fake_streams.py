@@ -3,6 +3,7 @@ and events leave it open."""
 
 import random
 import time
+import weakref
 from typing import Any
 
 graphs: list[int] = []
@@ -41,6 +42,7 @@ class Capture:
     def __init__(self) -> None:
         self.nodes: list[tuple[Any, frozenset[int]]] = []
         self.streams: list[Stream] = []
+        self.handles: list[int] = []
 
     def behind(self, tail: Any) -> set[int]:
         """These nodes and all that they wait for."""
@@ -58,22 +60,69 @@ class Graph:
         self.nodes = capture.nodes
         self.ancestors = [capture.behind(after) for _, after in capture.nodes]
         self.streams = len(capture.streams)
+        self.handles = capture.handles
         captured.append(self)
 
     def launch(self, stream: Any = None) -> None:
         graphs.append(len(self.nodes))
-        choose = random.Random(len(graphs)).choice
-        done: set[int] = set()
-        while len(done) < len(self.nodes):
-            ready = [n for n, (_, after) in enumerate(self.nodes) if n not in done and after <= done]
-            node = max(ready) if len(graphs) % 3 == 0 else choose(ready)
-            self.nodes[node][0]()
-            done.add(node)
+        conditions.update(dict.fromkeys(self.handles, 0))
+        _play(self.nodes)
+
+
+def _play(nodes: list[tuple[Any, frozenset[int]]]) -> None:
+    """Run nodes in some order that they allow."""
+    choose = random.Random(len(graphs)).choice
+    done: set[int] = set()
+    while len(done) < len(nodes):
+        ready = [n for n, (_, after) in enumerate(nodes) if n not in done and after <= done]
+        node = max(ready) if len(graphs) % 3 == 0 else choose(ready)
+        nodes[node][0]()
+        done.add(node)
+
+
+conditions: dict[int, int] = {}
+"""The variables of conditional nodes, by their handles."""
+bodies: list[Capture] = []
+
+
+class Driver:
+    """`hlo_opt.runtime.cupy.conditional.Driver`."""
+
+    def handle(self, stream: int) -> int:
+        capture = _streams[stream].capture
+        assert capture is not None
+        conditions[len(conditions) + 1] = 0
+        capture.handles.append(len(conditions))
+        return len(conditions)
+
+    def add_while(self, stream: int, handle: int) -> int:
+        outer, body = _streams[stream], Capture()
+        assert outer.capture is not None and handle in outer.capture.handles
+        bodies.append(body)
+
+        def run() -> None:
+            while conditions[handle]:
+                _play(body.nodes)
+
+        outer.capture.nodes.append((run, frozenset(outer.tail)))
+        outer.tail = {len(outer.capture.nodes) - 1}
+        return len(bodies)
+
+    def begin(self, stream: int, graph: int) -> None:
+        _streams[stream]._join(bodies[graph - 1])
+        capturing.append(bodies[graph - 1])
+
+    def end(self, stream: int) -> None:
+        _streams[stream].finished()
+
+
+_streams: weakref.WeakValueDictionary[int, "Stream"] = weakref.WeakValueDictionary()
 
 
 class Stream:
     def __init__(self, *_: Any, **__: Any) -> None:
         self.ptr = id(self)
+        _streams[self.ptr] = self
         self.capture: Capture | None = None
         self.tail: set[int] = set()
 
@@ -105,6 +154,10 @@ class Stream:
         self.tail |= event.tail
 
     def end_capture(self) -> Graph:
+        return Graph(self.finished())
+
+    def finished(self) -> Capture:
+        """What was captured, in which no more is recorded."""
         capture = self.capture
         assert capture is not None and capture.streams[0] is self
         capturing.remove(capture)
@@ -113,7 +166,7 @@ class Stream:
             stream.capture = None
         if len(joined) < len(capture.nodes):
             raise CudaError("cudaErrorStreamCaptureUnjoined")
-        return Graph(capture)
+        return capture
 
     def synchronize(self) -> None:
         forbidden_in_capture()

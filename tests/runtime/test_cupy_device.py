@@ -12,6 +12,7 @@ import hlo_opt
 from hlo_opt.diag import BackendError
 from hlo_opt.evaluate import module_inputs
 from hlo_opt.runtime.cupy import device as cupy_device
+from tests.codegen.test_registers import softmax
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
 
@@ -197,6 +198,13 @@ def test_dumps_agree_on_a_gpu(name: str) -> None:
     module = hlo_opt.parse((DUMPS / f"{name}.hlo").read_text())
     result = check(module, module, backend="cupy")
     assert result.ok, str(result)
+
+
+def test_clusters_of_blocks_need_nothing_of_a_launch(fake: types.ModuleType) -> None:
+    module = hlo_opt.parse(softmax(2, 16_400))
+    x = np.random.default_rng(0).standard_normal((2, 16_400)).astype(np.float32)
+    (got,) = hlo_opt.compile(hlo_opt.fuse(module)[0], "cupy")(x)
+    assert np.allclose(got, hlo_opt.evaluate(module, [x])[0], rtol=1e-5)
 
 
 def test_what_is_to_be_precise_is_compiled_again(fake: types.ModuleType) -> None:

@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 import hlo_opt
 from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate import evaluate, module_inputs
+from hlo_opt.runtime.cupy import device
 from hlo_opt.runtime.cupy.capture import Access, Start, dependencies, starts
+from hlo_opt.runtime.cupy.conditional import ConditionError
 from hlo_opt.runtime.cupy.graphs import RunGraphs
+from hlo_opt.runtime.schedule import in_line
 
 SPANS = st.tuples(st.integers(0, 12), st.integers(1, 4)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 ACCESSES = st.lists(
@@ -124,10 +127,27 @@ def loop(first: str = "z", second: str = "w", limit: str = "constant(5)", start:
     return LOOP.format(first=first, second=second, limit=limit, start=start, config=config)
 
 
+@pytest.fixture
+def long_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No loop comes in line, as if all were too long."""
+    monkeypatch.setattr(in_line, "MOST_IN_LINE", 0)
+
+
 def inputs(start: int) -> list[np.ndarray]:
     return [np.arange(4, dtype=np.float32), np.array([0.5, 1, -1, 2], np.float32), np.array(start, np.int32)]
 
 
+@pytest.fixture
+def halves(monkeypatch: pytest.MonkeyPatch, fake: types.ModuleType, long_loops: None) -> None:
+    """The driver has no conditional nodes, so that each iteration of a loop is a graph."""
+
+    def refuse() -> None:
+        raise ConditionError("the driver has no conditional nodes")
+
+    monkeypatch.setattr(device, "driver_of", refuse)
+
+
+@pytest.mark.usefixtures("halves")
 @pytest.mark.parametrize("trips", [4, 5])
 def test_a_known_number_of_iterations_reads_the_predicate_once(
     trips: int, fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch
@@ -150,6 +170,7 @@ def test_a_known_number_of_iterations_reads_the_predicate_once(
     assert np.array_equal(given[0], np.arange(4))
 
 
+@pytest.mark.usefixtures("halves")
 @pytest.mark.parametrize("start", [0, 2, 5, 9])
 def test_an_unknown_number_of_iterations_reads_one_byte_each(
     start: int, fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch
@@ -175,6 +196,7 @@ def test_a_count_that_a_config_only_states_is_not_believed(fake: types.ModuleTyp
     assert np.array_equal(hlo_opt.compile(module, "cupy")(*given)[0], evaluate(module, given)[0])
 
 
+@pytest.mark.usefixtures("long_loops")
 @pytest.mark.parametrize(("first", "second"), [("w", "x"), ("z", "z"), ("x", "w")])
 def test_states_that_change_places_or_stay(first: str, second: str, fake: types.ModuleType) -> None:
     root = "ROOT r = (f32[4]{0}, f32[4]{0}, f32[4]{0}"
@@ -190,6 +212,7 @@ def test_states_that_change_places_or_stay(first: str, second: str, fake: types.
     assert executable.report()["graphs"]["loops"] == (first == "x")
 
 
+@pytest.mark.usefixtures("long_loops")
 def test_a_loop_that_cuda_does_not_capture_runs_step_by_step(
     fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +285,7 @@ def test_captured_iterations_count(most: int, steps: int, fails: bool, fake: typ
     assert fake.graphs
 
 
+@pytest.mark.usefixtures("long_loops")
 def test_a_loop_does_not_hold_what_it_was_given_and_finds_it_again(fake: types.ModuleType) -> None:
     module = hlo_opt.parse(loop(limit="constant(8)"))
     executable = hlo_opt.compile(module, "cupy")

@@ -102,3 +102,15 @@ def test_kernels_are_compiled_without_flushing_and_with_our_options() -> None:
     assert "ftz" not in inspect.getsource(compiler.compile_using_nvrtc)
     inner = getattr(compiler, "_compile_using_nvrtc_no_warning", compiler.compile_using_nvrtc)
     assert "ftz" not in inspect.getsource(inner)
+
+
+def test_the_kernel_that_decides_compiles_and_leaves_the_decision_to_the_driver() -> None:
+    from hlo_opt.codegen.options import compile_options
+    from hlo_opt.runtime.cupy.conditional import DECISION
+
+    nvrtc = cupy.cuda.nvrtc
+    program = nvrtc.createProgram(DECISION.source, "decision.cu", (), ())
+    nvrtc.compileProgram(program, ("-arch=sm_90", *compile_options(precise=False)))
+    code = nvrtc.getCUBIN(program)
+    nvrtc.destroyProgram(program)
+    assert DECISION.symbol.encode() in code and b"cudaGraphSetConditional" in code

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import hlo_opt
 from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ops.calls.collectives import device_call
-from hlo_opt.runtime.cupy.products import MOST_CALLS, Product, product_of
+from hlo_opt.ops.calls.strided import MOST_CALLS, Product, product_of
 
 
 def text_of(left: str, right: str, result: str, dims: str) -> str:

@@ -72,7 +72,7 @@ def test_a_dump_runs_with_graphs_and_without(
     (tmp_path / "sorts.hlo").write_text(COUPLED["sort"])
     assert checks.main(["one", str(tmp_path / "sorts.hlo")]) == 0
     row = json.loads(capsys.readouterr().out)
-    assert row["same_bits"] and row["graphs"]["loops"] == 1 and fake.graphs
+    assert row["same_bits"] and row["graphs"]["stretches"] == 1 and fake.graphs
 
 
 def test_a_run_with_graphs_that_differs_does_not_hold(

@@ -74,6 +74,34 @@ def test_names_of_a_dump_are_escaped() -> None:
     assert "\x1b" not in str(profile_page(found))
 
 
+@pytest.mark.parametrize("at_a_time", [1, 2, 100])
+def test_launches_queue_up_behind_waits_that_are_not_part_of_the_times(
+    at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(bench_clock.HostClock):
+        """A clock whose every wait takes a second, and whose other steps take a microsecond."""
+
+        now = 0.0
+        held = 0
+
+        def mark(self) -> float:
+            self.now += 1
+            return self.now
+
+        def hold(self, microseconds: float) -> None:
+            assert microseconds >= 0
+            self.now, self.held = self.now + 1e6, self.held + 1
+
+    clock = Slow()
+    monkeypatch.setattr(profile, "AT_A_TIME", at_a_time)
+    monkeypatch.setattr(profile, "clock_of", lambda backend: clock)
+    module, _ = hlo_opt.fuse(hlo_opt.parse((DUMPS / "mlp_train_step.hlo").read_text()))
+    _, found = profile.profile(module, "host", [module_inputs(module, 0)])
+    assert len(found.events) > 2 and found.microseconds < 1000
+    begins = [event.start for event in found.events]
+    assert begins == sorted(begins) and clock.held == 1 + (len(found.events) - 1) // at_a_time
+
+
 def test_a_trace_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile, "MOST_EVENTS", 1)
     module = hlo_opt.parse((DUMPS / "softmax.hlo").read_text())

@@ -30,6 +30,23 @@ template <typename To, typename From> __device__ __forceinline__ To hlo_bit_cast
   return to;
 }
 
+// @hlo_rotated
+// to the left
+template <int by> __device__ __forceinline__ unsigned int hlo_rotated(unsigned int x) {
+  return x << by | x >> (32 - by);
+}
+
+// @hlo_rotated_by_product
+template <int by> __device__ __forceinline__ unsigned int hlo_rotated_by_product(unsigned int x) {
+#ifdef __CUDA_ARCH__
+  unsigned long long both;
+  HLO_PTX_2("mul.wide.u32", both, "l", x, 1u << by, "r");
+  return (unsigned int)both | (unsigned int)(both >> 32);
+#else
+  return hlo_rotated<by>(x);
+#endif
+}
+
 // @hlo_divide
 // x / 0 is all ones; the least integer divided by -1 is itself
 template <typename T> __device__ __forceinline__ T hlo_divide(T a, T b) {
@@ -280,6 +297,12 @@ __device__ __forceinline__ unsigned int hlo_pair_bf16(unsigned int pair, int slo
 #else
   return slot % 2 ? (pair & 0xffffu) | (bits & 0xffff0000u) : bits >> 16;
 #endif
+}
+
+// @hlo_join_bf16
+// a register of two with the bits of a bf16 in it, as hlo_pair_bf16
+__device__ __forceinline__ unsigned int hlo_join_bf16(unsigned int pair, int slot, unsigned short bits) {
+  return slot % 2 ? (pair & 0xffffu) | (unsigned int)bits << 16 : bits;
 }
 
 // @hlo_half_bf16

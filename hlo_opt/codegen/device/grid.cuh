@@ -32,3 +32,59 @@ __device__ __forceinline__ void hlo_meet_grid(unsigned int* arrived) {
   __syncthreads();
 #endif
 }
+
+// @hlo_first_turn
+// The first turn of a block in this launch, and the number of the launch, which begins with 1. Whoever comes first has
+// the first turn; a launch has `count` of them. The result is what `turns` was before the launch.
+__device__ __forceinline__ unsigned long long hlo_first_turn(
+    unsigned long long* turns, unsigned int count, unsigned int* turn) {
+  const unsigned long long before = atomicAdd(turns, 1ull);
+  turn[0] = (unsigned int)(before % count);
+  turn[1] = (unsigned int)(before / count) + 1u;
+  return before - turn[0];
+}
+
+// @hlo_word_shown
+// A word in which blocks show each other something with a mark, and so need no fence. On a host the blocks before are
+// done: that a mark is there is checked when it is read.
+#if defined(__CUDA_ARCH__) && !defined(HLO_FOUND)
+__device__ __forceinline__ unsigned long long hlo_word_shown(const volatile unsigned long long* word) { return *word; }
+__device__ __forceinline__ void hlo_word_shown(volatile unsigned long long* word, unsigned long long value) {
+  *word = value;
+}
+#else
+__device__ __forceinline__ unsigned long long hlo_word_shown(const volatile unsigned long long* word) {
+  return *(const unsigned long long*)word;
+}
+__device__ __forceinline__ void hlo_word_shown(volatile unsigned long long* word, unsigned long long value) {
+  *(unsigned long long*)word = value;
+}
+#endif
+
+// @hlo_show
+// A result of up to 4 bytes for other blocks, in one word with the number of the launch: they see both or none.
+template <typename T>
+__device__ __forceinline__ void hlo_show(volatile unsigned long long* word, unsigned int launch, T value) {
+  unsigned int bits = 0;
+  memcpy(&bits, &value, sizeof(T));
+  hlo_word_shown(word, (unsigned long long)launch << 32 | bits);
+}
+
+// @hlo_shown
+// The result that another block shows in this launch. Its turn came before: it runs, or is done.
+template <typename T>
+__device__ __forceinline__ T hlo_shown(volatile unsigned long long* word, unsigned int launch) {
+  unsigned long long both;
+  while ((unsigned int)((both = hlo_word_shown(word)) >> 32) != launch) {
+#ifdef HLO_FOUND
+    HLO_FOUND("a block waits for a result that no block before it shows");
+    break;
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 700
+    __nanosleep(20);
+#endif
+  }
+  const unsigned int bits = (unsigned int)both;
+  T value;
+  memcpy(&value, &bits, sizeof(T));
+  return value;
+}

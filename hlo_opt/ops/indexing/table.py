@@ -7,10 +7,10 @@ a scatter's window that is partly out of bounds is skipped.
 from __future__ import annotations
 
 from hlo_opt.ir import IndexMap, Instruction, Shape
-from hlo_opt.ir.element_type import S32, U64
+from hlo_opt.ir.element_type import S32
 from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, dimensions, identity, variable
 from hlo_opt.ops import faces, omitted
-from hlo_opt.ops.code import Code, atom, code
+from hlo_opt.ops.code import Code, atom
 from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.indexing.gather_dimensions import Batching, gather_dimensions, scatter_dimensions
 from hlo_opt.ops.lowering import Index, KernelBuilder, difference, guard, never, zero
@@ -109,18 +109,8 @@ def clamped_starts(
             starts.append(constant(0))
             continue
         start, at = (instruction.operands[first], (constant(k),)) if vector else (instruction.operands[first + k], ())
-        starts.append(_start(builder, start, at, room - size))
+        starts.append(builder.start(start, at, room - size))
     return starts
-
-
-def _start(builder: KernelBuilder, start: Instruction, at: Index, most: int) -> Expression:
-    """A start index, clamped. A u64 is clamped first, as it may exceed the index type."""
-    value = builder.value(start, at)
-    if start.shape.type == U64:
-        from hlo_opt.ir.size import unsigned_long  # loads NumPy, which the table does without
-
-        value = code(f"({{0}} > {unsigned_long(most)} ? {unsigned_long(most)} : {{0}})", value)
-    return builder.index(value, 0, most)
 
 
 def lower_slice(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
@@ -207,7 +197,7 @@ def gather_starts(builder: KernelBuilder, instruction: Instruction, batch: Index
         at = batch
         if g.index_vector_dim < indices.shape.rank:
             at = (*batch[: g.index_vector_dim], constant(k), *batch[g.index_vector_dim :])
-        starts[d] = _start(builder, indices, at, room)
+        starts[d] = builder.start(indices, at, room)
     return starts
 
 

@@ -3,11 +3,12 @@ badly."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from hlo_opt.cutting.parts import part_of
 from hlo_opt.fusion.summary import module_summary
-from hlo_opt.ir import Attribute, Instruction, edit
+from hlo_opt.ir import Attribute, Instruction, Shape, edit
 from hlo_opt.ir.shape import array
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.sets import combines_updates, is_free, joins_arrays, launches, reorders
@@ -124,20 +125,44 @@ def _folds_apart(reduce: Instruction) -> bool:
     return sum(a and not b for a, b in zip(sides, [*sides[1:], False], strict=True)) > 1
 
 
-def _saving(reduce: Instruction, program: Program) -> float:
-    """Microseconds that a reduction by itself would save if the dimensions that it folds were the last ones; 0 where it
-    would save less than is worth a word."""
-    as_it_is, last = (part_of(reduce.computation, {reduce}, [reduce]).module for _ in range(2))
-    root = last.entry.root
-    shape, folded = root.operands[0].shape, sorted(root.ints("dimensions"))
-    kept = [d for d in range(shape.rank) if d not in folded]
-    for operand in root.operands:
-        if operand.parameter_number is not None and operand.shape.rank:
+def _saving(reduce: Instruction, kernel: Launched, program: Program) -> float:
+    """Microseconds that a reduction by itself would save if it were written as the hint tells; 0 where it would save
+    less than is worth a word."""
+    as_it_is, advised = (part_of(reduce.computation, {reduce}, [reduce]).module for _ in range(2))
+    _advise(advised.entry.root)
+    now, better = (
+        module_summary(m, program.target).est_us - program.target.kernel_launch_us for m in (as_it_is, advised)
+    )
+    if _is_reordered_before(reduce, kernel):  # what is slow is not the reduction by itself
+        now = kernel.price.us - kernel.price.launch
+    return now - better if now > SLOWER * better else 0.0
+
+
+def _advise(reduce: Instruction) -> None:
+    """Change a reduction of parameters as the hint tells: where a kept dimension lies between those that are folded,
+    the last of these first; else those that are folded are made the last ones."""
+    folded = sorted(reduce.ints("dimensions"))
+    arrays = reduce.operands[: len(reduce.operands) // 2]
+    shape = arrays[0].shape
+    if not _folds_apart(reduce):
+        kept = [d for d in range(shape.rank) if d not in folded]
+        for operand in arrays:
             sizes = (operand.shape.dimensions[d] for d in (*kept, *folded))
             edit.set_shape(operand, array(operand.shape.type, *sizes))
-    edit.set_attribute(root, "dimensions", Attribute.of(tuple(range(len(kept), shape.rank))))
-    now, better = (module_summary(m, program.target).est_us - program.target.kernel_launch_us for m in (as_it_is, last))
-    return now - better if now > SLOWER * better else 0.0
+        edit.set_attribute(reduce, "dimensions", Attribute.of(tuple(range(len(kept), shape.rank))))
+        return
+    order = [d for d in shape.minor_to_major if shape.dimensions[d] > 1]
+    first = next(n for n, d in enumerate(order) if d in folded)
+    last = list(itertools.takewhile(lambda d: d in folded, order[first:]))
+    left = [d for d in range(shape.rank) if d not in last]
+    shapes = [array(o.shape.type, *(o.shape.dimensions[d] for d in left)) for o in arrays]
+    attributes = {**reduce.attributes, "dimensions": Attribute.of(tuple(sorted(last)))}
+    whole = shapes[0] if len(shapes) == 1 else Shape.tuple_of(*shapes)
+    inner = edit.create(reduce.computation, "last", reduce.opcode, whole, reduce.operands, attributes)
+    parts = [inner] if len(shapes) == 1 else [edit.create_element(inner, n) for n in range(len(shapes))]
+    edit.set_operands(reduce, [*parts, *reduce.operands[len(arrays) :]])
+    edit.set_attribute(reduce, "dimensions", Attribute.of(tuple(left.index(d) for d in folded if d in left)))
+    edit.sort(reduce.computation)
 
 
 def reductions(program: Program) -> Iterator[Finding]:
@@ -152,8 +177,7 @@ def reductions(program: Program) -> Iterator[Finding]:
         us = price.us - price.launch - least
         if us < (SLOWER - 1) * least:
             continue
-        if not (_folds_apart(reduce) or _is_reordered_before(reduce, kernel)):
-            us = min(us, _saving(reduce, program))
+        us = min(us, _saving(reduce, kernel, program))
         if us <= 0:
             continue
         numbers = {

@@ -87,6 +87,7 @@ class BoundEntry:
         self.executor, self.device, self.whole = executor, device, whole
         inputs = [b for b in entry.inputs if shapes[b].is_array]
         self.inputs = [Lying.of(shapes[b]) for b in inputs]
+        self.wanted = [(lying.dimensions, lying.dtype, lying.strides) for lying in self.inputs]
         self.packed_inputs = frozenset(n for n, b in enumerate(inputs) if shapes[b].type.per_byte > 1)
         self.sizes = [buffer_bytes(shapes[b]) for b in inputs]
         self.donated = [inputs.index(entry.inputs[k]) for k in donated]
@@ -121,15 +122,31 @@ class BoundEntry:
         self.kept = [kept[b] for b in stretch.kept]
         self.allocations = list(_together(new, [buffer_bytes(shapes[b]) for b in results]))
 
-    def __call__(self, arrays: list[Array]) -> list[Array] | None:
-        """The outputs, for arrays that `is_as_wanted`, or flat memory in their place. None, with nothing started, where
-        there is no memory for all at once."""
+    def places_of(self, arrays: Sequence[object]) -> list[int] | None:
+        """The addresses of arrays of CuPy that are all read where they lie; None where one of them is not."""
+        if self.packed_inputs:
+            return None
+        ndarray, places = self.device.cupy.ndarray, []
+        for given, (dimensions, dtype, strides) in zip(arrays, self.wanted, strict=True):
+            if type(given) is not ndarray:
+                return None
+            array = cast("Array", given)
+            if array.shape != dimensions or array.strides != strides or array.dtype != dtype:
+                return None
+            places.append(cast("Pointer", array.data).ptr)
+        return None if any(place % ALIGNMENT for place in places) else places
+
+    def __call__(self, arrays: list[Array], values: list[int] | None = None) -> list[Array] | None:
+        """The outputs, for arrays that `is_as_wanted`, or flat memory in their place; `values` are their addresses,
+        where they are known. None, with nothing started, where there is no memory for all at once."""
         device, executor, stretch = self.device, self.executor, self.whole.stretch
         cupy, executor.steps = device.cupy, 0
         if executor.graphs is not None:
             executor.graphs.begin()
-        values = [address(array) for array in arrays]
+        if values is None:
+            values = [address(array) for array in arrays]
         outputs = [NOTHING] * len(self.outputs)
+        made_at = [0] * len(self.outputs)
         alloc: Callable[[int], Pointer] = cupy.cuda.alloc
         try:
             block = alloc(stretch.bytes) if stretch.bytes else None
@@ -139,19 +156,21 @@ class BoundEntry:
                 values[k] = address(arrays[k])
             for together in self.allocations:
                 memory = alloc(together.size)
+                first = memory.ptr
                 for n, offset in together.outputs:
                     outputs[n] = self._array(n, memory + offset if offset else memory)
+                    made_at[n] = first + offset
         except cupy.cuda.memory.OutOfMemoryError:
             return None
         values += [at for _, at in self.constants]
-        values += [address(outputs[n]) for n in self.kept]
+        values += [made_at[n] for n in self.kept]
         values.append(0 if block is None else block.ptr)
         self.whole.start([values[n] for n in self.order])
         executor.launches = stretch.launches
         for n, k in self.taken:
             outputs[n] = self._array(n, cast("Pointer", arrays[k].data))
         for n, source, size in self.copied:
-            device.copy_bytes(values[source], address(outputs[n]), size)
+            device.copy_bytes(values[source], made_at[n], size)
         return outputs
 
     def _array(self, number: int, pointer: Pointer) -> Array:

@@ -1,4 +1,5 @@
-"""Launches, copies and calls of cuBLAS as one CUDA graph, with independent launches on several streams.
+"""Launches, copies and calls of cuBLAS as one CUDA graph, with independent launches on several streams; some of them
+may repeat until the GPU itself finds that it was enough.
 
 A launch waits for the last writer of what it reads, and for all readers and writers of what it overwrites: reused
 memory orders launches just as values do. XLA:GPU orders the commands of a command buffer by the same conflicts
@@ -14,12 +15,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
 
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import BackendError
 from hlo_opt.evaluate.threads import positive
 from hlo_opt.ir.values import Array
+from hlo_opt.runtime.cupy.conditional import ENDLESS, ConditionError, Conditions
 from hlo_opt.runtime.schedule.ops import Op
 from hlo_opt.runtime.schedule.stretch import BoundLaunch, PlacingDevice, Stretch, span_of
 
@@ -121,6 +125,39 @@ def _stream(before: Set[int], last: Sequence[int], seen: Sequence[int], streams:
     return min((n, s) for s, n in enumerate(last))[1]
 
 
+class CudaEvent(Protocol):
+    """An event of CuPy."""
+
+    ptr: int
+
+
+class CudaGraph(Protocol):
+    """A graph of CuPy."""
+
+    def launch(self) -> None: ...
+
+
+class CudaStream(contextlib.AbstractContextManager["CudaStream"], Protocol):
+    """A stream of CuPy."""
+
+    ptr: int
+
+    def begin_capture(self) -> None: ...
+
+    def end_capture(self) -> CudaGraph: ...
+
+    def record(self, event: CudaEvent) -> CudaEvent: ...
+
+    def wait_event(self, event: CudaEvent) -> None: ...
+
+
+class CapturingDevice(PlacingDevice, Protocol):
+    """A device whose launches can be captured."""
+
+    def conditions(self) -> Conditions:
+        """How the GPU decides whether launches repeat. Raises ConditionError where it cannot."""
+
+
 STREAMS = 4
 """Streams of a graph, unless `$HLO_OPT_STREAMS` sets another number."""
 MOST_STREAMS = 32
@@ -131,10 +168,28 @@ class Graph:
     """A captured graph, its numbers of kernel launches and streams, and the kept memory of its launches, which nothing
     else may use."""
 
-    graph: Any
+    graph: CudaGraph
     launches: int
     streams: int
     kept: Sequence[Array]
+
+
+COUNTS = 24
+"""Bytes of the counts of `Rounds`."""
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Launches that a graph repeats: at most so often, and while there is `more`, a byte that they write.
+
+    `counts` are numbers of 8 bytes: rounds of the last launch of the graph, rounds of all its launches, and one for the
+    owner.
+    """
+
+    launches: Sequence[BoundLaunch]
+    counts: Array
+    more: Array | None = None
+    most: int = ENDLESS
 
 
 @dataclass
@@ -144,17 +199,20 @@ class Capturer:
     most_streams  the most streams of a graph
     replayed      launches by graphs in the current run
     refused       why a loop or a stretch has no graph; it then runs kernel by kernel
+    apart         why a loop is no graph of its own, but one of each iteration
     """
 
     cupy: Any
-    device: PlacingDevice
+    device: CapturingDevice
     most_streams: int = STREAMS
     replayed: int = 0
     refused: dict[Op | Stretch, str] = field(default_factory=dict)
-    _streams: dict[int, list[Any]] = field(default_factory=dict)
+    apart: dict[Op, str] = field(default_factory=dict)
+    _conditions: Conditions | None = None
+    _streams: dict[int, list[CudaStream]] = field(default_factory=dict)
     """The streams to capture on, by the number of the stream that launches the graph: kernels and calls keep memory
     per stream, which graphs launched on one stream may share."""
-    _events: list[Any] = field(default_factory=list)
+    _events: list[CudaEvent] = field(default_factory=list)
 
     def capture(self, launches: Sequence[BoundLaunch], owner: Op | Stretch) -> Graph | None:
         """A graph of the launches of a loop or a stretch; None where CUDA refuses.
@@ -162,34 +220,100 @@ class Capturer:
         All kernels must have been launched before, because CUDA may load a kernel at its first launch, which a capture
         forbids.
         """
-        order = starts(dependencies([access_of(launch) for launch in launches]), self.most_streams)
-        used = 1 + max((s.stream for s in order), default=0)
-        error_type = self.cupy.cuda.runtime.CUDARuntimeError
+        try:
+            return self._captured(launches)
+        except (BackendError, self.cupy.cuda.runtime.CUDARuntimeError) as error:
+            self.refused[owner] = str(error)
+            return None
+
+    def capture_rounds(self, before: Sequence[BoundLaunch], rounds: Rounds, owner: Op) -> Graph | None:
+        """A graph of launches, and of others that repeat behind them; None where CUDA refuses, or has no such graphs.
+
+        All kernels must have been launched before.
+        """
+        cuda = self.cupy.cuda
+        try:
+            if self._conditions is None:
+                self._conditions = self._tried()
+            return self._captured(before, rounds, self._conditions)
+        except (BackendError, ConditionError, cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
+            self.apart[owner] = str(error)
+            return None
+
+    def _tried(self) -> Conditions:
+        """The decisions of the GPU, once it has counted to three. Raises ConditionError where it does not."""
+        conditions = self.device.conditions()
+        conditions.load(self.current())
+        counts = self.device.zeros(COUNTS)
+        self.device.replay(self._captured((), Rounds((), counts, most=3), conditions).graph)
+        found = self.cupy.asnumpy(counts).view(np.uint64)[:2].tolist()
+        if found != [3, 3]:
+            raise ConditionError(f"a graph of 3 rounds counts {found}")
+        return conditions
+
+    def _captured(
+        self, launches: Sequence[BoundLaunch], rounds: Rounds | None = None, conditions: Conditions | None = None
+    ) -> Graph:
+        """Raises BackendError, ConditionError, or what CuPy raises."""
+        parts = [launches] if rounds is None else [launches, rounds.launches]
+        orders = [starts(dependencies([access_of(w) for w in part]), self.most_streams) for part in parts]
+        used = [1 + max((s.stream for s in order), default=0) for order in orders]
         current = self.current()
         streams = self._streams.setdefault(current, [])
         try:
-            while len(streams) < used:
+            while len(streams) < sum(used):
                 streams.append(self.cupy.cuda.Stream(non_blocking=True))
-            for stream in streams[:used]:
+            for stream in streams[: sum(used)]:
                 self.device.reserve(int(stream.ptr))
-            kept = [self.device.zeros(w.kept if isinstance(w, Kernel) else 0) for w, _, _ in launches]
+            zeros = [[self.device.zeros(w.kept if isinstance(w, Kernel) else 0) for w, _, _ in part] for part in parts]
             origin = streams[0]
             with origin:
                 origin.begin_capture()
                 try:
-                    self._record(launches, kept, order, current)
+                    self._record(launches, zeros[0], orders[0], streams[: used[0]])
+                    if rounds is not None and conditions is not None:
+                        own = streams[used[0] : sum(used)]
+                        self._repeat(rounds, conditions, zeros[1], orders[1], origin, own)
                 except BaseException:
                     with contextlib.suppress(Exception):
                         origin.end_capture()
                     raise
                 graph = origin.end_capture()
-        except (BackendError, error_type) as error:
+        except BaseException:
             del self._streams[current]  # a capture that failed may have left them in capture mode
-            self.refused[owner] = str(error)
-            return None
+            raise
         finally:
             self._events.clear()
-        return Graph(graph, sum(isinstance(work, Kernel) for work, _, _ in launches), used, kept)
+        kept = [memory for of_part in zeros for memory in of_part]
+        if rounds is not None:
+            kept.append(rounds.counts)
+        return Graph(graph, sum(isinstance(work, Kernel) for work, _, _ in launches), max(used), kept)
+
+    def _repeat(
+        self,
+        rounds: Rounds,
+        conditions: Conditions,
+        kept: Sequence[Array],
+        order: Sequence[Start],
+        origin: CudaStream,
+        streams: Sequence[CudaStream],
+    ) -> None:
+        """Capture launches as the body of a node behind what is captured on `origin`, on streams of their own."""
+        driver, counts, more = conditions.driver, address(rounds.counts), address(rounds.more)
+        handle = driver.handle(origin.ptr)
+        conditions.decide(origin.ptr, handle, counts, more, rounds.most, begins=True)
+        body = driver.add_while(origin.ptr, handle)
+        inner = streams[0]
+        with inner:
+            driver.begin(inner.ptr, body)
+            try:
+                self._record(rounds.launches, kept, order, streams)
+                conditions.decide(inner.ptr, handle, counts, more, rounds.most, begins=False)
+            except BaseException:
+                with contextlib.suppress(Exception):
+                    driver.end(inner.ptr)
+                raise
+            driver.end(inner.ptr)
 
     def current(self) -> int:
         """CUDA's number of the current stream."""
@@ -204,17 +328,21 @@ class Capturer:
             self.replayed += graph.launches
 
     def _record(
-        self, launches: Sequence[BoundLaunch], kept: Sequence[Array], order: Sequence[Start], current: int
+        self,
+        launches: Sequence[BoundLaunch],
+        kept: Sequence[Array],
+        order: Sequence[Start],
+        streams: Sequence[CudaStream],
     ) -> None:
-        streams = self._streams[current][: 1 + max((s.stream for s in order), default=0)]
+        """Start launches on streams, of which the first one captures, and waits for the others in the end."""
         origin, *others = streams
         fork = self._event(origin) if others else None
         awaited = {n for start in order for n in start.waits}
-        events: dict[int, Any] = {}
+        events: dict[int, CudaEvent] = {}
         joined: set[int] = {0}
         for number, (launch, start) in enumerate(zip(launches, order, strict=True)):
             stream = streams[start.stream]
-            if start.stream not in joined:
+            if start.stream not in joined and fork is not None:
                 joined.add(start.stream)
                 stream.wait_event(fork)
             for n in start.waits:
@@ -226,8 +354,8 @@ class Capturer:
         for stream in others:
             origin.wait_event(self._event(stream))
 
-    def _event(self, stream: Any) -> Any:
-        event = self.cupy.cuda.Event(disable_timing=True)
+    def _event(self, stream: CudaStream) -> CudaEvent:
+        event: CudaEvent = self.cupy.cuda.Event(disable_timing=True)
         stream.record(event)
         self._events.append(event)
         return event

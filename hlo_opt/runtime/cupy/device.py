@@ -32,9 +32,11 @@ from hlo_opt.ops.calls.call import DeviceCall
 from hlo_opt.ops.calls.collectives import device_call
 from hlo_opt.ops.calls.convolutions import convolutions_of
 from hlo_opt.ops.calls.depthwise import depthwise_text
+from hlo_opt.ops.calls.strided import product_of
 from hlo_opt.ops.collective.module_devices import counts, exchanges
+from hlo_opt.runtime.cupy.conditional import DECISION, Conditions, driver_of
 from hlo_opt.runtime.cupy.cudnn import Cudnn, CudnnError, kernel_of
-from hlo_opt.runtime.cupy.products import Cublas, product_of
+from hlo_opt.runtime.cupy.products import Cublas
 from hlo_opt.runtime.host.library import cache_directory
 from hlo_opt.runtime.numpy import WORD, from_memory, held_dtype, to_memory
 from hlo_opt.runtime.schedule.ops import Call, Launch
@@ -130,7 +132,17 @@ def compiled(
     return codes
 
 
-def _compile(nvrtc: Any, kernel: Kernel, arch: str, options: Sequence[str]) -> bytes:
+class _Text(Protocol):
+    """A kernel, as much of it as NVRTC needs."""
+
+    @property
+    def symbol(self) -> str: ...
+
+    @property
+    def source(self) -> str: ...
+
+
+def _compile(nvrtc: Any, kernel: _Text, arch: str, options: Sequence[str]) -> bytes:
     program = nvrtc.createProgram(kernel.source, f"{kernel.symbol}.cu", (), ())
     try:
         try:
@@ -252,6 +264,7 @@ class CupyDevice:
         self._cublas: Cublas | None = None
         self._cudnn: Cudnn | None = None
         self._kept: dict[tuple[str, int], Array] = {}
+        self._conditions: Conditions | None = None
         self._current_stream: Callable[[], _AtCuda] = self.cupy.cuda.get_current_stream
         self._threads = threading.local()
         self._options = compile_options(precise=precise)
@@ -489,6 +502,19 @@ class CupyDevice:
         if key not in self._kept:
             self._kept[key] = self.zeros(kernel.kept)
         return self._kept[key]
+
+    def conditions(self) -> Conditions:
+        """How the GPU decides whether launches repeat. Raises ConditionError where its driver is too old, BackendError
+        where it refuses the kernel."""
+        if self._conditions is None:
+            driver, cuda = driver_of(), self.cupy.cuda
+            arch = architecture(cuda.nvrtc, str(cuda.Device().compute_capability))
+            with self._naming_errors_of(None, f"loading kernel {DECISION.symbol}"):
+                module = cuda.function.Module()
+                module.load(_compile(cuda.nvrtc, DECISION, arch, self._options))
+                function = module.get_function(DECISION.symbol)
+            self._conditions = Conditions(driver, cuda.driver.launchKernel, function)
+        return self._conditions
 
     def zeros(self, size: int) -> Array:
         with self._naming_errors_of(None, "allocating"):

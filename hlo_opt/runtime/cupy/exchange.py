@@ -48,15 +48,15 @@ class Exchange:
         if entry is None or len(inputs) != len(entry.inputs):
             return run_on_device(executor, inputs, donate=donate)
         arrays = cast("list[Array]", list(inputs))
-        ndarray = device.cupy.ndarray
-        for number, array in enumerate(arrays):
+        ndarray, places = device.cupy.ndarray, entry.places_of(inputs)
+        for number, array in enumerate(arrays if places is None else ()):
             if not (isinstance(array, ndarray) and entry.is_as_wanted(number, array)):
                 there = _on_device(device, array)
                 if not (isinstance(there, ndarray) and entry.is_as_wanted(number, there)):
                     there = _input_buffer(device, number, there, entry.inputs[number].shape)
                 arrays[number] = there
         try:
-            outputs = entry(arrays)
+            outputs = entry(arrays, places)
         except Exception as error:
             device.fail(error, None, "starting a run")
         if outputs is None:
@@ -70,7 +70,7 @@ def _bound_entry(executor: Executor, *, donate: bool) -> BoundEntry | None:
     """The entry as one stretch, if it is one."""
     if not isinstance(executor.graphs, RunGraphs):
         return None
-    entry = executor.schedule.entry if donate else executor.keeping
+    entry = executor.graphs.in_line(executor.schedule.entry if donate else executor.keeping)
     whole = executor.graphs.whole_stretch(entry)
     donated = [k for k, _ in entry.donated] if donate else []
     return None if whole is None else BoundEntry(executor, entry, whole, donated)

@@ -9,10 +9,16 @@ other library calls are never captured: they may allocate and wait.
 
 Where body and condition of a loop are stretches, one graph launch runs both per iteration. The loop's changing state
 alternates between two fixed sets of buffers: one graph runs the body from the first to the second, another one back.
-All temporaries share one block. Each half runs kernel by kernel first, and is captured the second time. With a known
-trip count, all iterations are launched without the condition, whose predicate is read once, at the end; otherwise
-each half ends with the condition, and one byte is read per iteration. Iterations are counted as in kernel-by-kernel
-runs.
+All temporaries share one block. The first run goes kernel by kernel. From the second one on all iterations are one
+graph, whose body the GPU repeats on its own decision (`runtime.cupy.conditional`): with a known trip count, a few
+iterations at a time; otherwise one, which ends with the condition and copies the state back to the first set.
+
+Where iterations are counted, or the driver has no such graphs, each half is one. It runs kernel by kernel first, and is
+captured the second time. With a known trip count, all iterations are launched without the condition, whose predicate is
+read once, at the end; otherwise each half ends with the condition, and one byte is read per iteration. Iterations are
+counted as in kernel-by-kernel runs.
+
+Loops of few iterations, whose number is known, are no loops here: they come in line (`runtime.schedule.in_line`).
 """
 
 from __future__ import annotations
@@ -20,24 +26,29 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Shape
 from hlo_opt.ir.values import Array
-from hlo_opt.runtime.cupy.addressed import AddressedLaunches
-from hlo_opt.runtime.cupy.capture import Capturer, Graph, address, streams_wished
+from hlo_opt.runtime.cupy.addressed import AddressedLaunches, Place
+from hlo_opt.runtime.cupy.capture import COUNTS, Capturer, Graph, Rounds, address, streams_wished
 from hlo_opt.runtime.cupy.device import CupyDevice
 from hlo_opt.runtime.cupy.whole import WholeRun, whole_run
 from hlo_opt.runtime.schedule import Schedule
-from hlo_opt.runtime.schedule.lifetimes import peak_of
-from hlo_opt.runtime.schedule.ops import Constant, Loop, Routine
+from hlo_opt.runtime.schedule.in_line import in_line
+from hlo_opt.runtime.schedule.lifetimes import buffer_bytes, peak_of
+from hlo_opt.runtime.schedule.ops import Constant, Launch, Loop, Routine
 from hlo_opt.runtime.schedule.stretch import (
+    ALIGNMENT,
     NOTHING,
     BoundLaunch,
     PlacingDevice,
     Stretch,
     first_decision,
+    span_of,
     stretch_of,
     stretches,
 )
@@ -47,6 +58,11 @@ class CannotCaptureError(Exception):
     """A loop cannot have graphs because it does more than launch kernels."""
 
 
+MOST_COPIED = 1 << 24
+"""Bytes of the state that a loop of an unknown trip count may copy in each iteration, where all are one graph."""
+NODES_TOGETHER = 64
+"""About so many kernels, calls and copies of a loop run before the GPU decides whether to go on: a decision takes about
+as long as a small kernel."""
 LEAST = 3
 """The smallest known trip count at which graphs are worth their two sets of buffers."""
 Constants = Callable[[Constant, Sequence[Shape]], list[Array]]
@@ -103,19 +119,26 @@ class LoopGraph:
         self.fixed = [k for k in range(len(state)) if k not in set(self.carried)]
         self.addresses = [address(state[k]) for k in self.fixed]
         self.start_state: Sequence[Array] = ()
-        shapes = [routine.shapes[self.roots[k]] for k in self.carried]
-        first = [self.device.allocate(shape) for shape in shapes]
-        second = [
-            m if k in self.updated else self.device.allocate(shape)
-            for k, m, shape in zip(self.carried, first, shapes, strict=True)
+        shapes = {k: routine.shapes[self.roots[k]] for k in self.carried}
+        in_place = {k: self.device.allocate(shapes[k]) for k in self.carried if k in self.updated}
+        offsets, end = {}, 0
+        for k in self.carried:
+            if k not in in_place:
+                offsets[k], end = end, end + -(-max(buffer_bytes(shapes[k]), 1) // ALIGNMENT) * ALIGNMENT
+        self.blocks = [self.device.block(end) if end else NOTHING for _ in range(2)]
+        self.sets = [
+            [in_place[k] if k in in_place else self.device.part(block, offsets[k], shapes[k]) for k in self.carried]
+            for block in self.blocks
         ]
-        self.sets = [first, second]
         size = max(self.body.bytes, self.condition.bytes)
         self.block = self.device.block(size) if size else None
         self.tests = [self._half(None, n, True) for n in (0, 1)]
         self.tested = [self._half(n, 1 - n, True) for n in (0, 1)]
         self.plain = [self._half(n, 1 - n, False) for n in (0, 1)]
         self.halves = [*self.tests, *self.tested, *self.plain]
+        self.counts = self.device.zeros(COUNTS)
+        self.graph: Graph | None = None
+        self.decides = False  # whether the GPU decides how often the body runs
 
     def _half(self, source: int | None, target: int, tests: bool) -> _Half:
         shapes = self.condition.routine.shapes
@@ -175,20 +198,85 @@ class LoopGraph:
         """Whether the unchanged state still has the addresses of the capture."""
         return [address(state[k]) for k in self.fixed] == self.addresses
 
-    def run(self, state: Sequence[Array], trips: int | None, count: Callable[[int], None]) -> tuple[list[Array], int]:
+    def run(
+        self, state: Sequence[Array], trips: int | None, count: Callable[[int], None], *, is_counted: bool
+    ) -> tuple[list[Array], int]:
         """As `RunGraphs.run_loop`. The state is released afterwards, so that the next one may get the same
-        addresses."""
+        addresses. `is_counted`: `count` does something."""
         self.start_state = state
         try:
-            return self._run(state, trips, count)
+            for k, target in self._changed(0):
+                self.device.start_of((None, [state[k]], [target]))()
+            if self.graph is None and not is_counted and self.op not in self.capturer.apart and self._was_launched:
+                self.graph = self._all(trips)
+            if self.graph is None:
+                return self._run(state, trips, count)
+            self.capturer.start(self.graph, ())
+            return self._results(0), self.graph.launches
         finally:
             self.start_state = ()
             for half in self.halves:
                 half.launches = None
 
+    @property
+    def _was_launched(self) -> bool:
+        """Whether all kernels were launched before."""
+        return all(any(half.was_launched for half in of) for of in ([*self.tested, *self.plain], self.halves[:4]))
+
+    def _all(self, trips: int | None) -> Graph | None:
+        """All iterations as one graph, from the first set of buffers to the first; None where there is none."""
+        refused = self._refused(trips)
+        if refused is not None:
+            self.capturer.apart[self.op] = refused
+            return None
+        self.decides = trips is None
+        turns = [self._launches(half) for half in self.plain]
+        copies: list[BoundLaunch] = [] if self.blocks[0] is NOTHING else [(None, self.blocks[1:], self.blocks[:1])]
+        if trips is None:
+            test, more = self._launches(self.tests[0]), self._predicate(self.tests[0])
+            return self.capturer.capture_rounds(test, Rounds([*turns[0], *copies, *test], self.counts, more), self.op)
+        together = 2 * max(1, NODES_TOGETHER // (2 * max(1, len(turns[0]))))
+        first = trips % together
+        before = [launch for n in range(first) for launch in turns[n % 2]] + (copies if first % 2 else [])
+        body = [launch for n in range(together) for launch in turns[n % 2]]
+        graph = self.capturer.capture_rounds(before, Rounds(body, self.counts, most=trips // together), self.op)
+        if graph is not None:
+            graph.launches = trips * self.body.launches
+        return graph
+
+    def _refused(self, trips: int | None) -> str | None:
+        """Why the GPU does not run all iterations alone."""
+        for op in (*self.body.work, *self.condition.work):
+            if isinstance(op, Launch) and op.kernel.launch.cooperative:
+                return f"the blocks of {op.kernel.symbol} wait for each other, which no graph repeats"
+        size = 0 if self.blocks[0] is NOTHING else int(self.blocks[0].nbytes)
+        if trips is None and size > MOST_COPIED:
+            return f"each iteration would copy {size} bytes"
+        return None
+
+    def begin(self) -> None:
+        """Start a run: its iterations are counted from here on."""
+        if self.graph is not None:
+            first, last = span_of(self.counts)
+            every, before = (cast("Array", Place(at, 8)) for at in (first + 8, last - 8))
+            self.device.start_of((None, [every], [before]))()
+
+    @property
+    def unread(self) -> int:
+        """Kernels that the GPU has launched since `begin` on decisions of its own."""
+        if self.graph is None or not self.decides:
+            return 0
+        _, every, before = self.capturer.cupy.asnumpy(self.counts).view(np.uint64).tolist()
+        return (every - before) * (self.body.launches + self.condition.launches)
+
+    def _results(self, number: int) -> list[Array]:
+        """The state in one of the sets, as memory that the next run leaves alone."""
+        results = list(self.start_state)
+        for k, memory in self._changed(number):
+            results[k] = memory.copy()
+        return results
+
     def _run(self, state: Sequence[Array], trips: int | None, count: Callable[[int], None]) -> tuple[list[Array], int]:
-        for k, target in self._changed(0):
-            target[...] = state[k]
         current, done, launches, unread = 0, 0, 0, trips or 0
         predicate: Any = None  # of the current state, once tested
         while True:
@@ -203,10 +291,7 @@ class LoopGraph:
             launches += self._start(half)
             predicate = self._predicate(half) if half.tests else None
             current, unread, done = 1 - current, unread - 1, done + 1
-        results = list(state)
-        for k, memory in self._changed(current):
-            results[k] = memory.copy()  # the graphs own the sets
-        return results, launches
+        return self._results(current), launches
 
     def _start(self, half: _Half) -> int:
         """Start a half, and return how many kernels it launches."""
@@ -302,12 +387,15 @@ MOST_LOOPS = 2
 @dataclass
 class RunGraphs:
     """The graphs of a schedule. `has_stretches` is False if graphs of stretches would exceed the memory limit, or no
-    graphs are wished. `is_limited`: there is a limit."""
+    graphs are wished. `is_limited`: there is a limit. `is_counted`: each iteration of a loop is counted before it
+    starts."""
 
     capturer: Capturer
     schedule: Schedule
     has_stretches: bool = True
     is_limited: bool = False
+    is_counted: bool = False
+    _in_line: dict[Routine, Routine] = field(default_factory=dict)
     _stretches_of: dict[Routine, dict[int, Stretch]] = field(default_factory=dict)
     _stretches: dict[Stretch, StretchGraphs] = field(default_factory=dict)
     _loops: dict[Loop, list[LoopGraph]] = field(default_factory=dict)
@@ -316,6 +404,28 @@ class RunGraphs:
     def begin(self) -> None:
         """Start a run."""
         self.capturer.replayed = 0
+        for loop in self._every_loop():
+            loop.begin()
+
+    def _every_loop(self) -> list[LoopGraph]:
+        return [loop for loops in self._loops.values() for loop in loops]
+
+    @property
+    def unread(self) -> int:
+        """Kernels of the current run that the GPU has launched on decisions of its own; waits for it, if there are
+        any."""
+        return sum(loop.unread for loop in self._every_loop())
+
+    def in_line(self, routine: Routine) -> Routine:
+        """The routine with calls and small loops in line, as far as graphs of them are wished, memory is not limited,
+        and nobody counts iterations."""
+        if self.is_limited or self.is_counted or not self.has_stretches:
+            return routine
+        known = self._in_line.get(routine)
+        if known is None:
+            known = self._in_line[routine] = in_line(routine, self.schedule.routines, self.capturer.device.places)
+            self._in_line[known] = known
+        return known
 
     def stretches_of(self, routine: Routine) -> Mapping[int, Stretch]:
         """The stretches of a routine that are small enough, by the position of their first op."""
@@ -347,7 +457,8 @@ class RunGraphs:
         if loop is None:
             try:
                 body, condition = (
-                    whole(self.schedule.routines[key], self.capturer.device) for key in (op.body, op.condition)
+                    whole(self.in_line(self.schedule.routines[key]), self.capturer.device)
+                    for key in (op.body, op.condition)
                 )
                 loop = LoopGraph(self.capturer, op, (body, condition), state, constants)
             except (CannotCaptureError, BackendError) as error:
@@ -355,11 +466,12 @@ class RunGraphs:
                 return None
             loops.append(loop)
             del loops[:-MOST_LOOPS]
-        return loop.run(state, trips, count)
+        return loop.run(state, trips, count, is_counted=self.is_counted)
 
     def whole_stretch(self, routine: Routine) -> StretchGraphs | None:
         """A routine as one stretch; None where that needs decisions or other library calls in between, or memory is
         limited."""
+        routine = self.in_line(routine)
         if self.is_limited or first_decision(routine, self.capturer.device.places) is not None:
             return None
         stretch = stretch_of(routine, 0, len(routine.ops))
@@ -368,6 +480,7 @@ class RunGraphs:
     def whole_run(self, routine: Routine, inputs: Sequence[Array], constants: Constants) -> Callable[[], int] | None:
         """A run of a routine with these inputs, which starts it and returns how many kernels it launches. None where
         that needs decisions or other library calls in between, or more memory than there is or may be."""
+        routine = self.in_line(routine)
         if self.is_limited or first_decision(routine, self.capturer.device.places) is not None:
             return None
 
@@ -398,11 +511,14 @@ class RunGraphs:
         runs               how many of `Executable.resident` are one
         replayed           launches by graphs in the last call
         streams            the most streams of any graph
-        refused            why a loop or a stretch has none, without repetition
+        refused            why a loop or a stretch has none, or a loop is not one graph, without repetition
         """
         if not self.capturer.most_streams:
             return {}
-        of_loops = [[half.graph for loop in loops for half in loop.halves] for loops in self._loops.values()]
+        of_loops = [
+            [graph for loop in loops for graph in (loop.graph, *(half.graph for half in loop.halves))]
+            for loops in self._loops.values()
+        ]
         of_stretches = [list(known.graphs.values()) for known in self._stretches.values()]
         runs = [run for run in (of() for of in self._whole_runs) if run is not None]
         of_runs = [run.graph for run in runs]
@@ -411,20 +527,28 @@ class RunGraphs:
             "loops": sum(map(any, of_loops)),
             "stretches": sum(map(any, of_stretches)),
             "runs": sum(map(bool, of_runs)),
-            "replayed": self.capturer.replayed,
+            "replayed": self.capturer.replayed + self.unread,
             "streams": max((graph.streams for graph in graphs), default=0),
-            "refused": sorted(set(self.capturer.refused.values())),
+            "refused": sorted({*self.capturer.refused.values(), *self.capturer.apart.values()}),
         }
 
 
-def graphs_of(schedule: Schedule, device: CupyDevice, memory_limit: int | None, *, wished: bool = True) -> RunGraphs:
+def graphs_of(
+    schedule: Schedule,
+    device: CupyDevice,
+    memory_limit: int | None,
+    *,
+    wished: bool = True,
+    counted: bool = False,
+) -> RunGraphs:
     """The graphs of a schedule, none captured yet; there will be none if `$HLO_OPT_STREAMS` is 0 or unless `wished`.
+    `counted`: the iterations of loops are.
 
     A stretch allocates all its memory before it starts; stretches are not captured if that could exceed the limit.
     """
     streams = streams_wished() if wished else 0
     is_limited = memory_limit is not None
-    graphs = RunGraphs(Capturer(device.cupy, device, streams), schedule, bool(streams), is_limited)
+    graphs = RunGraphs(Capturer(device.cupy, device, streams), schedule, bool(streams), is_limited, counted)
     kept = 0 if memory_limit is None else graphs.most_bytes
     if memory_limit is not None and kept and peak_of(schedule).bytes + kept > memory_limit:
         return RunGraphs(graphs.capturer, schedule, has_stretches=False, is_limited=True)

@@ -24,6 +24,10 @@ from hlo_opt.text.frames import source_location
 
 MOST_EVENTS = 200_000
 """Launches in a trace; later ones run, but are not timed."""
+AT_A_TIME = 256
+"""Launches that queue up behind one wait: a GPU takes some thousand entries, and a launch has a mark on both sides."""
+_SLOWER = 1.5
+"""How much longer than in the run before the host may take for launches before the GPU waits for it."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +175,8 @@ class TimedDevice:
         self._launched: dict[str, list[Instruction]] = {}
         self._bytes: dict[Instruction, float] = {}
         self._taken: list[tuple[str, str, Instruction, Any, Any]] = []
+        self._waits: list[tuple[int, object, object]] = []  # launches before, and marks around
+        self._host_us = 0.0
         self.left_out = 0
         for _, op in schedule.ops():
             if isinstance(op, Launch):
@@ -209,24 +215,41 @@ class TimedDevice:
         if len(self._taken) >= MOST_EVENTS:
             self.left_out += 1
             return None
+        if self._host_us and self._taken and len(self._taken) % AT_A_TIME == 0:
+            before = self._clock.mark()
+            self._wait()
+            self._waits.append((len(self._taken), before, self._clock.mark()))
         return self._clock.mark()
+
+    def _wait(self) -> None:
+        """Let the next launches queue up, or the marks would time the launches from Python."""
+        self._clock.hold(self._host_us * AT_A_TIME * _SLOWER)
 
     def _note(self, name: str, kind: str, instruction: Instruction, before: Any) -> None:
         if before is not None:
             self._taken.append((name, kind, instruction, before, self._clock.mark()))
 
-    def forget(self) -> None:
-        """Drop all events."""
+    def begin(self, host_us: float) -> None:
+        """Drop all events of a run that took the host so long, and wait until launches of the next have queued up; 0
+        for a run without waits."""
+        self._host_us = host_us / max(1, len(self._taken))
         self._taken.clear()
+        self._waits.clear()
         self.left_out = 0
+        if host_us:
+            self._wait()
 
     def events(self, start: Any) -> tuple[Event, ...]:
-        """All timed events, relative to a mark."""
-        events = []
-        for name, kind, i, before, after in self._taken:
+        """All timed events, relative to a mark, without the waits."""
+        events, waited, waits = [], 0.0, iter([*self._waits, (len(self._taken), None, None)])
+        number, begin, end = next(waits)
+        for k, (name, kind, i, before, after) in enumerate(self._taken):
+            if k == number:
+                waited += self._clock.between(begin, end)
+                number, begin, end = next(waits)
             if i not in self._bytes:
                 self._bytes[i] = distinct_bytes(i)
-            first = self._clock.between(start, before)
+            first = self._clock.between(start, before) - waited
             sharing = len(dict.fromkeys(self._launched[name])) if kind == "kernel" else 1
             took, source = self._clock.between(before, after), line_of(self._module, i)
             events.append(
@@ -276,10 +299,10 @@ def profile(
         return [executor.run_resident(memory[0])] if len(memory) == 1 else executor.run_devices_resident(memory)
 
     run()
+    device.begin(0.0)
     began = time.perf_counter()
     run()
-    clock.hold((time.perf_counter() - began) * 1.5e6)  # or the events would time the launches from Python
-    device.forget()
+    device.begin((time.perf_counter() - began) * 1e6)
     start = clock.mark()
     outputs = [executor.outputs(results) for results in run()]
     events = device.events(start)

@@ -40,7 +40,12 @@ class Graphs(Protocol):
 
     def begin(self) -> None: ...
 
+    @property
+    def unread(self) -> int: ...
+
     def report(self) -> dict[str, Any]: ...
+
+    def in_line(self, routine: Routine) -> Routine: ...
 
     def stretches_of(self, routine: Routine) -> Mapping[int, Stretch]: ...
 
@@ -108,7 +113,7 @@ class Executor:
         self.schedule = schedule
         self.keeping = without_donations(schedule.entry, schedule.apart if loads else {})
         self.device = device
-        self.launches = 0
+        self._launches = 0
         self.graphs: Graphs | None = None
         self._do: dict[type[Op], Callable[[_Frame, Any], _Frame | None]] = {
             Alias: self._alias,
@@ -122,8 +127,17 @@ class Executor:
             Loop: self._loop,
             Relayout: self._relayout,
         }
-        self._constants_of: dict[Constant, list[Memory]] = {} if kept is None else kept._constants_of
+        self._constants_of: dict[int, list[Memory]] = {} if kept is None else kept._constants_of
         self._known_trips: dict[Loop, int | None] = {} if kept is None else kept._known_trips
+
+    @property
+    def launches(self) -> int:
+        """Kernels of the last run. Waits for the GPU where it decided by itself how many there are."""
+        return self._launches + (0 if self.graphs is None else self.graphs.unread)
+
+    @launches.setter
+    def launches(self, number: int) -> None:
+        self._launches = number
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The entry's output arrays for its flattened parameters; tokens are left out on both sides."""
@@ -213,6 +227,8 @@ class Executor:
                 stack.append(next_callee)
 
     def _start(self, routine: Routine, inputs: Sequence[Memory]) -> _Frame:
+        if self.graphs is not None:
+            routine = self.graphs.in_line(routine)
         memory: list[Memory] = [NOTHING] * len(routine.shapes)
         for b, value in zip(routine.inputs, inputs, strict=True):
             memory[b] = value
@@ -241,7 +257,7 @@ class Executor:
             self._constants(frame, constant)
         if not self.graphs.run_stretch(stretch, frame.memory):
             return False
-        self.launches += stretch.launches
+        self._launches += stretch.launches
         for op in frame.routine.ops[stretch.first : stretch.last]:
             if isinstance(op, Free):
                 self._free(frame, op)
@@ -273,7 +289,7 @@ class Executor:
     def _launch(self, frame: _Frame, op: Launch) -> None:
         memory = frame.memory
         self.device.launch(op.kernel, [memory[b] for b in op.inputs], [memory[b] for b in op.outputs])
-        self.launches += 1
+        self._launches += 1
 
     def _free(self, frame: _Frame, op: Free) -> None:
         for b in op.inputs:
@@ -286,7 +302,7 @@ class Executor:
             done = self.graphs.run_loop(op, state, trips, self.constant, partial(self._count, op))
             if done is not None:
                 results, launches = done
-                self.launches += launches
+                self._launches += launches
                 for b, value in zip(op.outputs, results, strict=True):
                     frame.memory[b] = value
                 return None
@@ -374,12 +390,13 @@ class Executor:
     def constant(self, op: Constant, shapes: Sequence[Shape]) -> list[Memory]:
         """The buffers of a constant, given the shapes of its routine."""
         is_own = self.place is not None and op.instruction.opcode in WHICH_DEVICE
-        memories = None if is_own else self._constants_of.get(op)
+        key = id(op.literals)  # the same where an operation is in line, on buffers of other numbers
+        memories = None if is_own else self._constants_of.get(key)
         if memories is None:
             pairs = zip(op.literals, op.outputs, strict=True)
             memories = [self.device.upload(constant_array(op, value, self.place), shapes[b]) for value, b in pairs]
             if not is_own:
-                self._constants_of[op] = memories
+                self._constants_of[key] = memories
         return memories
 
     def _chosen(self, op: Branch, frame: _Frame) -> int:

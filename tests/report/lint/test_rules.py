@@ -123,10 +123,11 @@ def test_an_order_that_the_result_is_written_in_is_no_fault_of_the_reduction() -
     assert [f.name for f in lint(report) if f.code == "LNT103"] == ["total"]
 
 
-def test_a_reduction_costs_no_more_than_its_advice_would_save() -> None:
-    (found,), us = found_in("LNT103", PROGRAMS["LNT103"][0])
-    _, advised = found_in("LNT103", PROGRAMS["LNT103"][1])
-    assert found.us is not None and found.us <= (us - advised) * 1.01
+@pytest.mark.parametrize("pair", [PROGRAMS["LNT103"], ADVICE["the last dimensions first"][1:]], ids=["last", "apart"])
+def test_a_reduction_costs_what_its_advice_would_save(pair: tuple[Any, Any]) -> None:
+    (found,), us = found_in("LNT103", pair[0])
+    _, advised = found_in("LNT103", pair[1])
+    assert found.us == pytest.approx(us - advised, rel=0.02)
 
 
 def repeated(x: jax.Array) -> jax.Array:

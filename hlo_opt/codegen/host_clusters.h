@@ -1,0 +1,38 @@
+// Clusters of blocks, for kernels whose blocks write to each other's shared memory: the blocks of a cluster take turns
+// (host_fibres.h).
+#pragma once
+
+namespace hlo {
+
+// barriers of a cluster, and where another of its blocks has its shared memory. One thread of a block looks for what
+// other blocks do, and the others wait for it
+HLO_UNSEEN inline void arrive_in_cluster() {
+  ++turns_now.arrived;
+  ++moves;
+}
+HLO_UNSEEN inline void wait_in_cluster(int line) {
+  const unsigned int passed = ++block->fibres[block->current].clusters;
+  sync_threads(line);
+  if (threadIdx.x == 0)
+    while (turns_now.arrived < passed * turns_now.launch->together * turns_now.launch->block) wait(at_rest, line);
+  sync_threads(line);
+}
+template <typename T> HLO_UNSEEN static inline T* place_in_cluster(T* place, int number) {
+  const unsigned int self = blockIdx.x - turns_now.first;
+  if ((unsigned int)number == self) return place;
+  if ((unsigned int)number >= turns_now.launch->together) HLO_FOUND("block %d is not in the cluster", number);
+  char* const there = turns_now.memory + turns_now.each * number;
+  const long offset = (char*)place - turns_now.launch->shared;
+#ifdef HLO_RACES  // as a write by a thread that the other block does not have, before the barrier that it comes to next
+  Block* const other = (Block*)there;
+  const Place writer = {block_now - self + number, ~0u, other->fibres[0].barriers, 0, 0};
+  for (long k = 0; other->touched && k < (long)sizeof(T); ++k) other->touched[offset + k].writer = writer;
+#endif
+  return (T*)(there + bytes_of(turns_now.launch->block) + offset);
+}
+
+}  // namespace hlo
+
+#define HLO_CLUSTER_ARRIVE(how) hlo::arrive_in_cluster()
+#define HLO_CLUSTER_WAIT() hlo::wait_in_cluster(__LINE__)
+#define HLO_CLUSTER_PLACE(there, place, block) (there) = hlo::place_in_cluster(place, block)
