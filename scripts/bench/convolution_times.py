@@ -1,5 +1,5 @@
 """Convolutions by cuDNN on a GPU beside the other way, XLA's and their price: python -m scripts.bench.convolution_times
-[--seconds N] [--out FILE.json]
+[--seconds N] [--out FILE.json] [NAME...]
 
 Each convolution is a module of its own, on arrays that stay on the GPU.
 
@@ -264,6 +264,7 @@ def told(row: dict[str, Any]) -> str:
 def main() -> int:
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="part of a convolution's name; default: all")
     parser.add_argument("--seconds", type=float, default=50.0, metavar="N", help="stop after so many; 50")
     parser.add_argument("--out", type=Path, metavar="FILE.json")
     given = parser.parse_args()
@@ -271,7 +272,7 @@ def main() -> int:
     clock = clock_of("cupy")
     target = find(target_of_device(clock.device))
     rows: list[dict[str, Any]] = []
-    every = cases()
+    every = [case for case in cases() if not given.names or any(name in case.name for name in given.names)]
     for case in every:
         if time.perf_counter() > end - given.seconds * 0.3 and rows:
             break
