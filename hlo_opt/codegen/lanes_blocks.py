@@ -97,6 +97,8 @@ class _Writer(StretchText):
         self.fills = False
         """Whether threads write bytes that hold several elements, and so must have those in all rounds."""
         self.shared: list[Array] = []
+        self.taken: dict[str, int] = {}
+        """How many elements at a time walks take of an array that threads keep or share; 0: one by one."""
         self.handed: list[str] = []
         """Declarations of what threads hand on."""
         self.keeps_leaves = False
@@ -399,6 +401,7 @@ class _Writer(StretchText):
         before = None if own is None else self.before(self.full.get(own.name, own))
         vector = None if own is None else self.vector_of(item)
         places = places_of(vector, item.name) if vector is not None else []
+        self.take(item, vector)
         fits = item.start.high < item.stride  # every thread starts before the first one's second element
         piece, ahead = (0, "") if own is None else self.piece_of(item, self.full.get(own.name, own), before)
         by_rows = piece > 0 and before is None and self.simd and self.alive % item.stride == 0
@@ -408,7 +411,7 @@ class _Writer(StretchText):
             stretch.items += item.body
         else:
             self.declare(vector.number, "int")
-            stretch.items += self.merged(vector)
+            stretch.items += [*item.body[:-1], *self.merged(vector)]
         self.homes[item.name.text] = stretch
         for statement in stretch.items:
             if isinstance(statement, Let):
@@ -470,10 +473,25 @@ class _Writer(StretchText):
         stretch.items = [s for s in stretch.items if not any(s is let for let in hoisted.items)]
         return [hoisted] if hoisted.items else []
 
+    def take(self, item: Walk, vector: Neighbours | None) -> None:
+        """Note how a walk takes elements that threads keep or share. A thread has others where it takes several at a
+        time: raises UnknownError where two walks differ in that. One that reaches no other memory takes what each
+        thread has, whichever elements these are."""
+        shared = {array.name.text for array in self.shared}
+        reached = {
+            c.array.text for s in walk(item.body) for code in codes_of(s) for c in code.parts() if isinstance(c, Cell)
+        }
+        own = reached & (self.banks.keys() | shared)
+        for name in own if vector is not None or reached - own else own & shared:
+            if self.taken.setdefault(name, vector.size if vector else 0) != (vector.size if vector else 0):
+                raise UnknownError("elements that a thread keeps, and takes in another way later")
+
     def vector_of(self, item: Walk) -> Neighbours | None:
-        """Where all that a round does is to take neighbours: these."""
-        only = item.body[0] if len(item.body) == 1 else None
+        """Where all that a round does is to take neighbours, with constants that do not depend on the round: these."""
+        *constants, only = item.body
         if self.fills or not isinstance(only, Neighbours):
+            return None
+        if not all(isinstance(s, Let) and s.constant and item.name not in names_in([s]) for s in constants):
             return None
         return only if places_of(only, item.name) else None
 

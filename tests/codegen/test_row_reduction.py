@@ -196,6 +196,26 @@ def test_prologue_epilogue_and_several_outputs(tool: Any) -> None:
     tool.agrees(text, whole=True)
 
 
+def test_rows_of_an_updated_array(tool: Any) -> None:
+    """The start of a slice stands before the elements of a vector: lanes keep what they took with it."""
+    text = module(
+        "f32",
+        """  p = f32[64,128]{1,0} parameter(0)
+  q = f32[1,128]{1,0} parameter(1)
+  i = s32[] parameter(2)
+  o = s32[] constant(0)
+  z = f32[] constant(0)
+  x = f32[64,128]{1,0} dynamic-update-slice(p, q, i, o)
+  s = f32[64]{0} reduce(x, z), dimensions={1}, to_apply=add
+  b = f32[64,128]{1,0} broadcast(s), dimensions={0}
+  d = f32[64,128]{1,0} subtract(x, b)
+  ROOT r = (f32[64,128]{1,0}, f32[64,128]{1,0}) tuple(x, d)
+""",
+    )
+    assert tool.plan(text).kind == "row-reduction"
+    tool.agrees(text, whole=True)
+
+
 SOFTMAX = module(
     "f32",
     """  p = f32[5,300]{1,0} parameter(0)

@@ -36,7 +36,7 @@ def test_every_instruction_that_works_is_in_the_manifest_once(tmp_path: Path) ->
     assert (row["instruction"], row["call"]) == ("z", "slice") and row["est_us"] >= 1
     (kernel,) = manifest["kernels"]
     assert set(kernel) == {
-        *("symbol", "file", "plan", "grid", "block", "shared_bytes", "cooperative", "kept_bytes"),
+        *("symbol", "file", "plan", "grid", "block", "shared_bytes", "cooperative", "cluster", "kept_bytes"),
         *("inputs", "outputs", "source"),
     }
     shape = {"type": "f32", "dimensions": [8], "minor_to_major": [0], "bytes": 32}
