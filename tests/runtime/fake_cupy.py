@@ -31,6 +31,7 @@ from hlo_opt.runtime.host.library import HostLibrary
 from hlo_opt.runtime.schedule.lifetimes import Arena
 
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1])]  # programs of their own import this file too
+from fake_cublas import DTYPES, multiply
 from fake_cudnn import Cudnn
 from fake_streams import CudaError, Event, Stream, capturing, conditions, current, forbidden_in_capture
 from fake_streams import Driver as Driver  # for tests, as the next three
@@ -457,41 +458,8 @@ def _code(program: tuple[str, str], kind: str) -> bytes:
     return program[0].encode()
 
 
-_DTYPES = {0: "float32", 1: "float64", 2: "float16", 4: "complex64", 5: "complex128", 14: "uint16"}
-
-
-def _matrix(pointer: int, number: int, rows: int, columns: int, step: int) -> numpy.ndarray:
-    """A matrix that cuBLAS counts columns first, in `step` elements each."""
-    dtype = numpy.dtype(_DTYPES[number])
-    size = ((columns - 1) * step + rows) * dtype.itemsize
-    raw = numpy.frombuffer((ctypes.c_char * size).from_address(pointer), dtype)
-    return numpy.lib.stride_tricks.as_strided(raw, (rows, columns), (dtype.itemsize, step * dtype.itemsize))
-
-
-def _wide(matrix: numpy.ndarray, number: int) -> numpy.ndarray:
-    if number == 14:
-        return (matrix.astype(numpy.uint32) << 16).view(numpy.float32)
-    return matrix.astype(numpy.float32) if number == 2 else matrix
-
-
 def _gemm(handle: int, *numbers: int) -> None:
-    (b_turned, a_turned, n, m, k, _, b, b_type, b_step, b_batch, a, a_type, a_step, a_batch) = numbers[:14]
-    (_, c, c_type, c_step, c_batch, batch, compute, algorithm) = numbers[14:]
-    assert handle == 7 and algorithm == -1 and a_type == b_type and n <= c_step
-    assert (n if not b_turned else k) <= b_step and (k if not a_turned else m) <= a_step
-    gemms.append((a_type, c_type, a_turned, b_turned, compute))
-    item = {t: numpy.dtype(d).itemsize for t, d in _DTYPES.items()}
-    for number in range(batch):
-        left = _matrix(b + number * b_batch * item[b_type], b_type, *((k, n) if b_turned else (n, k)), b_step)
-        right = _matrix(a + number * a_batch * item[a_type], a_type, *((m, k) if a_turned else (k, m)), a_step)
-        left, right = _wide(left.T if b_turned else left, b_type), _wide(right.T if a_turned else right, a_type)
-        made = left @ right
-        target = _matrix(c + number * c_batch * item[c_type], c_type, n, m, c_step)
-        if c_type == 14:
-            bits = numpy.ascontiguousarray(made).view(numpy.uint32)
-            target[...] = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(numpy.uint16)
-        else:
-            target[...] = made
+    gemms.append(multiply(handle, *numbers))
 
 
 _POINTER, _NUMBER, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
@@ -533,7 +501,7 @@ class Cublas:
         self.workspaces.append((self.stream, self.workspace))
         (b, b_type), (a, a_type), (c, c_type) = numbers[6:8], numbers[10:12], numbers[15:17]
         of_type = ((a, a_type), (b, b_type), (c, c_type))
-        firsts = [numpy.ndarray(1, _DTYPES[t], (ctypes.c_char * 16).from_address(p)) for p, t in of_type]
+        firsts = [numpy.ndarray(1, DTYPES[t], (ctypes.c_char * 16).from_address(p)) for p, t in of_type]
         _do(lambda *_: _gemm(handle, *numbers), firsts)
         return 0
 
