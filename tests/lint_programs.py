@@ -19,6 +19,10 @@ def f32(*sizes: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(sizes, jnp.float32)
 
 
+def bf16(*sizes: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(sizes, jnp.bfloat16)
+
+
 def s32(*sizes: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(sizes, jnp.int32)
 
@@ -46,12 +50,12 @@ def turned_while_computing(x: jax.Array) -> jax.Array:
     return jnp.tanh(jnp.swapaxes(x, 0, 1))
 
 
-def sum_of_columns(x: jax.Array) -> jax.Array:
-    return jnp.sum(x, axis=0)
+def largest_of_columns(x: jax.Array) -> jax.Array:
+    return jnp.max(x, axis=0)
 
 
-def sum_of_rows(x: jax.Array) -> jax.Array:
-    return jnp.sum(x, axis=1)
+def largest_of_rows(x: jax.Array) -> jax.Array:
+    return jnp.max(x, axis=1)
 
 
 def wide(x: jax.Array) -> jax.Array:
@@ -164,7 +168,7 @@ Program = tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]
 PROGRAMS: dict[str, tuple[Program, Program]] = {
     "LNT101": ((joined, (f32(4096, 256), f32(4096, 256)), {}), (by_parts, (f32(4096, 256), f32(4096, 256)), {})),
     "LNT102": ((turned, (f32(2048, 1024),), {}), (turned_while_computing, (f32(2048, 1024),), {})),
-    "LNT103": ((sum_of_columns, (f32(1_000_000, 3),), {}), (sum_of_rows, (f32(3, 1_000_000),), {})),
+    "LNT103": ((largest_of_columns, (bf16(1_000_000, 33),), {}), (largest_of_rows, (bf16(33, 1_000_000),), {})),
     "LNT104": ((wide, (f32(1_000_000),), {}), (not_wide, (f32(1_000_000),), {})),
     "LNT105": ((powers, (f32(256, 256),), {}), (lanes, (f32(4096),), {})),
     "LNT106": (
@@ -190,7 +194,7 @@ SILENT: dict[str, tuple[str, Program]] = {
 """Programs that look like a rule's case, and that nothing can be done about: the rule, and the program."""
 
 _POINTS, _UPDATES = f32(4096), (s32(1_000_000), f32(1_000_000))
-_HALVES = jax.ShapeDtypeStruct((4096,), jnp.bfloat16), s32(1_000_000), jax.ShapeDtypeStruct((1_000_000,), jnp.bfloat16)
+_HALVES = bf16(4096), s32(1_000_000), bf16(1_000_000)
 _PAIR = f32(1000, 1000, 3), f32(1000, 1000, 3)
 ADVICE: dict[str, tuple[str, Program, Program]] = {
     "the last dimensions first": ("LNT103", (sums_around, _PAIR, {}), (sums_of_last_then_first, _PAIR, {})),

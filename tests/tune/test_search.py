@@ -34,12 +34,12 @@ def dump(name: str) -> str:
 
 
 def test_edges_are_found_that_had_better_stay_apart() -> None:
-    tuned = tune(dump("autoencoder_step"), trials=24)
+    tuned = tune(dump("adamw_mixed"), trials=8)
     assert len(tuned.setting.forbid) == 1 and tuned.after.us < 0.98 * tuned.before.us
-    fused, _ = hlo_opt.fuse(dump("autoencoder_step"), **tuned.options)
+    fused, _ = hlo_opt.fuse(dump("adamw_mixed"), **tuned.options)
     assert module_summary(fused, H100).est_us == tuned.after.us
-    default, _ = hlo_opt.fuse(dump("autoencoder_step"))
-    assert module_summary(default, H100).est_us == tuned.before.us
+    default, _ = hlo_opt.fuse(dump("adamw_mixed"))
+    assert module_summary(default, H100).est_us == pytest.approx(tuned.before.us, rel=1e-3)
 
 
 class Priced:
