@@ -31,7 +31,7 @@ from hlo_opt.runtime.host.library import HostLibrary
 from hlo_opt.runtime.schedule.lifetimes import Arena
 
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1])]  # programs of their own import this file too
-from fake_cublas import DTYPES, multiply
+import fake_cublas
 from fake_cudnn import Cudnn
 from fake_streams import CudaError, Event, Stream, capturing, conditions, current, forbidden_in_capture
 from fake_streams import Driver as Driver  # for tests, as the next three
@@ -459,7 +459,7 @@ def _code(program: tuple[str, str], kind: str) -> bytes:
 
 
 def _gemm(handle: int, *numbers: int) -> None:
-    gemms.append(multiply(handle, *numbers))
+    gemms.append(fake_cublas.multiply(handle, *numbers))
 
 
 _POINTER, _NUMBER, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
@@ -501,7 +501,7 @@ class Cublas:
         self.workspaces.append((self.stream, self.workspace))
         (b, b_type), (a, a_type), (c, c_type) = numbers[6:8], numbers[10:12], numbers[15:17]
         of_type = ((a, a_type), (b, b_type), (c, c_type))
-        firsts = [numpy.ndarray(1, DTYPES[t], (ctypes.c_char * 16).from_address(p)) for p, t in of_type]
+        firsts = [numpy.ndarray(1, fake_cublas.DTYPES[t], (ctypes.c_char * 16).from_address(p)) for p, t in of_type]
         _do(lambda *_: _gemm(handle, *numbers), firsts)
         return 0
 
