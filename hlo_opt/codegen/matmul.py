@@ -3,7 +3,8 @@ and write."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from hlo_opt.codegen.builder import Builder
@@ -118,16 +119,6 @@ def fill(
 
 
 def fetch(
-    builder: Builder, space: Space, tile: BlockTile, corner: Corner, side: int, table: Table, step: Expression
-) -> Name:
-    """Load a thread's elements of a tile as `fill` does, but into registers, which `keep` stores in the tile later.
-    Returns the name of the array of registers."""
-    held = builder.array(memory_type(table.shape.type), builder.fresh("held"), fetched(space, tile, side))
-    fetch_again(builder, space, tile, corner, side, table, step, held)
-    return held
-
-
-def fetch_again(
     builder: Builder,
     space: Space,
     tile: BlockTile,
@@ -135,25 +126,37 @@ def fetch_again(
     side: int,
     table: Table,
     step: Expression,
-    held: Name,
-) -> None:
-    """As `fetch`, into the registers of an earlier call."""
+    held: Name | None = None,
+) -> Name:
+    """Load a thread's elements of a tile as `fill` does, but into registers, which `keep` stores in the tile later:
+    those of an earlier call, else new ones. Returns the name of their array."""
+    if held is None:
+        held = builder.array(memory_type(table.shape.type), builder.fresh("held"), fetched(space, tile, side))
     builder.advise("unroll")
     _load(builder, space, tile, corner, side, table, step, held)
+    return held
 
 
 def keep(builder: Builder, space: Space, tile: BlockTile, side: int, table: Table, held: Name) -> None:
     """Store what `fetch` loaded in the tile."""
-    vector, cells = vector_of(space, tile, side), cells_of(space, tile, side)
+    vector = vector_of(space, tile, side)
     builder.advise("unroll")
+    with _own_cells(builder, space, tile, side) as (number, place_of):
+        inside = _places(space, tile, side, table, place_of)
+        builder.advise("unroll")
+        with builder.loop(vector) as element:
+            own = cell(held, builder.text(add(multiply(number, vector), element)))
+            builder.assign(cell(table.name, builder.address(table.shape, inside(element))), own)
+
+
+@contextmanager
+def _own_cells(builder: Builder, space: Space, tile: BlockTile, side: int) -> Iterator[tuple[Expression, Variable]]:
+    """The loop over a thread's vectors of a tile: its round, and the number of the vector in the tile."""
+    cells = cells_of(space, tile, side)
     with builder.loop(-(-cells // BLOCK)) as number:
         place_of = builder.declare("cell", add(multiply(number, BLOCK), thread_of(BLOCK)))
         with builder.branch(code("{} < {}", place_of, cells) if cells % BLOCK else NOTHING):
-            inside = _places(space, tile, side, table, Variable(0, cells - 1, place_of.name))
-            builder.advise("unroll")
-            with builder.loop(vector) as element:
-                own = cell(held, builder.text(add(multiply(number, vector), element)))
-                builder.assign(cell(table.name, builder.address(table.shape, inside(element))), own)
+            yield number, Variable(0, cells - 1, place_of.name)
 
 
 def _places(
@@ -185,67 +188,58 @@ def _load(
     extent = (tile.height, tile.width)[side]
     size, depth = space.sizes[1 + side], space.sizes[3]
     vector, along = vector_of(space, tile, side), space.goes_along(side)
-    cells = cells_of(space, tile, side)
     element_type = table.shape.type
     cast = "" if element_type.is_narrow_float else f"({register_type(element_type)})"
     operand = space.hero.operands[space.operand_of(side)]
     registers = Shape(element_type, (fetched(space, tile, side),))
-    with builder.loop(-(-cells // BLOCK)) as number:
-        place_of = builder.declare("cell", add(multiply(number, BLOCK), thread_of(BLOCK)))
-        with builder.branch(code("{} < {}", place_of, cells) if cells % BLOCK else NOTHING):
-            place_of = Variable(0, cells - 1, place_of.name)
-            beyond = _places(space, tile, side, table, place_of)
-            across = (tile.depth if along else extent) // vector  # threads along contiguous memory
-            near, far = modulo(place_of, across), divide(place_of, across)
-            corners = multiply(corner[1 + side], extent), multiply(step, tile.depth)
-            starts = corners[::-1] if along else corners
-            limits = (depth, size) if along else (size, depth)
-            first = builder.declare_index("first", add(_part(starts[0], vector), near))
-            other = builder.declare_index("other", add(starts[1], far))
-            conditions: list[Code] = []
-            if isinstance(first, Variable) and first.high * vector >= limits[0]:
-                conditions.append(code("{} < {}", first, limits[0] // vector))
-                first = Variable(0, limits[0] // vector - 1, first.name)
-            if isinstance(other, Variable) and other.high >= limits[1]:
-                conditions.append(code("{} < {}", other, limits[1]))
-                other = Variable(0, limits[1] - 1, other.name)
+    with _own_cells(builder, space, tile, side) as (number, place_of):
+        beyond = _places(space, tile, side, table, place_of)
+        across = (tile.depth if along else extent) // vector  # threads along contiguous memory
+        near, far = modulo(place_of, across), divide(place_of, across)
+        corners = multiply(corner[1 + side], extent), multiply(step, tile.depth)
+        starts = corners[::-1] if along else corners
+        limits = (depth, size) if along else (size, depth)
+        first = builder.declare_index("first", add(divide(starts[0], vector), near))
+        other = builder.declare_index("other", add(starts[1], far))
+        conditions: list[Code] = []
+        if isinstance(first, Variable) and first.high * vector >= limits[0]:
+            conditions.append(code("{} < {}", first, limits[0] // vector))
+            first = Variable(0, limits[0] // vector - 1, first.name)
+        if isinstance(other, Variable) and other.high >= limits[1]:
+            conditions.append(code("{} < {}", other, limits[1]))
+            other = Variable(0, limits[1] - 1, other.name)
 
-            def own(element: Expression) -> tuple[Expression, ...]:
-                return (add(multiply(number, vector), element),)
+        def own(element: Expression) -> tuple[Expression, ...]:
+            return (add(multiply(number, vector), element),)
 
-            def place(builder: Builder, element: Expression) -> Expression:
-                return builder.declare_index("place", add(multiply(first, vector), element))
+        def place(builder: Builder, element: Expression) -> Expression:
+            return builder.declare_index("place", add(multiply(first, vector), element))
 
-            def compute(builder: Builder, position: Expression, _: Expression) -> Sequence[Store]:
-                free, deep = (other, position) if along else (position, other)
-                value = builder.value(operand, space.operand_index(side, corner[0], free, deep))
-                value = code(f"{cast}{{}}", value)
+        def compute(builder: Builder, position: Expression, _: Expression) -> Sequence[Store]:
+            free, deep = (other, position) if along else (position, other)
+            value = builder.value(operand, space.operand_index(side, corner[0], free, deep))
+            value = code(f"{cast}{{}}", value)
+            if held is not None:
+                element = add(position, multiply(first, -vector)) if vector > 1 else constant(0)
+                return [Store(held, registers, own(element), value)]
+            inside = table.index(add(free, multiply(corners[0], -1)), add(deep, multiply(corners[1], -1)))
+            return [Store(table.name, table.shape, inside, value)]
+
+        with builder.branch(both(*conditions)):
+            if vector > 1:
+                each_element(builder, vector, place, compute)
+            else:
+                for store in compute(builder, first, constant(0)):
+                    store.emit(builder)
+        if conditions:
+            with builder.otherwise():
                 if held is not None:
-                    element = add(position, multiply(first, -vector)) if vector > 1 else constant(0)
-                    return [Store(held, registers, own(element), value)]
-                inside = table.index(add(free, multiply(corners[0], -1)), add(deep, multiply(corners[1], -1)))
-                return [Store(table.name, table.shape, inside, value)]
-
-            with builder.branch(both(*conditions)):
-                if vector > 1:
-                    each_element(builder, vector, place, compute)
-                else:
-                    for store in compute(builder, first, constant(0)):
-                        store.emit(builder)
-            if conditions:
-                with builder.otherwise():
+                    builder.advise("unroll")
+                with builder.loop(vector) as element:
+                    empty = cell(table.name, builder.address(table.shape, beyond(element)))
                     if held is not None:
-                        builder.advise("unroll")
-                    with builder.loop(vector) as element:
-                        empty = cell(table.name, builder.address(table.shape, beyond(element)))
-                        if held is not None:
-                            empty = cell(held, builder.text(*own(element)))
-                        builder.assign(empty, stored(element_type, zero(element_type)))
-
-
-def _part(start: Expression, vector: int) -> Expression:
-    """The start of a tile in vectors; tiles are whole multiples of them."""
-    return divide(start, vector)
+                        empty = cell(held, builder.text(*own(element)))
+                    builder.assign(empty, stored(element_type, zero(element_type)))
 
 
 def _add_up(builder: Builder, frame: _Frame, tables: Sequence[Name], sums: Name) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold
 from hlo_opt.codegen.indices import named, thread_of, tile_of
-from hlo_opt.codegen.matmul import ALIGNMENT, Corner, Table, fetch, fetch_again, fill, inside, keep, write
+from hlo_opt.codegen.matmul import ALIGNMENT, Corner, Table, fetch, fill, inside, keep, write
 from hlo_opt.codegen.parts import last_only, leave, meeting, part_at, reset
 from hlo_opt.codegen.scalars import loaded, memory_type, rounded, stored
 from hlo_opt.codegen.tree import Barrier
@@ -60,7 +60,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[TensorProducts], first_b
             builder.add(Barrier())
             for side, table in enumerate(tables):
                 step = add(start, add(own, constant(1)))
-                fetch_again(builder, space, tile, corner, side, table, step, held[side])
+                fetch(builder, space, tile, corner, side, table, step, held[side])
             _multiply(builder, part, tables, warp, lane, sums)
             builder.add(Barrier())
         for side, table in enumerate(tables):
