@@ -158,6 +158,7 @@ class Lanes(ByLanes):
     aliases    (output, parameter): arrays of which the rounds may leave elements unchanged
     ahead      elements of windows of operands, at places that only the number of the round moves. They are read
                `ROUNDS_AHEAD` rounds before, so that a round does not wait for memory; `LANE` is the number of the lane
+    widest     threads per block, if there are so many lanes
     """
 
     kind: ClassVar[str] = "lane-loop"
@@ -176,6 +177,12 @@ class Lanes(ByLanes):
     serial: int
     aliases: tuple[tuple[int, int], ...]
     ahead: tuple[Element, ...] = ()
+    widest: int = BLOCK
+
+    @property
+    def block(self) -> int:
+        """The number of threads per block."""
+        return max(1, min(self.widest, most(self.lanes)))
 
     def segment(self, block: int) -> Segment[Lanes]:
         """The segment, alone in its launch."""

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hlo_opt.analysis.graph.loops import derived_trip_count, known_trip_count
+from hlo_opt.analysis.memory.forms import round_up
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
 from hlo_opt.ir.index_map import Constant, Expression, variable, variables_of
 from hlo_opt.ops.logic import asked_of_all, conjuncts
@@ -34,11 +36,14 @@ from hlo_opt.plans.lane_loop import (
     places_of,
 )
 from hlo_opt.plans.lane_rounds import Round, has_text
+from hlo_opt.plans.loop import BLOCK
 from hlo_opt.plans.plan import Region
 from hlo_opt.plans.region import inlined
 
 MOST_SAME = 16
 """Limit of elements of a value that every thread has a copy of."""
+MOST_EVEN = 512
+"""Limit of the threads of a block that is alone on its multiprocessor."""
 MOST_DIMENSIONS = 4
 """Limit of the rank of the values whose dimensions may be lanes."""
 MOST_VALUES = 4_000
@@ -47,8 +52,9 @@ LARGEST = 1 << 62
 """Counters below this bound are computed from the number of the round."""
 
 
-def match(region: Region, *, ahead: bool = True) -> Lanes | None:
-    """The region as a loop by lanes, or None. Without `ahead`, nothing is read before its round."""
+def match(region: Region, target: DeviceTarget) -> Lanes | None:
+    """The region as a loop by lanes, or None. For a processor, whose vectors are the lanes, nothing is read before its
+    round."""
     loops = [i for i in region.computation.instructions if looped(i) is not None]
     if len(loops) != 1:
         return None
@@ -57,8 +63,17 @@ def match(region: Region, *, ahead: bool = True) -> Lanes | None:
         return None
     opened = opened_of(loops[0])
     search = None if opened is None else Search(opened, [n for n in numbers if n is not None], region.parameters)
-    found = None if search is None else search.plan()
-    return found if found is None or ahead else replace(found, ahead=())
+    plan = None if search is None else search.plan()
+    if plan is None:
+        return None
+    return replace(plan, ahead=()) if target.in_lanes else replace(plan, widest=even_block(plan.lanes, target))
+
+
+def even_block(lanes: int, target: DeviceTarget) -> int:
+    """Threads per block such that each multiprocessor has one block, if lanes are so many that it needs a larger one
+    than usual. A GPU spreads smaller blocks unevenly, and a loop takes as long as the multiprocessor with the most."""
+    even = round_up(-(-lanes // target.core_count), target.threads_per_warp)
+    return even if BLOCK < even <= MOST_EVEN else BLOCK
 
 
 @dataclass(frozen=True)
