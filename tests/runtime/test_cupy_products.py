@@ -66,6 +66,20 @@ def test_a_dot_is_a_few_calls_on_operands_as_they_lie(text: str, calls: int, fak
     assert len(fake.gemms) == calls and executable.report()["library"] == {"dot": 1}
 
 
+def test_batches_apart_are_one_call_by_a_list_of_addresses(fake: types.ModuleType) -> None:
+    """Also in a graph, as the list is there before it; and one by one where the step of a matrix is not aligned."""
+    operand, result = "f32[2,8,3,4]{3,2,1,0}", "f32[2,3,8,8]{3,2,1,0}"
+    text = text_of(operand, operand, result, HEADS[0]).replace("ROOT c", "c") + (f"  ROOT d = {result} add(c, c)\n}}\n")
+    module = hlo_opt.parse(text.replace("\n}\n  ROOT", "\n  ROOT"))
+    inputs = module_inputs(module, 0)
+    executable = hlo_opt.compile(module, "cupy")
+    for _ in range(4):
+        assert np.allclose(executable(*inputs)[0], evaluate(module, inputs)[0], rtol=1e-5, atol=1e-5)
+    assert len(fake.listed_gemms) == 4 and not fake.gemms and fake.captured
+    odd = product(heads(3, 4))
+    assert odd is not None and odd.calls == 3
+
+
 @pytest.mark.parametrize(
     "text",
     [

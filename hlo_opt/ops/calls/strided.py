@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from hlo_opt.ir import ELEMENT_TYPES
 from hlo_opt.library.arrays import Described
 from hlo_opt.ops.calls.call import DeviceCall
 
@@ -17,6 +18,8 @@ _MOST = 2**31 - 1
 """cuBLAS counts rows, columns and leading dimensions in 32 bits."""
 MOST_CALLS = 32
 """The most calls for one dot, whose batch dimensions do not follow one another in some array."""
+LISTED_ALIGNMENT = 16
+"""Bytes that the addresses of listed matrices are multiples of."""
 LEAST_ROWS = 32
 """The least rows and columns of each matrix where free dimensions become a batch: of smaller ones, a product takes
 longer than the copy that makes one large product of them."""
@@ -42,7 +45,8 @@ class _Matrix:
 
 @dataclass(frozen=True)
 class Product:
-    """[batch, m, k] x [batch, k, n] -> [batch, m, n], row by row, as calls of cublasGemmStridedBatchedEx.
+    """[batch, m, k] x [batch, k, n] -> [batch, m, n], row by row, as calls of cublasGemmStridedBatchedEx, or as one of
+    cublasGemmBatchedEx.
 
     is_swapped  a call multiplies the transposed operands in the other order, because the result lies column by column;
                 then `left` is the second operand
@@ -60,6 +64,28 @@ class Product:
     is_swapped: bool
     is_rounded: bool
     starts: tuple[tuple[int, int, int], ...]
+
+    @property
+    def bytes_before(self) -> tuple[tuple[int, ...], ...]:
+        """`starts` in bytes."""
+        sizes = [ELEMENT_TYPES[name].bytes for name in (self.types[0], *self.types)]
+        return tuple(tuple(n * size for n, size in zip(before, sizes, strict=True)) for before in self.starts)
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether one call does all, by a list of the addresses of all matrices (cublasGemmBatchedEx): they must lie at
+        multiples of 16 bytes, as cuBLAS does not see addresses that are on the device."""
+        if len(self.starts) == 1 or self.types[0] not in ("f32", "f16", "bf16"):
+            return False
+        matrices = ((self.left, self.types[0]), (self.right, self.types[0]))
+        steps = [n * ELEMENT_TYPES[name].bytes for matrix, name in matrices for n in (matrix.step, matrix.batch)]
+        steps += [n * ELEMENT_TYPES[self.types[1]].bytes for n in (self.step, self.step_of_batch)]
+        return not any(n % LISTED_ALIGNMENT for n in (*steps, *itertools.chain(*self.bytes_before)))
+
+    @property
+    def calls(self) -> int:
+        """How many calls of the library it is."""
+        return 1 if self.is_listed else len(self.starts)
 
 
 def product_of(call: DeviceCall) -> Product | None:

@@ -12,15 +12,19 @@ import weakref
 from collections.abc import Sequence
 from types import ModuleType
 
+import numpy as np
+
+from hlo_opt.ir import ELEMENT_TYPES
 from hlo_opt.ir.values import Array
-from hlo_opt.ops.calls.strided import Product
+from hlo_opt.ops.calls.strided import LISTED_ALIGNMENT, Product
 from hlo_opt.runtime.schedule.stretch import Start, span_of
 
 WORKSPACE = 1 << 25
 """Bytes of a workspace: what cuBLAS recommends for compute capability 9 (cuBLAS manual, cublasSetWorkspace)."""
+MOST_TABLES = 1024
+"""Lists of addresses that are kept: of products whose addresses keep changing, each matrix is a call of its own."""
 _TYPES = {"f32": 0, "f64": 1, "f16": 2, "c64": 4, "c128": 5, "bf16": 14}
 """cudaDataType."""
-_BYTES = {"f32": 4, "f64": 8, "f16": 2, "c64": 8, "c128": 16, "bf16": 2}
 _FLOAT, _DOUBLE, _TF32 = 68, 70, 77
 """CUBLAS_COMPUTE_32F, without TF32; CUBLAS_COMPUTE_64F; CUBLAS_COMPUTE_32F_FAST_TF32."""
 _DEFAULT = -1
@@ -71,8 +75,8 @@ class _Prepared:
             *(_Int(result), _Int(product.step), _Long(product.step_of_batch)),
             *map(_Int, (product.batch, compute, _DEFAULT)),
         )
-        bytes_of = (_BYTES[product.types[0]], _BYTES[product.types[0]], _BYTES[product.types[1]])
-        self.offsets = [[n * size for n, size in zip(before, bytes_of, strict=True)] for before in product.starts]
+        self.offsets = product.bytes_before
+        self.listed = _Listed(self, product) if product.is_listed else None
 
     def calls(self, pointers: Sequence[int]) -> list[tuple[object, ...]]:
         """The arguments of each call, for the addresses of the left matrix, the right one and the result."""
@@ -81,6 +85,34 @@ class _Prepared:
             left, right, target = (_Pointer(p + n) for p, n in zip(pointers, offsets, strict=True))
             calls.append((*self.begin, right, *self.right, left, *self.left, self.between, target, *self.end))
         return calls
+
+
+class _Listed:
+    """A product as one call, by the addresses of all its matrices: the offsets of these, and what the call takes beside
+    their lists."""
+
+    def __init__(self, prepared: _Prepared, product: Product) -> None:
+        steps = product.left.batch, product.right.batch, product.step_of_batch
+        sizes = [ELEMENT_TYPES[name].bytes for name in (product.types[0], *product.types)]
+        numbers = np.arange(product.batch, dtype=np.uint64)
+        within = [numbers * np.uint64(step * size) for step, size in zip(steps, sizes, strict=True)]
+        self.offsets = np.array(
+            [[np.uint64(n) + of for n, of in zip(b, within, strict=True)] for b in product.bytes_before], np.uint64
+        )  # of each call, of the left matrix, the right one and the result, of each matrix of the batch
+        self.count = len(product.starts) * product.batch
+        self.right, self.left = prepared.right[:2], prepared.left[:2]
+        result, step, _, _, compute, algorithm = prepared.end
+        self.end = (result, step, _Int(self.count), compute, algorithm)
+
+    def addresses(self, pointers: Sequence[int]) -> Array:
+        """The lists of addresses, one behind the other: left matrices, right ones, results."""
+        from_first = self.offsets.transpose(1, 0, 2).reshape(3, self.count)
+        return (from_first + np.array(pointers, np.uint64)[:, None]).reshape(-1)
+
+    def call(self, prepared: _Prepared, table: int) -> tuple[object, ...]:
+        """The arguments of the call, for the address of the lists."""
+        left, right, target = (_Pointer(table + n * self.count * 8) for n in range(3))
+        return (*prepared.begin, right, *self.right, left, *self.left, prepared.between, target, *self.end)
 
 
 class Cublas:
@@ -96,6 +128,7 @@ class Cublas:
         self.stream: int | None = None
         self._workspaces: dict[int, Array] = {}
         self._prepared: dict[Product, _Prepared] = {}
+        self._tables: dict[tuple[object, ...], Array] = {}
         self._end = weakref.finalize(self, self.library.cublasDestroy_v2, self.handle)
 
     def reserve(self, stream: int) -> None:
@@ -109,17 +142,36 @@ class Cublas:
         first, second = (right, left) if product.is_swapped else (left, right)
         if product not in self._prepared:
             self._prepared[product] = _Prepared(self.handle, product)
-        prepared, multiply = self._prepared[product], self.library.cublasGemmStridedBatchedEx
-        calls = prepared.calls([span_of(memory)[0] for memory in (first, second, target)])
+        prepared = self._prepared[product]
+        pointers = [span_of(memory)[0] for memory in (first, second, target)]
+        table = self._table_of(prepared, pointers)
+        if prepared.listed is None or table is None:
+            multiply, calls = self.library.cublasGemmStridedBatchedEx, prepared.calls(pointers)
+        else:
+            multiply, calls = self.library.cublasGemmBatchedEx, [prepared.listed.call(prepared, span_of(table)[0])]
 
         def start(_: object = prepared) -> None:  # whose scalars the calls read
             self._use(int(self.cupy.cuda.get_current_stream().ptr))
             for arguments in calls:
                 status = multiply(*arguments)
                 if status:
-                    _check(status, "cublasGemmStridedBatchedEx")
+                    _check(status, "a product")
 
         return start
+
+    def _table_of(self, prepared: _Prepared, pointers: Sequence[int]) -> Array | None:
+        """The lists of addresses of a product on the device, which graphs read as long as they live; None where
+        addresses suit none, a new list cannot be written while a stream is captured, or there are too many."""
+        if prepared.listed is None or any(p % LISTED_ALIGNMENT for p in pointers):
+            return None
+        key = (prepared, *pointers)
+        if key not in self._tables:
+            stream = self.cupy.cuda.get_current_stream()
+            if len(self._tables) >= MOST_TABLES or self.cupy.cuda.runtime.streamIsCapturing(stream.ptr):
+                return None
+            self._tables[key] = self.cupy.asarray(prepared.listed.addresses(pointers))
+            stream.synchronize()  # other streams read it
+        return self._tables[key]
 
     def _use(self, stream: int) -> None:
         if stream != self.stream:
