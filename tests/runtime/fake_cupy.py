@@ -32,6 +32,7 @@ from hlo_opt.runtime.schedule.lifetimes import Arena
 
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1])]  # programs of their own import this file too
 import fake_cublas
+import fake_cublaslt
 from fake_cudnn import Cudnn
 from fake_streams import CudaError, Event, Stream, capturing, conditions, current, forbidden_in_capture
 from fake_streams import Driver as Driver  # for tests, as the next three
@@ -589,6 +590,7 @@ def import_as_cupy(devices: int = 1) -> types.ModuleType:
     )
     module.__name__ = "cupy"
     module.cudnn = Cudnn(module)  # type: ignore[attr-defined]
+    module.cublaslt = fake_cublaslt.CublasLt(_do, lambda: current[-1].ptr)  # type: ignore[attr-defined]
     cupyx = types.ModuleType("cupyx")
     cupyx.errstate = lambda linalg: contextlib.nullcontext()  # type: ignore[attr-defined]
     linalg = types.ModuleType("cupyx.scipy.linalg")

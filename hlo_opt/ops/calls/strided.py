@@ -51,6 +51,7 @@ class Product:
     is_swapped  a call multiplies the transposed operands in the other order, because the result lies column by column;
                 then `left` is the second operand
     is_rounded  operands of f32 are rounded to TF32
+    epilogue    what follows in the same call, as XLA:GPU names it: a bias, an activation; then there is one start
     starts      of each call, the elements before those of the left matrix, the right one and the result
     """
 
@@ -64,6 +65,29 @@ class Product:
     is_swapped: bool
     is_rounded: bool
     starts: tuple[tuple[int, int, int], ...]
+    epilogue: str = ""
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether a bias is added: a number for each column."""
+        return self.epilogue.startswith("BIAS")
+
+    @property
+    def bytes_of_bias(self) -> int:
+        """Bytes of the bias; 0 without one."""
+        return self.sizes[1] * ELEMENT_TYPES[self.types[1]].bytes if self.has_bias else 0
+
+    @property
+    def bytes(self) -> tuple[int, int, int]:
+        """From the first byte to the last one of the left matrices, the right ones and the result, of one call."""
+        rows, columns, length = self.sizes
+        operand, result = (ELEMENT_TYPES[name].bytes for name in self.types)
+        left, right = self.left, self.right
+        return (
+            operand * _extent(self.batch, left.batch, left.step, *_turned((rows, length), left.is_turned)),
+            operand * _extent(self.batch, right.batch, right.step, *_turned((length, columns), right.is_turned)),
+            result * _extent(self.batch, self.step_of_batch, self.step, rows, columns),
+        )
 
     @property
     def bytes_before(self) -> tuple[tuple[int, ...], ...]:
@@ -86,6 +110,15 @@ class Product:
     def calls(self) -> int:
         """How many calls of the library it is."""
         return 1 if self.is_listed else len(self.starts)
+
+
+def _turned(sizes: tuple[int, int], is_turned: bool) -> tuple[int, int]:
+    return sizes[::-1] if is_turned else sizes
+
+
+def _extent(count: int, batch: int, step: int, outer: int, inner: int) -> int:
+    """Elements from the first to the last one of matrices with rows of `inner` elements."""
+    return (count - 1) * batch + (outer - 1) * step + inner
 
 
 def product_of(call: DeviceCall) -> Product | None:

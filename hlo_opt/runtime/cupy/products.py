@@ -1,4 +1,4 @@
-"""Matrix products by cuBLAS into memory that is there already, so that they may be part of a CUDA graph.
+"""Matrix products by cuBLAS and cuBLASLt into memory that is there already, so that they may be part of a CUDA graph.
 
 CuPy refuses its own calls of cuBLAS while a stream is captured (`setStream` of its module cublas), because cuBLAS then
 allocates a workspace. So these calls go to the library that CuPy has loaded, by a handle and workspaces of our own:
@@ -7,6 +7,7 @@ one workspace per stream, as calls on one stream do not overlap. XLA:GPU, too, h
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import weakref
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ import numpy as np
 from hlo_opt.ir import ELEMENT_TYPES
 from hlo_opt.ir.values import Array
 from hlo_opt.ops.calls.strided import LISTED_ALIGNMENT, Product
+from hlo_opt.runtime.cupy.cublaslt import ALIGNED, WORTH, Algorithm, CublasLt, LtError, milliseconds
 from hlo_opt.runtime.schedule.stretch import Start, span_of
 
 WORKSPACE = 1 << 25
@@ -32,7 +34,11 @@ _DEFAULT = -1
 
 
 class CublasError(RuntimeError):
-    """A status of cuBLAS other than success."""
+    """A status of cuBLAS other than success, or a product that it does not have."""
+
+
+_CHOSEN: dict[tuple[int, Product], Algorithm | None] = {}
+"""The algorithms of cuBLASLt that this process found the fastest, by device; None where cuBLAS's own choice is."""
 
 
 def library_of(cupy: ModuleType) -> ctypes.CDLL:
@@ -129,21 +135,74 @@ class Cublas:
         self._workspaces: dict[int, Array] = {}
         self._prepared: dict[Product, _Prepared] = {}
         self._tables: dict[tuple[object, ...], Array] = {}
+        self._algorithms: dict[Product, Algorithm | None] = {}
         self._end = weakref.finalize(self, self.library.cublasDestroy_v2, self.handle)
+        self.lt: CublasLt | None = None
+        with contextlib.suppress(OSError, AttributeError, LtError):
+            self.lt = CublasLt(cupy, self.workspace_at, WORKSPACE)
 
     def reserve(self, stream: int) -> None:
         """Allocate the workspace of a stream, which no capture allows."""
         if stream not in self._workspaces:
             self._workspaces[stream] = self.cupy.empty(WORKSPACE, "uint8")
 
+    def workspace_at(self, stream: int) -> int:
+        """The address of a stream's workspace."""
+        self.reserve(stream)
+        return span_of(self._workspaces[stream])[0]
+
+    def choose(self, product: Product) -> str:
+        """Find the fastest way to compute a product; returns the name of the function that does it. Raises CublasError
+        where there is none: what follows a product is only in cuBLASLt."""
+        key = (int(self.cupy.cuda.runtime.getDevice()), product)
+        if key not in _CHOSEN:
+            _CHOSEN[key] = self._fastest(product)
+        if _CHOSEN[key] is None and product.epilogue:
+            raise CublasError(f"cuBLASLt has no {product.epilogue} for it")
+        self._algorithms[product] = _CHOSEN[key]
+        if _CHOSEN[key] is not None:
+            return "cublasLtMatmul"
+        return "cublasGemmBatchedEx" if product.is_listed else "cublasGemmStridedBatchedEx"
+
+    def _fastest(self, product: Product) -> Algorithm | None:
+        if self.lt is None or len(product.starts) > 1 or product.types[0] not in ("f32", "f16", "bf16"):
+            return None
+        try:
+            algorithms = self.lt.algorithms(product)
+        except LtError:
+            return None
+        best = algorithms[0] if product.epilogue else None
+        with contextlib.suppress(self.cupy.cuda.memory.OutOfMemoryError):
+            memory = [self.cupy.empty(size, "uint8") for size in (*product.bytes, product.bytes_of_bias)]
+            left, right, target, bias = (span_of(array)[0] for array in memory)
+            pointers = (left, right, *([bias] if product.has_bias else ()), target)
+            least = float("inf")
+            if not product.epilogue:
+                least = WORTH * milliseconds(self.cupy, self._start(product, pointers))
+            for algorithm in algorithms:
+                with contextlib.suppress(LtError):
+                    ms = milliseconds(self.cupy, self.lt.start_of(product, algorithm, pointers))
+                    best, least = (algorithm, ms) if ms < least else (best, least)
+        return best
+
     def start_of(self, product: Product, inputs: Sequence[Array], outputs: Sequence[Array]) -> Start:
         """A product of buffers, to be started on the stream that is current then."""
-        (left, right), (target,) = inputs, outputs
+        (left, right, *bias), (target,) = inputs, outputs
         first, second = (right, left) if product.is_swapped else (left, right)
+        pointers = [span_of(memory)[0] for memory in (first, second, *bias, target)]
+        algorithm = self._algorithms.get(product)
+        if self.lt is None or algorithm is None:
+            return self._start(product, pointers)
+        if any(p % ALIGNED for p in pointers):
+            if not product.epilogue:
+                return self._start(product, pointers)
+            (algorithm,) = self.lt.algorithms(product, 1, aligned=ELEMENT_TYPES[product.types[0]].bytes)
+        return self.lt.start_of(product, algorithm, pointers)
+
+    def _start(self, product: Product, pointers: Sequence[int]) -> Start:
         if product not in self._prepared:
             self._prepared[product] = _Prepared(self.handle, product)
         prepared = self._prepared[product]
-        pointers = [span_of(memory)[0] for memory in (first, second, target)]
         table = self._table_of(prepared, pointers)
         if prepared.listed is None or table is None:
             multiply, calls = self.library.cublasGemmStridedBatchedEx, prepared.calls(pointers)
@@ -175,12 +234,11 @@ class Cublas:
 
     def _use(self, stream: int) -> None:
         if stream != self.stream:
-            self.reserve(stream)
-            workspace = self._workspaces[stream]
+            workspace = self.workspace_at(stream)
             self.stream = None
             _check(self.library.cublasSetStream_v2(self.handle, stream), "cublasSetStream")  # forgets the workspace
             _check(
-                self.library.cublasSetWorkspace_v2(self.handle, span_of(workspace)[0], WORKSPACE),
+                self.library.cublasSetWorkspace_v2(self.handle, workspace, WORKSPACE),
                 "cublasSetWorkspace",
             )
             self.stream = stream
