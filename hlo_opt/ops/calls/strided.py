@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 
 from hlo_opt.ir import ELEMENT_TYPES
 from hlo_opt.library.arrays import Described
-from hlo_opt.ops.calls.call import DeviceCall
+from hlo_opt.ops.calls.call import TF32, DeviceCall
 
 _MOST = 2**31 - 1
 """cuBLAS counts rows, columns and leading dimensions in 32 bits."""
 MOST_CALLS = 32
 """The most calls for one dot, whose batch dimensions do not follow one another in some array."""
+FEW_BITS = ("f32", "f16", "bf16")
+"""Types of operands that cuBLASLt takes here, and of listed matrices."""
 LISTED_ALIGNMENT = 16
 """Bytes that the addresses of listed matrices are multiples of."""
 LEAST_ROWS = 32
@@ -99,7 +101,7 @@ class Product:
     def is_listed(self) -> bool:
         """Whether one call does all, by a list of the addresses of all matrices (cublasGemmBatchedEx): they must lie at
         multiples of 16 bytes, as cuBLAS does not see addresses that are on the device."""
-        if len(self.starts) == 1 or self.types[0] not in ("f32", "f16", "bf16"):
+        if len(self.starts) == 1 or self.types[0] not in FEW_BITS:
             return False
         matrices = ((self.left, self.types[0]), (self.right, self.types[0]))
         steps = [n * ELEMENT_TYPES[name].bytes for matrix, name in matrices for n in (matrix.step, matrix.batch)]
@@ -126,11 +128,12 @@ def product_of(call: DeviceCall) -> Product | None:
     other calls."""
     if call.function != "gemm_call":
         return None
-    left, right, result = call.shapes
-    (left_batch, right_batch), (left_sum, right_sum), *precision = call.arguments
+    (left_batch, right_batch), (left_sum, right_sum), *more = call.arguments
+    epilogue = more[1] if len(more) > 1 else ""
+    (left, right, *_), result = call.shapes, call.shapes[2 + epilogue.startswith("BIAS")]
     left_free = [d for d in range(len(left[2])) if d not in left_batch and d not in left_sum]
     right_free = [d for d in range(len(right[2])) if d not in right_batch and d not in right_sum]
-    own, out = [_axes_of(shape) for shape in call.shapes], len(left_batch) + len(left_free)
+    own, out = [_axes_of(shape) for shape in (left, right, result)], len(left_batch) + len(left_free)
 
     def index(in_left: int | None, in_right: int | None, in_result: int | None) -> _Index:
         places = (in_left, in_right, in_result)
@@ -145,8 +148,27 @@ def product_of(call: DeviceCall) -> Product | None:
     for many, kept_rows, kept_columns in _divided(rows, columns):
         product = _multiplied([*batch, *many], kept_rows, kept_columns, sums)
         if product is not None and (not many or min(product.sizes[:2]) >= LEAST_ROWS):
-            return replace(product, types=(left[0], result[0]), is_rounded=bool(precision))
+            types = (left[0], result[0])
+            product = replace(product, types=types, is_rounded=TF32 in more, epilogue=epilogue)
+            return product if not epilogue or _finishes(product, call.shapes) else None
     return None
+
+
+def _finishes(product: Product, shapes: Sequence[Described]) -> bool:
+    """Whether what follows is about the columns of one call as cuBLAS writes them: a bias is one row."""
+    if len(product.starts) > 1 or product.types[0] not in FEW_BITS:
+        return False
+    if not product.has_bias:
+        return True
+    (*_, sizes, order), (_, _, of_result, result_order) = shapes[2:4]
+    rank = len(sizes)
+    last = tuple(reversed(range(len(of_result))))[:rank]
+    return (
+        math.prod(sizes) == product.sizes[1]
+        and order == tuple(reversed(range(rank)))
+        and result_order[:rank] == last
+        and sizes == of_result[len(of_result) - rank :]
+    )
 
 
 _Index = tuple[_Axis, ...]

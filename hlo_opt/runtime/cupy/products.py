@@ -17,7 +17,7 @@ import numpy as np
 
 from hlo_opt.ir import ELEMENT_TYPES
 from hlo_opt.ir.values import Array
-from hlo_opt.ops.calls.strided import LISTED_ALIGNMENT, Product
+from hlo_opt.ops.calls.strided import FEW_BITS, LISTED_ALIGNMENT, Product
 from hlo_opt.runtime.cupy.cublaslt import ALIGNED, WORTH, Algorithm, CublasLt, LtError, milliseconds
 from hlo_opt.runtime.schedule.stretch import Start, span_of
 
@@ -165,7 +165,7 @@ class Cublas:
         return "cublasGemmBatchedEx" if product.is_listed else "cublasGemmStridedBatchedEx"
 
     def _fastest(self, product: Product) -> Algorithm | None:
-        if self.lt is None or len(product.starts) > 1 or product.types[0] not in ("f32", "f16", "bf16"):
+        if self.lt is None or len(product.starts) > 1 or product.types[0] not in FEW_BITS:
             return None
         try:
             algorithms = self.lt.algorithms(product)
@@ -187,7 +187,7 @@ class Cublas:
 
     def start_of(self, product: Product, inputs: Sequence[Array], outputs: Sequence[Array]) -> Start:
         """A product of buffers, to be started on the stream that is current then."""
-        (left, right, *bias), (target,) = inputs, outputs
+        (left, right, *bias), (target, *_) = inputs, outputs  # what else there is, is a workspace
         first, second = (right, left) if product.is_swapped else (left, right)
         pointers = [span_of(memory)[0] for memory in (first, second, *bias, target)]
         algorithm = self._algorithms.get(product)
