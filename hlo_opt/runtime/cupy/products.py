@@ -178,7 +178,7 @@ class Cublas:
             pointers = (left, right, *([bias] if product.has_bias else ()), target)
             least = float("inf")
             if not product.epilogue:
-                least = WORTH * milliseconds(self.cupy, self._start(product, pointers))
+                least = WORTH * milliseconds(self.cupy, self.start_by_cublas(product, pointers))
             for algorithm in algorithms:
                 with contextlib.suppress(LtError):
                     ms = milliseconds(self.cupy, self.lt.start_of(product, algorithm, pointers))
@@ -192,18 +192,20 @@ class Cublas:
         pointers = [span_of(memory)[0] for memory in (first, second, *bias, target)]
         algorithm = self._algorithms.get(product)
         if self.lt is None or algorithm is None:
-            return self._start(product, pointers)
+            return self.start_by_cublas(product, pointers)
         if any(p % ALIGNED for p in pointers):
             if not product.epilogue:
-                return self._start(product, pointers)
+                return self.start_by_cublas(product, pointers)
             (algorithm,) = self.lt.algorithms(product, 1, aligned=ELEMENT_TYPES[product.types[0]].bytes)
         return self.lt.start_of(product, algorithm, pointers)
 
-    def _start(self, product: Product, pointers: Sequence[int]) -> Start:
+    def start_by_cublas(self, product: Product, pointers: Sequence[int], *, is_listed: bool = True) -> Start:
+        """A product by cuBLAS's own choice, for the addresses of the left matrix, the right one and the result.
+        `is_listed`: as one call, where it is one by a list of addresses."""
         if product not in self._prepared:
             self._prepared[product] = _Prepared(self.handle, product)
         prepared = self._prepared[product]
-        table = self._table_of(prepared, pointers)
+        table = self._table_of(prepared, pointers) if is_listed else None
         if prepared.listed is None or table is None:
             multiply, calls = self.library.cublasGemmStridedBatchedEx, prepared.calls(pointers)
         else:
