@@ -96,7 +96,7 @@ def _is_quicker_alone(product: Instruction, engine: Engine) -> bool:
     dimensions do not follow one another in memory."""
     call = call_of(product)
     strided = None if call is None else product_of(call)
-    if strided is None or len(strided.starts) == 1:
+    if strided is None or strided.calls == 1:
         return False
     target = engine.context.options.target
     alone = plan(region_of(engine.module, product), target)

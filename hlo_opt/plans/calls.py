@@ -154,7 +154,7 @@ def _product(instruction: Instruction) -> _Call:
             copies, copied = 2, read
             read, written = read + copied, written + copied
         else:
-            calls = len(strided.starts)
+            calls = strided.calls
     type_name = TF32 if multiplies_tf32(instruction) else operand_type.name
     length = products / max(1, instruction.shape.element_count if instruction.shape.is_array else 1)
     steps = min(length, LONGEST) * operand_type.bytes / STEP_BYTES + (START if operand_type.bytes > 2 else 0)

@@ -461,7 +461,8 @@ class CupyDevice:
                     return partial(self._start_alone, kernel)
             if product is not None:
                 self._cublas = self._cublas or Cublas(self.cupy)
-                self.notes[op.call] = call.does
+                does = {self._cublas.choose(product), *filter(None, self.notes.get(op.call, "").split(", "))}
+                self.notes[op.call] = ", ".join(sorted(does))
                 return partial(self._cublas.start_of, product)
             if ways:
                 self._cudnn = self._cudnn or self._begin_convolutions()
