@@ -119,6 +119,16 @@ DEPTHWISE = [
     text_of("bf16[2,4,9]{2,1,0}", "bf16[4,1,3]{1,0,2}", "bf16[3,4,2]{0,2,1}",
             "window={size=3 stride=2 pad=2_-1 rhs_dilate=2 rhs_reversal=1}, dim_labels=bf0_oi0->0fb, "
             "feature_group_count=4"),
+    text_of("bf16[2,5,9,12]{3,2,1,0}", "bf16[2,3,1,12]{3,2,1,0}", "bf16[2,4,4,12]{3,2,1,0}",
+            "window={size=2x3 stride=1x2 pad=1_-1x2_0 rhs_dilate=1x2}, dim_labels=b01f_01io->b01f, "
+            "feature_group_count=12"),
+    text_of("f16[1,4,5,6,6]{4,3,2,1,0}", "f16[6,1,3,3,3]{4,3,2,1,0}", "f16[1,4,5,6,6]{4,3,2,1,0}",
+            "window={size=3x3x3 pad=1_1x1_1x1_1 rhs_reversal=0x1x1}, dim_labels=b012f_oi012->b012f, "
+            "feature_group_count=6"),
+    text_of("f64[2,40,3]{2,1,0}", "f64[5,1,3]{2,1,0}", "f64[2,40,3]{2,1,0}",
+            "window={size=5 pad=4_0}, dim_labels=b0f_0io->b0f, feature_group_count=3"),
+    text_of("f16[2,40,16]{2,1,0}", "f16[7,1,16]{2,1,0}", "f32[2,34,16]{2,1,0}",
+            "window={size=7}, dim_labels=b0f_0io->b0f, feature_group_count=16"),
 ]  # fmt: skip
 
 

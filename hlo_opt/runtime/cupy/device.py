@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
+from hlo_opt.codegen.depthwise import depthwise_kernel
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.options import compile_options
 from hlo_opt.diag import BackendError
@@ -455,8 +456,10 @@ class CupyDevice:
         product, ways = product_of(call), convolutions_of(call)
         try:
             with contextlib.suppress(CudnnError):  # then cuDNN itself does it
-                if (depthwise := depthwise_text(call)) is not None:
+                kernel = depthwise_kernel(call, self._target)
+                if kernel is None and (depthwise := depthwise_text(call)) is not None:
                     kernel = kernel_of(depthwise, self._target)
+                if kernel is not None:
                     self.notes.setdefault(op.call, "a kernel of its own")
                     return partial(self._start_alone, kernel)
             if product is not None:
