@@ -236,7 +236,9 @@ def moved(flat: np.ndarray, move: Move | None) -> np.ndarray:
 def by_definition(way: Convolution, buffers: list[np.ndarray]) -> np.ndarray:
     """The buffer of the result."""
     operands, result = ROLES[way.direction][:2], ROLES[way.direction][2]
-    flats = {role: moved(b, move) for role, b, move in zip(operands, buffers, way.moves, strict=False)}
+    flats = {
+        role: moved(b, move).astype(np.float64) for role, b, move in zip(operands, buffers, way.moves, strict=False)
+    }
     flats[result] = np.zeros(int(np.prod(way.tensors[2].sizes)))
     roles = ("image", "kernel", "output")
     views = [
@@ -244,7 +246,7 @@ def by_definition(way: Convolution, buffers: list[np.ndarray]) -> np.ndarray:
         for role, t in zip(roles, (way.image, way.kernel, way.output), strict=True)
     ]
     convolve(roles.index(result), views, way.before, way.after, way.strides, way.dilations)
-    return moved(flats[result], way.moves[2])
+    return moved(flats[result].astype(buffers[0].dtype), way.moves[2])
 
 
 def in_memory(array: np.ndarray, shape: Shape) -> np.ndarray:
@@ -295,6 +297,27 @@ def test_any_window_layout_and_order_of_dimensions(data: st.DataObject) -> None:
     wanted = in_memory(np.asarray(evaluate(module, inputs)[0]), module.entry.root.shape)
     for way in ways(text_of(*shapes, how)):
         assert np.allclose(by_definition(way, buffers), wanted, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        text_of("f32[2,11,10,3]{3,2,1,0}", "f32[5,4,3,6]{3,2,1,0}", "f32[2,6,5,6]{3,2,1,0}",
+                "window={size=5x4 stride=2x2 pad=2_3x1_1}, dim_labels=b01f_01io->b01f"),
+        text_of("f32[2,2,11,9]{0,3,1,2}", "f32[6,2,3,2]{2,0,1,3}", "f32[2,6,5,3]{3,1,0,2}",
+                "window={size=3x2 stride=2x3 pad=-1_1x2_-2}, dim_labels=bf01_oi01->bf01"),
+        text_of("f16[2,64,1]{2,1,0}", "f16[7,1,4]{2,1,0}", "f16[2,16,4]{2,1,0}",
+                "window={size=7 stride=4 pad=3_2}, dim_labels=b0f_0io->b0f"),
+    ],
+)  # fmt: skip
+def test_with_strides_and_few_features_the_phases_are_features(text: str) -> None:
+    found = [way for way in ways(text) if way.image.sizes[1] % 4 == 0 and max(way.strides) == 1]
+    module = hlo_opt.parse(text)
+    inputs = module_inputs(module, 0)
+    buffers = [in_memory(np.asarray(v), p.shape) for v, p in zip(inputs, module.entry.parameters, strict=True)]
+    wanted = in_memory(np.asarray(evaluate(module, inputs)[0]), module.entry.root.shape).astype(np.float64)
+    assert len(found) == 1 and found[0] is not ways(text)[0]
+    assert np.allclose(by_definition(found[0], buffers), wanted, rtol=1e-2, atol=1e-4 * np.abs(wanted).max())
 
 
 def test_a_custom_call_without_results_multiplies_nothing() -> None:
