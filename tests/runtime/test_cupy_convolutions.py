@@ -189,10 +189,46 @@ def test_custom_calls_of_xla_are_the_same_convolutions(text: str, kind: int, fak
     assert 1 in {engine for _, engine in fake.cudnn.ran}  # f32 may be rounded to TF32
 
 
-def test_a_custom_call_with_an_activation_is_left_to_cupy(fake: types.ModuleType) -> None:
-    text = custom("BiasActivationForward", "f32" + IMAGE, "f32" + KERNEL, "f32" + OUTPUT, STRIDED)
-    text = text.replace("  c = ", "  e = f32[6]{0} parameter(2)\n  c = ").replace("(a, b)", "(a, b, e)")
-    check(text)
+def activated(kind: str, config: str, *, side: bool = False) -> str:
+    """A convolution with a bias, perhaps with a side input."""
+    text = custom("BiasActivationForward", kind + IMAGE, kind + KERNEL, kind + OUTPUT, STRIDED)
+    more = f"  e = {kind}[6]{{0}} parameter(2)\n" + f"  f = {kind}{OUTPUT} parameter(3)\n" * side
+    text = text.replace("  c = ", f"{more}  c = ").replace("(a, b)", "(a, b, e, f)" if side else "(a, b, e)")
+    config = f'{{"cudnn_conv_backend_config":{{{config}}}}}'
+    return text.replace('Forward"\n', f'Forward", backend_config={config}\n')
+
+
+ACTIVATED = [
+    activated("f32", '"activation_mode":"kNone"'),
+    activated("f32", '"activation_mode":"kRelu","conv_result_scale":0.5'),
+    activated("bf16", '"activation_mode":"kRelu","side_input_scale":2', side=True),
+    activated("f32", '"activation_mode":"kNone","side_input_scale":1,"conv_result_scale":3', side=True),
+]
+
+
+@pytest.mark.parametrize("text", ACTIVATED)
+def test_a_bias_an_activation_and_a_side_input_are_one_call_of_cudnn(text: str, fake: types.ModuleType) -> None:
+    executable = check(text, rounds=3)
+    assert {k for k, _ in fake.cudnn.ran} == {10}
+    assert list(executable.report()["notes"].values()) == ["cudnnBackendExecute"]
+
+
+@pytest.mark.parametrize("text", [*ACTIVATED[:2], ACTIVATED[3], ACTIVATED[1].replace("f32[", "f64[")])
+def test_without_epilogues_in_cudnn_a_kernel_follows(text: str, fake: types.ModuleType) -> None:
+    fake.cudnn.has_epilogues = False
+    assert list(check(text, rounds=3).report()["notes"].values()) == ["cudnnBackendExecute"]
+    assert fake.cudnn.ran
+
+
+def test_without_epilogues_in_cudnn_cupy_computes_what_a_kernel_would_round_twice(fake: types.ModuleType) -> None:
+    fake.cudnn.has_epilogues = False
+    (note,) = check(ACTIVATED[2]).report()["notes"].values()
+    assert "as cuDNN does not" in note and not fake.cudnn.ran
+
+
+def test_other_activations_are_left_to_cupy(fake: types.ModuleType) -> None:
+    check(activated("f32", '"activation_mode":"kElu"'))
+    check(activated("f32", '"activation_mode":"kRelu","side_input_scale":0', side=True))
     assert not fake.cudnn.ran
 
 

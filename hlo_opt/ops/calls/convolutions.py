@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from hlo_opt.ir import ELEMENT_TYPES
 from hlo_opt.library.arrays import Described
@@ -130,6 +131,33 @@ class Tensor:
         return math.prod(self.sizes) * ELEMENT_TYPES[self.type_name].bytes
 
 
+class After(Protocol):
+    """What a kernel of our own computes of the result: the text of its module, and the bytes that it writes."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What follows a convolution: `scale * result + side_scale * side + bias`, and of that the larger of it and 0.
+
+    side_scale  0: there is no side input
+    has_place   a side input is described all the same, times 0, which some of cuDNN's engines want; it is the result's
+                own memory
+    is_apart    a kernel of our own computes it, the last of the moves
+    """
+
+    scale: float
+    side_scale: float
+    is_relu: bool
+    has_place: bool = False
+    is_apart: bool = False
+
+
 @dataclass(frozen=True)
 class Convolution:
     """A convolution of cuDNN, by the sizes of the forward one: `image` by `kernel` to `output`, one of which is the
@@ -149,7 +177,19 @@ class Convolution:
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     is_rounded: bool
-    moves: tuple[Move | None, Move | None, Move | None]
+    moves: tuple[Move | None, Move | None, After | None]
+    epilogue: Epilogue | None = None
+
+    @property
+    def further(self) -> tuple[Tensor, ...]:
+        """Of bias and side input, as far as there are any: the operands after the first two."""
+        if self.epilogue is None:
+            return ()
+        output = self.output
+        sizes = tuple(size if d == 1 else 1 for d, size in enumerate(output.sizes))
+        steps = tuple(1 if d == 1 else sizes[1] for d in range(len(sizes)))
+        bias = Tensor(output.type_name, sizes, steps)
+        return (bias, output) if self.epilogue.side_scale else (bias,)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -165,8 +205,9 @@ class Convolution:
     @property
     def bytes(self) -> tuple[int, ...]:
         """Bytes of the operands and the result of the HLO convolution."""
-        *operands, (tensor, move) = zip(self.tensors, self.moves, strict=True)
-        result = tensor.bytes if move is None else move.bytes
+        operands = zip(self.tensors, self.moves[:2], strict=False)
+        last = self.moves[2]
+        result = self.tensors[2].bytes if last is None else last.bytes
         return (*(t.bytes if m is None else m.source_bytes for t, m in operands), result)
 
 
@@ -197,8 +238,11 @@ def convolutions_of(call: DeviceCall) -> list[Convolution]:
     strided image as features; and groups also features first.
     Empty where cuDNN has no such convolution, and for other calls."""
     asked = asked_of(call)
-    if asked is None:
-        return []
+    return [] if asked is None else ways_of(asked)
+
+
+def ways_of(asked: Asked) -> list[Convolution]:
+    """What `convolutions_of` gives, of what is asked for."""
     shapes, positions, window, groups = asked.shapes, asked.positions, asked.window, asked.groups
     names = [shape[0] for shape in shapes]
     if not _has_types(names) or len(window) > _MOST_SPATIAL:

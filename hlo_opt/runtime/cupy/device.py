@@ -31,8 +31,8 @@ from hlo_opt.library import arrays
 from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.ops.calls.call import DeviceCall
 from hlo_opt.ops.calls.collectives import device_call
-from hlo_opt.ops.calls.convolutions import convolutions_of
 from hlo_opt.ops.calls.depthwise import depthwise_text
+from hlo_opt.ops.calls.epilogues import cudnn_ways
 from hlo_opt.ops.calls.strided import product_of
 from hlo_opt.ops.collective.module_devices import counts, exchanges
 from hlo_opt.runtime.cupy.conditional import DECISION, Conditions, driver_of
@@ -453,7 +453,7 @@ class CupyDevice:
         return self._bindings[op.instruction]
 
     def _bound_call(self, op: Call, call: DeviceCall) -> _Binding | None:
-        product, ways = product_of(call), convolutions_of(call)
+        product, ways = product_of(call), cudnn_ways(op.instruction, call)
         try:
             with contextlib.suppress(CudnnError):  # then cuDNN itself does it
                 kernel = depthwise_kernel(call, self._target)
@@ -482,8 +482,8 @@ class CupyDevice:
     def _begin_convolutions(self) -> Cudnn:
         """A handle of cuDNN. The kernels that move arrays for it are compiled all at once, as the module's own are."""
         cudnn = Cudnn(self, self._target)
-        calls = (self._device_call(op.instruction) for op in self._library_calls)
-        ways = (way for call in calls if call is not None for way in convolutions_of(call))
+        calls = ((op.instruction, self._device_call(op.instruction)) for op in self._library_calls)
+        ways = (way for instruction, call in calls if call is not None for way in cudnn_ways(instruction, call))
         kernels = []
         for move in {move for way in ways for move in way.moves if move is not None}:
             with contextlib.suppress(CudnnError):  # told where the convolution is prepared
