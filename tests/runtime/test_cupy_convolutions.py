@@ -98,6 +98,9 @@ CASES = {
     "the gradient of a depthwise kernel": (
         text_of("f32[4,6,5,2]{2,1,0,3}", "f32[6,5,8,2]{2,1,0,3}", "f32[1,3,3,8]{2,1,0,3}",
                 "window={size=6x5 pad=1_1x1_1}, dim_labels=b01f_01oi->b01f, batch_group_count=4"), FILTER, None),
+    "patches": (
+        text_of(f"f32[2,8,8,3]{NHWC}", f"f32[4,4,3,8]{HWIO}", f"f32[2,2,2,8]{NHWC}",
+                "window={size=4x4 stride=4x4}, dim_labels=b01f_01io->b01f"), FORWARD, "-w-"),
     "a full product": (
         text_of("f32[5,4]{1,0}", "f32[4,3]{1,0}", "f32[5,3]{1,0}", "dim_labels=bf_io->bf"), FORWARD, None),
 }  # fmt: skip

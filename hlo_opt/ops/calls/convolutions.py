@@ -340,7 +340,8 @@ def _direction(
         return DATA if groups[1] == 1 and all(w[1] == 1 for w in window) else None
     if groups[1] > 1:
         return FILTER if groups[0] == 1 else None
-    is_filter = groups[0] == 1 and math.prod(w[0] for w in window) > math.prod(result)
+    is_apart = all(w[1] >= w[0] for w in window)  # windows share no elements, as those of patches
+    is_filter = groups[0] == 1 and not is_apart and math.prod(w[0] for w in window) > math.prod(result)
     if not is_filter and groups[0] == 1 and any(w[6] and w[0] > 1 for w in window):
         reaches = [(w[0] - 1) * w[5] - w[2] for w in window]
         return DATA if min(reaches) >= 0 and all(w[1] == 1 for w in window) else FORWARD
