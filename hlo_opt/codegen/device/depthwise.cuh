@@ -20,6 +20,18 @@ template <typename T> __device__ __forceinline__ float hlo_widened(T bits, bool 
 __device__ __forceinline__ float hlo_widened(float x, bool) { return x; }
 __device__ __forceinline__ double hlo_widened(double x, bool) { return x; }
 
+// @hlo_few
+// neighbouring elements that are read at once, and each of them widened; bf16 in pairs: the upper half of a register is
+// its place in an f32
+template <bool in_pairs, typename T, int count> struct hlo_few {
+  hlo_row<T, count> row;
+  __device__ __forceinline__ T bits(int k) const { return row.of[k]; }
+};
+template <typename T, int count> struct hlo_few<true, T, count> {
+  hlo_row<unsigned int, count / 2> row;
+  __device__ __forceinline__ float bits(int k) const { return hlo_half_bf16(row.of[k / 2], k % 2); }
+};
+
 // @hlo_narrowed
 __device__ __forceinline__ void hlo_narrowed(unsigned short& to, float x, bool is_bf16) {
   to = is_bf16 ? hlo_store_bf16(x) : hlo_store_f16(x);
@@ -38,6 +50,7 @@ template <bool is_bf16, int vector, int across, int taps, int stride, int dilati
           typename T, typename R>
 __device__ __forceinline__ void hlo_depthwise(const T* image, const T* kernel, R* result, hlo_side depth, hlo_side row,
                                               hlo_side column, hlo_tile tile) {
+  typedef hlo_few<is_bf16 && vector % 2 == 0, T, vector> few;
   constexpr int columns = (across - 1) * stride + (taps - 1) * dilation + 1;
   const int chunks = (tile.features / vector + tile.vectors - 1) / tile.vectors;
   const int row_tiles = (row.result + tile.rows - 1) / tile.rows;
@@ -64,22 +77,23 @@ __device__ __forceinline__ void hlo_depthwise(const T* image, const T* kernel, R
       Wide factor[taps][vector];
 #pragma unroll
       for (int c = 0; c < taps; ++c) {
-        hlo_row<T, vector> read;
         if (tile.step == 1) {
-          read = *(const hlo_row<T, vector>*)(factors + c * column.step);
+          const few read = *(const few*)(factors + c * column.step);
+#pragma unroll
+          for (int k = 0; k < vector; ++k) factor[c][k] = hlo_widened(read.bits(k), is_bf16);
         } else {
 #pragma unroll
-          for (int k = 0; k < vector; ++k) read.of[k] = factors[c * column.step + k * tile.step];
+          for (int k = 0; k < vector; ++k) {
+            factor[c][k] = hlo_widened(factors[c * column.step + k * tile.step], is_bf16);
+          }
         }
-#pragma unroll
-        for (int k = 0; k < vector; ++k) factor[c][k] = hlo_widened(read.of[k], is_bf16);
       }
       const int start = ((batch * depth.image + from) * row.image + line) * column.image;
 #pragma unroll
       for (int j = 0; j < columns; ++j) {
-        hlo_row<T, vector> read = {};
+        few read = {};
         if ((unsigned int)(first + j) < (unsigned int)column.image) {
-          read = *(const hlo_row<T, vector>*)(image + (start + first + j) * tile.features + feature);
+          read = *(const few*)(image + (start + first + j) * tile.features + feature);
         }
 #pragma unroll
         for (int c = 0; c < taps; ++c) {
@@ -87,7 +101,7 @@ __device__ __forceinline__ void hlo_depthwise(const T* image, const T* kernel, R
           if (at < 0 || at % stride != 0 || at / stride >= across) continue;
 #pragma unroll
           for (int k = 0; k < vector; ++k) {
-            sums[at / stride][k] = hlo_fused(hlo_widened(read.of[k], is_bf16), factor[c][k], sums[at / stride][k]);
+            sums[at / stride][k] = hlo_fused(hlo_widened(read.bits(k), is_bf16), factor[c][k], sums[at / stride][k]);
           }
         }
       }
