@@ -35,6 +35,7 @@ from hlo_opt.ops.calls.depthwise import depthwise_text
 from hlo_opt.ops.calls.epilogues import cudnn_ways
 from hlo_opt.ops.calls.strided import product_of
 from hlo_opt.ops.collective.module_devices import counts, exchanges
+from hlo_opt.plans.depthwise import depthwise_plan
 from hlo_opt.runtime.cupy.conditional import DECISION, Conditions, driver_of
 from hlo_opt.runtime.cupy.cudnn import Cudnn, CudnnError, kernel_of
 from hlo_opt.runtime.cupy.products import Cublas
@@ -456,8 +457,10 @@ class CupyDevice:
         product, ways = product_of(call), cudnn_ways(op.instruction, call)
         try:
             with contextlib.suppress(CudnnError):  # then cuDNN itself does it
-                kernel = depthwise_kernel(call, self._target)
-                if kernel is None and (depthwise := depthwise_text(call)) is not None:
+                kernel = None
+                if (planned := depthwise_plan(call, self._target)) is not None:
+                    kernel = depthwise_kernel(planned)
+                elif (depthwise := depthwise_text(call)) is not None:
                     kernel = kernel_of(depthwise, self._target)
                 if kernel is not None:
                     self.notes.setdefault(op.call, "a kernel of its own")
