@@ -35,9 +35,8 @@ def depthwise_kernel(plan: Depthwise) -> Kernel:
     )
     tile = (plan.features, plan.step, plan.vectors, plan.rows, plan.strips)
     sizes = ", ".join([*map(_side, plan.sides), f"hlo_tile{{{', '.join(map(str, tile))}}}"])
-    template = f"hlo_depthwise<{', '.join(map(str, options))}>({{}}, {{}} + {plan.first}, {{}}, "
-    call = code(f"{template}{sizes.replace('{', '{{').replace('}', '}}')})", *names)
-    tree = Tree(launch, pointers, (), (*promised, Do(call)))
+    call = f"hlo_depthwise<{', '.join(map(str, options))}>({{}}, {{}} + {plan.first}, {{}}, {{}})"
+    tree = Tree(launch, pointers, (), (*promised, Do(code(call, *names, sizes))))
     before, after = kernel_text(tree, str(launch.block))
     image, window, result = map(str, plan.shapes)
     said = f"depthwise convolution: {launch.grid} blocks of {launch.block} threads"

@@ -1,7 +1,7 @@
 """The price of convolutions: by cuDNN, which multiplies tiles of its results on multiprocessors, in waves; or by a
 kernel of our own, where each feature has a window of its own.
 
-The constants are fitted to 37 convolutions on an H200, which are 8 % off in the median
+The constants are fitted to 37 convolutions on an H200, which are 9 % off in the median
 (`scripts.bench.convolution_times`).
 """
 
@@ -22,18 +22,18 @@ from hlo_opt.plans.price import ENDS, USABLE, Price, clock, together
 TILE, NARROWEST = 64, 16
 """Rows and columns of results that a block of cuDNN's has: with groups, as few as one group has, but not fewer than
 tensor cores multiply."""
-REACHED, GRADIENTS = 0.58, 0.31
+REACHED, GRADIENTS = 0.65, 0.34
 """The fraction of peak that a block reaches while it multiplies; and of gradients of a filter, whose sums are long, and
 of f64."""
-FILLING = 0.45
+FILLING = 0.25
 """Microseconds of a wave of blocks before the first products and after the last."""
-STARTING = 6.0
+STARTING = 6.8
 """Microseconds of a call beside these."""
 CHANNELS = 64
 """Bytes of features that a block multiplies at a time: fewer are filled up, for each element of the window."""
 PARTS = tuple(2**k for k in range(8))
 """Into how many parts the sums of a gradient of a filter may be divided."""
-MOVING = 0.6
+MOVING = 0.67
 """The fraction of the bandwidth of a copy that kernels reach which move arrays for cuDNN, most of which transpose."""
 OF_A_TAP = 4
 """Instructions for each element of the result and of a window, in a kernel that does not keep what results share."""
@@ -70,15 +70,15 @@ def _kernel(read: float, written: float, loads: float, issued: float, target: De
 
 def _by_cudnn(way: Convolution, read: float, written: float, target: DeviceTarget) -> Price:
     moves = [move for move in way.moves if move is not None]
+    bandwidth = target.copied_per_second / 1e6
     own, launches = 2.0 * sum(move.bytes for move in moves), 1 + len(moves)
-    moving = own / MOVING / (target.copied_per_second / 1e6) + len(moves) * ENDS
+    moving = own / MOVING / bandwidth + len(moves) * ENDS
     image, kernel, output = way.image, way.kernel, way.output
     kind = ELEMENT_TYPES[image.type_name]
     is_plain = kind.name == "f64" or (kind.name == "f32" and not way.is_rounded)
-    transposed = 0.0
     if not is_plain and image.strides[1] != 1 and image.sizes[1] > 1:  # tensor cores read features last
         transposed = 2.0 * (image.bytes + output.bytes)
-        launches += 2
+        own, moving, launches = own + transposed, moving + transposed / bandwidth, launches + 2
     name = TF32 if kind.name == "f32" and way.is_rounded else kind.name
     rate = products_per_cycle(target, name, tensor_cores=not is_plain) * clock(target)
     groups = max(1, image.sizes[1] // kernel.sizes[1])
@@ -97,7 +97,6 @@ def _by_cudnn(way: Convolution, read: float, written: float, target: DeviceTarge
     tile = [TILE if groups == 1 else min(TILE, max(NARROWEST, 1 << (n - 1).bit_length())) for n in (rows, columns)]
     blocks = -(-rows // tile[0]) * -(-columns // tile[1]) * groups
     reached = GRADIENTS if way.direction == FILTER or kind.name == "f64" else REACHED
-    bandwidth = target.copied_per_second / 1e6
 
     def multiplied(count: int) -> float:
         """Microseconds with the sums in so many parts, which are then added up."""
@@ -107,7 +106,6 @@ def _by_cudnn(way: Convolution, read: float, written: float, target: DeviceTarge
 
     busy = min(map(multiplied, parts))
     launch = launches * target.kernel_launch_us
-    memory = (read + written + transposed) / bandwidth
+    memory = (read + written) / bandwidth
     us = together((memory, busy)) + moving + launch + STARTING
-    own += transposed
-    return Price(us, memory, 0.0, busy, 0.0, 0.0, launch, read + own / 2, written + own / 2, read + written)
+    return Price(us, memory, 0.0, busy, 0.0, 0.0, launch, read + own / 2, written + own / 2, read + written + own)
