@@ -32,8 +32,6 @@ class Cudnn:
         """Whether padding may differ before and behind."""
         self.is_broken = False
         """Whether there is no plan for anything."""
-        self.compiles = False
-        """Whether its plans are compiled first."""
         self.has_epilogues = True
         """Whether a convolution may be followed by other operations."""
         self.cudnnCreate = self._create
@@ -82,8 +80,6 @@ class Cudnn:
             found = [] if self.is_broken else list(NOTES)
         elif name == 1303:
             found = NOTES[self.attributes[pointer, -1][0]]
-        elif name == 1305:
-            found = [0] * self.compiles
         elif name == 402:
             found = [1 << 10]
         ctypes.c_int64.from_address(count).value = 1 if name == 300 else len(found)

@@ -255,13 +255,6 @@ def test_only_engines_that_round_as_asked_are_taken(fake: types.ModuleType) -> N
     assert {engine for _, engine in fake.cudnn.ran} == {3}
 
 
-def test_plans_that_need_a_compiler_are_better_than_none(fake: types.ModuleType) -> None:
-    fake.cudnn.compiles = True
-    executable = check(CASES["features last"][0])
-    assert len({engine for _, engine in fake.cudnn.ran}) == 2
-    assert executable.report()["notes"] == {"convolution": "cudnnBackendExecute"}
-
-
 def test_convolutions_are_nodes_of_a_graph(fake: types.ModuleType) -> None:
     text = (
         f"HloModule m\nENTRY e {{\n  a = f32[2,6,5,4]{NHWC} parameter(0)\n  w = f32[3,3,4,4]{HWIO} parameter(1)\n"

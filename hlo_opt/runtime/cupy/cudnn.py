@@ -39,8 +39,6 @@ WORKSPACE = 1 << 28
 """The most bytes of a plan's workspace."""
 TRIED = 5
 """Plans that are run before one of them is taken, of each way to describe the convolution."""
-MOST_COMPILED = 2
-"""Plans that are compiled, where there are no others."""
 RUNS = 3
 """Runs of which the fastest counts, after one that loads the kernels."""
 _ALIGNMENT = 256
@@ -308,52 +306,36 @@ class Cudnn:
         return Prepared(convolution, engine, kernels, (*offsets, end), end + engine.workspace)
 
     def engines(self, convolution: Convolution) -> Iterator[Engine]:
-        """Plans for a convolution that compute as it asks, in the order of the heuristics; those that need a compiler
-        only where there are no others, and few of them."""
+        """Plans for a convolution that compute as it asks, in the order of the heuristics."""
         graph = self._graph(convolution)
-        refused, number = _refused_by(convolution), -1
-        compiled: list[tuple[int, _Descriptor]] = []
-        refusals: list[str] = []
-        found = False
+        number, refusal = -1, ""
         for mode in (_HEURISTIC, _FALLBACK):
             heuristics = _Descriptor(self.library, _HEURISTICS).set(201, _DESCRIPTOR, graph).set(200, _HEUR, mode)
             try:
                 count = heuristics.finalized().count(202)
             except CudnnError as error:
-                refusals.append(str(error))
+                refusal = str(error)
                 continue
             configs = [_Descriptor(self.library, _ENGINE_CONFIG) for _ in range(count)]
-            ready: list[tuple[int, _Descriptor]] = []
+            any_found = False
             for config in configs[: heuristics.fill(202, configs)]:
                 number += 1
-                notes, behavior = _notes_of(config)
-                if not notes & refused:
-                    (compiled if _COMPILES in behavior else ready).append((number, config))
-            for engine in self._plans(ready, refusals):
-                found = True
-                yield engine
-            if found:
+                try:
+                    engine = self._engine(convolution, config, number)
+                except CudnnError as error:
+                    refusal = str(error)
+                    continue
+                if engine is not None:
+                    any_found = True
+                    yield engine
+            if any_found:
                 return
-        for engine in self._plans(compiled[:MOST_COMPILED], refusals):
-            found = True
-            yield engine
-        if not found:
-            raise CudnnError(": ".join(["cuDNN has no plan for it", *refusals[-1:]]))
+        raise CudnnError("cuDNN has no plan for it" + (f": {refusal}" if refusal else ""))
 
-    def _plans(self, configs: Sequence[tuple[int, _Descriptor]], refusals: list[str]) -> Iterator[Engine]:
-        """The plans of these configurations; what cuDNN refuses is added to `refusals`."""
-        for number, config in configs:
-            try:
-                engine = self._engine(config, number)
-            except CudnnError as error:
-                refusals.append(str(error))
-                continue
-            if engine is not None:
-                yield engine
-
-    def _engine(self, config: _Descriptor, number: int) -> Engine | None:
-        """The plan of an engine's configuration; None where it needs too much memory. Raises CudnnError where there is
-        none."""
+    def _engine(self, convolution: Convolution, config: _Descriptor, number: int) -> Engine | None:
+        """The plan of an engine's configuration; None where it does not suit. Raises CudnnError where there is none."""
+        if not _suits(convolution, config):
+            return None
         plan = _Descriptor(self.library, _PLAN).set(400, _HANDLE, self.handle).set(401, _DESCRIPTOR, config)
         (size,) = plan.finalized().numbers(402, _INT64, 1)
         return Engine(number, plan, size) if size <= WORKSPACE else None
@@ -489,20 +471,16 @@ class Cudnn:
         return start
 
 
-def _notes_of(config: _Descriptor) -> tuple[set[int], set[int]]:
-    """Notes of an engine on its numbers and on its behavior."""
+def _suits(convolution: Convolution, config: _Descriptor) -> bool:
+    """Whether an engine computes what is asked for: it rounds operands to TF32 only where that is allowed, adds in f32,
+    gives the same bits each time, and is there without a compiler."""
     engine = _Descriptor(config.library, _ENGINE)
     config.fill(300, [engine])
-    return set(engine.numbers(1303, _NOTE, 10)), set(engine.numbers(1305, _BEHAVIOR, 5))
-
-
-def _refused_by(convolution: Convolution) -> set[int]:
-    """Notes of engines that do not compute what is asked for: operands are rounded to TF32 only where that is allowed,
-    sums are in f32, and the bits are the same each time."""
+    notes = set(engine.numbers(1303, _NOTE, 10))
     refused = {_DOWN_CONVERTS, _REDUCED_SUMS, _VARIES}
     if convolution.image.type_name == "f32" and not convolution.is_rounded:
         refused |= {_TENSOR_CORE, _WINOGRAD}
-    return refused
+    return not notes & refused and _COMPILES not in engine.numbers(1305, _BEHAVIOR, 5)
 
 
 @functools.lru_cache(maxsize=256)
