@@ -307,6 +307,8 @@ def told(row: dict[str, Any]) -> str:
     line += f"{row['apart']:8.1e}  {row.get('does', '-')}  {tried}"
     if not any("cudnn" in note for note in row["note"].values()):
         line += f"  {row['note']}"
+    if row.get("refusals"):
+        line += f"  {len(row['refusals'])} refused: {row['refusals'][-1]}"
     return line
 
 

@@ -170,9 +170,7 @@ class Cudnn:
             (factor,) = self.of(operation, 754)
             if mode == 0:
                 (other,), (second,) = self.of(operation, 752), self.of(operation, 755)
-                value = factor * value
-                if second:
-                    value = value + second * _wide(self._array(other, where[self.of(other, 906)[0]]))
+                value = factor * value + second * _wide(self._array(other, where[self.of(other, 906)[0]]))
             else:
                 assert mode == 100
                 value = numpy.maximum(value, 0)

@@ -146,15 +146,12 @@ class Epilogue:
     """What follows a convolution: `scale * result + side_scale * side + bias`, and of that the larger of it and 0.
 
     side_scale  0: there is no side input
-    has_place   a side input is described all the same, times 0, which some of cuDNN's engines want; it is the result's
-                own memory
     is_apart    a kernel of our own computes it, the last of the moves
     """
 
     scale: float
     side_scale: float
     is_relu: bool
-    has_place: bool = False
     is_apart: bool = False
 
 

@@ -103,8 +103,6 @@ def _with_epilogue(instruction: Instruction, call: DeviceCall) -> list[Convoluti
     plain = [way for way in ways_of(asked) if way.direction == FORWARD and way.moves[2] is None]
     epilogue = Epilogue(scale, side_scale, activation == "kRelu")
     whole = [replace(way, epilogue=epilogue) for way in plain]
-    if not side_scale:
-        whole += [replace(way, epilogue=replace(epilogue, has_place=True)) for way in plain[:1]]
     return whole + _apart(plain[:1], result, positions[2][1], epilogue)
 
 

@@ -385,7 +385,7 @@ class Cudnn:
                 operation.set(attribute, _FLOAT, factor)
             found.append(operation.finalized())
 
-        if epilogue.side_scale or epilogue.has_place:
+        if epilogue.side_scale:
             side = self._tensor(convolution.output, _SIDE)
             add(between[1], side, (scale, epilogue.side_scale))
             last, scale = between[1], 1.0
@@ -452,8 +452,8 @@ class Cudnn:
         convolution, ids = prepared.convolution, [_IDS[role] for role in ROLES[prepared.convolution.direction]]
         epilogue = convolution.epilogue
         if epilogue is not None and not epilogue.is_apart:
-            used += [*further, *([addresses[2]] if epilogue.has_place else [])]
-            ids += [_BIAS, _SIDE][: len(used) - 3]
+            used += further
+            ids += [_BIAS, _SIDE][: len(further)]
         pack = _Descriptor(self.library, _PACK).set(1000, _INT64, *ids)
         pack.set(1001, _POINTER, *used).set(1003, _POINTER, here[-1]).finalized()
         *before, after = moves
