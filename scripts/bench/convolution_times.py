@@ -1,5 +1,5 @@
 """Convolutions by cuDNN on a GPU beside the other way, XLA's and their price: python -m scripts.bench.convolution_times
-[--seconds N] [--out FILE.json] [NAME...]
+[--seconds N] [--tried N] [--out FILE.json] [NAME...]
 
 Each convolution is a module of its own, on arrays that stay on the GPU.
 
@@ -38,6 +38,7 @@ from hlo_opt.ops.calls.collectives import device_call
 from hlo_opt.ops.calls.epilogues import cudnn_ways
 from hlo_opt.ops.shapes import flops_of
 from hlo_opt.plans.calls import price_of_call
+from hlo_opt.runtime.cupy import cudnn
 from hlo_opt.runtime.cupy.cudnn import Cudnn
 from hlo_opt.runtime.cupy.device import CupyDevice
 from hlo_opt.runtime.measure.bench import clock_of
@@ -317,9 +318,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="part of a convolution's name; default: all")
     parser.add_argument("--seconds", type=float, default=50.0, metavar="N", help="stop after so many; 50")
+    parser.add_argument("--tried", type=int, default=cudnn.TRIED, metavar="N", help="engines to try; %(default)s")
     parser.add_argument("--out", type=Path, metavar="FILE.json")
     given = parser.parse_args()
     end = time.perf_counter() + given.seconds
+    cudnn.TRIED = given.tried
     clock = clock_of("cupy")
     target = find(target_of_device(clock.device))
     rows: list[dict[str, Any]] = []
