@@ -9,8 +9,9 @@ result the gradient of a filter. Sizes and paddings are then those of the forwar
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from hlo_opt.ir import ELEMENT_TYPES
 from hlo_opt.library.arrays import Described
@@ -41,8 +42,8 @@ class Move:
     sizes   of the source, the outermost first
     padding zeros before and after each dimension; negative: elements that are cut off
     turned  dimensions that are reversed
-    split   a dimension of so many groups: (dimension, groups), which become two dimensions
-    order   the dimensions of the result, by their places after the split
+    splits  dimensions that become two each: (dimension, size of the outer one), in order
+    order   the dimensions of the result, by their places after the splits
     wide    the type of the result
     """
 
@@ -50,14 +51,14 @@ class Move:
     sizes: tuple[int, ...]
     padding: tuple[tuple[int, int], ...]
     turned: tuple[int, ...]
-    split: tuple[int, int] | None
+    splits: tuple[tuple[int, int], ...]
     order: tuple[int, ...]
     wide: str
 
     @property
     def is_nothing(self) -> bool:
         """Whether the elements lie that way already."""
-        places = [d for d in self.order if self._after_split[d] > 1]
+        places = [d for d in self.order if self._after_splits[d] > 1]
         is_same = self.wide == self.type_name and not self.turned and not any(map(any, self.padding))
         return is_same and places == sorted(places)
 
@@ -66,12 +67,11 @@ class Move:
         return tuple(size + low + high for size, (low, high) in zip(self.sizes, self.padding, strict=True))
 
     @property
-    def _after_split(self) -> tuple[int, ...]:
-        sizes = self.padded
-        if self.split is None:
-            return sizes
-        at, groups = self.split
-        return (*sizes[:at], groups, sizes[at] // groups, *sizes[at + 1 :])
+    def _after_splits(self) -> tuple[int, ...]:
+        sizes = list(self.padded)
+        for at, outer in reversed(self.splits):
+            sizes[at : at + 1] = outer, sizes[at] // outer
+        return tuple(sizes)
 
     @property
     def source_bytes(self) -> int:
@@ -101,8 +101,8 @@ class Move:
         if self.turned:
             lines.append(f"turned = {array(sizes)} reverse({last}), dimensions={{{','.join(map(str, self.turned))}}}")
             last = "turned"
-        if self.split is not None:
-            sizes = self._after_split
+        if self.splits:
+            sizes = self._after_splits
             lines.append(f"split = {array(sizes)} reshape({last})")
             last = "split"
         if self.wide != self.type_name:
@@ -131,6 +131,30 @@ class Tensor:
         return math.prod(self.sizes) * ELEMENT_TYPES[self.type_name].bytes
 
 
+class After(Protocol):
+    """What a kernel of our own computes of the result: the text of its module, and the bytes that it writes."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What follows a convolution: `scale * result + side_scale * side + bias`, and of that the larger of it and 0.
+
+    side_scale  0: there is no side input
+    is_apart    a kernel of our own computes it, the last of the moves
+    """
+
+    scale: float
+    side_scale: float
+    is_relu: bool
+    is_apart: bool = False
+
+
 @dataclass(frozen=True)
 class Convolution:
     """A convolution of cuDNN, by the sizes of the forward one: `image` by `kernel` to `output`, one of which is the
@@ -150,7 +174,19 @@ class Convolution:
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     is_rounded: bool
-    moves: tuple[Move | None, Move | None, Move | None]
+    moves: tuple[Move | None, Move | None, After | None]
+    epilogue: Epilogue | None = None
+
+    @property
+    def further(self) -> tuple[Tensor, ...]:
+        """Of bias and side input, as far as there are any: the operands after the first two."""
+        if self.epilogue is None:
+            return ()
+        output = self.output
+        sizes = tuple(size if d == 1 else 1 for d, size in enumerate(output.sizes))
+        steps = tuple(1 if d == 1 else sizes[1] for d in range(len(sizes)))
+        bias = Tensor(output.type_name, sizes, steps)
+        return (bias, output) if self.epilogue.side_scale else (bias,)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -166,8 +202,9 @@ class Convolution:
     @property
     def bytes(self) -> tuple[int, ...]:
         """Bytes of the operands and the result of the HLO convolution."""
-        *operands, (tensor, move) = zip(self.tensors, self.moves, strict=True)
-        result = tensor.bytes if move is None else move.bytes
+        operands = zip(self.tensors, self.moves[:2], strict=False)
+        last = self.moves[2]
+        result = self.tensors[2].bytes if last is None else last.bytes
         return (*(t.bytes if m is None else m.source_bytes for t, m in operands), result)
 
 
@@ -194,11 +231,15 @@ class _Spatial:
 def convolutions_of(call: DeviceCall) -> list[Convolution]:
     """A convolution as cuDNN may compute it, the ways that move the least first. Padding is as it is, then, where that
     differs before and behind, with the difference moved; each with arrays as most of them lie; features last, which
-    tensor cores read faster, filled up with zeros to as many as they read at once; and groups also features first.
+    tensor cores read faster, filled up with zeros to as many as they read at once; with few features, the phases of a
+    strided image as features; and groups also features first.
     Empty where cuDNN has no such convolution, and for other calls."""
     asked = asked_of(call)
-    if asked is None:
-        return []
+    return [] if asked is None else ways_of(asked)
+
+
+def ways_of(asked: Asked) -> list[Convolution]:
+    """What `convolutions_of` gives, of what is asked for."""
     shapes, positions, window, groups = asked.shapes, asked.positions, asked.window, asked.groups
     names = [shape[0] for shape in shapes]
     if not _has_types(names) or len(window) > _MOST_SPATIAL:
@@ -232,6 +273,8 @@ def convolutions_of(call: DeviceCall) -> list[Convolution]:
         more = -last.image.sizes[1] % _TOGETHER.get(names[0], 1)
         if more and max(groups) == 1:
             ways.append(_described(direction, shapes, positions, spatial, form, extra, groups, more, is_last=True))
+        if form == forms[0] and max(groups) == 1 and direction == FORWARD:
+            ways += _by_phases(shapes, positions, spatial)
         found += [replace(way, is_rounded=is_rounded) for way in sorted(ways, key=_moved)]
     return found
 
@@ -294,7 +337,8 @@ def _direction(
         return DATA if groups[1] == 1 and all(w[1] == 1 for w in window) else None
     if groups[1] > 1:
         return FILTER if groups[0] == 1 else None
-    is_filter = groups[0] == 1 and math.prod(w[0] for w in window) > math.prod(result)
+    is_apart = all(w[1] >= w[0] for w in window)  # windows share no elements, as those of patches
+    is_filter = groups[0] == 1 and not is_apart and math.prod(w[0] for w in window) > math.prod(result)
     if not is_filter and groups[0] == 1 and any(w[6] and w[0] > 1 for w in window):
         reaches = [(w[0] - 1) * w[5] - w[2] for w in window]
         return DATA if min(reaches) >= 0 and all(w[1] == 1 for w in window) else FORWARD
@@ -367,6 +411,65 @@ def _described(
     )
 
 
+def _by_phases(
+    shapes: Sequence[Described], positions: _Positions, spatial: Sequence[_Spatial]
+) -> Iterator[Convolution]:
+    """A forward convolution with strides and few features as one without strides: the phases of the image, as many in
+    each dimension as the stride, become features, and so do those of the kernel. Padding is moved."""
+    phases = math.prod(s.stride for s in spatial)
+    (image, kernel, output), (of_image, of_kernel, of_output) = shapes, positions
+    together = _TOGETHER.get(image[0], 0)
+    features = next(
+        (n for n in range(image[2][of_image[1]], together) if n * phases % together == 0), 0
+    )  # with those that are zeros
+    if not features or phases == 1 or any(s.dilation > 1 or s.is_turned for s in spatial):
+        return
+    wide, moves = output[0], []
+    taps = [-(-s.kernel // s.stride) for s in spatial]
+    places = [s.output - 1 + size for s, size in zip(spatial, taps, strict=True)]
+    before = [s.before for s in spatial]
+    for shape, (outer, inner, own), counts, lows in (
+        (image, of_image, places, before),
+        (kernel, of_kernel, taps, [0] * len(taps)),
+    ):
+        there = list(reversed(shape[3]))
+        padding = {inner: (0, features - shape[2][inner])}
+        for d, s, count, low in zip(own, spatial, counts, lows, strict=True):
+            padding[d] = low, s.stride * count - low - shape[2][d]
+        divided = {d: count for d, s, count in zip(own, spatial, counts, strict=True) if s.stride > 1}
+        at, end = {}, 0
+        for d in there:
+            at[d] = end
+            end += 1 + (d in divided)
+        moves.append(
+            Move(
+                shape[0],
+                tuple(shape[2][d] for d in there),
+                tuple(padding.get(d, (0, 0)) for d in there),
+                (),
+                tuple((there.index(d), divided[d]) for d in there if d in divided),
+                (at[outer], *(at[d] for d in own), *(at[d] + 1 for d in own if d in divided), at[inner]),
+                wide,
+            )
+        )
+    back = _move(output, [of_output[0], *of_output[2], of_output[1]], {}, set(), (0, 1), wide, is_result=True)
+    more = (1,) * max(0, _LEAST_SPATIAL - len(spatial))
+    whole = (*more, *(1 for _ in spatial))
+    depth, results = features * phases, [s.output for s in spatial]
+    yield Convolution(
+        FORWARD,
+        _tensor(wide, (image[2][of_image[0]], depth, *more, *places), is_last=True),
+        _tensor(wide, (kernel[2][of_kernel[0]], depth, *more, *taps), is_last=True),
+        _tensor(wide, (output[2][of_output[0]], output[2][of_output[1]], *more, *results), is_last=True),
+        tuple(0 for _ in whole),
+        tuple(0 for _ in whole),
+        whole,
+        whole,
+        False,
+        (moves[0], moves[1], None if back.is_nothing else back),
+    )
+
+
 def _tensor(type_name: str, sizes: tuple[int, ...], *, is_last: bool) -> Tensor:
     order = [0, *range(2, len(sizes)), 1] if is_last else list(range(len(sizes)))
     strides, step = [0] * len(sizes), 1
@@ -394,7 +497,7 @@ def _move(
         ends = [padding.get(d, (0, 0)) for d in order]
         padded = tuple(sizes[d] + low + high for d, (low, high) in zip(order, ends, strict=True))
         cut = tuple((-low, -high) for low, high in ends)
-        return Move(name, padded, cut, (), None, tuple(order.index(d) for d in there), wide)
+        return Move(name, padded, cut, (), (), tuple(order.index(d) for d in there), wide)
     at, count = there.index(split[0]), split[1]
     places = {d: (n,) for n, d in enumerate(there)}
     if count > 1:
@@ -405,7 +508,7 @@ def _move(
         tuple(sizes[d] for d in there),
         tuple(padding.get(d, (0, 0)) for d in there),
         tuple(sorted(there.index(d) for d in turned)),
-        (at, count) if count > 1 else None,
+        ((at, count),) if count > 1 else (),
         (*((at,) if count > 1 else ()), *(n for d in order for n in places[d])),
         wide,
     )

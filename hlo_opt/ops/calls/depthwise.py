@@ -1,4 +1,5 @@
-"""Convolutions of each feature by a small window of its own, as a sum over the window that one kernel computes.
+"""Convolutions of each feature by a small window of its own, and these as a sum over the window that one fusion
+computes.
 
 cuDNN takes 10 to 20 times as long as memory allows for these, where features are last (measured on an H200 with cuDNN
 9.14: 594 us for f32[32,56,56,144] by 3x3).
@@ -11,22 +12,31 @@ import math
 from collections.abc import Sequence
 
 from hlo_opt.ops.calls.call import DeviceCall
-from hlo_opt.ops.calls.convolutions import FORWARD, asked_of, convolutions_of
+from hlo_opt.ops.calls.convolutions import FORWARD, Asked, asked_of, convolutions_of
 
 MOST_TAPS = 49
 """The most elements of a window: each is one term for every element of the result."""
 
 
-def depthwise_text(call: DeviceCall) -> str | None:
-    """A module of one fusion that computes a convolution of as many groups as features, each with one output feature;
-    None for other calls. f16 and bf16 are added up in f32."""
+def depthwise_of(call: DeviceCall) -> Asked | None:
+    """A convolution of as many groups as features, each with one output feature; None for other calls."""
     asked, ways = asked_of(call), convolutions_of(call)
     if asked is None or not ways or ways[0].direction != FORWARD:
         return None
+    (left, right, _), (of_left, of_right, _) = asked.shapes, asked.positions
+    features = left[2][of_left[1]]
+    return asked if asked.groups[0] == features == right[2][of_right[0]] else None
+
+
+def depthwise_text(call: DeviceCall) -> str | None:
+    """A module of one fusion that computes a depthwise convolution (`depthwise_of`); None for other calls, and for
+    windows of more than `MOST_TAPS`. f16 and bf16 are added up in f32."""
+    asked = depthwise_of(call)
+    if asked is None:
+        return None
     (left, right, result), (of_left, of_right, of_result) = asked.shapes, asked.positions
     features, window = left[2][of_left[1]], asked.window
-    taps = math.prod(w[0] for w in window)
-    if asked.groups[0] != features or right[2][of_right[0]] != features or taps > MOST_TAPS:
+    if math.prod(w[0] for w in window) > MOST_TAPS:
         return None
     wide = "f64" if result[0] == "f64" else "f32"
 

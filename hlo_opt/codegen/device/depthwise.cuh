@@ -1,0 +1,120 @@
+// Convolutions of each feature by a window of its own, with features last. NVRTC and the host's C++ compiler both read
+// this file. A line `// @name` starts the definition of a helper, which may use the helpers before it.
+
+// @hlo_side
+// a spatial dimension: elements of image and result, taps, stride, padding before, dilation, and elements of the kernel
+// from one tap to the next
+struct hlo_side { int image, result, taps, stride, low, dilation, step; };
+
+// @hlo_tile
+// features, elements of the kernel from one to the next, and what a block has: vectors of features, rows, and strips
+struct hlo_tile { int features, step, vectors, rows, strips; };
+
+// @hlo_row
+template <typename T, int count> struct __align__(sizeof(T) * count) hlo_row { T of[count]; };
+
+// @hlo_widened
+template <typename T> __device__ __forceinline__ float hlo_widened(T bits, bool is_bf16) {
+  return is_bf16 ? hlo_load_bf16(bits) : hlo_load_f16(bits);
+}
+__device__ __forceinline__ float hlo_widened(float x, bool) { return x; }
+__device__ __forceinline__ double hlo_widened(double x, bool) { return x; }
+
+// @hlo_few
+// neighbouring elements that are read at once, and each of them widened; bf16 in pairs: the upper half of a register is
+// its place in an f32
+template <bool in_pairs, typename T, int count> struct hlo_few {
+  hlo_row<T, count> row;
+  __device__ __forceinline__ T bits(int k) const { return row.of[k]; }
+};
+template <typename T, int count> struct hlo_few<true, T, count> {
+  hlo_row<unsigned int, count / 2> row;
+  __device__ __forceinline__ float bits(int k) const { return hlo_half_bf16(row.of[k / 2], k % 2); }
+};
+
+// @hlo_narrowed
+__device__ __forceinline__ void hlo_narrowed(unsigned short& to, float x, bool is_bf16) {
+  to = is_bf16 ? hlo_store_bf16(x) : hlo_store_f16(x);
+}
+__device__ __forceinline__ void hlo_narrowed(float& to, float x, bool) { to = x; }
+__device__ __forceinline__ void hlo_narrowed(double& to, double x, bool) { to = x; }
+
+// @hlo_fused
+__device__ __forceinline__ float hlo_fused(float a, float b, float c) { return fmaf(a, b, c); }
+__device__ __forceinline__ double hlo_fused(double a, double b, double c) { return fma(a, b, c); }
+
+// @hlo_depthwise
+// A thread has `across` neighbouring results along the last spatial dimension, of `vector` features. It reads each
+// column of the image once for each row of the window, as one vector, and adds it to all results that need it.
+template <bool is_bf16, int vector, int across, int taps, int stride, int dilation, int rows_at_once, typename Wide,
+          typename T, typename R>
+__device__ __forceinline__ void hlo_depthwise(const T* image, const T* kernel, R* result, hlo_side depth, hlo_side row,
+                                              hlo_side column, hlo_tile tile) {
+  typedef hlo_few<is_bf16 && vector % 2 == 0, T, vector> few;
+  constexpr int columns = (across - 1) * stride + (taps - 1) * dilation + 1;
+  const int chunks = (tile.features / vector + tile.vectors - 1) / tile.vectors;
+  const int row_tiles = (row.result + tile.rows - 1) / tile.rows;
+  const int strips = (column.result + across - 1) / across, strip_tiles = (strips + tile.strips - 1) / tile.strips;
+  int thread = threadIdx.x, block = blockIdx.x;
+  const int feature = (block % chunks * tile.vectors + thread % tile.vectors) * vector;
+  thread /= tile.vectors;
+  block /= chunks;
+  const int x = (block % strip_tiles * tile.strips + thread / tile.rows) * across;
+  block /= strip_tiles;
+  const int y = block % row_tiles * tile.rows + thread % tile.rows;
+  block /= row_tiles;
+  const int z = block % depth.result, batch = block / depth.result;
+  if (feature >= tile.features || x >= column.result || y >= row.result) return;
+  Wide sums[across][vector] = {};
+  for (int a = 0; a < depth.taps; ++a) {
+    const int from = z * depth.stride - depth.low + a * depth.dilation;
+    if ((unsigned int)from >= (unsigned int)depth.image) continue;
+#pragma unroll rows_at_once
+    for (int b = 0; b < row.taps; ++b) {
+      const int line = y * row.stride - row.low + b * row.dilation, first = x * stride - column.low;
+      if ((unsigned int)line >= (unsigned int)row.image) continue;
+      const T* factors = kernel + (a * depth.step + b * row.step + feature * tile.step);
+      Wide factor[taps][vector];
+#pragma unroll
+      for (int c = 0; c < taps; ++c) {
+        if (tile.step == 1) {
+          const few read = *(const few*)(factors + c * column.step);
+#pragma unroll
+          for (int k = 0; k < vector; ++k) factor[c][k] = hlo_widened(read.bits(k), is_bf16);
+        } else {
+#pragma unroll
+          for (int k = 0; k < vector; ++k) {
+            factor[c][k] = hlo_widened(factors[c * column.step + k * tile.step], is_bf16);
+          }
+        }
+      }
+      const int start = ((batch * depth.image + from) * row.image + line) * column.image;
+#pragma unroll
+      for (int j = 0; j < columns; ++j) {
+        few read = {};
+        if ((unsigned int)(first + j) < (unsigned int)column.image) {
+          read = *(const few*)(image + (start + first + j) * tile.features + feature);
+        }
+#pragma unroll
+        for (int c = 0; c < taps; ++c) {
+          const int at = j - c * dilation;
+          if (at < 0 || at % stride != 0 || at / stride >= across) continue;
+#pragma unroll
+          for (int k = 0; k < vector; ++k) {
+            sums[at / stride][k] = hlo_fused(hlo_widened(read.bits(k), is_bf16), factor[c][k], sums[at / stride][k]);
+          }
+        }
+      }
+    }
+  }
+  R* to = result + ((batch * depth.result + z) * row.result + y) * column.result * tile.features + feature;
+#pragma unroll
+  for (int s = 0; s < across; ++s) {
+    if (x + s < column.result) {
+      hlo_row<R, vector> written;
+#pragma unroll
+      for (int k = 0; k < vector; ++k) hlo_narrowed(written.of[k], sums[s][k], is_bf16);
+      *(hlo_row<R, vector>*)(to + (x + s) * tile.features) = written;
+    }
+  }
+}

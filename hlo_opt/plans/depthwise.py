@@ -1,0 +1,153 @@
+"""The plan of a convolution of each feature by a window of its own, on arrays with features last.
+
+It stands where a library call would: no region has it. A thread has a vector of features of several neighbouring
+results along the last spatial dimension, and keeps in registers what they share.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.ir import ELEMENT_TYPES, Layout, Shape
+from hlo_opt.ops.calls.call import DeviceCall
+from hlo_opt.ops.calls.depthwise import depthwise_of
+from hlo_opt.plans.columns import WARP
+from hlo_opt.plans.plan import Launch
+
+VECTOR = 4
+"""Features of a thread: with more, sums and factors of a long row of the window do not fit into registers."""
+LONGEST_ROW = 16
+"""The most taps of a window along its last dimension: a thread has a factor of each in registers."""
+MOST_ACROSS = 8
+"""The most neighbouring results of a thread."""
+BLOCK = 256
+WORKING = 512
+"""Threads of a multiprocessor below which it waits for memory."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A spatial dimension: elements of image and result, taps of the window, its stride, the padding before, its
+    dilation, and elements of the kernel from one tap to the next."""
+
+    image: int
+    result: int
+    taps: int
+    stride: int
+    low: int
+    dilation: int
+    step: int
+
+    def columns(self, across: int) -> int:
+        """Elements of the image that so many neighbouring results need."""
+        return len({s * self.stride + t * self.dilation for s in range(across) for t in range(self.taps)})
+
+
+@dataclass(frozen=True)
+class Depthwise:
+    """How a depthwise convolution is computed.
+
+    shapes   of image, kernel and result
+    sides    the three spatial dimensions, those that there are not first
+    first    the element of the kernel at the first tap of the first feature
+    step     elements of the kernel from one feature to the next
+    vector   features of a thread
+    across   neighbouring results of a thread
+    vectors, rows, strips  vectors of features, rows and strips of `across` results that a block has
+    """
+
+    shapes: tuple[Shape, Shape, Shape]
+    sides: tuple[Side, Side, Side]
+    first: int
+    step: int
+    vector: int
+    across: int
+    vectors: int
+    rows: int
+    strips: int
+
+    @property
+    def features(self) -> int:
+        return self.shapes[0].dimensions[self.shapes[0].minor_to_major[0]]
+
+    @property
+    def launch(self) -> Launch:
+        depth, row, column = self.sides
+        batch = self.shapes[2].element_count // (self.features * depth.result * row.result * column.result)
+        strips = -(-column.result // self.across)
+        pairs = (self.features // self.vector, self.vectors), (strips, self.strips), (row.result, self.rows)
+        blocks = math.prod(-(-count // each) for count, each in pairs) * depth.result * batch
+        return Launch(blocks, self.vectors * self.strips * self.rows)
+
+
+def depthwise_plan(call: DeviceCall, target: DeviceTarget) -> Depthwise | None:
+    """The plan of a depthwise convolution; None for other calls, and where features are not last in memory."""
+    asked = depthwise_of(call)
+    if asked is None:
+        return None
+    (left, right, result), (of_left, of_right, of_result) = asked.shapes, asked.positions
+    spatial = sorted(range(len(asked.window)), key=lambda k: of_left[2][k])
+    if not 1 <= len(spatial) <= 3:
+        return None
+    for shape, (batch, features, places) in ((left, of_left), (result, of_result)):
+        if list(reversed(shape[3])) != [batch, *(places[k] for k in spatial), features]:
+            return None
+    steps, step = {}, 1
+    for d in right[3]:
+        steps[d] = step
+        step *= right[2][d]
+    first, sides = 0, []
+    for k in spatial:
+        taps, stride, low, _, _, dilation, is_turned = asked.window[k]
+        along = steps[of_right[2][k]]
+        first += (taps - 1) * along if is_turned else 0
+        image, out = left[2][of_left[2][k]], result[2][of_result[2][k]]
+        sides.append(Side(image, out, taps, stride, low, dilation, -along if is_turned else along))
+    none = [Side(1, 1, 1, 1, 0, 1, 0)] * (3 - len(sides))
+    depth, row, column = *none, *sides
+    if column.taps > LONGEST_ROW:
+        return None
+    a, b, c = (Shape(ELEMENT_TYPES[s[0]], tuple(s[2]), Layout(tuple(s[3]))) for s in asked.shapes)
+    features = left[2][of_left[1]]
+    vector = math.gcd(features, VECTOR)
+    lines = c.element_count // (column.result * vector)
+    across = _across(column, lines, target.core_count * WORKING)
+    vectors = _even(features // vector, BLOCK // 4)
+    rows = _even(row.result, max(1, BLOCK // vectors))
+    strips = _even(-(-column.result // across), max(1, BLOCK // (vectors * rows)))
+    return Depthwise((a, b, c), (depth, row, column), first, steps[of_right[0]], vector, across, vectors, rows, strips)
+
+
+def _across(column: Side, lines: int, threads: int) -> int:
+    """How many neighbouring results a thread has: the fewest loads of vectors and multiplications, the latter in
+    quarters, while there are enough threads for the device."""
+
+    def work(across: int) -> float:
+        strips = -(-column.result // across)
+        of_one = 4 * (column.columns(across) + column.taps) + across * column.taps
+        return strips * of_one * max(1.0, threads / (strips * lines))
+
+    return min(range(1, MOST_ACROSS + 1), key=work)
+
+
+def _even(count: int, most: int) -> int:
+    """The size of tiles, at most so large, that fill `count` with the least left over."""
+    return -(-count // -(-count // most))
+
+
+_L1_BYTES, _AT_ONCE, _OF_A_LOAD = 128, 4, 2
+"""Bytes per cycle of an L1 cache; warps per cycle that instructions are issued for; and instructions beside a load, for
+its address and its condition."""
+
+
+def cycles(plan: Depthwise) -> tuple[float, float]:
+    """Cycles that all threads take together on one multiprocessor: of loads in its L1, and of issued instructions."""
+    depth, row, column = plan.sides
+    kind, warps = plan.shapes[0].type, plan.launch.grid * plan.launch.block / WARP
+    loads = depth.taps * row.taps * (column.columns(plan.across) + column.taps)
+    products = depth.taps * row.taps * column.taps * plan.across * plan.vector
+    widened = loads * plan.vector if kind.bytes < 4 else 0
+    issued = products * max(1, kind.bytes // 4) + widened + _OF_A_LOAD * loads
+    return warps * loads * plan.vector * kind.bytes * WARP / _L1_BYTES, warps * issued / _AT_ONCE
