@@ -39,7 +39,7 @@ from hlo_opt.codegen.tree import (
     walked_changes,
 )
 from hlo_opt.ir.index_map import Variable
-from hlo_opt.ops.code import Name, call, cell, code, of
+from hlo_opt.ops.code import Name, address, call, cell, code, of
 from hlo_opt.plans.plan import Launch
 
 A, B, K = Name("a"), Name("b"), Name("k")
@@ -60,7 +60,7 @@ EVERY: list[tuple[Statement, list[str]]] = [
     (Barrier(), ["__syncthreads();"]),
     (Barrier(warp=True), ["__syncwarp();"]),
     (GridBarrier(A), ["hlo_meet_grid(&a[0]);"]),
-    (ClusterBarrier(), ["hlo_cluster_meet();"]),
+    (ClusterBarrier("take", address(A, K)), ["hlo_cluster_take(&a[k]);"]),
     (ClusterBarrier("show"), ["hlo_cluster_show();"]),
     (Fence(), ["__threadfence();"]),
     (Leave(code("{} > 3", A)), ["if (a > 3) return;"]),
