@@ -53,9 +53,11 @@ class Do:
 
 @dataclass(slots=True)
 class Barrier:
-    """The threads of a block (or of a warp, if `warp`) wait for each other."""
+    """The threads of a block wait for each other: or those of a warp, if `warp`, or those of a team of whole warps, by
+    the call `team`."""
 
     warp: bool = False
+    team: Code | None = None
 
 
 @dataclass(slots=True)
@@ -370,6 +372,8 @@ def codes_of(statement: Statement) -> Iterator[Code]:
             yield value
         case Do(what):
             yield what
+        case Barrier(team=Code() as team):
+            yield team
         case GridBarrier(arrived):
             yield call("hlo_meet_grid", address(arrived, code("0")))
         case ClusterBarrier(cluster_step, counter):
