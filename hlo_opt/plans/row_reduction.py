@@ -237,11 +237,16 @@ class Rows:
         """Bytes in which the warps of a row combine their results."""
         if self.threads <= WARP:
             return 0
-        leaves = [leaf for level in self.levels for r in level for leaf in r.shape.leaves()]
         warps = self.rows_per_block(block) * self.threads // WARP
-        if self.in_cluster:
-            return sum(max(4, leaf.type.bytes) for leaf in leaves) * warps * self.parts
-        return sum(max(4, leaf.type.bytes) for leaf in leaves) * warps + 4 * (self.parts > 1)
+        results = sum(self.level_bytes(number, warps) for number in range(len(self.levels)))
+        if self.in_cluster:  # with a count of the bytes that arrive for each level
+            return results + 8 * len(self.levels)
+        return results + 4 * (self.parts > 1)
+
+    def level_bytes(self, level: int, warps: int) -> int:
+        """Bytes of the results of so many warps of a block; those of a cluster leave theirs in each of its blocks."""
+        leaves = [leaf for r in self.levels[level] for leaf in r.shape.leaves()]
+        return sum(max(4, leaf.type.bytes) for leaf in leaves) * warps * (self.parts if self.in_cluster else 1)
 
 
 def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
