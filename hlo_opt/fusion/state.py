@@ -39,6 +39,8 @@ _GROWING = ("cluster", "priced_by_xla")
 """What is kept up while a fusion grows."""
 _SETTLED = ("traits", "lowering", "waits", "structure")
 """What does not change when a fusion's operands do."""
+_OF_COPIES = ("traits", "lowering", "structure", "rows")
+"""What names no instructions."""
 
 
 class FusionState:
@@ -59,6 +61,19 @@ class FusionState:
         self.prices = Prices(self)
         """As we launch kernels; those of `..._by_xla` are of XLA's model, by which the presets `xla-*` decide."""
         self._waited_for: dict[Computation, frozenset[Instruction]] = {}
+
+    def of_copy(self, copy: Module) -> FusionState:
+        """The caches of a copy of the module, with what is known of the kernels' structure."""
+        state = FusionState(copy, self.target, self.known)
+        copies = {
+            instruction: copied
+            for old, new in zip(self.module.computations, copy.computations, strict=True)
+            for instruction, copied in zip(old.instructions, new.instructions, strict=True)
+        }
+        for name in _OF_COPIES:
+            cache = self._caches.get(name, {})
+            state._caches[name] = {copies[i]: value for i, value in cache.items() if i in copies}
+        return state
 
     def cached(self, name: str, instruction: Instruction, compute: Callable[[Instruction], T]) -> T:
         """What `compute` says of an instruction, until the instruction changes."""

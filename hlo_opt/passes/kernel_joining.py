@@ -42,6 +42,7 @@ class KernelJoining(Pass):
 
     name: ClassVar[str] = "kernel-joining"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
+    keeps_memory: ClassVar[bool] = True
 
     max_kernels: int = 64
     max_plans: int = 64

@@ -29,8 +29,9 @@ class Round(Terms):
         if result is None and not has_text(instruction):
             return None
         result = result or edit.clone_into(self.computation, instruction, operands)
-        for written in itertools.islice(self.computation.instructions, before, None):
-            self.origins[written] = instruction
+        new = len(self.computation.instructions) - before
+        last_first = itertools.islice(reversed(self.computation.instructions), new)  # a round has thousands before it
+        self.origins.update(dict.fromkeys(reversed(list(last_first)), instruction))
         return result
 
 
