@@ -18,7 +18,7 @@ from hlo_opt.ir.index_map import Constant, Expression, variable, variables_of
 from hlo_opt.ops.logic import asked_of_all, conjuncts
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.sets import SIGNS, looped, read_window, tuple_elements, tuple_index, written_window
-from hlo_opt.plans.element_reads import Element, is_elsewhere, is_under_condition, read_at
+from hlo_opt.plans.element_reads import Element, Read, is_elsewhere, is_under_condition, read_at
 from hlo_opt.plans.instructions import NOTHING, Work, of_value
 from hlo_opt.plans.lane_exits import Quiet
 from hlo_opt.plans.lane_loop import (
@@ -31,6 +31,7 @@ from hlo_opt.plans.lane_loop import (
     Results,
     Value,
     along,
+    part_read,
     places_of,
 )
 from hlo_opt.plans.lane_rounds import Round, has_text
@@ -47,18 +48,17 @@ LARGEST = 1 << 62
 """Counters below this bound are computed from the number of the round."""
 
 
-def match(region: Region, *, ahead: bool = True) -> Lanes | None:
-    """The region as a loop by lanes, or None. Without `ahead`, nothing is read before its round."""
+def match(region: Region, *, in_lanes: bool = False) -> Lanes | None:
+    """The region as a loop by lanes, or None. `in_lanes`: for a processor, whose memory is near. Nothing is read before
+    its round, and what lanes have written is read rather than chosen among registers."""
     loops = [i for i in region.computation.instructions if looped(i) is not None]
     if len(loops) != 1:
         return None
     numbers = [tuple_index(root) if loops[0] in root.operands else None for root in region.roots]
     if None in numbers or len(set(numbers)) != len(numbers):
         return None
-    opened = opened_of(loops[0])
-    search = None if opened is None else Search(opened, [n for n in numbers if n is not None], region.parameters)
-    found = None if search is None else search.plan()
-    return found if found is None or ahead else replace(found, ahead=())
+    found, _ = _searched(loops[0], [n for n in numbers if n is not None], region.parameters, in_lanes=in_lanes)
+    return replace(found, ahead=()) if found is not None and in_lanes else found
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,26 @@ def obstacle(module: Module, loop: Instruction) -> Obstacle:
     if opened is None:
         members = [i for c in alone.called() for i in c.instructions]
         return Obstacle(next((i for i in members if i.parameter_number is None and not has_text(i)), None))
-    search = Search(opened, opened.read_of(loop))
-    return Obstacle(has_plan=True) if search.plan() is not None else Obstacle(search.obstacle)
+    found, blamed = _searched(alone, opened.read_of(loop))
+    return Obstacle(blamed, has_plan=found is not None)
+
+
+def _searched(
+    loop: Instruction, numbers: list[int], parameters: Sequence[Instruction] = (), *, in_lanes: bool = False
+) -> tuple[Lanes | None, Instruction | None]:
+    """The plan of a loop that writes the elements `numbers` of its tuple; without one, the operation at which lanes
+    meet, where that is known."""
+    found, blamed = None, None
+    for chooses in (False, True):
+        opened = opened_of(loop, chooses=chooses)
+        if opened is None or (chooses and not opened.has_choices):
+            break
+        search = Search(opened, numbers, parameters)
+        found = search.plan() or found
+        if found is not None and (in_lanes or not any(r.is_read for r in found.results)):
+            break  # else a choice among registers is quicker than memory
+        blamed = blamed or search.obstacle
+    return found, None if found is not None else blamed
 
 
 def by_itself(module: Module, loop: Instruction) -> Instruction:
@@ -102,6 +120,7 @@ class Opened:
     same        the parts of the condition that are equal for all lanes
     any         the parts that must hold for at least one lane, each with the operation of the module that reduces it
                 over all lanes
+    has_choices whether something is a choice among places (see `Round`)
     """
 
     loop: Instruction
@@ -113,6 +132,7 @@ class Opened:
     origins: dict[Instruction, Instruction]
     same: list[Instruction]
     any: list[tuple[Instruction, Instruction]]
+    has_choices: bool
 
     def read_of(self, loop: Instruction) -> list[int]:
         """The numbers of the changed values that users of the loop read in its module."""
@@ -120,14 +140,14 @@ class Opened:
         return [n for n in self.parameters if n in read or None in read or loop.is_root]
 
 
-def opened_of(loop: Instruction, *, written_out: bool = True) -> Opened | None:
-    """Opens a loop over a tuple of arrays whose rounds call nothing; None for any other loop. `written_out` says
-    whether small products and reductions are expanded into scalar sums."""
+def opened_of(loop: Instruction, *, written_out: bool = True, chooses: bool = False) -> Opened | None:
+    """Opens a loop over a tuple of arrays whose rounds call nothing; None for any other loop. `written_out` and
+    `chooses` say what is expanded (see `Round`)."""
     body, condition = loop.called_by("body"), loop.called_by("condition")
     initial, yields = tuple_elements(loop.operands[0]), tuple_elements(body.root)
     if initial is None or yields is None or not all(shape.is_array for shape in loop.shape.elements or ()):
         return None
-    writer = Round(written_out=written_out)
+    writer = Round(written_out=written_out, chooses=chooses)
     round_ = writer.computation
     copies: dict[Instruction, Instruction] = {}
     parameters: dict[int, Instruction] = {}
@@ -156,7 +176,9 @@ def opened_of(loop: Instruction, *, written_out: bool = True) -> Opened | None:
     if any(r not in copies for r in yields) or condition.root not in copies:
         return None
     results = {n: copies[yields[n]] for n in parameters}
-    opened = Opened(loop, round_, initial, parameters, results, copies[condition.root], writer.origins, [], [])
+    opened = Opened(
+        loop, round_, initial, parameters, results, copies[condition.root], writer.origins, [], [], writer.has_choices
+    )
     for part in conjuncts(condition.root):
         asked = asked_of_all(part)
         if asked is None:
@@ -197,11 +219,15 @@ class Search:
 
     def plan(self) -> Lanes | None:
         """The plan with the most independent lanes; None where there are none."""
-        opened = self.opened
-        if any(n not in opened.parameters for n in self.numbers):
+        if any(n not in self.opened.parameters for n in self.numbers):
             return None
-        written = {n: update for n, update in opened.results.items() if self.is_written_only(n)}
-        aliases = self.aliases_of(written)
+        written = {n: update for n, update in self.opened.results.items() if self.is_written_only(n)}
+        read = {n: self.opened.results[n] for n in self.read_in_windows}
+        return self._with(written) or (self._with({**written, **read}) if read else None)
+
+    def _with(self, written: dict[int, Instruction]) -> Lanes | None:
+        """The plan with these arrays in memory, by number, and all other values in registers."""
+        opened, aliases = self.opened, self.aliases_of(written)
         carried = [n for n in opened.parameters if n not in written]
         windows = {n: update.operands[1].shape for n, update in written.items()}
         for most in (1, MOST_SAME):  # a small array may be lanes, or a copy in every lane
@@ -235,7 +261,7 @@ class Search:
             if n not in written
         )
         results = tuple(
-            Results(n, update, lanes[n], self.before(n, update, aliases))
+            Results(n, update, lanes[n], self.before(n, update, aliases), n in self.read_in_windows)
             for n, update in written.items()
             if n in self.numbers
         )
@@ -274,7 +300,8 @@ class Search:
             return None
         costs = {i: of_value(old if old.opcode == i.opcode else i) for i, old in opened.origins.items()}
         work = sum((costs[i] for i, _ in trace.computed), NOTHING)
-        return replace(plan, work=work, serial=_longest(opened, costs), ahead=self._ahead(plan, trace))
+        ahead, serial = self._ahead(plan, trace), _longest(opened, costs)
+        return replace(plan, work=work, serial=serial, ahead=ahead, outside=tuple(trace.outside))
 
     def _ahead(self, plan: Lanes, trace: _Trace) -> tuple[Element, ...]:
         """See `Lanes.ahead`."""
@@ -306,15 +333,31 @@ class Search:
 
     def is_written_only(self, number: int) -> bool:
         """Whether a round only writes a window of an array, and does not read it."""
+        return self._readers(number) == []
+
+    @cached_property
+    def read_in_windows(self) -> frozenset[int]:
+        """The arrays that the kernel writes of which a round writes a window, and of which it reads parts alone, before
+        or after that."""
+        found = set[int]()
+        for number in self.numbers:
+            readers, values = self._readers(number), (self.opened.parameters[number], self.opened.results[number])
+            if readers and all(part_read(i) in values for i in readers):
+                found.add(number)
+        return frozenset(found)
+
+    def _readers(self, number: int) -> list[Instruction] | None:
+        """The operations of a round that read an array of which the round writes one window, besides the one that
+        writes; None for any other carried value."""
         update, parameter = self.opened.results[number], self.opened.parameters[number]
         reads = update.operands.count(parameter)
         if written_window(update) is None or reads != 1 or update.operands[0] is not parameter:
-            return False
-        if any(o.shape.rank for o in update.operands[2:]):
-            return False
-        readers = [i for i in self.opened.round.instructions if parameter in i.operands or update in i.operands]
+            return None
         carried = [*self.opened.results.values(), self.opened.test]
-        return readers == [update] and carried.count(update) == 1 and parameter not in carried
+        if any(o.shape.rank for o in update.operands[2:]) or carried.count(update) != 1 or parameter in carried:
+            return None
+        readers = [i for i in self.opened.round.instructions if parameter in i.operands or update in i.operands]
+        return [i for i in readers if i is not update]
 
     def _same_for_all(self, numbers: set[int], most: int) -> set[int]:
         """The values with at most `most` elements that depend only on each other, so that they are equal in all lanes:
@@ -337,14 +380,18 @@ class Search:
         for number, update in written.items():
             buffer = initial[number]
             is_own = buffer in parameters and len(buffer.users) == 1 and initial.count(buffer) == 1
-            if number in self.numbers and is_own and not self._is_whole(update):
+            if number in self.numbers and is_own and not self._is_written_first(number, update):
                 aliases.append((self.numbers.index(number), parameters.index(buffer)))
         return tuple(aliases)
 
     def before(self, number: int, update: Instruction, aliases: tuple[tuple[int, int], ...]) -> Instruction | None:
         """See `Results.before`."""
-        is_there = self.numbers.index(number) in dict(aliases) or self._is_whole(update)
+        is_there = self.numbers.index(number) in dict(aliases) or self._is_written_first(number, update)
         return None if is_there else self.opened.initial[number]
+
+    def _is_written_first(self, number: int, update: Instruction) -> bool:
+        """Whether rounds write all of an array, and read nothing of it, so that its initial value does not matter."""
+        return self.is_written_only(number) and self._is_whole(update)
 
     def _is_whole(self, update: Instruction) -> bool:
         """Whether all rounds together write the whole array: each round all of it, or each round the next row."""
@@ -408,10 +455,12 @@ def _candidates(shapes: Sequence[Shape]) -> list[tuple[int, ...]]:
 
 @dataclass
 class _Trace:
-    """The elements that a round computes for a lane. `obstacle` is the operation at which lanes meet, or whose reads
-    are unknown, if there is one."""
+    """The elements that a round computes for a lane, and those that it reads of arrays from outside the loop, other
+    than windows; None for an index that data say. `obstacle` is the operation at which lanes meet, or whose reads are
+    unknown, if there is one."""
 
     computed: set[Element]
+    outside: dict[Read, None]
     obstacle: Instruction | None = None
 
 
@@ -430,10 +479,10 @@ def _traced(loop: Lanes) -> _Trace:
     own_tests: list[Element] = [
         (t, index) for t, dims in loop.tests if dims for index in places_of(t.shape, dims, lane)
     ]
-    trace = _Trace(set())
+    trace = _Trace(set(), {})
     for starts, allowed in ((apart, own), (shared, alike), (own_tests, own - alike)):
         seen: set[Element] = set()
-        for end, blamed in _ends(starts, loop.round, seen):
+        for end, blamed in _ends(starts, loop, seen, trace.outside):
             if end not in allowed:
                 trace.obstacle = blamed
                 return trace
@@ -458,13 +507,16 @@ def _end_by_themselves(loop: Lanes) -> bool:
 
 
 def _ends(
-    starts: Sequence[Element], inside: Computation, computed: set[Element]
+    starts: Sequence[Element], loop: Lanes, computed: set[Element], outside: dict[Read, None]
 ) -> Iterator[tuple[Element | None, Instruction]]:
     """The elements of the carried values that `starts` depend on, each with an operation to blame: the last one that
     changes the position along the lanes, else the reader. None instead of an element whose index is unknown.
 
-    A value that is read under a condition is computed there, once per condition.
+    A value that is read under a condition is computed there, once per condition. `computed` and `outside` are filled
+    (see `_Trace`).
     """
+    inside, lane = loop.round, loop.lane_at(variable(LANE, loop.lanes))
+    memory = {i: r for r in loop.results if r.is_read for i in (r.update, r.update.operands[0])}
     stack: list[tuple[Instruction, Index, int, Instruction, Instruction | None]] = [
         (i, index, 0, i, None) for i, index in starts
     ]
@@ -482,12 +534,29 @@ def _ends(
         if len(seen) > MOST_VALUES:
             yield None, instruction
             return
+        whole = part_read(instruction)
+        result = None if whole is None else memory.get(whole)
+        if result is not None:
+            if not result.is_own(instruction, index, lane):
+                yield None, instruction
+                continue
+            needed: list[Element] = [(start, ()) for start in instruction.operands[1:]]
+            if instruction.operands[0] is result.update:  # what this round writes
+                needed += [(result.update.operands[1], place) for place in result.places(lane)]
+                needed += [(start, ()) for start in result.update.operands[2:]]
+            stack += [(value, place, under, instruction, turned) for value, place in needed]
+            continue
         for number, operand in enumerate(instruction.operands):
-            if operand.parent is not inside or is_elsewhere(instruction, number, index):
+            if is_elsewhere(instruction, number, index):
                 continue
             there = read_at(instruction, number, index)
+            if operand.parent is not inside:
+                if operand.shape.is_array and operand.shape.rank and operand.literal is None and operand is not whole:
+                    outside[operand, there] = None
+                continue
             if there is None:
-                yield None, instruction
+                if operand.literal is None:  # a constant is a table, and nobody's
+                    yield None, instruction
                 continue
             below = under
             if is_under_condition(instruction, number, index):
