@@ -2,6 +2,9 @@
 
 The gradient of a layer norm sums a row's deviations times the inverse of their spread, which is a sum itself. Without
 this factor, both sums can be folded in one reading.
+
+A scalar factor of an array moves out of a product with it as well (`2 * x @ c.T` in a distance), where the library
+would need the multiplied array for this product alone, and what reads the product can multiply.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import ClassVar, Literal
 from hlo_opt.ir import Computation, Instruction, Shape, edit
 from hlo_opt.ir.element_type import F32, F64
 from hlo_opt.ops.reduction.reducers import monoid, starts_with_identity
+from hlo_opt.ops.sets import is_elementwise
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.expansion import Writer
 
@@ -79,8 +83,8 @@ def _is_kept(value: Instruction, reduce: Instruction) -> bool:
 
 @dataclass(frozen=True)
 class SumFactoring(RewritingPass):
-    """Move factors that depend on other reductions out of sums. The values stay the same up to rounding; infinite
-    factors may give NaN elsewhere."""
+    """Move factors that depend on other reductions out of sums, and scalar factors out of products. The values stay the
+    same up to rounding; infinite factors may give NaN elsewhere."""
 
     name: ClassVar[str] = "sum-factoring"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
@@ -92,9 +96,16 @@ class SumFactoring(RewritingPass):
         def take_out(reduce: Instruction, term: Term) -> None:
             levels[_without_factors(reduce, term)] = levels[reduce]
 
+        def multiply_after(dot: Instruction, side: int) -> None:
+            levels[_multiplied_after(dot, side)] = levels[dot]
+
         for i in list(computation.instructions):
             above = max((levels[o] for o in i.operands), default=0)
             levels[i] = above + (i.opcode == "reduce")
+            for side in (0, 1) if i.opcode == "dot" and _may_be_multiplied(i) else ():
+                if _is_for_products(i.operands[side]):
+                    yield partial(multiply_after, i, side)
+                    break
             if not above or not is_plain_sum(i):
                 continue
             term = term_of(i)
@@ -115,3 +126,44 @@ def _without_factors(reduce: Instruction, term: Term) -> Instruction:
     edit.replace_all_uses(reduce, product)
     edit.remove(reduce)
     return product
+
+
+def _may_be_multiplied(dot: Instruction) -> bool:
+    """Whether the kernels that read a product can multiply it, and round no product to less than f32."""
+    read_by_kernels = all(is_elementwise(u) or u.opcode == "reduce" for u in dot.users)
+    types = {dot.shape.type, *(o.shape.type for o in dot.operands)}
+    return bool(dot.users) and not dot.is_root and read_by_kernels and types <= {F32, F64}
+
+
+def _is_for_products(value: Instruction) -> bool:
+    """Whether an array is another one times a scalar, is written for products alone, which can be multiplied instead,
+    and the other one is in memory anyway."""
+    split = _scaled(value)
+    if split is None or not all(u.opcode == "dot" and _may_be_multiplied(u) for u in value.users):
+        return False
+    array = split[0]
+    return not value.is_root and (array.parameter_number is not None or len(array.users) > 1)
+
+
+def _scaled(value: Instruction) -> tuple[Instruction, Instruction] | None:
+    """The array and the scalar that are the factors of a value."""
+    if value.opcode != "multiply" or value.control_predecessors:
+        return None
+    for array, factor in (value.operands, value.operands[::-1]):
+        if factor.opcode == "broadcast" and not factor.operands[0].shape.rank:
+            return array, factor.operands[0]
+    return None
+
+
+def _multiplied_after(dot: Instruction, side: int) -> Instruction:
+    """Replace a dot by one without a scalar factor of an operand, and a multiply. Returns the new value."""
+    split = _scaled(dot.operands[side])
+    assert split is not None
+    array, scalar = split
+    operands = [array if k == side else o for k, o in enumerate(dot.operands)]
+    plain = edit.create(dot.computation, dot.name, "dot", dot.shape, operands, dict(dot.attributes))
+    writer = Writer(dot.computation)
+    value = writer.emit("multiply", dot.shape, plain, writer.emit("broadcast", dot.shape, scalar, dimensions=()))
+    edit.replace_all_uses(dot, value)
+    edit.remove(dot)
+    return value

@@ -138,7 +138,7 @@ KINDS: list[Kind] = [
     Kind("scan", frozenset({"scan"}), whole=lambda region, target: scan.match(region), walks=scan.walks),
     _LOOP(
         "lane-loop",
-        whole=lambda region, target: lane_search.match(region, in_lanes=target.in_lanes),
+        whole=lane_search.match,
         inside=lane_loop.inside,
         walks=lane_loop.walks,
         own=lane_loop.own,

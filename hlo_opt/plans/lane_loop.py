@@ -180,6 +180,7 @@ class Lanes(ByLanes):
                `ROUNDS_AHEAD` rounds before, so that a round does not wait for memory; `LANE` is the number of the lane
     outside    the elements that a round reads of arrays from outside the loop, other than windows; None for an index
                that data say
+    widest     threads per block, if there are so many lanes
     """
 
     kind: ClassVar[str] = "lane-loop"
@@ -199,6 +200,12 @@ class Lanes(ByLanes):
     aliases: tuple[tuple[int, int], ...]
     ahead: tuple[Element, ...] = ()
     outside: tuple[Read, ...] = ()
+    widest: int = BLOCK
+
+    @property
+    def block(self) -> int:
+        """The number of threads per block."""
+        return max(1, min(self.widest, most(self.lanes)))
 
     def segment(self, block: int) -> Segment[Lanes]:
         """The segment, alone in its launch."""

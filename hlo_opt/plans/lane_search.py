@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hlo_opt.analysis.graph.loops import derived_trip_count, known_trip_count
+from hlo_opt.analysis.memory.forms import round_up
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
 from hlo_opt.ir.index_map import Constant, Expression, variable, variables_of
 from hlo_opt.ops.logic import asked_of_all, conjuncts
@@ -35,11 +37,14 @@ from hlo_opt.plans.lane_loop import (
     places_of,
 )
 from hlo_opt.plans.lane_rounds import Round, has_text
+from hlo_opt.plans.loop import BLOCK
 from hlo_opt.plans.plan import Region
 from hlo_opt.plans.region import inlined
 
 MOST_SAME = 16
 """Limit of elements of a value that every thread has a copy of."""
+MOST_EVEN = 512
+"""Limit of the threads of a block that is alone on its multiprocessor."""
 MOST_DIMENSIONS = 4
 """Limit of the rank of the values whose dimensions may be lanes."""
 MOST_VALUES = 4_000
@@ -48,17 +53,27 @@ LARGEST = 1 << 62
 """Counters below this bound are computed from the number of the round."""
 
 
-def match(region: Region, *, in_lanes: bool = False) -> Lanes | None:
-    """The region as a loop by lanes, or None. `in_lanes`: for a processor, whose memory is near. Nothing is read before
-    its round, and what lanes have written is read rather than chosen among registers."""
+def match(region: Region, target: DeviceTarget) -> Lanes | None:
+    """The region as a loop by lanes, or None. For a processor, whose vectors are the lanes and whose memory is near,
+    nothing is read before its round, and what lanes have written is read rather than chosen among registers."""
     loops = [i for i in region.computation.instructions if looped(i) is not None]
     if len(loops) != 1:
         return None
     numbers = [tuple_index(root) if loops[0] in root.operands else None for root in region.roots]
     if None in numbers or len(set(numbers)) != len(numbers):
         return None
-    found, _ = _searched(loops[0], [n for n in numbers if n is not None], region.parameters, in_lanes=in_lanes)
-    return replace(found, ahead=()) if found is not None and in_lanes else found
+    in_lanes = target.in_lanes
+    plan, _ = _searched(loops[0], [n for n in numbers if n is not None], region.parameters, in_lanes=in_lanes)
+    if plan is None:
+        return None
+    return replace(plan, ahead=()) if in_lanes else replace(plan, widest=even_block(plan.lanes, target))
+
+
+def even_block(lanes: int, target: DeviceTarget) -> int:
+    """Threads per block such that each multiprocessor has one block, if lanes are so many that it needs a larger one
+    than usual. A GPU spreads smaller blocks unevenly, and a loop takes as long as the multiprocessor with the most."""
+    even = round_up(-(-lanes // target.core_count), target.threads_per_warp)
+    return even if BLOCK < even <= MOST_EVEN else BLOCK
 
 
 @dataclass(frozen=True)

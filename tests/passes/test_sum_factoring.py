@@ -1,4 +1,5 @@
-"""Factors that wait for other sums are taken out of sums: which, and that the values stay."""
+"""Factors that wait for other sums are taken out of sums, and scalars out of products: which, and that the values
+stay."""
 
 from __future__ import annotations
 
@@ -97,3 +98,63 @@ def test_what_waits_for_nothing_stays() -> None:
 def test_a_limit_of_steps_is_kept() -> None:
     made, _ = hlo_opt.fuse(hlo_opt.parse(two(PRODUCT)), passes="sum-factoring", simplify="never", stop_after_step=0)
     assert needs_a_sum(made)
+
+
+def distances(kind: str = "f32", scaled: str = "x", root: str = "exponential(p)", more: str = "") -> str:
+    """A product of 2 x, or of another array, with y, and what reads it."""
+    return f"""HloModule m
+
+ENTRY e {{
+  x = {kind}[8,16] parameter(0)
+  y = {kind}[4,16] parameter(1)
+  s = {kind}[] parameter(2)
+  other = {kind}[8,16] sine(x)
+  twos = {kind}[8,16] broadcast(s), dimensions={{}}
+  twice = {kind}[8,16] multiply(twos, {scaled})
+  p = {kind}[8,4] dot(twice, y), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}
+{more}
+  ROOT r = {kind}[8,4] {root}
+}}
+"""
+
+
+def multiplies_before(module: hlo_opt.Module) -> bool:
+    dots = [i for i in module.entry.instructions if i.opcode == "dot"]
+    return any(o.opcode == "multiply" for i in dots for o in i.operands)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+@pytest.mark.parametrize("scaled", ["x", "other"])
+def test_a_scalar_moves_out_of_a_product(kind: str, scaled: str) -> None:
+    used_twice = "  q = KIND[8,8] dot(other, x), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n  t = KIND[8,4] slice(q), slice={[0:8], [0:4]}"
+    text = distances(kind, scaled, "add(p, t)", used_twice.replace("KIND", kind))
+    made = factored(text)
+    assert multiplies_before(hlo_opt.parse(text)) and not multiplies_before(made)
+    random = np.random.default_rng(2)
+    given = [random.integers(-3, 4, p.shape.dimensions).astype(p.shape.type.dtype) for p in made.entry.parameters]
+    (want,), (got,) = hlo_opt.evaluate(hlo_opt.parse(text), given), hlo_opt.evaluate(made, given)
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        distances("bf16"),
+        distances(scaled="other"),
+        distances(root="copy(r0)", more="  r0 = f32[8,4] copy(p)").replace(
+            "ROOT r = f32[8,4] copy(r0)", "ROOT r = f32[4,8] transpose(p), dimensions={1,0}"
+        ),
+        distances().replace(
+            "ROOT r = f32[8,4] exponential(p)",
+            "e = f32[8,4] exponential(p)\n  ROOT r = (f32[8,4], f32[8,16]) tuple(e, twice)",
+        ),
+    ],
+    ids=[
+        "rounded on the way",
+        "the kernel that computes the array multiplies",
+        "nobody multiplies after",
+        "a result too",
+    ],
+)
+def test_other_scalars_stay(text: str) -> None:
+    assert multiplies_before(factored(text))
