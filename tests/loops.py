@@ -197,6 +197,71 @@ LANES: dict[str, tuple[str, tuple[int, ...]]] = {
         ),
         (64,),
     ),
+    "results that are read again": (
+        loop(
+            ["f32[64]", "f32[20,64]"],
+            [
+                "o = s32[] constant(0)",
+                "v = f32[1,64] dynamic-slice(x2, o, o), dynamic_slice_sizes={1,64}",
+                "u = f32[1,64] add(v, v)",
+                "d = f32[20,64] dynamic-update-slice(x2, u, x0, o)",
+                "f = f32[64] reshape(u)",
+                "y = f32[64] add(x1, f)",
+            ],
+            ["y", "d"],
+            given=["e = f32[] constant(3)", "g2 = f32[20,64] broadcast(e), dimensions={}"],
+        ),
+        (64,),
+    ),
+    "a fixed row of results that is read": (
+        loop(
+            ["f32[64]", "f32[20,64]"],
+            [
+                "v = f32[2,64] slice(x2), slice={[1:3], [0:64]}",
+                "z = f32[] constant(0)",
+                "f = f32[64] reduce(v, z), dimensions={0}, to_apply=sum",
+                "y = f32[64] add(x1, f)",
+                "o = s32[] constant(0)",
+                "u = f32[1,64] reshape(y)",
+                "d = f32[20,64] dynamic-update-slice(x2, u, x0, o)",
+            ],
+            ["y", "d"],
+            given=["e = f32[] constant(3)", "g2 = f32[20,64] broadcast(e), dimensions={}"],
+        ),
+        (64,),
+    ),
+    "results of this round that are read": (
+        loop(
+            ["f32[64]", "f32[20,64]"],
+            [
+                *HALVED,
+                "o = s32[] constant(0)",
+                "u = f32[1,64] reshape(y)",
+                "d = f32[20,64] dynamic-update-slice(x2, u, x0, o)",
+                "l = s32[] remainder(n0, one)",
+                "v = f32[1,64] dynamic-slice(d, l, o), dynamic_slice_sizes={1,64}",
+                "f = f32[64] reshape(v)",
+                "q = f32[64] add(y, f)",
+            ],
+            ["q", "d"],
+            given=["e = f32[] constant(3)", "g2 = f32[20,64] broadcast(e), dimensions={}"],
+        ),
+        (64,),
+    ),
+    "a column that the round chooses": (
+        loop(
+            ["f32[64,6]"],
+            [
+                "o = s32[] constant(0)",
+                "v = f32[64,1] dynamic-slice(x1, o, n0), dynamic_slice_sizes={64,1}",
+                "w = f32[64,1] add(v, v)",
+                "y = f32[64,6] dynamic-update-slice(x1, w, o, x0)",
+            ],
+            ["y"],
+            rounds=9,
+        ),
+        (64,),
+    ),
     "a key for all": (
         loop(
             ["u32[2]", "u32[64]"],
@@ -427,15 +492,15 @@ COUPLED: dict[str, str] = {
         test=[*LIMIT, *ANY],
         given=["e = f32[] constant(3)", "g2 = f32[40,64] broadcast(e), dimensions={}"],
     ),
-    "results that are read again": loop(
-        ["f32[64]", "f32[5,64]"],
+    "results that other lanes read": loop(
+        ["f32[64]", "f32[64,64]"],
         [
             "o = s32[] constant(0)",
-            "v = f32[1,64] dynamic-slice(x2, o, o), dynamic_slice_sizes={1,64}",
-            "u = f32[1,64] add(v, v)",
-            "d = f32[5,64] dynamic-update-slice(x2, u, x0, o)",
-            "f = f32[64] reshape(u)",
+            "v = f32[64,1] dynamic-slice(x2, o, x0), dynamic_slice_sizes={64,1}",
+            "f = f32[64] reshape(v)",
             "y = f32[64] add(x1, f)",
+            "u = f32[1,64] reshape(y)",
+            "d = f32[64,64] dynamic-update-slice(x2, u, x0, o)",
         ],
         ["y", "d"],
     ),

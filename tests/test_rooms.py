@@ -67,6 +67,7 @@ SUB_ROOMS = {
         "contraction",
         "logic",
         "terms",
+        "choices",
         "scratch",
         "indexing",
         "ordering",

@@ -1,5 +1,6 @@
-"""The round of a loop as one computation. Small products and reductions are expanded into scalar sums, so that each of
-their elements depends on elements at known indices."""
+"""The round of a loop as one computation. Small products and reductions are expanded into scalar sums, and reads and
+writes at a computed place of a short dimension into choices, so that each of their elements depends on elements at
+known indices."""
 
 from __future__ import annotations
 
@@ -7,18 +8,20 @@ import itertools
 from collections.abc import Sequence
 
 from hlo_opt.ir import Instruction, edit
+from hlo_opt.ops.choices import Choices
 from hlo_opt.ops.sets import looped, tuple_elements, tuple_index
 from hlo_opt.ops.spec import find
-from hlo_opt.ops.terms import Terms
 
 
-class Round(Terms):
+class Round(Choices):
     """Builds a round. `origins` maps its instructions to the operations of the module. `written_out` says whether small
-    products and reductions are expanded."""
+    products and reductions are expanded. `chooses`: also `dynamic-slice` and `dynamic-update-slice` of what the round
+    computes or carries, along one short dimension; `has_choices` says whether there was one."""
 
-    def __init__(self, *, written_out: bool = True) -> None:
+    def __init__(self, *, written_out: bool = True, chooses: bool = False) -> None:
         super().__init__("round")
-        self._opens = written_out
+        self._opens, self._chooses = written_out, chooses
+        self.has_choices = False
         self.origins: dict[Instruction, Instruction] = {}
 
     def copy(self, instruction: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
@@ -26,6 +29,9 @@ class Round(Terms):
         kernels have no text for it."""
         before = len(self.computation.instructions)
         result = self.written_out(instruction, operands) if self._opens else None
+        if self._chooses and result is None:
+            result = self.chosen(instruction, operands)
+            self.has_choices |= result is not None
         if result is None and not has_text(instruction):
             return None
         result = result or edit.clone_into(self.computation, instruction, operands)
