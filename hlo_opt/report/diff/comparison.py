@@ -334,7 +334,7 @@ def _is_of_weight(site: Site) -> bool:
 
 def _instead(site: Site, twins: Mapping[Scope, Scope]) -> Iterable[Site]:
     """What stands in the other module where something that only one has stands in its own: what its readers read
-    there, or what is the same result there."""
+    there, or what is the same result there; and what only the other module has right before that."""
     other = twins.get(site.scope)
     if other is not None and len(other.results) == len(site.scope.results):
         yield from (s for s, _ in (other.results[place] for place in site.roots) if s.partner is None)
@@ -342,7 +342,8 @@ def _instead(site: Site, twins: Mapping[Scope, Scope]) -> Iterable[Site]:
         twin = user.partner
         if twin is not None:
             same = twin.inputs[place : place + 1] if len(twin.inputs) == len(user.inputs) else twin.inputs[:NEIGHBOURS]
-            yield from (s for s, _ in same if s.partner is None)
+            for read, _ in same:
+                yield from (s for s in (read, *(s for s, _ in read.inputs[:NEIGHBOURS])) if s.partner is None)
 
 
 def _gathered(groups: list[Group]) -> list[Group]:
@@ -404,11 +405,13 @@ def _only_casts(change: Change) -> bool:
 
 
 def _touched(change: Change, kernels: Mapping[object, Group], is_one_graph: bool) -> Iterable[Group]:
-    """The groups of kernels that hold a changed instruction, and where its value has another form those that read it;
-    where there are none, those that read it or that it reads."""
+    """The groups of kernels that hold a changed instruction or compute again what it reads, and where its value has
+    another form those that read it; where there are none, those that read it or that it reads."""
     readers = [u for site in change.sites for u, _, _ in site.users[:NEIGHBOURS]]
-    changed = [*change.sites, *(readers if any(d.what in FORMS for d in change.details) else ())]
-    for sites in (changed, [*readers, *(i for site in change.sites for i, _ in site.inputs)]):
+    inputs = [i for site in change.sites for i, _ in site.inputs]
+    again = [i for i in inputs if i.partner is None]
+    changed = [*change.sites, *again, *(readers if any(d.what in FORMS for d in change.details) else ())]
+    for sites in (changed, [*readers, *inputs]):
         touched = {
             kernels[key]: None
             for site in sites
@@ -445,7 +448,7 @@ def _add_seams(changed: list[Group], matched: Matched, old: Outcome, new: Outcom
                 twins = [s.partner if s is not None else None for s in ends]
                 there = [homes[1 - n].get(t) if t is not None else None for t in twins]
                 is_whole = len(group.old if n else group.new) == 1
-                if not is_whole and (None in there or there[0] is not there[1]):
+                if there == [None, None] or (not is_whole and (None in there or there[0] is not there[1])):
                     continue
                 mine, theirs = (decision, None) if n == 0 else (None, decision)
                 seam = Seam(decision.producer, decision.consumer, mine, theirs, bool(old.runs))
