@@ -188,7 +188,7 @@ def _best_of(
             outcomes.append((outcome, _summary(outcome)))
             if _is_least(*outcomes[-1]):
                 break
-        best = _best(outcomes)
+        best = outcomes[least([summary for _, summary in outcomes])][0]
         if observer is not None or options.stop_after_step is not None:
             best = _run(module, best.pipeline, PassContext(options, memory=Memory(known)), observer, verify)
         elif best.module in unproved:
@@ -202,12 +202,12 @@ def _is_least(outcome: Outcome, summary: ModuleSummary) -> bool:
     return summary.launches == 1 and summary.est_us < 2 * outcome.target.kernel_launch_us
 
 
-def _best(outcomes: Sequence[tuple[Outcome, ModuleSummary]]) -> Outcome:
-    """The outcome that is estimated to take least time; of those that are as good as equal, one with the fewest
-    kernels."""
-    least = min(s.est_us for _, s in outcomes)
-    kernels = [s.kernels if s.est_us <= least * EVEN else math.inf for _, s in outcomes]
-    return outcomes[kernels.index(min(kernels))][0]
+def least(summaries: Sequence[ModuleSummary]) -> int:
+    """The number of the result that is estimated to take least time; of those that are as good as equal, the first one
+    with the fewest kernels."""
+    us = min(s.est_us for s in summaries)
+    kernels = [s.kernels if s.est_us <= us * EVEN else math.inf for s in summaries]
+    return kernels.index(min(kernels))
 
 
 def _summary(outcome: Outcome) -> ModuleSummary:
@@ -287,12 +287,17 @@ def _pipeline(
     chosen = passes if isinstance(passes, Pipeline) else parse_pipeline(text if passes is None else passes)
     if simplify == "never" and not own_passes:
         chosen = without_simplifying(chosen)
-    if not own_passes and (effort == 0 or (effort == 1 and _size(module) > SMALL)):
+    if not own_passes and not tries_all(module, effort):
         chosen = chosen.last_choices()
     return Pipeline((*first_stage(module, simplify, own_passes=own_passes).steps, *chosen.steps))
 
 
-def _size(module: Module) -> int:
+def tries_all(module: Module, effort: int = DEFAULT_EFFORT) -> bool:
+    """Whether all choices of a preset are tried for a module, or only the last one."""
+    return effort > 1 or (effort == 1 and size_of(module) <= SMALL)
+
+
+def size_of(module: Module) -> int:
     """The instructions of all computations."""
     return sum(len(computation.instructions) for computation in module.computations)
 

@@ -345,7 +345,7 @@ def test_the_choices_of_a_preset_are_tried_as_effort_says(
     effort: int, size: int, tried: int, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(runs, "preset", lambda name: "dce,best(cse | instruction-fusion)")
-    monkeypatch.setattr(runs, "_size", lambda module: size)
+    monkeypatch.setattr(runs, "size_of", lambda module: size)
     priced = []
     monkeypatch.setattr(runs, "module_summary", lambda *_, **__: priced.append(1) or _summary(9.0, 1))
     outcome = run(hlo_opt.parse(TEXT), effort=effort, simplify="never")
@@ -354,7 +354,7 @@ def test_the_choices_of_a_preset_are_tried_as_effort_says(
 
 
 def test_own_choices_are_all_tried_whatever_the_effort(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(runs, "_size", lambda module: runs.SMALL + 1)
+    monkeypatch.setattr(runs, "size_of", lambda module: runs.SMALL + 1)
     outcome = run(hlo_opt.parse(TEXT), passes="best(cse | cse,cse)", simplify="never")
     assert [p.name for p in outcome.pipeline.passes()] == ["cse"]
 
