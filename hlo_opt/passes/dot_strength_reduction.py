@@ -13,6 +13,7 @@ kernel that computes the matrix, such as the state of a linear attention, can fo
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +31,9 @@ from hlo_opt.plans import Plan, Region, plan, region_of
 from hlo_opt.plans.calls import price_of_call
 from hlo_opt.plans.price import price
 
+CLEARLY = 0.9
+"""A fold replaces a product by itself only if its time is below this share of the product's, unless other products read
+the matrix, too: one kernel may then read it once."""
 _MEANING = frozenset({"lhs_batch_dims", "rhs_batch_dims", "lhs_contracting_dims", "rhs_contracting_dims"})
 _FREE = frozenset({"operand_precision", "metadata"})  # terms are as precise as can be asked for
 _FLOATS = frozenset({F32, F64, BF16, F16})
@@ -55,13 +59,15 @@ class DotStrengthReduction(RewritingPass):
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
         module = computation.module
         assert module is not None
-        for i in list(computation.instructions):
-            if not _is_plain(i):
-                continue
+        products = list(filter(_is_plain, computation.instructions))
+        reads = Counter(operand for dot in products for operand in dict.fromkeys(dot.operands))
+        for i in products:
             if self._is_small(i) and _pays(i, module, context.options.target):
                 yield partial(_write_out, i)
-            elif (side := _matrix(i)) is not None and _sum_pays(i, side, module, context.options.target):
-                yield partial(_write_as_sum, i, side)
+            elif (side := _matrix(i)) is not None:
+                is_shared = reads[i.operands[side]] > 1
+                if _sum_pays(i, side, is_shared, module, context.options.target):
+                    yield partial(_write_as_sum, i, side)
 
     def _is_small(self, i: Instruction) -> bool:
         numbers, left = DotDimensions.of(i), i.operands[0].shape
@@ -125,9 +131,9 @@ def _is_beside(matrix: Instruction) -> bool:
     return matrix.is_root or any(len(value.users) > 1 for value in (matrix, *arrays))
 
 
-def _sum_pays(dot: Instruction, side: int, module: Module, target: DeviceTarget) -> bool:
-    """Whether a kernel that multiplies and reduces takes no longer than a library, or than a kernel for the product, if
-    the one that computes the matrix can do this, too, and need not read it."""
+def _sum_pays(dot: Instruction, side: int, is_shared: bool, module: Module, target: DeviceTarget) -> bool:
+    """Whether a kernel that multiplies and reduces is clearly quicker than the product; or takes no longer, where other
+    products read the matrix, too, or where the kernel that computes the matrix can do this, and need not read it."""
     if target.in_lanes:
         return False  # a processor's routine knows its caches
     product, is_beside = plan(region_of(module, dot), target), _is_beside(dot.operands[side])
@@ -139,9 +145,11 @@ def _sum_pays(dot: Instruction, side: int, module: Module, target: DeviceTarget)
     kernel = plan(Region(dot, computation, tuple(parameters), (root,)), target)
     if not isinstance(kernel, Plan):
         return False
+    matrix, us = dot.operands[side], price(kernel, target).us
     limit = price(product, target).us if isinstance(product, Plan) else price_of_call(dot, target).us
-    reading = dot.operands[side].shape.byte_size * 1e6 / target.memory_bandwidth if is_beside else 0.0
-    return price(kernel, target).us - reading < limit
+    if is_beside:
+        return us - matrix.shape.byte_size * 1e6 / target.memory_bandwidth < limit
+    return us < limit * (1.0 if is_shared else CLEARLY)
 
 
 def _sum(writer: Writer, dot: Instruction, operands: Sequence[Instruction], side: int) -> Instruction:
