@@ -23,7 +23,7 @@ from hlo_opt.ir.attribute import Quoted, Raw
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.calls.call import TF32, call_of, described
 from hlo_opt.ops.calls.products import LT_MATMUL
-from hlo_opt.ops.calls.strided import product_of
+from hlo_opt.ops.calls.strided import Product, product_of
 from hlo_opt.ops.sets import tuple_elements, tuple_index
 from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.dce import BY_NUMBER, DeadCodeElimination
@@ -41,7 +41,10 @@ _BIAS: _Form = ("bias",)
 @dataclass(frozen=True)
 class ProductEpilogues(Expansion):
     """Make a product, and what a kernel after it computes of it alone, one call of cuBLASLt: a bias that is added, an
-    activation. In no pipeline: only a GPU with this library runs it."""
+    activation. In no pipeline: only a GPU with this library runs it, where the library `has` the product with what
+    follows."""
+
+    has: Callable[[Product], bool] = bool
 
     name: ClassVar[str] = "product-epilogues"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
@@ -55,8 +58,8 @@ class ProductEpilogues(Expansion):
         for kernel in [i for i in computation.instructions if is_plain_fusion(i)]:
             for output, values in _outputs(kernel):
                 found = _finished(kernel, output) if values else None
-                if found is not None:
-                    yield partial(_replace, values, *found)
+                if found is not None and self.has(found.together):
+                    yield partial(_replace, values, found)
 
     def run(self, module: Module, context: PassContext) -> bool:
         changed = super().run(module, context)
@@ -93,7 +96,17 @@ def _outputs(kernel: Instruction) -> list[tuple[Instruction, list[Instruction]]]
     return [(result, [u for u, at in readers.items() if at == n]) for n, result in enumerate(results)]
 
 
-def _finished(kernel: Instruction, output: Instruction) -> tuple[Instruction, str, Instruction | None] | None:
+@dataclass(frozen=True)
+class _Finished:
+    """A product with what follows it, and the same as the library has it."""
+
+    product: Instruction
+    epilogue: str
+    bias: Instruction | None
+    together: Product
+
+
+def _finished(kernel: Instruction, output: Instruction) -> _Finished | None:
     """The product that an output of a kernel follows, what is done to it, and the bias; None where cuBLASLt does not
     have it, or other outputs follow the product, too."""
     body = kernel.called_by("calls")
@@ -124,8 +137,8 @@ def _finished(kernel: Instruction, output: Instruction) -> tuple[Instruction, st
     arguments = (*plain.arguments[:2], TF32 if TF32 in plain.arguments else "", epilogue)
     if any(bias.shape.type != product.shape.type for bias in biases):
         return None
-    is_row = product_of(replace(plain, shapes=shapes, arguments=arguments)) is not None
-    return (product, epilogue, next(iter(biases), None)) if is_row else None
+    together = product_of(replace(plain, shapes=shapes, arguments=arguments))
+    return None if together is None else _Finished(product, epilogue, next(iter(biases), None), together)
 
 
 def _cone(output: Instruction) -> set[Instruction]:
@@ -208,8 +221,9 @@ def _snapped(form: _Form, tolerance: float) -> _Form:
     return tuple(_snapped(part, tolerance) if isinstance(part, tuple) else part for part in form)
 
 
-def _replace(values: list[Instruction], product: Instruction, epilogue: str, bias: Instruction | None) -> None:
+def _replace(values: list[Instruction], finished: _Finished) -> None:
     """Make the call in the place of the product, and give it to those that read the values."""
+    product, bias = finished.product, finished.bias
     names = ("lhs_contracting", "rhs_contracting", "lhs_batch", "rhs_batch")
     config = {
         "alpha_real": 1,
@@ -218,7 +232,7 @@ def _replace(values: list[Instruction], product: Instruction, epilogue: str, bia
         "dot_dimension_numbers": {
             f"{n}_dimensions": [str(d) for d in product.ints(f"{n}_dims")] for n in names if product.ints(f"{n}_dims")
         },
-        "epilogue": epilogue,
+        "epilogue": finished.epilogue,
     }
     attributes = {
         "custom_call_target": Attribute.of(Quoted(LT_MATMUL)),

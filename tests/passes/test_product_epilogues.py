@@ -8,7 +8,10 @@ from hlo_opt.analysis.targets import target
 from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ops.calls.call import call_of
 from hlo_opt.ops.calls.strided import product_of
-from hlo_opt.passes.for_kernels import AFTER_PRODUCTS, expanded
+from hlo_opt.passes.for_kernels import expanded
+from hlo_opt.passes.product_epilogues import ProductEpilogues
+
+AFTER_PRODUCTS = (ProductEpilogues(),)
 
 GELU = """
   cube = {t}[6,8]{{1,0}} multiply(square, v)
@@ -131,6 +134,12 @@ ENTRY e {
   k1 = f32[6,8]{1,0} get-tuple-element(k), index=1
   ROOT r = (f32[6,8]{1,0}, f32[6,8]{1,0}) tuple(k0, k1)
 }"""
+
+
+def test_what_the_device_lacks_stays_a_kernel() -> None:
+    module = hlo_opt.parse(text_of(RELU))
+    without = ProductEpilogues(lambda product: product.epilogue != "BIAS_RELU")
+    assert expanded(module, target("h100_sxm"), (without,)) is module
 
 
 def test_of_several_outputs_those_that_the_library_has() -> None:

@@ -105,10 +105,11 @@ def test_what_follows_a_product_is_part_of_its_call(lt: types.ModuleType) -> Non
     assert lt.cublaslt.ran == [(1, 6), (2, 6)] + [(2, 6)] * 4 and not lt.gemms and lt.captured
 
 
-def test_where_the_library_refuses_an_epilogue_cupy_computes_it(lt: types.ModuleType) -> None:
+def test_where_the_library_refuses_an_epilogue_there_is_a_kernel(lt: types.ModuleType) -> None:
     lt.cublaslt.refuses.add(6)
-    check(EPILOGUE.format(last="negate(k)"), rounds=2)
-    assert not lt.cublaslt.ran and len(lt.gemms) == 2
+    executable = check(EPILOGUE.format(last="negate(k)"), rounds=2)
+    assert executable.report()["library"] == {"dot": 1} and executable.report()["launches"] == 2
+    assert {epilogue for _, epilogue in lt.cublaslt.ran} == {1}
 
 
 def test_precise_activations_are_kernels(lt: types.ModuleType) -> None:

@@ -70,15 +70,6 @@ def library_of(cupy: ModuleType) -> ctypes.CDLL:
     return library
 
 
-def is_there(cupy: ModuleType) -> bool:
-    """Whether the library is found, with all that is used of it."""
-    try:
-        library_of(cupy)
-    except (OSError, AttributeError):
-        return False
-    return True
-
-
 class _Result(ctypes.Structure):
     """cublasLtMatmulHeuristicResult_t."""
 
