@@ -12,7 +12,6 @@ from hlo_opt.passes.conditional_to_select import ConditionalToSelect
 from hlo_opt.passes.dynamic_padder import DynamicPadder
 from hlo_opt.passes.expansion import Expansion
 from hlo_opt.passes.odd_functions import OddFunctions
-from hlo_opt.passes.product_epilogues import ProductEpilogues
 from hlo_opt.passes.products_apart import ProductsApart
 
 EXPANSIONS: tuple[Expansion, ...] = (DynamicPadder(), ConditionalToSelect(), BatchNormExpander())
@@ -20,10 +19,6 @@ EXPANSIONS: tuple[Expansion, ...] = (DynamicPadder(), ConditionalToSelect(), Bat
 
 IN_LANES: tuple[Expansion, ...] = (ProductsApart(), OddFunctions())
 """Passes before `EXPANSIONS` for a processor that runs threads as lanes."""
-
-
-AFTER_PRODUCTS: tuple[Expansion, ...] = (ProductEpilogues(),)
-"""Passes before `EXPANSIONS` for a GPU with cuBLASLt."""
 
 
 def expanded(module: Module, target: DeviceTarget, passes: tuple[Expansion, ...] = EXPANSIONS) -> Module:

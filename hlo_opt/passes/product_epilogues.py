@@ -23,9 +23,10 @@ from hlo_opt.ir.attribute import Quoted, Raw
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.calls.call import TF32, call_of, described
 from hlo_opt.ops.calls.products import LT_MATMUL
-from hlo_opt.ops.calls.strided import product_of
+from hlo_opt.ops.calls.strided import Product, product_of
+from hlo_opt.ops.sets import tuple_elements, tuple_index
 from hlo_opt.passes.base import PassContext
-from hlo_opt.passes.dce import DeadCodeElimination
+from hlo_opt.passes.dce import BY_NUMBER, DeadCodeElimination
 from hlo_opt.passes.expansion import Expansion
 
 _Form = tuple[Any, ...]
@@ -39,21 +40,26 @@ _BIAS: _Form = ("bias",)
 
 @dataclass(frozen=True)
 class ProductEpilogues(Expansion):
-    """Make a product and the kernel after it, which adds a bias or applies an activation and does nothing else, one
-    call of cuBLASLt. In no pipeline: only a GPU with this library runs it."""
+    """Make a product, and what a kernel after it computes of it alone, one call of cuBLASLt: a bias that is added, an
+    activation. In no pipeline: only a GPU with this library runs it, where the library `has` the product with what
+    follows."""
+
+    has: Callable[[Product], bool] = bool
 
     name: ClassVar[str] = "product-epilogues"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
 
     def concerns(self, module: Module) -> bool:
-        return any(_after_product(i) is not None for c in executed_computations(module) for i in c.instructions)
+        every = (i for c in executed_computations(module) for i in c.instructions)
+        return any(is_plain_fusion(i) and any(map(_may_be_finished, i.operands)) for i in every)
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
         computation.index_users()
-        for kernel in list(computation.instructions):
-            product = _after_product(kernel)
-            if product is not None and (found := _epilogue(kernel, product)) is not None:
-                yield partial(_replace, kernel, product, *found)
+        for kernel in [i for i in computation.instructions if is_plain_fusion(i)]:
+            for output, values in _outputs(kernel):
+                found = _finished(kernel, output) if values else None
+                if found is not None and self.has(found.together):
+                    yield partial(_replace, values, found)
 
     def run(self, module: Module, context: PassContext) -> bool:
         changed = super().run(module, context)
@@ -62,45 +68,87 @@ class ProductEpilogues(Expansion):
         return changed
 
 
-def _after_product(kernel: Instruction) -> Instruction | None:
-    """The product that only this kernel reads, once, to give a result of the same shape."""
-    if not is_plain_fusion(kernel) or len(kernel.operands) > 2:
-        return None
-    for operand in kernel.operands:
-        if (
-            operand.opcode == "dot"
-            and "algorithm" not in operand.attributes
-            and len(operand.users) == kernel.operands.count(operand) == 1
-            and operand.shape == kernel.shape
-            and not operand.is_root
-            and not operand.control_predecessors
-        ):
-            return operand
-    return None
+def _may_be_finished(operand: Instruction) -> bool:
+    """Whether an operand of a kernel is a product that nothing else reads."""
+    return (
+        operand.opcode == "dot"
+        and "algorithm" not in operand.attributes
+        and len(operand.users) == 1
+        and not operand.is_root
+        and not operand.control_predecessors
+    )
 
 
-def _epilogue(kernel: Instruction, product: Instruction) -> tuple[str, Instruction | None] | None:
-    """The name of what the kernel does, and the bias; None where cuBLASLt does not have it."""
+def _outputs(kernel: Instruction) -> list[tuple[Instruction, list[Instruction]]]:
+    """What a kernel computes, with the instructions that have its value; of several outputs, those that it need not
+    compute: nothing but the kernel has its body, all outputs differ, and no attribute numbers them."""
     body = kernel.called_by("calls")
-    number = kernel.operands.index(product)
-    biases = [o for o in kernel.operands if o is not product]
-    forms: dict[Instruction, _Form | None] = {}
-    for i in body.instructions:
-        forms[i] = _form(i, forms, body.parameters[number], has_bias=bool(biases))
-    name = _NAMES.get(_snapped(forms[body.root] or (), _tolerance(product)))
-    if name is None or not (name or biases):
+    results = tuple_elements(body.root)
+    if results is None:
+        return [(body.root, [kernel])]
+    assert body.module is not None
+    is_shared = sum(c.called.count(body) for c in body.module.computations) > 1 or len(set(results)) < len(results)
+    if is_shared or kernel.is_root or body.root.users or not BY_NUMBER.isdisjoint(kernel.attributes):
+        return []
+    readers = {user: tuple_index(user) for user in kernel.users}
+    if None in readers.values() or any(user.control_predecessors for user in readers):
+        return []
+    return [(result, [u for u, at in readers.items() if at == n]) for n, result in enumerate(results)]
+
+
+@dataclass(frozen=True)
+class _Finished:
+    """A product with what follows it, and the same as the library has it."""
+
+    product: Instruction
+    epilogue: str
+    bias: Instruction | None
+    together: Product
+
+
+def _finished(kernel: Instruction, output: Instruction) -> _Finished | None:
+    """The product that an output of a kernel follows, what is done to it, and the bias; None where cuBLASLt does not
+    have it, or other outputs follow the product, too."""
+    body = kernel.called_by("calls")
+    cone = _cone(output)
+    read = [i for i in cone if i.parameter_number is not None]
+    operands = {i: kernel.operands[i.parameter_number or 0] for i in read}
+    products = [i for i in read if _may_be_finished(operands[i]) and operands[i].shape == output.shape]
+    biases = [operands[i] for i in read if i not in products]
+    if len(products) != 1 or len(biases) > 1 or kernel.operands.count(operands[products[0]]) > 1:
         return None
-    epilogue = "_".join(filter(None, ("BIAS" if biases else "", name)))
+    forms: dict[Instruction, _Form | None] = {}
+    after = {products[0]}
+    for i in body.instructions:
+        if i in cone:
+            forms[i] = _form(i, forms, products[0], has_bias=bool(biases))
+            after.update([i] if not after.isdisjoint(i.operands) else [])
+    if any(user not in after and user is not body.root for i in after for user in i.users):
+        return None
+    product = operands[products[0]]
+    name = _NAMES.get(_snapped(forms[output] or (), _tolerance(product)))
     plain = call_of(product)
-    if plain is None or plain.function != "gemm_call":
+    if name is None or not (name or biases) or plain is None or plain.function != "gemm_call":
         return None
     if name == "GELU" and TF32 not in plain.arguments and product.shape.type.name == "f32":
         return None  # the library's tanh may be as rough as products of narrow operands, but not as those of f32
+    epilogue = "_".join(filter(None, ("BIAS" if biases else "", name)))
     shapes = (*plain.shapes[:2], *(described(bias.shape) for bias in biases), plain.shapes[2])
     arguments = (*plain.arguments[:2], TF32 if TF32 in plain.arguments else "", epilogue)
-    together = replace(plain, shapes=shapes, arguments=arguments)
-    is_row = all(bias.shape.type == product.shape.type for bias in biases) and product_of(together) is not None
-    return (epilogue, next(iter(biases), None)) if is_row else None
+    if any(bias.shape.type != product.shape.type for bias in biases):
+        return None
+    together = product_of(replace(plain, shapes=shapes, arguments=arguments))
+    return None if together is None else _Finished(product, epilogue, next(iter(biases), None), together)
+
+
+def _cone(output: Instruction) -> set[Instruction]:
+    """An operation of a body, and all that goes into it."""
+    found, todo = {output}, [output]
+    while todo:
+        new = [o for o in todo.pop().operands if o not in found]
+        found.update(new)
+        todo += new
+    return found
 
 
 def _form(
@@ -173,8 +221,9 @@ def _snapped(form: _Form, tolerance: float) -> _Form:
     return tuple(_snapped(part, tolerance) if isinstance(part, tuple) else part for part in form)
 
 
-def _replace(kernel: Instruction, product: Instruction, epilogue: str, bias: Instruction | None) -> None:
-    """Make the call in the place of the kernel."""
+def _replace(values: list[Instruction], finished: _Finished) -> None:
+    """Make the call in the place of the product, and give it to those that read the values."""
+    product, bias = finished.product, finished.bias
     names = ("lhs_contracting", "rhs_contracting", "lhs_batch", "rhs_batch")
     config = {
         "alpha_real": 1,
@@ -183,7 +232,7 @@ def _replace(kernel: Instruction, product: Instruction, epilogue: str, bias: Ins
         "dot_dimension_numbers": {
             f"{n}_dimensions": [str(d) for d in product.ints(f"{n}_dims")] for n in names if product.ints(f"{n}_dims")
         },
-        "epilogue": epilogue,
+        "epilogue": finished.epilogue,
     }
     attributes = {
         "custom_call_target": Attribute.of(Quoted(LT_MATMUL)),
@@ -191,7 +240,8 @@ def _replace(kernel: Instruction, product: Instruction, epilogue: str, bias: Ins
         "backend_config": Attribute.of(Raw(json.dumps({"gemm_backend_config": config}, separators=(",", ":")))),
     }
     operands = [*product.operands, *([] if bias is None else [bias])]
-    call = edit.create(kernel.computation, product.name, "custom-call", kernel.shape, operands, attributes)
-    edit.replace_all_uses(kernel, call)
-    edit.remove(kernel)
+    call = edit.create(product.computation, product.name, "custom-call", product.shape, operands, attributes)
+    for value in values:
+        edit.replace_all_uses(value, call)
+        edit.remove(value)
     edit.sort(call.computation)

@@ -131,7 +131,7 @@ class Bench:
         if lt is None or len(product.starts) > 1:
             return [], None
         try:
-            starts = [lt.start_of(product, algorithm, pointers) for algorithm in lt.algorithms(product)]
+            starts = [lt.ready(product, a).start_of(pointers) for a in lt.algorithms(product)]
             return [self.us(start) for start in starts], self.result(starts[0])
         except LtError as error:
             print(f"  {error}")

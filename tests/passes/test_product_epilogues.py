@@ -8,7 +8,10 @@ from hlo_opt.analysis.targets import target
 from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ops.calls.call import call_of
 from hlo_opt.ops.calls.strided import product_of
-from hlo_opt.passes.for_kernels import AFTER_PRODUCTS, expanded
+from hlo_opt.passes.for_kernels import expanded
+from hlo_opt.passes.product_epilogues import ProductEpilogues
+
+AFTER_PRODUCTS = (ProductEpilogues(),)
 
 GELU = """
   cube = {t}[6,8]{{1,0}} multiply(square, v)
@@ -102,3 +105,64 @@ def test_what_the_library_does_not_have_stays_a_kernel(text: str) -> None:
     module = hlo_opt.parse(text)
     hlo_opt.verify(module)
     assert expanded(module, target("h100_sxm"), AFTER_PRODUCTS) is module
+
+
+SEVERAL = """HloModule m
+
+body {
+  x = f32[6,8]{1,0} parameter(0)
+  b = f32[8] parameter(1)
+  y = f32[6,8]{1,0} parameter(2)
+  c = f32[8] parameter(3)
+  spread = f32[6,8]{1,0} broadcast(b), dimensions={1}
+  v = f32[6,8]{1,0} add(x, spread)
+  spread_c = f32[6,8]{1,0} broadcast(c), dimensions={1}
+  w = f32[6,8]{1,0} add(y, spread_c)
+  n = f32[6,8]{1,0} negate(w)
+  ROOT t = (f32[6,8]{1,0}, f32[6,8]{1,0}) tuple(v, n)
+}
+
+ENTRY e {
+  l = f32[6,4]{1,0} parameter(0)
+  m = f32[4,8]{1,0} parameter(1)
+  b = f32[8] parameter(2)
+  d = f32[6,8]{1,0} dot(l, m), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  s = f32[6,4]{1,0} negate(l)
+  f = f32[6,8]{1,0} dot(s, m), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  k = (f32[6,8]{1,0}, f32[6,8]{1,0}) fusion(d, b, f, b), kind=kLoop, calls=body
+  k0 = f32[6,8]{1,0} get-tuple-element(k), index=0
+  k1 = f32[6,8]{1,0} get-tuple-element(k), index=1
+  ROOT r = (f32[6,8]{1,0}, f32[6,8]{1,0}) tuple(k0, k1)
+}"""
+
+
+def test_what_the_device_lacks_stays_a_kernel() -> None:
+    module = hlo_opt.parse(text_of(RELU))
+    without = ProductEpilogues(lambda product: product.epilogue != "BIAS_RELU")
+    assert expanded(module, target("h100_sxm"), (without,)) is module
+
+
+def test_of_several_outputs_those_that_the_library_has() -> None:
+    module = hlo_opt.parse(SEVERAL)
+    made = expanded(module, target("h100_sxm"), AFTER_PRODUCTS)
+    hlo_opt.verify(made)
+    assert [i.opcode for i in made.entry.root.operands] == ["custom-call", "fusion"]
+    inputs = module_inputs(module, 0)
+    for got, want in zip(evaluate(made, inputs), evaluate(module, inputs), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SEVERAL.replace("negate(w)", "multiply(w, v)"),  # both follow both products
+        SEVERAL.replace("tuple(v, n)", "tuple(v, v)"),
+        SEVERAL.replace("negate(w)", "negate(v)"),
+    ],
+)
+def test_what_several_outputs_follow_stays_a_kernel(text: str) -> None:
+    module = hlo_opt.parse(text)
+    hlo_opt.verify(module)
+    assert not any(
+        i.opcode == "custom-call" for i in expanded(module, target("h100_sxm"), AFTER_PRODUCTS).entry.instructions
+    )

@@ -1,12 +1,17 @@
 """Products by cuBLASLt, beside the evaluator: what it gets is computed by its definition (`fake_cublaslt`)."""
 
 import types
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import hlo_opt
 from hlo_opt.evaluate import evaluate, module_inputs
+from hlo_opt.ops.calls.collectives import device_call
+from hlo_opt.ops.calls.strided import product_of
+from hlo_opt.runtime.cupy.addressed import Place
+from hlo_opt.runtime.cupy.products import Cublas
 from hlo_opt.runtime.executable import Executable
 
 
@@ -105,10 +110,11 @@ def test_what_follows_a_product_is_part_of_its_call(lt: types.ModuleType) -> Non
     assert lt.cublaslt.ran == [(1, 6), (2, 6)] + [(2, 6)] * 4 and not lt.gemms and lt.captured
 
 
-def test_where_the_library_refuses_an_epilogue_cupy_computes_it(lt: types.ModuleType) -> None:
+def test_where_the_library_refuses_an_epilogue_there_is_a_kernel(lt: types.ModuleType) -> None:
     lt.cublaslt.refuses.add(6)
-    check(EPILOGUE.format(last="negate(k)"), rounds=2)
-    assert not lt.cublaslt.ran and len(lt.gemms) == 2
+    executable = check(EPILOGUE.format(last="negate(k)"), rounds=2)
+    assert executable.report()["library"] == {"dot": 1} and executable.report()["launches"] == 2
+    assert {epilogue for _, epilogue in lt.cublaslt.ran} == {1}
 
 
 def test_precise_activations_are_kernels(lt: types.ModuleType) -> None:
@@ -142,3 +148,19 @@ def test_a_product_as_xla_wrote_it_runs_without_cublaslt_too(text: str, fake: ty
 def test_scaled_products_have_no_call(fake: types.ModuleType) -> None:
     with pytest.raises(hlo_opt.HloOptError, match="HLO523"):
         hlo_opt.compile(hlo_opt.parse(LT_DUMP.replace('"alpha_real":1', '"alpha_real":2')), "cupy")
+
+
+@pytest.mark.parametrize(("epilogue", "algorithm"), [("", None), ("RELU", 1)])
+def test_arrays_that_are_not_aligned(epilogue: str, algorithm: int | None, lt: types.ModuleType) -> None:
+    """cuBLAS multiplies them; with what follows, an algorithm that suits any address."""
+    call = device_call(hlo_opt.parse(CASES["rows"]).entry.root)
+    assert call is not None
+    plain = product_of(call)
+    assert plain is not None
+    product, cublas = replace(plain, epilogue=epilogue), Cublas(lt)
+    cublas.choose(product)
+    memory = lt.zeros(1024, "uint8")
+    lt.cublaslt.ran.clear()
+    left, right, target = (Place(int(memory.data.ptr) + 4 + at, 120) for at in (0, 256, 512))
+    cublas.binding(product)([left, right], [target])()
+    assert [ran for ran, _ in lt.cublaslt.ran] == ([] if algorithm is None else [algorithm])

@@ -23,8 +23,8 @@ FEW_BITS = ("f32", "f16", "bf16")
 LISTED_ALIGNMENT = 16
 """Bytes that the addresses of listed matrices are multiples of."""
 LEAST_ROWS = 32
-"""The least rows and columns of each matrix where free dimensions become a batch: of smaller ones, a product takes
-longer than the copy that makes one large product of them."""
+"""The least rows (or columns) that are left to each matrix where others number the matrices of a batch: products of
+smaller ones take longer than the copy that makes one large product of them."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,8 @@ class Product:
         multiples of 16 bytes, as cuBLAS does not see addresses that are on the device."""
         if len(self.starts) == 1 or self.types[0] not in FEW_BITS:
             return False
-        matrices = ((self.left, self.types[0]), (self.right, self.types[0]))
-        steps = [n * ELEMENT_TYPES[name].bytes for matrix, name in matrices for n in (matrix.step, matrix.batch)]
-        steps += [n * ELEMENT_TYPES[self.types[1]].bytes for n in (self.step, self.step_of_batch)]
+        operand, result = (ELEMENT_TYPES[name].bytes for name in self.types)
+        steps = (self.left.batch * operand, self.right.batch * operand, self.step_of_batch * result)
         return not any(n % LISTED_ALIGNMENT for n in (*steps, *itertools.chain(*self.bytes_before)))
 
     @property
@@ -147,7 +146,7 @@ def product_of(call: DeviceCall) -> Product | None:
     sums = [index(d, e, None) for d, e in zip(left_sum, right_sum, strict=True)]
     for many, kept_rows, kept_columns in _divided(rows, columns):
         product = _multiplied([*batch, *many], kept_rows, kept_columns, sums)
-        if product is not None and (not many or min(product.sizes[:2]) >= LEAST_ROWS):
+        if product is not None:
             types = (left[0], result[0])
             product = replace(product, types=types, is_rounded=TF32 in more, epilogue=epilogue)
             return product if not epilogue or _finishes(product, call.shapes) else None
@@ -195,6 +194,8 @@ def _divided(
         for count in range(1, len(outermost)):
             many = outermost[:count]
             kept = [i for i in free if i not in many]
+            if math.prod(i[side].size for i in kept) < LEAST_ROWS:
+                break
             yield (many, kept, columns) if side == 0 else (many, rows, kept)
 
 

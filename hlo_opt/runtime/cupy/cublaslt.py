@@ -70,15 +70,6 @@ def library_of(cupy: ModuleType) -> ctypes.CDLL:
     return library
 
 
-def is_there(cupy: ModuleType) -> bool:
-    """Whether the library is found, with all that is used of it."""
-    try:
-        library_of(cupy)
-    except (OSError, AttributeError):
-        return False
-    return True
-
-
 class _Result(ctypes.Structure):
     """cublasLtMatmulHeuristicResult_t."""
 
@@ -187,24 +178,36 @@ class CublasLt:
             self._described[product] = _Described(self.library, product)
         return self._described[product]
 
-    def start_of(self, product: Product, algorithm: Algorithm, pointers: Sequence[int]) -> Callable[[], None]:
-        """A product for the addresses of the left matrix, the right one, the bias if there is one, and the result. It
-        starts on the stream that is current then."""
-        described = self._of(product)
-        left, right, *bias, target = pointers
-        operation = described.operation_with(bias[0]) if bias else described.operation
-        words = (ctypes.c_uint64 * 8)(*algorithm.words)
-        right_as, left_as, result_as = (_Pointer(layout.pointer) for layout in described.layouts)
-        arguments = (
-            *(_Pointer(self.handle), _Pointer(operation.pointer), _Pointer(ctypes.addressof(described.one))),
-            *(_Pointer(right), right_as, _Pointer(left), left_as, _Pointer(ctypes.addressof(described.zero))),
-            *(_Pointer(target), result_as, _Pointer(target), result_as, _Pointer(ctypes.addressof(words))),
-        )
-        matmul, size, stream_of = self.library.cublasLtMatmul, _Size(algorithm.workspace), self.cupy.cuda
+    def ready(self, product: Product, algorithm: Algorithm) -> Ready:
+        """A product by an algorithm, but for the addresses."""
+        return Ready(self, self._of(product), algorithm)
 
-        def start(_: object = (described, operation, words)) -> None:  # which the arguments point to
-            stream = int(stream_of.get_current_stream().ptr)
-            status = matmul(*arguments, _Pointer(self.workspace_of(stream)), size, _Pointer(stream))
+
+class Ready:
+    """A product by an algorithm, but for the addresses: all that does not depend on them is converted for C once."""
+
+    def __init__(self, lt: CublasLt, described: _Described, algorithm: Algorithm) -> None:
+        self.lt, self.described = lt, described
+        self.words = (ctypes.c_uint64 * 8)(*algorithm.words)
+        self.handle, self.size = _Pointer(lt.handle), _Size(algorithm.workspace)
+        self.right, self.left, self.result = (_Pointer(layout.pointer) for layout in described.layouts)
+        self.one, self.zero, self.algorithm = (
+            _Pointer(ctypes.addressof(value)) for value in (described.one, described.zero, self.words)
+        )
+
+    def start_of(self, pointers: Sequence[int]) -> Callable[[], None]:
+        """The product for the addresses of the left matrix, the right one, the bias if there is one, and the result. It
+        starts on the stream that is current then."""
+        left, right, *bias, result = map(_Pointer, pointers)
+        described, lt = self.described, self.lt
+        operation = described.operation_with(bias[0].value) if bias else described.operation
+        operands = (right, self.right, left, self.left, self.zero, result, self.result, result, self.result)
+        arguments = (self.handle, _Pointer(operation.pointer), self.one, *operands, self.algorithm)
+        matmul, size, cuda = lt.library.cublasLtMatmul, self.size, lt.cupy.cuda
+
+        def start(_: object = (self, operation)) -> None:  # which the arguments point to
+            stream = int(cuda.get_current_stream().ptr)
+            status = matmul(*arguments, _Pointer(lt.workspace_of(stream)), size, _Pointer(stream))
             if status:
                 _check(status, "cublasLtMatmul")
 

@@ -469,7 +469,7 @@ class CupyDevice:
                 self._cublas = self._cublas or Cublas(self.cupy)
                 does = {self._cublas.choose(product), *filter(None, self.notes.get(op.call, "").split(", "))}
                 self.notes[op.call] = ", ".join(sorted(does))
-                return partial(self._cublas.start_of, product)
+                return self._cublas.binding(product)
             if ways:
                 self._cudnn = self._cudnn or self._begin_convolutions()
                 prepared = self._cudnn.prepared(tuple(ways))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 
 import numpy as np
@@ -181,30 +181,42 @@ class Cublas:
                 least = WORTH * milliseconds(self.cupy, self.start_by_cublas(product, pointers))
             for algorithm in algorithms:
                 with contextlib.suppress(LtError):
-                    ms = milliseconds(self.cupy, self.lt.start_of(product, algorithm, pointers))
+                    ms = milliseconds(self.cupy, self.lt.ready(product, algorithm).start_of(pointers))
                     best, least = (algorithm, ms) if ms < least else (best, least)
         return best
 
-    def start_of(self, product: Product, inputs: Sequence[Array], outputs: Sequence[Array]) -> Start:
-        """A product of buffers, to be started on the stream that is current then."""
-        (left, right, *bias), (target, *_) = inputs, outputs  # what else there is, is a workspace
-        first, second = (right, left) if product.is_swapped else (left, right)
-        pointers = [span_of(memory)[0] for memory in (first, second, *bias, target)]
-        algorithm = self._algorithms.get(product)
-        if self.lt is None or algorithm is None:
-            return self.start_by_cublas(product, pointers)
-        if any(p % ALIGNED for p in pointers):
-            if not product.epilogue:
-                return self.start_by_cublas(product, pointers)
-            (algorithm,) = self.lt.algorithms(product, 1, aligned=ELEMENT_TYPES[product.types[0]].bytes)
-        return self.lt.start_of(product, algorithm, pointers)
+    def binding(self, product: Product) -> Callable[[Sequence[Array], Sequence[Array]], Start]:
+        """From buffers of operands and results to the start of a product on the stream that is current then."""
+        algorithm, lt, is_swapped = self._algorithms.get(product), self.lt, product.is_swapped
+        ready = None if lt is None or algorithm is None else lt.ready(product, algorithm)
+        prepared = None if product.epilogue else self._prepared_of(product)
+        least = ELEMENT_TYPES[product.types[0]].bytes
+
+        def start_of(inputs: Sequence[Array], outputs: Sequence[Array]) -> Start:
+            (left, right, *bias), (target, *_) = inputs, outputs  # what else there is, is a workspace
+            first, second = (right, left) if is_swapped else (left, right)
+            pointers = [span_of(memory)[0] for memory in (first, second, *bias, target)]
+            if ready is not None and not any(p % ALIGNED for p in pointers):
+                return ready.start_of(pointers)
+            if prepared is not None:
+                return self._start(prepared, pointers)
+            assert lt is not None
+            (unaligned,) = lt.algorithms(product, 1, aligned=least)
+            return lt.ready(product, unaligned).start_of(pointers)
+
+        return start_of
+
+    def _prepared_of(self, product: Product) -> _Prepared:
+        if product not in self._prepared:
+            self._prepared[product] = _Prepared(self.handle, product)
+        return self._prepared[product]
 
     def start_by_cublas(self, product: Product, pointers: Sequence[int], *, is_listed: bool = True) -> Start:
         """A product by cuBLAS's own choice, for the addresses of the left matrix, the right one and the result.
         `is_listed`: as one call, where it is one by a list of addresses."""
-        if product not in self._prepared:
-            self._prepared[product] = _Prepared(self.handle, product)
-        prepared = self._prepared[product]
+        return self._start(self._prepared_of(product), pointers, is_listed=is_listed)
+
+    def _start(self, prepared: _Prepared, pointers: Sequence[int], *, is_listed: bool = True) -> Start:
         table = self._table_of(prepared, pointers) if is_listed else None
         if prepared.listed is None or table is None:
             multiply, calls = self.library.cublasGemmStridedBatchedEx, prepared.calls(pointers)
