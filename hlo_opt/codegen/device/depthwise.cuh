@@ -1,5 +1,5 @@
-// Convolutions of each feature by a window of its own, with features last. NVRTC and the host's C++ compiler both read
-// this file. A line `// @name` starts the definition of a helper, which may use the helpers before it.
+// Convolutions of each feature by a window of its own. NVRTC and the host's C++ compiler both read this file. A line
+// `// @name` starts the definition of a helper, which may use the helpers before it.
 
 // @hlo_side
 // a spatial dimension: elements of image and result, taps, stride, padding before, dilation, and elements of the kernel
@@ -115,6 +115,71 @@ __device__ __forceinline__ void hlo_depthwise(const T* image, const T* kernel, R
 #pragma unroll
       for (int k = 0; k < vector; ++k) hlo_narrowed(written.of[k], sums[s][k], is_bf16);
       *(hlo_row<R, vector>*)(to + (x + s) * tile.features) = written;
+    }
+  }
+}
+
+// @hlo_depthwise_first
+// The same with features first: `wide` neighbouring elements of a line of the image are read at once, the first of them
+// `before` elements before the first result of the thread, and as many results are written at once as `whole` says.
+template <bool is_bf16, int wide, int whole, int before, int low, int across, int taps, int stride, int dilation,
+          int rows_at_once, typename Wide, typename T, typename R>
+__device__ __forceinline__ void hlo_depthwise_first(const T* image, const T* kernel, R* result, hlo_side depth,
+                                                    hlo_side row, hlo_side column, hlo_tile tile) {
+  typedef hlo_few<is_bf16 && wide % 2 == 0, T, wide> few;
+  constexpr int reads = (before - low + (across - 1) * stride + (taps - 1) * dilation) / wide + 1;
+  const int strips = (column.result + across - 1) / across, strip_tiles = (strips + tile.strips - 1) / tile.strips;
+  const int row_tiles = (row.result + tile.rows - 1) / tile.rows;
+  const int chunks = (tile.features + tile.vectors - 1) / tile.vectors;
+  int thread = threadIdx.x, block = blockIdx.x;
+  const int x = (block % strip_tiles * tile.strips + thread % tile.strips) * across;
+  thread /= tile.strips;
+  block /= strip_tiles;
+  const int y = block % row_tiles * tile.rows + thread % tile.rows;
+  block /= row_tiles;
+  const int feature = block % chunks * tile.vectors + thread / tile.rows;
+  block /= chunks;
+  const int z = block % depth.result, plane = block / depth.result * tile.features + feature;
+  if (feature >= tile.features || x >= column.result || y >= row.result) return;
+  Wide sums[across] = {};
+  for (int a = 0; a < depth.taps; ++a) {
+    const int from = z * depth.stride - depth.low + a * depth.dilation;
+    if ((unsigned int)from >= (unsigned int)depth.image) continue;
+#pragma unroll rows_at_once
+    for (int b = 0; b < row.taps; ++b) {
+      const int line = y * row.stride - row.low + b * row.dilation, first = x * stride - before;
+      if ((unsigned int)line >= (unsigned int)row.image) continue;
+      const T* factors = kernel + (a * depth.step + b * row.step + feature * tile.step);
+      Wide factor[taps];
+#pragma unroll
+      for (int c = 0; c < taps; ++c) factor[c] = hlo_widened(factors[c * column.step], is_bf16);
+      const T* start = image + ((plane * depth.image + from) * row.image + line) * column.image;
+#pragma unroll
+      for (int r = 0; r < reads; ++r) {
+        few read = {};
+        if ((unsigned int)(first + r * wide) < (unsigned int)column.image) {
+          read = *(const few*)(start + (first + r * wide));
+        }
+#pragma unroll
+        for (int k = 0; k < wide; ++k) {
+#pragma unroll
+          for (int c = 0; c < taps; ++c) {
+            const int at = r * wide + k - (before - low) - c * dilation;
+            if (at < 0 || at % stride != 0 || at / stride >= across) continue;
+            sums[at / stride] = hlo_fused(hlo_widened(read.bits(k), is_bf16), factor[c], sums[at / stride]);
+          }
+        }
+      }
+    }
+  }
+  R* to = result + ((plane * depth.result + z) * row.result + y) * column.result;
+#pragma unroll
+  for (int s = 0; s < across; s += whole) {
+    if (x + s < column.result) {
+      hlo_row<R, whole> written;
+#pragma unroll
+      for (int k = 0; k < whole; ++k) hlo_narrowed(written.of[k], sums[s + k], is_bf16);
+      *(hlo_row<R, whole>*)(to + (x + s)) = written;
     }
   }
 }
