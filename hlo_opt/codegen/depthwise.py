@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from dataclasses import astuple
 
 from hlo_opt.codegen.cuda import kernel_text
 from hlo_opt.codegen.kernel import Kernel, Pointer, Tree
@@ -28,7 +29,8 @@ def depthwise_kernel(plan: Depthwise) -> Kernel:
     pointers = tuple(Pointer(kinds[k], name, constant=k < 2) for k, name in enumerate(names))
     promised = [Aligned(p.name, f"{'const ' * p.constant}{p.kind}*", ALIGNMENT) for p in pointers]
     rows = plan.sides[1].taps
-    name, reading = "hlo_depthwise", [plan.vector]
+    begin, columns = column.columns(plan.across)
+    name, reading = "hlo_depthwise", [plan.vector, begin, columns, column.low, column.base]
     if plan.is_first:
         whole = math.gcd(plan.wide, plan.across, column.result)
         name, reading = "hlo_depthwise_first", [plan.wide, whole, column.before(plan.wide), column.low]
@@ -52,5 +54,4 @@ def depthwise_kernel(plan: Depthwise) -> Kernel:
 
 
 def _side(side: Side) -> str:
-    values = (side.image, side.result, side.taps, side.stride, side.low, side.dilation, side.step)
-    return f"hlo_side{{{', '.join(map(str, values))}}}"
+    return f"hlo_side{{{', '.join(map(str, astuple(side)))}}}"

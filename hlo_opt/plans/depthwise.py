@@ -31,8 +31,8 @@ WORKING = 512
 
 @dataclass(frozen=True)
 class Side:
-    """A spatial dimension: elements of image and result, taps of the window, its stride, the padding before, its
-    dilation, and elements of the kernel from one tap to the next."""
+    """A spatial dimension: elements of image and result, taps of the window, its stride, the padding before, dilations
+    of kernel and image, and elements of the kernel from one tap to the next. As `hlo_side` has it."""
 
     image: int
     result: int
@@ -40,11 +40,25 @@ class Side:
     stride: int
     low: int
     dilation: int
+    base: int
     step: int
 
-    def columns(self, across: int) -> int:
-        """Elements of the image that so many neighbouring results need."""
-        return len({s * self.stride + t * self.dilation for s in range(across) for t in range(self.taps)})
+    @property
+    def needed(self) -> float:
+        """The taps of a window that lie on elements of the image, on average."""
+        return self.taps / self.base
+
+    def columns(self, across: int) -> tuple[int, int]:
+        """Elements of the image that so many neighbouring results may need, from the first of them on: where that is,
+        and how many."""
+        last = (across - 1) * self.stride + (self.taps - 1) * self.dilation - self.low
+        first = -(self.low // self.base)
+        return first, last // self.base - first + 1
+
+    def loads(self, across: int) -> int:
+        """Those of these elements that they do need."""
+        places = {s * self.stride + t * self.dilation - self.low for s in range(across) for t in range(self.taps)}
+        return sum(place % self.base == 0 for place in places)
 
     def before(self, wide: int) -> int:
         """How far before the first result of a thread its first read begins, of so many elements at once."""
@@ -117,14 +131,14 @@ def depthwise_plan(call: DeviceCall, target: DeviceTarget) -> Depthwise | None:
         step *= right[2][d]
     first, sides = 0, []
     for k in spatial:
-        taps, stride, low, _, _, dilation, is_turned = asked.window[k]
+        taps, stride, low, _, base, dilation, is_turned = asked.window[k]
         along = steps[of_right[2][k]]
         first += (taps - 1) * along if is_turned else 0
         image, out = left[2][of_left[2][k]], result[2][of_result[2][k]]
-        sides.append(Side(image, out, taps, stride, low, dilation, -along if is_turned else along))
-    none = [Side(1, 1, 1, 1, 0, 1, 0)] * (3 - len(sides))
+        sides.append(Side(image, out, taps, stride, low, dilation, base, -along if is_turned else along))
+    none = [Side(1, 1, 1, 1, 0, 1, 1, 0)] * (3 - len(sides))
     depth, row, column = *none, *sides
-    if column.taps > LONGEST_ROW:
+    if column.taps > LONGEST_ROW or column.base > (1 if is_first else MOST_ACROSS):
         return None
     a, b, c = (Shape(ELEMENT_TYPES[s[0]], tuple(s[2]), Layout(tuple(s[3]))) for s in asked.shapes)
     features = left[2][of_left[1]]
@@ -159,11 +173,11 @@ def _across(column: Side, lines: int, threads: int, most: int) -> int:
 
     def work(across: int) -> float:
         strips, wide = -(-column.result // across), _wide(column, across, most)
-        loads = column.columns(across) if most == 1 else column.reads(across, wide)
-        of_one = 4 * (loads + column.taps) + across * column.taps
+        loads = column.loads(across) if most == 1 else column.reads(across, wide)
+        of_one = 4 * (loads + column.taps) + across * column.needed
         return strips * of_one * max(1.0, threads / (strips * lines))
 
-    return min(range(1, MOST_ACROSS + 1), key=work)
+    return min(range(column.base, MOST_ACROSS + 1, column.base), key=work)
 
 
 def _even(count: int, most: int) -> int:
@@ -180,10 +194,10 @@ def cycles(plan: Depthwise) -> tuple[float, float]:
     """Cycles that all threads take together on one multiprocessor: of loads in its L1, and of issued instructions."""
     depth, row, column = plan.sides
     kind, warps = plan.shapes[0].type, plan.launch.grid * plan.launch.block / WARP
-    lines = depth.taps * row.taps
-    reads = column.reads(plan.across, plan.wide) if plan.is_first else column.columns(plan.across)
+    lines = depth.needed * row.needed
+    reads = column.reads(plan.across, plan.wide) if plan.is_first else column.loads(plan.across)
     loads = lines * (reads + column.taps)
     elements = lines * (reads * plan.wide + column.taps) if plan.is_first else loads * plan.vector
-    products = lines * column.taps * plan.across * plan.vector
+    products = lines * column.needed * plan.across * plan.vector
     issued = products * max(1, kind.bytes // 4) + (elements if kind.bytes < 4 else 0) + _OF_A_LOAD * loads
     return warps * elements * kind.bytes * WARP / _L1_BYTES, warps * issued / _AT_ONCE

@@ -208,6 +208,8 @@ def cases() -> list[Case]:
         Case("depthwise 3x3/2 56 144", "f32", 32, (56, 56), 144, 144, square(3, 2, 0, 1), groups=(144, 1)),
         Case("bf16 depthwise 1-D causal 4 2048", "bf16", 8, (2048,), 1024, 1024, ((4, 1, 3, 0, 1, 1),), "b0f_0io->b0f",
              (1024, 1)),
+        Case("depthwise to data 3x3/2 56 144", "f32", 32, (28, 28), 144, 144, ((3, 1, 2, 1, 2, 1),) * 2,
+             groups=(144, 1)),
         Case("NCHW depthwise 3x3 56 144", "f32", 32, (56, 56), 144, 144, square(3, low=1), nchw, (144, 1)),
         Case("depthwise 5x5 14 480", "f32", 32, (14, 14), 480, 480, square(5, low=2), groups=(480, 1)),
     ]  # fmt: skip

@@ -1,6 +1,7 @@
 """Plans of depthwise convolutions: what they cover, and how threads share the work."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -34,7 +35,7 @@ def of_mobilenet(kind: str = "f32", images: int = 32) -> Depthwise:
 def test_threads_have_all_results_once() -> None:
     plan = of_mobilenet()
     assert (plan.features, plan.vector, plan.first, plan.step) == (144, 4, 0, 1)
-    assert plan.sides[0] == Side(1, 1, 1, 1, 0, 1, 0) and plan.sides[2] == Side(56, 56, 3, 1, 1, 1, 144)
+    assert plan.sides[0] == Side(1, 1, 1, 1, 0, 1, 1, 0) and plan.sides[2] == Side(56, 56, 3, 1, 1, 1, 1, 144)
     assert plan.launch.grid * plan.launch.block * plan.vector * plan.across == 32 * 56 * 56 * 144
     assert plan.launch.block <= 256
 
@@ -44,9 +45,12 @@ def test_few_results_are_divided_among_more_threads() -> None:
 
 
 def test_loads_of_neighbouring_results_are_shared() -> None:
-    assert Side(56, 56, 3, 1, 1, 1, 1).columns(8) == 10
-    assert Side(56, 56, 3, 2, 1, 1, 1).columns(4) == 9
-    assert Side(56, 56, 3, 1, 4, 4, 1).columns(2) == 6
+    side = Side(image=56, result=56, taps=3, stride=1, low=1, dilation=1, base=1, step=1)
+    assert side.loads(8) == 10 and side.columns(8) == (-1, 10)
+    assert replace(side, stride=2).loads(4) == 9
+    assert replace(side, low=4, dilation=4).loads(2) == 6
+    apart = replace(side, base=2, low=2)
+    assert apart.needed == 1.5 and apart.loads(4) == 3 and apart.columns(4) == (-1, 3)
     loads, issued = cycles(of_mobilenet())
     narrow, widened = cycles(of_mobilenet("bf16"))
     assert narrow == pytest.approx(loads / 2) and widened > issued

@@ -7,13 +7,13 @@ cuDNN takes 10 to 20 times as long as memory allows for these, where features ar
 from __future__ import annotations
 
 from hlo_opt.ops.calls.call import DeviceCall
-from hlo_opt.ops.calls.convolutions import FORWARD, Asked, asked_of, convolutions_of
+from hlo_opt.ops.calls.convolutions import FILTER, Asked, asked_of, convolutions_of
 
 
 def depthwise_of(call: DeviceCall) -> Asked | None:
     """A convolution of as many groups as features, each with one output feature; None for other calls."""
     asked, ways = asked_of(call), convolutions_of(call)
-    if asked is None or not ways or ways[0].direction != FORWARD:
+    if asked is None or not ways or ways[0].direction == FILTER:
         return None
     (left, right, _), (of_left, of_right, _) = asked.shapes, asked.positions
     features = left[2][of_left[1]]
