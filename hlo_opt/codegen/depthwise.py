@@ -4,6 +4,8 @@ as numbers that the compiler knows."""
 from __future__ import annotations
 
 import hashlib
+import math
+from dataclasses import astuple
 
 from hlo_opt.codegen.cuda import kernel_text
 from hlo_opt.codegen.kernel import Kernel, Pointer, Tree
@@ -27,15 +29,20 @@ def depthwise_kernel(plan: Depthwise) -> Kernel:
     pointers = tuple(Pointer(kinds[k], name, constant=k < 2) for k, name in enumerate(names))
     promised = [Aligned(p.name, f"{'const ' * p.constant}{p.kind}*", ALIGNMENT) for p in pointers]
     rows = plan.sides[1].taps
+    begin, columns = column.columns(plan.across)
+    name, reading = "hlo_depthwise", [plan.vector, begin, columns, column.low, column.base]
+    if plan.is_first:
+        whole = math.gcd(plan.wide, plan.across, column.result)
+        name, reading = "hlo_depthwise_first", [plan.wide, whole, column.before(plan.wide), column.low]
     options = (
         "true" if plan.shapes[0].type.name == "bf16" else "false",
-        *(plan.vector, plan.across, column.taps, column.stride, column.dilation),
+        *(*reading, plan.across, column.taps, column.stride, column.dilation),
         rows if rows <= FEWEST_ROWS else 1,
         "double" if kinds[0] == "double" else "float",
     )
     tile = (plan.features, plan.step, plan.vectors, plan.rows, plan.strips)
     sizes = ", ".join([*map(_side, plan.sides), f"hlo_tile{{{', '.join(map(str, tile))}}}"])
-    call = f"hlo_depthwise<{', '.join(map(str, options))}>({{}}, {{}} + {plan.first}, {{}}, {{}})"
+    call = f"{name}<{', '.join(map(str, options))}>({{}}, {{}} + {plan.first}, {{}}, {{}})"
     tree = Tree(launch, pointers, (), (*promised, Do(code(call, *names, sizes))))
     before, after = kernel_text(tree, str(launch.block))
     image, window, result = map(str, plan.shapes)
@@ -47,5 +54,4 @@ def depthwise_kernel(plan: Depthwise) -> Kernel:
 
 
 def _side(side: Side) -> str:
-    values = (side.image, side.result, side.taps, side.stride, side.low, side.dilation, side.step)
-    return f"hlo_side{{{', '.join(map(str, values))}}}"
+    return f"hlo_side{{{', '.join(map(str, astuple(side)))}}}"

@@ -14,7 +14,6 @@ from hlo_opt.analysis.targets.rates import products_per_cycle
 from hlo_opt.ir import ELEMENT_TYPES, Instruction
 from hlo_opt.ops.calls.call import TF32, call_of
 from hlo_opt.ops.calls.convolutions import DATA, FILTER, Convolution
-from hlo_opt.ops.calls.depthwise import MOST_TAPS, depthwise_of
 from hlo_opt.ops.calls.epilogues import cudnn_ways
 from hlo_opt.plans.depthwise import cycles, depthwise_plan
 from hlo_opt.plans.price import ENDS, USABLE, Price, clock, together
@@ -35,8 +34,6 @@ PARTS = tuple(2**k for k in range(8))
 """Into how many parts the sums of a gradient of a filter may be divided."""
 MOVING = 0.67
 """The fraction of the bandwidth of a copy that kernels reach which move arrays for cuDNN, most of which transpose."""
-OF_A_TAP = 4
-"""Instructions for each element of the result and of a window, in a kernel that does not keep what results share."""
 
 
 def convolution_price(instruction: Instruction, read: float, written: float, target: DeviceTarget) -> Price | None:
@@ -45,16 +42,9 @@ def convolution_price(instruction: Instruction, read: float, written: float, tar
     call = call_of(instruction)
     if call is None:
         return None
-    depthwise = depthwise_of(call)
-    if depthwise is not None:
-        plan = depthwise_plan(call, target)
-        taps = math.prod(w[0] for w in depthwise.window)
-        if plan is not None:
-            loads, issued = cycles(plan)
-            return _kernel(read, written, loads, issued, target)
-        if taps <= MOST_TAPS:
-            elements = math.prod(depthwise.shapes[2][2])
-            return _kernel(read, written, 0.0, elements * taps * OF_A_TAP / target.fpus_per_core, target)
+    plan = depthwise_plan(call, target)
+    if plan is not None:
+        return _kernel(read, written, *cycles(plan), target)
     prices = [_by_cudnn(way, read, written, target) for way in cudnn_ways(instruction, call)]
     return min(prices, key=lambda price: price.us, default=None)
 

@@ -202,11 +202,15 @@ def cases() -> list[Case]:
         Case("f16 with bias, side 3x3 64 320", "f16", 2, (64, 64), 320, 320, square(3, low=1), own, after="bias side"),
         Case("bf16 with bias, relu 3x3 14 256", "bf16", 32, (14, 14), 256, 256, square(3, low=1), own,
              after="bias relu"),
+        Case("stem to filter 7x7/2 224 3-64", "f32", 3, (224, 224), 32, 64, ((112, 1, 3, 2, 1, 2),) * 2, gradient),
         Case("bf16 stem 7x7/2 224 3-64", "bf16", 32, (224, 224), 3, 64, square(7, 2, 3)),
         Case("patches 16x16/16 224 3-768", "f32", 32, (224, 224), 3, 768, square(16, 16)),
         Case("depthwise 3x3/2 56 144", "f32", 32, (56, 56), 144, 144, square(3, 2, 0, 1), groups=(144, 1)),
         Case("bf16 depthwise 1-D causal 4 2048", "bf16", 8, (2048,), 1024, 1024, ((4, 1, 3, 0, 1, 1),), "b0f_0io->b0f",
              (1024, 1)),
+        Case("depthwise to data 3x3/2 56 144", "f32", 32, (28, 28), 144, 144, ((3, 1, 2, 1, 2, 1),) * 2,
+             groups=(144, 1)),
+        Case("NCHW depthwise 3x3 56 144", "f32", 32, (56, 56), 144, 144, square(3, low=1), nchw, (144, 1)),
         Case("depthwise 5x5 14 480", "f32", 32, (14, 14), 480, 480, square(5, low=2), groups=(480, 1)),
     ]  # fmt: skip
     return found

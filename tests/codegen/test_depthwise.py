@@ -21,6 +21,16 @@ CASES = [
     ("f64[2,3,9,8,5]", "f64[5,1,2,3,3]", "f64[2,4,5,3,5]",
      "size=2x3x3 stride=1x2x3 pad=1_1x1_1x2_-1 rhs_reversal=1x0x1}, dim_labels=b012f_oi012->b012f, "
      "feature_group_count=5"),
+    ("f32[2,5,13,16]", "f32[5,1,3,3]", "f32[2,5,13,16]",
+     "size=3x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01, feature_group_count=5"),
+    ("bf16[2,6,4,24]", "bf16[6,1,2,5]", "bf16[2,6,5,11]",
+     "size=2x5 stride=1x2 pad=1_1x-1_2}, dim_labels=bf01_oi01->bf01, feature_group_count=6"),
+    ("f64[1,3,2,300]", "f64[1,3,1,4]", "f64[1,3,2,300]",
+     "size=1x4 pad=0_0x6_0 rhs_dilate=1x2 rhs_reversal=0x1}, dim_labels=bf01_io01->bf01, feature_group_count=3"),
+    ("f32[2,6,7,8]", "f32[3,4,1,8]", "f32[2,13,14,8]",
+     "size=3x4 pad=2_2x1_3 lhs_dilate=2x2 rhs_reversal=1x1}, dim_labels=b01f_01io->b01f, feature_group_count=8"),
+    ("f32[2,6,8]", "f32[4,1,8]", "f32[2,17,8]",
+     "size=4 pad=-2_10 lhs_dilate=3 rhs_dilate=2}, dim_labels=b0f_0io->b0f, feature_group_count=8"),
     ("f16[1,300,264]", "f16[3,1,264]", "f32[1,298,264]",
      "size=3}, dim_labels=b0f_0io->b0f, feature_group_count=264"),
 ]  # fmt: skip

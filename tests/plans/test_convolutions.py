@@ -59,16 +59,14 @@ def test_long_sums_are_divided() -> None:
     assert found.us == pytest.approx(48, rel=0.3)
 
 
-@pytest.mark.parametrize(("first", "taps"), [(False, 3), (True, 3), (True, 8)])
-def test_a_depthwise_convolution_is_at_least_its_bytes(first: bool, taps: int) -> None:
-    array = "f32[8,96,56,56]" if first else "f32[8,56,56,96]"
-    kernel = f"f32[96,1,{taps},{taps}]" if first else f"f32[{taps},{taps},1,96]"
-    low = (taps - 1) // 2
-    how = f"window={{size={taps}x{taps} pad={low}_{taps - 1 - low}x{low}_{taps - 1 - low}}}, dim_labels="
-    how += ("bf01_oi01->bf01" if first else "b01f_01io->b01f") + ", feature_group_count=96"
-    found, device = price(array, kernel, array, how), target("h200")
-    assert found.us > found.launch + 2 * 4 * 8 * 96 * 56 * 56 / (device.memory_bandwidth / 1e6)
-    assert found.us > 100 if taps == 8 else found.us < 60  # more taps than a kernel has are cuDNN's
+@pytest.mark.parametrize("first", [False, True])
+def test_a_depthwise_convolution_is_little_more_than_its_bytes(first: bool) -> None:
+    array = "f32[32,96,56,56]" if first else "f32[32,56,56,96]"
+    kernel = "f32[96,1,3,3]" if first else "f32[3,3,1,96]"
+    labels = "bf01_oi01->bf01" if first else "b01f_01io->b01f"
+    found = price(array, kernel, array, f"{SAME}{labels}, feature_group_count=96")
+    least = found.launch + 2 * 4 * 32 * 96 * 56 * 56 / (target("h200").memory_bandwidth / 1e6)
+    assert least < found.us < 2 * least
 
 
 def test_other_instructions_have_no_price_here() -> None:

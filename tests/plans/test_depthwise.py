@@ -1,6 +1,7 @@
 """Plans of depthwise convolutions: what they cover, and how threads share the work."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -34,7 +35,7 @@ def of_mobilenet(kind: str = "f32", images: int = 32) -> Depthwise:
 def test_threads_have_all_results_once() -> None:
     plan = of_mobilenet()
     assert (plan.features, plan.vector, plan.first, plan.step) == (144, 4, 0, 1)
-    assert plan.sides[0] == Side(1, 1, 1, 1, 0, 1, 0) and plan.sides[2] == Side(56, 56, 3, 1, 1, 1, 144)
+    assert plan.sides[0] == Side(1, 1, 1, 1, 0, 1, 1, 0) and plan.sides[2] == Side(56, 56, 3, 1, 1, 1, 1, 144)
     assert plan.launch.grid * plan.launch.block * plan.vector * plan.across == 32 * 56 * 56 * 144
     assert plan.launch.block <= 256
 
@@ -44,9 +45,12 @@ def test_few_results_are_divided_among_more_threads() -> None:
 
 
 def test_loads_of_neighbouring_results_are_shared() -> None:
-    assert Side(56, 56, 3, 1, 1, 1, 1).columns(8) == 10
-    assert Side(56, 56, 3, 2, 1, 1, 1).columns(4) == 9
-    assert Side(56, 56, 3, 1, 4, 4, 1).columns(2) == 6
+    side = Side(image=56, result=56, taps=3, stride=1, low=1, dilation=1, base=1, step=1)
+    assert side.loads(8) == 10 and side.columns(8) == (-1, 10)
+    assert replace(side, stride=2).loads(4) == 9
+    assert replace(side, low=4, dilation=4).loads(2) == 6
+    apart = replace(side, base=2, low=2)
+    assert apart.needed == 1.5 and apart.loads(4) == 3 and apart.columns(4) == (-1, 3)
     loads, issued = cycles(of_mobilenet())
     narrow, widened = cycles(of_mobilenet("bf16"))
     assert narrow == pytest.approx(loads / 2) and widened > issued
@@ -60,15 +64,25 @@ def test_a_turned_window_is_read_from_its_end() -> None:
     assert (plan.first, plan.step, [s.step for s in plan.sides]) == (14, 15, [0, -5, -1])
 
 
+def test_features_first_are_read_along_a_line() -> None:
+    array, how = f"f32[32,144,56,56]{LAST}", SAME.replace("b01f_01io->b01f", "bf01_oi01->bf01")
+    plan = planned(array, f"f32[144,1,3,3]{LAST}", array, how)
+    assert plan is not None and plan.is_first
+    assert (plan.vector, plan.across, plan.wide) == (1, 8, 4)
+    assert (plan.sides[2].before(4), plan.sides[2].reads(8, 4)) == (4, 4)
+    assert plan.launch.grid * plan.launch.block * plan.across == 32 * 56 * 56 * 144
+    assert cycles(plan)[0] < 2 * cycles(of_mobilenet())[0]
+
+
 @pytest.mark.parametrize(
     ("left", "right", "result", "how"),
     [
-        ("f32[2,144,8,8]{3,2,1,0}", "f32[144,1,3,3]{3,2,1,0}", "f32[2,144,8,8]{3,2,1,0}",
+        ("f32[2,144,8,8]{3,2,1,0}", "f32[144,1,3,3]{3,2,1,0}", "f32[2,144,8,8]{1,3,2,0}",
          "window={size=3x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01, feature_group_count=144"),
         ("f32[2,8,8,72]{3,2,1,0}", "f32[3,3,1,144]{3,2,1,0}", "f32[2,8,8,144]{3,2,1,0}",
          SAME.replace("count=144", "count=72")),
-        ("f32[2,64,16]{2,1,0}", "f32[17,1,16]{2,1,0}", "f32[2,48,16]{2,1,0}",
-         "window={size=17}, dim_labels=b0f_0io->b0f, feature_group_count=16"),
+        ("f32[2,64,16]{2,1,0}", "f32[50,1,16]{2,1,0}", "f32[2,15,16]{2,1,0}",
+         "window={size=50}, dim_labels=b0f_0io->b0f, feature_group_count=16"),
     ],
 )  # fmt: skip
 def test_others_have_no_plan(left: str, right: str, result: str, how: str) -> None:

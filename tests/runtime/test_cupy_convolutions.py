@@ -12,7 +12,8 @@ import hlo_opt
 from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ir import Shape
 from hlo_opt.ops.calls.collectives import device_call
-from hlo_opt.ops.calls.convolutions import DATA, FILTER, FORWARD, ROLES, Convolution, Move, convolutions_of
+from hlo_opt.ops.calls.convolutions import DATA, FILTER, FORWARD, ROLES, Convolution, convolutions_of
+from hlo_opt.ops.calls.moves import After
 from hlo_opt.ops.calls.products import multiplies_tf32
 from hlo_opt.runtime.executable import Executable
 from tests.runtime.fake_cudnn import convolve
@@ -119,7 +120,7 @@ def test_a_convolution_is_one_of_cudnn_on_arrays_as_they_lie(name: str, fake: ty
 
 DEPTHWISE = [
     text_of(f"f32[2,6,5,4]{NHWC}", f"f32[3,3,1,4]{HWIO}", f"f32[2,6,5,4]{NHWC}", SAME + ", feature_group_count=4"),
-    text_of("bf16[2,4,9]{2,1,0}", "bf16[4,1,3]{1,0,2}", "bf16[3,4,2]{0,2,1}",
+    text_of("bf16[2,4,9]{2,1,0}", "bf16[4,1,3]{1,0,2}", "bf16[3,4,2]{0,1,2}",
             "window={size=3 stride=2 pad=2_-1 rhs_dilate=2 rhs_reversal=1}, dim_labels=bf0_oi0->0fb, "
             "feature_group_count=4"),
     text_of("bf16[2,5,9,12]{3,2,1,0}", "bf16[2,3,1,12]{3,2,1,0}", "bf16[2,4,4,12]{3,2,1,0}",
@@ -265,11 +266,13 @@ def test_convolutions_are_nodes_of_a_graph(fake: types.ModuleType) -> None:
     assert fake.captured
 
 
-def moved(flat: np.ndarray, move: Move | None) -> np.ndarray:
+def moved(flat: np.ndarray, move: After | None) -> np.ndarray:
     """The elements of a buffer as a move leaves them."""
     if move is None:
         return flat
-    return np.asarray(evaluate(hlo_opt.parse(move.text), [flat.reshape(move.sizes)])[0]).reshape(-1)
+    module = hlo_opt.parse(move.text)
+    (sizes,) = (p.shape.dimensions for p in module.entry.parameters)
+    return np.asarray(evaluate(module, [flat.reshape(sizes)])[0]).reshape(-1)
 
 
 def by_definition(way: Convolution, buffers: list[np.ndarray]) -> np.ndarray:
@@ -345,6 +348,8 @@ def test_any_window_layout_and_order_of_dimensions(data: st.DataObject) -> None:
                 "window={size=5x4 stride=2x2 pad=2_3x1_1}, dim_labels=b01f_01io->b01f"),
         text_of("f32[2,2,11,9]{0,3,1,2}", "f32[6,2,3,2]{2,0,1,3}", "f32[2,6,5,3]{3,1,0,2}",
                 "window={size=3x2 stride=2x3 pad=-1_1x2_-2}, dim_labels=bf01_oi01->bf01"),
+        text_of("f32[2,11,10,3]{2,3,1,0}", "f32[2,6,5,6]{3,2,1,0}", "f32[5,4,3,6]{1,3,0,2}",
+                "window={size=6x5 pad=2_2x1_1 rhs_dilate=2x2}, dim_labels=f01b_i01o->01bf"),
         text_of("f16[2,64,1]{2,1,0}", "f16[7,1,4]{2,1,0}", "f16[2,16,4]{2,1,0}",
                 "window={size=7 stride=4 pad=3_2}, dim_labels=b0f_0io->b0f"),
     ],

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from hlo_opt.ir import ELEMENT_TYPES
 from hlo_opt.library.arrays import Described
 from hlo_opt.ops.calls.call import TF32, DeviceCall
+from hlo_opt.ops.calls.moves import After, FromPhases, Move
 
 FORWARD, DATA, FILTER = "forward", "data", "filter"
 ROLES = {
@@ -36,88 +36,6 @@ _LEAST_SPATIAL, _MOST_SPATIAL = 2, 3
 
 
 @dataclass(frozen=True)
-class Move:
-    """The elements of an array in another order, row by row, perhaps in a wider type.
-
-    sizes   of the source, the outermost first
-    padding zeros before and after each dimension; negative: elements that are cut off
-    turned  dimensions that are reversed
-    splits  dimensions that become two each: (dimension, size of the outer one), in order
-    order   the dimensions of the result, by their places after the splits
-    wide    the type of the result
-    """
-
-    type_name: str
-    sizes: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]
-    turned: tuple[int, ...]
-    splits: tuple[tuple[int, int], ...]
-    order: tuple[int, ...]
-    wide: str
-
-    @property
-    def is_nothing(self) -> bool:
-        """Whether the elements lie that way already."""
-        places = [d for d in self.order if self._after_splits[d] > 1]
-        is_same = self.wide == self.type_name and not self.turned and not any(map(any, self.padding))
-        return is_same and places == sorted(places)
-
-    @property
-    def padded(self) -> tuple[int, ...]:
-        return tuple(size + low + high for size, (low, high) in zip(self.sizes, self.padding, strict=True))
-
-    @property
-    def _after_splits(self) -> tuple[int, ...]:
-        sizes = list(self.padded)
-        for at, outer in reversed(self.splits):
-            sizes[at : at + 1] = outer, sizes[at] // outer
-        return tuple(sizes)
-
-    @property
-    def source_bytes(self) -> int:
-        return math.prod(self.sizes) * ELEMENT_TYPES[self.type_name].bytes
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the result."""
-        return math.prod(self.padded) * ELEMENT_TYPES[self.wide].bytes
-
-    @property
-    def text(self) -> str:
-        """A module of one fusion that moves the elements."""
-
-        def array(sizes: Sequence[int], name: str = self.type_name) -> str:
-            layout = ",".join(map(str, reversed(range(len(sizes)))))
-            return f"{name}[{','.join(map(str, sizes))}]{{{layout}}}"
-
-        lines, last, sizes = [f"p = {array(self.sizes)} parameter(0)"], "p", self.padded
-        if any(map(any, self.padding)):
-            ends = "x".join(f"{low}_{high}" for low, high in self.padding)
-            lines += [
-                f"zero = {self.type_name}[] constant(0)",
-                f"padded = {array(sizes)} pad({last}, zero), padding={ends}",
-            ]
-            last = "padded"
-        if self.turned:
-            lines.append(f"turned = {array(sizes)} reverse({last}), dimensions={{{','.join(map(str, self.turned))}}}")
-            last = "turned"
-        if self.splits:
-            sizes = self._after_splits
-            lines.append(f"split = {array(sizes)} reshape({last})")
-            last = "split"
-        if self.wide != self.type_name:
-            lines.append(f"wide = {array(sizes, self.wide)} convert({last})")
-            last = "wide"
-        result = array([sizes[d] for d in self.order], self.wide)
-        lines.append(f"ROOT moved = {result} transpose({last}), dimensions={{{','.join(map(str, self.order))}}}")
-        body = "\n  ".join(lines)
-        return (
-            f"HloModule move\n\nbody {{\n  {body}\n}}\n\nENTRY main {{\n  a = {array(self.sizes)} parameter(0)\n"
-            f"  ROOT move = {result} fusion(a), kind=kLoop, calls=body\n}}\n"
-        )
-
-
-@dataclass(frozen=True)
 class Tensor:
     """An array as cuDNN counts it: batch (or features of the result), features, spatial dimensions; and the elements
     from one to the next in each."""
@@ -129,16 +47,6 @@ class Tensor:
     @property
     def bytes(self) -> int:
         return math.prod(self.sizes) * ELEMENT_TYPES[self.type_name].bytes
-
-
-class After(Protocol):
-    """What a kernel of our own computes of the result: the text of its module, and the bytes that it writes."""
-
-    @property
-    def text(self) -> str: ...
-
-    @property
-    def bytes(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -273,8 +181,8 @@ def ways_of(asked: Asked) -> list[Convolution]:
         more = -last.image.sizes[1] % _TOGETHER.get(names[0], 1)
         if more and max(groups) == 1:
             ways.append(_described(direction, shapes, positions, spatial, form, extra, groups, more, is_last=True))
-        if form == forms[0] and max(groups) == 1 and direction == FORWARD:
-            ways += _by_phases(shapes, positions, spatial)
+        if form == forms[0] and max(groups) == 1 and direction != DATA:
+            ways += _by_phases(direction, shapes, positions, spatial)
         found += [replace(way, is_rounded=is_rounded) for way in sorted(ways, key=_moved)]
     return found
 
@@ -412,61 +320,81 @@ def _described(
 
 
 def _by_phases(
-    shapes: Sequence[Described], positions: _Positions, spatial: Sequence[_Spatial]
+    direction: str, shapes: Sequence[Described], positions: _Positions, spatial: Sequence[_Spatial]
 ) -> Iterator[Convolution]:
-    """A forward convolution with strides and few features as one without strides: the phases of the image, as many in
-    each dimension as the stride, become features, and so do those of the kernel. Padding is moved."""
-    phases = math.prod(s.stride for s in spatial)
-    (image, kernel, output), (of_image, of_kernel, of_output) = shapes, positions
+    """A convolution with strides and few features, or the gradient of its filter, as one without strides: the phases of
+    the image, as many in each dimension as the stride, become features, and so do those of the kernel. Padding is
+    moved."""
+    phases, wide = math.prod(s.stride for s in spatial), shapes[2][0]
+    places = [(place[1], place[0], place[2]) if direction == FILTER else place for place in positions]
+    by_role = {role: (shape, place) for role, shape, place in zip(ROLES[direction], shapes, places, strict=True)}
+    image, of_image = by_role["image"]
+    kernel, of_kernel = by_role["kernel"]
+    output, of_output = by_role["output"]
     together = _TOGETHER.get(image[0], 0)
-    features = next(
-        (n for n in range(image[2][of_image[1]], together) if n * phases % together == 0), 0
-    )  # with those that are zeros
+    counts = range(image[2][of_image[1]], together)
+    features = next((n for n in counts if n * phases % together == 0), 0)  # with those that are zeros
     if not features or phases == 1 or any(s.dilation > 1 or s.is_turned for s in spatial):
         return
-    wide, moves = output[0], []
     taps = [-(-s.kernel // s.stride) for s in spatial]
-    places = [s.output - 1 + size for s, size in zip(spatial, taps, strict=True)]
-    before = [s.before for s in spatial]
-    for shape, (outer, inner, own), counts, lows in (
-        (image, of_image, places, before),
-        (kernel, of_kernel, taps, [0] * len(taps)),
-    ):
-        there = list(reversed(shape[3]))
-        padding = {inner: (0, features - shape[2][inner])}
-        for d, s, count, low in zip(own, spatial, counts, lows, strict=True):
-            padding[d] = low, s.stride * count - low - shape[2][d]
-        divided = {d: count for d, s, count in zip(own, spatial, counts, strict=True) if s.stride > 1}
-        at, end = {}, 0
-        for d in there:
-            at[d] = end
-            end += 1 + (d in divided)
-        moves.append(
-            Move(
-                shape[0],
-                tuple(shape[2][d] for d in there),
-                tuple(padding.get(d, (0, 0)) for d in there),
-                (),
-                tuple((there.index(d), divided[d]) for d in there if d in divided),
-                (at[outer], *(at[d] for d in own), *(at[d] + 1 for d in own if d in divided), at[inner]),
-                wide,
-            )
-        )
-    back = _move(output, [of_output[0], *of_output[2], of_output[1]], {}, set(), (0, 1), wide, is_result=True)
+    rows = [s.output - 1 + size for s, size in zip(spatial, taps, strict=True)]
+    to_phases = _to_phases(image, of_image, spatial, rows, [s.before for s in spatial], features, wide)
+    order = [of_output[0], *of_output[2], of_output[1]]
+    moved = _move(output, order, {}, set(), (0, 1), wide, is_result=direction == FORWARD)
+    own = None if moved.is_nothing else moved
+    last: After | None = own
+    if direction == FORWARD:
+        second: Move | None = _to_phases(kernel, of_kernel, spatial, taps, [0] * len(taps), features, wide)
+    else:
+        strides = tuple(s.stride for s in spatial)
+        second, last = own, FromPhases(kernel, of_kernel, tuple(taps), strides, features)
     more = (1,) * max(0, _LEAST_SPATIAL - len(spatial))
-    whole = (*more, *(1 for _ in spatial))
-    depth, results = features * phases, [s.output for s in spatial]
+    ones = (*more, *(1 for _ in spatial))
+    none, depth = tuple(0 for _ in ones), features * phases
     yield Convolution(
-        FORWARD,
-        _tensor(wide, (image[2][of_image[0]], depth, *more, *places), is_last=True),
+        direction,
+        _tensor(wide, (image[2][of_image[0]], depth, *more, *rows), is_last=True),
         _tensor(wide, (kernel[2][of_kernel[0]], depth, *more, *taps), is_last=True),
-        _tensor(wide, (output[2][of_output[0]], output[2][of_output[1]], *more, *results), is_last=True),
-        tuple(0 for _ in whole),
-        tuple(0 for _ in whole),
-        whole,
-        whole,
+        _tensor(
+            wide, (output[2][of_output[0]], output[2][of_output[1]], *more, *(s.output for s in spatial)), is_last=True
+        ),
+        none,
+        none,
+        ones,
+        ones,
         False,
-        (moves[0], moves[1], None if back.is_nothing else back),
+        (to_phases, second, last),
+    )
+
+
+def _to_phases(
+    shape: Described,
+    place: tuple[int, int, Sequence[int]],
+    spatial: Sequence[_Spatial],
+    counts: Sequence[int],
+    lows: Sequence[int],
+    features: int,
+    wide: str,
+) -> Move:
+    """From an array to so many features and elements of each phase: features last, and the phases before them."""
+    outer, inner, own = place
+    there = list(reversed(shape[3]))
+    padding = {inner: (0, features - shape[2][inner])}
+    for d, s, count, low in zip(own, spatial, counts, lows, strict=True):
+        padding[d] = low, s.stride * count - low - shape[2][d]
+    divided = {d: count for d, s, count in zip(own, spatial, counts, strict=True) if s.stride > 1}
+    at, end = {}, 0
+    for d in there:
+        at[d] = end
+        end += 1 + (d in divided)
+    return Move(
+        shape[0],
+        tuple(shape[2][d] for d in there),
+        tuple(padding.get(d, (0, 0)) for d in there),
+        (),
+        tuple((there.index(d), divided[d]) for d in there if d in divided),
+        (at[outer], *(at[d] for d in own), *(at[d] + 1 for d in own if d in divided), at[inner]),
+        wide,
     )
 
 

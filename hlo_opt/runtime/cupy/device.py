@@ -31,7 +31,6 @@ from hlo_opt.library import arrays
 from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.ops.calls.call import DeviceCall
 from hlo_opt.ops.calls.collectives import device_call
-from hlo_opt.ops.calls.depthwise import depthwise_text
 from hlo_opt.ops.calls.epilogues import cudnn_ways
 from hlo_opt.ops.calls.strided import product_of
 from hlo_opt.ops.collective.module_devices import counts, exchanges
@@ -456,15 +455,9 @@ class CupyDevice:
     def _bound_call(self, op: Call, call: DeviceCall) -> _Binding | None:
         product, ways = product_of(call), cudnn_ways(op.instruction, call)
         try:
-            with contextlib.suppress(CudnnError):  # then cuDNN itself does it
-                kernel = None
-                if (planned := depthwise_plan(call, self._target)) is not None:
-                    kernel = depthwise_kernel(planned)
-                elif (depthwise := depthwise_text(call)) is not None:
-                    kernel = kernel_of(depthwise, self._target)
-                if kernel is not None:
-                    self.notes.setdefault(op.call, "a kernel of its own")
-                    return partial(self._start_alone, kernel)
+            if (planned := depthwise_plan(call, self._target)) is not None:
+                self.notes.setdefault(op.call, "a kernel of its own")
+                return partial(self._start_alone, depthwise_kernel(planned))
             if product is not None:
                 self._cublas = self._cublas or Cublas(self.cupy)
                 does = {self._cublas.choose(product), *filter(None, self.notes.get(op.call, "").split(", "))}
