@@ -71,8 +71,10 @@ _FEW: Mapping[str, Form] = {"clusters of 2": _in_clusters_of(2)}
 _NORM: Mapping[str, Form] = {**_PLANNED, "32 columns of a thread": {(_ROWS, "ROW_PER_THREAD"): 32}}
 _READ_AGAIN = {(_COLUMNS_TOO, "_shared"): lambda *arguments: ()}
 _IN_STEP = {("hlo_opt.codegen.row_reduction", "MOST_BARRIERS"): 0}
+_NOT_ASKED: Mapping[str, Form] = {"asks for no row": {("hlo_opt.codegen.row_and_column_reduction", "_ask_for"): _never}}
 _GRADIENT: Mapping[str, Form] = {
     **_PLANNED,
+    **_NOT_ASKED,
     "what rows share is read again": _READ_AGAIN,
     "teams in step": _IN_STEP,
     "both": {**_READ_AGAIN, **_IN_STEP},
@@ -85,7 +87,7 @@ FORMS: Mapping[str, Mapping[str, Form]] = {
     "softmax bf16 1024x50257": {**_PLANNED, **_ALONE, "clusters of 4": _in_clusters_of(4)},
     "softmax f32 1024x32768": {**_PLANNED, **_FEW},
     "softmax bf16 1024x32768": {**_PLANNED, **_FEW},
-    "layer norm gradient f32 8192x4096": {**_PLANNED, "what rows share is read again": _READ_AGAIN},
+    "layer norm gradient f32 8192x4096": {**_PLANNED, **_NOT_ASKED, "what rows share is read again": _READ_AGAIN},
     "layer norm bf16 8192x4096": _NORM,
     "argmax bf16 256x131072": {**_PLANNED, "clusters of 4": _in_clusters_of(4)},
     "column sum bf16 65536x1000": _PLANNED,
