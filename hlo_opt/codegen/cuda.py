@@ -94,10 +94,8 @@ def statement_lines(
                 yield f"{margin}{text(team)};"
             case Barrier(warp):
                 yield f"{margin}{'__syncwarp' if warp else '__syncthreads'}();"
-            case GridBarrier() | ClusterBarrier():
+            case GridBarrier() | ClusterBarrier() | Fence():
                 yield from (f"{margin}{text(meeting)};" for meeting in codes_of(statement))
-            case Fence():
-                yield f"{margin}__threadfence();"
             case Leave(condition):
                 yield f"{margin}if ({text(condition)}) return;"
             case Break(condition):

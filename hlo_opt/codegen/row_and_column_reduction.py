@@ -21,12 +21,13 @@ from hlo_opt.codegen.scalars import loaded, memory_type, register_type
 from hlo_opt.codegen.tree import Barrier
 from hlo_opt.codegen.vectors import Store, Target, Targets, each_element, store_all
 from hlo_opt.ir import Instruction
-from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply, substitute
 from hlo_opt.ops.code import NOTHING, Code, Name, both, call, cell, code
+from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.reduction.reducers import running_types
 from hlo_opt.plans.columns import WARP
-from hlo_opt.plans.folding import Space, across_index, operand_index
+from hlo_opt.plans.folding import REDUCED, Space, across_index, operand_index
 from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.reads import LINE
 from hlo_opt.plans.row_and_column_reduction import RowsAndColumns
@@ -133,12 +134,12 @@ def emit(builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], first_b
     _write(builder, segment, lane, stretch, live, sums)
 
 
-def _index_of(
-    part: RowsAndColumns, parameter: Instruction, row: Expression, column: Expression
-) -> tuple[Expression, ...]:
+def _index_of(part: RowsAndColumns, parameter: Instruction, row: Expression, column: Expression) -> Index:
     """The index of a parameter that lies as rows do, or of one that all rows share."""
-    at, dimensions = operand_index(part.hero, row, column), dict(part.shared).get(parameter)
-    return at if dimensions is None else tuple(at[d] for d in dimensions)
+    index = dict(part.shared).get(parameter)
+    if index is None:
+        return operand_index(part.hero, row, column)
+    return tuple(substitute(e, {REDUCED: column}) for e in index)
 
 
 def _arrays(

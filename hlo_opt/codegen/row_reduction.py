@@ -32,7 +32,6 @@ from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.row_reduction import Rows
 from hlo_opt.plans.walks import AHEAD
 
-
 MOST_BARRIERS = 16
 """Barriers of a block (PTX ISA, "bar")."""
 

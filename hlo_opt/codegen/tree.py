@@ -374,6 +374,8 @@ def codes_of(statement: Statement) -> Iterator[Code]:
             yield what
         case Barrier(team=Code() as team):
             yield team
+        case Fence():
+            yield call("hlo_fence")
         case GridBarrier(arrived):
             yield call("hlo_meet_grid", address(arrived, code("0")))
         case ClusterBarrier(cluster_step, counter):

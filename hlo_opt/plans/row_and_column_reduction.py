@@ -15,12 +15,15 @@ from typing import ClassVar
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
-from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
+from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable, variables_of
+from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.reduction.reducers import running_types, starts_with_identity
+from hlo_opt.ops.sets import is_elementwise
 from hlo_opt.plans import row_reduction
 from hlo_opt.plans.columns import SHARED_BYTES, WARP
-from hlo_opt.plans.folding import KEPT, REDUCED, Space, across, passes
+from hlo_opt.plans.element_reads import read_at
+from hlo_opt.plans.folding import KEPT, REDUCED, Space, across, operand_index, passes
 from hlo_opt.plans.instructions import ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.row_reduction import Rows
@@ -43,9 +46,9 @@ class RowsAndColumns(Rows):
     """Whether two teams of threads of a block walk one half of a stretch each, and add up their sums at the end."""
     ahead: bool = False
     """Whether threads load their columns of the next row into registers while they compute a row."""
-    shared: tuple[tuple[Instruction, tuple[int, ...]], ...] = ()
-    """Parameters that all rows share, of which threads keep their columns in registers: each with the dimensions of the
-    rows that are its own."""
+    shared: tuple[tuple[Instruction, Index], ...] = ()
+    """Parameters that all rows share, of which threads keep their columns in registers: each with its index at a
+    column, `REDUCED`."""
 
     @property
     def per_thread(self) -> int:
@@ -170,20 +173,20 @@ def _holds_next(region: Region, part: RowsAndColumns, target: DeviceTarget) -> b
     return is_read and needed + WHILE_LOADING <= _most_registers(part, target)
 
 
-def _shared(
-    region: Region, part: RowsAndColumns, target: DeviceTarget
-) -> tuple[tuple[Instruction, tuple[int, ...]], ...]:
+def _shared(region: Region, part: RowsAndColumns, target: DeviceTarget) -> tuple[tuple[Instruction, Index], ...]:
     """The parameters that all rows share, if the wanted number of threads has registers for them: in each pass over
     each row, they would be read from L1 (a gradient of bf16 reads more of a scale in f32 there than of its rows)."""
-    space, columns = part.hero.operands[0].shape, set(part.hero.ints("dimensions"))
-    shared = {}
+    space = part.hero.operands[0].shape.dimensions
+    at = operand_index(part.hero, variable(KEPT, part.rows), variable(REDUCED, part.columns))
+    shared: dict[Instruction, Index] = {}
     for i in region.computation.instructions:
-        if i.opcode == "broadcast" and i.shape.dimensions == space.dimensions and columns == set(i.ints("dimensions")):
-            source = i.operands[0]
-            while source.opcode == "convert":
+        if i.shape.is_array and i.shape.dimensions == space and len(i.operands) == 1:
+            index, source = read_at(i, 0, at), i.operands[0]
+            while source.operands and is_elementwise(source, 0):
                 source = source.operands[0]
-            if source.parameter_number is not None and source.shape.type.per_byte == 1:
-                shared[source] = i.ints("dimensions")
+            read = frozenset[str]().union(*map(variables_of, index or ()))
+            if index and read == {REDUCED} and source.parameter_number is not None and source.shape.type.per_byte == 1:
+                shared[source] = index
     early = row_reduction.along_rows(region, part) if part.ahead else []
     needed = part.registers + _registers_of(part, [*early, *shared]) + WHILE_KEEPING
     return tuple(shared.items()) if part.stretch > part.abreast and needed <= _most_registers(part, target) else ()

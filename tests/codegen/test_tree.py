@@ -63,7 +63,7 @@ EVERY: list[tuple[Statement, list[str]]] = [
     (GridBarrier(A), ["hlo_meet_grid(&a[0]);"]),
     (ClusterBarrier("take", address(A, K)), ["hlo_cluster_take(&a[k]);"]),
     (ClusterBarrier("show"), ["hlo_cluster_show();"]),
-    (Fence(), ["__threadfence();"]),
+    (Fence(), ["hlo_fence();"]),
     (Leave(code("{} > 3", A)), ["if (a > 3) return;"]),
     (Break(code("{} > 3", A)), ["if (a > 3) break;"]),
     (Aligned(A, "const float*", 16), ["a = (const float*)__builtin_assume_aligned(a, 16);"]),
