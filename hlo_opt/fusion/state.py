@@ -77,13 +77,10 @@ class FusionState:
 
     def cached(self, name: str, instruction: Instruction, compute: Callable[[Instruction], T]) -> T:
         """What `compute` says of an instruction, until the instruction changes."""
-        cache = self._caches.get(name)
-        if cache is None:
-            cache = self._caches[name] = {}
         try:
-            return cache[instruction]  # type: ignore[return-value]
+            return self._caches[name][instruction]  # type: ignore[return-value]
         except KeyError:
-            value = cache[instruction] = compute(instruction)
+            value = self._caches.setdefault(name, {})[instruction] = compute(instruction)
             return value
 
     def forget(self, instruction: Instruction) -> None:
