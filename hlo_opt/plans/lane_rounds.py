@@ -26,12 +26,12 @@ class Round(Terms):
         kernels have no text for it."""
         before = len(self.computation.instructions)
         result = self.written_out(instruction, operands) if self._opens else None
-        if result is None and not has_text(instruction):
-            return None
-        result = result or edit.clone_into(self.computation, instruction, operands)
-        new = len(self.computation.instructions) - before
-        last_first = itertools.islice(reversed(self.computation.instructions), new)  # a round has thousands before it
-        self.origins.update(dict.fromkeys(reversed(list(last_first)), instruction))
+        if result is not None:
+            for written in itertools.islice(self.computation.instructions, before, None):
+                self.origins[written] = instruction
+        elif has_text(instruction):
+            result = edit.clone_into(self.computation, instruction, operands)
+            self.origins[result] = instruction
         return result
 
 
