@@ -151,7 +151,7 @@ class Memory:
         """What holds for a copy of the module, too."""
         memory = Memory(self.known)
         if self._state is not None and self._state.module is module:
-            memory._state = self._state.of_copy(copy)
+            memory._state = self._state.of_copy(copy, _copies(module, copy))
         return memory
 
     def changed_inside(self, computations: Iterable[Computation], module: Module) -> None:
@@ -280,9 +280,14 @@ def _origins_of_copies(origins: dict[Instruction, str], module: Module, copy: Mo
     """What instructions of a copy were called in the input."""
     if not origins:
         return {}
+    copies = _copies(module, copy).items()
+    return {copied: origins[instruction] for instruction, copied in copies if instruction in origins}
+
+
+def _copies(module: Module, copy: Module) -> dict[Instruction, Instruction]:
+    """The instructions of a copy of a module, by those of the module."""
     return {
-        copied: origins[instruction]
+        instruction: copied
         for old, new in zip(module.computations, copy.computations, strict=True)
         for instruction, copied in zip(old.instructions, new.instructions, strict=True)
-        if instruction in origins
     }

@@ -186,8 +186,9 @@ class Engine:
         """Move the producer into the consumer's kernel. Returns the consumer's fusion, made when it is a plain
         instruction."""
         edge = self.edge(producer, consumer)
-        self.context.fused_by.setdefault(edge.producer_name, self.rule)
-        self.context.about = edge.producer_name, edge.consumer_name
+        producer_name = edge.producer_name
+        self.context.fused_by.setdefault(producer_name, self.rule)
+        self.context.about = producer_name, edge.consumer_name
         structure = self.state.structure_of_both(producer, consumer)
         fusion = consumer if consumer.opcode == "fusion" else self.start(consumer)
         if is_generic_triton(producer) and not is_generic_triton(fusion):

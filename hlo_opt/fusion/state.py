@@ -62,28 +62,20 @@ class FusionState:
         """As we launch kernels; those of `..._by_xla` are of XLA's model, by which the presets `xla-*` decide."""
         self._waited_for: dict[Computation, frozenset[Instruction]] = {}
 
-    def of_copy(self, copy: Module) -> FusionState:
+    def of_copy(self, copy: Module, copies: Mapping[Instruction, Instruction]) -> FusionState:
         """The caches of a copy of the module, with what is known of the kernels' structure."""
         state = FusionState(copy, self.target, self.known)
-        copies = {
-            instruction: copied
-            for old, new in zip(self.module.computations, copy.computations, strict=True)
-            for instruction, copied in zip(old.instructions, new.instructions, strict=True)
-        }
         for name in _OF_COPIES:
-            cache = self._caches.get(name, {})
-            state._caches[name] = {copies[i]: value for i, value in cache.items() if i in copies}
+            known = self._caches.get(name, {}).items()
+            state._caches[name] = {copies[i]: value for i, value in known if i in copies}
         return state
 
     def cached(self, name: str, instruction: Instruction, compute: Callable[[Instruction], T]) -> T:
         """What `compute` says of an instruction, until the instruction changes."""
-        cache = self._caches.get(name)
-        if cache is None:
-            cache = self._caches[name] = {}
         try:
-            return cache[instruction]  # type: ignore[return-value]
+            return self._caches[name][instruction]  # type: ignore[return-value]
         except KeyError:
-            value = cache[instruction] = compute(instruction)
+            value = self._caches.setdefault(name, {})[instruction] = compute(instruction)
             return value
 
     def forget(self, instruction: Instruction) -> None:

@@ -52,6 +52,7 @@ class KernelJoining(Pass):
         for computation in list(executed_computations(module)):
             changed |= self._join_in(computation, module, context)
         if changed:
+            context.memory.distinct.clear()
             edit.sort_computations(module)
         return changed
 

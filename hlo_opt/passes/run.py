@@ -240,16 +240,27 @@ def _run(
         elif prepare(work):
             _prove(module, work, seconds)
         parts = _provable_parts(Pipeline(pipeline.steps[0 if begun is None else len(begun.pipeline.steps) :]))
+        before: Module | None = None  # what the module must equal, until a part changes the graph
         for part in parts:
-            is_proved = part.preserves_graph and not settled.issuperset(part.passes())
-            before = edit.clone_module(work) if is_proved else None
-            part.run(work, context, observer=observer, seconds=seconds, runs=runs, verify=verify, settled=settled)
+            reached: Module | None = None
+            if not settled.issuperset(part.passes()):
+                if not part.preserves_graph and before is not None:
+                    reached = edit.clone_module(work)
+                elif part.preserves_graph and before is None:
+                    before = edit.clone_module(work)
+            changed = part.run(
+                work, context, observer=observer, seconds=seconds, runs=runs, verify=verify, settled=settled
+            )
             edit.sort_computations(work)
             edit.restore_names(work)
-            if before is not None and unproved is not None and part is parts[-1]:
-                unproved[work] = before
-            elif before is not None:
-                _prove(before, work, seconds)
+            if changed and before is not None and not part.preserves_graph:
+                assert reached is not None
+                _prove(before, reached, seconds)
+                before = None
+        if before is not None and unproved is not None:
+            unproved[work] = before
+        elif before is not None:
+            _prove(before, work, seconds)
     return Outcome(module, work, pipeline, context, seconds, runs, settled)
 
 
