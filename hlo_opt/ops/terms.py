@@ -27,6 +27,11 @@ class Terms(Writer):
             return self.product(instruction, operands)
         return self.fold(instruction, operands) if instruction.opcode == "reduce" else None
 
+    def several(self, instruction: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
+        """A small reduce of several arrays at once, such as an argmax, unrolled; None for other operations."""
+        is_fold = instruction.opcode == "reduce" and len(operands) > 2
+        return self.fold(instruction, operands) if is_fold else None
+
     def product(self, dot: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
         """A dot as a sum of products of slices."""
         left = operands[0]

@@ -8,19 +8,20 @@ import itertools
 from collections.abc import Sequence
 
 from hlo_opt.ir import Instruction, edit
-from hlo_opt.ops.choices import Choices
+from hlo_opt.ops.pulls import Pulls
 from hlo_opt.ops.sets import looped, tuple_elements, tuple_index
 from hlo_opt.ops.spec import find
 
 
-class Round(Choices):
+class Round(Pulls):
     """Builds a round. `origins` maps its instructions to the operations of the module. `written_out` says whether small
     products and reductions are expanded. `chooses`: also `dynamic-slice` and `dynamic-update-slice` of what the round
-    computes or carries, along one short dimension; `has_choices` says whether there was one."""
+    computes or carries, along one short dimension; `has_choices` says whether there was one. `pulls`: small scatters
+    are folds of the updates that name an element, and small folds of several arrays are unrolled."""
 
-    def __init__(self, *, written_out: bool = True, chooses: bool = False) -> None:
+    def __init__(self, *, written_out: bool = True, chooses: bool = False, pulls: bool = False) -> None:
         super().__init__("round")
-        self._opens, self._chooses = written_out, chooses
+        self._opens, self._chooses, self._pulls = written_out, chooses, pulls
         self.has_choices = False
         self.origins: dict[Instruction, Instruction] = {}
 
@@ -32,6 +33,8 @@ class Round(Choices):
         if self._chooses and result is None:
             result = self.chosen(instruction, operands)
             self.has_choices |= result is not None
+        if self._pulls and result is None:
+            result = self.pulled(instruction, operands) or self.several(instruction, operands)
         if result is None and not has_text(instruction):
             return None
         result = result or edit.clone_into(self.computation, instruction, operands)

@@ -225,6 +225,32 @@ def trained_inside(x: Array, y: Array, first: Array, second: Array) -> Any:
     return lax.scan(step, (first, second), None, length=30)
 
 
+@loop("block", f32(128, low=-1, high=1), f32(128, low=-1, high=1), f32(128, low=0.5, high=1), couples=("scatter",))
+def particles_on_a_grid(x: Array, v: Array, charge: Array) -> Any:
+    """Charges are summed in cells, and a field moves them on."""
+
+    def step(x: Array, v: Array) -> Any:
+        cell = jnp.floor((x + 1) * 16).astype(jnp.int32) % 32
+        held = jnp.zeros(32).at[cell].add(charge)
+        v = v - 0.1 * (jnp.cumsum(held - held.mean()) / 32)[cell]
+        return (x + 0.1 * v + 1) % 2.0 - 1, v
+
+    return rounds(20, step, (x, v))
+
+
+@loop("block", f32(512, 2), f32(8, 2), couples=("scatter", "reduce"))
+def small_clusters(points: Array, centres: Array) -> Any:
+    """The nearest centre of each point, and the means of those that belong together."""
+
+    def step(c: Array) -> Array:
+        at = ((points[:, None] - c[None]) ** 2).sum(-1).argmin(1)
+        total = jax.ops.segment_sum(points, at, 8)
+        n = jax.ops.segment_sum(jnp.ones(512), at, 8)
+        return jnp.where(n[:, None] > 0, total / jnp.maximum(n, 1)[:, None], c)
+
+    return rounds(10, step, centres)
+
+
 @loop("grid", f32(512, 512, low=0, high=1), f32(512, 512, low=0, high=0.2), couples=("slice", "concatenate", "pad"))
 def gray_scott(u: Array, v: Array) -> Any:
     """Reaction and diffusion on a torus."""

@@ -22,6 +22,16 @@ CASES = {
     "an array before and after a row of it is written": loop(["f32[5,20]", "f32[5,20]", "f32[20]"],
         ["y = f32[20] reverse(x3), dimensions={0}", "u = f32[1,20] reshape(y)", "o = s32[] constant(0)",
             "d = f32[5,20] dynamic-update-slice(x1, u, x0, o)"], ["d", "x1", "y"]),
+    "updates of rows": loop(["f32[8,3]", "s32[40]", "f32[40,3]"],
+        ["k = s32[] constant(11)", "ks = s32[40] broadcast(k), dimensions={}", "m = s32[40] remainder(x2, ks)",
+            "q = f32[8,3] reverse(x1), dimensions={0}", "y = f32[8,3] scatter(q, m, x3), update_window_dims={1}, "
+            "inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum"],
+                ["y", "x2", "x3"]),
+    "updates of elements": loop(["f32[4,5]", "s32[2,5,6]", "f32[5,6]"],
+        ["k = s32[] constant(6)", "ks = s32[2,5,6] broadcast(k), dimensions={}", "m = s32[2,5,6] remainder(x2, ks)",
+            "q = f32[4,5] reverse(x1), dimensions={0}", "y = f32[4,5] scatter(q, m, x3), update_window_dims={}, "
+            "inserted_window_dims={0,1}, scatter_dims_to_operand_dims={1,0}, index_vector_dim=0, to_apply=sum"],
+                ["y", "x2", "x3"]),
     "a test that is written whole": loop(["pred[]", "f32[64]"],
         ["limit = s32[] constant(6)", "q = pred[] compare(n0, limit), direction=LT",
             "p = pred[] dynamic-update-slice(x1, q)", "y = f32[64] reverse(x2), dimensions={0}"], ["p", "y"],
