@@ -32,6 +32,14 @@ CASES = {
             "q = f32[4,5] reverse(x1), dimensions={0}", "y = f32[4,5] scatter(q, m, x3), update_window_dims={}, "
             "inserted_window_dims={0,1}, scatter_dims_to_operand_dims={1,0}, index_vector_dim=0, to_apply=sum"],
                 ["y", "x2", "x3"]),
+    "sums up to each": loop(["f32[300]"],
+        ["z = f32[] constant(0)", "q = f32[300] reduce-window(x1, z), window={size=300 pad=299_0}, to_apply=sum",
+            "h = f32[] constant(0.015625)", "hs = f32[300] broadcast(h), dimensions={}",
+                "y = f32[300] multiply(q, hs)"], ["y"], rounds=2),
+    "sums from each on": loop(["s32[3,70]"],
+        ["z = s32[] constant(0)", "q = s32[3,70] reduce-window(x1, z), window={size=1x70 pad=0_0x0_69}, to_apply=total",
+            "y = s32[3,70] add(q, x1)"], ["y"]).replace("body {", "total {\n  a = s32[] parameter(0)\n  "
+                "b = s32[] parameter(1)\n  ROOT c = s32[] add(a, b)\n}\n\nbody {", 1),
     "a test that is written whole": loop(["pred[]", "f32[64]"],
         ["limit = s32[] constant(6)", "q = pred[] compare(n0, limit), direction=LT",
             "p = pred[] dynamic-update-slice(x1, q)", "y = f32[64] reverse(x2), dimensions={0}"], ["p", "y"],
