@@ -5,33 +5,44 @@ XLA has the same idea under this name (AlgebraicSimplifierVisitor::HandleDotStre
 xla/hlo/transforms/simplifiers/algebraic_simplifier.cc); it writes a reduce of a multiply. XLA:GPU leaves products of
 few elements to its loop emitter (IsMatrixMultiplicationTooSmallForRewriting, xla/service/gpu/matmul_utils.cc). Terms
 are added in the order of the contracted index, in the type in which kernels add them.
+
+Products of a matrix and a vector become a multiply and a reduce, where that is quicker than a library, or where the
+kernel that computes the matrix, such as the state of a linear attention, can fold it besides.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
 
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.ir import Computation, Instruction, Module, edit
-from hlo_opt.ops.contraction.table import DotDimensions
+from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, array, edit
+from hlo_opt.ir.element_type import BF16, F16, F32, F64
+from hlo_opt.ops.contraction.table import DotDimensions, sum_type
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.ops.terms import Terms
 from hlo_opt.passes.base import PassContext, RewritingPass
-from hlo_opt.plans import Plan, plan, region_of
+from hlo_opt.passes.expansion import Writer, scalar_reducer
+from hlo_opt.plans import Plan, Region, plan, region_of
 from hlo_opt.plans.calls import price_of_call
 from hlo_opt.plans.price import price
 
+CLEARLY = 0.9
+"""A fold replaces a product by itself only if its time is below this share of the product's, unless other products read
+the matrix, too: one kernel may then read it once."""
 _MEANING = frozenset({"lhs_batch_dims", "rhs_batch_dims", "lhs_contracting_dims", "rhs_contracting_dims"})
 _FREE = frozenset({"operand_precision", "metadata"})  # terms are as precise as can be asked for
+_FLOATS = frozenset({F32, F64, BF16, F16})
 
 
 @dataclass(frozen=True)
 class DotStrengthReduction(RewritingPass):
-    """Write products of small matrices, one for each element of a batch, as sums of products of elements.
+    """Write products of small matrices, one for each element of a batch, as sums of products of elements, and products
+    of a matrix and a vector as a multiply and a reduce.
 
     max_terms     elements that are contracted
     max_elements  elements of each result
@@ -48,22 +59,31 @@ class DotStrengthReduction(RewritingPass):
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
         module = computation.module
         assert module is not None
-        for i in list(computation.instructions):
+        products = list(filter(_is_plain, computation.instructions))
+        reads = Counter(operand for dot in products for operand in dict.fromkeys(dot.operands))
+        for i in products:
             if self._is_small(i) and _pays(i, module, context.options.target):
                 yield partial(_write_out, i)
+            elif (side := _matrix(i)) is not None:
+                is_shared = reads[i.operands[side]] > 1
+                if _sum_pays(i, side, is_shared, module, context.options.target):
+                    yield partial(_write_as_sum, i, side)
 
     def _is_small(self, i: Instruction) -> bool:
-        spec = find(i.opcode)
-        if spec is None or spec.kind is not OpKind.CONTRACTION or spec.index is None or i.control_predecessors:
-            return False
-        if len(i.operands) != 2 or not i.attributes.keys() <= _MEANING | _FREE or not i.shape.element_count:
-            return False
-        numbers, (left, right) = DotDimensions.of(i), (o.shape for o in i.operands)
-        if any(map(any, (i.shape.dynamic, left.dynamic, right.dynamic))):
-            return False
+        numbers, left = DotDimensions.of(i), i.operands[0].shape
         batch = math.prod(left.dimensions[d] for d in numbers.lhs_batch)
         terms = math.prod(left.dimensions[d] for d in numbers.lhs_contracting)
         return 0 < terms <= self.max_terms and i.shape.element_count <= self.max_elements * batch
+
+
+def _is_plain(i: Instruction) -> bool:
+    """Whether it is a product of two arrays of known sizes, and nothing else."""
+    spec = find(i.opcode)
+    if spec is None or spec.kind is not OpKind.CONTRACTION or spec.index is None or i.control_predecessors:
+        return False
+    if len(i.operands) != 2 or not i.attributes.keys() <= _MEANING | _FREE or not i.shape.element_count:
+        return False
+    return not any(any(shape.dynamic) for shape in (i.shape, *(o.shape for o in i.operands)))
 
 
 def _pays(dot: Instruction, module: Module, target: DeviceTarget) -> bool:
@@ -79,6 +99,98 @@ def _write_out(dot: Instruction) -> None:
     product = writer.product(dot, dot.operands)
     if product is None:
         return
+    if not product.shape.same_bytes(dot.shape):
+        product = writer.emit("copy", dot.shape, product)
+    for i in list(computation.instructions)[before:]:
+        edit.inherit(i, dot)
+    edit.replace_all_uses(dot, product)
+    edit.remove(dot)
+
+
+def _matrix(dot: Instruction) -> int | None:
+    """The number of the operand that is a matrix, if the other one is a vector. Of two vectors, that which a kernel
+    computes for others as well."""
+    numbers, shapes = DotDimensions.of(dot), [dot.shape, *(o.shape for o in dot.operands)]
+    if not all(s.type in _FLOATS and s.minor_to_major == tuple(reversed(range(s.rank))) for s in shapes):
+        return None
+    matrices = []
+    for side in range(2):
+        vector = dot.operands[1 - side]
+        free = numbers.free(vector.shape.rank, right=side == 0)
+        if dot.operands[side] is not vector and all(vector.shape.dimensions[d] == 1 for d in free):
+            matrices.append(side)
+    return next((side for side in matrices if _is_beside(dot.operands[side])), next(iter(matrices), None))
+
+
+def _is_beside(matrix: Instruction) -> bool:
+    """Whether a kernel computes a matrix element by element, and it, or what it is computed from, is read elsewhere."""
+    spec = find(matrix.opcode)
+    if spec is None or spec.kind is not OpKind.ELEMENTWISE:
+        return False
+    arrays = [o for o in matrix.operands if o.opcode != "broadcast"]
+    return matrix.is_root or any(len(value.users) > 1 for value in (matrix, *arrays))
+
+
+def _sum_pays(dot: Instruction, side: int, is_shared: bool, module: Module, target: DeviceTarget) -> bool:
+    """Whether a kernel that multiplies and reduces is clearly quicker than the product; or takes no longer, where other
+    products read the matrix, too, or where the kernel that computes the matrix can do this, and need not read it."""
+    if target.in_lanes:
+        return False  # a processor's routine knows its caches
+    product, is_beside = plan(region_of(module, dot), target), _is_beside(dot.operands[side])
+    aside = Module(module.name)
+    computation = edit.new_computation(aside, "sum")
+    parameters = [edit.create_parameter(computation, "x", o.shape, k) for k, o in enumerate(dot.operands)]
+    root = _sum(Writer(computation), dot, parameters, side)
+    edit.set_root(computation, root)
+    kernel = plan(Region(dot, computation, tuple(parameters), (root,)), target)
+    if not isinstance(kernel, Plan):
+        return False
+    matrix, us = dot.operands[side], price(kernel, target).us
+    limit = price(product, target).us if isinstance(product, Plan) else price_of_call(dot, target).us
+    if is_beside:
+        return us - matrix.shape.byte_size * 1e6 / target.memory_bandwidth < limit
+    return us < limit * (1.0 if is_shared else CLEARLY)
+
+
+def _sum(writer: Writer, dot: Instruction, operands: Sequence[Instruction], side: int) -> Instruction:
+    """The product of a matrix, the operand with number `side`, and a vector as a multiply and a reduce."""
+    numbers, kind = DotDimensions.of(dot), sum_type(dot.shape.type)
+    shared, gone = (numbers.lhs_batch, numbers.rhs_batch), (numbers.lhs_contracting, numbers.rhs_contracting)
+    matrix, vector = (writer.convert(operands[k], kind) for k in (side, 1 - side))
+    place = dict(zip((*shared[1 - side], *gone[1 - side]), (*shared[side], *gone[side]), strict=True))
+    kept = [d for d in range(vector.shape.rank) if d in place]
+    thin = writer.reshape(vector, array(kind, *(vector.shape.dimensions[d] for d in kept)))
+    wide = _laid(writer, thin, [place[d] for d in kept], matrix)
+    terms = writer.emit("multiply", matrix.shape, matrix, wide)
+    rest = [d for d in range(matrix.shape.rank) if d not in gone[side]]
+    attributes: dict[str, Attribute | Called] = {
+        "dimensions": Attribute.of(tuple(sorted(gone[side]))),
+        "to_apply": Called(scalar_reducer(writer.computation, "add", array(kind))),
+    }
+    shape = array(kind, *(matrix.shape.dimensions[d] for d in rest))
+    total = edit.create(writer.computation, "sum", "reduce", shape, (terms, writer.scalar(kind, 0)), attributes)
+    order = [rest.index(d) for d in shared[side]]
+    order += [k for k in range(len(rest)) if k not in order]
+    if order != sorted(order):
+        turned = array(kind, *(shape.dimensions[d] for d in order))
+        total = writer.emit("transpose", turned, total, dimensions=tuple(order))
+    return writer.convert(writer.reshape(total, array(kind, *dot.shape.dimensions)), dot.shape.type)
+
+
+def _laid(writer: Writer, vector: Instruction, places: Sequence[int], matrix: Instruction) -> Instruction:
+    """A vector broadcast along the other dimensions of a matrix, of which it has those in `places`."""
+    order = sorted(range(len(places)), key=places.__getitem__)
+    if order != sorted(order):
+        turned = array(vector.shape.type, *(vector.shape.dimensions[d] for d in order))
+        vector = writer.emit("transpose", turned, vector, dimensions=tuple(order))
+    return writer.emit("broadcast", matrix.shape, vector, dimensions=tuple(sorted(places)))
+
+
+def _write_as_sum(dot: Instruction, side: int) -> None:
+    """Replace the product by a multiply and a reduce, which inherit its Python line."""
+    computation, writer = dot.computation, Writer(dot.computation)
+    before = len(computation.instructions)
+    product = _sum(writer, dot, dot.operands, side)
     if not product.shape.same_bytes(dot.shape):
         product = writer.emit("copy", dot.shape, product)
     for i in list(computation.instructions)[before:]:

@@ -97,3 +97,85 @@ def test_a_chain_of_small_products_is_one_kernel() -> None:
     given = [a * 0.1 for a in module_inputs(hlo_opt.parse(text), seed=3)]
     (got,), (wanted,) = hlo_opt.compile(fused, backend="host")(*given), hlo_opt.evaluate(hlo_opt.parse(text), given)
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+VECTORS = {
+    "rows of a matrix": (
+        "[4,24,40]",
+        "[4,40]",
+        "[4,24]",
+        "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}",
+    ),
+    "columns of a matrix": (
+        "[4,24,40]",
+        "[4,1,24]",
+        "[4,40,1]",
+        "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={1}, rhs_contracting_dims={2}",
+    ),
+    "batches in another order": (
+        "[5,24,4]",
+        "[4,24,5]",
+        "[5,4]",
+        "lhs_batch_dims={0,2}, rhs_batch_dims={2,0}, lhs_contracting_dims={1}, rhs_contracting_dims={1}",
+    ),
+    "a batch that is last": (
+        "[24,40,4]",
+        "[40,4]",
+        "[4,24]",
+        "lhs_batch_dims={2}, rhs_batch_dims={1}, lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    ),
+    "two contracted": ("[24,5,40]", "[40,5]", "[24]", "lhs_contracting_dims={1,2}, rhs_contracting_dims={1,0}"),
+}
+
+
+def state(name: str, kind: str = "f32", turned: bool = False, more: str = "") -> str:
+    """A product of a vector and a matrix that is a result as well."""
+    matrix, vector, out, how = VECTORS[name]
+    if turned:  # the vector first
+        how = how.replace("lhs", "ths").replace("rhs", "lhs").replace("ths", "rhs")
+        sizes = out.strip("[]").split(",")
+        out = out if name != "columns of a matrix" else f"[{sizes[0]},1,{sizes[1]}]"
+    first, second = ("v", "s") if turned else ("s", "v")
+    return f"""HloModule m
+
+ENTRY e {{
+  h = {kind}{matrix} parameter(0)
+  u = {kind}{matrix} parameter(1)
+  v = {kind}{vector} parameter(2)
+  s = {kind}{matrix} add(h, u)
+  p = {kind}{out} dot({first}, {second}), {how}{more}
+  ROOT r = ({kind}{out}, {kind}{matrix}) tuple(p, s)
+}}
+"""
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("kind", ["f32", "bf16", "f64"])
+@pytest.mark.parametrize("name", VECTORS)
+def test_a_product_with_a_vector_is_a_fold(name: str, kind: str, turned: bool) -> None:
+    text = state(name, kind, turned)
+    made = written_out(text)
+    assert not has_product(made)
+    given = [np.rint(a.astype(np.float64)).astype(a.dtype) for a in module_inputs(hlo_opt.parse(text), seed=1)]
+    for got, want in zip(hlo_opt.evaluate(made, given), hlo_opt.evaluate(hlo_opt.parse(text), given), strict=True):
+        np.testing.assert_array_equal(got.astype(np.float64), want.astype(np.float64))
+
+
+def test_the_kernel_that_computes_the_matrix_folds_it() -> None:
+    fused, _ = hlo_opt.fuse(hlo_opt.parse(state("rows of a matrix")))
+    assert module_summary(fused, H100).launches == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        state("rows of a matrix", "s32"),
+        state("rows of a matrix", more=", algorithm=dot_f32_f32_f32"),
+        state("rows of a matrix")
+        .replace("f32[4,24,40] parameter(1)", "f32[4,24,40]{1,2,0} parameter(1)")
+        .replace("s = f32[4,24,40]", "s = f32[4,24,40]{1,2,0}"),
+    ],
+    ids=["whole numbers", "an algorithm is asked for", "another layout"],
+)
+def test_other_products_with_vectors_stay(text: str) -> None:
+    assert has_product(written_out(text))
