@@ -70,6 +70,7 @@ SUB_ROOMS = {
         "choices",
         "scratch",
         "indexing",
+        "pulls",
         "ordering",
         "control",
         "linalg",

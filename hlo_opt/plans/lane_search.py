@@ -152,14 +152,16 @@ class Opened:
         return [n for n in self.parameters if n in read or None in read or loop.is_root]
 
 
-def opened_of(loop: Instruction, *, written_out: bool = True, chooses: bool = False) -> Opened | None:
-    """Opens a loop over a tuple of arrays whose rounds call nothing; None for any other loop. `written_out` and
-    `chooses` say what is expanded (see `Round`)."""
+def opened_of(
+    loop: Instruction, *, written_out: bool = True, chooses: bool = False, pulls: bool = False
+) -> Opened | None:
+    """Opens a loop over a tuple of arrays whose rounds call nothing; None for any other loop. `written_out`, `chooses`
+    and `pulls` say what is expanded (see `Round`)."""
     body, condition = loop.called_by("body"), loop.called_by("condition")
     initial, yields = tuple_elements(loop.operands[0]), tuple_elements(body.root)
     if initial is None or yields is None or not all(shape.is_array for shape in loop.shape.elements or ()):
         return None
-    writer = Round(written_out=written_out, chooses=chooses)
+    writer = Round(written_out=written_out, chooses=chooses, pulls=pulls)
     round_ = writer.computation
     copies: dict[Instruction, Instruction] = {}
     parameters: dict[int, Instruction] = {}
