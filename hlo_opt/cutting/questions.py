@@ -221,12 +221,14 @@ class Command:
         return "status 0" if self.status(text) == 0 else None
 
     def status(self, text: str) -> int:
-        """The exit status for a text, in a temporary file."""
-        with tempfile.TemporaryDirectory(prefix="hlo-opt-") as folder:
+        """The exit status for a text, in a temporary file. What the command leaves running is not waited for, and may
+        still write into the folder."""
+        with tempfile.TemporaryDirectory(prefix="hlo-opt-", ignore_cleanup_errors=True) as folder:
             file = Path(folder) / "module.hlo"
             file.write_text(text, encoding="utf-8")
             words = [word.replace(PLACE, str(file)) for word in self.words]
-            return subprocess.run(words, check=False, stdin=subprocess.DEVNULL, capture_output=True).returncode
+            null = subprocess.DEVNULL
+            return subprocess.run(words, check=False, stdin=null, stdout=null, stderr=null).returncode
 
 
 def command_of(text: str) -> Command:

@@ -63,7 +63,7 @@ def test_a_text_that_is_wrong_is_built_once(cache: Path) -> None:
 
 def test_a_compiler_that_writes_nothing_is_one_error(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "/bin/true")
-    with pytest.raises(BackendError, match="HLO511 the C.. compiler /bin/true writes no library"):
+    with pytest.raises(BackendError, match=r"HLO511 the C.. compiler /bin/true writes no library"):
         library.built([UNIT])
     assert list(cache.iterdir()) == []
 

@@ -7,6 +7,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import islice
 
 from hlo_opt.analysis.graph.compare.flat import Scope, Site
 from hlo_opt.analysis.graph.compare.matching import Matched, is_run, match
@@ -40,6 +41,10 @@ SEAMS_SHOWN = 4
 MOST_LOOKED_AT, LARGE = 64, 5_000
 """Kernels that became one other kernel whose edges are looked at: those whose price changed most; and the instructions
 of a module of which none are."""
+
+MOST_IN_LARGE = 256
+"""Kernels that split or joined in a module of more instructions whose edges are looked at, those of the dearest groups
+first: an edge may take 10 ms there, and a change in each of 60 layers changes thousands of kernels."""
 
 LEAST_SAVED, OTHER_SAVED = 0.1, 0.1
 """Microseconds, and share, by which what an edge would save must differ to count as another price."""
@@ -426,13 +431,16 @@ def _touched(change: Change, kernels: Mapping[object, Group], is_one_graph: bool
 def _add_seams(changed: list[Group], matched: Matched, old: Outcome, new: Outcome) -> None:
     """Tell which edges are between two kernels on one side only, with what refuses them, for kernels that split, joined
     or were regrouped; and which are refused on both sides for other causes."""
+    is_large = max(map(_size, (old.module, new.module))) > LARGE
     mixed = [g for g in changed if g.kind in ("split", "joined", "regrouped")]
-    alone = [g for g in changed if g.kind == "changed"] if max(map(_size, (old.module, new.module))) <= LARGE else []
+    mixed.sort(key=lambda g: -abs(g.us))
+    alone = [g for g in changed if g.kind == "changed"] if not is_large else []
     looked = [*mixed, *heapq.nlargest(MOST_LOOKED_AT, alone, key=lambda g: abs(g.us))]
     if not looked:
         return
     refused = [
-        _refused(outcome, (k for g in looked for k in (g.old, g.new)[n])) for n, outcome in enumerate((old, new))
+        _refused(outcome, islice((k for g in looked for k in (g.old, g.new)[n]), MOST_IN_LARGE if is_large else None))
+        for n, outcome in enumerate((old, new))
     ]
     sites: list[dict[str, Site]] = [
         {s.instruction.name: s for s in flat.sites()} for flat in (matched.old, matched.new)

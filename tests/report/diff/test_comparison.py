@@ -9,6 +9,7 @@ import pytest
 import hlo_opt
 from hlo_opt.diag import UsageError
 from hlo_opt.fusion.summary import module_summary
+from hlo_opt.report.diff import comparison
 from hlo_opt.report.diff.comparison import MOST_FUSED, _instead, _refused_otherwise, _touched, diff, has_kernels
 from hlo_opt.report.diff.kernels import Group
 from scripts.diff_programs import program, retold
@@ -151,3 +152,13 @@ def test_an_edge_that_only_one_module_has_is_not_fused_in_the_other():
     found = diff(first, second, fuse="never")
     groups = [g for d in found.differences for g in d.groups]
     assert [(g.kind, g.seams) for g in groups] == [("joined", [])]
+
+
+def test_in_large_modules_few_edges_are_looked_at(monkeypatch: pytest.MonkeyPatch):
+    fused = str(hlo_opt.fuse(hlo_opt.parse(TEXT), passes="instruction-fusion")[0])
+    apart = str(hlo_opt.parse(TEXT))
+    for most, seams in ((2, 1), (0, 0)):
+        monkeypatch.setattr(comparison, "LARGE", 0)
+        monkeypatch.setattr(comparison, "MOST_IN_LARGE", most)
+        found = diff(fused, apart)
+        assert sum(len(g.seams) for d in found.differences for g in d.groups) == seams
