@@ -147,18 +147,18 @@ def _product(instruction: Instruction) -> _Call:
         elements = sum(o.shape.element_count for o in instruction.operands[:2])
         converted = elements * (8 if wide == "f64" else 4)
         return _Call(read + converted, written + converted, products, wide, launches=3.0)
-    calls, copies = 1, 0
+    calls, copies, lists = 1, 0, 0
     if call is not None and products:
         strided = product_of(call)
         if strided is None:  # both operands are copied first
             copies, copied = 2, read
             read, written = read + copied, written + copied
         else:
-            calls = strided.calls
+            calls, lists = strided.calls, int(strided.is_listed)
     type_name = TF32 if multiplies_tf32(instruction) else operand_type.name
     length = products / max(1, instruction.shape.element_count if instruction.shape.is_array else 1)
     steps = min(length, LONGEST) * operand_type.bytes / STEP_BYTES + (START if operand_type.bytes > 2 else 0)
-    start = calls * (2 + steps) * LATENCY
+    start = (calls * (2 + steps) + lists) * LATENCY  # addresses from a list are waited for, too
     return _Call(
         read,
         written,

@@ -145,6 +145,15 @@ def test_a_product_as_xla_wrote_it_runs_without_cublaslt_too(text: str, fake: ty
     assert executable.report()["library"] == {"__cublas$lt$matmul": 1} and len(fake.gemms) == 1
 
 
+@pytest.mark.parametrize(
+    ("said", "compute"),
+    [("DEFAULT", 77), ("HIGHEST", 68), ('DEFAULT","DEFAULT"],"algorithm":"ALG_DOT_F32_F32_F32","x":["', 68)],
+)
+def test_the_precision_of_a_product_as_xla_wrote_it(said: str, compute: int, fake: types.ModuleType) -> None:
+    check(LT_DUMP.replace("bf16", "f32").replace('"DEFAULT","DEFAULT"', f'"{said}","DEFAULT"'))
+    assert fake.gemms[-1][-1] == compute
+
+
 def test_scaled_products_have_no_call(fake: types.ModuleType) -> None:
     with pytest.raises(hlo_opt.HloOptError, match="HLO523"):
         hlo_opt.compile(hlo_opt.parse(LT_DUMP.replace('"alpha_real":1', '"alpha_real":2')), "cupy")

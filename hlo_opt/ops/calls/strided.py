@@ -20,6 +20,8 @@ MOST_CALLS = 32
 """The most calls for one dot, whose batch dimensions do not follow one another in some array."""
 FEW_BITS = ("f32", "f16", "bf16")
 """Types of operands that cuBLASLt takes here, and of listed matrices."""
+LEAST_LISTED = 8
+"""The least rows and columns of listed matrices: products with vectors are calls apart, or kernels."""
 LISTED_ALIGNMENT = 16
 """Bytes that the addresses of listed matrices are multiples of."""
 LEAST_ROWS = 32
@@ -101,7 +103,8 @@ class Product:
     def is_listed(self) -> bool:
         """Whether one call does all, by a list of the addresses of all matrices (cublasGemmBatchedEx): they must lie at
         multiples of 16 bytes, as cuBLAS does not see addresses that are on the device."""
-        if len(self.starts) == 1 or self.types[0] not in FEW_BITS:
+        is_small = min(self.sizes[:2]) < LEAST_LISTED
+        if len(self.starts) == 1 or is_small or self.types[0] not in FEW_BITS:
             return False
         operand, result = (ELEMENT_TYPES[name].bytes for name in self.types)
         steps = (self.left.batch * operand, self.right.batch * operand, self.step_of_batch * result)
