@@ -166,11 +166,7 @@ class FusionState:
 
     def waits_inside(self, fusion: Instruction) -> Instruction | None:
         """A member of a fusion that waits for another; only fusions that came with the input hold any."""
-        return self.cached(
-            "waits",
-            fusion,
-            lambda f: next((i for i in f.called_by("calls").instructions if i.control_predecessors), None),
-        )
+        return self.cached("waits", fusion, _first_waiting)
 
     def traits(self, instruction: Instruction) -> Traits:
         """What the members of the instruction add up to."""
@@ -398,6 +394,10 @@ class FusionState:
                 self._caches.setdefault(name, {})[fusion] = value
 
         return after
+
+
+def _first_waiting(fusion: Instruction) -> Instruction | None:
+    return next((i for i in fusion.called_by("calls").instructions if i.control_predecessors), None)
 
 
 @dataclass(frozen=True, slots=True)

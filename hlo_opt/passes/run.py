@@ -112,9 +112,9 @@ def run(
     A pipeline with choices is run once for each; the outcome is the one whose module is estimated to take least time,
     of equals one with the fewest kernels, and the first of these. With `stop_after_step` or an observer the choice
     comes first, without them. What is kept of a run is proved (`prove_same_graph`) at once when all its passes promise
-    to keep the graph; otherwise each part of it that does. Names that several instructions share get unique names
-    first. Raises UsageError for unknown presets, passes, targets, codes, choices, loops and instructions, and
-    ProofError when a pass broke its promise.
+    to keep the graph; otherwise each part of it that does, together with the next if nothing between them changed
+    anything. Names that several instructions share get unique names first. Raises UsageError for unknown presets,
+    passes, targets, codes, choices, loops and instructions, and ProofError when a pass broke its promise.
     """
     own = passes is not None if own_passes is None else own_passes
     pipeline = _pipeline(module, preset_name, passes, simplify, own, effort)
@@ -248,13 +248,10 @@ def _run(
                     reached = edit.clone_module(work)
                 elif part.preserves_graph and before is None:
                     before = edit.clone_module(work)
-            changed = part.run(
-                work, context, observer=observer, seconds=seconds, runs=runs, verify=verify, settled=settled
-            )
+            part.run(work, context, observer=observer, seconds=seconds, runs=runs, verify=verify, settled=settled)
             edit.sort_computations(work)
             edit.restore_names(work)
-            if changed and before is not None and not part.preserves_graph:
-                assert reached is not None
+            if before is not None and reached is not None and not identical(reached, work):
                 _prove(before, reached, seconds)
                 before = None
         if before is not None and unproved is not None:
