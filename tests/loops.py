@@ -262,6 +262,30 @@ LANES: dict[str, tuple[str, tuple[int, ...]]] = {
         ),
         (64,),
     ),
+    "a row that each lane chooses, and an element that it changes": (
+        loop(
+            ["f32[40,5,3]", "s32[40]"],
+            [
+                "k = s32[] constant(7)",
+                "ks = s32[40] broadcast(k), dimensions={}",
+                "m = s32[40] remainder(x2, ks)",
+                "v = s32[40,1] reshape(m)",
+                "g = f32[40,3] gather(x1, v), offset_dims={1}, collapsed_slice_dims={1}, start_index_map={1}, "
+                "operand_batching_dims={0}, start_indices_batching_dims={0}, index_vector_dim=1, slice_sizes={1,1,3}",
+                "z = f32[] constant(0)",
+                "e = f32[40] reduce(g, z), dimensions={1}, to_apply=sum",
+                "o = s32[40] broadcast(one), dimensions={}",
+                "w = s32[40,1] reshape(o)",
+                "j = s32[40,2] concatenate(v, w), dimensions={1}",
+                "y = f32[40,5,3] scatter(x1, j, e), update_window_dims={}, inserted_window_dims={1,2}, "
+                "scatter_dims_to_operand_dims={1,2}, input_batching_dims={0}, scatter_indices_batching_dims={0}, "
+                "index_vector_dim=1, to_apply=sum",
+                "n = s32[40] add(x2, o)",
+            ],
+            ["y", "n"],
+        ),
+        (40,),
+    ),
     "a key for all": (
         loop(
             ["u32[2]", "u32[64]"],

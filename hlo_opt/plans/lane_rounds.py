@@ -34,7 +34,7 @@ class Round(Pulls):
         before = len(self.computation.instructions)
         result = self.written_out(instruction, operands) if self._opens else None
         if self._chooses and result is None:
-            result = self.chosen(instruction, operands)
+            result = self.chosen(instruction, operands) or self.chosen_apart(instruction, operands)
             self.has_choices |= result is not None
         if self._pulls and result is None:
             result = self.pulled(instruction, operands) or self.several(instruction, operands)

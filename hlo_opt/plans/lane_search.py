@@ -88,7 +88,7 @@ class Obstacle:
 def obstacle(module: Module, loop: Instruction) -> Obstacle:
     """The obstacle of a loop of a module."""
     alone = by_itself(module, loop)
-    opened = opened_of(alone)
+    opened = opened_of(alone) or opened_of(alone, chooses=True)
     if opened is None:
         members = [i for c in alone.called() for i in c.instructions]
         return Obstacle(next((i for i in members if i.parameter_number is None and not has_text(i)), None))
@@ -104,7 +104,9 @@ def _searched(
     found, blamed = None, None
     for chooses in (False, True):
         opened = opened_of(loop, chooses=chooses)
-        if opened is None or (chooses and not opened.has_choices):
+        if opened is None:
+            continue
+        if chooses and not opened.has_choices:
             break
         search = Search(opened, numbers, parameters)
         found = search.plan() or found

@@ -151,6 +151,24 @@ def bandits(truth: Array, key: Array) -> Any:
     return lax.scan(step, (none, none), jax.random.split(key, 20))
 
 
+@loop("lanes", s32(128, low=0, high=8), f32(128, 30, low=0, high=1))
+def learned_tables(start: Array, drawn: Array) -> Any:
+    """A table of eight states and four actions for each lane, by what follows each action."""
+
+    def one(start: Array, drawn: Array) -> Any:
+        def step(s: Any, u: Array) -> Any:
+            worth, at = s
+            action = jnp.where(u < 0.1, (u * 40).astype(jnp.int32) % 4, worth[at].argmax())
+            then = (at * 3 + action + 1) % 8
+            paid = (then == 5).astype(jnp.float32)
+            better = paid + 0.9 * worth[then].max() - worth[at, action]
+            return (worth.at[at, action].add(0.1 * better), then), paid
+
+        return lax.scan(step, (jnp.zeros((8, 4)), start), drawn)
+
+    return jax.vmap(one)(start, drawn)
+
+
 # ---- one block, or all
 
 
