@@ -9,6 +9,7 @@ from cutting_modules import TEXT
 import hlo_opt
 from hlo_opt.cutting import questions
 from hlo_opt.cutting.questions import command_of, question_of
+from hlo_opt.cutting.trials import Trials
 from hlo_opt.diag import UsageError
 from hlo_opt.passes.run import run
 
@@ -97,3 +98,11 @@ def test_what_a_command_leaves_running_is_not_waited_for():
     begun = time.monotonic()
     assert command_of("sh -c 'sleep 20 & test -f {}'").status("") == 0
     assert time.monotonic() - begun < 10
+
+
+def test_a_command_that_is_killed_leaves_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    command, trials = command_of("sh -c 'test -f {} && sleep 20'"), Trials(1, seconds=1)
+    assert trials.one(lambda: command.status("")) is None
+    command.folder.cleanup()
+    assert list(tmp_path.iterdir()) == []
