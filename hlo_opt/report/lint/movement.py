@@ -130,7 +130,7 @@ def _folds_apart(reduce: Instruction) -> bool:
 
 
 def _saving(reduce: Instruction, kernel: Launched, program: Program) -> float:
-    """Microseconds that a reduction by itself would save if it were written as the hint tells; 0 where it would save
+    """Microseconds that a reduction by itself would save if it were written as the hint says; 0 where it would save
     less than is worth a word."""
     as_it_is, advised = (part_of(reduce.computation, {reduce}, [reduce]).module for _ in range(2))
     _advise(advised.entry.root)
@@ -143,7 +143,7 @@ def _saving(reduce: Instruction, kernel: Launched, program: Program) -> float:
 
 
 def _advise(reduce: Instruction) -> None:
-    """Change a reduction of parameters as the hint tells: where a kept dimension lies between those that are folded,
+    """Change a reduction of parameters as the hint says: where a kept dimension lies between those that are folded,
     the last of these first; else those that are folded are made the last ones."""
     folded = sorted(reduce.ints("dimensions"))
     arrays = reduce.operands[: len(reduce.operands) // 2]

@@ -2,7 +2,9 @@
 
 function edgesTab(app) {
   const { edges, fused } = app.data;
-  const columns = [["if joined", "n"], ["edge", ""], ["code", ""], ["why, and what to change", ""], ["Python line", ""]];
+  const columns = [
+    ["if joined", "n"], ["edge", ""], ["code", ""], ["why, and what to change", ""], ["Python line", ""],
+  ];
   const kinds = columns.map(([, kind]) => kind);
   const saving = (edge) =>
     (edge.saved === null ? "no price"

@@ -130,9 +130,10 @@ class _Descriptor:
 
     def __init__(self, library: ctypes.CDLL, kind: int) -> None:
         self.library = library
-        made = ctypes.c_void_p()
-        _check(library, library.cudnnBackendCreateDescriptor(kind, ctypes.byref(made)), "cudnnBackendCreateDescriptor")
-        self.pointer = made.value
+        pointer = ctypes.c_void_p()
+        status = library.cudnnBackendCreateDescriptor(kind, ctypes.byref(pointer))
+        _check(library, status, "cudnnBackendCreateDescriptor")
+        self.pointer = pointer.value
         self._parts: list[_Descriptor] = []
         self._end = weakref.finalize(self, library.cudnnBackendDestroyDescriptor, self.pointer)
 

@@ -19,7 +19,7 @@ from hlo_opt.report.lint.check import FOLDER_RULES, RULES, lint, lint_together
 
 HERE = Path(__file__).resolve().parents[2] / "lint_programs.py"
 SAVES = ("LNT103", "LNT104", "LNT106")
-"""Rules whose twin computes the same, or as much, in the way that the hint tells."""
+"""Rules whose twin computes the same, or as much, in the way that the hint says."""
 
 
 def found_in(code: str, program: tuple[Any, ...]) -> tuple[list[Finding], float]:
