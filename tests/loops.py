@@ -197,6 +197,95 @@ LANES: dict[str, tuple[str, tuple[int, ...]]] = {
         ),
         (64,),
     ),
+    "results that are read again": (
+        loop(
+            ["f32[64]", "f32[20,64]"],
+            [
+                "o = s32[] constant(0)",
+                "v = f32[1,64] dynamic-slice(x2, o, o), dynamic_slice_sizes={1,64}",
+                "u = f32[1,64] add(v, v)",
+                "d = f32[20,64] dynamic-update-slice(x2, u, x0, o)",
+                "f = f32[64] reshape(u)",
+                "y = f32[64] add(x1, f)",
+            ],
+            ["y", "d"],
+            given=["e = f32[] constant(3)", "g2 = f32[20,64] broadcast(e), dimensions={}"],
+        ),
+        (64,),
+    ),
+    "a fixed row of results that is read": (
+        loop(
+            ["f32[64]", "f32[20,64]"],
+            [
+                "v = f32[2,64] slice(x2), slice={[1:3], [0:64]}",
+                "z = f32[] constant(0)",
+                "f = f32[64] reduce(v, z), dimensions={0}, to_apply=sum",
+                "y = f32[64] add(x1, f)",
+                "o = s32[] constant(0)",
+                "u = f32[1,64] reshape(y)",
+                "d = f32[20,64] dynamic-update-slice(x2, u, x0, o)",
+            ],
+            ["y", "d"],
+            given=["e = f32[] constant(3)", "g2 = f32[20,64] broadcast(e), dimensions={}"],
+        ),
+        (64,),
+    ),
+    "results of this round that are read": (
+        loop(
+            ["f32[64]", "f32[20,64]"],
+            [
+                *HALVED,
+                "o = s32[] constant(0)",
+                "u = f32[1,64] reshape(y)",
+                "d = f32[20,64] dynamic-update-slice(x2, u, x0, o)",
+                "l = s32[] remainder(n0, one)",
+                "v = f32[1,64] dynamic-slice(d, l, o), dynamic_slice_sizes={1,64}",
+                "f = f32[64] reshape(v)",
+                "q = f32[64] add(y, f)",
+            ],
+            ["q", "d"],
+            given=["e = f32[] constant(3)", "g2 = f32[20,64] broadcast(e), dimensions={}"],
+        ),
+        (64,),
+    ),
+    "a column that the round chooses": (
+        loop(
+            ["f32[64,6]"],
+            [
+                "o = s32[] constant(0)",
+                "v = f32[64,1] dynamic-slice(x1, o, n0), dynamic_slice_sizes={64,1}",
+                "w = f32[64,1] add(v, v)",
+                "y = f32[64,6] dynamic-update-slice(x1, w, o, x0)",
+            ],
+            ["y"],
+            rounds=9,
+        ),
+        (64,),
+    ),
+    "a row that each lane chooses, and an element that it changes": (
+        loop(
+            ["f32[40,5,3]", "s32[40]"],
+            [
+                "k = s32[] constant(7)",
+                "ks = s32[40] broadcast(k), dimensions={}",
+                "m = s32[40] remainder(x2, ks)",
+                "v = s32[40,1] reshape(m)",
+                "g = f32[40,3] gather(x1, v), offset_dims={1}, collapsed_slice_dims={1}, start_index_map={1}, "
+                "operand_batching_dims={0}, start_indices_batching_dims={0}, index_vector_dim=1, slice_sizes={1,1,3}",
+                "z = f32[] constant(0)",
+                "e = f32[40] reduce(g, z), dimensions={1}, to_apply=sum",
+                "o = s32[40] broadcast(one), dimensions={}",
+                "w = s32[40,1] reshape(o)",
+                "j = s32[40,2] concatenate(v, w), dimensions={1}",
+                "y = f32[40,5,3] scatter(x1, j, e), update_window_dims={}, inserted_window_dims={1,2}, "
+                "scatter_dims_to_operand_dims={1,2}, input_batching_dims={0}, scatter_indices_batching_dims={0}, "
+                "index_vector_dim=1, to_apply=sum",
+                "n = s32[40] add(x2, o)",
+            ],
+            ["y", "n"],
+        ),
+        (40,),
+    ),
     "a key for all": (
         loop(
             ["u32[2]", "u32[64]"],
@@ -427,15 +516,15 @@ COUPLED: dict[str, str] = {
         test=[*LIMIT, *ANY],
         given=["e = f32[] constant(3)", "g2 = f32[40,64] broadcast(e), dimensions={}"],
     ),
-    "results that are read again": loop(
-        ["f32[64]", "f32[5,64]"],
+    "results that other lanes read": loop(
+        ["f32[64]", "f32[64,64]"],
         [
             "o = s32[] constant(0)",
-            "v = f32[1,64] dynamic-slice(x2, o, o), dynamic_slice_sizes={1,64}",
-            "u = f32[1,64] add(v, v)",
-            "d = f32[5,64] dynamic-update-slice(x2, u, x0, o)",
-            "f = f32[64] reshape(u)",
+            "v = f32[64,1] dynamic-slice(x2, o, x0), dynamic_slice_sizes={64,1}",
+            "f = f32[64] reshape(v)",
             "y = f32[64] add(x1, f)",
+            "u = f32[1,64] reshape(y)",
+            "d = f32[64,64] dynamic-update-slice(x2, u, x0, o)",
         ],
         ["y", "d"],
     ),

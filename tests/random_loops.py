@@ -89,6 +89,16 @@ def random_loop(draw: Random) -> str:
     lines.append(f"row = f32[1,{lanes}] reshape({kept})")
     place = draw.choice(["x0", "x0", "n0", "o"])
     lines.append(f"made = f32[{rows},{lanes}] dynamic-update-slice(x5, row, {place}, o)")
+    if draw.random() < 0.3:  # a row that an earlier round has written, or this one
+        source, at = draw.choice(["x5", "made"]), draw.choice(["x0", "n0", "o"])
+        lines.append(f"past = f32[1,{lanes}] dynamic-slice({source}, {at}, o), dynamic_slice_sizes={{1,{lanes}}}")
+        lines.append(f"flat = {one} reshape(past)")
+        add(arrays, one, "minimum(x1, flat)")
+    if few > 1 and draw.random() < 0.3:  # a place of a short dimension that the round computes
+        thin, at = (f"f32[{lanes},1]", "o, x0") if across == 0 else (f"f32[1,{lanes}]", "x0, o")
+        sizes = thin[4:-1]
+        lines.append(f"short = {thin} dynamic-slice({draw.choice(pairs)}, {at}), dynamic_slice_sizes={{{sizes}}}")
+        add(pairs, two, f"dynamic-update-slice({draw.choice(pairs)}, short, {at.replace('x0', 'n0')})")
     results = [draw.choice(arrays), draw.choice(pairs), draw.choice(numbers), "x4", "made"]
     given = ["g5 = " + f"f32[{rows},{lanes}] broadcast(seven), dimensions={{}}"] if draw.random() < 0.5 else []
     text = loop(state, lines, results, rounds=rounds, given=["seven = f32[] constant(7)", *given] if given else [])

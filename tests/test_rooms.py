@@ -69,6 +69,8 @@ SUB_ROOMS = {
         "terms",
         "scratch",
         "indexing",
+        "choices",
+        "pulls",
         "ordering",
         "control",
         "linalg",

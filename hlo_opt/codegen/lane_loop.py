@@ -14,7 +14,7 @@ from hlo_opt.ir.index_map import Expression, add, constant
 from hlo_opt.ops.code import Code, Name, code
 from hlo_opt.ops.indexing.table import clamped_starts
 from hlo_opt.ops.lowering import Index
-from hlo_opt.plans.lane_loop import Lanes, Value, places_of
+from hlo_opt.plans.lane_loop import Lanes, Results, Value, places_of
 from hlo_opt.plans.plan import Plan, Segment
 
 
@@ -45,6 +45,8 @@ def _lane(builder: Builder, part: Lanes, pointers: dict[int, Name], position: Ex
             name = builder.variable(value.parameter.shape.type, start, alike=not value.lanes)
             state.append(_Slot(value, index, name))
     for result in part.results:
+        if result.is_read:
+            builder.point(result.update.operands[0], pointers[result.number])
         if result.before is not None:
             with builder.loop(result.share) as number:
                 at = result.place(number, lane)
@@ -103,12 +105,14 @@ def _round(
         following = builder.value(slot.value.result, slot.index)
         builder.name_after(slot.value.result)
         after.append(builder.bind_exact(slot.value.parameter.shape.type, following))
+    elements: list[tuple[Results, Index, Code]] = []  # all before the first store: they may read what was there before
     for result in part.results:
         start = clamped_starts(builder, result.update, 2, result.window.dimensions)
         for index in result.places(lane):
             there = tuple(add(s, e) for s, e in zip(start, index, strict=True))
-            element = builder.value(result.update.operands[1], index)
-            builder.store(pointers[result.number], result.update.shape, there, element)
+            elements.append((result, there, builder.value(result.update.operands[1], index)))
+    for result, there, element in elements:
+        builder.store(pointers[result.number], result.update.shape, there, element)
     pairs = zip(state, after, strict=True)
     # assignments that depend on the lane come first
     for slot, following in sorted(pairs, key=lambda pair: not pair[0].value.lanes):

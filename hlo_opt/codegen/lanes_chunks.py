@@ -91,6 +91,8 @@ def chunks_of(kernel: Kernel, segment: Segment, name: str, parameters: str) -> C
     cut = _short(
         elements, _cut(kernel, segment, elements, _WINDOW if in_order else LEAST, _WINDOW if in_order else 2 * LEAST)
     )
+    if not (in_order or cut.row):
+        cut = _along_edges(kernel, segment, elements) or cut
     for by, run in [] if in_order else _in_runs(kernel, segment, elements, cut):
         of_runs = run_lines(elements.items, by.values, run, by.lanes, constants, rest=by.row % run)
         if of_runs is not None:
@@ -237,6 +239,20 @@ def _cut(kernel: Kernel, segment: Segment, elements: _Elements, fewest: int, sho
         if len(left) < len(least) or is_longer:
             return _Cut(min(row, _MOST), row, values)
     return best
+
+
+def _along_edges(kernel: Kernel, segment: Segment, elements: _Elements) -> _Cut | None:
+    """The cut into rows of which only the ends differ, where blocks are parts of rows; None where there are none. In
+    such a block each lane would have to ask whether it is at an end."""
+    if any(isinstance(s, For | Break) for s in walk(elements.items)) or not _is_flat(kernel, segment, elements.items):
+        return None
+    total = elements.count or (segment.last - segment.first) * elements.span
+    digits = differing_digits(used_in(elements.items), _by_rows(elements, segment, total))
+    for row in sorted({d.divisor for d in digits if elements.span < d.divisor <= _MOST and total % d.divisor == 0}):
+        cut = _Cut(row, row, _by_rows(elements, segment, row))
+        if len(parts_of_row(elements.items, cut.values, INSIDE, row)) > 1:
+            return cut
+    return None
 
 
 def _in_runs(kernel: Kernel, segment: Segment, elements: _Elements, cut: _Cut) -> list[tuple[_Cut, int]]:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 from hlo_opt.ir import ElementType, Instruction, Shape, SliceDimension, array, edit
+from hlo_opt.ir.attribute import PaddingDimension
 from hlo_opt.ops.contraction.table import sum_type
 from hlo_opt.ops.reduction.reducers import is_wide, monoid, running_types
 from hlo_opt.ops.sets import is_elementwise, tuple_elements
@@ -26,6 +27,11 @@ class Terms(Writer):
         if instruction.opcode == "dot":
             return self.product(instruction, operands)
         return self.fold(instruction, operands) if instruction.opcode == "reduce" else None
+
+    def several(self, instruction: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
+        """A small reduce of several arrays at once, such as an argmax, unrolled; None for other operations."""
+        is_fold = instruction.opcode == "reduce" and len(operands) > 2
+        return self.fold(instruction, operands) if is_fold else None
 
     def product(self, dot: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
         """A dot as a sum of products of slices."""
@@ -91,6 +97,20 @@ class Terms(Writer):
                     copies[i] = edit.create(self.computation, i.name, i.opcode, shape, copied, attributes)
             totals = [copies[end] for end in tuple_elements(body.root) or [body.root]]
         return totals[0] if len(arrays) == 1 else edit.create_tuple(self.computation, totals)
+
+    def cumulated(
+        self, value: Instruction, neutral: Instruction, step: str, axis: int, *, from_end: bool
+    ) -> Instruction:
+        """The folds of all elements up to each one along a dimension, or from each one on. In each step an element
+        folds as many as the one that is so far away has folded before: twice as many as in the step before."""
+        reach = 1
+        while reach < value.shape.dimensions[axis]:
+            moved = PaddingDimension(-reach, reach) if from_end else PaddingDimension(reach, -reach)
+            padding = tuple(moved if d == axis else PaddingDimension(0, 0) for d in range(value.shape.rank))
+            shape = array(value.shape.type, *value.shape.dimensions)
+            value = self.emit(step, shape, value, self.emit("pad", shape, value, neutral, padding=padding))
+            reach *= 2
+        return value
 
     def _at(self, value: Instruction, at: dict[int, int], kind: ElementType) -> Instruction:
         """A slice at fixed indices of some dimensions, which are removed."""

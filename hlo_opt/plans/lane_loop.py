@@ -3,7 +3,8 @@ registers.
 
 The lanes are dimensions that all large carried values share. A round may read only its own lane's elements of a carried
 value, but any element of an array that the loop does not change. Windows that a round writes into an array
-(`dynamic-update-slice`) go to memory at once. Index maps tell what is read: an operation without one couples lanes.
+(`dynamic-update-slice`) go to memory at once, and later rounds may read parts of it there, each lane its own. Index
+maps tell what is read: an operation without one couples lanes.
 XLA:GPU runs every loop as a thunk that launches the kernels of its body for each iteration
 (xla/backends/gpu/runtime/while_thunk.cc).
 """
@@ -17,11 +18,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hlo_opt.ir import Computation, Instruction, Shape
-from hlo_opt.ir.index_map import Expression, constant, delinearize, modulo, variable
+from hlo_opt.ir.index_map import Expression, add, constant, delinearize, modulo, multiply, variable
 from hlo_opt.ir.size import most
 from hlo_opt.ops.lowering import Index
-from hlo_opt.ops.sets import read_window
-from hlo_opt.plans.element_reads import Element
+from hlo_opt.ops.sets import cut_out, read_window
+from hlo_opt.plans.element_reads import Element, Read
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.loop import BLOCK
 from hlo_opt.plans.plan import Launch, Region, Segment
@@ -37,6 +38,12 @@ MOST_AHEAD = 8
 LONGEST_AHEAD = 200
 """Values that a round computes, at most, if anything is read ahead: the code of a round is there `ROUNDS_AHEAD` times,
 and a long round waits little."""
+APART = 61
+"""The distance of elements that lanes read where data say, for the price."""
+AGAIN = 60
+"""Dependent instructions that take as long as a load of what the same thread has written: it comes from L2."""
+NEAR, NEAR_BYTES = 9, 80 * 1024
+"""Dependent instructions that take as long as a load from L1, and bytes that L1 keeps."""
 LANE, STEP = "lane", "step"
 """Variables of index expressions: the number of a lane, and of a round."""
 
@@ -67,18 +74,20 @@ class Value:
 
 @dataclass(frozen=True)
 class Results:
-    """An array that each round writes a window of, and that no round reads.
+    """An array that each round writes a window of.
 
     number  its position in the loop's tuple
     update  the `dynamic-update-slice` of a round
     lanes   its dimensions that are lanes
     before  its initial value, if threads must write that before the first round
+    is_read whether rounds read parts of it, each lane its own elements
     """
 
     number: int
     update: Instruction
     lanes: tuple[int, ...]
     before: Instruction | None
+    is_read: bool = False
 
     @property
     def window(self) -> Shape:
@@ -89,6 +98,12 @@ class Results:
     def is_apart(self) -> bool:
         """Whether no two lanes write the same element: along the lanes the window is as wide as the array."""
         return all(self.window.dimensions[d] == self.update.shape.dimensions[d] for d in self.lanes)
+
+    def is_own(self, read: Instruction, index: Index, lane: Index) -> bool:
+        """Whether an element of a part of the array is the lane's own: along the lanes it is as wide as the array."""
+        sizes = zip(read.shape.dimensions, self.update.shape.dimensions, strict=True)
+        whole = {d for d, (size, of) in enumerate(sizes) if size == of}
+        return all(d in whole and index[d] == at for d, at in zip(self.lanes, lane, strict=True))
 
     def places(self, lane: Index) -> list[Index]:
         """The elements of the window that one lane writes."""
@@ -106,6 +121,11 @@ class Results:
         at = dict(zip(rest, delinearize(number, [shape.dimensions[d] for d in rest]), strict=True))
         at.update(zip(self.lanes, lane, strict=True))
         return tuple(at[d] for d in range(shape.rank))
+
+
+def part_read(instruction: Instruction) -> Instruction | None:
+    """The array of which a `slice` or `dynamic-slice` reads a part; None for other operations."""
+    return instruction.operands[0] if cut_out(instruction) is not None else read_window(instruction)
 
 
 def places_of(shape: Shape, lanes: Sequence[int], lane: Index) -> list[Index]:
@@ -158,6 +178,8 @@ class Lanes(ByLanes):
     aliases    (output, parameter): arrays of which the rounds may leave elements unchanged
     ahead      elements of windows of operands, at places that only the number of the round moves. They are read
                `ROUNDS_AHEAD` rounds before, so that a round does not wait for memory; `LANE` is the number of the lane
+    outside    the elements that a round reads of arrays from outside the loop, other than windows; None for an index
+               that data say
     widest     threads per block, if there are so many lanes
     """
 
@@ -177,6 +199,7 @@ class Lanes(ByLanes):
     serial: int
     aliases: tuple[tuple[int, int], ...]
     ahead: tuple[Element, ...] = ()
+    outside: tuple[Read, ...] = ()
     widest: int = BLOCK
 
     @property
@@ -218,9 +241,15 @@ def walks(region: Region, segment: Segment[Lanes], launch: Launch) -> list[Walk]
     part, threads = segment.part, segment.part.lanes
     lane, trips = part.lane_at(variable(LANE, threads)), part.rounds
     places = [(v, index) for v in part.values for index in v.places(lane)]
+    step = variable(STEP, trips)
+    looked_up = [(value, _anywhere(value.shape, part.lanes, step)) for value, index in part.outside if index is None]
+    computed = [(value, index) for value, index in looked_up if value.parameter_number is None]
+    tables = [value for value, _ in looked_up if value.parameter_number is not None]
+    once = [(value, index) for value, index in part.outside if index is not None]
+    once += [(value, _anywhere(value.shape, part.lanes, constant(0))) for value in tables]
     outside = Walk(
         threads,
-        [(v.initial, index) for v, index in places],
+        [*((v.initial, index) for v, index in places), *once],
         [(v.parameter.shape, index) for v, index in places if v.lanes and v.number in part.numbers],
         places={LANE: variable(THREAD, threads)},
     )
@@ -236,8 +265,9 @@ def walks(region: Region, segment: Segment[Lanes], launch: Launch) -> list[Walk]
         if r.before is not None
         for at in [r.place(variable(STEP, r.share), lane)]
     ]
-    step = variable(STEP, trips)
-    read = [(i, window) for i in part.round.instructions if (window := read_window(i)) is not None]
+    written = {i for r in part.results for i in (r.update, r.update.operands[0])}
+    windows = [(i, window) for i in part.round.instructions if (window := read_window(i)) is not None]
+    read = [(i, window) for i, window in windows if window not in written]
     rounds = Walk(
         threads,
         [(window, index) for i, window in read for index in _places_read(i, part, lane, step)],
@@ -245,10 +275,17 @@ def walks(region: Region, segment: Segment[Lanes], launch: Launch) -> list[Walk]
         places={LANE: variable(THREAD, threads), STEP: variable(ROUND, trips)},
         rounds=trips,
         body=part.work,
-        steps=part.serial,
+        steps=part.serial + max([AGAIN * any(r.is_read for r in part.results), *map(_wait, tables)]),
         ahead=1 if read and not part.ahead else ROUNDS_AHEAD,
     )
-    return [outside, *firsts, rounds]
+    again = Walk(
+        threads,
+        computed,
+        places={LANE: variable(THREAD, threads), STEP: variable(ROUND, trips)},
+        rounds=trips,
+        ahead=1,
+    )
+    return [outside, *firsts, rounds, *([again] if computed else [])]
 
 
 def own(region: Region, segment: Segment[Lanes], launch: Launch, walks: Sequence[Walk]) -> list[Own]:
@@ -269,6 +306,17 @@ def _places_read(slice_: Instruction, part: Lanes, lane: Index, step: Expression
     lanes = along(window, part.dimensions) or ()
     few = Shape(window.type, tuple(n if d in lanes else min(n, MOST_HELD) for d, n in enumerate(window.dimensions)))
     return [_moving(whole, window, at, step) for at in itertools.islice(_each_place(few, lanes, lane), MOST_HELD)]
+
+
+def _wait(table: Instruction) -> int:
+    """Dependent instructions that take as long as a load from a table that was read before."""
+    return NEAR if table.shape.element_count * table.shape.type.bytes <= NEAR_BYTES else AGAIN
+
+
+def _anywhere(whole: Shape, lanes: int, step: Expression) -> Index:
+    """An index that is another one for each lane and round, in place of one that data say."""
+    place = add(multiply(variable(LANE, lanes), APART), multiply(step, APART))
+    return tuple(modulo(place, size) for size in whole.dimensions)
 
 
 def _moving(whole: Shape, window: Shape, at: Index, step: Expression) -> Index:

@@ -1,5 +1,6 @@
-"""The round of a loop as one computation. Small products and reductions are expanded into scalar sums, so that each of
-their elements depends on elements at known indices."""
+"""The round of a loop as one computation. Small products and reductions are expanded into scalar sums, and reads and
+writes at a computed place of a short dimension into choices, so that each of their elements depends on elements at
+known indices."""
 
 from __future__ import annotations
 
@@ -7,18 +8,24 @@ import itertools
 from collections.abc import Sequence
 
 from hlo_opt.ir import Instruction, edit
+from hlo_opt.ops.pulls import Pulls
+from hlo_opt.ops.reduction.reducers import monoid, starts_with_identity
 from hlo_opt.ops.sets import looped, tuple_elements, tuple_index
 from hlo_opt.ops.spec import find
-from hlo_opt.ops.terms import Terms
+from hlo_opt.plans.cumulative import lines_of
 
 
-class Round(Terms):
+class Round(Pulls):
     """Builds a round. `origins` maps its instructions to the operations of the module. `written_out` says whether small
-    products and reductions are expanded."""
+    products and reductions are expanded. `chooses`: also `dynamic-slice` and `dynamic-update-slice` of what the round
+    computes or carries, along one short dimension; `has_choices` says whether there was one. `pulls`: small scatters
+    are folds of the updates that name an element, and small folds of several arrays are unrolled, and
+    cumulative windows take as many steps as their length has binary digits."""
 
-    def __init__(self, *, written_out: bool = True) -> None:
+    def __init__(self, *, written_out: bool = True, chooses: bool = False, pulls: bool = False) -> None:
         super().__init__("round")
-        self._opens = written_out
+        self._opens, self._chooses, self._pulls = written_out, chooses, pulls
+        self.has_choices = False
         self.origins: dict[Instruction, Instruction] = {}
 
     def copy(self, instruction: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
@@ -26,12 +33,27 @@ class Round(Terms):
         kernels have no text for it."""
         before = len(self.computation.instructions)
         result = self.written_out(instruction, operands) if self._opens else None
+        if self._chooses and result is None:
+            result = self.chosen(instruction, operands) or self.chosen_apart(instruction, operands)
+            self.has_choices |= result is not None
+        if self._pulls and result is None:
+            result = self.pulled(instruction, operands) or self.several(instruction, operands)
+            result = result or self._doubled(instruction, operands)
         if result is None and not has_text(instruction):
             return None
         result = result or edit.clone_into(self.computation, instruction, operands)
-        for written in itertools.islice(self.computation.instructions, before, None):
-            self.origins[written] = instruction
+        new = len(self.computation.instructions) - before
+        last_first = itertools.islice(reversed(self.computation.instructions), new)  # a round has thousands before it
+        self.origins.update(dict.fromkeys(reversed(list(last_first)), instruction))
         return result
+
+    def _doubled(self, window: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
+        lines = lines_of(window)
+        if lines is None or window.shape.is_tuple or window.shape.type.bits < 32 or not starts_with_identity(window):
+            return None
+        step = monoid(window.called_by("to_apply"))
+        assert step is not None
+        return self.cumulated(operands[0], operands[1], step, lines.axis, from_end=lines.is_reversed)
 
 
 def has_text(i: Instruction) -> bool:

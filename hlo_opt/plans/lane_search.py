@@ -1,14 +1,14 @@
 """The search for the lanes of a loop, and for the operation that prevents them.
 
-A round becomes one computation with a parameter for each carried value. Index maps are followed from the round's
-results down to these parameters. Lanes are independent if every path ends at elements of the same lane.
+A round becomes one computation with a parameter for each carried value. Its
+index maps tell whether lanes are independent (`lane_traces`).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,13 +16,11 @@ from hlo_opt.analysis.graph.loops import derived_trip_count, known_trip_count
 from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
-from hlo_opt.ir.index_map import Constant, Expression, variable, variables_of
+from hlo_opt.ir.index_map import variable
 from hlo_opt.ops.logic import asked_of_all, conjuncts
-from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.sets import SIGNS, looped, read_window, tuple_elements, tuple_index, written_window
-from hlo_opt.plans.element_reads import Element, is_elsewhere, is_under_condition, read_at
+from hlo_opt.plans.element_reads import Element
 from hlo_opt.plans.instructions import NOTHING, Work, of_value
-from hlo_opt.plans.lane_exits import Quiet
 from hlo_opt.plans.lane_loop import (
     LANE,
     LONGEST_AHEAD,
@@ -33,9 +31,11 @@ from hlo_opt.plans.lane_loop import (
     Results,
     Value,
     along,
+    part_read,
     places_of,
 )
 from hlo_opt.plans.lane_rounds import Round, has_text
+from hlo_opt.plans.lane_traces import Trace, end_by_themselves, traced
 from hlo_opt.plans.loop import BLOCK
 from hlo_opt.plans.plan import Region
 from hlo_opt.plans.region import inlined
@@ -46,27 +46,24 @@ MOST_EVEN = 512
 """Limit of the threads of a block that is alone on its multiprocessor."""
 MOST_DIMENSIONS = 4
 """Limit of the rank of the values whose dimensions may be lanes."""
-MOST_VALUES = 4_000
-"""Limit of values that a round computes for a lane: the code has a statement for each."""
 LARGEST = 1 << 62
 """Counters below this bound are computed from the number of the round."""
 
 
 def match(region: Region, target: DeviceTarget) -> Lanes | None:
-    """The region as a loop by lanes, or None. For a processor, whose vectors are the lanes, nothing is read before its
-    round."""
+    """The region as a loop by lanes, or None. For a processor, whose vectors are the lanes and whose memory is near,
+    nothing is read before its round, and what lanes have written is read rather than chosen among registers."""
     loops = [i for i in region.computation.instructions if looped(i) is not None]
     if len(loops) != 1:
         return None
     numbers = [tuple_index(root) if loops[0] in root.operands else None for root in region.roots]
     if None in numbers or len(set(numbers)) != len(numbers):
         return None
-    opened = opened_of(loops[0])
-    search = None if opened is None else Search(opened, [n for n in numbers if n is not None], region.parameters)
-    plan = None if search is None else search.plan()
+    in_lanes = target.in_lanes
+    plan, _ = _searched(loops[0], [n for n in numbers if n is not None], region.parameters, in_lanes=in_lanes)
     if plan is None:
         return None
-    return replace(plan, ahead=()) if target.in_lanes else replace(plan, widest=even_block(plan.lanes, target))
+    return replace(plan, ahead=()) if in_lanes else replace(plan, widest=even_block(plan.lanes, target))
 
 
 def even_block(lanes: int, target: DeviceTarget) -> int:
@@ -91,12 +88,32 @@ class Obstacle:
 def obstacle(module: Module, loop: Instruction) -> Obstacle:
     """The obstacle of a loop of a module."""
     alone = by_itself(module, loop)
-    opened = opened_of(alone)
+    opened = opened_of(alone) or opened_of(alone, chooses=True)
     if opened is None:
         members = [i for c in alone.called() for i in c.instructions]
         return Obstacle(next((i for i in members if i.parameter_number is None and not has_text(i)), None))
-    search = Search(opened, opened.read_of(loop))
-    return Obstacle(has_plan=True) if search.plan() is not None else Obstacle(search.obstacle)
+    found, blamed = _searched(alone, opened.read_of(loop))
+    return Obstacle(blamed, has_plan=found is not None)
+
+
+def _searched(
+    loop: Instruction, numbers: list[int], parameters: Sequence[Instruction] = (), *, in_lanes: bool = False
+) -> tuple[Lanes | None, Instruction | None]:
+    """The plan of a loop that writes the elements `numbers` of its tuple; without one, the operation at which lanes
+    meet, where that is known."""
+    found, blamed = None, None
+    for chooses in (False, True):
+        opened = opened_of(loop, chooses=chooses)
+        if opened is None:
+            continue
+        if chooses and not opened.has_choices:
+            break
+        search = Search(opened, numbers, parameters)
+        found = search.plan() or found
+        if found is not None and (in_lanes or not any(r.is_read for r in found.results)):
+            break  # else a choice among registers is quicker than memory
+        blamed = blamed or search.obstacle
+    return found, None if found is not None else blamed
 
 
 def by_itself(module: Module, loop: Instruction) -> Instruction:
@@ -117,6 +134,7 @@ class Opened:
     same        the parts of the condition that are equal for all lanes
     any         the parts that must hold for at least one lane, each with the operation of the module that reduces it
                 over all lanes
+    has_choices whether something is a choice among places (see `Round`)
     """
 
     loop: Instruction
@@ -128,6 +146,7 @@ class Opened:
     origins: dict[Instruction, Instruction]
     same: list[Instruction]
     any: list[tuple[Instruction, Instruction]]
+    has_choices: bool
 
     def read_of(self, loop: Instruction) -> list[int]:
         """The numbers of the changed values that users of the loop read in its module."""
@@ -135,14 +154,16 @@ class Opened:
         return [n for n in self.parameters if n in read or None in read or loop.is_root]
 
 
-def opened_of(loop: Instruction, *, written_out: bool = True) -> Opened | None:
-    """Opens a loop over a tuple of arrays whose rounds call nothing; None for any other loop. `written_out` says
-    whether small products and reductions are expanded into scalar sums."""
+def opened_of(
+    loop: Instruction, *, written_out: bool = True, chooses: bool = False, pulls: bool = False
+) -> Opened | None:
+    """Opens a loop over a tuple of arrays whose rounds call nothing; None for any other loop. `written_out`, `chooses`
+    and `pulls` say what is expanded (see `Round`)."""
     body, condition = loop.called_by("body"), loop.called_by("condition")
     initial, yields = tuple_elements(loop.operands[0]), tuple_elements(body.root)
     if initial is None or yields is None or not all(shape.is_array for shape in loop.shape.elements or ()):
         return None
-    writer = Round(written_out=written_out)
+    writer = Round(written_out=written_out, chooses=chooses, pulls=pulls)
     round_ = writer.computation
     copies: dict[Instruction, Instruction] = {}
     parameters: dict[int, Instruction] = {}
@@ -171,7 +192,9 @@ def opened_of(loop: Instruction, *, written_out: bool = True) -> Opened | None:
     if any(r not in copies for r in yields) or condition.root not in copies:
         return None
     results = {n: copies[yields[n]] for n in parameters}
-    opened = Opened(loop, round_, initial, parameters, results, copies[condition.root], writer.origins, [], [])
+    opened = Opened(
+        loop, round_, initial, parameters, results, copies[condition.root], writer.origins, [], [], writer.has_choices
+    )
     for part in conjuncts(condition.root):
         asked = asked_of_all(part)
         if asked is None:
@@ -212,11 +235,15 @@ class Search:
 
     def plan(self) -> Lanes | None:
         """The plan with the most independent lanes; None where there are none."""
-        opened = self.opened
-        if any(n not in opened.parameters for n in self.numbers):
+        if any(n not in self.opened.parameters for n in self.numbers):
             return None
-        written = {n: update for n, update in opened.results.items() if self.is_written_only(n)}
-        aliases = self.aliases_of(written)
+        written = {n: update for n, update in self.opened.results.items() if self.is_written_only(n)}
+        read = {n: self.opened.results[n] for n in self.read_in_windows}
+        return self._with(written) or (self._with({**written, **read}) if read else None)
+
+    def _with(self, written: dict[int, Instruction]) -> Lanes | None:
+        """The plan with these arrays in memory, by number, and all other values in registers."""
+        opened, aliases = self.opened, self.aliases_of(written)
         carried = [n for n in opened.parameters if n not in written]
         windows = {n: update.operands[1].shape for n, update in written.items()}
         for most in (1, MOST_SAME):  # a small array may be lanes, or a copy in every lane
@@ -250,7 +277,7 @@ class Search:
             if n not in written
         )
         results = tuple(
-            Results(n, update, lanes[n], self.before(n, update, aliases))
+            Results(n, update, lanes[n], self.before(n, update, aliases), n in self.read_in_windows)
             for n, update in written.items()
             if n in self.numbers
         )
@@ -280,18 +307,19 @@ class Search:
         )
         if sum(len(v.places(plan.lane_at(variable(LANE, plan.lanes)))) for v in values if v.counts is None) > MOST_HELD:
             return None
-        trace = _traced(plan)
+        trace = traced(plan)
         if trace.obstacle is not None:
             self.obstacle = self.obstacle or opened.origins.get(trace.obstacle)
             return None
-        if any(dims for _, dims in tests) and not _end_by_themselves(plan):
+        if any(dims for _, dims in tests) and not end_by_themselves(plan):
             self.obstacle = self.obstacle or opened.any[0][1]
             return None
         costs = {i: of_value(old if old.opcode == i.opcode else i) for i, old in opened.origins.items()}
         work = sum((costs[i] for i, _ in trace.computed), NOTHING)
-        return replace(plan, work=work, serial=_longest(opened, costs), ahead=self._ahead(plan, trace))
+        ahead, serial = self._ahead(plan, trace), _longest(opened, costs)
+        return replace(plan, work=work, serial=serial, ahead=ahead, outside=tuple(trace.outside))
 
-    def _ahead(self, plan: Lanes, trace: _Trace) -> tuple[Element, ...]:
+    def _ahead(self, plan: Lanes, trace: Trace) -> tuple[Element, ...]:
         """See `Lanes.ahead`."""
         counters = {v.parameter for v in plan.values if v.counts is not None}
         if (plan.trips or 0) <= ROUNDS_AHEAD or len(trace.computed) > LONGEST_AHEAD:
@@ -321,15 +349,31 @@ class Search:
 
     def is_written_only(self, number: int) -> bool:
         """Whether a round only writes a window of an array, and does not read it."""
+        return self._readers(number) == []
+
+    @cached_property
+    def read_in_windows(self) -> frozenset[int]:
+        """The arrays that the kernel writes of which a round writes a window, and of which it reads parts alone, before
+        or after that."""
+        found = set[int]()
+        for number in self.numbers:
+            readers, values = self._readers(number), (self.opened.parameters[number], self.opened.results[number])
+            if readers and all(part_read(i) in values for i in readers):
+                found.add(number)
+        return frozenset(found)
+
+    def _readers(self, number: int) -> list[Instruction] | None:
+        """The operations of a round that read an array of which the round writes one window, besides the one that
+        writes; None for any other carried value."""
         update, parameter = self.opened.results[number], self.opened.parameters[number]
         reads = update.operands.count(parameter)
         if written_window(update) is None or reads != 1 or update.operands[0] is not parameter:
-            return False
-        if any(o.shape.rank for o in update.operands[2:]):
-            return False
-        readers = [i for i in self.opened.round.instructions if parameter in i.operands or update in i.operands]
+            return None
         carried = [*self.opened.results.values(), self.opened.test]
-        return readers == [update] and carried.count(update) == 1 and parameter not in carried
+        if any(o.shape.rank for o in update.operands[2:]) or carried.count(update) != 1 or parameter in carried:
+            return None
+        readers = [i for i in self.opened.round.instructions if parameter in i.operands or update in i.operands]
+        return [i for i in readers if i is not update]
 
     def _same_for_all(self, numbers: set[int], most: int) -> set[int]:
         """The values with at most `most` elements that depend only on each other, so that they are equal in all lanes:
@@ -352,14 +396,18 @@ class Search:
         for number, update in written.items():
             buffer = initial[number]
             is_own = buffer in parameters and len(buffer.users) == 1 and initial.count(buffer) == 1
-            if number in self.numbers and is_own and not self._is_whole(update):
+            if number in self.numbers and is_own and not self._is_written_first(number, update):
                 aliases.append((self.numbers.index(number), parameters.index(buffer)))
         return tuple(aliases)
 
     def before(self, number: int, update: Instruction, aliases: tuple[tuple[int, int], ...]) -> Instruction | None:
         """See `Results.before`."""
-        is_there = self.numbers.index(number) in dict(aliases) or self._is_whole(update)
+        is_there = self.numbers.index(number) in dict(aliases) or self._is_written_first(number, update)
         return None if is_there else self.opened.initial[number]
+
+    def _is_written_first(self, number: int, update: Instruction) -> bool:
+        """Whether rounds write all of an array, and read nothing of it, so that its initial value does not matter."""
+        return self.is_written_only(number) and self._is_whole(update)
 
     def _is_whole(self, update: Instruction) -> bool:
         """Whether all rounds together write the whole array: each round all of it, or each round the next row."""
@@ -419,111 +467,6 @@ def _candidates(shapes: Sequence[Shape]) -> list[tuple[int, ...]]:
     kept = (c for n in range(1, len(sizes) + 1) for c in itertools.combinations(range(len(sizes)), n))
     choices = {tuple(sizes[d] for d in dimensions) for dimensions in kept}
     return sorted(choices, key=lambda s: (-math.prod(s), s))
-
-
-@dataclass
-class _Trace:
-    """The elements that a round computes for a lane. `obstacle` is the operation at which lanes meet, or whose reads
-    are unknown, if there is one."""
-
-    computed: set[Element]
-    obstacle: Instruction | None = None
-
-
-def _traced(loop: Lanes) -> _Trace:
-    """Checks that a lane's values depend only on the lane's own elements and on values that are equal in all lanes, and
-    the latter only on each other."""
-    lane = loop.lane_at(variable(LANE, loop.lanes))
-    places = [(v, index) for v in loop.values for index in v.places(lane)]
-    own = {(v.parameter, index) for v, index in places}
-    alike = {(v.parameter, index) for v, index in places if not v.lanes}
-    apart: list[Element] = [(v.result, index) for v, index in places if v.lanes]
-    apart += [(r.update.operands[1], index) for r in loop.results for index in r.places(lane)]
-    shared: list[Element] = [(v.result, index) for v, index in places if not v.lanes]
-    shared += [(o, ()) for r in loop.results for o in r.update.operands[2:]]
-    shared += [(test, ()) for test, lanes in loop.tests if not lanes]
-    own_tests: list[Element] = [
-        (t, index) for t, dims in loop.tests if dims for index in places_of(t.shape, dims, lane)
-    ]
-    trace = _Trace(set())
-    for starts, allowed in ((apart, own), (shared, alike), (own_tests, own - alike)):
-        seen: set[Element] = set()
-        for end, blamed in _ends(starts, loop.round, seen):
-            if end not in allowed:
-                trace.obstacle = blamed
-                return trace
-        trace.computed |= seen
-    return trace
-
-
-def _end_by_themselves(loop: Lanes) -> bool:
-    """Whether a round leaves a lane unchanged once one of the lane's own tests fails. Values that are equal in all
-    lanes still change: neither they nor the arrays that rounds write may be outputs."""
-    lane = loop.lane_at(variable(LANE, loop.lanes))
-    if loop.results or any(v.number in loop.numbers and not v.lanes for v in loop.values):
-        return False
-    for test, lanes in loop.tests:
-        if lanes:
-            (index,) = places_of(test.shape, lanes, lane)
-            quiet = Quiet((test, index))
-            places = ((v, index) for v in loop.values if v.lanes for index in v.places(lane))
-            if not all(quiet.keeps((v.result, index), (v.parameter, index)) for v, index in places):
-                return False
-    return True
-
-
-def _ends(
-    starts: Sequence[Element], inside: Computation, computed: set[Element]
-) -> Iterator[tuple[Element | None, Instruction]]:
-    """The elements of the carried values that `starts` depend on, each with an operation to blame: the last one that
-    changes the position along the lanes, else the reader. None instead of an element whose index is unknown.
-
-    A value that is read under a condition is computed there, once per condition.
-    """
-    stack: list[tuple[Instruction, Index, int, Instruction, Instruction | None]] = [
-        (i, index, 0, i, None) for i, index in starts
-    ]
-    conditions: dict[tuple[Instruction, int, Index, int], int] = {}
-    seen: set[tuple[Instruction, Index, int]] = set()
-    while stack:
-        instruction, index, under, reader, turned = stack.pop()
-        if instruction.parent is not inside or (instruction, index, under) in seen:
-            continue
-        if instruction.parameter_number is not None:
-            yield (instruction, index), turned or reader
-            continue
-        seen.add((instruction, index, under))
-        computed.add((instruction, index))
-        if len(seen) > MOST_VALUES:
-            yield None, instruction
-            return
-        for number, operand in enumerate(instruction.operands):
-            if operand.parent is not inside or is_elsewhere(instruction, number, index):
-                continue
-            there = read_at(instruction, number, index)
-            if there is None:
-                yield None, instruction
-                continue
-            below = under
-            if is_under_condition(instruction, number, index):
-                below = conditions.setdefault((instruction, number, index, under), len(conditions) + 1)
-            blamed = instruction if _turns(index, there, operand.shape) else turned
-            stack.append((operand, there, below, instruction, blamed))
-
-
-def _turns(index: Index, there: Index, shape: Shape) -> bool:
-    """Whether reading an operand at index `there`, for a result's element at `index`, changes the position along the
-    lanes, or reads one position for all lanes."""
-    if there == index:
-        return False
-    lanes = _lanes_of(there)
-    if lanes:
-        return lanes != _lanes_of(index)
-    return any(isinstance(e, Constant) and size > 1 for e, size in zip(there, shape.dimensions, strict=True))
-
-
-def _lanes_of(index: Index) -> list[Expression]:
-    return [e for e in index if LANE in variables_of(e)]
 
 
 def _longest(opened: Opened, costs: dict[Instruction, Work]) -> int:

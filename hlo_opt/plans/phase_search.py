@@ -35,13 +35,13 @@ def of_region(region: Region) -> Search | None:
     numbers = [number for number in positions if number is not None]
     if len(numbers) != len(positions) or len(set(numbers)) != len(numbers):
         return None
-    opened = opened_of(loops[0], written_out=False)
+    opened = opened_of(loops[0], written_out=False, pulls=True)
     return None if opened is None else Search(opened, numbers, region.parameters)
 
 
 def of_loop(module: Module, loop: Instruction) -> Search | None:
     """The search for a loop of a module; None if it cannot be opened."""
-    opened = opened_of(by_itself(module, loop), written_out=False)
+    opened = opened_of(by_itself(module, loop), written_out=False, pulls=True)
     return None if opened is None else Search(opened, opened.read_of(loop))
 
 

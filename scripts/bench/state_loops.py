@@ -261,7 +261,7 @@ def looked_up(table: Array, at: Array) -> Any:
     return rounds(50, step, (at, jnp.zeros(64)))
 
 
-@loop("launches", f32(256), couples=("dynamic-update-slice",))
+@loop("lanes", f32(256))
 def history_read(x: Array) -> Any:
     """What was written a round ago is read."""
 
@@ -273,7 +273,7 @@ def history_read(x: Array) -> Any:
     return lax.fori_loop(1, 40, step, (x, jnp.zeros((40, 256))))
 
 
-@loop("launches", f32(1024), f32(1024), couples=("dynamic-update-slice",))
+@loop("lanes", f32(1024), f32(1024))
 def ring_buffer(x: Array, first: Array) -> Any:
     """Eight rounds ago."""
 

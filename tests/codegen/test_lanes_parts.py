@@ -61,3 +61,26 @@ def test_an_array_with_a_frame(rows: int, columns: int, monkeypatch: pytest.Monk
     found, text = run_on_host(body, x, monkeypatch=monkeypatch)
     assert "hlo_low" in text
     np.testing.assert_array_equal(found, np.pad(-x, ((1, 2), (3, 5)), constant_values=7))
+
+
+@pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
+def test_rows_of_several_blocks_that_are_turned(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = """ENTRY e {
+  x = f32[9,512] parameter(0)
+  a = f32[9,1] slice(x), slice={[0:9], [511:512]}
+  b = f32[9,511] slice(x), slice={[0:9], [0:511]}
+  c = f32[9,512] concatenate(a, b), dimensions={1}
+  d = f32[9,511] slice(x), slice={[0:9], [1:512]}
+  e = f32[9,1] slice(x), slice={[0:9], [0:1]}
+  f = f32[9,512] concatenate(d, e), dimensions={1}
+  g = f32[8,512] slice(x), slice={[1:9], [0:512]}
+  h = f32[1,512] slice(x), slice={[0:1], [0:512]}
+  i = f32[9,512] concatenate(g, h), dimensions={0}
+  s = f32[9,512] subtract(c, f)
+  ROOT r = f32[9,512] multiply(s, i)
+}
+"""
+    x = np.random.default_rng(0).uniform(-1, 1, (9, 512)).astype(np.float32)
+    found, text = run_on_host(body, x, monkeypatch=monkeypatch)
+    assert "hlo_low" in text
+    np.testing.assert_array_equal(found, (np.roll(x, 1, 1) - np.roll(x, -1, 1)) * np.roll(x, -1, 0))

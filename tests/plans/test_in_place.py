@@ -7,7 +7,10 @@ from hlo_opt.analysis.targets import InLanes, target_of
 from hlo_opt.plans import region_of
 from hlo_opt.plans.choose import plan
 from hlo_opt.plans.in_place import sharing_of
-from hlo_opt.plans.plan import Plan
+from hlo_opt.plans.plan import Plan, Region
+from tests.codegen.conftest import region_of_text
+from tests.loops import LANES
+from tests.small_modules import H100
 
 ADD = "f {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT z = f32[] add(x, y)\n}\n"
 
@@ -134,3 +137,18 @@ CASES: dict[str, tuple[str, set[tuple[int, int]]]] = {
 def test_what_may_lie_in_an_operand(case: str, in_lanes: bool) -> None:
     body, expected = CASES[case]
     assert sharing_of(planned(body, in_lanes=in_lanes)) == expected
+
+
+def test_a_table_that_other_lanes_still_read_is_not_overwritten() -> None:
+    name = "a table that no round changes"
+    text = LANES[name][0].replace("s32[9]", "s32[64]")
+    region = region_of_text(text)
+    assert (0, 0) in sharing_of(_of(region))
+    both = text.replace("tuple(z, p1, p2)", "tuple(z, p1, p1)")
+    assert sharing_of(_of(region_of_text(both))) == frozenset()
+
+
+def _of(region: Region) -> Plan:
+    made = plan(region, H100)
+    assert isinstance(made, Plan)
+    return made

@@ -132,3 +132,31 @@ def test_the_price_grows_with_the_rounds() -> None:
     assert found[0] < 3 < found[1] < found[2] / 50
     clock = H100.clock_rate_ghz * 1e3
     assert found[2] > 10_000 * 20 * 2048 / (H100.core_count * 128 * clock)  # never less than the arithmetic units take
+
+
+def test_rows_that_rounds_read_again_lie_in_memory_and_begin_with_what_was_there() -> None:
+    part = lanes(LANES["results that are read again"][0])
+    (rows,) = part.results
+    assert rows.is_read and rows.before is not None and [v.number for v in part.values] == [0, 1]
+    # registers are nearer, where places are few
+    assert lanes(LANES["a column that the round chooses"][0]).results == ()
+
+
+def test_a_value_that_rounds_compute_again_is_in_the_price() -> None:
+    lines = ["k = s32[] constant(64)", "ks = s32[256] broadcast(k), dimensions={}", "m = s32[256] remainder(x1, ks)"]
+    lines += [
+        "a = s32[256] abs(m)",
+        "f = s32[256] gather(x2, a), offset_dims={}, collapsed_slice_dims={0}, start_index_map={0}, "
+        "index_vector_dim=1, slice_sizes={1}",
+        "y = s32[256] add(x1, f)",
+    ]
+    found = []
+    for given in ([], ["v = s32[64,500] iota(), iota_dimension=1", "o = s32[] constant(0)"]):
+        if given:
+            given.append("g2 = s32[64] reduce(v, o), dimensions={1}, to_apply=total")
+        text = loop(["s32[256]", "s32[64]"], lines, ["y", "x2"], rounds=50, given=given)
+        total = "total {\n  a = s32[] parameter(0)\n  b = s32[] parameter(1)\n  ROOT c = s32[] add(a, b)\n}\n\nbody {"
+        made = planned(text.replace("body {", total, 1))
+        assert isinstance(made, Plan) and made.kind == "lane-loop"
+        found.append(price(made, H100).us)
+    assert found[1] > 10 * found[0]
