@@ -348,8 +348,6 @@ def test_any_window_layout_and_order_of_dimensions(data: st.DataObject) -> None:
                 "window={size=5x4 stride=2x2 pad=2_3x1_1}, dim_labels=b01f_01io->b01f"),
         text_of("f32[2,2,11,9]{0,3,1,2}", "f32[6,2,3,2]{2,0,1,3}", "f32[2,6,5,3]{3,1,0,2}",
                 "window={size=3x2 stride=2x3 pad=-1_1x2_-2}, dim_labels=bf01_oi01->bf01"),
-        text_of("f32[2,11,10,3]{2,3,1,0}", "f32[2,6,5,6]{3,2,1,0}", "f32[5,4,3,6]{1,3,0,2}",
-                "window={size=6x5 pad=2_2x1_1 rhs_dilate=2x2}, dim_labels=f01b_i01o->01bf"),
         text_of("f16[2,64,1]{2,1,0}", "f16[7,1,4]{2,1,0}", "f16[2,16,4]{2,1,0}",
                 "window={size=7 stride=4 pad=3_2}, dim_labels=b0f_0io->b0f"),
     ],

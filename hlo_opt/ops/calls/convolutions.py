@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from hlo_opt.ir import ELEMENT_TYPES
 from hlo_opt.library.arrays import Described
 from hlo_opt.ops.calls.call import TF32, DeviceCall
-from hlo_opt.ops.calls.moves import After, FromPhases, Move
+from hlo_opt.ops.calls.moves import After, Move
 
 FORWARD, DATA, FILTER = "forward", "data", "filter"
 ROLES = {
@@ -179,10 +179,11 @@ def ways_of(asked: Asked) -> list[Convolution]:
         )
         ways = [last, first] if max(groups) > 1 or _moved(first) < _moved(last) else [last]
         more = -last.image.sizes[1] % _TOGETHER.get(names[0], 1)
-        if more and max(groups) == 1:
+        phased = list(_by_phases(shapes, positions, spatial)) if max(groups) == 1 and direction == FORWARD else []
+        if form == forms[0]:
+            ways += phased
+        if more and max(groups) == 1 and not phased:
             ways.append(_described(direction, shapes, positions, spatial, form, extra, groups, more, is_last=True))
-        if form == forms[0] and max(groups) == 1 and direction != DATA:
-            ways += _by_phases(direction, shapes, positions, spatial)
         found += [replace(way, is_rounded=is_rounded) for way in sorted(ways, key=_moved)]
     return found
 
@@ -320,50 +321,36 @@ def _described(
 
 
 def _by_phases(
-    direction: str, shapes: Sequence[Described], positions: _Positions, spatial: Sequence[_Spatial]
+    shapes: Sequence[Described], positions: _Positions, spatial: Sequence[_Spatial]
 ) -> Iterator[Convolution]:
-    """A convolution with strides and few features, or the gradient of its filter, as one without strides: the phases of
-    the image, as many in each dimension as the stride, become features, and so do those of the kernel. Padding is
-    moved."""
-    phases, wide = math.prod(s.stride for s in spatial), shapes[2][0]
-    places = [(place[1], place[0], place[2]) if direction == FILTER else place for place in positions]
-    by_role = {role: (shape, place) for role, shape, place in zip(ROLES[direction], shapes, places, strict=True)}
-    image, of_image = by_role["image"]
-    kernel, of_kernel = by_role["kernel"]
-    output, of_output = by_role["output"]
-    together = _TOGETHER.get(image[0], 0)
+    """A forward convolution with strides and few features as one without strides: the phases of the image, as many in
+    each dimension as the stride, become features, and so do those of the kernel. Padding is moved."""
+    phases = math.prod(s.stride for s in spatial)
+    (image, kernel, output), (of_image, of_kernel, of_output) = shapes, positions
+    wide, together = output[0], _TOGETHER.get(image[0], 0)
     counts = range(image[2][of_image[1]], together)
     features = next((n for n in counts if n * phases % together == 0), 0)  # with those that are zeros
     if not features or phases == 1 or any(s.dilation > 1 or s.is_turned for s in spatial):
         return
     taps = [-(-s.kernel // s.stride) for s in spatial]
     rows = [s.output - 1 + size for s, size in zip(spatial, taps, strict=True)]
-    to_phases = _to_phases(image, of_image, spatial, rows, [s.before for s in spatial], features, wide)
-    order = [of_output[0], *of_output[2], of_output[1]]
-    moved = _move(output, order, {}, set(), (0, 1), wide, is_result=direction == FORWARD)
-    own = None if moved.is_nothing else moved
-    last: After | None = own
-    if direction == FORWARD:
-        second: Move | None = _to_phases(kernel, of_kernel, spatial, taps, [0] * len(taps), features, wide)
-    else:
-        strides = tuple(s.stride for s in spatial)
-        second, last = own, FromPhases(kernel, of_kernel, tuple(taps), strides, features)
+    first = _to_phases(image, of_image, spatial, rows, [s.before for s in spatial], features, wide)
+    second = _to_phases(kernel, of_kernel, spatial, taps, [0] * len(taps), features, wide)
+    back = _move(output, [of_output[0], *of_output[2], of_output[1]], {}, set(), (0, 1), wide, is_result=True)
     more = (1,) * max(0, _LEAST_SPATIAL - len(spatial))
     ones = (*more, *(1 for _ in spatial))
-    none, depth = tuple(0 for _ in ones), features * phases
+    none, depth, results = tuple(0 for _ in ones), features * phases, [s.output for s in spatial]
     yield Convolution(
-        direction,
+        FORWARD,
         _tensor(wide, (image[2][of_image[0]], depth, *more, *rows), is_last=True),
         _tensor(wide, (kernel[2][of_kernel[0]], depth, *more, *taps), is_last=True),
-        _tensor(
-            wide, (output[2][of_output[0]], output[2][of_output[1]], *more, *(s.output for s in spatial)), is_last=True
-        ),
+        _tensor(wide, (output[2][of_output[0]], output[2][of_output[1]], *more, *results), is_last=True),
         none,
         none,
         ones,
         ones,
         False,
-        (to_phases, second, last),
+        (first, second, None if back.is_nothing else back),
     )
 
 

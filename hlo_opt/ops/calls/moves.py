@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hlo_opt.ir import ELEMENT_TYPES
-from hlo_opt.library.arrays import Described
 
 
 class After(Protocol):
@@ -99,59 +98,5 @@ class Move:
         body = "\n  ".join(lines)
         return (
             f"HloModule move\n\nbody {{\n  {body}\n}}\n\nENTRY main {{\n  a = {array(self.sizes)} parameter(0)\n"
-            f"  ROOT move = {result} fusion(a), kind=kLoop, calls=body\n}}\n"
-        )
-
-
-@dataclass(frozen=True)
-class FromPhases:
-    """The gradient of a filter from one whose features are the phases of the image: these become elements of the window
-    again.
-
-    shape   of the result
-    place   its dimensions: output features, features, and spatial ones
-    taps    elements of the window in each phase
-    strides phases in each dimension
-    features  that each phase has, with zeros
-    """
-
-    shape: Described
-    place: tuple[int, int, Sequence[int]]
-    taps: tuple[int, ...]
-    strides: tuple[int, ...]
-    features: int
-
-    @property
-    def bytes(self) -> int:
-        return math.prod(self.shape[2]) * ELEMENT_TYPES[self.shape[0]].bytes
-
-    @property
-    def text(self) -> str:
-        """A module of one fusion that moves the elements."""
-        name, _, sizes, minor_to_major = self.shape
-        outer, inner, own = self.place
-        divided = [k for k, stride in enumerate(self.strides) if stride > 1]
-        source = [sizes[outer], *self.taps, *(self.strides[k] for k in divided), self.features]
-        order, whole, cut = [], [], []
-        for d in reversed(minor_to_major):
-            if d in (outer, inner):
-                order.append(0 if d == outer else len(source) - 1)
-                whole.append(source[order[-1]])
-            else:
-                k = list(own).index(d)
-                order += [1 + k, *([1 + len(self.taps) + divided.index(k)] if k in divided else [])]
-                whole.append(self.taps[k] * self.strides[k])
-            cut.append(f"[0:{sizes[d]}]")
-
-        def array(counts: Sequence[int]) -> str:
-            return f"{name}[{','.join(map(str, counts))}]{{{','.join(map(str, reversed(range(len(counts)))))}}}"
-
-        result = array([sizes[d] for d in reversed(minor_to_major)])
-        return (
-            f"HloModule phases\n\nbody {{\n  p = {array(source)} parameter(0)\n"
-            f"  turned = {array([source[k] for k in order])} transpose(p), dimensions={{{','.join(map(str, order))}}}\n"
-            f"  joined = {array(whole)} reshape(turned)\n"
-            f"  ROOT cut = {result} slice(joined), slice={{{', '.join(cut)}}}\n}}\n\n"
-            f"ENTRY main {{\n  a = {array(source)} parameter(0)\n"
             f"  ROOT move = {result} fusion(a), kind=kLoop, calls=body\n}}\n"
         )
