@@ -277,6 +277,7 @@ def walks(region: Region, segment: Segment[Lanes], launch: Launch) -> list[Walk]
         body=part.work,
         steps=part.serial + max([AGAIN * any(r.is_read for r in part.results), *map(_wait, tables)]),
         ahead=1 if read and not part.ahead else ROUNDS_AHEAD,
+        alone=True,
     )
     again = Walk(
         threads,

@@ -24,6 +24,7 @@ from hlo_opt.ir.index_map import Expression
 from hlo_opt.plans import instructions as work_of
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.kinds import kind_of
+from hlo_opt.plans.loop import BLOCK
 from hlo_opt.plans.plan import Launch, Part, Plan, Region, Segment
 from hlo_opt.plans.reads import SECTOR, Key, Lay, Trace, lays_of, traced
 from hlo_opt.plans.walks import AHEAD, Walk
@@ -354,7 +355,8 @@ def _add_segment(sums: _Sums, measured: Measure, operands: Sequence[Instruction]
     launch, target, cycles, segment = sums.launch, sums.target, clock(sums.target), measured.segment
     for step in measured.steps:
         walk = step.walk
-        warps = math.ceil(min(launch.block, walk.threads / segment.blocks) / target.threads_per_warp)
+        block = min(launch.block, BLOCK) if walk.alone else launch.block
+        warps = math.ceil(min(block, walk.threads / segment.blocks) / target.threads_per_warp)
         issue = max(warps / SCHEDULERS / USABLE, STEP / BESIDE)
         for lay, tried in step.accesses:
             _add_access(sums, segment, walk, lay, tried, operands)

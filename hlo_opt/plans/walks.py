@@ -39,6 +39,7 @@ class Walk:
     shuffles  shuffles of a warp
     trips     how often blocks exchange results in memory
     shared    accesses to shared memory for each item
+    alone     whether no thread waits for another: a large block takes as long as small ones beside each other
     hops      loads from shared memory one after another, each of what was written there just before: threads wait
     keeps     whether registers hold the values of the segment's earlier walks
     early     whether loads hit L2, because they were prefetched
@@ -74,6 +75,7 @@ class Walk:
     published: Sequence[tuple[Shape, Index]] = ()
     origins: Mapping[Instruction, Instruction] = field(default_factory=dict)
     meetings: int = 0
+    alone: bool = False
     hops: int = 0
 
 
