@@ -43,7 +43,7 @@ _NUMBER = re.compile(r"(?<![\w.])(\d+)(u|ull|LL|ll)?(?![\w.])")
 _REAL = re.compile(r"(?<![\w.])(\d+\.\d*(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)f?(?![\w.])")
 # an array that is longer than it need be is no fault
 _ARRAY = re.compile(r"^\s*(?:__shared__ )?[\w ]+ \w+\[\d+\];$")
-_BARRIER = re.compile(r"\b__(?:syncthreads|syncwarp|threadfence)\(\);")
+_BARRIER = re.compile(r"\b(?:__syncthreads|__syncwarp|hlo_fence)\(\);")
 _GUARD = re.compile(r"\bif \((?:[^()]|\([^()]*\))*\)(?= return;| \{$)")
 _STORE = re.compile(r"^\s*[\w\[\]. +*/%()-]+ = [^;]*;$")
 _CHOICE = re.compile(r"\? ([^?:;]+) : ([^?:;]+)(?=[;)])")

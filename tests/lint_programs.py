@@ -32,14 +32,27 @@ def text_of(function: Callable[..., Any], arguments: Sequence[Any], **options: A
     return str(jax.jit(function, **options).lower(*arguments).as_text("hlo", debug_info=True))
 
 
-def joined(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+def joined(a: jax.Array, b: jax.Array, w: jax.Array) -> jax.Array:
+    whole = jnp.concatenate([a, b], axis=0)
+    return jax.nn.relu(whole @ w)
+
+
+def by_parts(a: jax.Array, b: jax.Array, w: jax.Array) -> jax.Array:
+    return jnp.concatenate([jax.nn.relu(part @ w) for part in (a, b)], axis=0)
+
+
+def joined_and_sorted(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
     whole = jnp.concatenate([jnp.tanh(a), jnp.exp(b)], axis=0)
     return jnp.cumsum(whole, axis=1), jnp.sort(whole, axis=1)
 
 
-def by_parts(a: jax.Array, b: jax.Array) -> tuple[jax.Array, ...]:
-    parts = jnp.tanh(a), jnp.exp(b)
-    return tuple(f(part, axis=1) for f in (jnp.cumsum, jnp.sort) for part in parts)
+def rotated(q: jax.Array, k: jax.Array, angle: jax.Array) -> jax.Array:
+    def rotate(x: jax.Array) -> jax.Array:
+        first, second = jnp.split(x, 2, axis=-1)
+        cos, sin = jnp.cos(angle), jnp.sin(angle)
+        return jnp.concatenate((first * cos - second * sin, second * cos + first * sin), axis=-1)
+
+    return jnp.einsum("qd,kd->qk", rotate(q), rotate(k))
 
 
 def turned(x: jax.Array) -> jax.Array:
@@ -59,15 +72,19 @@ def largest_of_rows(x: jax.Array) -> jax.Array:
 
 
 def wide(x: jax.Array) -> jax.Array:
-    return (x * jnp.asarray(0.1, jnp.float64)).astype(jnp.float32)
+    return jnp.sin(x * jnp.asarray(0.1, jnp.float64)).astype(jnp.float32)
 
 
 def not_wide(x: jax.Array) -> jax.Array:
-    return x * 0.1
+    return jnp.sin(x * 0.1)
 
 
 def powers(x: jax.Array) -> jax.Array:
     return lax.fori_loop(0, 100, lambda _, y: y @ y, x)
+
+
+def powers_by_fours(x: jax.Array) -> jax.Array:
+    return lax.fori_loop(0, 100, lambda _, y: y @ y, x, unroll=4)
 
 
 def lanes(x: jax.Array) -> jax.Array:
@@ -165,8 +182,9 @@ def noise_for_several(key: jax.Array, x: jax.Array) -> jax.Array:
 
 Program = tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]
 
+_WIDE = f32(4096, 4096), f32(4096, 4096), f32(4096, 1024)
 PROGRAMS: dict[str, tuple[Program, Program]] = {
-    "LNT101": ((joined, (f32(4096, 256), f32(4096, 256)), {}), (by_parts, (f32(4096, 256), f32(4096, 256)), {})),
+    "LNT101": ((joined, _WIDE, {}), (by_parts, _WIDE, {})),
     "LNT102": ((turned, (f32(2048, 1024),), {}), (turned_while_computing, (f32(2048, 1024),), {})),
     "LNT103": ((largest_of_columns, (bf16(1_000_000, 33),), {}), (largest_of_rows, (bf16(33, 1_000_000),), {})),
     "LNT104": ((wide, (f32(1_000_000),), {}), (not_wide, (f32(1_000_000),), {})),
@@ -188,6 +206,8 @@ PROGRAMS: dict[str, tuple[Program, Program]] = {
 
 SILENT: dict[str, tuple[str, Program]] = {
     "rows that lie side by side": ("LNT103", (norms_of_few_rows, (f32(64, 4096),), {})),
+    "parts that are sorted one by one": ("LNT101", (joined_and_sorted, (f32(4096, 256), f32(4096, 256)), {})),
+    "a concatenate inside a kernel": ("LNT101", (rotated, (f32(33, 16), f32(33, 16), f32(33, 8)), {})),
     "a sort is no reduction": ("LNT103", (sorted_rows, (f32(64, 4096),), {})),
     "a loop of long kernels": ("LNT105", (layers, (f32(4096, 4096),), {})),
 }
@@ -198,6 +218,8 @@ _HALVES = bf16(4096), s32(1_000_000), bf16(1_000_000)
 _PAIR = f32(1000, 1000, 3), f32(1000, 1000, 3)
 ADVICE: dict[str, tuple[str, Program, Program]] = {
     "the last dimensions first": ("LNT103", (sums_around, _PAIR, {}), (sums_of_last_then_first, _PAIR, {})),
+    "the parts": ("LNT101", *PROGRAMS["LNT101"]),
+    "unroll": ("LNT105", (powers, (f32(256, 256),), {}), (powers_by_fours, (f32(256, 256),), {})),
     "no NumPy scalar": ("LNT104", (wide_by_numpy, (f32(1_000_000),), {}), (of_f32, (f32(1_000_000),), {})),
     "dtype=": ("LNT104", (wide_by_array, (f32(1_000_000),), {}), (of_f32, (f32(1_000_000),), {})),
     "unique_indices": (

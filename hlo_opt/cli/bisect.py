@@ -20,7 +20,7 @@ from hlo_opt.cli.options import (
     seed_option,
 )
 from hlo_opt.cli.progress import Progress
-from hlo_opt.diag import UsageError
+from hlo_opt.diag import ParseError, UsageError, VerifyError
 
 if TYPE_CHECKING:
     from hlo_opt.cli.fusing import Fusing
@@ -92,8 +92,13 @@ def bisect_command(
     elif len(files) == 1:
         series = bisect.dumped(Path(files[0]), wanted)
     else:
-        for file in files:
-            read_module(file, allow_unknown=True)
+        for place, file in enumerate(files):
+            try:
+                read_module(file, allow_unknown=True)
+            except (ParseError, VerifyError) as error:
+                if place in (0, len(files) - 1):
+                    raise
+                failure.say(f"{file} is left out: {error.code} {error.message}")
         series = bisect.Files(tuple(map(Path, files)))
     progress = Progress()
     bisection = bisect.Bisection(series, question, jobs or os.cpu_count() or 1, progress)

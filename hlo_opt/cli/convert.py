@@ -42,7 +42,7 @@ def convert_command(file: str, output: str, to: str | None, recorded: str | None
     """Write FILE as OUT in another form: HLO text (hlo), an HloModuleProto (pb), an HloProto as XLA dumps it (hlo.pb),
     StableHLO text (mlir) or bytecode (mlirbc).
 
-    OUT's name tells which (.hlo, .txt, .pb, .hlo.pb, .mlir, .mlirbc, and .gz behind each), or --to. FILE may have any
+    OUT's name says which (.hlo, .txt, .pb, .hlo.pb, .mlir, .mlirbc; .gz may follow each), or --to. FILE may have any
     form that the other verbs read. All but HLO text is written by jaxlib (the extra `jax`), and StableHLO by way of
     HLO: it has no layouts, aliases or fusions, and they are gone then.
     """

@@ -154,7 +154,7 @@ class Verbs(click.Group):
     "-v",
     "--verbose",
     is_flag=True,
-    help="Show time and peak memory at the end. Behind the verbs explain and test, -v is another option.",
+    help="Show time and peak memory at the end. After the verbs explain and test, -v is another option.",
 )
 @click.option(
     "--color",
@@ -176,7 +176,7 @@ def group(context: click.Context, quiet: bool, verbose: bool, color: str) -> Non
     """Read a dump of HLO, fuse it, say why each edge was not fused, and write and run the kernels.
 
     A FILE may be HLO text, one of XLA's protobufs, StableHLO or a folder of dumps (hlo-opt help forms); - is stdin.
-    Results go to stdout, everything else to stderr. Options of this page stand before the verb.
+    Results go to stdout, everything else to stderr. Options of this page come before the verb.
     """
     context.with_resource(asked(color, quiet, verbose))
     if context.invoked_subcommand in SLOW:

@@ -34,7 +34,7 @@ def reduce_command(
     """Reduce FILE to the smallest module that still shows what --keep says, and print it.
 
     'fuse --check fails': fusing ends in an error, or the result computes other values; 'fuse fails': fusing
-    it ends in an error; 'run fails': running it as it is does; nan: a NaN is born; FUS201: an edge is refused under
+    it ends in an error; 'run fails': running it as it is does; nan: a NaN is computed; FUS201: an edge is refused under
     this code; 'kernels > 3' (kernels, launches, bytes, est_us, instructions; <, <=, ==, !=, >=, >): true after fusing.
     A failure counts only if it is the same failure.
 

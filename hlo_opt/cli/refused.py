@@ -33,7 +33,7 @@ class NoVerbError(click.UsageError):
 def coded(error: click.ClickException, verbs: Sequence[str], arguments: Sequence[str]) -> UsageError:
     """The error of a command line, with the nearest spelling as its hint where there is one.
 
-    `verbs` are the names of all verbs, `arguments` is the command line behind the program's name.
+    `verbs` are the names of all verbs, `arguments` is the command line after the program's name.
     """
     context = getattr(error, "ctx", None)
     verb = _verb(context, verbs, arguments)
@@ -100,7 +100,7 @@ def _instead_of_option(name: str, context: click.Context | None, verb: str) -> s
         return "`hlo-opt --help` lists all"
     own = [spelling for p in context.command.params for spelling in (*p.opts, *p.secondary_opts)]
     if not verb:
-        return did_you_mean(name, own) or "`hlo-opt --help` lists its options; those of a verb stand behind the verb"
+        return did_you_mean(name, own) or "`hlo-opt --help` lists its options; those of a verb follow the verb"
     if any(name in p.opts for p in context.find_root().command.params):
         return f"it stands before the verb: hlo-opt {name} {verb}"
     return did_you_mean(name, own) or f"`hlo-opt {verb} --help` lists all"

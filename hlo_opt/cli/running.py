@@ -412,7 +412,7 @@ def _expect(file: str, other: str | None, texts: tuple[str, ...], fusing: Fusing
 )
 @dynamic_option
 @json_option
-@click.option("--plot", metavar="OUT.svg|png", help="Draw it. A PNG needs the extra `plot`.")
+@click.option("--plot", metavar="OUT.svg|png", help="Draw the times. A PNG needs the extra `plot`.")
 def bench_command(
     file: str, rounds: int, dynamic: tuple[str, ...], as_json: bool, plot: str | None, **options: Any
 ) -> None:

@@ -220,14 +220,16 @@ def _met(
     reset(builder, meet, group)
     totals = [open_folds(builder, [fold.reduce for fold in column]) for column in columns]
     number = Variable(0, parts - 1, builder.names.numbered("k"))
-    with builder.walk("int", number, place.way, parts, place.ways):
+    is_even = parts % place.ways == 0 and parts > place.ways  # the loads of all rounds are then on their way at once
+    counter = builder.numbered("round") if is_even else None
+    with builder.walk("int", number, place.way, parts, place.ways, counter):
         for where, column_folds in zip(places(number), totals, strict=True):
             for fold, names in zip(column_folds, meet.tables, strict=True):
                 builder.name_after(fold.reduce)
                 values = [
                     builder.bind_exact(t, part_at(t, name, where)) for t, name in zip(fold.types, names, strict=True)
                 ]
-                fold.take(builder, values, Code((FirstRound(Name(number.name), place.ways),)))
+                fold.take(builder, values, Code((FirstRound(Name(number.name), place.ways, counter),)))
     count = min(parts, segment.part.tile.ways)
     if count > 1:
         _tree(builder, place, [fold for column_folds in totals for fold in column_folds], tables, count)

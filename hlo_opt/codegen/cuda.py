@@ -90,12 +90,12 @@ def statement_lines(
                 yield f"{margin}{place}{kind} {name.text}[{size}];"
             case Do(call):
                 yield f"{margin}{text(call)};"
+            case Barrier(team=Code() as team):
+                yield f"{margin}{text(team)};"
             case Barrier(warp):
                 yield f"{margin}{'__syncwarp' if warp else '__syncthreads'}();"
-            case GridBarrier() | ClusterBarrier():
+            case GridBarrier() | ClusterBarrier() | Fence():
                 yield from (f"{margin}{text(meeting)};" for meeting in codes_of(statement))
-            case Fence():
-                yield f"{margin}__threadfence();"
             case Leave(condition):
                 yield f"{margin}if ({text(condition)}) return;"
             case Break(condition):

@@ -7,7 +7,10 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
 
-FILES = ("elementwise", "small_floats", "approximate", "complex", "atomics", "packed", "tensor", "grid", "cluster")
+FILES = (
+    *("elementwise", "small_floats", "approximate", "complex", "atomics", "packed", "tensor", "grid", "cluster"),
+    "depthwise",
+)
 _NAME = re.compile(r"\bhlo_\w+|\bHLO_(?:PTX|RED|WARP|CLUSTER)(?=_)")
 
 

@@ -4,8 +4,8 @@
 
 namespace hlo {
 
-// barriers of a cluster, and where another of its blocks has its shared memory. One thread of a block looks for what
-// other blocks do, and the others wait for it
+// the barrier of a cluster that says that its blocks run, what others write to a block's shared memory, and how a block
+// waits for all of it. One thread of a block looks for what other blocks do, and the others wait for it
 HLO_UNSEEN inline void arrive_in_cluster() {
   ++turns_now.arrived;
   ++moves;
@@ -15,6 +15,13 @@ HLO_UNSEEN inline void wait_in_cluster(int line) {
   sync_threads(line);
   if (threadIdx.x == 0)
     while (turns_now.arrived < passed * turns_now.launch->together * turns_now.launch->block) wait(at_rest, line);
+  sync_threads(line);
+}
+HLO_UNSEEN inline void expect_in_cluster(unsigned long long* left, unsigned int bytes) { *left = bytes; }
+HLO_UNSEEN inline void take_in_cluster(int line, volatile unsigned long long* left) {
+  sync_threads(line);
+  if (threadIdx.x == 0)
+    while (*left) wait(at_rest, line);
   sync_threads(line);
 }
 template <typename T> HLO_UNSEEN static inline T* place_in_cluster(T* place, int number) {
@@ -31,8 +38,17 @@ template <typename T> HLO_UNSEEN static inline T* place_in_cluster(T* place, int
   return (T*)(there + bytes_of(turns_now.launch->block) + offset);
 }
 
+HLO_UNSEEN inline void count_in_cluster(unsigned long long* left, int number, unsigned long bytes) {
+  *place_in_cluster(left, number) -= bytes;
+  ++moves;
+}
+
 }  // namespace hlo
 
-#define HLO_CLUSTER_ARRIVE(how) hlo::arrive_in_cluster()
+#define HLO_CLUSTER_EXPECT(arrived, bytes) hlo::expect_in_cluster(arrived, bytes)
+#define HLO_CLUSTER_SHOW() hlo::arrive_in_cluster()
 #define HLO_CLUSTER_WAIT() hlo::wait_in_cluster(__LINE__)
-#define HLO_CLUSTER_PLACE(there, place, block) (there) = hlo::place_in_cluster(place, block)
+#define HLO_CLUSTER_PUT(place, block, value, arrived) \
+  *hlo::place_in_cluster(place, block) = value;       \
+  hlo::count_in_cluster(arrived, block, sizeof(value))
+#define HLO_CLUSTER_TAKE(arrived) hlo::take_in_cluster(__LINE__, arrived)

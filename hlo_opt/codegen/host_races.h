@@ -98,9 +98,9 @@ HLO_UNSEEN inline void watch(void* start, long long bytes, const char* name, lon
     watched[arrays++] = {(char*)start, (char*)start + bytes, name, is_watched ? size : 0, bits, puts, of_block, 0};
 }
 
-// what blocks leave for the one that comes last (codegen/parts.py): each element must be written and fenced by its
-// thread, with a barrier before another thread of the block counts the block, and is read by other blocks after that
-// only. It lies in the kernel's own memory, which is volatile
+// what blocks leave for the one that comes last (codegen/parts.py): a thread fences what it wrote, and what others of
+// its block wrote before a barrier, and counts the block; other blocks read it after that only. It lies in the kernel's
+// own memory, which is volatile
 struct Left { const void* address; Place writer; bool is_fenced, is_counted; };
 const int most_left = 1 << 15;
 inline Left left[most_left];
@@ -147,16 +147,17 @@ HLO_UNSEEN inline void publish() {
       here.grids = looked.grids;
   }
   for (Left& at : left)
-    if (at.address && at.writer.block == here.block && at.writer.thread == here.thread) at.is_fenced = true;
+    if (at.address && at.writer.block == here.block)
+      at.is_fenced |= at.writer.thread == here.thread || at.writer.barriers < here.barriers;
 }
 
 // a block counts itself
 HLO_UNSEEN inline void count_block() {
   for (Left& at : left) {
     if (!at.address || at.writer.block != here.block) continue;
-    if (!at.is_fenced) HLO_FOUND("a part of a result is not fenced when its block is counted");
     if (at.writer.thread != here.thread && at.writer.barriers == here.barriers)
       HLO_FOUND("a part of a result has no barrier behind it when its block is counted");
+    if (!at.is_fenced) HLO_FOUND("a part of a result is not fenced when its block is counted");
     at.is_counted = true;
   }
 }

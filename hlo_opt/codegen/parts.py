@@ -56,7 +56,6 @@ def leave(builder: Builder, meeting: Meeting, folds: Sequence[Sequence[Fold]], p
             for element_type, table, name in zip(fold.types, names, fold.accumulators, strict=True):
                 for element, member in _elements(element_type, table, place):
                     builder.assign(element, code(f"{{}}{member}", name))
-    builder.add(Fence())
 
 
 def part_at(element_type: ElementType, table: Name, place: Code) -> Code:
@@ -75,14 +74,18 @@ def _elements(element_type: ElementType, table: Name, place: Code) -> list[tuple
 
 def last_only(builder: Builder, meeting: Meeting, group: Code) -> None:
     """The code that follows runs only in the last block of its group to arrive. All threads of the block must reach
-    this."""
+    this.
+
+    The fences of the thread that counts the block order what its threads have written before a barrier, and what they
+    read behind one (as `hlo_meet_grid`): a fence of each thread takes all of them longer."""
     seen = builder.array("unsigned int", builder.numbered("seen"), 1, shared=True)
     builder.add(Barrier())
     with builder.branch(code("{} == 0", THREAD)):
+        builder.add(Fence())
         builder.assign(cell(seen, 0), call("atomicAdd", address(meeting.arrived, group), "1u"))
+        builder.add(Fence())
     builder.add(Barrier())
     builder.add(Leave(code(f"{{}} != {meeting.parts - 1}u", cell(seen, 0))))
-    builder.add(Fence())
 
 
 def reset(builder: Builder, meeting: Meeting, group: Code) -> None:

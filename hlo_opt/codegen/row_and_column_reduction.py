@@ -16,17 +16,18 @@ from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold, levels_of, writes_of
 from hlo_opt.codegen.indices import block_of, only_first, thread_of
 from hlo_opt.codegen.registers import PAIR, pair_of
-from hlo_opt.codegen.row_reduction import Frame, fold_rows, steps_of
+from hlo_opt.codegen.row_reduction import Frame, fold_rows, meeting_of, steps_of
 from hlo_opt.codegen.scalars import loaded, memory_type, register_type
 from hlo_opt.codegen.tree import Barrier
 from hlo_opt.codegen.vectors import Store, Target, Targets, each_element, store_all
 from hlo_opt.ir import Instruction
-from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply, substitute
 from hlo_opt.ops.code import NOTHING, Code, Name, both, call, cell, code
+from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.reduction.reducers import running_types
 from hlo_opt.plans.columns import WARP
-from hlo_opt.plans.folding import Space, across_index, operand_index
+from hlo_opt.plans.folding import REDUCED, Space, across_index, operand_index
 from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.reads import LINE
 from hlo_opt.plans.row_and_column_reduction import RowsAndColumns
@@ -74,7 +75,7 @@ class _Beside:
             value = builder.bind_exact(
                 kind, half if _in_pairs(self.part, parameter) else loaded(kind, cell(array, slot))
             )
-            builder.provide(parameter, None, operand_index(self.part.hero, row, column), value)
+            builder.provide(parameter, None, _index_of(self.part, parameter, row, column), value)
 
     def take(self, builder: Builder, level: int, row: Expression, column: Expression, slot: Code) -> None:
         """Fold in an element of column number `slot` of the thread."""
@@ -104,6 +105,8 @@ def emit(builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], first_b
     writes = writes_of(plan, segment, part.rows, targets, rest)
     own = part.stretch // part.abreast
     early = along_rows(plan.region, part)
+    shared = _arrays(builder, [p for p, _ in part.shared], part, "all")
+    _load(builder, segment, shared, lane, constant(0))
     following = _arrays(builder, early, part, "next") if part.ahead else {}
     _load(builder, segment, following, lane, multiply(team, own))
     builder.advise("unroll 1")
@@ -119,16 +122,24 @@ def emit(builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], first_b
             if own > distance:
                 with builder.branch(code("{} < {}", number, own - distance)):
                     _ask_for(builder, segment, early, lane, add(row, constant(distance)))
-        frame = Frame(segment, lane, lane, None, row, live, per_block, _Beside(part, sums, held))
+        frame = Frame(segment, lane, lane, None, row, live, per_block, _Beside(part, sums, {**shared, **held}))
         fold_rows(builder, frame, writes, [lane.name, row.name])
         if threads > WARP and len(part.levels) == 1:  # the next row reuses the shared memory of this one
-            builder.add(Barrier())
+            builder.add(meeting_of(builder, frame))
     stretch = team
     if part.in_halves:
         _join(builder, segment, lane, divide(thread, threads), per_block, sums)
         stretch = builder.declare("stretch", divide(team, 2))
         live = both(live, code("{} == 0", builder.text(modulo(divide(thread, threads), 2))))
     _write(builder, segment, lane, stretch, live, sums)
+
+
+def _index_of(part: RowsAndColumns, parameter: Instruction, row: Expression, column: Expression) -> Index:
+    """The index of a parameter that lies as rows do, or of one that all rows share."""
+    index = dict(part.shared).get(parameter)
+    if index is None:
+        return operand_index(part.hero, row, column)
+    return tuple(substitute(e, {REDUCED: column}) for e in index)
 
 
 def _arrays(
@@ -161,11 +172,10 @@ def _load(
         vector = segment.vector
 
         def visit(to: Builder, column: Expression, item: Expression) -> list[Store]:
-            at = operand_index(segment.part.hero, row, column)
             for parameter, name in arrays.items():
                 slot, bits = (
                     code("{} * {} + {}", place, vector, to.text(item)) if vector > 1 else place,
-                    to.where(parameter, at),
+                    to.where(parameter, _index_of(segment.part, parameter, row, column)),
                 )
                 if _in_pairs(segment.part, parameter):
                     to.assign(pair_of(name, slot), call("hlo_join_bf16", pair_of(name, slot), slot, bits))

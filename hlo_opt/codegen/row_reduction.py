@@ -19,7 +19,7 @@ from hlo_opt.codegen.index_text import index_type
 from hlo_opt.codegen.indices import block_of, only_first, thread_of
 from hlo_opt.codegen.parts import last_only, leave, meeting, part_at, reset
 from hlo_opt.codegen.registers import Keeper, keeper
-from hlo_opt.codegen.scalars import loaded, memory_type, register_type, shuffled
+from hlo_opt.codegen.scalars import loaded, memory_type, register_type, shuffled, widened_type
 from hlo_opt.codegen.tree import Barrier, ClusterBarrier, Let, Peeled
 from hlo_opt.codegen.vectors import Store, Targets, each_element, store_all
 from hlo_opt.ir import Instruction
@@ -32,6 +32,9 @@ from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.row_reduction import Rows
 from hlo_opt.plans.walks import AHEAD
 
+MOST_BARRIERS = 16
+"""Barriers of a block (PTX ISA, "bar")."""
+
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Rows], first_block: int, targets: Targets) -> None:
     """One pass over the row per level of reduces, plus a last pass when outputs of the whole space need the results."""
@@ -43,10 +46,11 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Rows], first_block: int,
         thread = thread_of(threads * per_block)
     lane = builder.declare("lane", modulo(thread, threads))
     row: Expression = constant(0)
-    start, part = lane, None
+    start, part, arrived = lane, None, None
     if segment.part.parts > 1:
         row, start, part = _part(builder, segment, lane, first_block)
         if segment.part.in_cluster:
+            arrived = _expect(builder, segment.part)
             builder.add(ClusterBarrier("show"))  # before others write to this block, they know that it is there
     elif rows > 1:
         place = add(multiply(block_of(first_block, segment.blocks), per_block), divide(thread, threads))
@@ -60,7 +64,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Rows], first_block: int,
         live = code("{} < {}", thread, threads)
     writes = writes_of(plan, segment, rows, targets, segment.roots)
     steady = [lane.name, start.name, *variables_of(row)]
-    fold_rows(builder, Frame(segment, lane, start, part, row, live, per_block), writes, steady)
+    fold_rows(builder, Frame(segment, lane, start, part, row, live, per_block, arrived=arrived), writes, steady)
 
 
 class Beside(Protocol):
@@ -91,6 +95,7 @@ class Frame:
 
     `lane` is the thread's number in its row and `start` its first step. `part` is the block's part of the row, where
     blocks share rows. `live` is the condition that the row is the thread's own, `per_block` the rows of a block.
+    `arrived` counts the bytes of each level that the blocks of a cluster have written.
     """
 
     segment: Segment[Rows]
@@ -101,6 +106,7 @@ class Frame:
     live: Code
     per_block: int
     beside: Beside | None = None
+    arrived: Name | None = None
 
 
 def fold_rows(builder: Builder, frame: Frame, writes: Sequence[Write], steady: Sequence[str]) -> None:
@@ -149,7 +155,7 @@ def _passes(builder: Builder, frame: Frame, writes: Sequence[Write], keeping: Ke
             if segment.part.in_cluster and not has_met:
                 builder.add(ClusterBarrier("wait"))
                 has_met = True
-            _close(builder, frame, folds)
+            _close(builder, frame, level, folds)
 
 
 def _across(segment: Segment[Rows]) -> int:
@@ -378,11 +384,11 @@ def _met(builder: Builder, frame: Frame, part: Variable, folds: Sequence[Fold]) 
     return row_folds
 
 
-def _close(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
+def _close(builder: Builder, frame: Frame, level: int, folds: Sequence[Fold]) -> None:
     """Combine the threads' results and hand the row's result to every thread of the row."""
     segment, lane = frame.segment, frame.lane
     if segment.part.in_cluster:
-        _fold_cluster(builder, frame, folds)
+        _fold_cluster(builder, frame, level, folds)
     elif segment.part.parts > 1:
         lanes = min(WARP, segment.part.parts)
         _fold_lanes(builder, folds, lanes, lane if lanes < WARP else None)
@@ -398,25 +404,36 @@ def _close(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
         fold.finish(builder, results, frame.row)
 
 
-def _fold_cluster(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
+def _expect(builder: Builder, part: Rows) -> Name:
+    """Declare what counts the bytes that the blocks of a cluster write to each other, for each level."""
+    arrived = builder.array("unsigned long long", builder.numbered("arrived"), len(part.levels), shared=True)
+    for level in range(len(part.levels)):
+        size = part.level_bytes(level, part.threads // WARP)
+        builder.do(call("hlo_cluster_expect", address(arrived, code(str(level))), code("{}u", size)))
+    return arrived
+
+
+def _fold_cluster(builder: Builder, frame: Frame, level: int, folds: Sequence[Fold]) -> None:
     """Combine the results of a cluster's threads in the first lane of each warp. Each warp leaves its results in the
     shared memory of all blocks."""
-    assert frame.part is not None
+    assert frame.part is not None and frame.arrived is not None
     blocks, warps = frame.segment.part.parts, frame.segment.part.threads // WARP
+    arrived = address(frame.arrived, code(str(level)))
     _fold_lanes(builder, folds, WARP, None)
     parts = [(t, name, fold) for fold in folds for t, name in zip(fold.types, fold.accumulators, strict=True)]
     tables, shown = [], []
     for element_type, name, fold in parts:
-        kind = register_type(element_type)
+        kind = widened_type(element_type)
         tables.append(builder.array(kind, builder.numbered("partial"), warps * blocks, shared=True))
         builder.name_after(fold.reduce)
-        shown.append(builder.bind_exact(element_type, shuffled(element_type, "sync", name, code("0"))))
+        value = builder.bind_exact(element_type, shuffled(element_type, "sync", name, code("0")))
+        shown.append(value if kind == register_type(element_type) else code("({}){}", kind, value))
     within = builder.declare("warp_lane", modulo(frame.lane, WARP))
     with builder.branch(code("{} < {}", within, blocks)):
         place = builder.text(add(multiply(frame.part, warps), divide(frame.lane, WARP)))
         for table, value in zip(tables, shown, strict=True):
-            builder.do(call("hlo_cluster_put", address(table, place), of(within), value))
-    builder.add(ClusterBarrier())
+            builder.do(call("hlo_cluster_put", address(table, place), of(within), value, arrived))
+    builder.add(ClusterBarrier("take", arrived))
     for table, (_, name, _) in zip(tables, parts, strict=True):
         builder.assign(name, cell(table, of(within)))
     for first in range(WARP, warps * blocks, WARP):
@@ -444,7 +461,7 @@ def _fold_block(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
         warp = builder.text(divide(thread_of(threads), WARP))
         for table, (_, name) in zip(tables, parts, strict=True):
             builder.assign(cell(table, warp), name)
-    builder.add(Barrier())
+    builder.add(meeting_of(builder, frame))
     place = of(within)
     if frame.per_block > 1:
         first = multiply(divide(thread_of(threads), segment.part.threads), warps)
@@ -453,6 +470,16 @@ def _fold_block(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
         for table, (_, name) in zip(tables, parts, strict=True):
             builder.assign(name, cell(table, place))
     _fold_lanes(builder, folds, warps, within)
+
+
+def meeting_of(builder: Builder, frame: Frame) -> Barrier:
+    """The barrier of a row's threads. Teams that process several rows wait for themselves alone, so that one of them
+    computes while another waits."""
+    threads, per_block = frame.segment.part.threads, frame.per_block
+    if frame.beside is None or not 1 < per_block < MOST_BARRIERS:
+        return Barrier()
+    team = builder.text(divide(thread_of(threads * per_block), threads))
+    return Barrier(team=call("hlo_meet_team", team, code(str(threads))))
 
 
 def _fold_lanes(builder: Builder, folds: Sequence[Fold], lanes: int, within: Variable | None, team: int = 0) -> None:

@@ -137,6 +137,12 @@ def from_table(element_type: ElementType, stored: Code) -> Code:
 _NARROW = frozenset({"bool", "signed char", "unsigned char", "short", "unsigned short"})
 
 
+def widened_type(element_type: ElementType) -> str:
+    """The C++ type of a register of at least 4 bytes."""
+    kind = register_type(element_type)
+    return "int" if kind in _NARROW else kind
+
+
 def shuffled(element_type: ElementType, kind: str, register: Code, lane: Code) -> Code:
     """The register of another thread of the warp (see `Shuffle`). CUDA shuffles no type narrower than int."""
     name, of_register = register.name, register_type(element_type)

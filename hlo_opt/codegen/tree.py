@@ -53,9 +53,11 @@ class Do:
 
 @dataclass(slots=True)
 class Barrier:
-    """The threads of a block (or of a warp, if `warp`) wait for each other."""
+    """The threads of a block wait for each other: or those of a warp, if `warp`, or those of a team of whole warps, by
+    the call `team`."""
 
     warp: bool = False
+    team: Code | None = None
 
 
 @dataclass(slots=True)
@@ -68,12 +70,14 @@ class GridBarrier:
 
 @dataclass(slots=True)
 class ClusterBarrier:
-    """The threads of a cluster of blocks wait for each other, and then see what others wrote to shared memory before.
+    """A step by which the threads of a cluster of blocks wait for each other.
 
-    `step`: "meet"; or in two steps, "show" and later "wait", which only say that all blocks run.
+    `step`: "show" and later "wait", after which all blocks run; "take", after which a block sees what others wrote to
+    its shared memory. That has come when `arrived` has counted all its bytes.
     """
 
-    step: str = "meet"
+    step: str
+    arrived: Code | None = None
 
 
 @dataclass(slots=True)
@@ -368,10 +372,14 @@ def codes_of(statement: Statement) -> Iterator[Code]:
             yield value
         case Do(what):
             yield what
+        case Barrier(team=Code() as team):
+            yield team
+        case Fence():
+            yield call("hlo_fence")
         case GridBarrier(arrived):
             yield call("hlo_meet_grid", address(arrived, code("0")))
-        case ClusterBarrier(cluster_step):
-            yield call(f"hlo_cluster_{cluster_step}")
+        case ClusterBarrier(cluster_step, counter):
+            yield call(f"hlo_cluster_{cluster_step}", *([] if counter is None else [counter]))
         case Leave(condition) | Break(condition) | Neighbours(guard=condition):
             yield condition
         case Block(condition=condition):

@@ -236,7 +236,11 @@ class Bisection:
         last = self._ends()
         was, became = self.known[0], self.known[last]
         if was is None or became is None:
-            raise UsageError(f"there is no answer for {self.series.name(0 if was is None else last)}")
+            first = self.series.name(0)
+            raise UsageError(
+                f"{first if was is None else self.series.name(last)} has no answer to {self.watch.title}",
+                hint=f"it does not run, or takes other inputs than {first}; a figure or a command may have one",
+            )
         if was == became:
             return NoChange(was)
         low, high = 0, last

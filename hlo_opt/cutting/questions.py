@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -208,11 +208,17 @@ def figure(name: str, module: Module, outcome: Outcome) -> float:
     return value
 
 
+def _folder(parent: str | None = None) -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="hlo-opt-", dir=parent, ignore_cleanup_errors=True)
+
+
 @dataclass(frozen=True)
 class Command:
     """A user's command ends with status 0 for a file with the module. The command does not pass through a shell."""
 
     words: tuple[str, ...]
+    folder: tempfile.TemporaryDirectory[str] = field(default_factory=_folder, compare=False)
+    """Holds the files of all texts: a process that is killed removes nothing."""
 
     def ways(self) -> Sequence[Callable[[Module, str], str | None]]:
         return [self.ask]
@@ -221,12 +227,14 @@ class Command:
         return "status 0" if self.status(text) == 0 else None
 
     def status(self, text: str) -> int:
-        """The exit status for a text, in a temporary file."""
-        with tempfile.TemporaryDirectory(prefix="hlo-opt-") as folder:
+        """The exit status for a text, in a temporary file. What the command leaves running is not waited for, and may
+        still write into the folder."""
+        with _folder(self.folder.name) as folder:
             file = Path(folder) / "module.hlo"
             file.write_text(text, encoding="utf-8")
             words = [word.replace(PLACE, str(file)) for word in self.words]
-            return subprocess.run(words, check=False, stdin=subprocess.DEVNULL, capture_output=True).returncode
+            null = subprocess.DEVNULL
+            return subprocess.run(words, check=False, stdin=null, stdout=null, stderr=null).returncode
 
 
 def command_of(text: str) -> Command:

@@ -185,7 +185,7 @@ def _born(event: Event, leaf: Value) -> CheckError:
     if instruction.parameter_number is not None:
         said = f"input {instruction.name} holds NaN"
     else:
-        said = f"the first NaN is born in {instruction.opcode} {instruction.name}"
+        said = f"the first NaN comes from {instruction.opcode} {instruction.name}"
     said += f": {amount}; in {event.place()}"
     if event.device:
         said += f"; on device {event.device}"

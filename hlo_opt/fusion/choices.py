@@ -190,9 +190,12 @@ def library_call(edge: Edge) -> Reason | None:
     """A library computes a matrix product or a sort faster than a loop does, even where a loop could. What a fusion
     that stands for a kernel holds is that kernel's affair (FUS104)."""
     sides = ((edge.producer, edge.above), (edge.consumer, edge.below))
-    opcode = next((traits.library for i, traits in sides if traits.library and not is_boundary_fusion(i)), "")
-    spec = find(opcode)
-    return None if spec is None else Reason.of("FUS302", opcode=opcode, runs_as=spec.runs_as)
+    for instruction, traits in sides:
+        spec = find(traits.library) if traits.library and not is_boundary_fusion(instruction) else None
+        if spec is not None:
+            runs_as = spec.runs_as if fused(instruction) is None else "a kernel of ours"
+            return Reason.of("FUS302", opcode=traits.library, runs_as=runs_as)
+    return None
 
 
 def expensive_reuse(edge: Edge, *, row_kernels: bool = True) -> Reason | None:

@@ -147,6 +147,13 @@ class Memory:
         self._state = None
         self.distinct.clear()
 
+    def of_copy(self, module: Module, copy: Module) -> Memory:
+        """What holds for a copy of the module, too."""
+        memory = Memory(self.known)
+        if self._state is not None and self._state.module is module:
+            memory._state = self._state.of_copy(copy, _copies(module, copy))
+        return memory
+
     def changed_inside(self, computations: Iterable[Computation], module: Module) -> None:
         """These computations compute the same in another way. What is known of kernels that hold none of them stays
         right."""
@@ -185,13 +192,14 @@ class Rewritten:
 
 @dataclass(frozen=True)
 class Earlier:
-    """A copy of the module as it was in the middle of a run, and what passes had noted down by then (`PassContext` says
-    what)."""
+    """A copy of the module as it was in the middle of a run, and what passes had noted down or knew by then
+    (`PassContext` says what)."""
 
     module: Module
     origins: dict[Instruction, str]
     forbidden: dict[tuple[str, str], Reason]
     left: dict[tuple[str, str], Reason]
+    memory: Memory
 
 
 @dataclass
@@ -240,15 +248,17 @@ class PassContext:
         if self.apart is None:
             copy = edit.clone_module(module)
             origins = _origins_of_copies(self.origins, module, copy)
-            self.apart = Earlier(copy, origins, dict(self.forbidden), dict(self.left))
+            memory = self.memory.of_copy(module, copy)
+            self.apart = Earlier(copy, origins, dict(self.forbidden), dict(self.left), memory)
 
     def as_apart(self) -> PassContext | None:
         """The memory that goes with the copy of the module that is kept; None where there is none."""
         earlier = self.apart
         if earlier is None:
             return None
-        known = Memory(self.memory.known)
-        return PassContext(self.options, self.steps, earlier.origins, earlier.forbidden, earlier.left, memory=known)
+        return PassContext(
+            self.options, self.steps, earlier.origins, earlier.forbidden, earlier.left, memory=earlier.memory
+        )
 
     def step(self) -> bool:
         """Asked before every single rewrite ("fuse producer into consumer"); False means that the limit is reached and
@@ -270,9 +280,14 @@ def _origins_of_copies(origins: dict[Instruction, str], module: Module, copy: Mo
     """What instructions of a copy were called in the input."""
     if not origins:
         return {}
+    copies = _copies(module, copy).items()
+    return {copied: origins[instruction] for instruction, copied in copies if instruction in origins}
+
+
+def _copies(module: Module, copy: Module) -> dict[Instruction, Instruction]:
+    """The instructions of a copy of a module, by those of the module."""
     return {
-        copied: origins[instruction]
+        instruction: copied
         for old, new in zip(module.computations, copy.computations, strict=True)
         for instruction, copied in zip(old.instructions, new.instructions, strict=True)
-        if instruction in origins
     }

@@ -75,9 +75,10 @@ class Engine:
     def reasons(self, edge: Edge, policy: Policy) -> Iterator[Reason]:
         """Everything against fusing an edge. A forced edge is only asked whether it is legal."""
         yield from illegal(edge, self.disabled)
-        refused = self.forbidden.get((edge.producer_name, edge.consumer_name))
-        if refused is not None:
-            yield from self.legal([refused])
+        if self.forbidden:
+            refused = self.forbidden.get((edge.producer_name, edge.consumer_name))
+            if refused is not None:
+                yield from self.legal([refused])
         yield from self.forbidding(edge)
         if not self.is_forced(edge):
             yield from policy.against(edge, self.disabled)
@@ -143,6 +144,8 @@ class Engine:
 
     def is_forced_pair(self, pair: Edge) -> bool:
         """Whether the user forces one kernel of two, whichever he names first."""
+        if not self.forced:
+            return False
         names = (pair.producer_name, pair.consumer_name)
         return names in self.forced or names[::-1] in self.forced
 
@@ -174,6 +177,8 @@ class Engine:
     def refused_before(self, pair: Edge) -> Iterator[Reason]:
         """What the user, or a plan that refused a fusion of one of the pair before, has against a pair."""
         yield from self.forbidding(pair)
+        if not self.forbidden:
+            return
         reasons = (self.forbidden.get((name, "")) for name in (pair.producer_name, pair.consumer_name))
         yield from self.legal(reason for reason in reasons if reason is not None)
 
@@ -181,8 +186,9 @@ class Engine:
         """Move the producer into the consumer's kernel. Returns the consumer's fusion, made when it is a plain
         instruction."""
         edge = self.edge(producer, consumer)
-        self.context.fused_by.setdefault(edge.producer_name, self.rule)
-        self.context.about = edge.producer_name, edge.consumer_name
+        producer_name = edge.producer_name
+        self.context.fused_by.setdefault(producer_name, self.rule)
+        self.context.about = producer_name, edge.consumer_name
         structure = self.state.structure_of_both(producer, consumer)
         fusion = consumer if consumer.opcode == "fusion" else self.start(consumer)
         if is_generic_triton(producer) and not is_generic_triton(fusion):

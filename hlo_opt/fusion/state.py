@@ -39,6 +39,8 @@ _GROWING = ("cluster", "priced_by_xla")
 """What is kept up while a fusion grows."""
 _SETTLED = ("traits", "lowering", "waits", "structure")
 """What does not change when a fusion's operands do."""
+_OF_COPIES = ("traits", "lowering", "structure", "rows")
+"""What names no instructions."""
 
 
 class FusionState:
@@ -60,15 +62,20 @@ class FusionState:
         """As we launch kernels; those of `..._by_xla` are of XLA's model, by which the presets `xla-*` decide."""
         self._waited_for: dict[Computation, frozenset[Instruction]] = {}
 
+    def of_copy(self, copy: Module, copies: Mapping[Instruction, Instruction]) -> FusionState:
+        """The caches of a copy of the module, with what is known of the kernels' structure."""
+        state = FusionState(copy, self.target, self.known)
+        for name in _OF_COPIES:
+            known = self._caches.get(name, {}).items()
+            state._caches[name] = {copies[i]: value for i, value in known if i in copies}
+        return state
+
     def cached(self, name: str, instruction: Instruction, compute: Callable[[Instruction], T]) -> T:
         """What `compute` says of an instruction, until the instruction changes."""
-        cache = self._caches.get(name)
-        if cache is None:
-            cache = self._caches[name] = {}
         try:
-            return cache[instruction]  # type: ignore[return-value]
+            return self._caches[name][instruction]  # type: ignore[return-value]
         except KeyError:
-            value = cache[instruction] = compute(instruction)
+            value = self._caches.setdefault(name, {})[instruction] = compute(instruction)
             return value
 
     def forget(self, instruction: Instruction) -> None:
@@ -159,11 +166,7 @@ class FusionState:
 
     def waits_inside(self, fusion: Instruction) -> Instruction | None:
         """A member of a fusion that waits for another; only fusions that came with the input hold any."""
-        return self.cached(
-            "waits",
-            fusion,
-            lambda f: next((i for i in f.called_by("calls").instructions if i.control_predecessors), None),
-        )
+        return self.cached("waits", fusion, _first_waiting)
 
     def traits(self, instruction: Instruction) -> Traits:
         """What the members of the instruction add up to."""
@@ -391,6 +394,10 @@ class FusionState:
                 self._caches.setdefault(name, {})[fusion] = value
 
         return after
+
+
+def _first_waiting(fusion: Instruction) -> Instruction | None:
+    return next((i for i in fusion.called_by("calls").instructions if i.control_predecessors), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,12 @@ from hlo_opt.analysis.memory.traffic import module_bytes
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import ByStructure
+from hlo_opt.fusion.overlap import overlapped_us
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import CONTROL_FLOW
 from hlo_opt.ops.sets import fused, launches, looped
+from hlo_opt.plans.price import Price
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +35,16 @@ class Launched:
     rounds: int = 1
 
 
+OVERLAPS = 0.95
+"""The share of the time that a module may take side by side for it to be worth a word."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModuleSummary:
     """`kernels` counts each launched instruction once, `launches` times the known trip counts of the loops around it,
     `est_us` too; `bytes` counts loop bodies once, and of a conditional the branch that moves most. `unknown_loops` run
-    an unknown number of times and are counted as one round. `launched` has what each launch takes."""
+    an unknown number of times and are counted as one round. `launched` has what each launch takes. `overlapped_us` is
+    the estimate where independent launches run side by side (`fusion.overlap`), `est_us` where one follows another."""
 
     kernels: int
     launches: int
@@ -45,6 +52,12 @@ class ModuleSummary:
     est_us: float
     unknown_loops: tuple[str, ...] = ()
     launched: tuple[Launched, ...] = ()
+    overlapped_us: float = 0.0
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether launches side by side take noticeably less time than one after another."""
+        return self.overlapped_us < OVERLAPS * self.est_us
 
     @property
     def unknown_trips(self) -> int:
@@ -120,14 +133,18 @@ def module_summary(
     is_opened = _Opened(state)
     times, unknown = executions(module, trip_counts, is_opened)
     total, microseconds = 0, 0.0
+    prices: dict[Instruction, Price] = {}
     kernels: list[Launched] = []
     members = [i for c in module.computations if c in times for i in c.instructions if launches(i)]
     for instruction in members:
         if is_opened(instruction):
             continue
         often = times[instruction.computation]
-        price = state.prices.of(instruction)
+        price = prices[instruction] = state.prices.of(instruction)
         kernels.append(Launched(instruction.name, instruction.computation.name, price.us, price.bytes, often))
         total += often
         microseconds += often * price.us
-    return ModuleSummary(len(kernels), total, module_bytes(module), microseconds, tuple(unknown), tuple(kernels))
+    side_by_side = overlapped_us(module, prices, times, lambda loop: trip_count(loop, trip_counts) or 1)
+    return ModuleSummary(
+        len(kernels), total, module_bytes(module), microseconds, tuple(unknown), tuple(kernels), side_by_side
+    )

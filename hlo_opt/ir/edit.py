@@ -399,6 +399,7 @@ def clone_computation(computation: Computation) -> Computation:
 
 
 def _copy_instructions(old: Computation, new: Computation, computations: Mapping[Computation, Computation]) -> None:
+    """Fill a new computation."""
     copies: dict[Instruction, Instruction] = {}
     for i in old._instructions:
         clone = Instruction(
@@ -414,7 +415,10 @@ def _copy_instructions(old: Computation, new: Computation, computations: Mapping
         )
         if i.control_predecessors:
             clone.control_predecessors = [copies[p] for p in i.control_predecessors]
-        copies[i] = append(new, clone, root=i is old._root)
+        clone.parent = new
+        copies[i] = clone
+    new._instructions = dict.fromkeys(copies.values())  # `append` would look for users and parameters each time
+    new._root = None if old._root is None else copies[old._root]
 
 
 def _add_use(operand: Instruction, user: Instruction) -> None:

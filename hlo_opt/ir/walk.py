@@ -43,7 +43,9 @@ def needed_first(starts: Iterable[N], needs: Callable[[N], Sequence[N]]) -> list
 
 def post_order(computation: Computation) -> list[Instruction]:
     """Instructions in post order, depth first from those without users, as XLA's MakeInstructionPostOrder."""
-    ends = [i for i in computation.instructions if i.is_root or not i.users]
+    computation.index_users()
+    root = computation._root
+    ends = [i for i in computation._instructions if i is root or not i._users]
     return needed_first(ends, needed_by)
 
 

@@ -28,7 +28,7 @@ from hlo_opt.jax.nvrtc import nvrtc
 from hlo_opt.jax.regions import simple_form
 from hlo_opt.passes import run
 from hlo_opt.runtime.cupy.device import architecture, compiled
-from hlo_opt.runtime.host.library import built, cache_directory
+from hlo_opt.runtime.host.library import cache_directory, load
 from hlo_opt.runtime.schedule import build_schedule
 
 _POINTER, _WORD = ctypes.c_void_p, ctypes.c_longlong
@@ -105,8 +105,8 @@ class CudaHandler:
         self._loaded: dict[str, _Loaded] = {}
         self._lock = threading.Lock()
         text = resources.files("hlo_opt.jax").joinpath("cuda.cpp").read_text(encoding="utf-8")
-        path = built([f"// jaxlib {version('jaxlib')}\n{text}"], (f"-I{jax.ffi.include_dir()}", "-pthread", "-ldl"))
-        self.library = ctypes.CDLL(str(path))
+        flags = (f"-I{jax.ffi.include_dir()}", "-pthread", "-ldl")
+        self.library = load([f"// jaxlib {version('jaxlib')}\n{text}"], flags)
         self._loader = _LOADER(self._load)
         self.library.hlo_opt_cuda_start.argtypes = [_LOADER]
         self.library.hlo_opt_cuda_add.argtypes = [ctypes.c_char_p, _POINTER]

@@ -15,7 +15,7 @@ import numpy as np
 from hlo_opt.evaluate.threads import processors
 from hlo_opt.jax.native import native_text
 from hlo_opt.runtime.host.frozen import FRAME_WORDS, Frozen
-from hlo_opt.runtime.host.library import built, cache_directory
+from hlo_opt.runtime.host.library import kept_library, load
 from hlo_opt.runtime.host.own_routines import routine, runner
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class _Loaded:
             np.concatenate([a.view(np.uint8).reshape(-1), np.zeros(4, np.uint8)])
             for a in map(np.ascontiguousarray, frozen.constants)
         ]
-        library = ctypes.CDLL(str(cache_directory() / frozen.library)) if frozen.library else None
+        library = ctypes.CDLL(str(kept_library(frozen.library) or frozen.library)) if frozen.library else None
         try:
             launchers = [library[name] for name in frozen.launchers] if library else []
         except AttributeError as fault:
@@ -117,8 +117,7 @@ class Handler:
         self._loaded: dict[str, _Loaded] = {}
         self._lock = threading.Lock()
         text = native_text("handler.cpp")
-        path = built([f"// jaxlib {version('jaxlib')}\n{text}"], (f"-I{jax.ffi.include_dir()}", "-pthread"))
-        self._library = ctypes.CDLL(str(path))
+        self._library = load([f"// jaxlib {version('jaxlib')}\n{text}"], (f"-I{jax.ffi.include_dir()}", "-pthread"))
         self._loader = _LOADER(self._load)
         self._library.hlo_opt_start.argtypes = [_POINTER, _LOADER]
         self._library.hlo_opt_add.argtypes = [ctypes.c_char_p, _POINTER]

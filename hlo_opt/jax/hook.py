@@ -17,7 +17,7 @@ import jax
 from jax.extend.xla import PipelineStage, clear_hlo_module_transformation, register_hlo_module_transformation
 from jaxlib import _jax
 
-from hlo_opt.diag import HloOptError, UsageError
+from hlo_opt.diag import BackendError, HloOptError, UsageError
 from hlo_opt.jax import records
 from hlo_opt.jax.cuda import cuda, cuda_handler, has_cuda
 from hlo_opt.jax.decide import HOST, Backend, Decision, Wish, changed, read
@@ -109,8 +109,7 @@ class Hook:
             return None
         key = self.wish.key(module.fingerprint(), backend.name)
         chosen = records.module_of(key)
-        if chosen is not None:
-            chosen = tuple(c for c in chosen if backend.handler().has(c.change.key))
+        if chosen is not None and all(backend.handler().has(c.change.key) for c in chosen):  # else the cache lost some
             for c in chosen:
                 self.report.add(line("JAX401", module.name, c.region))
                 self.report.add(replaced(module.name, c))
@@ -269,11 +268,22 @@ def _set_persistent_key(key: Callable[[], str]) -> None:
         cache_key.custom_hook = key
 
 
+def _has(build: Callable[[], object], report: Report) -> bool:
+    """Whether there is a handler. A machine without a C++ compiler is an error; a handler that does not build (the
+    disk is full, say) is a line of the report, and XLA compiles everything itself."""
+    try:
+        build()
+    except BackendError as fault:
+        if fault.code == "HLO510":
+            raise
+        report.add(line("JAX303", "every module", why=f"{fault.code} {fault.message}"))
+        return False
+    return True
+
+
 def _add(hook: Hook) -> None:
-    if hook.on_host:
-        handler()
-    if hook.on_gpu:
-        cuda_handler()
+    hook.on_host = hook.on_host and _has(handler, hook.report)
+    hook.on_gpu = hook.on_gpu and _has(cuda_handler, hook.report)
     with _lock:
         if not _installed:
             register_hlo_module_transformation(_callback, name="hlo_opt", stage=_ON_HOST, platforms=_HOST)
@@ -321,7 +331,8 @@ def install(
                    background, and the next compilation of the same module uses them
 
     Returns the report, to which lines are added later. Raises UsageError for an unknown preset or backend, and
-    BackendError without a C++ compiler, or for `cuda` without a GPU. Does nothing with `HLO_OPT_JAX=0` in the
+    BackendError without a C++ compiler, or for `cuda` without a GPU. Where the compiler fails, as on a full disk, XLA
+    compiles everything itself, and the report says why. Does nothing with `HLO_OPT_JAX=0` in the
     environment.
     """
     uninstall()

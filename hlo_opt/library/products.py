@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from hlo_opt.ir.values import Array
-from hlo_opt.library.arrays import Described, flat, logical, operand, rounded_result
+from hlo_opt.library.arrays import Described, flat, logical, narrowed, operand, rounded_result, widened
 
 
 def gemm_operand(xp: ModuleType, array: Array) -> tuple[Any, bool, int, int]:
@@ -116,16 +116,44 @@ def gemm_call(
     batch: Sequence[Sequence[int]],
     contracting: Sequence[Sequence[int]],
     precision: str = "",
+    epilogue: str = "",
 ) -> list[Array]:
-    """`dot` on buffers whose types cuBLAS multiplies directly; `precision` as for `gemm`."""
-    left, right, result = shapes
+    """`dot` on buffers whose types cuBLAS multiplies directly; `precision` as for `gemm`. What follows: a bias for the
+    last dimensions, and an activation. Further results are workspaces."""
+    left, right = shapes[:2]
+    count = 2 + epilogue.startswith("BIAS")
+    result, *workspaces = shapes[count:]
+    rest = [xp.zeros(shape[2], shape[1]).reshape(-1) for shape in workspaces]
     lhs = logical(buffers[0], left[2], left[3])
     rhs = logical(buffers[1], right[2], right[3])
     a, b, dimensions = matrices(lhs, rhs, batch, contracting)
     if 0 in (*a.shape, *b.shape):
-        return [xp.zeros(result[2], result[1]).reshape(-1)]
-    product = gemm(xp, a, b, (left[0], result[0]), precision).reshape(dimensions)
-    return [flat(xp, product, result[3])]
+        product = xp.zeros(dimensions, result[1])
+    else:
+        product = gemm(xp, a, b, (left[0], result[0]), precision).reshape(dimensions)
+    if epilogue:
+        product = finished(xp, product, buffers[2:count], shapes[2:count], result, epilogue)
+    return [flat(xp, product, result[3]), *rest]
+
+
+def finished(
+    xp: ModuleType,
+    product: Array,
+    biases: Sequence[Array],
+    shapes: Sequence[Described],
+    result: Described,
+    epilogue: str,
+) -> Array:
+    """A product, as it is stored, with its bias and its activation."""
+    value = widened(xp, product, result[0])
+    value = value.astype("float32") if result[0] == "f16" else value
+    for bias, shape in zip(biases, shapes, strict=True):
+        value = value + operand(xp, bias, shape, "")
+    if epilogue.endswith("RELU"):
+        value = xp.maximum(value, 0)
+    if epilogue.endswith("GELU"):
+        value = 0.5 * value * (1 + xp.tanh(0.7978845608028654 * (value + 0.044715 * value * value * value)))
+    return narrowed(xp, value, result[0], result[1])
 
 
 def dot_call(

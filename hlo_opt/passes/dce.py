@@ -13,7 +13,7 @@ from hlo_opt.ir.walk import edited_since
 from hlo_opt.ops.sets import fused, tuple_elements, tuple_index
 from hlo_opt.passes.base import Pass, PassContext
 
-_BY_NUMBER = frozenset({"output_to_operand_aliasing", "sharding"})
+BY_NUMBER = frozenset({"output_to_operand_aliasing", "sharding"})
 """Attributes of a fusion that name its results by their numbers."""
 
 
@@ -82,7 +82,7 @@ def narrow(fusion: Instruction, effects: set[Computation]) -> bool:
     body = fusion.called_by("calls")
     outputs, readers = tuple_elements(body.root), {user: tuple_index(user) or 0 for user in fusion.users}
     read = sorted(set(readers.values()))
-    if outputs is None or not read or len(read) == len(outputs) or not _BY_NUMBER.isdisjoint(fusion.attributes):
+    if outputs is None or not read or len(read) == len(outputs) or not BY_NUMBER.isdisjoint(fusion.attributes):
         return False
     assert body.module is not None
     if sum(c.called.count(body) for c in body.module.computations) > 1:

@@ -42,6 +42,7 @@ class KernelJoining(Pass):
 
     name: ClassVar[str] = "kernel-joining"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
+    keeps_memory: ClassVar[bool] = True
 
     max_kernels: int = 64
     max_plans: int = 64
@@ -51,6 +52,7 @@ class KernelJoining(Pass):
         for computation in list(executed_computations(module)):
             changed |= self._join_in(computation, module, context)
         if changed:
+            context.memory.distinct.clear()
             edit.sort_computations(module)
         return changed
 

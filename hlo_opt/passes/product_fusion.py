@@ -92,8 +92,8 @@ class ProductFusion(FusionPass):
 
 
 def _is_quicker_alone(product: Instruction, engine: Engine) -> bool:
-    """Whether our kernel of a product takes less time than the calls of a library, where there are several: its batch
-    dimensions do not follow one another in memory."""
+    """Whether our kernel of a product takes less time than a library, where its batch dimensions do not follow one
+    another in memory: there are several calls, or one by a list of addresses."""
     call = call_of(product)
     strided = None if call is None else product_of(call)
     if strided is None or len(strided.starts) == 1:

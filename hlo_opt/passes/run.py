@@ -112,9 +112,9 @@ def run(
     A pipeline with choices is run once for each; the outcome is the one whose module is estimated to take least time,
     of equals one with the fewest kernels, and the first of these. With `stop_after_step` or an observer the choice
     comes first, without them. What is kept of a run is proved (`prove_same_graph`) at once when all its passes promise
-    to keep the graph; otherwise each part of it that does. Names that several instructions share get unique names
-    first. Raises UsageError for unknown presets, passes, targets, codes, choices, loops and instructions, and
-    ProofError when a pass broke its promise.
+    to keep the graph; otherwise each part of it that does, together with the next if nothing between them changed
+    anything. Names that several instructions share get unique names first. Raises UsageError for unknown presets,
+    passes, targets, codes, choices, loops and instructions, and ProofError when a pass broke its promise.
     """
     own = passes is not None if own_passes is None else own_passes
     pipeline = _pipeline(module, preset_name, passes, simplify, own, effort)
@@ -188,7 +188,7 @@ def _best_of(
             outcomes.append((outcome, _summary(outcome)))
             if _is_least(*outcomes[-1]):
                 break
-        best = _best(outcomes)
+        best = outcomes[least([summary for _, summary in outcomes])][0]
         if observer is not None or options.stop_after_step is not None:
             best = _run(module, best.pipeline, PassContext(options, memory=Memory(known)), observer, verify)
         elif best.module in unproved:
@@ -202,12 +202,12 @@ def _is_least(outcome: Outcome, summary: ModuleSummary) -> bool:
     return summary.launches == 1 and summary.est_us < 2 * outcome.target.kernel_launch_us
 
 
-def _best(outcomes: Sequence[tuple[Outcome, ModuleSummary]]) -> Outcome:
-    """The outcome that is estimated to take least time; of those that are as good as equal, one with the fewest
-    kernels."""
-    least = min(s.est_us for _, s in outcomes)
-    kernels = [s.kernels if s.est_us <= least * EVEN else math.inf for _, s in outcomes]
-    return outcomes[kernels.index(min(kernels))][0]
+def least(summaries: Sequence[ModuleSummary]) -> int:
+    """The number of the result that is estimated to take least time; of those that are as good as equal, the first one
+    with the fewest kernels."""
+    us = min(s.est_us for s in summaries)
+    kernels = [s.kernels if s.est_us <= us * EVEN else math.inf for s in summaries]
+    return kernels.index(min(kernels))
 
 
 def _summary(outcome: Outcome) -> ModuleSummary:
@@ -240,16 +240,24 @@ def _run(
         elif prepare(work):
             _prove(module, work, seconds)
         parts = _provable_parts(Pipeline(pipeline.steps[0 if begun is None else len(begun.pipeline.steps) :]))
+        before: Module | None = None  # what the module must equal, until a part changes the graph
         for part in parts:
-            is_proved = part.preserves_graph and not settled.issuperset(part.passes())
-            before = edit.clone_module(work) if is_proved else None
+            reached: Module | None = None
+            if not settled.issuperset(part.passes()):
+                if not part.preserves_graph and before is not None:
+                    reached = edit.clone_module(work)
+                elif part.preserves_graph and before is None:
+                    before = edit.clone_module(work)
             part.run(work, context, observer=observer, seconds=seconds, runs=runs, verify=verify, settled=settled)
             edit.sort_computations(work)
             edit.restore_names(work)
-            if before is not None and unproved is not None and part is parts[-1]:
-                unproved[work] = before
-            elif before is not None:
-                _prove(before, work, seconds)
+            if before is not None and reached is not None and not identical(reached, work):
+                _prove(before, reached, seconds)
+                before = None
+        if before is not None and unproved is not None:
+            unproved[work] = before
+        elif before is not None:
+            _prove(before, work, seconds)
     return Outcome(module, work, pipeline, context, seconds, runs, settled)
 
 
@@ -287,12 +295,17 @@ def _pipeline(
     chosen = passes if isinstance(passes, Pipeline) else parse_pipeline(text if passes is None else passes)
     if simplify == "never" and not own_passes:
         chosen = without_simplifying(chosen)
-    if not own_passes and (effort == 0 or (effort == 1 and _size(module) > SMALL)):
+    if not own_passes and not tries_all(module, effort):
         chosen = chosen.last_choices()
     return Pipeline((*first_stage(module, simplify, own_passes=own_passes).steps, *chosen.steps))
 
 
-def _size(module: Module) -> int:
+def tries_all(module: Module, effort: int = DEFAULT_EFFORT) -> bool:
+    """Whether all choices of a preset are tried for a module, or only the last one."""
+    return effort > 1 or (effort == 1 and size_of(module) <= SMALL)
+
+
+def size_of(module: Module) -> int:
     """The instructions of all computations."""
     return sum(len(computation.instructions) for computation in module.computations)
 

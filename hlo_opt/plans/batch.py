@@ -17,6 +17,7 @@ import numpy as np
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ir import index_map as maps
 from hlo_opt.ir.index_map import Constant, Expression, Variable, add, delinearize, distinct_places, multiply, variable
 from hlo_opt.ir.size import gcd, most
 from hlo_opt.ops.lowering import Elementwise, Index
@@ -330,7 +331,7 @@ def _is_read_elsewhere(i: Instruction) -> bool:
 
 
 def _origin(i: Instruction) -> Index:
-    return tuple(variable(f"d{k}", size) for k, size in enumerate(i.shape.dimensions)) if i.shape.is_array else ()
+    return maps.dimensions(i.shape.dimensions) if i.shape.is_array else ()
 
 
 def _needed(starts: Sequence[Element], reads: Reads) -> Iterator[Element | None]:

@@ -16,7 +16,6 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.targets.rates import products_per_cycle
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops.calls.call import TF32, call_of
-from hlo_opt.ops.calls.convolutions import FORWARD, convolutions_of
 from hlo_opt.ops.calls.products import multiplies_tf32
 from hlo_opt.ops.calls.strided import product_of
 from hlo_opt.ops.custom_calls.table import routine
@@ -24,6 +23,7 @@ from hlo_opt.ops.custom_calls.targets import find_custom_call
 from hlo_opt.ops.sets import fused
 from hlo_opt.ops.shapes import flops_of
 from hlo_opt.ops.spec import OpKind, find
+from hlo_opt.plans.convolutions import convolution_price
 from hlo_opt.plans.price import LATENCY, Price, clock, together
 
 REACHED = 0.77
@@ -33,11 +33,6 @@ STEP_BYTES, LONGEST, START = 1024, 1024, 2
 """Bytes of a row of an operand for each step of a block that waits for memory; elements of the longest row that one
 block goes along; and further steps of 32-bit types: fitted to 15 products of three types on an H200, which are 8 % off
 in the median."""
-CONVOLVED, GRADIENTS = 0.55, 0.28
-"""The fraction of peak that convolutions of cuDNN reach, and gradients of data and filter."""
-CONVOLVING = 4.0
-"""Microseconds that they take beside these products: both fitted to 30 convolutions on an H200
-(`scripts.bench.convolution_times`)."""
 OF_A_BLOCK = 64 * 64 * 256
 """The least number of multiplications for a block: a smaller call leaves multiprocessors idle."""
 DIGIT = 8
@@ -74,7 +69,14 @@ class _Call:
 
 def price_of_call(instruction: Instruction, target: DeviceTarget) -> Price:
     """The price of an instruction without a kernel."""
-    call = _described(instruction)
+    hero = _hero(instruction)
+    read, written = _operands(instruction), float(sum(leaf.byte_size for leaf in _leaves(instruction.shape)))
+    convolved = convolution_price(hero, read, written, target)
+    if convolved is not None:
+        return convolved
+    call = _by_opcode(hero)
+    if hero is not instruction:
+        call = replace(call, read=read, written=written)
     least = call.read + call.written
     cycles = clock(target) * target.core_count
     rate = products_per_cycle(target, call.type_name, tensor_cores=call.tensor_cores) * REACHED * cycles
@@ -90,14 +92,12 @@ def price_of_call(instruction: Instruction, target: DeviceTarget) -> Price:
     return Price(together(parts) + launch + call.start, *parts, launch, call.read, call.written, least)
 
 
-def _described(instruction: Instruction) -> _Call:
+def _hero(instruction: Instruction) -> Instruction:
+    """The product or convolution of a fusion that a library computes; other instructions themselves."""
     body = fused(instruction)
-    if body is not None and is_boundary_fusion(instruction):
-        inner = max(body.instructions, key=flops_of)
-        call = _by_opcode(inner)
-        read, written = _operands(instruction), float(instruction.shape.byte_size)
-        return replace(call, read=read, written=written)
-    return _by_opcode(instruction)
+    if body is None or not is_boundary_fusion(instruction):
+        return instruction
+    return max(body.instructions, key=flops_of)
 
 
 def _by_opcode(instruction: Instruction) -> _Call:
@@ -105,7 +105,7 @@ def _by_opcode(instruction: Instruction) -> _Call:
     if opcode == "custom-call":
         return _custom(instruction)
     if spec is not None and spec.kind is OpKind.CONTRACTION:
-        return _contraction(instruction)
+        return _product(instruction)
     rule = _RULES.get(opcode)
     return _moved(instruction) if rule is None else rule(instruction)
 
@@ -117,7 +117,7 @@ def _custom(instruction: Instruction) -> _Call:
     if factored is not None:
         return _factored(instruction, *_ROUTINES.get(factored, (2.0, 1.0)))
     if spec is not None and spec.flops is not None:
-        return _contraction(instruction)
+        return _product(instruction)
     if "sort" in target:
         return _sort(instruction)
     return _moved(instruction)
@@ -147,18 +147,18 @@ def _product(instruction: Instruction) -> _Call:
         elements = sum(o.shape.element_count for o in instruction.operands[:2])
         converted = elements * (8 if wide == "f64" else 4)
         return _Call(read + converted, written + converted, products, wide, launches=3.0)
-    calls, copies = 1, 0
+    calls, copies, lists = 1, 0, 0
     if call is not None and products:
         strided = product_of(call)
         if strided is None:  # both operands are copied first
             copies, copied = 2, read
             read, written = read + copied, written + copied
         else:
-            calls = len(strided.starts)
+            calls, lists = strided.calls, int(strided.is_listed)
     type_name = TF32 if multiplies_tf32(instruction) else operand_type.name
     length = products / max(1, instruction.shape.element_count if instruction.shape.is_array else 1)
     steps = min(length, LONGEST) * operand_type.bytes / STEP_BYTES + (START if operand_type.bytes > 2 else 0)
-    start = calls * (2 + steps) * LATENCY
+    start = (calls * (2 + steps) + lists) * LATENCY  # addresses from a list are waited for, too
     return _Call(
         read,
         written,
@@ -169,28 +169,6 @@ def _product(instruction: Instruction) -> _Call:
         launches=calls + copies,
         start=start,
         calls=calls,
-    )
-
-
-def _contraction(instruction: Instruction) -> _Call:
-    """A product; or a convolution by cuDNN, which multiplies what is in the padding, too, with what is moved before and
-    after."""
-    call, product = call_of(instruction), _product(instruction)
-    ways = [] if call is None else convolutions_of(call)
-    if not ways:
-        return product
-    way = ways[0]
-    moves = [move for move in way.moves if move is not None]
-    moved = float(sum(move.bytes for move in moves))
-    reached = CONVOLVED if way.direction == FORWARD else GRADIENTS
-    products = math.prod(way.output.sizes) * math.prod(way.kernel.sizes[1:]) * REACHED / reached
-    return replace(
-        product,
-        read=product.read + moved,
-        written=product.written + moved,
-        products=products,
-        launches=1.0 + len(moves),
-        start=product.start + CONVOLVING,
     )
 
 

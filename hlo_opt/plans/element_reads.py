@@ -63,9 +63,12 @@ def ends_needed(
             yield None
             continue
         for number, operand in enumerate(instruction.operands):
-            if operand not in over or is_elsewhere(instruction, number, index):
+            if operand not in over:
                 continue
-            there = read_at(instruction, number, index)
+            read = _map_of(instruction, number)
+            if _is_never(read, index):
+                continue
+            there = _read_by(instruction, read, index)
             if there is None:
                 yield None
             elif (operand, there) not in seen:

@@ -18,11 +18,14 @@ from hlo_opt.ir.index_map import Expression, add, delinearize, divide, modulo, m
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.plans.element_reads import Element, depending_on, heroes_read
-from hlo_opt.plans.instructions import NOTHING, of_fold
+from hlo_opt.plans.instructions import NOTHING, Work, of_fold
 from hlo_opt.plans.plan import Part, Region, Segment, above
 from hlo_opt.plans.walks import THREAD, Walk, leaves_at
 
 Levels = tuple[tuple[Instruction, ...], ...]
+
+SHUFFLE = Work(1)
+"""The work of a shuffle."""
 
 KEPT, REDUCED = "kept", "reduced"
 """Variables of walks: a position of each side of a space."""
@@ -296,6 +299,9 @@ def passes(region: Region, segment: Segment[Folding], walk: Walk, across: Sequen
         wanted += [(r.operands[0], across_index(space, r, kept, reduced)) for r in beside]
         at = [(root, root_index(space, reduces, root, kept, reduced)) for root in roots]
         body = sum(map(of_fold, (*folds, *beside)), NOTHING)
+        if folds:  # by each shuffle, a thread gets another's results and combines them with its own
+            moved = SHUFFLE * sum(len(list(r.shape.leaves())) for r in folds) + sum(map(of_fold, folds), NOTHING)
+            body += moved * (walk.shuffles / (walk.items * walk.rounds))
         meets = (walk.barriers, walk.shuffles, walk.trips) if folds else (0, 0, 0)
         level_walk = replace(
             walk, wanted=[*wanted, *at], written=leaves_at(at), known=known, body=body, steps=min(1, len(folds))

@@ -7,9 +7,10 @@ that is left, the size of blocks and the choice between arrangements depend on w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from operator import attrgetter
 
 from hlo_opt.analysis.graph.cluster import Cluster, Node
 from hlo_opt.analysis.targets import DeviceTarget, InLanes
@@ -218,8 +219,7 @@ def clusters_of_groups(cluster: Cluster) -> list[Cluster] | None:
     return [Cluster(needed_first(roots, _operands), roots) for roots in of_groups]
 
 
-def _operands(node: Node) -> tuple[Node, ...]:
-    return node.operands
+_operands: Callable[[Node], tuple[Node, ...]] = attrgetter("operands")
 
 
 def _is_input(node: Node) -> bool:

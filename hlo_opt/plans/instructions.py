@@ -118,7 +118,7 @@ def of_value(instruction: Instruction, *, rounds: bool = True) -> Work:
     """The work of one element of a result, by its text in kernels. `rounds` says whether rounding is included. Nothing
     for operations that only move elements."""
     spec, shape = find(instruction.opcode), instruction.shape
-    if _is_half_a_turn(instruction):
+    if instruction.opcode in _SHIFTS and _is_half_a_turn(instruction):
         return NOTHING
     if spec is None or not isinstance(spec.cuda, Elementwise) or not shape.is_array:
         return _RANDOM if spec is not None and spec.kind is OpKind.RANDOM else NOTHING
@@ -157,9 +157,9 @@ def _of_text(text: str, operand_type: ElementType, result_type: ElementType, rou
 
 
 def _is_half_a_turn(instruction: Instruction) -> bool:
-    """Whether an instruction is one of the two shifts of a rotation by a constant: the rotation is one instruction,
+    """Whether a shift is one of the two of a rotation by a constant: the rotation is one instruction,
     counted for the `or`."""
-    if instruction.opcode not in _SHIFTS or instruction.shape.type.bits != 32 or len(instruction.users) != 1:
+    if instruction.shape.type.bits != 32 or len(instruction.users) != 1:
         return False
     (user,) = instruction.users
     if user.opcode != "or" or {o.opcode for o in user.operands} != _SHIFTS:

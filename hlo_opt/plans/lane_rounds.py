@@ -39,11 +39,12 @@ class Round(Pulls):
         if self._pulls and result is None:
             result = self.pulled(instruction, operands) or self.several(instruction, operands)
             result = result or self._doubled(instruction, operands)
-        if result is None and not has_text(instruction):
-            return None
-        result = result or edit.clone_into(self.computation, instruction, operands)
-        for written in itertools.islice(self.computation.instructions, before, None):
-            self.origins[written] = instruction
+        if result is not None:
+            for written in itertools.islice(self.computation.instructions, before, None):
+                self.origins[written] = instruction
+        elif has_text(instruction):
+            result = edit.clone_into(self.computation, instruction, operands)
+            self.origins[result] = instruction
         return result
 
     def _doubled(self, window: Instruction, operands: Sequence[Instruction]) -> Instruction | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from hlo_opt.ir import Instruction
@@ -35,6 +35,8 @@ class Space:
 
     hero: Instruction
     turned: bool
+    _along: dict[int, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Results of `goes_along` by side."""
 
     @cached_property
     def groups(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -85,6 +87,11 @@ class Space:
     def goes_along(self, side: int) -> bool:
         """Whether neighbouring contracted elements, rather than rows (or columns), are adjacent in the memory that an
         operand is computed from."""
+        if side not in self._along:
+            self._along[side] = self._goes_along(side)
+        return self._along[side]
+
+    def _goes_along(self, side: int) -> bool:
         zero, one = constant(0), constant(1)
         operand = self.hero.operands[self.operand_of(side)]
         _, rows, columns, depth = self.sizes

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
-from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
+from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable, variables_of
+from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.reduction.reducers import running_types, starts_with_identity
+from hlo_opt.ops.sets import is_elementwise
 from hlo_opt.plans import row_reduction
 from hlo_opt.plans.columns import SHARED_BYTES, WARP
-from hlo_opt.plans.folding import KEPT, REDUCED, Space, across, passes
+from hlo_opt.plans.element_reads import read_at
+from hlo_opt.plans.folding import KEPT, REDUCED, Space, across, operand_index, passes
 from hlo_opt.plans.instructions import ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.row_reduction import Rows
@@ -43,6 +46,9 @@ class RowsAndColumns(Rows):
     """Whether two teams of threads of a block walk one half of a stretch each, and add up their sums at the end."""
     ahead: bool = False
     """Whether threads load their columns of the next row into registers while they compute a row."""
+    shared: tuple[tuple[Instruction, Index], ...] = ()
+    """Parameters that all rows share, of which threads keep their columns in registers: each with its index at a
+    column, `REDUCED`."""
 
     @property
     def per_thread(self) -> int:
@@ -97,8 +103,9 @@ class RowsAndColumns(Rows):
         return Segment(self, math.ceil(self.teams / self.rows_per_block(block)), self.vector, folded=folded)
 
 
-WHILE_LOADING = 32
-"""Registers of a thread that the compiler needs for addresses and intermediate values while a row is on its way."""
+WHILE_LOADING, WHILE_KEEPING = 32, 16
+"""Registers of a thread that the compiler needs for addresses and intermediate values while a row is on its way; and
+those without which it moves none of the values of other rows to memory."""
 SHORTEST = 16
 """The least number of rows of a stretch: partial sums are then at most 1/16 of the elements read."""
 THREADS = 512
@@ -155,15 +162,44 @@ def match(
     if few and _may_share(part, part.teams, target, room) and halves.shared_bytes(halves.block) <= room:
         part = halves
     part = replace(part, ahead=_holds_next(region, part, target))
+    part = replace(part, shared=_shared(region, part, target))
     return ([part], []) if fits(part, target) else ([], list(roots))
 
 
 def _holds_next(region: Region, part: RowsAndColumns, target: DeviceTarget) -> bool:
     """Whether the wanted number of threads has registers for the next row of each parameter."""
-    words = sum(_words(p) for p in row_reduction.along_rows(region, part))
-    needed = part.registers + part.columns_per_thread * words + WHILE_LOADING
-    most = target.registers_per_block_limit // max(part.block, THREADS)
-    return words > 0 and part.stretch > part.abreast and needed <= most
+    needed = part.registers + _registers_of(part, row_reduction.along_rows(region, part))
+    is_read = needed > part.registers and part.stretch > part.abreast
+    return is_read and needed + WHILE_LOADING <= _most_registers(part, target)
+
+
+def _shared(region: Region, part: RowsAndColumns, target: DeviceTarget) -> tuple[tuple[Instruction, Index], ...]:
+    """The parameters that all rows share, if the wanted number of threads has registers for them: in each pass over
+    each row, they would be read from L1 (a gradient of bf16 reads more of a scale in f32 there than of its rows)."""
+    space = part.hero.operands[0].shape.dimensions
+    at = operand_index(part.hero, variable(KEPT, part.rows), variable(REDUCED, part.columns))
+    shared: dict[Instruction, Index] = {}
+    for i in region.computation.instructions:
+        if i.shape.is_array and i.shape.dimensions == space and len(i.operands) == 1:
+            index, source = read_at(i, 0, at), i.operands[0]
+            while source.operands and is_elementwise(source, 0):
+                source = source.operands[0]
+            read = frozenset[str]().union(*map(variables_of, index or ()))
+            if index and read == {REDUCED} and source.parameter_number is not None and source.shape.type.per_byte == 1:
+                shared[source] = index
+    early = row_reduction.along_rows(region, part) if part.ahead else []
+    needed = part.registers + _registers_of(part, [*early, *shared]) + WHILE_KEEPING
+    return tuple(shared.items()) if part.stretch > part.abreast and needed <= _most_registers(part, target) else ()
+
+
+def _registers_of(part: RowsAndColumns, parameters: Iterable[Instruction]) -> float:
+    """Registers for a thread's columns of parameters."""
+    return part.columns_per_thread * sum(map(_words, parameters))
+
+
+def _most_registers(part: RowsAndColumns, target: DeviceTarget) -> int:
+    """Registers of each of the wanted number of threads."""
+    return target.registers_per_block_limit // max(part.block, THREADS)
 
 
 def _words(parameter: Instruction) -> float:

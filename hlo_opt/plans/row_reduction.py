@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 from hlo_opt.analysis.memory.forms import bits_of, round_up
@@ -123,7 +124,7 @@ class Rows:
         """Groups of threads that walk rows side by side."""
         return self.rows
 
-    @property
+    @cached_property
     def vector(self) -> int:
         """Neighbouring elements that a thread reads at a time: all of its own if several rows share a warp, else 16
         bytes of the narrowest array, or fewer if threads would have none."""
@@ -134,11 +135,11 @@ class Rows:
             vector //= 2
         return vector
 
-    @property
+    @cached_property
     def _widest(self) -> int:
         return min(MOST_NEIGHBOURS, max(1, WIDEST_ACCESS // self.element_bytes))
 
-    @property
+    @cached_property
     def is_peeled(self) -> bool:
         """Whether rows are not aligned to the widest accesses, so that their ends are read element by element, and the
         middle in vectors."""
@@ -152,7 +153,7 @@ class Rows:
         """The least and the greatest number of vectors of a peeled row, which depends on its alignment."""
         return (self.columns + 1) // self._widest - 1, self.columns // self._widest
 
-    @property
+    @cached_property
     def threads(self) -> int:
         """Threads per row: whole warps, or a part of a warp for a short row, with one access per thread if that divides
         the row."""
@@ -174,7 +175,7 @@ class Rows:
         the widest accesses, whose loads are in flight together."""
         return max(ROW_PER_THREAD, AHEAD * self._widest) if self.is_read_once else ROW_PER_THREAD
 
-    @property
+    @cached_property
     def slots(self) -> int:
         """The largest number of columns of a thread."""
         across = self.threads * self.parts
@@ -237,11 +238,16 @@ class Rows:
         """Bytes in which the warps of a row combine their results."""
         if self.threads <= WARP:
             return 0
-        leaves = [leaf for level in self.levels for r in level for leaf in r.shape.leaves()]
         warps = self.rows_per_block(block) * self.threads // WARP
-        if self.in_cluster:
-            return sum(max(4, leaf.type.bytes) for leaf in leaves) * warps * self.parts
-        return sum(max(4, leaf.type.bytes) for leaf in leaves) * warps + 4 * (self.parts > 1)
+        results = sum(self.level_bytes(number, warps) for number in range(len(self.levels)))
+        if self.in_cluster:  # with a count of the bytes that arrive for each level
+            return results + 8 * len(self.levels)
+        return results + 4 * (self.parts > 1)
+
+    def level_bytes(self, level: int, warps: int) -> int:
+        """Bytes of the results of so many warps of a block; those of a cluster leave theirs in each of its blocks."""
+        leaves = [leaf for r in self.levels[level] for leaf in r.shape.leaves()]
+        return sum(max(4, leaf.type.bytes) for leaf in leaves) * warps * (self.parts if self.in_cluster else 1)
 
 
 def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:

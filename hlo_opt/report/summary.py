@@ -119,12 +119,13 @@ def steps_page(outcome: Outcome) -> Page:
 
 
 def summary_json(summary: ModuleSummary) -> dict[str, int | float]:
-    """The four numbers of a module for programs."""
+    """The numbers of a module for programs."""
     return {
         "kernels": summary.kernels,
         "launches": summary.launches,
         "bytes": int(summary.bytes),
         "est_us": round(summary.est_us, 3),
+        "overlapped_us": round(summary.overlapped_us, 3),
     }
 
 
@@ -405,6 +406,7 @@ def as_page(statistics: Stats) -> Page:
         ["launches", count(summary.launches)],
         ["bytes", size(summary.bytes)],
         ["estimated", microseconds(summary.est_us)],
+        *([["side by side", microseconds(summary.overlapped_us)]] if summary.overlaps else []),
         ["computations", count(len(statistics.computations))],
         ["parameters", count(statistics.parameters)],
         ["instructions", count(sum(statistics.opcodes.values()))],

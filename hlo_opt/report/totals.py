@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from hlo_opt.analysis.properties import inside
+from hlo_opt.diag.errors import printable
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.fusion.summary import ModuleSummary
 from hlo_opt.ir import Instruction, Module
@@ -189,15 +190,18 @@ def totals_page(sums: Totals) -> Page:
     return page
 
 
-FILE_ROOM = 22
-"""Columns of the file that a function is in."""
+FILE_ROOM = 12
+"""The least columns of the file that a function is in."""
 
 
 def _short(key: str, by: By, room: int) -> str:
-    """A key in the room that the figures leave."""
-    function, bracket, file = key.partition(" (")
+    """A key in the room that the figures leave. A function without `<locals>`, and of a longer one the end."""
+    function, bracket, path = key.partition(" (")
     if by == "function" and bracket:
-        return f"{fit(function, room - FILE_ROOM - 3)} ({short_path(file.removesuffix(')'), FILE_ROOM)})"
+        function = printable(function.replace("<locals>.", ""))
+        file = short_path(path.removesuffix(")"), max(FILE_ROOM, room - len(function) - 3))
+        left = room - len(file) - 3
+        return f"{function if len(function) <= left else '...' + function[3 - left :]} ({file})"
     return fit(short_path(key, room) if by == "line" else key, room)
 
 

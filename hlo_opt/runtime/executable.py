@@ -290,6 +290,10 @@ def compile(
             return Executable(module, name, why, max_steps=max_steps)
         if name == "host" and form == "lanes" and not sanitize:
             schedule = lanes_schedule(module, target)
+        elif name == "cupy":
+            from hlo_opt.runtime.cupy.gpu_schedule import gpu_schedule
+
+            schedule = gpu_schedule(module, target, precise=precise)
         else:
             schedule = build_schedule(module, target)
         check_schedule(schedule, memory_limit, devices=devices)

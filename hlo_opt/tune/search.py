@@ -27,6 +27,7 @@ from hlo_opt.analysis.targets.spec_file import SUFFIXES
 from hlo_opt.diag import UsageError
 from hlo_opt.ir import Module
 from hlo_opt.passes import parse_pipeline, preset, preset_names
+from hlo_opt.passes.run import least, tries_all
 from hlo_opt.passes.stages import first_stage, is_raw, without_simplifying
 from hlo_opt.text import parse, verify
 from hlo_opt.tune.evaluation import Around, Evaluated, Task, around, evaluate
@@ -61,7 +62,7 @@ class Tuned:
     setting      the best one
     start        the preset, and the number of the choice inside it where it has several, that it comes from
     changes      what is different from there, in words
-    before       the figures of the preset `default`
+    before       the figures of what `fuse` gives by itself
     after        those of the best setting
     trials       settings that were tried
     failed       why settings gave no result, and how many did for each cause
@@ -268,11 +269,20 @@ class _Search:
                 self.hills.append(_Hill(title, setting, result))
         if not self.hills:
             raise UsageError(f"no preset can fuse the module: {next(iter(self.failed), '')}")
-        of_default = [hill for hill in self.hills if hill.start.startswith("default")]
-        self.before = min(of_default or self.hills, key=lambda hill: hill.best.us).best
+        self.before = self._by_default()
         for hill in self.hills:
             hill.neighbours = self._neighbours(hill, with_edges=False)
         self.best.neighbours = self._neighbours(self.best, with_edges=True)
+
+    def _by_default(self) -> Evaluated:
+        """The figures of what `fuse` gives: of the choice inside `default` that it takes. Where none of them gives a
+        result, those of the best preset."""
+        results = [hill.best for hill in self.hills if hill.start.startswith("default")]
+        if not results:
+            return self.best.best
+        if not tries_all(parse(self.task.text)):
+            return results[-1]
+        return results[least([result.summary for result in results])]
 
     def _evaluate(
         self, settings: Sequence[Setting], results: list[Evaluated | str], *, also_late: bool = False

@@ -1,5 +1,5 @@
 """Convolutions by cuDNN on a GPU beside the other way, XLA's and their price: python -m scripts.bench.convolution_times
-[--seconds N] [--out FILE.json] [NAME...]
+[--seconds N] [--tried N] [--out FILE.json] [NAME...]
 
 Each convolution is a module of its own, on arrays that stay on the GPU.
 
@@ -35,9 +35,10 @@ import hlo_opt
 from hlo_opt.analysis.targets import target as find
 from hlo_opt.evaluate import evaluate
 from hlo_opt.ops.calls.collectives import device_call
-from hlo_opt.ops.calls.convolutions import convolutions_of
+from hlo_opt.ops.calls.epilogues import cudnn_ways
 from hlo_opt.ops.shapes import flops_of
 from hlo_opt.plans.calls import price_of_call
+from hlo_opt.runtime.cupy import cudnn
 from hlo_opt.runtime.cupy.cudnn import Cudnn
 from hlo_opt.runtime.cupy.device import CupyDevice
 from hlo_opt.runtime.measure.bench import clock_of
@@ -55,7 +56,8 @@ HEADER = f"{'convolution':34s} {'us':>8s} {'price':>8s} {'old':>9s} {'ours':>8s}
 @dataclass(frozen=True)
 class Case:
     """A convolution of `batch` images by a window, (size, stride, low and high padding, dilation of the image, of the
-    kernel) per dimension. `labels` as in HLO; the sizes follow from them."""
+    kernel) per dimension. `labels` as in HLO; the sizes follow from them. `after` names what follows it, of bias, side
+    and relu: ours is then a custom call of XLA's, and XLA gets the operations."""
 
     name: str
     kind: str
@@ -67,11 +69,42 @@ class Case:
     labels: str = "b01f_01io->b01f"
     groups: tuple[int, int] = (1, 1)
     more: str = ""
+    after: str = ""
 
     @property
     def text(self) -> str:
         """A module of it."""
         return self.of(1)
+
+    def _followed(self, n: int, result: str, call: str, *, is_custom: bool) -> list[str]:
+        """The lines of a convolution `call` with what follows it."""
+        bias = f"{self.kind}[{self.outputs}]{{0}}"
+        count = 2 + ("bias" in self.after) + ("side" in self.after)
+        own = [f"d{n} = {bias} parameter({count * n + 2})"]
+        if "side" in self.after:
+            own.append(f"e{n} = {result} parameter({count * n + 3})")
+        if is_custom:
+            mode = "kRelu" if "relu" in self.after else "kNone"
+            side = ',"side_input_scale":1' * ("side" in self.after)
+            config = f'{{"cudnn_conv_backend_config":{{"activation_mode":"{mode}"{side}}}}}'
+            operands = f"a{n}, b{n}, d{n}" + f", e{n}" * ("side" in self.after)
+            how = call[call.index("), ") + 3 :]
+            return [
+                *own,
+                f"t{n} = ({result}, u8[0]{{0}}) custom-call({operands}), {how}, "
+                f'custom_call_target="__cudnn$convBiasActivationForward", backend_config={config}',
+                f"c{n} = {result} get-tuple-element(t{n}), index=0",
+            ]
+        steps = [f"{result} {call}"]
+        if "side" in self.after:
+            steps.append(f"{result} add(r{n}x0, e{n})")
+        own.append(f"f{n} = {result} broadcast(d{n}), dimensions={{{len(self.spatial) + 1}}}")
+        steps.append(f"{result} add(r{n}x{len(steps) - 1}, f{n})")
+        if "relu" in self.after:
+            own += [f"z{n} = {self.kind}[] constant(0)", f"y{n} = {result} broadcast(z{n}), dimensions={{}}"]
+            steps.append(f"{result} maximum(r{n}x{len(steps) - 1}, y{n})")
+        names = [f"r{n}x{k}" for k in range(len(steps) - 1)] + [f"c{n}"]
+        return [*own, *(f"{name} = {step}" for name, step in zip(names, steps, strict=True))]
 
     def of(self, copies: int) -> str:
         """A module of so many, each of parameters of its own."""
@@ -100,13 +133,17 @@ class Case:
         pads = "x".join(f"{w[2]}_{w[3]}" for w in self.window)
         how = f"size={each(0)} stride={each(1)} pad={pads} lhs_dilate={each(4)} rhs_dilate={each(5)}"
         lines = []
+        count = 2 + ("bias" in self.after) + ("side" in self.after)
         for n in range(copies):
-            lines += [
-                f"a{n} = {shapes[0]} parameter({2 * n})",
-                f"b{n} = {shapes[1]} parameter({2 * n + 1})",
-                f"c{n} = {shapes[2]} convolution(a{n}, b{n}), window={{{how}}}, dim_labels={self.labels}, "
-                f"feature_group_count={self.groups[0]}, batch_group_count={self.groups[1]}{self.more}",
-            ]
+            call = (
+                f"convolution(a{n}, b{n}), window={{{how}}}, dim_labels={self.labels}, "
+                f"feature_group_count={self.groups[0]}, batch_group_count={self.groups[1]}{self.more}"
+            )
+            lines += [f"a{n} = {shapes[0]} parameter({count * n})", f"b{n} = {shapes[1]} parameter({count * n + 1})"]
+            if self.after:
+                lines += self._followed(n, shapes[2], call, is_custom=copies == 1)
+            else:
+                lines.append(f"c{n} = {shapes[2]} {call}")
         if copies > 1:
             results = (", ".join(part) for part in ([shapes[2]] * copies, [f"c{n}" for n in range(copies)]))
             lines.append("all = ({}) tuple({})".format(*results))
@@ -121,7 +158,7 @@ def square(size: int, stride: int = 1, low: int = 0, high: int | None = None, ra
 
 def cases() -> list[Case]:
     """The most telling ones first."""
-    first, nchw = "b01f_01io->b01f", "bf01_oi01->bf01"
+    first, nchw, own = "b01f_01io->b01f", "bf01_oi01->bf01", "b01f_o01i->b01f"
     gradient = "f01b_i01o->01bf"
     stages = ((56, 64), (28, 128), (14, 256), (7, 512))
     found = [Case(f"3x3 {n} {f}", "f32", 32, (n, n), f, f, square(3, low=1)) for n, f in stages]
@@ -159,6 +196,22 @@ def cases() -> list[Case]:
         Case("cut 3x3 12 16", "f32", 2, (12, 12), 16, 16, square(3, low=-1, high=1)),
         Case("f64 3x3 12 16", "f64", 2, (12, 12), 16, 16, square(3, low=1)),
         Case("odd features 3x3 12 5-7", "bf16", 2, (12, 12), 5, 7, square(3, low=1)),
+        Case("with bias, relu 3x3 28 128", "f32", 32, (28, 28), 128, 128, square(3, low=1), own, after="bias relu"),
+        Case("with bias, side 1x1 56 64-256", "f32", 32, (56, 56), 64, 256, square(1), own, after="bias side"),
+        Case("f16 with bias 3x3 64 320", "f16", 2, (64, 64), 320, 320, square(3, low=1), own, after="bias"),
+        Case("f16 with bias, side 3x3 64 320", "f16", 2, (64, 64), 320, 320, square(3, low=1), own, after="bias side"),
+        Case("bf16 with bias, relu 3x3 14 256", "bf16", 32, (14, 14), 256, 256, square(3, low=1), own,
+             after="bias relu"),
+        Case("stem to filter 7x7/2 224 3-64", "f32", 3, (224, 224), 32, 64, ((112, 1, 3, 2, 1, 2),) * 2, gradient),
+        Case("bf16 stem 7x7/2 224 3-64", "bf16", 32, (224, 224), 3, 64, square(7, 2, 3)),
+        Case("patches 16x16/16 224 3-768", "f32", 32, (224, 224), 3, 768, square(16, 16)),
+        Case("depthwise 3x3/2 56 144", "f32", 32, (56, 56), 144, 144, square(3, 2, 0, 1), groups=(144, 1)),
+        Case("bf16 depthwise 1-D causal 4 2048", "bf16", 8, (2048,), 1024, 1024, ((4, 1, 3, 0, 1, 1),), "b0f_0io->b0f",
+             (1024, 1)),
+        Case("depthwise to data 3x3/2 56 144", "f32", 32, (28, 28), 144, 144, ((3, 1, 2, 1, 2, 1),) * 2,
+             groups=(144, 1)),
+        Case("NCHW depthwise 3x3 56 144", "f32", 32, (56, 56), 144, 144, square(3, low=1), nchw, (144, 1)),
+        Case("depthwise 5x5 14 480", "f32", 32, (14, 14), 480, 480, square(5, low=2), groups=(480, 1)),
     ]  # fmt: skip
     return found
 
@@ -175,7 +228,8 @@ def measured(case: Case, clock: Any, target: Any) -> dict[str, Any]:
 
     module = hlo_opt.parse(case.text)
     root = module.entry.root
-    call = device_call(root)
+    hero = root.operands[0] if root.opcode == "get-tuple-element" else root
+    call = device_call(hero)
     assert call is not None
     random = np.random.default_rng(0)
     arrays = [
@@ -190,20 +244,20 @@ def measured(case: Case, clock: Any, target: Any) -> dict[str, Any]:
     (got,) = executable(*arrays)
     device = CupyDevice(build_schedule(module, target))
     buffers = [device.upload(a, p.shape) for a, p in zip(arrays, module.entry.parameters, strict=True)]
-    (old,) = call.run(cupy, buffers)
+    old = call.run(cupy, buffers)[0]
     row: dict[str, Any] = {
         "case": case.name,
         "us": us,
-        "price_us": price_of_call(root, target).us,
+        "price_us": price_of_call(hero, target).us,
         "old_us": float(min(clock.timed(lambda: call.run(cupy, buffers), 1) for _ in range(2))),
         "ours_us": batch(run, cupy.cuda.Device().synchronize),
         "apart": off(got, device.download(old, root.shape)),
-        "gflop": flops_of(root) / 1e9,
-        "bytes": sum(i.shape.byte_size for i in (*root.operands, root)),
+        "gflop": flops_of(hero) / 1e9,
+        "bytes": sum(i.shape.byte_size for i in (*hero.operands, root)),
         "note": executable.report()["notes"],
         "graphs": executable.report().get("graphs", {}),
     }
-    ways = convolutions_of(call)
+    ways = cudnn_ways(hero, call)
     if ways:
         refusals: list[str] = []
         tried = list(Cudnn(device, target).tried(ways, refusals))
@@ -258,6 +312,8 @@ def told(row: dict[str, Any]) -> str:
     line += f"{row['apart']:8.1e}  {row.get('does', '-')}  {tried}"
     if not any("cudnn" in note for note in row["note"].values()):
         line += f"  {row['note']}"
+    if row.get("refusals"):
+        line += f"  {len(row['refusals'])} refused: {row['refusals'][-1]}"
     return line
 
 
@@ -266,9 +322,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="part of a convolution's name; default: all")
     parser.add_argument("--seconds", type=float, default=50.0, metavar="N", help="stop after so many; 50")
+    parser.add_argument("--tried", type=int, default=cudnn.TRIED, metavar="N", help="engines to try; %(default)s")
     parser.add_argument("--out", type=Path, metavar="FILE.json")
     given = parser.parse_args()
     end = time.perf_counter() + given.seconds
+    cudnn.TRIED = given.tried
     clock = clock_of("cupy")
     target = find(target_of_device(clock.device))
     rows: list[dict[str, Any]] = []

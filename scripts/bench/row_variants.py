@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -51,40 +52,47 @@ def _never(*arguments: object) -> bool:
     return False
 
 
-def _for_all_threads(plan: Plan) -> str:
-    return f"{plan.launch.block}, {2048 // plan.launch.block}"
+def _of_two(plan: Plan) -> str:
+    return f"{plan.launch.block}, 2"
+
+
+def _in_clusters_of(blocks: int) -> Form:
+    """A cluster of so many blocks for each row."""
+
+    def spread(part: Any, cores: int) -> Any:
+        return replace(part, parts=blocks, in_cluster=True)
+
+    return {(_ROWS, "Rows.spread"): spread}
 
 
 _PLANNED: Mapping[str, Form] = {"as planned": {}}
-_LONG: Mapping[str, Form] = {**_PLANNED, "a block for each row": {(_ROWS, "CLUSTERS"): ()}}
-_NORM: Mapping[str, Form] = {
-    **_PLANNED,
-    "what was read is kept in pairs": {("hlo_opt.codegen.registers", "MOST_REGISTERS"): 8},
-    "registers for 2048 threads": {("hlo_opt.codegen.emit", "_bounds"): _for_all_threads},
-}
-_EIGHT = {(_COLUMNS_TOO, "RowsAndColumns.per_thread"): 8}
-_TWO_BLOCKS = {
-    (_COLUMNS_TOO, "THREADS"): 1024,
-    (_COLUMNS_TOO, "_may_share"): _never,
-    (_COLUMNS_TOO, "WHILE_LOADING"): 0,
-}
+_ALONE: Mapping[str, Form] = {"a block for each row": {(_ROWS, "CLUSTERS"): ()}}
+_FEW: Mapping[str, Form] = {"clusters of 2": _in_clusters_of(2)}
+_NORM: Mapping[str, Form] = {**_PLANNED, "32 columns of a thread": {(_ROWS, "ROW_PER_THREAD"): 32}}
+_READ_AGAIN = {(_COLUMNS_TOO, "_shared"): lambda *arguments: ()}
+_IN_STEP = {("hlo_opt.codegen.row_reduction", "MOST_BARRIERS"): 0}
+_NOT_ASKED: Mapping[str, Form] = {"asks for no row": {("hlo_opt.codegen.row_and_column_reduction", "_ask_for"): _never}}
 _GRADIENT: Mapping[str, Form] = {
     **_PLANNED,
-    "8 columns of a thread": _EIGHT,
-    "8 columns, two blocks": {**_EIGHT, **_TWO_BLOCKS},
-}
-_PLACES: Mapping[str, Form] = {
-    **_PLANNED,
-    "8 loads at a time": {("hlo_opt.codegen.row_reduction", "AHEAD"): 8},
+    **_NOT_ASKED,
+    "what rows share is read again": _READ_AGAIN,
+    "teams in step": _IN_STEP,
+    "both": {**_READ_AGAIN, **_IN_STEP},
+    "a block for each team": {(_COLUMNS_TOO, "_may_share"): _never, ("hlo_opt.codegen.emit", "_bounds"): _of_two},
 }
 FORMS: Mapping[str, Mapping[str, Form]] = {
-    "softmax f32 1024x32768": _PLANNED,
-    "softmax f32 256x131072": _LONG,
-    "softmax bf16 256x131072": _LONG,
-    "softmax bf16 1024x50257": _LONG,
-    "layer norm bf16 8192x4096": _NORM,
     "layer norm gradient bf16 8192x4096": _GRADIENT,
-    "argmax bf16 256x131072": _PLACES,
+    "softmax f32 256x131072": _PLANNED,
+    "softmax bf16 256x131072": {**_PLANNED, "clusters of 8": _in_clusters_of(8)},
+    "softmax bf16 1024x50257": {**_PLANNED, **_ALONE, "clusters of 4": _in_clusters_of(4)},
+    "softmax f32 1024x32768": {**_PLANNED, **_FEW},
+    "softmax bf16 1024x32768": {**_PLANNED, **_FEW},
+    "layer norm gradient f32 8192x4096": {**_PLANNED, **_NOT_ASKED, "what rows share is read again": _READ_AGAIN},
+    "layer norm bf16 8192x4096": _NORM,
+    "argmax bf16 256x131072": {**_PLANNED, "clusters of 4": _in_clusters_of(4)},
+    "column sum bf16 65536x1000": _PLANNED,
+    "bias gradient bf16 16384x4096": _PLANNED,
+    "full sum f32 33.5M": _PLANNED,
 }
 HEADER = f"{'program':36s} {'form':32s}   n        us     price  share  kernel"
 
@@ -102,7 +110,7 @@ def formed(form: Form) -> Iterator[None]:
             where = import_module(module)
             for part in owner:
                 where = getattr(where, part)
-            made = property(partial(_always, value)) if owner else value
+            made = property(partial(_always, value)) if owner and not callable(value) else value
             stack.enter_context(patch.object(where, attribute, made))
         yield
 

@@ -47,6 +47,22 @@ def test_a_series_and_a_folder(file, tmp_path, capfd):
     assert "before_q.txt: p2 in all\n" in capfd.readouterr().out
 
 
+def test_a_broken_file_of_a_series_is_left_out_and_one_at_an_end_is_an_error(file, tmp_path, capfd):
+    (tmp_path / "broken.hlo").write_text(TEXT[:60])
+    (tmp_path / "last.hlo").write_text(TEXT.replace(" sine(", " cosine("))
+    assert run(["bisect", file, "broken.hlo", "last.hlo", "--run", "grep -q cosine {}"]) == 0
+    done = capfd.readouterr()
+    assert done.out.startswith("last.hlo\n") and "hlo-opt: broken.hlo is left out: HLO1" in done.err
+    assert run(["bisect", file, "broken.hlo"]) == 2
+    assert capfd.readouterr().err.startswith("broken.hlo:")
+
+
+def test_an_end_with_other_inputs_is_an_error_that_says_so(file, tmp_path, capfd):
+    (tmp_path / "other.hlo").write_text("HloModule o\n\nENTRY e {\n  ROOT p = f32[3]{0} parameter(0)\n}\n")
+    assert run(["bisect", file, "other.hlo", "--backend", "numpy"]) == 2
+    assert "other.hlo has no answer to check\n  hint: it does not run, or takes other inputs" in capfd.readouterr().err
+
+
 def test_a_folder_of_protobufs(tmp_path, capfd):
     pytest.importorskip("jaxlib", reason="the extra jax is not installed")
     from hlo_opt.forms.kinds import Form

@@ -14,7 +14,7 @@ from hlo_opt.cli.group import run
         ("m.hlo", "HLO360 there is no verb 'm.hlo'", "a verb comes before the file: hlo-opt explain m.hlo"),
         ("qqqq", "HLO360 there is no verb 'qqqq'", "`hlo-opt --help` lists the verbs"),
         ("--colr never fuse m.hlo", "HLO361 hlo-opt has no option '--colr'", "did you mean --color?"),
-        ("--seed 3 fuse m.hlo", "HLO361 hlo-opt has no option '--seed'", "those of a verb stand behind the verb"),
+        ("--seed 3 fuse m.hlo", "HLO361 hlo-opt has no option '--seed'", "those of a verb follow the verb"),
         ("fuse --presett x m.hlo", "HLO361 hlo-opt fuse has no option '--presett'", "did you mean --preset?"),
         ("fuse --color never m.hlo", "HLO361 hlo-opt fuse has no option '--color'", "hlo-opt --color fuse"),
         ("run -z m.hlo", "HLO361 hlo-opt run has no option '-z'", "`hlo-opt run --help` lists all"),

@@ -182,7 +182,7 @@ def test_the_first_nan_is_exit_status_1(loop: str, capfd: pytest.CaptureFixture[
     np.savez("in.npz", in0=np.array([1, 2, 0.5, 4], np.float32))
     assert run(["run", loop, "--inputs", "in.npz", "--check-nans", "--outputs", "out.npz"]) == 1
     err = capfd.readouterr().err
-    assert err.startswith("loop.hlo:9:3: HLO720 the first NaN is born in log l: 1 of 4 elements, the first at [2]; ")
+    assert err.startswith("loop.hlo:9:3: HLO720 the first NaN comes from log l: 1 of 4 elements, the first at [2]; ")
     assert "in body, iteration 1 of w; from model.py:13" in err and "v in [-0.693147, 1.38629]" in err
     assert not Path("out.npz").exists()
 

@@ -58,7 +58,17 @@ def test_fuse_writes_what_it_is_asked_for(file, tmp_path, capfd):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["d", "m.hlo", "o.hlo", "s.json"]
     stats = json.loads((tmp_path / "s.json").read_text())
     assert set(stats) == {"before", "after", "prices", "refused", "seconds"}
-    assert set(stats["before"]) == set(stats["after"]) == {"kernels", "launches", "bytes", "est_us"}
+    assert (
+        set(stats["before"])
+        == set(stats["after"])
+        == {
+            "kernels",
+            "launches",
+            "bytes",
+            "est_us",
+            "overlapped_us",
+        }
+    )
     assert stats["after"]["kernels"] < stats["before"]["kernels"]
     manifest = json.loads((tmp_path / "d" / "manifest.json").read_text())
     assert set(manifest) == {"target", "options", "kernels", "launches", "library"} and manifest["target"] == "h100_sxm"

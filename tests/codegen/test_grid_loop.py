@@ -139,7 +139,7 @@ MISTAKES = {
     "one for some blocks": ("rows", "    hlo_meet_grid(&arrived0[0]);\n    #pragma",
         "    if (blockIdx.x) hlo_meet_grid(&arrived0[0]);\n    #pragma", r"which do not come|and \w+ of out\d\[\d+\] by"),
     "no fence": ("rows", "  if (threadIdx.x == 0) {\n    "
-                         "HLO_FENCE();", "  if (threadIdx.x == 0) {", "before what it wrote is fenced"),
+                         "hlo_fence();", "  if (threadIdx.x == 0) {", "before what it wrote is fenced"),
     "nobody waits": ("rows", "while (((before ^", "while (0 && ((before ^", "by two blocks"),
     "no barrier before warps' parts are read": ("rows", "      __syncthreads();\n", "",
         "of shared memory|read before it is written"),

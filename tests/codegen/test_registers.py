@@ -99,8 +99,61 @@ def test_a_cluster_of_blocks_keeps_a_row_and_its_results_are_written_once(tool: 
     tool.agrees(text, relative=1e-5)
 
 
-@pytest.mark.parametrize("left_out", ["", "hlo_cluster_wait();", "hlo_cluster_meet();"])
-def test_blocks_of_a_cluster_must_wait_for_each_other(left_out: str) -> None:
+NARROW_AND_WIDE = """HloModule m
+max {
+  a = s8[] parameter(0)
+  b = s8[] parameter(1)
+  ROOT c = s8[] maximum(a, b)
+}
+add {
+  a = s64[] parameter(0)
+  b = s64[] parameter(1)
+  ROOT c = s64[] add(a, b)
+}
+or {
+  a = pred[] parameter(0)
+  b = pred[] parameter(1)
+  ROOT c = pred[] or(a, b)
+}
+ENTRY e {
+  p = s8[3,16400]{1,0} parameter(0)
+  least = s8[] constant(-128)
+  m = s8[3]{0} reduce(p, least), dimensions={1}, to_apply=max
+  w = s64[3,16400]{1,0} convert(p)
+  z = s64[] constant(0)
+  s = s64[3]{0} reduce(w, z), dimensions={1}, to_apply=add
+  mb = s8[3,16400]{1,0} broadcast(m), dimensions={0}
+  most = s8[] constant(100)
+  c = s8[3,16400]{1,0} broadcast(most), dimensions={}
+  d = s8[3,16400]{1,0} subtract(mb, p)
+  is = pred[3,16400]{1,0} compare(d, c), direction=GT
+  no = pred[] constant(false)
+  any = pred[3]{0} reduce(is, no), dimensions={1}, to_apply=or
+  ab = pred[3,16400]{1,0} broadcast(any), dimensions={0}
+  sb = s64[3,16400]{1,0} broadcast(s), dimensions={0}
+  sn = s8[3,16400]{1,0} convert(sb)
+  ROOT r = s8[3,16400]{1,0} select(ab, sn, d)
+}
+"""
+
+
+def test_blocks_of_a_cluster_exchange_narrow_and_wide_numbers(tool: Any) -> None:
+    kernel = tool.kernel(NARROW_AND_WIDE)
+    assert kernel.launch.cluster == 8
+    assert {kind for kind, _ in re.findall(r"__shared__ ([\w ]+) partial(\d)", kernel.source)} == {"int", "long long"}
+    assert count(kernel.source, r"hlo_cluster_take") == 2
+    tool.agrees(NARROW_AND_WIDE)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "finding"),
+    [
+        ("", ""),
+        ("hlo_cluster_wait();", "blocks wait for others, which do not come"),
+        ("hlo_cluster_take(&arrived0[0]);", "read before it is written"),
+    ],
+)
+def test_blocks_of_a_cluster_must_wait_for_each_other(left_out: str, finding: str) -> None:
     if not has_compiler():
         pytest.skip("no C++ compiler")
     kernel = Tool().kernel(softmax(1, 16_400))
@@ -108,7 +161,7 @@ def test_blocks_of_a_cluster_must_wait_for_each_other(left_out: str) -> None:
     tried = replace(kernel, source=kernel.source.replace(left_out, "") if left_out else kernel.source)
     path = built(units([tried], watched_unit), (*flags_of("plain"), *WATCHED_FLAGS))
     given, outputs = [np.zeros(16_400, np.float32)], [empty(kernel.outputs[0])]
-    with nullcontext() if not left_out else pytest.raises(CheckError, match="read before it is written"):
+    with nullcontext() if not left_out else pytest.raises(CheckError, match=finding):
         HostLibrary([tried], str(path)).launch(tried, given, outputs)
         np.testing.assert_allclose(outputs[0], 1 / 16_400, rtol=1e-5)
 

@@ -83,7 +83,7 @@ def test_registers_hold_the_next_row(planner: Any) -> None:
     """A row of the arrays is read at one place in the loop, into registers, and before it: not once in each pass."""
     source = planner.kernel(norm(132, 6, 2048)).source
     loop = source[source.index("unroll 1") :]
-    assert loop.count("= in0[") == loop.count("= in1[") == 1 and "next_x0[k1 * 4 + s5] = in0[row_after * " in loop
+    assert loop.count("= in0[") == loop.count("= in1[") == 1 and "next_x0[k2 * 4 + s6] = in0[row_after * " in loop
     assert source.count("= in0[") == source.count("= in1[") == 2
 
 
@@ -93,6 +93,27 @@ def test_a_register_holds_two_of_bf16(tool: Any) -> None:
     assert "unsigned int next_x0[8];" in source and "unsigned int held_x0[8];" in source
     assert "hlo_join_bf16(" in source and "hlo_half_bf16(held_x0[" in source
     tool.agrees(text, whole=True)
+
+
+def test_registers_hold_what_all_rows_share(tool: Any) -> None:
+    """A vector along the columns is read before the loop over rows, and not where a team has one row."""
+    for kind, array in (("f32", "float all_x2[8];"), ("bf16", "unsigned int all_x2[8];")):
+        text = norm(132, 4, 2048, kind)
+        source = tool.kernel(text).source
+        before, loop = source.split("unroll 1\n")
+        assert array in before and before.count("in2[") == 1 and "in2[" not in loop
+        tool.agrees(text, whole=True)
+    assert "all_x2" not in tool.kernel(norm(132, 2, 2048)).source
+
+
+def test_teams_of_a_block_wait_for_themselves_alone(planner: Any) -> None:
+    """While they process rows; where they add up their sums, the block waits."""
+    source = planner.kernel(norm(132, 4, 2048)).source
+    loop, end = source.split("unroll 1\n")[1].split("halves0[4096]")
+    assert "hlo_meet_team(i0, 256);" in loop and "__syncthreads" not in loop
+    assert "__syncthreads();" in end and "hlo_meet_team" not in end
+    alone = planner.kernel(norm(140, 3, 2048)).source
+    assert "__syncthreads();" in alone and "hlo_meet_team(" not in alone
 
 
 def test_rows_for_whose_columns_registers_do_not_suffice_are_read_in_each_pass(planner: Any) -> None:

@@ -39,7 +39,7 @@ from hlo_opt.codegen.tree import (
     walked_changes,
 )
 from hlo_opt.ir.index_map import Variable
-from hlo_opt.ops.code import Name, call, cell, code, of
+from hlo_opt.ops.code import Name, address, call, cell, code, of
 from hlo_opt.plans.plan import Launch
 
 A, B, K = Name("a"), Name("b"), Name("k")
@@ -59,10 +59,11 @@ EVERY: list[tuple[Statement, list[str]]] = [
     (do("f"), ["f();"]),
     (Barrier(), ["__syncthreads();"]),
     (Barrier(warp=True), ["__syncwarp();"]),
+    (Barrier(team=call("hlo_meet_team", A, code("64"))), ["hlo_meet_team(a, 64);"]),
     (GridBarrier(A), ["hlo_meet_grid(&a[0]);"]),
-    (ClusterBarrier(), ["hlo_cluster_meet();"]),
+    (ClusterBarrier("take", address(A, K)), ["hlo_cluster_take(&a[k]);"]),
     (ClusterBarrier("show"), ["hlo_cluster_show();"]),
-    (Fence(), ["__threadfence();"]),
+    (Fence(), ["hlo_fence();"]),
     (Leave(code("{} > 3", A)), ["if (a > 3) return;"]),
     (Break(code("{} > 3", A)), ["if (a > 3) break;"]),
     (Aligned(A, "const float*", 16), ["a = (const float*)__builtin_assume_aligned(a, 16);"]),

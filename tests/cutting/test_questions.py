@@ -1,5 +1,6 @@
 """What a module may show."""
 
+import time
 from functools import partial
 
 import pytest
@@ -7,7 +8,8 @@ from cutting_modules import TEXT
 
 import hlo_opt
 from hlo_opt.cutting import questions
-from hlo_opt.cutting.questions import question_of
+from hlo_opt.cutting.questions import command_of, question_of
+from hlo_opt.cutting.trials import Trials
 from hlo_opt.diag import UsageError
 from hlo_opt.passes.run import run
 
@@ -90,3 +92,17 @@ def test_what_is_not_understood_is_told(keep, says):
     with pytest.raises(UsageError) as error:
         question_of(keep, run)
     assert says in str(error.value)
+
+
+def test_what_a_command_leaves_running_is_not_waited_for():
+    begun = time.monotonic()
+    assert command_of("sh -c 'sleep 20 & test -f {}'").status("") == 0
+    assert time.monotonic() - begun < 10
+
+
+def test_a_command_that_is_killed_leaves_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    command, trials = command_of("sh -c 'test -f {} && sleep 20'"), Trials(1, seconds=1)
+    assert trials.one(lambda: command.status("")) is None
+    command.folder.cleanup()
+    assert list(tmp_path.iterdir()) == []

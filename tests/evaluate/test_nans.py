@@ -1,4 +1,4 @@
-"""The first NaN is found where it is born, and no sooner."""
+"""The first NaN is found where it is computed, and no sooner."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def fault(*arguments: object, **options: object) -> CheckError:
 def test_the_instruction_its_line_and_its_operands_are_named() -> None:
     body = f"q = {F} divide(p0, p1), {META}\n  s = {F} sqrt(q)\n  ROOT r = {F} add(s, p0)"
     error = fault(body, [1, 0, 3, 0], [1, 0, 1, 0])
-    assert "NaN is born in divide q: 2 of 4 elements, the first at [1]; in e; from model.py:12" in error.message
+    assert "NaN comes from divide q: 2 of 4 elements, the first at [1]; in e; from model.py:12" in error.message
     assert error.line == 6 and error.hint == "its operands are p0 in [0, 3]; p1 in [0, 1]"
 
 
@@ -116,7 +116,7 @@ def test_without_a_nan_nothing_happens() -> None:
 
 def test_infinities_are_no_nans_until_one_is_made_of_them() -> None:
     error = fault(f"i = {F} divide(p0, p1)\n  ROOT r = {F} subtract(i, i)", [1, 2, 3, 4], [1, 1, 0, 1])
-    assert "born in subtract r: 1 of 4 elements, the first at [2]" in error.message
+    assert "comes from subtract r: 1 of 4 elements, the first at [2]" in error.message
     assert error.hint == "its operands are i in [1, inf]; i in [1, inf]"
 
 
@@ -135,7 +135,7 @@ SELECT = (
 def test_a_constant_nan_counts_when_it_gets_into_a_result() -> None:
     assert run(SELECT, [1, 2, 3, 4])[0].tolist() == [1, 2, 3, 4]
     error = fault(SELECT, [1, -2, 3, 4])
-    assert "born in select r: 1 of 4 elements, the first at [1]" in error.message
+    assert "comes from select r: 1 of 4 elements, the first at [1]" in error.message
     assert error.hint == "its operands are c in 1 of 4 true; b in all NaN; p0 in [-2, 4]"
 
 
@@ -146,7 +146,7 @@ def test_a_constant_nan_may_pass_through_calls() -> None:
     kept = f"{body}  b = {F} get-tuple-element(t), index=0\n  ROOT r = (f32[4]{{0}}) tuple(b)"
     assert np.isnan(run(kept, [1, 2, 3, 4], functions=functions)[0]).all()
     used = f"{body}  b = {F} get-tuple-element(t), index=0\n  ROOT r = {F} add(b, p0)"
-    assert "born in add r" in fault(used, [1, 2, 3, 4], functions=functions).message
+    assert "comes from add r" in fault(used, [1, 2, 3, 4], functions=functions).message
 
 
 LOOP = f"""body {{
@@ -179,7 +179,7 @@ def test_the_iteration_is_named() -> None:
 def test_the_device_is_named() -> None:
     module = parse(f"HloModule m, replica_count=2\n\nENTRY e {{\n  p = {F} parameter(0)\n  ROOT r = {F} log(p)\n}}\n")
     inputs = [[np.ones(4, np.float32)], [np.array([1, -1, 1, 1], np.float32)]]
-    with pytest.raises(CheckError, match=r"born in log r: 1 of 4 elements, the first at \[1\]; in e; on device 1"):
+    with pytest.raises(CheckError, match=r"comes from log r: 1 of 4 elements, the first at \[1\]; in e; on device 1"):
         evaluate_devices(module, inputs, check_nans=True)
     assert len(evaluate_devices(module, inputs[:1], check_nans=True)) == 2
 

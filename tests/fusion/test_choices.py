@@ -366,3 +366,29 @@ def test_only_a_row_kernel_reads_once_per_row() -> None:
         expected = no("FUS402", producer="a", opcode="tanh", user="b9", user_opcode="broadcast") if reused else None
         assert PLAIN.expensive_reuse(found) == expected
         assert XLA.expensive_reuse(found) is not None
+
+
+PRODUCT_OF_OURS = """
+HloModule m
+
+body {
+  x = f32[33,16]{1,0} parameter(0)
+  d = f32[33,33]{1,0} dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  ROOT n = f32[33,33]{1,0} negate(d)
+}
+
+ENTRY e {
+  x = f32[33,16]{1,0} parameter(0)
+  k = f32[33,33]{1,0} fusion(x), kind=kLoop, calls=body
+  e = f32[33,33]{1,0} dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  ROOT t = f32[33,33]{1,0} add(k, e)
+}
+"""
+
+
+@pytest.mark.parametrize(("producer", "runs_as"), [("k", "a kernel of ours"), ("e", "a library call")])
+def test_a_product_in_a_fusion_is_no_library_call(producer: str, runs_as: str) -> None:
+    module = parse(PRODUCT_OF_OURS)
+    edge = Edge(named(module, producer), named(module, "t"), state_of(module))
+    reason = choices.library_call(edge)
+    assert reason is not None and reason.message == f"`dot` runs as {runs_as}"

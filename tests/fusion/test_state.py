@@ -299,6 +299,25 @@ def test_estimates_of_equal_kernels_are_made_once(monkeypatch: pytest.MonkeyPatc
     assert len(state.known.alone) == 2 and len(state.known.estimates) == 1
 
 
+def test_what_is_known_of_kernels_holds_for_a_copy_of_the_module(monkeypatch: pytest.MonkeyPatch):
+    module = module_of(*INPUTS, f"k = {ROW} fusion(p), kind=kLoop, calls=of_two", f"r = {ROW} negate(k)", **KERNELS)
+    context = PassContext(FuseOptions(H100))
+    state, kernel = context.memory.state(module, H100), named(module, "k")
+    of = (FusionState.structure, FusionState.traits, FusionState.lowering, FusionState.row_reductions)
+    known = [ask(state, kernel) for ask in of]
+    context.keep_apart(module)
+    edit.set_root(module.entry, kernel)
+    edit.remove(named(module, "r"))
+    earlier = context.as_apart()
+    assert earlier is not None and context.apart is not None
+    copy = context.apart.module
+    there = earlier.memory.state(copy, H100)
+    for name in ("_structure", "_traits", "_lowering", "_row_reductions"):
+        monkeypatch.setattr(FusionState, name, lambda *_: pytest.fail("was found again"))
+    assert [ask(there, named(copy, "k")) for ask in of] == known
+    assert there is not state and there.module is copy and named(copy, "r").is_root
+
+
 def test_what_kernels_of_a_structure_have_in_common():
     other = (f"xo = {WIDE} parameter(0)", f"yo = {WIDE} negate(xo)")
     lines = (

@@ -408,6 +408,38 @@ def test_what_cannot_win_is_not_built(empty_cache: object, least_us: float, buil
     assert len(keys) == built and report.count("JAX202" if built else "JAX102") == 1
 
 
+@pytest.mark.parametrize(("products", "saved_us", "kept"), [(2, 9.0, 0), (2, 40.0, 1), (5, 9.0, 1)])
+def test_launches_that_lose_their_graph_cost_more(
+    empty_cache: object, products: int, saved_us: float, kept: int
+) -> None:
+    """XLA captures 5 launches or more: 2 of 5, and a call of ours, run without a graph."""
+    chain = [f"  a{k} = f32[64,64] {'sine' if k % 2 else 'cosine'}(a{k - 1})" for k in range(1, 4)]
+    dots = [
+        f"  d{k} = f32[64,64] dot({f'd{k - 1}' if k else 'a3'}, p), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+        for k in range(products)
+    ]
+    module = parse(
+        "\n".join(
+            [
+                "HloModule m",
+                "ENTRY e {",
+                "  p = f32[64,64] parameter(0)",
+                "  a0 = f32[64,64] exponential(p)",
+                *chain,
+                *dots,
+            ]
+        ).replace(f"  d{products - 1} =", f"  ROOT d{products - 1} =")
+        + "\n}\n"
+    )
+    report = hlo_opt.jax.Report()
+    backend = Backend("cuda test", handler, lambda *_: (1.0, 1.0 + saved_us), is_timed=False)
+    decision = Decision("m", Wish(), report, backend=backend)
+    decision.run(module)
+    assert len(decision.chosen) == 1
+    decision.prove_whole(module, b"")
+    assert len(decision.chosen) == kept and report.count("JAX208") == 1 - kept
+
+
 def test_a_module_with_calls_has_the_memory_between_as_a_result(
     empty_cache: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:

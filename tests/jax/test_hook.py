@@ -325,6 +325,36 @@ def test_a_damaged_cache_is_filled_again(
     assert report.replaced and report.count("JAX303") == 0, str(report)
 
 
+def test_kernels_that_the_cache_has_lost_are_built_again(
+    empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick(monkeypatch)
+
+    def function(x: Any) -> Any:
+        return jnp.cos(x) * 7 + jnp.sin(x + 2)
+
+    for code in ("JAX402", "JAX401", "JAX402"):
+        with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
+            jax.jit(function)(X)
+        assert len(report.replaced) == report.count(code) == 1, str(report)
+        if code == "JAX401":
+            for file in Path(os.environ["HLO_OPT_CACHE"]).glob("*.so"):
+                file.unlink()
+            empty_cache()
+            monkeypatch.setattr(handler.handler(), "_loaded", {})
+
+
+def test_where_the_handler_does_not_build_xla_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> None:
+        raise BackendError("the C++ compiler refused a kernel: No space left on device", code="HLO511")
+
+    monkeypatch.setattr(hook, "handler", full)
+    with hlo_opt.jax.fusing(wait=True) as report:
+        close(jax.jit(wave)(X), WAVE)
+    says = "JAX303 every module: failed: HLO511 the C++ compiler refused a kernel: No space left on device"
+    assert str(report) == says
+
+
 def test_a_full_disk_is_only_forgetful(empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     quick(monkeypatch)
 

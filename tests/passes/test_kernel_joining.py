@@ -7,7 +7,9 @@ import pytest
 
 import hlo_opt
 from hlo_opt.analysis.targets import target
+from hlo_opt.fusion.state import FusionState
 from hlo_opt.fusion.summary import module_summary
+from hlo_opt.ops.sets import launches
 from hlo_opt.passes.run import run
 
 H100 = target("h100_sxm")
@@ -82,6 +84,17 @@ def test_it_never_costs_time() -> None:
     for n in (64, 4096, 1 << 20):
         before = module_summary(hlo_opt.parse(pair(n, reader)), H100)
         assert module_summary(joined(pair(n, reader)), H100).est_us <= before.est_us
+
+
+def test_what_is_known_of_kernels_is_what_would_be_found_now() -> None:
+    outcome = run(hlo_opt.parse(pair(64)), passes=PASSES, simplify="never")
+    state = outcome.context.memory.state(outcome.module, H100)
+    left = [i for i in outcome.module.entry.instructions if launches(i)]
+    assert len(left) == 1 and state.known.prices, "the joint kernel was not priced"
+    again = FusionState(outcome.module, H100)
+    for i in left:
+        assert state.traits(i) == again.traits(i) and state.lowering(i) == again.lowering(i)
+        assert state.kind_of(i) == again.kind_of(i) and state.prices.of(i) == again.prices.of(i)
 
 
 def test_what_the_user_keeps_apart_stays() -> None:

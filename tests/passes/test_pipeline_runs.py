@@ -301,6 +301,32 @@ def test_what_is_as_it_was_needs_no_numbering_and_what_a_pass_says_is_not_believ
     assert "proof" in run(hlo_opt.parse(text), passes=Pipeline((Counts("a"),)), simplify="never").seconds
 
 
+@dataclass(frozen=True)
+class Silent(Meaning):
+    """Swaps operands where it is told to, and says that it did nothing."""
+
+    name: ClassVar[str] = "silent"
+    swaps: bool = True
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        root = module.entry.root
+        edit.set_operands(root, [*root.operands][:: -1 if self.swaps else 1])
+        return False
+
+
+@pytest.mark.parametrize(("swaps", "count"), [(False, 1), (True, 2)])
+def test_parts_between_which_nothing_changed_are_proved_together(
+    monkeypatch: pytest.MonkeyPatch, swaps: bool, count: int
+):
+    text = text_of(f"p = {ROW} parameter(0)", f"a = {ROW} abs(p)", f"b = {ROW} abs(p)", f"r = {ROW} divide(a, p)")
+    proved: list[Module] = []
+    prove = runs.prove_same_graph
+    monkeypatch.setattr(runs, "prove_same_graph", lambda *modules: proved.append(modules[0]) or prove(*modules))
+    steps = (pass_class("dce")(), Silent("s", swaps=swaps), pass_class("priority-fusion")())
+    result = run(hlo_opt.parse(text), passes=Pipeline(steps), simplify="never")
+    assert len(proved) == count and len(result.module.entry.instructions) == 2
+
+
 def test_a_pass_that_is_known_to_find_nothing_is_not_run_in_a_later_part_either():
     a = Counts("a")
     for meaning, often in ((Meaning("m"), 1), (Meaning("m", times=1), 2)):
@@ -345,7 +371,7 @@ def test_the_choices_of_a_preset_are_tried_as_effort_says(
     effort: int, size: int, tried: int, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(runs, "preset", lambda name: "dce,best(cse | instruction-fusion)")
-    monkeypatch.setattr(runs, "_size", lambda module: size)
+    monkeypatch.setattr(runs, "size_of", lambda module: size)
     priced = []
     monkeypatch.setattr(runs, "module_summary", lambda *_, **__: priced.append(1) or _summary(9.0, 1))
     outcome = run(hlo_opt.parse(TEXT), effort=effort, simplify="never")
@@ -354,7 +380,7 @@ def test_the_choices_of_a_preset_are_tried_as_effort_says(
 
 
 def test_own_choices_are_all_tried_whatever_the_effort(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(runs, "_size", lambda module: runs.SMALL + 1)
+    monkeypatch.setattr(runs, "size_of", lambda module: runs.SMALL + 1)
     outcome = run(hlo_opt.parse(TEXT), passes="best(cse | cse,cse)", simplify="never")
     assert [p.name for p in outcome.pipeline.passes()] == ["cse"]
 

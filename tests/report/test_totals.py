@@ -15,6 +15,7 @@ from hlo_opt.report.totals import (
     By,
     Total,
     Totals,
+    _short,
     by_page,
     listing_page,
     source_text,
@@ -138,3 +139,15 @@ def test_nothing_outside_of_the_folder_is_read(tmp_path: Path) -> None:
         assert source_text(name, inside) is None
     for name in ("model.py", "/elsewhere/project/model.py", "C:\\project\\model.py", str(inside / "model.py")):
         assert source_text(name, inside) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("function", "shown"),
+    [
+        ("step.<locals>.loss", "step.loss (/home/me/code/model.py)"),
+        ("CausalSelfAttention.__call__", "CausalSelfAttention.__call__ (.../code/model.py)"),
+        ("Transformer.CausalSelfAttention.__call__", "...r.CausalSelfAttention.__call__ (.../model.py)"),
+    ],
+)
+def test_a_function_is_named_by_its_last_parts(function: str, shown: str) -> None:
+    assert _short(f"{function} (/home/me/code/model.py)", "function", 48) == shown

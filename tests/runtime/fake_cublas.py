@@ -40,3 +40,15 @@ def multiply(handle: int, *numbers: int) -> tuple[int, ...]:
         else:
             target[...] = made
     return a_type, c_type, a_turned, b_turned, compute
+
+
+def multiply_listed(handle: int, *numbers: int) -> tuple[int, ...]:
+    """As `multiply`, of matrices whose addresses lie in lists."""
+    (b, b_type, b_step, a, a_type, a_step, beta, c, c_type, c_step, batch, compute, algorithm) = numbers[6:]
+    found: tuple[int, ...] = ()
+    for at in range(batch):
+        right, left, target = (ctypes.c_uint64.from_address(place + 8 * at).value for place in (b, a, c))
+        assert not right % 16 and not left % 16 and not target % 16
+        one = (right, b_type, b_step, 0, left, a_type, a_step, 0, beta, target, c_type, c_step, 0)
+        found = multiply(handle, *numbers[:6], *one, 1, compute, algorithm)
+    return found

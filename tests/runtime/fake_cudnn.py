@@ -32,6 +32,8 @@ class Cudnn:
         """Whether padding may differ before and behind."""
         self.is_broken = False
         """Whether there is no plan for anything."""
+        self.has_epilogues = True
+        """Whether a convolution may be followed by other operations."""
         self.cudnnCreate = self._create
         self.cudnnDestroy = lambda handle: 0
         self.cudnnSetStream = self._use
@@ -109,14 +111,16 @@ class Cudnn:
             (config,) = self.of(pointer, 401)
             how = self._operation(config)[2]
             return 0 if self.of(how, 104) == self.of(how, 105) else 3000
+        if self.kinds[pointer] == 15 and not self.has_epilogues:
+            return 0 if len(self.of(pointer, 801)) == 1 else 3000
         return 0
 
-    def _operation(self, config: int) -> tuple[int, list[int], int]:
-        """The operation of an engine's configuration, its tensors, and how it goes."""
+    def _operation(self, config: int) -> tuple[int, list[int], int, list[int]]:
+        """The operation of an engine's configuration, its tensors, how it goes, and the operations after it."""
         (graph,) = self.attributes[config, -2]
-        (operation,) = self.of(graph, 801)
+        operation, *others = self.of(graph, 801)
         *names, how, _, _ = _OPERATIONS[self.kinds[operation]]
-        return operation, [self.of(operation, name)[0] for name in names], self.of(operation, how)[0]
+        return operation, [self.of(operation, name)[0] for name in names], self.of(operation, how)[0], others
 
     def _check_sizes(self, operation: int) -> None:
         *names, how, alpha, beta = _OPERATIONS[self.kinds[operation]]
@@ -139,16 +143,41 @@ class Cudnn:
     def _execute(self, handle: int, plan: int, pack: int) -> int:
         assert handle == 9 and self.stream == self.cupy.current[-1].ptr
         (config,) = self.of(plan, 401)
-        operation, tensors, how = self._operation(config)
+        operation, tensors, how, others = self._operation(config)
         where = dict(zip(self.of(pack, 1000), self.of(pack, 1001), strict=True))
-        addresses = [where[self.of(tensor, 906)[0]] for tensor in tensors]
+        last = self.of(others[-1], 753)[0] if others else None
+        addresses = [where[self.of(last if others and n == 2 else t, 906)[0]] for n, t in enumerate(tensors)]
         (workspace,) = self.of(pack, 1003)
         assert not self.cupy._is_freed(workspace, 1 << 10)
         kind = self.kinds[operation]
         self.ran.append((kind, self.attributes[config, -1][0]))
         firsts = [numpy.ndarray(1, "uint8", (ctypes.c_char * 1).from_address(a)) for a in (*addresses, workspace)]
-        self.cupy._do(lambda *_: self._run(kind, tensors, addresses, how), firsts)
+        if last is None:
+            self.cupy._do(lambda *_: self._run(kind, tensors, addresses, how), firsts)
+        else:
+            self.cupy._do(lambda *_: self._run_whole(tensors, last, where, how, others), firsts)
         return 0
+
+    def _run_whole(self, tensors: list[int], last: int, where: dict[int, int], how: int, others: list[int]) -> None:
+        """A forward convolution with operations after it, each of what the one before gives, in no memory."""
+        image, kernel = (_wide(self._array(t, where[self.of(t, 906)[0]])) for t in tensors[:2])
+        value, source = numpy.zeros(self.of(tensors[2], 902)), tensors[2]
+        dilations, strides, after, before = (self.of(how, name) for name in (102, 103, 104, 105))
+        convolve(2, [image, kernel, value], before, after, strides, dilations)
+        for operation in others:
+            assert self.of(source, 907) == [True] and self.of(operation, 751) == [source]
+            (mode,) = self.of(self.of(operation, 750)[0], 0)
+            (factor,) = self.of(operation, 754)
+            if mode == 0:
+                (other,), (second,) = self.of(operation, 752), self.of(operation, 755)
+                value = factor * value + second * _wide(self._array(other, where[self.of(other, 906)[0]]))
+            else:
+                assert mode == 100
+                value = numpy.maximum(value, 0)
+            (source,) = self.of(operation, 753)
+        assert source == last
+        result = self._array(last, where[self.of(last, 906)[0]])
+        result[...] = _narrow(value, result.dtype)
 
     def _run(self, kind: int, tensors: list[int], addresses: list[int], how: int) -> None:
         raw = [self._array(t, a) for t, a in zip(tensors, addresses, strict=True)]

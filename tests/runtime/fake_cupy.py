@@ -32,6 +32,7 @@ from hlo_opt.runtime.schedule.lifetimes import Arena
 
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1])]  # programs of their own import this file too
 import fake_cublas
+import fake_cublaslt
 from fake_cudnn import Cudnn
 from fake_streams import CudaError, Event, Stream, capturing, conditions, current, forbidden_in_capture
 from fake_streams import Driver as Driver  # for tests, as the next three
@@ -67,6 +68,8 @@ compilations: list[str] = []
 """What NVRTC compiled: the names of the programs."""
 gemms: list[tuple[int, ...]] = []
 """Types of operands and result, whether each is transposed, and the type to add in, of cuBLAS calls."""
+listed_gemms: list[tuple[int, ...]] = []
+"""The same of products by lists of addresses."""
 allocated: list[int] = []
 """Bytes of all allocations, in order."""
 
@@ -466,6 +469,9 @@ _POINTER, _NUMBER, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
 _OPERAND = [_POINTER, _NUMBER, _NUMBER, _LONG]
 _GEMM = [_POINTER, *[_NUMBER] * 5, _POINTER, *_OPERAND, *_OPERAND, _POINTER, *_OPERAND, *[_NUMBER] * 3]
 """The types of what cublasGemmStridedBatchedEx takes (cublas_api.h)."""
+_LISTED = _OPERAND[:-1]
+_LISTED_GEMM = [_POINTER, *[_NUMBER] * 5, _POINTER, *_LISTED, *_LISTED, _POINTER, *_LISTED, *[_NUMBER] * 3]
+"""The types of what cublasGemmBatchedEx takes."""
 
 
 class Cublas:
@@ -480,6 +486,7 @@ class Cublas:
         self.cublasSetStream_v2 = self._use
         self.cublasSetWorkspace_v2 = self._work_in
         self.cublasGemmStridedBatchedEx = self._multiply
+        self.cublasGemmBatchedEx = self._multiply_listed
 
     def _create(self, handle: Any) -> int:
         handle._obj.value = 7
@@ -494,11 +501,20 @@ class Cublas:
         self.workspace = workspace
         return 0
 
-    def _multiply(self, *arguments: Any) -> int:
-        assert [type(a) for a in arguments] == _GEMM, "arguments that ctypes would have to convert"
-        handle, *numbers = (a.value for a in arguments)
+    def _numbers(self, arguments: Any, types: list[Any]) -> list[int]:
+        assert [type(a) for a in arguments] == types, "arguments that ctypes would have to convert"
         assert self.stream is not None and self.stream == current[-1].ptr and self.workspace is not None
         self.workspaces.append((self.stream, self.workspace))
+        return [a.value for a in arguments]
+
+    def _multiply_listed(self, *arguments: Any) -> int:
+        handle, *numbers = self._numbers(arguments, _LISTED_GEMM)
+        lists = [numpy.ndarray(1, "uint64", (ctypes.c_char * 8).from_address(numbers[n])) for n in (6, 9, 13)]
+        _do(lambda *_: listed_gemms.append(fake_cublas.multiply_listed(handle, *numbers)), lists)
+        return 0
+
+    def _multiply(self, *arguments: Any) -> int:
+        handle, *numbers = self._numbers(arguments, _GEMM)
         (b, b_type), (a, a_type), (c, c_type) = numbers[6:8], numbers[10:12], numbers[15:17]
         of_type = ((a, a_type), (b, b_type), (c, c_type))
         firsts = [numpy.ndarray(1, fake_cublas.DTYPES[t], (ctypes.c_char * 16).from_address(p)) for p, t in of_type]
@@ -542,6 +558,7 @@ def import_as_cupy(devices: int = 1) -> types.ModuleType:
             driverGetVersion=lambda: 13000,
             CUDARuntimeError=CudaError,
             memcpyAsync=_copy_bytes,
+            streamIsCapturing=lambda stream: current[-1].ptr == stream and current[-1].capture is not None,
             memGetInfo=lambda: (1 << 32, 1 << 32),
         ),
         driver=space(CUDADriverError=CudaError, launchKernel=_launch_kernel, launchCooperativeKernel=_launch_kernel),
@@ -573,6 +590,7 @@ def import_as_cupy(devices: int = 1) -> types.ModuleType:
     )
     module.__name__ = "cupy"
     module.cudnn = Cudnn(module)  # type: ignore[attr-defined]
+    module.cublaslt = fake_cublaslt.CublasLt(_do, lambda: current[-1].ptr)  # type: ignore[attr-defined]
     cupyx = types.ModuleType("cupyx")
     cupyx.errstate = lambda linalg: contextlib.nullcontext()  # type: ignore[attr-defined]
     linalg = types.ModuleType("cupyx.scipy.linalg")

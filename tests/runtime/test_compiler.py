@@ -61,6 +61,22 @@ def test_a_text_that_is_wrong_is_built_once(cache: Path) -> None:
     assert library.has_room(cache) and not library._own_folder.cache_info().currsize
 
 
+def test_a_compiler_that_writes_nothing_is_one_error(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "/bin/true")
+    with pytest.raises(BackendError, match=r"HLO511 the C.. compiler /bin/true writes no library"):
+        library.built([UNIT])
+    assert list(cache.iterdir()) == []
+
+
+def test_a_library_is_looked_for_in_both_folders(cache: Path) -> None:
+    own = Path(library._own_folder().name)
+    assert library.kept_library("a.so") is None
+    (own / "a.so").touch()
+    assert library.kept_library("a.so") == own / "a.so"
+    (cache / "a.so").touch()
+    assert library.kept_library("a.so") == cache / "a.so"
+
+
 def test_a_compiler_that_takes_too_long_is_ended(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a program that the compiler starts as well; what it takes elsewhere is not limited."""
     slow = tmp_path / "slow"

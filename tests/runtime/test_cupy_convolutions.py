@@ -12,7 +12,8 @@ import hlo_opt
 from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ir import Shape
 from hlo_opt.ops.calls.collectives import device_call
-from hlo_opt.ops.calls.convolutions import DATA, FILTER, FORWARD, ROLES, Convolution, Move, convolutions_of
+from hlo_opt.ops.calls.convolutions import DATA, FILTER, FORWARD, ROLES, Convolution, convolutions_of
+from hlo_opt.ops.calls.moves import After
 from hlo_opt.ops.calls.products import multiplies_tf32
 from hlo_opt.runtime.executable import Executable
 from tests.runtime.fake_cudnn import convolve
@@ -98,6 +99,9 @@ CASES = {
     "the gradient of a depthwise kernel": (
         text_of("f32[4,6,5,2]{2,1,0,3}", "f32[6,5,8,2]{2,1,0,3}", "f32[1,3,3,8]{2,1,0,3}",
                 "window={size=6x5 pad=1_1x1_1}, dim_labels=b01f_01oi->b01f, batch_group_count=4"), FILTER, None),
+    "patches": (
+        text_of(f"f32[2,8,8,3]{NHWC}", f"f32[4,4,3,8]{HWIO}", f"f32[2,2,2,8]{NHWC}",
+                "window={size=4x4 stride=4x4}, dim_labels=b01f_01io->b01f"), FORWARD, "-w-"),
     "a full product": (
         text_of("f32[5,4]{1,0}", "f32[4,3]{1,0}", "f32[5,3]{1,0}", "dim_labels=bf_io->bf"), FORWARD, None),
 }  # fmt: skip
@@ -116,9 +120,19 @@ def test_a_convolution_is_one_of_cudnn_on_arrays_as_they_lie(name: str, fake: ty
 
 DEPTHWISE = [
     text_of(f"f32[2,6,5,4]{NHWC}", f"f32[3,3,1,4]{HWIO}", f"f32[2,6,5,4]{NHWC}", SAME + ", feature_group_count=4"),
-    text_of("bf16[2,4,9]{2,1,0}", "bf16[4,1,3]{1,0,2}", "bf16[3,4,2]{0,2,1}",
+    text_of("bf16[2,4,9]{2,1,0}", "bf16[4,1,3]{1,0,2}", "bf16[3,4,2]{0,1,2}",
             "window={size=3 stride=2 pad=2_-1 rhs_dilate=2 rhs_reversal=1}, dim_labels=bf0_oi0->0fb, "
             "feature_group_count=4"),
+    text_of("bf16[2,5,9,12]{3,2,1,0}", "bf16[2,3,1,12]{3,2,1,0}", "bf16[2,4,4,12]{3,2,1,0}",
+            "window={size=2x3 stride=1x2 pad=1_-1x2_0 rhs_dilate=1x2}, dim_labels=b01f_01io->b01f, "
+            "feature_group_count=12"),
+    text_of("f16[1,4,5,6,6]{4,3,2,1,0}", "f16[6,1,3,3,3]{4,3,2,1,0}", "f16[1,4,5,6,6]{4,3,2,1,0}",
+            "window={size=3x3x3 pad=1_1x1_1x1_1 rhs_reversal=0x1x1}, dim_labels=b012f_oi012->b012f, "
+            "feature_group_count=6"),
+    text_of("f64[2,40,3]{2,1,0}", "f64[5,1,3]{2,1,0}", "f64[2,40,3]{2,1,0}",
+            "window={size=5 pad=4_0}, dim_labels=b0f_0io->b0f, feature_group_count=3"),
+    text_of("f16[2,40,16]{2,1,0}", "f16[7,1,16]{2,1,0}", "f32[2,34,16]{2,1,0}",
+            "window={size=7}, dim_labels=b0f_0io->b0f, feature_group_count=16"),
 ]  # fmt: skip
 
 
@@ -179,10 +193,46 @@ def test_custom_calls_of_xla_are_the_same_convolutions(text: str, kind: int, fak
     assert 1 in {engine for _, engine in fake.cudnn.ran}  # f32 may be rounded to TF32
 
 
-def test_a_custom_call_with_an_activation_is_left_to_cupy(fake: types.ModuleType) -> None:
-    text = custom("BiasActivationForward", "f32" + IMAGE, "f32" + KERNEL, "f32" + OUTPUT, STRIDED)
-    text = text.replace("  c = ", "  e = f32[6]{0} parameter(2)\n  c = ").replace("(a, b)", "(a, b, e)")
-    check(text)
+def activated(kind: str, config: str, *, side: bool = False) -> str:
+    """A convolution with a bias, perhaps with a side input."""
+    text = custom("BiasActivationForward", kind + IMAGE, kind + KERNEL, kind + OUTPUT, STRIDED)
+    more = f"  e = {kind}[6]{{0}} parameter(2)\n" + f"  f = {kind}{OUTPUT} parameter(3)\n" * side
+    text = text.replace("  c = ", f"{more}  c = ").replace("(a, b)", "(a, b, e, f)" if side else "(a, b, e)")
+    config = f'{{"cudnn_conv_backend_config":{{{config}}}}}'
+    return text.replace('Forward"\n', f'Forward", backend_config={config}\n')
+
+
+ACTIVATED = [
+    activated("f32", '"activation_mode":"kNone"'),
+    activated("f32", '"activation_mode":"kRelu","conv_result_scale":0.5'),
+    activated("bf16", '"activation_mode":"kRelu","side_input_scale":2', side=True),
+    activated("f32", '"activation_mode":"kNone","side_input_scale":1,"conv_result_scale":3', side=True),
+]
+
+
+@pytest.mark.parametrize("text", ACTIVATED)
+def test_a_bias_an_activation_and_a_side_input_are_one_call_of_cudnn(text: str, fake: types.ModuleType) -> None:
+    executable = check(text, rounds=3)
+    assert {k for k, _ in fake.cudnn.ran} == {10}
+    assert list(executable.report()["notes"].values()) == ["cudnnBackendExecute"]
+
+
+@pytest.mark.parametrize("text", [*ACTIVATED[:2], ACTIVATED[3], ACTIVATED[1].replace("f32[", "f64[")])
+def test_without_epilogues_in_cudnn_a_kernel_follows(text: str, fake: types.ModuleType) -> None:
+    fake.cudnn.has_epilogues = False
+    assert list(check(text, rounds=3).report()["notes"].values()) == ["cudnnBackendExecute"]
+    assert fake.cudnn.ran
+
+
+def test_without_epilogues_in_cudnn_cupy_computes_what_a_kernel_would_round_twice(fake: types.ModuleType) -> None:
+    fake.cudnn.has_epilogues = False
+    (note,) = check(ACTIVATED[2]).report()["notes"].values()
+    assert "as cuDNN does not" in note and not fake.cudnn.ran
+
+
+def test_other_activations_are_left_to_cupy(fake: types.ModuleType) -> None:
+    check(activated("f32", '"activation_mode":"kElu"'))
+    check(activated("f32", '"activation_mode":"kRelu","side_input_scale":0', side=True))
     assert not fake.cudnn.ran
 
 
@@ -216,17 +266,21 @@ def test_convolutions_are_nodes_of_a_graph(fake: types.ModuleType) -> None:
     assert fake.captured
 
 
-def moved(flat: np.ndarray, move: Move | None) -> np.ndarray:
+def moved(flat: np.ndarray, move: After | None) -> np.ndarray:
     """The elements of a buffer as a move leaves them."""
     if move is None:
         return flat
-    return np.asarray(evaluate(hlo_opt.parse(move.text), [flat.reshape(move.sizes)])[0]).reshape(-1)
+    module = hlo_opt.parse(move.text)
+    (sizes,) = (p.shape.dimensions for p in module.entry.parameters)
+    return np.asarray(evaluate(module, [flat.reshape(sizes)])[0]).reshape(-1)
 
 
 def by_definition(way: Convolution, buffers: list[np.ndarray]) -> np.ndarray:
     """The buffer of the result."""
     operands, result = ROLES[way.direction][:2], ROLES[way.direction][2]
-    flats = {role: moved(b, move) for role, b, move in zip(operands, buffers, way.moves, strict=False)}
+    flats = {
+        role: moved(b, move).astype(np.float64) for role, b, move in zip(operands, buffers, way.moves, strict=False)
+    }
     flats[result] = np.zeros(int(np.prod(way.tensors[2].sizes)))
     roles = ("image", "kernel", "output")
     views = [
@@ -234,7 +288,7 @@ def by_definition(way: Convolution, buffers: list[np.ndarray]) -> np.ndarray:
         for role, t in zip(roles, (way.image, way.kernel, way.output), strict=True)
     ]
     convolve(roles.index(result), views, way.before, way.after, way.strides, way.dilations)
-    return moved(flats[result], way.moves[2])
+    return moved(flats[result].astype(buffers[0].dtype), way.moves[2])
 
 
 def in_memory(array: np.ndarray, shape: Shape) -> np.ndarray:
@@ -285,6 +339,29 @@ def test_any_window_layout_and_order_of_dimensions(data: st.DataObject) -> None:
     wanted = in_memory(np.asarray(evaluate(module, inputs)[0]), module.entry.root.shape)
     for way in ways(text_of(*shapes, how)):
         assert np.allclose(by_definition(way, buffers), wanted, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        text_of("f32[2,11,10,3]{3,2,1,0}", "f32[5,4,3,6]{3,2,1,0}", "f32[2,6,5,6]{3,2,1,0}",
+                "window={size=5x4 stride=2x2 pad=2_3x1_1}, dim_labels=b01f_01io->b01f"),
+        text_of("f32[2,2,11,9]{0,3,1,2}", "f32[6,2,3,2]{2,0,1,3}", "f32[2,6,5,3]{3,1,0,2}",
+                "window={size=3x2 stride=2x3 pad=-1_1x2_-2}, dim_labels=bf01_oi01->bf01"),
+        text_of("f32[2,11,10,3]{2,3,1,0}", "f32[2,6,5,6]{3,2,1,0}", "f32[5,4,3,6]{1,3,0,2}",
+                "window={size=6x5 pad=2_2x1_1 rhs_dilate=2x2}, dim_labels=f01b_i01o->01bf"),
+        text_of("f16[2,64,1]{2,1,0}", "f16[7,1,4]{2,1,0}", "f16[2,16,4]{2,1,0}",
+                "window={size=7 stride=4 pad=3_2}, dim_labels=b0f_0io->b0f"),
+    ],
+)  # fmt: skip
+def test_with_strides_and_few_features_the_phases_are_features(text: str) -> None:
+    found = [way for way in ways(text) if way.image.sizes[1] % 4 == 0 and max(way.strides) == 1]
+    module = hlo_opt.parse(text)
+    inputs = module_inputs(module, 0)
+    buffers = [in_memory(np.asarray(v), p.shape) for v, p in zip(inputs, module.entry.parameters, strict=True)]
+    wanted = in_memory(np.asarray(evaluate(module, inputs)[0]), module.entry.root.shape).astype(np.float64)
+    assert len(found) == 1 and found[0] is not ways(text)[0]
+    assert np.allclose(by_definition(found[0], buffers), wanted, rtol=1e-2, atol=1e-4 * np.abs(wanted).max())
 
 
 def test_a_custom_call_without_results_multiplies_nothing() -> None:

@@ -197,7 +197,7 @@ def _given(text: str) -> list[np.ndarray]:  # type: ignore[type-arg]
                                               r"by threads \d+ and \d+ of a block, with no barrier"),
         (SCATTERED, "scatter", "&out0[", "&out0[(out0[0] == -7) + ",
             r"atomic update and read of out0\[0\]|read and atomic update of out0\[0\]"),
-        (SHARED_ROW, "row-reduction", "__threadfence();", ";",
+        (SHARED_ROW, "row-reduction", "hlo_fence();", ";",
             r"a part of a result is not fenced when its block is counted"),
         (SHARED_ROW, "row-reduction", "__syncthreads();\n  if (threadIdx.x == 0) {\n    seen0",
             "if (threadIdx.x == 32) {\n    seen0",

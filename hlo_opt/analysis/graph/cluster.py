@@ -7,6 +7,7 @@ not rebuilt: a producer replaces an input (`Cluster.absorb`), and facts about th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Protocol, TypeVar
 
 from hlo_opt.ir import Instruction, Shape
@@ -268,7 +269,10 @@ def cluster_of(instruction: Instruction) -> Cluster:
 
 def operands_first(*roots: Instruction) -> list[Instruction]:
     """All instructions that the roots depend on, operands first."""
-    return needed_first(roots, lambda i: i.operands)
+    return needed_first(roots, _operands)
+
+
+_operands: Callable[[Instruction], list[Instruction]] = attrgetter("operands")
 
 
 def merge_clusters(above: Cluster, below: Cluster, producer: Instruction, *, keep_producer: bool = False) -> Cluster:

@@ -8,8 +8,9 @@ computed once.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from hashlib import blake2b
+from operator import attrgetter
 
 from hlo_opt.analysis.graph.cluster import Cluster, Node, operands_first
 from hlo_opt.analysis.graph.numbering import attribute_key, literal_key
@@ -130,8 +131,7 @@ class Members:
         return _digest(parts)
 
 
-def _operands(node: Node) -> tuple[Node, ...]:
-    return node.operands
+_operands: Callable[[Node], tuple[Node, ...]] = attrgetter("operands")
 
 
 _END = -1

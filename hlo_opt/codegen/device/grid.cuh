@@ -2,12 +2,9 @@
 // body: the other forms synchronise blocks by other means. A line `// @name` starts the definition of a helper,
 // which may use the helpers before it.
 
-// @hlo_meet_grid
-// All blocks of a launch wait for each other, and see what the others wrote before. The first block adds what the
-// others leave over to 2^31: whoever comes last turns the highest bit, and the count is ready for the next time. All
-// blocks must run at the same time: the launch is a cooperative one.
-// The fences order what is before them against what is after, through the atomic operation and the read that sees it
-// (PTX ISA, "Release and Acquire Patterns"); those of __threadfence() are sequentially consistent, which takes longer.
+// @hlo_fence
+// What a thread wrote or saw before comes before what it does after, for all that it meets by an atomic operation (PTX
+// ISA, "Release and Acquire Patterns"). The fence of __threadfence() is sequentially consistent, which takes longer.
 #ifndef HLO_FENCE
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 700
 #define HLO_FENCE() asm volatile("fence.acq_rel.gpu;" ::: "memory")
@@ -15,11 +12,17 @@
 #define HLO_FENCE() __threadfence()
 #endif
 #endif
+__device__ __forceinline__ void hlo_fence() { HLO_FENCE(); }
+
+// @hlo_meet_grid
+// All blocks of a launch wait for each other, and see what the others wrote before. The first block adds what the
+// others leave over to 2^31: whoever comes last turns the highest bit, and the count is ready for the next time. All
+// blocks must run at the same time: the launch is a cooperative one.
 __device__ __forceinline__ void hlo_meet_grid(unsigned int* arrived) {
 #ifdef __CUDA_ARCH__
   __syncthreads();
   if (threadIdx.x == 0) {
-    HLO_FENCE();
+    hlo_fence();
     const unsigned int own = blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1u) : 1u;
     const unsigned int before = atomicAdd(arrived, own);
     while (((before ^ *(volatile unsigned int*)arrived) & 0x80000000u) == 0) {
@@ -27,8 +30,19 @@ __device__ __forceinline__ void hlo_meet_grid(unsigned int* arrived) {
       __nanosleep(20);
 #endif
     }
-    HLO_FENCE();
+    hlo_fence();
   }
+  __syncthreads();
+#endif
+}
+
+// @hlo_meet_team
+// The threads of a team of a block wait for each other. On a host the whole block does: its teams meet equally often.
+__device__ __forceinline__ void hlo_meet_team(int team, int threads) {
+#ifdef __CUDACC__
+  asm volatile("bar.sync %0, %1;" : : "r"(team + 1), "r"(threads) : "memory");  // 0 is that of the block
+#elif defined(__CUDA_ARCH__)
+  (void)team, (void)threads;
   __syncthreads();
 #endif
 }

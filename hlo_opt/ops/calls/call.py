@@ -17,7 +17,7 @@ from hlo_opt.ops.spec import Evaluator, LibraryCall, ShapeError, find
 from hlo_opt.ops.values import Value, packed
 
 TF32 = "tf32"
-"""The last argument of a product or convolution whose operands of f32 may be rounded to TF32: 10 bits of mantissa."""
+"""An argument of a product or convolution whose operands of f32 may be rounded to TF32: 10 bits of mantissa."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class DeviceCall:
     @property
     def precise(self) -> DeviceCall:
         """The same call without operands that are rounded to TF32."""
-        return self if TF32 not in self.arguments else replace(self, arguments=self.arguments[:-1])
+        return replace(self, arguments=tuple("" if a == TF32 else a for a in self.arguments))
 
     @property
     def packed(self) -> dict[int, tuple[int, int]]:

@@ -9,12 +9,13 @@ result the gradient of a filter. Sizes and paddings are then those of the forwar
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hlo_opt.ir import ELEMENT_TYPES
 from hlo_opt.library.arrays import Described
 from hlo_opt.ops.calls.call import TF32, DeviceCall
+from hlo_opt.ops.calls.moves import After, FromPhases, Move
 
 FORWARD, DATA, FILTER = "forward", "data", "filter"
 ROLES = {
@@ -35,89 +36,6 @@ _LEAST_SPATIAL, _MOST_SPATIAL = 2, 3
 
 
 @dataclass(frozen=True)
-class Move:
-    """The elements of an array in another order, row by row, perhaps in a wider type.
-
-    sizes   of the source, the outermost first
-    padding zeros before and after each dimension; negative: elements that are cut off
-    turned  dimensions that are reversed
-    split   a dimension of so many groups: (dimension, groups), which become two dimensions
-    order   the dimensions of the result, by their places after the split
-    wide    the type of the result
-    """
-
-    type_name: str
-    sizes: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]
-    turned: tuple[int, ...]
-    split: tuple[int, int] | None
-    order: tuple[int, ...]
-    wide: str
-
-    @property
-    def is_nothing(self) -> bool:
-        """Whether the elements lie that way already."""
-        places = [d for d in self.order if self._after_split[d] > 1]
-        is_same = self.wide == self.type_name and not self.turned and not any(map(any, self.padding))
-        return is_same and places == sorted(places)
-
-    @property
-    def padded(self) -> tuple[int, ...]:
-        return tuple(size + low + high for size, (low, high) in zip(self.sizes, self.padding, strict=True))
-
-    @property
-    def _after_split(self) -> tuple[int, ...]:
-        sizes = self.padded
-        if self.split is None:
-            return sizes
-        at, groups = self.split
-        return (*sizes[:at], groups, sizes[at] // groups, *sizes[at + 1 :])
-
-    @property
-    def source_bytes(self) -> int:
-        return math.prod(self.sizes) * ELEMENT_TYPES[self.type_name].bytes
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the result."""
-        return math.prod(self.padded) * ELEMENT_TYPES[self.wide].bytes
-
-    @property
-    def text(self) -> str:
-        """A module of one fusion that moves the elements."""
-
-        def array(sizes: Sequence[int], name: str = self.type_name) -> str:
-            layout = ",".join(map(str, reversed(range(len(sizes)))))
-            return f"{name}[{','.join(map(str, sizes))}]{{{layout}}}"
-
-        lines, last, sizes = [f"p = {array(self.sizes)} parameter(0)"], "p", self.padded
-        if any(map(any, self.padding)):
-            ends = "x".join(f"{low}_{high}" for low, high in self.padding)
-            lines += [
-                f"zero = {self.type_name}[] constant(0)",
-                f"padded = {array(sizes)} pad({last}, zero), padding={ends}",
-            ]
-            last = "padded"
-        if self.turned:
-            lines.append(f"turned = {array(sizes)} reverse({last}), dimensions={{{','.join(map(str, self.turned))}}}")
-            last = "turned"
-        if self.split is not None:
-            sizes = self._after_split
-            lines.append(f"split = {array(sizes)} reshape({last})")
-            last = "split"
-        if self.wide != self.type_name:
-            lines.append(f"wide = {array(sizes, self.wide)} convert({last})")
-            last = "wide"
-        result = array([sizes[d] for d in self.order], self.wide)
-        lines.append(f"ROOT moved = {result} transpose({last}), dimensions={{{','.join(map(str, self.order))}}}")
-        body = "\n  ".join(lines)
-        return (
-            f"HloModule move\n\nbody {{\n  {body}\n}}\n\nENTRY main {{\n  a = {array(self.sizes)} parameter(0)\n"
-            f"  ROOT move = {result} fusion(a), kind=kLoop, calls=body\n}}\n"
-        )
-
-
-@dataclass(frozen=True)
 class Tensor:
     """An array as cuDNN counts it: batch (or features of the result), features, spatial dimensions; and the elements
     from one to the next in each."""
@@ -129,6 +47,20 @@ class Tensor:
     @property
     def bytes(self) -> int:
         return math.prod(self.sizes) * ELEMENT_TYPES[self.type_name].bytes
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What follows a convolution: `scale * result + side_scale * side + bias`, and of that the larger of it and 0.
+
+    side_scale  0: there is no side input
+    is_apart    a kernel of our own computes it, the last of the moves
+    """
+
+    scale: float
+    side_scale: float
+    is_relu: bool
+    is_apart: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,7 +82,19 @@ class Convolution:
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     is_rounded: bool
-    moves: tuple[Move | None, Move | None, Move | None]
+    moves: tuple[Move | None, Move | None, After | None]
+    epilogue: Epilogue | None = None
+
+    @property
+    def further(self) -> tuple[Tensor, ...]:
+        """Of bias and side input, as far as there are any: the operands after the first two."""
+        if self.epilogue is None:
+            return ()
+        output = self.output
+        sizes = tuple(size if d == 1 else 1 for d, size in enumerate(output.sizes))
+        steps = tuple(1 if d == 1 else sizes[1] for d in range(len(sizes)))
+        bias = Tensor(output.type_name, sizes, steps)
+        return (bias, output) if self.epilogue.side_scale else (bias,)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -166,8 +110,9 @@ class Convolution:
     @property
     def bytes(self) -> tuple[int, ...]:
         """Bytes of the operands and the result of the HLO convolution."""
-        *operands, (tensor, move) = zip(self.tensors, self.moves, strict=True)
-        result = tensor.bytes if move is None else move.bytes
+        operands = zip(self.tensors, self.moves[:2], strict=False)
+        last = self.moves[2]
+        result = self.tensors[2].bytes if last is None else last.bytes
         return (*(t.bytes if m is None else m.source_bytes for t, m in operands), result)
 
 
@@ -194,11 +139,15 @@ class _Spatial:
 def convolutions_of(call: DeviceCall) -> list[Convolution]:
     """A convolution as cuDNN may compute it, the ways that move the least first. Padding is as it is, then, where that
     differs before and behind, with the difference moved; each with arrays as most of them lie; features last, which
-    tensor cores read faster, filled up with zeros to as many as they read at once; and groups also features first.
+    tensor cores read faster, filled up with zeros to as many as they read at once; with few features, the phases of a
+    strided image as features; and groups also features first.
     Empty where cuDNN has no such convolution, and for other calls."""
     asked = asked_of(call)
-    if asked is None:
-        return []
+    return [] if asked is None else ways_of(asked)
+
+
+def ways_of(asked: Asked) -> list[Convolution]:
+    """What `convolutions_of` gives, of what is asked for."""
     shapes, positions, window, groups = asked.shapes, asked.positions, asked.window, asked.groups
     names = [shape[0] for shape in shapes]
     if not _has_types(names) or len(window) > _MOST_SPATIAL:
@@ -232,6 +181,8 @@ def convolutions_of(call: DeviceCall) -> list[Convolution]:
         more = -last.image.sizes[1] % _TOGETHER.get(names[0], 1)
         if more and max(groups) == 1:
             ways.append(_described(direction, shapes, positions, spatial, form, extra, groups, more, is_last=True))
+        if form == forms[0] and max(groups) == 1 and direction != DATA:
+            ways += _by_phases(direction, shapes, positions, spatial)
         found += [replace(way, is_rounded=is_rounded) for way in sorted(ways, key=_moved)]
     return found
 
@@ -294,7 +245,8 @@ def _direction(
         return DATA if groups[1] == 1 and all(w[1] == 1 for w in window) else None
     if groups[1] > 1:
         return FILTER if groups[0] == 1 else None
-    is_filter = groups[0] == 1 and math.prod(w[0] for w in window) > math.prod(result)
+    is_apart = all(w[1] >= w[0] for w in window)  # windows share no elements, as those of patches
+    is_filter = groups[0] == 1 and not is_apart and math.prod(w[0] for w in window) > math.prod(result)
     if not is_filter and groups[0] == 1 and any(w[6] and w[0] > 1 for w in window):
         reaches = [(w[0] - 1) * w[5] - w[2] for w in window]
         return DATA if min(reaches) >= 0 and all(w[1] == 1 for w in window) else FORWARD
@@ -367,6 +319,85 @@ def _described(
     )
 
 
+def _by_phases(
+    direction: str, shapes: Sequence[Described], positions: _Positions, spatial: Sequence[_Spatial]
+) -> Iterator[Convolution]:
+    """A convolution with strides and few features, or the gradient of its filter, as one without strides: the phases of
+    the image, as many in each dimension as the stride, become features, and so do those of the kernel. Padding is
+    moved."""
+    phases, wide = math.prod(s.stride for s in spatial), shapes[2][0]
+    places = [(place[1], place[0], place[2]) if direction == FILTER else place for place in positions]
+    by_role = {role: (shape, place) for role, shape, place in zip(ROLES[direction], shapes, places, strict=True)}
+    image, of_image = by_role["image"]
+    kernel, of_kernel = by_role["kernel"]
+    output, of_output = by_role["output"]
+    together = _TOGETHER.get(image[0], 0)
+    counts = range(image[2][of_image[1]], together)
+    features = next((n for n in counts if n * phases % together == 0), 0)  # with those that are zeros
+    if not features or phases == 1 or any(s.dilation > 1 or s.is_turned for s in spatial):
+        return
+    taps = [-(-s.kernel // s.stride) for s in spatial]
+    rows = [s.output - 1 + size for s, size in zip(spatial, taps, strict=True)]
+    to_phases = _to_phases(image, of_image, spatial, rows, [s.before for s in spatial], features, wide)
+    order = [of_output[0], *of_output[2], of_output[1]]
+    moved = _move(output, order, {}, set(), (0, 1), wide, is_result=direction == FORWARD)
+    own = None if moved.is_nothing else moved
+    last: After | None = own
+    if direction == FORWARD:
+        second: Move | None = _to_phases(kernel, of_kernel, spatial, taps, [0] * len(taps), features, wide)
+    else:
+        strides = tuple(s.stride for s in spatial)
+        second, last = own, FromPhases(kernel, of_kernel, tuple(taps), strides, features)
+    more = (1,) * max(0, _LEAST_SPATIAL - len(spatial))
+    ones = (*more, *(1 for _ in spatial))
+    none, depth = tuple(0 for _ in ones), features * phases
+    yield Convolution(
+        direction,
+        _tensor(wide, (image[2][of_image[0]], depth, *more, *rows), is_last=True),
+        _tensor(wide, (kernel[2][of_kernel[0]], depth, *more, *taps), is_last=True),
+        _tensor(
+            wide, (output[2][of_output[0]], output[2][of_output[1]], *more, *(s.output for s in spatial)), is_last=True
+        ),
+        none,
+        none,
+        ones,
+        ones,
+        False,
+        (to_phases, second, last),
+    )
+
+
+def _to_phases(
+    shape: Described,
+    place: tuple[int, int, Sequence[int]],
+    spatial: Sequence[_Spatial],
+    counts: Sequence[int],
+    lows: Sequence[int],
+    features: int,
+    wide: str,
+) -> Move:
+    """From an array to so many features and elements of each phase: features last, and the phases before them."""
+    outer, inner, own = place
+    there = list(reversed(shape[3]))
+    padding = {inner: (0, features - shape[2][inner])}
+    for d, s, count, low in zip(own, spatial, counts, lows, strict=True):
+        padding[d] = low, s.stride * count - low - shape[2][d]
+    divided = {d: count for d, s, count in zip(own, spatial, counts, strict=True) if s.stride > 1}
+    at, end = {}, 0
+    for d in there:
+        at[d] = end
+        end += 1 + (d in divided)
+    return Move(
+        shape[0],
+        tuple(shape[2][d] for d in there),
+        tuple(padding.get(d, (0, 0)) for d in there),
+        (),
+        tuple((there.index(d), divided[d]) for d in there if d in divided),
+        (at[outer], *(at[d] for d in own), *(at[d] + 1 for d in own if d in divided), at[inner]),
+        wide,
+    )
+
+
 def _tensor(type_name: str, sizes: tuple[int, ...], *, is_last: bool) -> Tensor:
     order = [0, *range(2, len(sizes)), 1] if is_last else list(range(len(sizes)))
     strides, step = [0] * len(sizes), 1
@@ -394,7 +425,7 @@ def _move(
         ends = [padding.get(d, (0, 0)) for d in order]
         padded = tuple(sizes[d] + low + high for d, (low, high) in zip(order, ends, strict=True))
         cut = tuple((-low, -high) for low, high in ends)
-        return Move(name, padded, cut, (), None, tuple(order.index(d) for d in there), wide)
+        return Move(name, padded, cut, (), (), tuple(order.index(d) for d in there), wide)
     at, count = there.index(split[0]), split[1]
     places = {d: (n,) for n, d in enumerate(there)}
     if count > 1:
@@ -405,7 +436,7 @@ def _move(
         tuple(sizes[d] for d in there),
         tuple(padding.get(d, (0, 0)) for d in there),
         tuple(sorted(there.index(d) for d in turned)),
-        (at, count) if count > 1 else None,
+        ((at, count),) if count > 1 else (),
         (*((at,) if count > 1 else ()), *(n for d in order for n in places[d])),
         wide,
     )

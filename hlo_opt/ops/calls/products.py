@@ -8,10 +8,16 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import ElementType, Instruction, Shape
+from hlo_opt.ops.call_config import configuration, number
 from hlo_opt.ops.calls.call import TF32, plain
 from hlo_opt.ops.contraction.table import convolution_dimensions
 from hlo_opt.ops.spec import LibraryCall
 
+LT_MATMUL = "__cublas$lt$matmul"
+"""The target of products of XLA:GPU's by cuBLASLt."""
+_MATMULS = ("__cublas$gemm", LT_MATMUL)
+EPILOGUES = ("DEFAULT", "RELU", "GELU", "BIAS", "BIAS_RELU", "BIAS_GELU")
+"""What may follow a product in the same call, as XLA:GPU names it; DEFAULT is nothing."""
 CUDNN = "__cudnn$conv"
 """How targets of custom calls begin that are convolutions of XLA:GPU's."""
 _MOST = 2**31 - 1
@@ -37,19 +43,45 @@ def dot(instruction: Instruction) -> LibraryCall | None:
     return "dot_call", (batch, contracting, accumulator, *tables), "cupy.matmul"
 
 
+def gemm(instruction: Instruction) -> LibraryCall | None:
+    """The call of a product as XLA:GPU wrote it, with the bias and the activation that follow; None for scaled products
+    and sums with a matrix."""
+    config = configuration(instruction, "gemm_backend_config")
+    epilogue = str(config.get("epilogue", "DEFAULT"))
+    is_plain = number(config, "alpha_real", 1.0) == 1 and not number(config, "alpha_imag", 0.0)
+    numbers, operands = config.get("dot_dimension_numbers"), _operands(instruction)
+    if not is_plain or number(config, "beta", 0.0) or epilogue not in EPILOGUES or not isinstance(numbers, dict):
+        return None
+    result = next(iter(instruction.shape.leaves()))
+    if len(operands) != 2 + epilogue.startswith("BIAS") or any(o.type != result.type for o in operands[2:]):
+        return None
+    if not _multiplied(operands[0].type, operands[1].type, result.type):
+        return None
+    batch, contracting = (
+        tuple(tuple(map(int, numbers.get(f"{side}_{kind}_dimensions", ()))) for side in ("lhs", "rhs"))
+        for kind in ("batch", "contracting")
+    )
+    rounded = TF32 if multiplies_tf32(instruction) else ""
+    return "gemm_call", (batch, contracting, rounded, epilogue.replace("DEFAULT", "")), "cublasLtMatmul"
+
+
 def multiplies_tf32(instruction: Instruction) -> bool:
     """Whether a GPU may round the operands of a product or convolution of f32 to TF32, with 10 bits of mantissa: unless
     the dump asks for the highest precision, or for another algorithm (xla/stream_executor/cuda/cuda_blas.cc and
     xla/service/gpu/matmul_utils.cc: `compute_precision <= 1`; cuda_dnn.cc: `RequireMath`)."""
     opcode = instruction.opcode
-    is_call = opcode == "custom-call" and instruction.word("custom_call_target").startswith(CUDNN)
-    if opcode not in ("dot", "convolution") and not is_call:
+    target = instruction.word("custom_call_target") if opcode == "custom-call" else ""
+    if opcode not in ("dot", "convolution") and not target.startswith(CUDNN) and target not in _MATMULS:
         return False
     shapes = (*_operands(instruction), *list(instruction.shape.leaves())[:1])
     if any(s.type.name != "f32" for s in shapes):
         return False
     algorithm = instruction.word("algorithm") or "dot_unset"
     precision = str(instruction.value("operand_precision", "")).lower()
+    if target in _MATMULS:
+        own = configuration(instruction, "gemm_backend_config").get("precision_config", {})
+        precision += str(own.get("operand_precision", "")).lower()
+        algorithm = str(own.get("algorithm", "ALG_UNSET")).lower().replace("alg", "dot", 1)
     return algorithm in ("dot_unset", "dot_tf32_tf32_f32") and "highest" not in precision
 
 

@@ -171,8 +171,8 @@ def _with_activation(
     config = _config(call)
     value = _forward(writer, call, c, result, values[:2])
     value = writer.convert(value, F32) if value.shape.type == S32 else value
-    value = writer.scaled(value, number(config, "conv_result_scale", 1.0))
-    side = number(config, "side_input_scale", 1.0 if len(values) > 3 else 0.0)
+    scale, side = scales_of(call)
+    value = writer.scaled(value, scale)
     if side and len(values) < 4:
         raise ValueError("the side input has a scale but is not an operand")
     if side:
@@ -180,9 +180,21 @@ def _with_activation(
         value = writer.binary("add", value, writer.scaled(wide, side))
     bias = writer.convert(values[2], value.shape.type)
     value = writer.binary("add", value, writer.along(bias, value.shape, c.output[1]))
+    return _activated(writer, value, activation_of(call), number(config, "leakyrelu_alpha", 0.0))
+
+
+def scales_of(call: Instruction) -> tuple[float, float]:
+    """The factors of the convolution and of the side input, the latter 0 where there is none."""
+    config = _config(call)
+    side = number(config, "side_input_scale", 1.0 if len(call.operands) > 3 else 0.0)
+    return number(config, "conv_result_scale", 1.0), side
+
+
+def activation_of(call: Instruction) -> str:
+    """The name of the activation, such as `kRelu`."""
+    config = _config(call)
     mode = str(config.get("activation_mode", config.get("activationMode", "kNone")))
-    mode = ACTIVATIONS[int(mode)] if mode.isdigit() and int(mode) < len(ACTIVATIONS) else mode
-    return _activated(writer, value, mode, number(config, "leakyrelu_alpha", 0.0))
+    return ACTIVATIONS[int(mode)] if mode.isdigit() and int(mode) < len(ACTIVATIONS) else mode
 
 
 def _activated(writer: Writer, value: Instruction, mode: str, slope: float) -> Instruction:

@@ -147,6 +147,8 @@ def gemm_flops(instruction: Instruction) -> float:
     return 2.0 * result.element_count * math.prod(lhs.dimensions[d] for d in contracted)
 
 
+_CALLS = {"top_k": "calls.order", "radix_sort": "calls.order", "gemm": "calls.products"}
+"""The modules of library calls."""
 for _target, _function, _library in (
     ("__cublas$gemm", "gemm", "cuBLAS"),
     ("__cublas$lt$matmul", "gemm", "cuBLAS"),
@@ -168,7 +170,7 @@ for _target, _function, _library in (
             _target,
             evaluate=lazy("custom_calls.meaning", _function),
             flops=gemm_flops if _function == "gemm" else None,
-            call=lazy("calls.order", _function) if _function in ("top_k", "radix_sort") else None,
+            call=lazy(_CALLS[_function], _function) if _function in _CALLS else None,
             library=_library,
         )
     )

@@ -63,7 +63,7 @@ class WhileUnroll(RewritingPass):
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
         waited_for = {p for i in computation.instructions for p in i.control_predecessors}
         for loop in [i for i in computation.instructions if i.opcode == "while" and i not in waited_for]:
-            rounds = _Rounds.of(loop)
+            rounds = Rounds.of(loop)
             if rounds is None:
                 continue
             factor = self.factor if isinstance(self.factor, int) else rounds.best(context)
@@ -75,7 +75,7 @@ class WhileUnroll(RewritingPass):
 
 
 @dataclass(frozen=True)
-class _Rounds:
+class Rounds:
     """A counted loop. `counter` is the number of the counting element."""
 
     loop: Instruction
@@ -83,7 +83,7 @@ class _Rounds:
     counter: int
 
     @classmethod
-    def of(cls, loop: Instruction) -> _Rounds | None:
+    def of(cls, loop: Instruction) -> Rounds | None:
         """The rounds of a loop; None where it is not counted, where an operation in it has control predecessors, or
         where something else sees that it runs."""
         count, body = counted(loop), loop.called_by("body")
@@ -123,7 +123,7 @@ class _Rounds:
         state = [outline.parameter_for(alone, n, i) for n, i in enumerate(tuple_elements(loop.operands[0]) or [])]
         if not state:
             state = [edit.create_parameter(alone, f"p{n}", s, n) for n, s in enumerate(loop.shape.elements or ())]
-        results = _Rounds(loop, self.count, self.counter).written(alone, state, state[self.counter], factor)
+        results = Rounds(loop, self.count, self.counter).written(alone, state, state[self.counter], factor)
         edit.create_tuple(alone, results, root=True)
         remove_uncalled(module)
         parse_pipeline(ALONE).run(module, PassContext(context.options))

@@ -149,7 +149,7 @@ def changes(matched: Matched) -> tuple[list[Change], Counts]:
         rows.add(Change("added", None, site, holds=_holds(site), order=starts[site.scope] + site.index))
     for change in rows.seen.values():
         change.old_source, change.new_source = (
-            "" if site is None else source_location(module, site.instruction)
+            "" if site is None else _line(module, site)
             for site, module in ((change.old, matched.old.module), (change.new, matched.new.module))
         )
     for change in rows.seen.values():
@@ -157,6 +157,18 @@ def changes(matched: Matched) -> tuple[list[Change], Counts]:
             change.repeated.extend(inputs_donated_by_one(matched))
     listed = sorted(rows.seen.values(), key=lambda c: c.order)
     return listed, Counts(alike, changed, len(added), len(lost), len(matched.moved))
+
+
+def _line(module: Module, site: Site) -> str:
+    """The Python line of an operation; of a constant or what is made of constants, where it has none, that of what
+    reads it: JAX writes constants without."""
+    line = source_location(module, site.instruction)
+    while not line and site.users and site.instruction.parameter_number is None:
+        if any(s.instruction.literal is None for s, _ in site.inputs):
+            break
+        site = site.users[0][0]
+        line = source_location(module, site.instruction)
+    return line
 
 
 def _starts(flat: Flat) -> tuple[dict[Scope, int], int]:

@@ -7,6 +7,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import islice
 
 from hlo_opt.analysis.graph.compare.flat import Scope, Site
 from hlo_opt.analysis.graph.compare.matching import Matched, is_run, match
@@ -40,6 +41,10 @@ SEAMS_SHOWN = 4
 MOST_LOOKED_AT, LARGE = 64, 5_000
 """Kernels that became one other kernel whose edges are looked at: those whose price changed most; and the instructions
 of a module of which none are."""
+
+MOST_IN_LARGE = 256
+"""Kernels that split or joined in a module of more instructions whose edges are looked at, those of the dearest groups
+first: an edge may take 10 ms there, and a change in each of 60 layers changes thousands of kernels."""
 
 LEAST_SAVED, OTHER_SAVED = 0.1, 0.1
 """Microseconds, and share, by which what an edge would save must differ to count as another price."""
@@ -334,7 +339,7 @@ def _is_of_weight(site: Site) -> bool:
 
 def _instead(site: Site, twins: Mapping[Scope, Scope]) -> Iterable[Site]:
     """What stands in the other module where something that only one has stands in its own: what its readers read
-    there, or what is the same result there."""
+    there, or what is the same result there; and what only the other module has right before that."""
     other = twins.get(site.scope)
     if other is not None and len(other.results) == len(site.scope.results):
         yield from (s for s, _ in (other.results[place] for place in site.roots) if s.partner is None)
@@ -342,7 +347,8 @@ def _instead(site: Site, twins: Mapping[Scope, Scope]) -> Iterable[Site]:
         twin = user.partner
         if twin is not None:
             same = twin.inputs[place : place + 1] if len(twin.inputs) == len(user.inputs) else twin.inputs[:NEIGHBOURS]
-            yield from (s for s, _ in same if s.partner is None)
+            for read, _ in same:
+                yield from (s for s in (read, *(s for s, _ in read.inputs[:NEIGHBOURS])) if s.partner is None)
 
 
 def _gathered(groups: list[Group]) -> list[Group]:
@@ -404,11 +410,13 @@ def _only_casts(change: Change) -> bool:
 
 
 def _touched(change: Change, kernels: Mapping[object, Group], is_one_graph: bool) -> Iterable[Group]:
-    """The groups of kernels that hold a changed instruction, and where its value has another form those that read it;
-    where there are none, those that read it or that it reads."""
+    """The groups of kernels that hold a changed instruction or compute again what it reads, and where its value has
+    another form those that read it; where there are none, those that read it or that it reads."""
     readers = [u for site in change.sites for u, _, _ in site.users[:NEIGHBOURS]]
-    changed = [*change.sites, *(readers if any(d.what in FORMS for d in change.details) else ())]
-    for sites in (changed, [*readers, *(i for site in change.sites for i, _ in site.inputs)]):
+    inputs = [i for site in change.sites for i, _ in site.inputs]
+    again = [i for i in inputs if i.partner is None]
+    changed = [*change.sites, *again, *(readers if any(d.what in FORMS for d in change.details) else ())]
+    for sites in (changed, [*readers, *inputs]):
         touched = {
             kernels[key]: None
             for site in sites
@@ -423,13 +431,16 @@ def _touched(change: Change, kernels: Mapping[object, Group], is_one_graph: bool
 def _add_seams(changed: list[Group], matched: Matched, old: Outcome, new: Outcome) -> None:
     """Tell which edges are between two kernels on one side only, with what refuses them, for kernels that split, joined
     or were regrouped; and which are refused on both sides for other causes."""
+    is_large = max(map(_size, (old.module, new.module))) > LARGE
     mixed = [g for g in changed if g.kind in ("split", "joined", "regrouped")]
-    alone = [g for g in changed if g.kind == "changed"] if max(map(_size, (old.module, new.module))) <= LARGE else []
+    mixed.sort(key=lambda g: -abs(g.us))
+    alone = [g for g in changed if g.kind == "changed"] if not is_large else []
     looked = [*mixed, *heapq.nlargest(MOST_LOOKED_AT, alone, key=lambda g: abs(g.us))]
     if not looked:
         return
     refused = [
-        _refused(outcome, (k for g in looked for k in (g.old, g.new)[n])) for n, outcome in enumerate((old, new))
+        _refused(outcome, islice((k for g in looked for k in (g.old, g.new)[n]), MOST_IN_LARGE if is_large else None))
+        for n, outcome in enumerate((old, new))
     ]
     sites: list[dict[str, Site]] = [
         {s.instruction.name: s for s in flat.sites()} for flat in (matched.old, matched.new)
@@ -445,7 +456,7 @@ def _add_seams(changed: list[Group], matched: Matched, old: Outcome, new: Outcom
                 twins = [s.partner if s is not None else None for s in ends]
                 there = [homes[1 - n].get(t) if t is not None else None for t in twins]
                 is_whole = len(group.old if n else group.new) == 1
-                if not is_whole and (None in there or there[0] is not there[1]):
+                if there == [None, None] or (not is_whole and (None in there or there[0] is not there[1])):
                     continue
                 mine, theirs = (decision, None) if n == 0 else (None, decision)
                 seam = Seam(decision.producer, decision.consumer, mine, theirs, bool(old.runs))

@@ -8,10 +8,11 @@ from functools import cache, cached_property
 from importlib import resources
 
 from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.diag import HloOptError
 from hlo_opt.diag.reason import ReasonSpec, read_page
-from hlo_opt.fusion.summary import ModuleSummary
-from hlo_opt.ir import Instruction, Module
-from hlo_opt.passes import ExplainReport
+from hlo_opt.fusion.summary import ModuleSummary, module_summary
+from hlo_opt.ir import Instruction, Module, edit
+from hlo_opt.passes import ExplainReport, run
 from hlo_opt.report.view.graph import run_by
 from hlo_opt.report.view.kernels import Launched, launched
 from hlo_opt.runtime.driver.emission import source_lines
@@ -33,6 +34,9 @@ class Finding:
     """One place that a rule speaks of.
 
     us       microseconds that it costs, in all iterations of loops; None where it costs memory or time of compilation
+    saves    whether a program with the change takes so much less, by the same estimate; else it is what the place takes
+             as it is, of which a change saves a part
+    is_apart whether the estimate of the module leaves it out, which counts kernels and library calls
     bytes    of memory that it costs, where that is what it costs
     source   `file:line` of the Python program; empty where the dump does not say
     name     the instruction; the module's name for what is about all of it
@@ -45,6 +49,8 @@ class Finding:
     source: str
     name: str
     us: float | None = None
+    saves: bool = False
+    is_apart: bool = False
     bytes: float = 0.0
     rewrite: str = ""
 
@@ -95,6 +101,33 @@ class Program:
         """The Python line of what a kernel holds, else of the kernel, else the first that it has."""
         place = source_location(self.fused, member) if member is not None else ""
         return place or next(iter(source_lines(self.fused, kernel.instruction)), "")
+
+    def copy_with(self, name: str) -> tuple[Module, Instruction] | None:
+        """A copy of the module as it was read, and an instruction in it to change; None where passes made the name."""
+        copy = edit.clone_module(self.original)
+        return next(((copy, i) for c in copy.computations for i in c.instructions if i.name == name), None)
+
+    def saved(self, changed: Module) -> float:
+        """Microseconds that a changed module takes less, after the same passes; 0 where they cannot fuse it. New
+        instructions may stand anywhere in their computation."""
+        for computation in changed.computations:
+            edit.sort(computation)
+        edit.sort_computations(changed)
+        outcome = self.report.outcome
+        names = {i.name for c in changed.computations for i in c.instructions}
+        trip_counts = {n: k for n, k in outcome.context.options.trip_counts.items() if n in names}
+        try:
+            again = run(
+                changed,
+                passes=outcome.pipeline,
+                target=self.target,
+                simplify="never",
+                own_passes=True,
+                trip_counts=trip_counts,
+            )
+        except HloOptError:
+            return 0.0
+        return self.summary.est_us - module_summary(again.module, self.target, trip_counts=trip_counts).est_us
 
     def copying(self, moved: float) -> float:
         """Microseconds that a plain copy takes for `moved` bytes."""

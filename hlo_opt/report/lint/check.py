@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hlo_opt.diag import UsageError, did_you_mean
 from hlo_opt.ir import Module
 from hlo_opt.passes import ExplainReport
-from hlo_opt.report.lint import movement, running, values
+from hlo_opt.report.lint import movement, running, scatters, values
 from hlo_opt.report.lint.base import Finding, Program, rule_specs
 
 Rule = Callable[[Program], Iterator[Finding]]
@@ -18,7 +18,7 @@ RULES: Mapping[str, Rule] = {
     "LNT103": movement.reductions,
     "LNT104": values.wide_types,
     "LNT105": running.loop_launches,
-    "LNT106": movement.scatters,
+    "LNT106": scatters.scatters,
     "LNT107": values.large_constants,
     "LNT108": running.missed_donations,
     "LNT109": values.random_in_loops,
@@ -53,8 +53,7 @@ def _named(name: str) -> list[str]:
 
 
 def lint(report: ExplainReport, codes: Iterable[str] | None = None) -> list[Finding]:
-    """What the rules find in a module that was fused, the costliest first; then what costs memory, the largest
-    first."""
+    """What the rules find in a module that was fused, in the order of `in_order`."""
     wanted = set(RULES if codes is None else codes)
     program = Program(report)
     findings = [finding for code, rule in RULES.items() if code in wanted for finding in rule(program)]
@@ -73,5 +72,5 @@ def lint_together(modules: Sequence[Module], codes: Iterable[str]) -> list[Findi
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """The costliest first."""
-    return sorted(findings, key=lambda f: (-(f.us or 0.0), -f.bytes, f.code, f.source, f.name))
+    """What a change saves, then what a place takes, then memory; the most first."""
+    return sorted(findings, key=lambda f: (not f.saves, -(f.us or 0.0), -f.bytes, f.code, f.source, f.name))

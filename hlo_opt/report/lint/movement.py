@@ -11,11 +11,10 @@ from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ir import Attribute, Instruction, Shape, edit
 from hlo_opt.ir.shape import array
 from hlo_opt.ops import OpKind, find
-from hlo_opt.ops.sets import combines_updates, is_free, joins_arrays, launches, reorders
-from hlo_opt.plans.choose import is_left_to_library
+from hlo_opt.ops.sets import is_free, joins_arrays, launches, reorders, tuple_elements
 from hlo_opt.plans.columns import WARP
-from hlo_opt.plans.scatter import Form, Update
 from hlo_opt.report.lint.base import Finding, Program
+from hlo_opt.report.lint.by_parts import work_on_parts
 from hlo_opt.report.page import count, counted, microseconds, size
 from hlo_opt.report.view.kernels import Launched
 
@@ -50,24 +49,29 @@ def _readers(kernel: Launched) -> set[Instruction]:
 
 
 def concatenates(program: Program) -> Iterator[Finding]:
-    """A kernel that ends in a concatenate, and that others read: it stands between what makes the parts and what reads
-    the whole."""
+    """A kernel that writes a concatenate, which others read, where less time passes if they work on its parts."""
     for kernel in program.kernels:
-        joins = [m for m in kernel.members if joins_arrays(m)]
         readers = _readers(kernel)
-        if not joins or (len(readers) < 2 and all(map(is_left_to_library, readers))):
-            continue  # one library call needs the whole array
-        join = next((m for m in joins if m is kernel.instruction or m.is_root or any(u.is_root for u in m.users)), None)
-        if join is None:
+        join = next((m for m in kernel.members if joins_arrays(m) and _is_written(m, kernel)), None)
+        if join is None or not readers:
             continue
-        us = kernel.price.us * kernel.rounds
+        copy = program.copy_with(join.name)
+        if copy is None or not work_on_parts(copy[1]) or (us := program.saved(copy[0])) <= 0:
+            continue
         numbers = {
             "name": join.name,
             "parts": count(len(join.operands)),
             "readers": counted(len(readers), "kernel"),
             "size": size(join.shape.byte_size),
         }
-        yield Finding("LNT101", numbers, program.source(kernel, join), join.name, us)
+        rewrite = "by parts and fused again; each part of a result reads the elements that it read before"
+        yield Finding("LNT101", numbers, program.source(kernel, join), join.name, us, saves=True, rewrite=rewrite)
+
+
+def _is_written(member: Instruction, kernel: Launched) -> bool:
+    """Whether a member of a kernel is one of its results."""
+    is_result = member.is_root or any(u.is_root and tuple_elements(u) is not None for u in member.users)
+    return member is kernel.instruction or is_result
 
 
 def copies(program: Program) -> Iterator[Finding]:
@@ -126,7 +130,7 @@ def _folds_apart(reduce: Instruction) -> bool:
 
 
 def _saving(reduce: Instruction, kernel: Launched, program: Program) -> float:
-    """Microseconds that a reduction by itself would save if it were written as the hint tells; 0 where it would save
+    """Microseconds that a reduction by itself would save if it were written as the hint says; 0 where it would save
     less than is worth a word."""
     as_it_is, advised = (part_of(reduce.computation, {reduce}, [reduce]).module for _ in range(2))
     _advise(advised.entry.root)
@@ -139,7 +143,7 @@ def _saving(reduce: Instruction, kernel: Launched, program: Program) -> float:
 
 
 def _advise(reduce: Instruction) -> None:
-    """Change a reduction of parameters as the hint tells: where a kept dimension lies between those that are folded,
+    """Change a reduction of parameters as the hint says: where a kept dimension lies between those that are folded,
     the last of these first; else those that are folded are made the last ones."""
     folded = sorted(reduce.ints("dimensions"))
     arrays = reduce.operands[: len(reduce.operands) // 2]
@@ -187,23 +191,4 @@ def reductions(program: Program) -> Iterator[Finding]:
             "least": microseconds(least),
             "advice": _APART if _folds_apart(reduce) else _LAST,
         }
-        yield Finding("LNT103", numbers, program.source(kernel, reduce), reduce.name, us * kernel.rounds)
-
-
-def scatters(program: Program) -> Iterator[Finding]:
-    """A scatter whose updates no atomic operation can do: each retries until no other thread came between."""
-    for kernel in program.kernels:
-        for hero in kernel.members:
-            if not combines_updates(hero):
-                continue
-            form = Form(hero)
-            if not form.meets or form.in_turns or Update.SWAP not in form.updates:
-                continue
-            us = kernel.price.us - kernel.price.launch - program.copying(kernel.price.least)
-            numbers = {
-                "name": hero.name,
-                "combiner": form.combiner.root.opcode,
-                "type": hero.operands[0].shape.type.name,
-                "updates": size(hero.operands[-1].shape.byte_size),
-            }
-            yield Finding("LNT106", numbers, program.source(kernel, hero), hero.name, max(us, 0.0) * kernel.rounds)
+        yield Finding("LNT103", numbers, program.source(kernel, reduce), reduce.name, us * kernel.rounds, saves=True)

@@ -14,10 +14,10 @@ SCHEMA = 1
 
 
 def price_of(finding: Finding) -> str:
-    """What it costs: time, else memory."""
+    """What it costs: time, else memory. `saves` is what a change was found to save, `takes` what the place takes."""
     if finding.us is not None:
-        return microseconds(finding.us)
-    return size(finding.bytes) if finding.bytes else "compilation"
+        return f"{'saves' if finding.saves else 'takes'} {microseconds(finding.us)}"
+    return f"holds {size(finding.bytes)}" if finding.bytes else "costs compilation"
 
 
 def as_page(findings: Sequence[Finding], total: float | None, left: int = 0) -> Page:
@@ -25,7 +25,8 @@ def as_page(findings: Sequence[Finding], total: float | None, left: int = 0) -> 
     findings that are left out because they cost next to nothing."""
     page = Page()
     for finding in findings:
-        share = f" ({100 * finding.us / total:.1f} %)" if total and finding.us is not None else ""
+        us = None if finding.is_apart else finding.us
+        share = f" ({100 * us / total:.1f} %)" if total and us is not None else ""
         where = finding.source or f"`{finding.name}`"
         page.add(
             Word(f"{price_of(finding)}{share}", "bold"),
@@ -60,6 +61,7 @@ def as_json(findings: Sequence[Finding], total: float | None) -> dict[str, objec
                 "source": f.source,
                 "instruction": f.name,
                 "us": None if f.us is None else round(f.us, 3),
+                "saves": f.saves,
                 "bytes": round(f.bytes),
                 "message": f.message,
                 "hint": f.hint,

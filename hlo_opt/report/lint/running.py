@@ -7,10 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from hlo_opt.analysis.graph.inlining import remove_uncalled
 from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.ir import Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import executed_computations
-from hlo_opt.ops.sets import calls_outside, looped
+from hlo_opt.ops.sets import calls_outside, launches, looped
+from hlo_opt.passes.loops.while_unroll import MOST_OPERATIONS, Rounds
 from hlo_opt.plans.choose import is_left_to_library
 from hlo_opt.report.donating import donation_of
 from hlo_opt.report.lint.base import Finding, Program
@@ -51,17 +53,41 @@ def loop_launches(program: Program) -> Iterator[Finding]:
             if is_counted and not outside and launching < LAUNCHING * sum(k.price.us * k.rounds for k in kernels):
                 continue
             calls = sum(is_left_to_library(kernel.instruction) for kernel in kernels)
+            rounds, saved = _unrolled(loop, program)
+            more = f"`unroll={rounds}` joins the kernels of {rounds} iterations; " if saved > 0 else ""
+            if calls and not saved:
+                more = f"{counted(calls, 'library call')} in it cannot be joined with anything; "
             numbers = {
                 "name": loop.name,
                 "iterations": count(times) if is_counted else "an unknown number of",
                 "kernels": counted(len(kernels), "kernel"),
                 "runs": f", and runs {count(runs)} times" if runs > 1 else "",
                 "host": f"; `{outside[0]}` waits for the host in each" if outside else "",
-                "more": f"; {counted(calls, 'library call')} among them cannot be joined with anything"
-                if calls
-                else "; with `jax.lax.scan(..., unroll=N)` the kernels of N iterations can be joined",
+                "more": more,
             }
-            yield Finding("LNT105", numbers, _line_of_loop(program.fused, loop), loop.name, launching)
+            line = _line_of_loop(program.fused, loop)
+            yield Finding("LNT105", numbers, line, loop.name, saved or launching, saves=saved > 0)
+
+
+UNROLLED = 4
+"""Rounds of a long loop that are tried as one."""
+AT_ONCE = 8
+"""The most rounds that are tried without a loop."""
+
+
+def _unrolled(loop: Instruction, program: Program) -> tuple[int, float]:
+    """How many rounds of a loop to join, and the microseconds that it saves; 0 where it saves nothing."""
+    copy = program.copy_with(loop.name)
+    if copy is None or (rounds := Rounds.of(copy[1])) is None:
+        return 0, 0.0
+    module, own = copy
+    number = rounds.count.rounds if rounds.count.rounds <= AT_ONCE else UNROLLED
+    operations = sum(map(launches, own.called_by("body").instructions))
+    if number * operations > MOST_OPERATIONS:
+        return 0, 0.0
+    rounds.join(number)
+    remove_uncalled(module)
+    return number, max(0.0, program.saved(module))
 
 
 def _line_of_loop(module: Module, loop: Instruction) -> str:
@@ -124,7 +150,17 @@ def missed_donations(program: Program) -> Iterator[Finding]:
         source = source_location(program.fused, one.instruction) or source_location(program.fused, parameter)
         us = program.copying(2 * one.bytes) + program.target.kernel_launch_us
         rewrite = "with input_output_alias for it the copy is gone; but for the header the graph is the same (proved)"
-        yield Finding("LNT108", numbers, source, parameter.name, us, one.bytes, rewrite)
+        yield Finding(
+            "LNT108",
+            numbers,
+            source,
+            parameter.name,
+            us,
+            saves=True,
+            is_apart=True,
+            bytes=one.bytes,
+            rewrite=rewrite,
+        )
 
 
 def _copied(schedule: Schedule) -> list[_Missed]:

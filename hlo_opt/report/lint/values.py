@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 
 from hlo_opt.diag import HloOptError
-from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.sets import is_free, mixes_bits
@@ -41,15 +40,12 @@ def wide_types(program: Program) -> Iterator[Finding]:
     text = str(module)
     for name, narrow in _WIDE.items():
         text = re.sub(rf"\b{name}(?=\[)", narrow, text)
-    us: float | None = None
     try:
-        narrow_module = parse(text)
-        before, after = (module_summary(m, program.target).est_us for m in (module, narrow_module))
-        us = program.summary.est_us * max(0.0, 1 - after / before) if before > 0 else None
+        us = program.saved(parse(text))
     except HloOptError:
-        us = None  # something in it asks for the wide type
+        return  # something in it asks for the wide type
     numbers = {"count": count(len(wide)), "name": first.name, "type": _name(first)}
-    yield Finding("LNT104", numbers, source_location(module, first), first.name, us)
+    yield Finding("LNT104", numbers, source_location(module, first), first.name, max(us, 0.0), saves=True)
 
 
 def _name(instruction: Instruction) -> str:
@@ -70,7 +66,7 @@ def large_constants(program: Program) -> Iterator[Finding]:
             }
             readers = (source_location(module, i) for i in (instruction, *instruction.users))
             source = next((line for line in readers if line), "")
-            yield Finding("LNT107", numbers, source, instruction.name, None, instruction.shape.byte_size)
+            yield Finding("LNT107", numbers, source, instruction.name, bytes=instruction.shape.byte_size)
 
 
 def _elements(instruction: Instruction) -> int:

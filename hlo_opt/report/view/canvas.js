@@ -307,8 +307,9 @@ class GraphView {
       if (!free[node]) {
         context.fillStyle = colours.muted;
         context.font = "11px system-ui, sans-serif";
-        const second = kernel && this.graph.inner.has(node)
-          ? `${time(kernel.us * kernel.rounds)} ${this.graph.opcodes[node]}`
+        const isTimed = kernel && (this.side === 1 || this.graph.inner.has(node));
+        const second = isTimed
+          ? `${time(kernel.us * kernel.rounds)} ${opcodes[node]}`
           : `${opcodes[node]} ${shapes[node]}`;
         context.fillText(clipped(context, second, w[node] - 14), x[node] + 8, y[node] + 30);
         if (kernel) this.paintShare(context, node, kernel);

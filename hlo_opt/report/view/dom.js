@@ -34,8 +34,11 @@ function listing(text, label) {
   return element("pre", { tabindex: "0", role: "region", "aria-label": label }, text);
 }
 
+// A button that looks like a link. A path breaks behind a slash, and before the number of a line.
 function link(text, act) {
-  return element("button", { class: "link", type: "button", onclick: act }, text);
+  const [first, ...parts] = text.split(/(?<=\/)|(?=:\d)/);
+  return element(
+    "button", { class: "link", type: "button", onclick: act }, first, parts.flatMap((part) => [element("wbr"), part]));
 }
 
 // A bar of which a share is filled, and the text beside it.

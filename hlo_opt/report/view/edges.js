@@ -2,12 +2,15 @@
 
 function edgesTab(app) {
   const { edges, fused } = app.data;
-  const columns = [["saving", "n"], ["edge", ""], ["code", ""], ["why, and what to change", ""], ["Python line", ""]];
+  const columns = [
+    ["if joined", "n"], ["edge", ""], ["code", ""], ["why, and what to change", ""], ["Python line", ""],
+  ];
   const kinds = columns.map(([, kind]) => kind);
   const saving = (edge) =>
     (edge.saved === null ? "no price"
-       : edge.saved > 0  ? time(edge.saved)
-                         : `costs ${time(-edge.saved)}`);
+       : Math.abs(edge.saved) < 0.001 ? "the same"
+       : edge.saved > 0 ? `saves ${time(edge.saved)}`
+                        : `costs ${time(-edge.saved)}`);
   const row = (edge) => element("tr", { class: app.edge === edge ? "marked" : null }, ...cells([
     saving(edge),
     link(edge.ends, () => app.selectEdge(edge)),
@@ -15,7 +18,7 @@ function edgesTab(app) {
     reasonsOf(edge),
     edge.line ? link(edge.line, () => app.showLine(edge.line)) : "",
   ], kinds));
-  const parts = [table(`${plural(edges.length, "edge")} refused, the costliest first`, columns, edges, row)];
+  const parts = [table(`${plural(edges.length, "edge")} refused, what would save most first`, columns, edges, row)];
   if (fused.length) {
     const one = ([producer, consumer, rule]) => element(
       "tr", {},

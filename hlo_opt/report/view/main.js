@@ -91,7 +91,7 @@ class App {
     this.results.hidden = true;
     this.search = element("input", {
       type: "search",
-      placeholder: "Search names, operations, lines  ( / )",
+      placeholder: "Search names, lines  ( / )",
       "aria-label": "Search names, operations and Python lines",
       autocomplete: "off",
       oninput: () => this.find(),

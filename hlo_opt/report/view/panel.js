@@ -123,7 +123,7 @@ function summaryPanel(app) {
   const parts = [heading("Summary")];
   const rows = [
     ["kernels", "kernels", count], ["launches", "launches", count], ["bytes", "bytes", bytes],
-    ["estimated", "est_us", time], ["instructions", "instructions", count]
+    ["estimated", "est_us", time], ["side by side", "overlapped_us", time], ["instructions", "instructions", count]
   ];
   const [first, second] = data.sides;
   parts.push(table(
@@ -157,7 +157,8 @@ function summaryPanel(app) {
 }
 
 function edgeWords(edge) {
-  const price = edge.saved > 0 ? `joining them would save ${time(edge.saved)}. `
+  const price = Math.abs(edge.saved ?? 1) < 0.001 ? "joining them would change nothing. "
+    : edge.saved > 0 ? `joining them would save ${time(edge.saved)}. `
     : edge.saved === null ? ""
                           : `joining them would cost ${time(-edge.saved)}. `;
   return element(

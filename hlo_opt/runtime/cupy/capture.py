@@ -22,6 +22,7 @@ import numpy as np
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import BackendError
 from hlo_opt.evaluate.threads import positive
+from hlo_opt.fusion.overlap import STREAMS
 from hlo_opt.ir.values import Array
 from hlo_opt.runtime.cupy.conditional import ENDLESS, ConditionError, Conditions
 from hlo_opt.runtime.schedule.ops import Op
@@ -158,8 +159,6 @@ class CapturingDevice(PlacingDevice, Protocol):
         """How the GPU decides whether launches repeat. Raises ConditionError where it cannot."""
 
 
-STREAMS = 4
-"""Streams of a graph, unless `$HLO_OPT_STREAMS` sets another number."""
 MOST_STREAMS = 32
 
 

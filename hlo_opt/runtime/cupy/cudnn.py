@@ -28,7 +28,7 @@ from hlo_opt.codegen import emit_kernel
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import Reason
 from hlo_opt.ir.values import Array
-from hlo_opt.ops.calls.convolutions import DATA, FILTER, FORWARD, ROLES, Convolution, Tensor
+from hlo_opt.ops.calls.convolutions import DATA, FILTER, FORWARD, ROLES, Convolution, Epilogue, Tensor
 from hlo_opt.plans import region_of
 from hlo_opt.plans.choose import plan
 from hlo_opt.runtime.schedule.stretch import Start, span_of
@@ -56,10 +56,11 @@ _TENSOR_CORE, _DOWN_CONVERTS, _REDUCED_SUMS, _VARIES, _WINOGRAD = 0, 1, 2, 4, 5
 """cudnnBackendNumericalNote_t."""
 _COMPILES = 0
 """CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION: it takes about a second for each convolution."""
-_HANDLE, _DATA_TYPE, _INT64, _FLOAT, _DOUBLE, _POINTER, _MODE, _HEUR, _NOTE = 0, 1, 3, 4, 5, 6, 7, 8, 11
-_DESCRIPTOR, _BEHAVIOR = 15, 19
+_HANDLE, _DATA_TYPE, _BOOLEAN, _INT64, _FLOAT, _DOUBLE, _POINTER, _MODE, _HEUR, _NOTE = 0, 1, 2, 3, 4, 5, 6, 7, 8, 11
+_POINTWISE_MODE, _DESCRIPTOR, _BEHAVIOR = 14, 15, 19
 """cudnnBackendAttributeType_t."""
-_CONVOLUTION, _ENGINE, _ENGINE_CONFIG, _HEURISTICS, _PLAN, _GRAPH, _PACK, _TENSOR = 1, 2, 3, 4, 5, 15, 16, 17
+_POINTWISE, _CONVOLUTION, _ENGINE, _ENGINE_CONFIG, _HEURISTICS, _PLAN = range(6)
+_POINTWISE_OPERATION, _GRAPH, _PACK, _TENSOR = 13, 15, 16, 17
 """cudnnBackendDescriptorType_t."""
 _OPERATIONS = {
     FORWARD: (10, {"alpha": 700, "beta": 701, "how": 702, "kernel": 703, "image": 704, "output": 705}),
@@ -68,9 +69,14 @@ _OPERATIONS = {
 }
 """The descriptor of each operation, and its attributes."""
 _IDS = {"image": 1, "kernel": 2, "output": 3}
+_BIAS, _SIDE, _BETWEEN = 4, 5, 6
+"""The numbers of bias and side input, and the first of what is in no memory."""
+_ADD, _RELU = 0, 100
+"""cudnnPointwiseMode_t."""
 _C_TYPES: dict[int, Any] = {
     **dict.fromkeys((_HANDLE, _POINTER, _DESCRIPTOR), ctypes.c_void_p),
-    **dict.fromkeys((_DATA_TYPE, _MODE, _HEUR, _NOTE, _BEHAVIOR), ctypes.c_int),
+    **dict.fromkeys((_DATA_TYPE, _MODE, _HEUR, _NOTE, _BEHAVIOR, _POINTWISE_MODE), ctypes.c_int),
+    _BOOLEAN: ctypes.c_bool,
     _INT64: ctypes.c_int64,
     _FLOAT: ctypes.c_float,
     _DOUBLE: ctypes.c_double,
@@ -124,9 +130,10 @@ class _Descriptor:
 
     def __init__(self, library: ctypes.CDLL, kind: int) -> None:
         self.library = library
-        made = ctypes.c_void_p()
-        _check(library, library.cudnnBackendCreateDescriptor(kind, ctypes.byref(made)), "cudnnBackendCreateDescriptor")
-        self.pointer = made.value
+        pointer = ctypes.c_void_p()
+        status = library.cudnnBackendCreateDescriptor(kind, ctypes.byref(pointer))
+        _check(library, status, "cudnnBackendCreateDescriptor")
+        self.pointer = pointer.value
         self._parts: list[_Descriptor] = []
         self._end = weakref.finalize(self, library.cudnnBackendDestroyDescriptor, self.pointer)
 
@@ -270,7 +277,10 @@ class Cudnn:
 
     def _time_of(self, prepared: Prepared) -> float:
         """Milliseconds of a run on memory of its own; infinite where cuDNN fails."""
-        memory = [self.cupy.empty(size, "uint8") for size in (*prepared.convolution.bytes, max(1, prepared.bytes))]
+        convolution = prepared.convolution
+        further = [tensor.bytes for tensor in convolution.further]
+        sizes = (*convolution.bytes, *further, max(1, prepared.bytes))
+        memory = [self.cupy.empty(size, "uint8") for size in sizes]
         *addresses, workspace = (span_of(array)[0] for array in memory)
         event = self.cupy.cuda.Event
         times = []
@@ -334,25 +344,70 @@ class Cudnn:
     def _graph(self, convolution: Convolution) -> _Descriptor:
         kind, attributes = _OPERATIONS[convolution.direction]
         double = convolution.image.type_name == "f64"
+        wide = "f64" if double else "f32"
+        epilogue = convolution.epilogue
+        whole = epilogue if epilogue is not None and not epilogue.is_apart else None
         how = _Descriptor(self.library, _CONVOLUTION)
-        how.set(100, _DATA_TYPE, _DATA_TYPES["f64" if double else "f32"])
+        how.set(100, _DATA_TYPE, _DATA_TYPES[wide])
         how.set(101, _MODE, _CROSS_CORRELATION).set(106, _INT64, len(convolution.strides))
         how.set(102, _INT64, *convolution.dilations).set(103, _INT64, *convolution.strides)
         how.set(105, _INT64, *convolution.before).set(104, _INT64, *convolution.after)
+        tensors = {role: self._tensor(getattr(convolution, role), _IDS[role]) for role in ("image", "kernel")}
+        output = self._tensor(convolution.output, _IDS["output"])
+        between = [self._between(convolution.output, wide, _BETWEEN + k) for k in range(3)] if whole else []
+        tensors["output"] = between[0] if whole else output
         operation = _Descriptor(self.library, kind)
-        for role, number in _IDS.items():
-            operation.set(attributes[role], _DESCRIPTOR, self._tensor(getattr(convolution, role), number))
+        for role, tensor in tensors.items():
+            operation.set(attributes[role], _DESCRIPTOR, tensor)
         operation.set(attributes["how"], _DESCRIPTOR, how.finalized())
         for name, value in (("alpha", 1.0), ("beta", 0.0)):
             operation.set(attributes[name], _DOUBLE if double else _FLOAT, value)
-        operation.finalized()
+        operations = [operation.finalized()]
+        if whole is not None:
+            operations += self._pointwise(convolution, whole, output, between)
         graph = _Descriptor(self.library, _GRAPH).set(800, _HANDLE, self.handle)
-        return graph.set(801, _DESCRIPTOR, operation).finalized()
+        return graph.set(801, _DESCRIPTOR, *operations).finalized()
+
+    def _pointwise(
+        self, convolution: Convolution, epilogue: Epilogue, output: _Descriptor, between: Sequence[_Descriptor]
+    ) -> list[_Descriptor]:
+        """The operations after a convolution, in the order that cuDNN has kernels for: side input, bias, activation."""
+        found, last = [], between[0]
+        scale = epilogue.scale
+
+        def add(to: _Descriptor, other: _Descriptor | None, factors: Sequence[float]) -> None:
+            how = _Descriptor(self.library, _POINTWISE)
+            how.set(0, _POINTWISE_MODE, _RELU if other is None else _ADD).set(1, _DATA_TYPE, _DATA_TYPES["f32"])
+            operation = _Descriptor(self.library, _POINTWISE_OPERATION).set(750, _DESCRIPTOR, how.finalized())
+            operation.set(751, _DESCRIPTOR, last).set(753, _DESCRIPTOR, to)
+            if other is not None:
+                operation.set(752, _DESCRIPTOR, other)
+            for attribute, factor in zip((754, 755), factors, strict=False):
+                operation.set(attribute, _FLOAT, factor)
+            found.append(operation.finalized())
+
+        if epilogue.side_scale:
+            side = self._tensor(convolution.output, _SIDE)
+            add(between[1], side, (scale, epilogue.side_scale))
+            last, scale = between[1], 1.0
+        bias = self._tensor(convolution.further[0], _BIAS)
+        add(between[2] if epilogue.is_relu else output, bias, (scale, 1.0))
+        if epilogue.is_relu:
+            last = between[2]
+            add(output, None, (1.0,))
+        return found
 
     def _tensor(self, tensor: Tensor, number: int) -> _Descriptor:
-        made = _Descriptor(self.library, _TENSOR).set(901, _DATA_TYPE, _DATA_TYPES[tensor.type_name])
-        made.set(902, _INT64, *tensor.sizes).set(903, _INT64, *tensor.strides)
-        return made.set(906, _INT64, number).set(900, _INT64, _ALIGNED).finalized()
+        return self._described(tensor, tensor.type_name, number).finalized()
+
+    def _between(self, tensor: Tensor, type_name: str, number: int) -> _Descriptor:
+        """What lies as a tensor would, of another type, if it lay in memory."""
+        return self._described(tensor, type_name, number).set(907, _BOOLEAN, True).finalized()
+
+    def _described(self, tensor: Tensor, type_name: str, number: int) -> _Descriptor:
+        described = _Descriptor(self.library, _TENSOR).set(901, _DATA_TYPE, _DATA_TYPES[type_name])
+        described.set(902, _INT64, *tensor.sizes).set(903, _INT64, *tensor.strides)
+        return described.set(906, _INT64, number).set(900, _INT64, _ALIGNED)
 
     def reserve(self, stream: int) -> None:
         """Allocate the workspace of a stream, which no capture allows."""
@@ -364,7 +419,8 @@ class Cudnn:
 
     def start_of(self, prepared: Prepared, inputs: Sequence[Array], outputs: Sequence[Array]) -> Start:
         """A convolution of buffers, to be started on the stream that is current then."""
-        addresses = [span_of(memory)[0] for memory in (*inputs[:2], outputs[0])]
+        operands = [span_of(memory)[0] for memory in inputs]
+        addresses = [*operands[:2], span_of(outputs[0])[0], *operands[2:]]
         bound: dict[int, Start] = {}
 
         def start() -> None:
@@ -385,16 +441,21 @@ class Cudnn:
             self.stream = stream
 
     def _bound(self, prepared: Prepared, addresses: Sequence[int], workspace: int) -> Start:
-        """Moves and the convolution between them, for these addresses of operands and result."""
+        """Moves and the convolution between them, for these addresses: of two operands, the result, and further
+        operands."""
         here = [workspace + offset for offset in prepared.offsets]
         used = [there if k is None else at for k, there, at in zip(prepared.kernels, addresses, here, strict=False)]
+        further = addresses[3:]
         moves: list[Start | None] = []
         for number, kernel in enumerate(prepared.kernels):
-            ends = [addresses[number], here[number]]
-            values = np.array(ends if number < 2 else ends[::-1], np.uint64)
-            moves.append(None if kernel is None else self.device.start_at(kernel, values))
-        pack = _Descriptor(self.library, _PACK)
-        pack.set(1000, _INT64, *(_IDS[role] for role in ROLES[prepared.convolution.direction]))
+            ends = [addresses[number], here[number]] if number < 2 else [here[2], *further, addresses[2]]
+            moves.append(None if kernel is None else self.device.start_at(kernel, np.array(ends, np.uint64)))
+        convolution, ids = prepared.convolution, [_IDS[role] for role in ROLES[prepared.convolution.direction]]
+        epilogue = convolution.epilogue
+        if epilogue is not None and not epilogue.is_apart:
+            used += further
+            ids += [_BIAS, _SIDE][: len(further)]
+        pack = _Descriptor(self.library, _PACK).set(1000, _INT64, *ids)
         pack.set(1001, _POINTER, *used).set(1003, _POINTER, here[-1]).finalized()
         *before, after = moves
         library, plan, handle = self.library, prepared.engine.plan, self.handle

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
+from hlo_opt.codegen.depthwise import depthwise_kernel
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.options import compile_options
 from hlo_opt.diag import BackendError
@@ -30,10 +31,10 @@ from hlo_opt.library import arrays
 from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.ops.calls.call import DeviceCall
 from hlo_opt.ops.calls.collectives import device_call
-from hlo_opt.ops.calls.convolutions import convolutions_of
-from hlo_opt.ops.calls.depthwise import depthwise_text
+from hlo_opt.ops.calls.epilogues import cudnn_ways
 from hlo_opt.ops.calls.strided import product_of
 from hlo_opt.ops.collective.module_devices import counts, exchanges
+from hlo_opt.plans.depthwise import depthwise_plan
 from hlo_opt.runtime.cupy.conditional import DECISION, Conditions, driver_of
 from hlo_opt.runtime.cupy.cudnn import Cudnn, CudnnError, kernel_of
 from hlo_opt.runtime.cupy.products import Cublas
@@ -452,17 +453,16 @@ class CupyDevice:
         return self._bindings[op.instruction]
 
     def _bound_call(self, op: Call, call: DeviceCall) -> _Binding | None:
-        product, ways = product_of(call), convolutions_of(call)
+        product, ways = product_of(call), cudnn_ways(op.instruction, call)
         try:
-            with contextlib.suppress(CudnnError):  # then cuDNN itself does it
-                if (depthwise := depthwise_text(call)) is not None:
-                    kernel = kernel_of(depthwise, self._target)
-                    self.notes.setdefault(op.call, "a kernel of its own")
-                    return partial(self._start_alone, kernel)
+            if (planned := depthwise_plan(call, self._target)) is not None:
+                self.notes.setdefault(op.call, "a kernel of its own")
+                return partial(self._start_alone, depthwise_kernel(planned))
             if product is not None:
                 self._cublas = self._cublas or Cublas(self.cupy)
-                self.notes[op.call] = call.does
-                return partial(self._cublas.start_of, product)
+                does = {self._cublas.choose(product), *filter(None, self.notes.get(op.call, "").split(", "))}
+                self.notes[op.call] = ", ".join(sorted(does))
+                return self._cublas.binding(product)
             if ways:
                 self._cudnn = self._cudnn or self._begin_convolutions()
                 prepared = self._cudnn.prepared(tuple(ways))
@@ -479,8 +479,8 @@ class CupyDevice:
     def _begin_convolutions(self) -> Cudnn:
         """A handle of cuDNN. The kernels that move arrays for it are compiled all at once, as the module's own are."""
         cudnn = Cudnn(self, self._target)
-        calls = (self._device_call(op.instruction) for op in self._library_calls)
-        ways = (way for call in calls if call is not None for way in convolutions_of(call))
+        calls = ((op.instruction, self._device_call(op.instruction)) for op in self._library_calls)
+        ways = (way for instruction, call in calls if call is not None for way in cudnn_ways(instruction, call))
         kernels = []
         for move in {move for way in ways for move in way.moves if move is not None}:
             with contextlib.suppress(CudnnError):  # told where the convolution is prepared

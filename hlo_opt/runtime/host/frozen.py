@@ -15,7 +15,7 @@ import numpy as np
 from hlo_opt.codegen.lanes import launcher_name
 from hlo_opt.diag import BackendError
 from hlo_opt.ir.values import Array
-from hlo_opt.runtime.host.library import built, flags_of, units_of
+from hlo_opt.runtime.host.library import flags_of, loadable, units_of
 from hlo_opt.runtime.host.program import HostProgram, constants_of
 from hlo_opt.runtime.host.words import ProgramWords
 from hlo_opt.runtime.schedule import Schedule
@@ -102,7 +102,7 @@ def freeze(program: HostProgram) -> Frozen:
     """The program as data. Raises BackendError (HLO528) for one that needs NumPy on its way."""
     kernels = program.schedule.kernels
     check_alone(program.words)
-    library = built(units_of(kernels, program.form), flags_of(program.form)).name if kernels else ""
+    library = loadable(units_of(kernels, program.form), flags_of(program.form)).name if kernels else ""
     return frozen(program.schedule, program.words, library)
 
 

@@ -181,11 +181,10 @@ def built(units: Sequence[str], more: Sequence[str] = ()) -> Path:
     flags = (*FLAGS, *native.flags, *more)
     content = "\0".join((*command, _version(command), *flags, native.macros, *units))
     name = f"{hashlib.sha256(content.encode()).hexdigest()[:40]}.so"
+    kept = kept_library(name)
+    if kept is not None:
+        return kept
     folder = cache_directory()
-    folders = [folder, Path(_own_folder().name)] if _own_folder.cache_info().currsize else [folder]
-    for known in folders:
-        if (known / name).exists():
-            return known / name
     try:
         _build((*command, *flags), units, folder / name)
     except (OSError, BackendError):
@@ -197,6 +196,14 @@ def built(units: Sequence[str], more: Sequence[str] = ()) -> Path:
         except OSError as fault:
             raise BackendError(f"no kernels can be kept in {folder}: {fault.strerror}", code="HLO517") from fault
     return folder / name
+
+
+def kept_library(name: str) -> Path | None:
+    """The file of a library that was built, in the cache or the folder that stands in for it; None if there is none."""
+    folders = [cache_directory()]
+    if _own_folder.cache_info().currsize:
+        folders.append(Path(_own_folder().name))
+    return next((folder / name for folder in folders if (folder / name).exists()), None)
 
 
 def build(
@@ -252,6 +259,8 @@ def _build(command: tuple[str, ...], units: Sequence[str], path: Path) -> None:
             objects = [str(folder / f"unit{number}.o") for number in range(len(units))]
             linked = [flag for flag in command if flag != CALLS]
             _finish(_start([*linked, "-shared", *objects, "-o", str(folder / "all.so")]), folder)
+        if not (folder / "all.so").exists():
+            raise BackendError(f"the C++ compiler {command[0]} writes no library", code="HLO511")
         os.replace(folder / "all.so", path)  # whole or not at all, also with other processes at it
 
 
@@ -411,14 +420,20 @@ def _address(array: Array, byte_size: int, written: bool) -> int:
     return array.ctypes.data
 
 
-def load(texts: Sequence[str], more: Sequence[str] = ()) -> ctypes.CDLL:
-    """The shared library of translation units, built with further flags."""
+def loadable(texts: Sequence[str], more: Sequence[str] = ()) -> Path:
+    """As `built`; a damaged file in the cache is built again."""
     path = built(texts, more)
     try:
-        return ctypes.CDLL(str(path))
-    except OSError:  # a damaged file: build it again
+        ctypes.CDLL(str(path))
+    except OSError:
         path.unlink(missing_ok=True)
-        return ctypes.CDLL(str(built(texts, more)))
+        return built(texts, more)
+    return path
+
+
+def load(texts: Sequence[str], more: Sequence[str] = ()) -> ctypes.CDLL:
+    """The shared library of translation units, built with further flags. Raises BackendError as `built`."""
+    return ctypes.CDLL(str(loadable(texts, more)))
 
 
 def flags_of(form: Form) -> tuple[str, ...]:

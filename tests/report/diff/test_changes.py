@@ -145,3 +145,19 @@ def test_a_loop_that_carries_one_array_more_says_so_and_no_more():
     )
     assert {line.split()[1] for line in told(LOOP, new)} == {"s", "w"}
     assert not any("operand 0 s" in line for line in told(LOOP, new))
+
+
+def test_a_constant_without_a_python_line_has_that_of_its_reader():
+    """JAX writes constants, and what it broadcasts of them, without one."""
+    text = """HloModule m
+
+ENTRY e {
+  p = f32[8]{0} parameter(0)
+  c = f32[] constant(2)
+  b = f32[8]{0} broadcast(c), dimensions={}
+  ROOT r = f32[8]{0} multiply(p, b), metadata={op_name="mul" source_file="a.py" source_line=7}
+}
+"""
+    old, new = hlo_opt.parse(text), hlo_opt.parse(text.replace("constant(2)", "constant(3)"))
+    rows, _ = changes(match(old, new))
+    assert [(row.name, row.source) for row in rows] == [("c", "a.py:7")]

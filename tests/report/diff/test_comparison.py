@@ -9,7 +9,8 @@ import pytest
 import hlo_opt
 from hlo_opt.diag import UsageError
 from hlo_opt.fusion.summary import module_summary
-from hlo_opt.report.diff.comparison import MOST_FUSED, _refused_otherwise, diff, has_kernels
+from hlo_opt.report.diff import comparison
+from hlo_opt.report.diff.comparison import MOST_FUSED, _instead, _refused_otherwise, _touched, diff, has_kernels
 from hlo_opt.report.diff.kernels import Group
 from scripts.diff_programs import program, retold
 
@@ -123,3 +124,41 @@ def test_an_edge_that_is_refused_on_both_sides_is_told_where_the_cause_or_the_pr
     found = list(_refused_otherwise([group], [old, new], sites, passed=False))
     assert [(g, s.producer, s.consumer) for g, s in found] == [(group, "a", "x"), (group, "b", "x"), (group, "x", "d")]
     assert all(s.old is not None and s.new is not None for _, s in found)
+
+
+def test_what_only_one_has_belongs_to_what_the_other_has_right_before_its_reader():
+    """As in the gradient of a tanh, which two versions of JAX write as g (1 - t) + g (1 - t) t and g ((1 + t) (1 - t)):
+    the product that is read is there in both, so the sum that is lost belongs to what the product reads."""
+    added, known = (SimpleNamespace(partner=partner, inputs=()) for partner in (None, object()))
+    product = SimpleNamespace(partner=object(), inputs=((added, 0), (known, 0)))
+    reader = SimpleNamespace(partner=SimpleNamespace(inputs=((product, 0),)), inputs=((known, 0),))
+    lost = SimpleNamespace(scope=None, users=((reader, 0, 0),))
+    assert list(_instead(lost, {})) == [added]
+
+
+def test_a_kernel_that_computes_a_value_again_belongs_to_its_reader():
+    groups = {name: Group([], []) for name in ("again", "reader")}
+    again, reader = (SimpleNamespace(partner=None, users=(), instruction=SimpleNamespace(name=n)) for n in groups)
+    reader.inputs = ((again, 0),)
+    change = SimpleNamespace(sites=(reader,), details=())
+    assert set(_touched(change, groups, is_one_graph=False)) == set(groups.values())
+
+
+def test_an_edge_that_only_one_module_has_is_not_fused_in_the_other():
+    """Two kernels that are lost and one that is added are told as one that they joined into."""
+    old = "f = f32[512,256]{1,0} multiply(q, q)\n  k = f32[512,256]{1,0} add(f, p)"
+    new = "k = f32[512,256]{1,0} reverse(p), dimensions={0}"
+    first, second = (TEXT.replace("k = f32[512,256]{1,0} sine(q)", text) for text in (old, new))
+    found = diff(first, second, fuse="never")
+    groups = [g for d in found.differences for g in d.groups]
+    assert [(g.kind, g.seams) for g in groups] == [("joined", [])]
+
+
+def test_in_large_modules_few_edges_are_looked_at(monkeypatch: pytest.MonkeyPatch):
+    fused = str(hlo_opt.fuse(hlo_opt.parse(TEXT), passes="instruction-fusion")[0])
+    apart = str(hlo_opt.parse(TEXT))
+    for most, seams in ((2, 1), (0, 0)):
+        monkeypatch.setattr(comparison, "LARGE", 0)
+        monkeypatch.setattr(comparison, "MOST_IN_LARGE", most)
+        found = diff(fused, apart)
+        assert sum(len(g.seams) for d in found.differences for g in d.groups) == seams

@@ -1,0 +1,37 @@
+"""A module's schedule for CuPy's GPU: where this has cuBLASLt, what follows a product is part of its call."""
+
+from __future__ import annotations
+
+from hlo_opt.analysis.targets import DeviceTarget, target_of
+from hlo_opt.ir import Module
+from hlo_opt.ops.calls.strided import Product
+from hlo_opt.passes.for_kernels import expanded
+from hlo_opt.passes.product_epilogues import ProductEpilogues
+from hlo_opt.runtime.cupy.device import has_gpu, import_cupy
+from hlo_opt.runtime.cupy.products import Cublas, CublasError
+from hlo_opt.runtime.schedule import Schedule, build_schedule
+
+
+def gpu_schedule(module: Module, target: str | DeviceTarget | None = None, *, precise: bool = False) -> Schedule:
+    """The schedule of a module, fused or not. `precise`: activations are kernels, which round as they should. Raises
+    what `build_schedule` raises."""
+    if not precise and ProductEpilogues().concerns(module) and has_gpu():
+        module = _with_epilogues(module, target)
+    return build_schedule(module, target)
+
+
+def _with_epilogues(module: Module, target: str | DeviceTarget | None) -> Module:
+    """The module with calls for what the library really has on this device."""
+    try:
+        cublas = Cublas(import_cupy())
+    except (OSError, AttributeError, RuntimeError):  # of the loader and the library
+        return module
+
+    def has(product: Product) -> bool:
+        try:
+            cublas.choose(product)
+        except CublasError:
+            return False
+        return True
+
+    return module if cublas.lt is None else expanded(module, target_of(module, target), (ProductEpilogues(has),))
