@@ -36,7 +36,7 @@ def kalman_filters(x: Array, seen: Array) -> Any:
 
 
 @loop("lanes", f32(N, 3, low=-10, high=10), heavy=True)
-def lorenz_until_high(points: Array) -> Any:
+def attractor_until_high(points: Array) -> Any:
     """Fourth order, each lane until its third coordinate is large."""
 
     def slope(q: Array) -> Array:
