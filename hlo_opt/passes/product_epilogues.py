@@ -41,10 +41,9 @@ _BIAS: _Form = ("bias",)
 @dataclass(frozen=True)
 class ProductEpilogues(Expansion):
     """Make a product, and what a kernel after it computes of it alone, one call of cuBLASLt: a bias that is added, an
-    activation. In no pipeline: only a GPU with this library runs it, where the library `has` the product with what
-    follows."""
+    activation. In no pipeline: only a GPU with this library runs it, where a product with what follows it `pays`."""
 
-    has: Callable[[Product], bool] = bool
+    pays: Callable[[Product], bool] = bool
 
     name: ClassVar[str] = "product-epilogues"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
@@ -58,7 +57,7 @@ class ProductEpilogues(Expansion):
         for kernel in [i for i in computation.instructions if is_plain_fusion(i)]:
             for output, values in _outputs(kernel):
                 found = _finished(kernel, output) if values else None
-                if found is not None and self.has(found.together):
+                if found is not None and self.pays(found.together):
                     yield partial(_replace, values, found)
 
     def run(self, module: Module, context: PassContext) -> bool:

@@ -1,6 +1,7 @@
 """Products by cuBLASLt, beside the evaluator: what it gets is computed by its definition (`fake_cublaslt`)."""
 
 import types
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ import hlo_opt
 from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ops.calls.collectives import device_call
 from hlo_opt.ops.calls.strided import product_of
+from hlo_opt.runtime.cupy import products
 from hlo_opt.runtime.cupy.addressed import Place
 from hlo_opt.runtime.cupy.products import Cublas
 from hlo_opt.runtime.executable import Executable
@@ -107,7 +109,7 @@ ENTRY e {{
 def test_what_follows_a_product_is_part_of_its_call(lt: types.ModuleType) -> None:
     executable = check(EPILOGUE.format(last="negate(k)"), rounds=4)
     assert executable.report()["library"] == {"__cublas$lt$matmul": 1} and executable.report()["launches"] == 1
-    assert lt.cublaslt.ran == [(1, 6), (2, 6)] + [(2, 6)] * 4 and not lt.gemms and lt.captured
+    assert lt.cublaslt.ran == [(1, 6), (2, 6), (1, 1), (2, 1)] + [(2, 6)] * 4 and len(lt.gemms) == 1 and lt.captured
 
 
 def test_where_the_library_refuses_an_epilogue_there_is_a_kernel(lt: types.ModuleType) -> None:
@@ -115,6 +117,18 @@ def test_where_the_library_refuses_an_epilogue_there_is_a_kernel(lt: types.Modul
     executable = check(EPILOGUE.format(last="negate(k)"), rounds=2)
     assert executable.report()["library"] == {"dot": 1} and executable.report()["launches"] == 2
     assert {epilogue for _, epilogue in lt.cublaslt.ran} == {1}
+
+
+def test_an_epilogue_that_takes_longer_than_its_kernel_is_a_kernel(
+    lt: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def time_of(_: types.ModuleType, start: Callable[[], None]) -> float:
+        start()
+        return 0.1 if lt.cublaslt.ran and lt.cublaslt.ran[-1][1] == 6 else 0.01
+
+    monkeypatch.setattr(products, "milliseconds", time_of)
+    executable = check(EPILOGUE.format(last="negate(k)"))
+    assert executable.report()["library"] == {"dot": 1} and executable.report()["launches"] == 2
 
 
 def test_precise_activations_are_kernels(lt: types.ModuleType) -> None:

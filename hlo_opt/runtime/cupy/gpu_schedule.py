@@ -8,7 +8,7 @@ from hlo_opt.ops.calls.strided import Product
 from hlo_opt.passes.for_kernels import expanded
 from hlo_opt.passes.product_epilogues import ProductEpilogues
 from hlo_opt.runtime.cupy.device import has_gpu, import_cupy
-from hlo_opt.runtime.cupy.products import Cublas, CublasError
+from hlo_opt.runtime.cupy.products import Cublas
 from hlo_opt.runtime.schedule import Schedule, build_schedule
 
 
@@ -21,17 +21,18 @@ def gpu_schedule(module: Module, target: str | DeviceTarget | None = None, *, pr
 
 
 def _with_epilogues(module: Module, target: str | DeviceTarget | None) -> Module:
-    """The module with calls for what the library really has on this device."""
+    """The module with calls for what the library does in less time than a kernel takes at least: such a kernel reads
+    and writes the product."""
     try:
         cublas = Cublas(import_cupy())
     except (OSError, AttributeError, RuntimeError):  # of the loader and the library
         return module
+    if cublas.lt is None:
+        return module
+    device = target_of(module, target)
 
-    def has(product: Product) -> bool:
-        try:
-            cublas.choose(product)
-        except CublasError:
-            return False
-        return True
+    def pays(product: Product) -> bool:
+        copied_us = 2 * product.bytes[2] / device.copied_per_second * 1e6
+        return cublas.saves(product, copied_us + device.kernel_launch_us)
 
-    return module if cublas.lt is None else expanded(module, target_of(module, target), (ProductEpilogues(has),))
+    return expanded(module, device, (ProductEpilogues(pays),))

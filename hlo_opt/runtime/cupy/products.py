@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from types import ModuleType
 
 import numpy as np
@@ -37,8 +38,17 @@ class CublasError(RuntimeError):
     """A status of cuBLAS other than success, or a product that it does not have."""
 
 
-_CHOSEN: dict[tuple[int, Product], Algorithm | None] = {}
-"""The algorithms of cuBLASLt that this process found the fastest, by device; None where cuBLAS's own choice is."""
+@dataclass(frozen=True)
+class _Choice:
+    """The algorithm of cuBLASLt that is the fastest, None where cuBLAS's own choice is; and its milliseconds, infinite
+    where there was no memory to run it."""
+
+    algorithm: Algorithm | None
+    ms: float = float("inf")
+
+
+_CHOSEN: dict[tuple[int, Product], _Choice] = {}
+"""What this process measured, by device."""
 
 
 def library_of(cupy: ModuleType) -> ctypes.CDLL:
@@ -154,35 +164,45 @@ class Cublas:
     def choose(self, product: Product) -> str:
         """Find the fastest way to compute a product; returns the name of the function that does it. Raises CublasError
         where there is none: what follows a product is only in cuBLASLt."""
-        key = (int(self.cupy.cuda.runtime.getDevice()), product)
-        if key not in _CHOSEN:
-            _CHOSEN[key] = self._fastest(product)
-        if _CHOSEN[key] is None and product.epilogue:
+        algorithm = self._choice(product).algorithm
+        if algorithm is None and product.epilogue:
             raise CublasError(f"cuBLASLt has no {product.epilogue} for it")
-        self._algorithms[product] = _CHOSEN[key]
-        if _CHOSEN[key] is not None:
+        self._algorithms[product] = algorithm
+        if algorithm is not None:
             return "cublasLtMatmul"
         return "cublasGemmBatchedEx" if product.is_listed else "cublasGemmStridedBatchedEx"
 
-    def _fastest(self, product: Product) -> Algorithm | None:
+    def saves(self, product: Product, kernel_us: float) -> bool:
+        """Whether a product with what follows it takes less time than without it and a kernel of so many microseconds
+        after it."""
+        together, alone = self._choice(product), self._choice(replace(product, epilogue=""))
+        return together.algorithm is not None and together.ms < alone.ms + kernel_us / 1e3
+
+    def _choice(self, product: Product) -> _Choice:
+        key = (int(self.cupy.cuda.runtime.getDevice()), product)
+        if key not in _CHOSEN:
+            _CHOSEN[key] = self._fastest(product)
+        return _CHOSEN[key]
+
+    def _fastest(self, product: Product) -> _Choice:
         if self.lt is None or len(product.starts) > 1 or product.types[0] not in FEW_BITS:
-            return None
+            return _Choice(None)
         try:
             algorithms = self.lt.algorithms(product)
         except LtError:
-            return None
-        best = algorithms[0] if product.epilogue else None
+            return _Choice(None)
+        best = _Choice(algorithms[0] if product.epilogue else None)
         with contextlib.suppress(self.cupy.cuda.memory.OutOfMemoryError):
             memory = [self.cupy.empty(size, "uint8") for size in (*product.bytes, product.bytes_of_bias)]
             left, right, target, bias = (span_of(array)[0] for array in memory)
             pointers = (left, right, *([bias] if product.has_bias else ()), target)
-            least = float("inf")
             if not product.epilogue:
-                least = WORTH * milliseconds(self.cupy, self.start_by_cublas(product, pointers))
+                best = _Choice(None, milliseconds(self.cupy, self.start_by_cublas(product, pointers)))
             for algorithm in algorithms:
                 with contextlib.suppress(LtError):
                     ms = milliseconds(self.cupy, self.lt.ready(product, algorithm).start_of(pointers))
-                    best, least = (algorithm, ms) if ms < least else (best, least)
+                    if ms < best.ms * (WORTH if best.algorithm is None else 1):
+                        best = _Choice(algorithm, ms)
         return best
 
     def binding(self, product: Product) -> Callable[[Sequence[Array], Sequence[Array]], Start]:
