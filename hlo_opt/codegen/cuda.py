@@ -90,8 +90,6 @@ def statement_lines(
                 yield f"{margin}{place}{kind} {name.text}[{size}];"
             case Do(call):
                 yield f"{margin}{text(call)};"
-            case Barrier(team=Code() as team):
-                yield f"{margin}{text(team)};"
             case Barrier(warp):
                 yield f"{margin}{'__syncwarp' if warp else '__syncthreads'}();"
             case GridBarrier() | ClusterBarrier() | Fence():

@@ -16,7 +16,7 @@ from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold, levels_of, writes_of
 from hlo_opt.codegen.indices import block_of, only_first, thread_of
 from hlo_opt.codegen.registers import PAIR, pair_of
-from hlo_opt.codegen.row_reduction import Frame, fold_rows, meeting_of, steps_of
+from hlo_opt.codegen.row_reduction import Frame, fold_rows, steps_of
 from hlo_opt.codegen.scalars import loaded, memory_type, register_type
 from hlo_opt.codegen.tree import Barrier
 from hlo_opt.codegen.vectors import Store, Target, Targets, each_element, store_all
@@ -125,7 +125,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], first_b
         frame = Frame(segment, lane, lane, None, row, live, per_block, _Beside(part, sums, {**shared, **held}))
         fold_rows(builder, frame, writes, [lane.name, row.name])
         if threads > WARP and len(part.levels) == 1:  # the next row reuses the shared memory of this one
-            builder.add(meeting_of(builder, frame))
+            builder.add(Barrier())
     stretch = team
     if part.in_halves:
         _join(builder, segment, lane, divide(thread, threads), per_block, sums)

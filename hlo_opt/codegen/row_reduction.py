@@ -32,9 +32,6 @@ from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.row_reduction import Rows
 from hlo_opt.plans.walks import AHEAD
 
-MOST_BARRIERS = 16
-"""Barriers of a block (PTX ISA, "bar")."""
-
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Rows], first_block: int, targets: Targets) -> None:
     """One pass over the row per level of reduces, plus a last pass when outputs of the whole space need the results."""
@@ -461,7 +458,7 @@ def _fold_block(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
         warp = builder.text(divide(thread_of(threads), WARP))
         for table, (_, name) in zip(tables, parts, strict=True):
             builder.assign(cell(table, warp), name)
-    builder.add(meeting_of(builder, frame))
+    builder.add(Barrier())
     place = of(within)
     if frame.per_block > 1:
         first = multiply(divide(thread_of(threads), segment.part.threads), warps)
@@ -470,16 +467,6 @@ def _fold_block(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
         for table, (_, name) in zip(tables, parts, strict=True):
             builder.assign(name, cell(table, place))
     _fold_lanes(builder, folds, warps, within)
-
-
-def meeting_of(builder: Builder, frame: Frame) -> Barrier:
-    """The barrier of a row's threads. Teams that process several rows wait for themselves alone, so that one of them
-    computes while another waits."""
-    threads, per_block = frame.segment.part.threads, frame.per_block
-    if frame.beside is None or not 1 < per_block < MOST_BARRIERS:
-        return Barrier()
-    team = builder.text(divide(thread_of(threads * per_block), threads))
-    return Barrier(team=call("hlo_meet_team", team, code(str(threads))))
 
 
 def _fold_lanes(builder: Builder, folds: Sequence[Fold], lanes: int, within: Variable | None, team: int = 0) -> None:

@@ -53,11 +53,9 @@ class Do:
 
 @dataclass(slots=True)
 class Barrier:
-    """The threads of a block wait for each other: or those of a warp, if `warp`, or those of a team of whole warps, by
-    the call `team`."""
+    """The threads of a block (or of a warp, if `warp`) wait for each other."""
 
     warp: bool = False
-    team: Code | None = None
 
 
 @dataclass(slots=True)
@@ -372,8 +370,6 @@ def codes_of(statement: Statement) -> Iterator[Code]:
             yield value
         case Do(what):
             yield what
-        case Barrier(team=Code() as team):
-            yield team
         case Fence():
             yield call("hlo_fence")
         case GridBarrier(arrived):

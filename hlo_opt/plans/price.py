@@ -64,9 +64,9 @@ H200 take 1.2 to 1.6 cycles for each."""
 TOGETHER = 5
 """The exponent of the norm that combines the parts: two equal parts take 15 % more time than one. Fitted to 60 programs
 on an H200, of which computing takes as long as memory in a third."""
-CLUSTER = 2.0
+CLUSTER = 0.7
 """Microseconds for which multiprocessors wait, in each wave of blocks, until all those of a cluster are free, and until
-its blocks have met. Fitted to eight softmaxes on an H200 (1 to 3.5)."""
+its blocks have met. Fitted to six softmaxes on an H200 (0.1 to 1.7)."""
 REGISTERS, MOST_READ, MOST_AHEAD = 16, 20, 64
 """Registers of a thread: for addresses and numbers; the limit for loads in flight in the estimate of registers; and the
 limit for loads in flight in any case."""

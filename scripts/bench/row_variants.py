@@ -67,32 +67,23 @@ def _in_clusters_of(blocks: int) -> Form:
 
 _PLANNED: Mapping[str, Form] = {"as planned": {}}
 _ALONE: Mapping[str, Form] = {"a block for each row": {(_ROWS, "CLUSTERS"): ()}}
-_FEW: Mapping[str, Form] = {"clusters of 2": _in_clusters_of(2)}
-_NORM: Mapping[str, Form] = {**_PLANNED, "32 columns of a thread": {(_ROWS, "ROW_PER_THREAD"): 32}}
-_READ_AGAIN = {(_COLUMNS_TOO, "_shared"): lambda *arguments: ()}
-_IN_STEP = {("hlo_opt.codegen.row_reduction", "MOST_BARRIERS"): 0}
-_NOT_ASKED: Mapping[str, Form] = {"asks for no row": {("hlo_opt.codegen.row_and_column_reduction", "_ask_for"): _never}}
-_GRADIENT: Mapping[str, Form] = {
-    **_PLANNED,
-    **_NOT_ASKED,
-    "what rows share is read again": _READ_AGAIN,
-    "teams in step": _IN_STEP,
-    "both": {**_READ_AGAIN, **_IN_STEP},
-    "a block for each team": {(_COLUMNS_TOO, "_may_share"): _never, ("hlo_opt.codegen.emit", "_bounds"): _of_two},
+_READ_AGAIN: Mapping[str, Form] = {
+    "what rows share is read again": {(_COLUMNS_TOO, "_shared"): lambda *arguments: ()},
 }
 FORMS: Mapping[str, Mapping[str, Form]] = {
-    "layer norm gradient bf16 8192x4096": _GRADIENT,
+    "layer norm gradient bf16 8192x4096": {
+        **_PLANNED,
+        **_READ_AGAIN,
+        "a block for each team": {(_COLUMNS_TOO, "_may_share"): _never, ("hlo_opt.codegen.emit", "_bounds"): _of_two},
+    },
     "softmax f32 256x131072": _PLANNED,
-    "softmax bf16 256x131072": {**_PLANNED, "clusters of 8": _in_clusters_of(8)},
-    "softmax bf16 1024x50257": {**_PLANNED, **_ALONE, "clusters of 4": _in_clusters_of(4)},
-    "softmax f32 1024x32768": {**_PLANNED, **_FEW},
-    "softmax bf16 1024x32768": {**_PLANNED, **_FEW},
-    "layer norm gradient f32 8192x4096": {**_PLANNED, **_NOT_ASKED, "what rows share is read again": _READ_AGAIN},
-    "layer norm bf16 8192x4096": _NORM,
+    "softmax bf16 256x131072": _PLANNED,
+    "softmax bf16 1024x50257": {**_PLANNED, **_ALONE},
+    "softmax f32 1024x32768": {**_PLANNED, **_ALONE},
+    "softmax bf16 1024x32768": {**_PLANNED, "clusters of 2": _in_clusters_of(2)},
+    "layer norm gradient f32 8192x4096": {**_PLANNED, **_READ_AGAIN},
+    "layer norm bf16 8192x4096": {**_PLANNED, "32 columns of a thread": {(_ROWS, "ROW_PER_THREAD"): 32}},
     "argmax bf16 256x131072": {**_PLANNED, "clusters of 4": _in_clusters_of(4)},
-    "column sum bf16 65536x1000": _PLANNED,
-    "bias gradient bf16 16384x4096": _PLANNED,
-    "full sum f32 33.5M": _PLANNED,
 }
 HEADER = f"{'program':36s} {'form':32s}   n        us     price  share  kernel"
 

@@ -106,16 +106,6 @@ def test_registers_hold_what_all_rows_share(tool: Any) -> None:
     assert "all_x2" not in tool.kernel(norm(132, 2, 2048)).source
 
 
-def test_teams_of_a_block_wait_for_themselves_alone(planner: Any) -> None:
-    """While they process rows; where they add up their sums, the block waits."""
-    source = planner.kernel(norm(132, 4, 2048)).source
-    loop, end = source.split("unroll 1\n")[1].split("halves0[4096]")
-    assert "hlo_meet_team(i0, 256);" in loop and "__syncthreads" not in loop
-    assert "__syncthreads();" in end and "hlo_meet_team" not in end
-    alone = planner.kernel(norm(140, 3, 2048)).source
-    assert "__syncthreads();" in alone and "hlo_meet_team(" not in alone
-
-
 def test_rows_for_whose_columns_registers_do_not_suffice_are_read_in_each_pass(planner: Any) -> None:
     """16 columns of f64 per thread, in three sums and two arrays."""
     plan = planner.plan(norm(132, 4, 6144, "f64"))

@@ -59,7 +59,6 @@ EVERY: list[tuple[Statement, list[str]]] = [
     (do("f"), ["f();"]),
     (Barrier(), ["__syncthreads();"]),
     (Barrier(warp=True), ["__syncwarp();"]),
-    (Barrier(team=call("hlo_meet_team", A, code("64"))), ["hlo_meet_team(a, 64);"]),
     (GridBarrier(A), ["hlo_meet_grid(&a[0]);"]),
     (ClusterBarrier("take", address(A, K)), ["hlo_cluster_take(&a[k]);"]),
     (ClusterBarrier("show"), ["hlo_cluster_show();"]),

@@ -35,14 +35,3 @@ __device__ __forceinline__ void hlo_meet_grid(unsigned int* arrived) {
   __syncthreads();
 #endif
 }
-
-// @hlo_meet_team
-// The threads of a team of a block wait for each other. On a host the whole block does: its teams meet equally often.
-__device__ __forceinline__ void hlo_meet_team(int team, int threads) {
-#ifdef __CUDACC__
-  asm volatile("bar.sync %0, %1;" : : "r"(team + 1), "r"(threads) : "memory");  // 0 is that of the block
-#elif defined(__CUDA_ARCH__)
-  (void)team, (void)threads;
-  __syncthreads();
-#endif
-}
