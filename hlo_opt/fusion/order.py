@@ -8,7 +8,7 @@ fusion, xla/hlo/ir/hlo_reachability.h.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from hlo_opt.ir import Computation, Instruction
@@ -34,9 +34,16 @@ class Order:
             instruction = instruction.operands[0]
         return self._place[instruction]
 
-    def below(self, start: Instruction, last: int, seen: set[Instruction] | None = None) -> set[Instruction]:
+    def below(
+        self,
+        start: Instruction,
+        last: int,
+        seen: set[Instruction] | None = None,
+        ends: Collection[Instruction] = frozenset(),
+    ) -> set[Instruction]:
         """The instructions that depend on `start`, itself included, at places up to `last` in the order. They are added
-        to `seen`, which is returned; what is in it already is not searched again."""
+        to `seen`, which is returned; what is in it already is not searched again. The search is over at the first of
+        `ends`."""
         seen = set() if seen is None else seen
         seen.add(start)
         places, successors = self._place, self._successors
@@ -46,6 +53,8 @@ class Order:
             for near in instruction.users:
                 if near not in seen and (places[near] if near in places else self.place(near)) <= last:
                     seen.add(near)
+                    if near in ends:
+                        return seen
                     stack.append(near)
             for near in successors.get(instruction, ()) if successors else ():
                 if near not in seen and self.place(near) <= last:
@@ -85,11 +94,10 @@ class Order:
     def reaches_any(self, start: Instruction, others: Iterable[Instruction]) -> bool:
         """Whether one of the others, but for those at the place of `start`, depends on it."""
         first = self.place(start)
-        later = [o for o in others if self.place(o) > first]
+        later = {o for o in others if self.place(o) > first}
         if not later:
             return False
-        reached = self.below(start, max(map(self.place, later)))
-        return any(o in reached for o in later)
+        return not later.isdisjoint(self.below(start, max(map(self.place, later)), ends=later))
 
     def merge(self, one: Instruction, other: Instruction, merged: Instruction) -> None:
         """Both are about to become `merged`, which may be one of them. Neither may reach the other but directly. Call

@@ -106,12 +106,14 @@ class FusionMerger(FusionPass):
         """The users that a fusion is merged into: all, or only those that are forced."""
         if self._copies(engine, producer) is not None:
             return []
-        all_take = "FUS108" in engine.disabled or all(self.takes(engine, producer, u) for u in producer.users)
-        if not all_take and not engine.forced:
-            return []
-        takers = [u for u in producer.users if self.takes(engine, producer, u)]
-        if not all_take:
-            return [u for u in takers if engine.is_forced(engine.edge(producer, u))]
+        takers = list(producer.users)
+        if not all(self.takes(engine, producer, u) for u in takers):
+            only_forced = "FUS108" not in engine.disabled
+            if only_forced and not engine.forced:
+                return []
+            takers = [u for u in takers if self.takes(engine, producer, u)]
+            if only_forced:
+                return [u for u in takers if engine.is_forced(engine.edge(producer, u))]
         is_slower = self._may_be_slower(engine, producer, takers) and self._is_slower(engine, producer, takers)
         return [] if is_slower else takers
 
@@ -124,7 +126,7 @@ class FusionMerger(FusionPass):
         return launches(consumer) and super().takes(engine, producer, consumer)
 
     def _copies(self, engine: Engine, producer: Instruction) -> Reason | None:
-        size = sum(1 for _ in engine.state.cluster(producer).members)
+        size = engine.state.traits(producer).members
         users = sum(launches(u) for u in producer.users)
         copies = size * (users - 1)
         if copies <= self.max_copies or "FUS205" in engine.disabled:
