@@ -105,20 +105,18 @@ def test_products_run_on_the_unit_of_their_type() -> None:
 
 
 def test_a_product_costs_as_many_calls_as_its_batch_needs() -> None:
-    def scores(operand: str, batch: str) -> Price:
+    def scores(operand: str, batch: str, kind: str = "bf16") -> Price:
         dims = f"lhs_batch_dims={batch}, rhs_batch_dims={batch}, lhs_contracting_dims={{3}}, rhs_contracting_dims={{3}}"
         text = (
-            f"HloModule m\nENTRY e {{\n  p = bf16[{operand}] parameter(0)\n"
-            f"  ROOT r = bf16[3,12,64,64] dot(p, p), {dims}\n}}"
+            f"HloModule m\nENTRY e {{\n  p = {kind}[{operand}] parameter(0)\n"
+            f"  ROOT r = {kind}[3,12,64,64] dot(p, p), {dims}\n}}"
         )
         return price_of_call(hlo_opt.parse(text).entry.root, H100)
 
-    one, three = scores("3,12,64,32", "{0,1}"), scores("3,64,12,32", "{0,2}")
-    assert three.launch == pytest.approx(3 * one.launch) and 2 * one.us < three.us < 3.1 * one.us
-    text = "HloModule m\nENTRY e {\n  p = bf16[9,64,12,32] parameter(0)\n  ROOT r = bf16[9,12,64,64] dot(p, p), "
-    text += "lhs_batch_dims={0,2}, rhs_batch_dims={0,2}, lhs_contracting_dims={3}, rhs_contracting_dims={3}\n}"
-    copied = price_of_call(hlo_opt.parse(text).entry.root, H100)
-    assert copied.read == 2 * 9 * 64 * 12 * 32 * 2 and copied.launch == pytest.approx(3 * one.launch)
+    one, listed = scores("3,12,64,32", "{0,1}"), scores("3,64,12,32", "{0,2}")
+    assert listed.launch == one.launch and one.us < listed.us < 1.5 * one.us  # a list of addresses is read first
+    wide, apart = scores("3,12,64,32", "{0,1}", "f64"), scores("3,64,12,32", "{0,2}", "f64")
+    assert apart.launch == pytest.approx(3 * wide.launch) and 2 * wide.us < apart.us < 3.1 * wide.us
 
 
 def test_a_sort_goes_over_its_data_for_each_digit_of_its_keys() -> None:
