@@ -18,7 +18,7 @@ from hlo_opt.passes.table import preset
 from hlo_opt.passes.while_fusion import WhileFusion
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.grid_loop import InGrid
-from hlo_opt.plans.phases import Phases
+from hlo_opt.plans.phases import Cell, Phases
 from hlo_opt.plans.plan import Part
 
 LARGE_PRODUCTS = 8192
@@ -56,8 +56,13 @@ def _gains(part: Part) -> bool:
     with barriers."""
     if not isinstance(part, Phases):
         return False
-    products = sum(cell.value.shape.element_count * cell.terms for cell in part.cells if cell.is_product)
+    products = sum(cell.value.shape.element_count * cell.terms for cell in part.cells if _multiplies(cell))
     return isinstance(part, InGrid) or products >= LARGE_PRODUCTS
+
+
+def _multiplies(cell: Cell) -> bool:
+    """Whether a value is a product, or the fold of one that dot-strength-reduction has written out."""
+    return cell.is_product or (cell.value.opcode == "reduce" and cell.value.operands[0].opcode == "multiply")
 
 
 def _take_apart(kernel: Instruction, module: Module, target: DeviceTarget) -> Instruction:
