@@ -102,5 +102,5 @@ def _instead_of_option(name: str, context: click.Context | None, verb: str) -> s
     if not verb:
         return did_you_mean(name, own) or "`hlo-opt --help` lists its options; those of a verb follow the verb"
     if any(name in p.opts for p in context.find_root().command.params):
-        return f"it stands before the verb: hlo-opt {name} {verb}"
+        return f"it comes before the verb: hlo-opt {name} {verb}"
     return did_you_mean(name, own) or f"`hlo-opt {verb} --help` lists all"

@@ -21,6 +21,8 @@ CODES = {
     "JAX207": "not changed: the type or layout of an input or output is not supported",
     "JAX208": "not changed: with kernels of ours the whole module takes {ours_us:.1f} us, XLA's {xla_us:.1f} us",
     "JAX209": "not changed: it reads or writes donated memory that XLA reads or writes, too",
+    "JAX210": "not changed: too few launches are left for a CUDA graph; the replaced parts are estimated to take "
+    "{ours_us:.1f} us with what these cost outside one, XLA's {xla_us:.1f} us",
     "JAX301": "XLA's code runs for now; kernels of ours are built in the background for the next compilation",
     "JAX302": "interrupted",
     "JAX303": "failed: {why}",

@@ -130,9 +130,13 @@ def _without_factors(reduce: Instruction, term: Term) -> Instruction:
 
 def _may_be_multiplied(dot: Instruction) -> bool:
     """Whether the kernels that read a product can multiply it, and round no product to less than f32."""
+    shapes = [dot.shape, *(o.shape for o in dot.operands)]
+    if dot.control_predecessors or dot.operands[0] is dot.operands[1] or any(any(s.dynamic) for s in shapes):
+        return False
+    if len({s.type for s in shapes}) > 1 or dot.shape.type not in (F32, F64):
+        return False
     read_by_kernels = all(is_elementwise(u) or u.opcode == "reduce" for u in dot.users)
-    types = {dot.shape.type, *(o.shape.type for o in dot.operands)}
-    return bool(dot.users) and not dot.is_root and read_by_kernels and types <= {F32, F64}
+    return bool(dot.users) and not dot.is_root and read_by_kernels
 
 
 def _is_for_products(value: Instruction) -> bool:

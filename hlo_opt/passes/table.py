@@ -208,9 +208,9 @@ _PRESETS = {
 }
 """default: loops without what they do not need, without branches that take little time, short elementwise ones without
 the loop, loops that were written out as loops again, reduces of single elements as reshapes, scatters of an element for
-each row as selects, scatters into zeros as scatters into what they are added to, products of small matrices as sums,
-the few largest of short rows as maxima, a softmax of long columns as one fold and a division, scans that fold as
-cumulative windows, long cumulative windows and reduces of dimensions that lie apart in parts, invariants of loops
+each row as selects, scatters into zeros as scatters into what they are added to, scalar factors of products after them,
+products of small matrices, and of matrices and vectors, as sums, the few largest of short rows as maxima, a softmax of
+long columns as one fold and a division, scans that fold as cumulative windows, long cumulative windows and reduces of dimensions that lie apart in parts, invariants of loops
 before them, then what xla-2026 does, but for sliding windows, and then horizontal fusion, or, where that is estimated
 to take less time, instruction fusion with our row-reduction kernels, which keep a softmax in one kernel, and priority
 fusion of what its rules left (large modules get only this by the default effort), both with short reductions folded

@@ -152,7 +152,7 @@ class ByLanes:
 
     @property
     def block(self) -> int:
-        """The least number of threads per block."""
+        """Threads per block."""
         return max(1, min(BLOCK, most(self.lanes)))
 
     def shared_bytes(self, block: int) -> int:
@@ -204,7 +204,7 @@ class Lanes(ByLanes):
 
     @property
     def block(self) -> int:
-        """The number of threads per block."""
+        """Threads per block."""
         return max(1, min(self.widest, most(self.lanes)))
 
     def segment(self, block: int) -> Segment[Lanes]:

@@ -1,7 +1,7 @@
 """The search for the lanes of a loop, and for the operation that prevents them.
 
-A round becomes one computation with a parameter for each carried value. Its
-index maps tell whether lanes are independent (`lane_traces`).
+A round becomes one computation with a parameter for each carried value. Its index maps tell whether lanes are
+independent (`lane_traces`).
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class Trace:
     def divisor(self, instruction: Instruction, index: Index) -> Index | None:
         """The index of a division's divisor if that is a broadcast: a compiler computes the inverse once for each
         element of the operand. None for any other instruction, and for numbers, which it inverts itself."""
-        if len(instruction.operands) != 2 or len(instruction.operands[1].operands) != 1:  # as of most
+        if len(instruction.operands) != 2 or len(instruction.operands[1].operands) != 1:  # asked first: it is quick
             return None
         if not divides(instruction) or divides_by_constant(instruction):
             return None

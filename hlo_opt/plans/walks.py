@@ -39,7 +39,6 @@ class Walk:
     shuffles  shuffles of a warp
     trips     how often blocks exchange results in memory
     shared    accesses to shared memory for each item
-    alone     whether no thread waits for another: a large block takes as long as small ones beside each other
     hops      loads from shared memory one after another, each of what was written there just before: threads wait
     keeps     whether registers hold the values of the segment's earlier walks
     early     whether loads hit L2, because they were prefetched
@@ -49,6 +48,7 @@ class Walk:
     published arrays that are written for other threads of the launch, at an index: they stay in L2 if they fit
     origins   the operations of the module that other instructions are copies of, to look up their work
     meetings  barriers of all blocks of the launch, each time
+    alone     whether no thread waits for another: a large block takes as long as small ones beside each other
     """
 
     threads: int

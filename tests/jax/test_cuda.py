@@ -437,7 +437,7 @@ def test_launches_that_lose_their_graph_cost_more(
     decision.run(module)
     assert len(decision.chosen) == 1
     decision.prove_whole(module, b"")
-    assert len(decision.chosen) == kept and report.count("JAX208") == 1 - kept
+    assert len(decision.chosen) == kept and report.count("JAX210") == 1 - kept
 
 
 def test_a_module_with_calls_has_the_memory_between_as_a_result(

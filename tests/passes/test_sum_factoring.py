@@ -140,6 +140,8 @@ def test_a_scalar_moves_out_of_a_product(kind: str, scaled: str) -> None:
     "text",
     [
         distances("bf16"),
+        distances().replace("p = f32", "p = f64").replace("r = f32", "r = f64"),
+        distances().replace("dot(twice, y)", "dot(twice, twice)").replace("f32[8,4]", "f32[8,8]"),
         distances(scaled="other"),
         distances(root="copy(r0)", more="  r0 = f32[8,4] copy(p)").replace(
             "ROOT r = f32[8,4] copy(r0)", "ROOT r = f32[4,8] transpose(p), dimensions={1,0}"
@@ -151,6 +153,8 @@ def test_a_scalar_moves_out_of_a_product(kind: str, scaled: str) -> None:
     ],
     ids=[
         "rounded on the way",
+        "another type",
+        "both operands",
         "the kernel that computes the array multiplies",
         "nobody multiplies after",
         "a result too",

@@ -146,7 +146,7 @@ def _group_by_match(old: Side, new: Side, first: Part, second: Part) -> None:
 
 
 def _edges(report: ExplainReport) -> list[Json]:
-    """The refused edges, the costliest first."""
+    """The refused edges, what would save most first."""
     prices = Prices(report)
     rows: list[tuple[float, Json]] = []
     _ = report.dearest  # finds out what these cost by joining them
