@@ -93,8 +93,8 @@ LEAST_GRAPH = 5
 xla/debug_options_flags.cc."""
 
 LAUNCH_US = 5.0
-"""What a launch costs more outside a CUDA graph: a step of k-means took 66 us with 7 launches in a graph on an H200, and 87 with
-4 outside, whose kernels were quicker."""
+"""What a launch costs more outside a CUDA graph: a step of k-means took 66 us with 7 launches in a graph on an H200,
+and 87 with 4 outside, whose kernels were quicker."""
 
 EVEN = 1.02
 """Ratio of times up to which one is not slower: series of one executable differ by as much."""

@@ -210,14 +210,14 @@ _PRESETS = {
 the loop, loops that were written out as loops again, reduces of single elements as reshapes, scatters of an element for
 each row as selects, scatters into zeros as scatters into what they are added to, scalar factors of products after them,
 products of small matrices, and of matrices and vectors, as sums, the few largest of short rows as maxima, a softmax of
-long columns as one fold and a division, scans that fold as cumulative windows, long cumulative windows and reduces of dimensions that lie apart in parts, invariants of loops
-before them, then what xla-2026 does, but for sliding windows, and then horizontal fusion, or, where that is estimated
-to take less time, instruction fusion with our row-reduction kernels, which keep a softmax in one kernel, and priority
-fusion of what its rules left (large modules get only this by the default effort), both with short reductions folded
-where they are read; then what moves nothing and is in no kernel as bitcasts; then loops whose lanes do not need each
-other as one kernel; then kernels that are ready at the same time in one launch; then, in small modules, kernels and
-readers that take less time as one, whatever rule kept them apart; last, bitcasts of what kernels update in place in
-front of them.
+long columns as one fold and a division, scans that fold as cumulative windows, long cumulative windows and reduces of
+dimensions that lie apart in parts, invariants of loops before them, then what xla-2026 does, but for sliding windows,
+and then horizontal fusion, or, where that is estimated to take less time, instruction fusion with our row-reduction
+kernels, which keep a softmax in one kernel, and priority fusion of what its rules left (large modules get only this by
+the default effort), both with short reductions folded where they are read; then what moves nothing and is in no kernel
+as bitcasts; then loops whose lanes do not need each other as one kernel; then kernels that are ready at the same time
+in one launch; then, in small modules, kernels and readers that take less time as one, whatever rule kept them apart;
+last, bitcasts of what kernels update in place in front of them.
 xla-2023: the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""
 
 
