@@ -159,9 +159,21 @@ def test_a_product_as_xla_wrote_it_runs_without_cublaslt_too(text: str, fake: ty
     assert executable.report()["library"] == {"__cublas$lt$matmul": 1} and len(fake.gemms) == 1
 
 
+def test_a_product_that_fails_is_named(lt: types.ModuleType) -> None:
+    lt.cublaslt.cublasLtMatmul = lambda *_: 13
+    with pytest.raises(hlo_opt.HloOptError, match=r"HLO526 .*custom-call d: LtError: cublasLtMatmul returns status 13"):
+        check(LT_DUMP)
+
+
 @pytest.mark.parametrize(
     ("said", "compute"),
-    [("DEFAULT", 77), ("HIGHEST", 68), ('DEFAULT","DEFAULT"],"algorithm":"ALG_DOT_F32_F32_F32","x":["', 68)],
+    [
+        ("DEFAULT", 77),
+        ("HIGHEST", 68),
+        ('DEFAULT","DEFAULT"],"algorithm":"ALG_UNSET","x":["', 77),
+        ('DEFAULT","DEFAULT"],"algorithm":"ALG_DOT_F32_F32_F32","x":["', 68),
+        ('DEFAULT","DEFAULT"],"algorithm":"ALG_DOT_TF32_TF32_F32","x":["', 77),
+    ],
 )
 def test_the_precision_of_a_product_as_xla_wrote_it(said: str, compute: int, fake: types.ModuleType) -> None:
     check(LT_DUMP.replace("bf16", "f32").replace('"DEFAULT","DEFAULT"', f'"{said}","DEFAULT"'))
