@@ -1,6 +1,8 @@
 """Products by cuBLASLt, beside the evaluator: what it gets is computed by its definition (`fake_cublaslt`)."""
 
+import gc
 import types
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -199,3 +201,19 @@ def test_arrays_that_are_not_aligned(epilogue: str, algorithm: int | None, lt: t
     left, right, target = (Place(int(memory.data.ptr) + 4 + at, 120) for at in (0, 256, 512))
     cublas.binding(product)([left, right], [target])()
     assert [ran for ran, _ in lt.cublaslt.ran] == ([] if algorithm is None else [algorithm])
+
+
+def test_handles_end_with_their_last_user(lt: types.ModuleType) -> None:
+    """Not with the next run of the collector of cycles."""
+    call = device_call(hlo_opt.parse(CASES["rows"]).entry.root)
+    assert call is not None
+    product, cublas = product_of(call), Cublas(lt)
+    assert product is not None and cublas.lt is not None
+    cublas.choose(product)
+    alive = weakref.ref(cublas), weakref.ref(cublas.lt)
+    gc.disable()
+    try:
+        del cublas
+        assert [of() for of in alive] == [None, None]
+    finally:
+        gc.enable()

@@ -131,6 +131,24 @@ class _Listed:
         return (*prepared.begin, right, *self.right, left, *self.left, prepared.between, target, *self.end)
 
 
+class _Workspaces:
+    """A workspace per stream. cuBLAS and cuBLASLt share them; this refers to neither, so that there is no cycle and both
+    handles end with their last user."""
+
+    def __init__(self, cupy: ModuleType) -> None:
+        self.cupy = cupy
+        self._of: dict[int, Array] = {}
+
+    def reserve(self, stream: int) -> None:
+        if stream not in self._of:
+            self._of[stream] = self.cupy.empty(WORKSPACE, "uint8")
+
+    def at(self, stream: int) -> int:
+        """The address of a stream's workspace."""
+        self.reserve(stream)
+        return span_of(self._of[stream])[0]
+
+
 class Cublas:
     """A handle of cuBLAS on the current device, with a workspace per stream."""
 
@@ -142,24 +160,18 @@ class Cublas:
         _check(self.library.cublasCreate_v2(ctypes.byref(handle)), "cublasCreate")
         self.handle = handle.value
         self.stream: int | None = None
-        self._workspaces: dict[int, Array] = {}
+        self._workspaces = _Workspaces(cupy)
         self._prepared: dict[Product, _Prepared] = {}
         self._tables: dict[tuple[object, ...], Array] = {}
         self._algorithms: dict[Product, Algorithm | None] = {}
         self._end = weakref.finalize(self, self.library.cublasDestroy_v2, self.handle)
         self.lt: CublasLt | None = None
         with contextlib.suppress(OSError, AttributeError, LtError):
-            self.lt = CublasLt(cupy, self.workspace_at, WORKSPACE)
+            self.lt = CublasLt(cupy, self._workspaces.at, WORKSPACE)
 
     def reserve(self, stream: int) -> None:
         """Allocate the workspace of a stream, which no capture allows."""
-        if stream not in self._workspaces:
-            self._workspaces[stream] = self.cupy.empty(WORKSPACE, "uint8")
-
-    def workspace_at(self, stream: int) -> int:
-        """The address of a stream's workspace."""
-        self.reserve(stream)
-        return span_of(self._workspaces[stream])[0]
+        self._workspaces.reserve(stream)
 
     def choose(self, product: Product) -> str:
         """Find the fastest way to compute a product; returns the name of the function that does it. Raises CublasError
@@ -268,7 +280,7 @@ class Cublas:
 
     def _use(self, stream: int) -> None:
         if stream != self.stream:
-            workspace = self.workspace_at(stream)
+            workspace = self._workspaces.at(stream)
             self.stream = None
             _check(self.library.cublasSetStream_v2(self.handle, stream), "cublasSetStream")  # forgets the workspace
             _check(
