@@ -133,6 +133,17 @@ def test_an_epilogue_that_takes_longer_than_its_kernel_is_a_kernel(
     assert executable.report()["library"] == {"dot": 1} and executable.report()["launches"] == 2
 
 
+def test_where_products_cannot_be_timed_there_is_a_kernel(
+    lt: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def time_of(*_: object) -> float:
+        raise RuntimeError("cublasSetStream returns status 13")
+
+    monkeypatch.setattr(products, "milliseconds", time_of)
+    executable = check(EPILOGUE.format(last="negate(k)"))
+    assert executable.report()["library"] == {"dot": 1} and executable.report()["launches"] == 2
+
+
 def test_precise_activations_are_kernels(lt: types.ModuleType) -> None:
     module = hlo_opt.parse(EPILOGUE.format(last="negate(k)"))
     executable = hlo_opt.compile(module, "cupy", precise=True)
