@@ -12,10 +12,11 @@ import pytest
 import hlo_opt
 from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ops.calls.collectives import device_call
-from hlo_opt.ops.calls.strided import product_of
+from hlo_opt.ops.calls.strided import Product, product_of
 from hlo_opt.runtime.cupy import products
 from hlo_opt.runtime.cupy.addressed import Place
-from hlo_opt.runtime.cupy.products import Cublas
+from hlo_opt.runtime.cupy.cublaslt import LtError
+from hlo_opt.runtime.cupy.products import Cublas, CublasError
 from hlo_opt.runtime.executable import Executable
 
 
@@ -48,6 +49,14 @@ CASES = {
     ),
     "a batch of one operand": dot("f32[2,3,40]{2,1,0}", "f32[3,33]{1,0}", "f32[2,40,33]{2,1,0}"),
 }  # fmt: skip
+
+
+def rows() -> Product:
+    """The product of the case of rows."""
+    call = device_call(hlo_opt.parse(CASES["rows"]).entry.root)
+    product = None if call is None else product_of(call)
+    assert product is not None
+    return product
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -178,6 +187,17 @@ def test_a_product_that_fails_is_named(lt: types.ModuleType) -> None:
         check(LT_DUMP)
 
 
+def test_a_function_that_fails_is_named(lt: types.ModuleType) -> None:
+    cublas = Cublas(lt)
+    assert cublas.lt is not None
+    cublas.library.cublasGemmStridedBatchedEx = lambda *_: 13
+    with pytest.raises(CublasError, match=r"^cublasGemmStridedBatchedEx returns status 13$"):
+        cublas.start_by_cublas(rows(), [256, 512, 1024])()
+    lt.cublaslt.cublasLtMatmulDescSetAttribute = lambda *_: 13
+    with pytest.raises(LtError, match=r"^cublasLtMatmulDescSetAttribute of attribute 3 returns status 13$"):
+        cublas.lt.algorithms(rows())
+
+
 @pytest.mark.parametrize(
     ("said", "compute"),
     [
@@ -201,11 +221,7 @@ def test_scaled_products_have_no_call(fake: types.ModuleType) -> None:
 @pytest.mark.parametrize(("epilogue", "algorithm"), [("", None), ("RELU", 1)])
 def test_arrays_that_are_not_aligned(epilogue: str, algorithm: int | None, lt: types.ModuleType) -> None:
     """cuBLAS multiplies them; with what follows, an algorithm that suits any address."""
-    call = device_call(hlo_opt.parse(CASES["rows"]).entry.root)
-    assert call is not None
-    plain = product_of(call)
-    assert plain is not None
-    product, cublas = replace(plain, epilogue=epilogue), Cublas(lt)
+    product, cublas = replace(rows(), epilogue=epilogue), Cublas(lt)
     cublas.choose(product)
     memory = lt.zeros(1024, "uint8")
     lt.cublaslt.ran.clear()
@@ -216,10 +232,8 @@ def test_arrays_that_are_not_aligned(epilogue: str, algorithm: int | None, lt: t
 
 def test_handles_end_with_their_last_user(lt: types.ModuleType) -> None:
     """Not with the next run of the collector of cycles."""
-    call = device_call(hlo_opt.parse(CASES["rows"]).entry.root)
-    assert call is not None
-    product, cublas = product_of(call), Cublas(lt)
-    assert product is not None and cublas.lt is not None
+    product, cublas = rows(), Cublas(lt)
+    assert cublas.lt is not None
     cublas.choose(product)
     alive = weakref.ref(cublas), weakref.ref(cublas.lt)
     gc.disable()

@@ -132,8 +132,8 @@ class _Listed:
 
 
 class _Workspaces:
-    """A workspace per stream. cuBLAS and cuBLASLt share them; this refers to neither, so that there is no cycle and both
-    handles end with their last user."""
+    """A workspace per stream. cuBLAS and cuBLASLt share them. This refers to neither: there is no cycle, and both handles
+    end with their last user."""
 
     def __init__(self, cupy: ModuleType) -> None:
         self.cupy = cupy
@@ -251,16 +251,17 @@ class Cublas:
     def _start(self, prepared: _Prepared, pointers: Sequence[int], *, is_listed: bool = True) -> Start:
         table = self._table_of(prepared, pointers) if is_listed else None
         if prepared.listed is None or table is None:
-            multiply, calls = self.library.cublasGemmStridedBatchedEx, prepared.calls(pointers)
+            function, calls = "cublasGemmStridedBatchedEx", prepared.calls(pointers)
         else:
-            multiply, calls = self.library.cublasGemmBatchedEx, [prepared.listed.call(prepared, span_of(table)[0])]
+            function, calls = "cublasGemmBatchedEx", [prepared.listed.call(prepared, span_of(table)[0])]
+        multiply = getattr(self.library, function)
 
         def start(_: object = prepared) -> None:  # whose scalars the calls read
             self._use(int(self.cupy.cuda.get_current_stream().ptr))
             for arguments in calls:
                 status = multiply(*arguments)
                 if status:
-                    _check(status, "a product")
+                    _check(status, function)
 
         return start
 
