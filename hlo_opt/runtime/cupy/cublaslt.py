@@ -1,7 +1,7 @@
 """Products by cuBLASLt, which has several algorithms for each and adds a bias and an activation in the same call.
 
 Its heuristics name algorithms for a product (cuBLAS manual, "cublasLtMatmulAlgoGetHeuristic"; constants of
-`cublasLt.h`). The first few run once or twice beside the call of cuBLAS, as XLA:GPU's autotuner does, and the fastest
+`cublasLt.h`). The first few run a few times beside the call of cuBLAS, as XLA:GPU's autotuner does, and the fastest
 is taken; a process asks once for each product. Workspaces are those of cuBLAS.
 """
 
