@@ -132,8 +132,8 @@ class _Listed:
 
 
 class _Workspaces:
-    """A workspace per stream. cuBLAS and cuBLASLt share them. This refers to neither: there is no cycle, and both handles
-    end with their last user."""
+    """A workspace per stream, which cuBLAS and cuBLASLt share. This refers to neither: there is no cycle, and both
+    handles end with their last user."""
 
     def __init__(self, cupy: ModuleType) -> None:
         self.cupy = cupy
