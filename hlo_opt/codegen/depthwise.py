@@ -8,6 +8,7 @@ import math
 from dataclasses import astuple
 
 from hlo_opt.codegen.cuda import kernel_text
+from hlo_opt.codegen.emit import ALIGNMENT
 from hlo_opt.codegen.kernel import Kernel, Pointer, Tree
 from hlo_opt.codegen.names import comment
 from hlo_opt.codegen.scalars import memory_type
@@ -15,9 +16,7 @@ from hlo_opt.codegen.tree import Aligned, Do
 from hlo_opt.ops.code import Name, code
 from hlo_opt.plans.depthwise import Depthwise, Side
 
-ALIGNMENT = 16
-"""Bytes that addresses of arrays are multiples of."""
-FEWEST_ROWS = 3
+MOST_ROWS_AT_ONCE = 3
 """Rows of a window up to which a thread reads them all at once."""
 
 
@@ -37,7 +36,7 @@ def depthwise_kernel(plan: Depthwise) -> Kernel:
     options = (
         "true" if plan.shapes[0].type.name == "bf16" else "false",
         *(*reading, plan.across, column.taps, column.stride, column.dilation),
-        rows if rows <= FEWEST_ROWS else 1,
+        rows if rows <= MOST_ROWS_AT_ONCE else 1,
         "double" if kinds[0] == "double" else "float",
     )
     tile = (plan.features, plan.step, plan.vectors, plan.rows, plan.strips)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from hlo_opt.ir import Called, Instruction, array, edit
 from hlo_opt.ir.attribute import Attribute
-from hlo_opt.ir.element_type import PRED, S32
+from hlo_opt.ir.element_type import PRED, S32, S64
 from hlo_opt.ops.choices import Choices
 from hlo_opt.ops.indexing.gather_dimensions import scatter_dimensions
 from hlo_opt.ops.reduction.reducers import monoid, own_identity
@@ -44,12 +44,13 @@ class Pulls(Choices):
         if by.index_vector_dim < indices.shape.rank - 1:
             order = [d for d in range(indices.shape.rank) if d != by.index_vector_dim] + [by.index_vector_dim]
             vectors = self.transpose(indices, tuple(order))
-        vectors = self.convert(self.reshape(vectors, count, len(by.start_index_map)), S32)
+        number_type = S64 if indices.shape.type.bits > 32 else S32  # an index of 2**32 and more names no place
+        vectors = self.convert(self.reshape(vectors, count, len(by.start_index_map)), number_type)
         is_here: Instruction | None = None
         for number, dimension in enumerate(by.start_index_map):
-            index = self._at(vectors, {1: number}, S32)
-            there = self.emit("broadcast", array(S32, *wide), index, dimensions=(rank,))
-            place = self.emit("iota", array(S32, *wide), iota_dimension=dimension)
+            index = self._at(vectors, {1: number}, number_type)
+            there = self.emit("broadcast", array(number_type, *wide), index, dimensions=(rank,))
+            place = self.emit("iota", array(number_type, *wide), iota_dimension=dimension)
             same = self.emit("compare", array(PRED, *wide), place, there, direction="EQ")
             is_here = same if is_here is None else self.binary("and", is_here, same)
         assert is_here is not None

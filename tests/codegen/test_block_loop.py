@@ -32,6 +32,12 @@ CASES = {
             "q = f32[4,5] reverse(x1), dimensions={0}", "y = f32[4,5] scatter(q, m, x3), update_window_dims={}, "
             "inserted_window_dims={0,1}, scatter_dims_to_operand_dims={1,0}, index_vector_dim=0, to_apply=sum"],
                 ["y", "x2", "x3"]),
+    "updates of places that 64 bits name": loop(["f32[8]", "f32[8]"],
+        ["i = s64[8] iota(), iota_dimension=0", "k = s64[] constant(4294967297)",
+            "ks = s64[8] broadcast(k), dimensions={}", "m = s64[8] multiply(i, ks)",
+            "q = f32[8] reverse(x1), dimensions={0}", "y = f32[8] scatter(q, m, x2), update_window_dims={}, "
+            "inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum"],
+                ["y", "x2"]),
     "sums up to each": loop(["f32[300]"],
         ["z = f32[] constant(0)", "q = f32[300] reduce-window(x1, z), window={size=300 pad=299_0}, to_apply=sum",
             "h = f32[] constant(0.015625)", "hs = f32[300] broadcast(h), dimensions={}",

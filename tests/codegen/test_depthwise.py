@@ -1,17 +1,20 @@
 """Kernels of depthwise convolutions, as a C++ compiler runs them, beside the evaluator."""
 
+import subprocess
+
 import numpy as np
 import pytest
 
 import hlo_opt
 from hlo_opt.analysis.targets import target
 from hlo_opt.codegen.depthwise import depthwise_kernel
+from hlo_opt.codegen.device_code import definitions
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ir import Module
 from hlo_opt.ops.calls.collectives import device_call
 from hlo_opt.plans.depthwise import depthwise_plan
-from hlo_opt.runtime.host.library import HostLibrary
+from hlo_opt.runtime.host.library import HostLibrary, find_compiler
 
 CASES = [
     ("f32[2,13,11,10]", "f32[3,5,1,10]", "f32[2,13,11,10]",
@@ -62,3 +65,11 @@ def test_the_kernel_gives_what_the_convolution_is(case: tuple[str, str, str, str
 def test_equal_convolutions_share_a_kernel_and_others_do_not() -> None:
     first, second, other = (made(*case)[1] for case in (CASES[0], CASES[0], CASES[1]))
     assert first.symbol == second.symbol != other.symbol
+
+
+@pytest.mark.parametrize(("row", "aligned"), [("float, 2", 8), ("float, 8", 16), ("double, 4", 16)])
+def test_what_moves_together_is_aligned_as_arrays_are(row: str, aligned: int) -> None:
+    text = "#define __align__(bytes) __attribute__((aligned(bytes)))\n" + definitions()["hlo_row"]
+    text += f"static_assert(alignof(hlo_row<{row}>) == {aligned});\n"
+    command = [*find_compiler(), "-std=c++17", "-x", "c++", "-fsyntax-only", "-"]
+    assert not subprocess.run(command, input=text, text=True, capture_output=True, check=False).stderr

@@ -55,6 +55,16 @@ def test_where_all_disks_are_full_the_folder_is_named(cache: Path, monkeypatch: 
     assert tried[0] == cache and len(tried) == 2
 
 
+def test_where_no_folder_can_be_created_the_cache_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_folder(**_: str) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory")
+
+    fill(monkeypatch, told=OSError(errno.ENOSPC, "No space left on device"))
+    monkeypatch.setattr(library.tempfile, "TemporaryDirectory", no_folder)
+    with pytest.raises(BackendError, match=r"HLO517 no kernels can be kept in .*cache: No usable"):
+        library.built([UNIT])
+
+
 def test_a_text_that_is_wrong_is_built_once(cache: Path) -> None:
     with pytest.raises(BackendError, match="HLO511"):
         library.built(["this is no C++"])

@@ -1,6 +1,8 @@
 """Products by cuBLASLt, beside the evaluator: what it gets is computed by its definition (`fake_cublaslt`)."""
 
+import gc
 import types
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,10 +12,11 @@ import pytest
 import hlo_opt
 from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ops.calls.collectives import device_call
-from hlo_opt.ops.calls.strided import product_of
+from hlo_opt.ops.calls.strided import Product, product_of
 from hlo_opt.runtime.cupy import products
 from hlo_opt.runtime.cupy.addressed import Place
-from hlo_opt.runtime.cupy.products import Cublas
+from hlo_opt.runtime.cupy.cublaslt import LtError
+from hlo_opt.runtime.cupy.products import Cublas, CublasError
 from hlo_opt.runtime.executable import Executable
 
 
@@ -46,6 +49,14 @@ CASES = {
     ),
     "a batch of one operand": dot("f32[2,3,40]{2,1,0}", "f32[3,33]{1,0}", "f32[2,40,33]{2,1,0}"),
 }  # fmt: skip
+
+
+def rows() -> Product:
+    """The product of the case of rows."""
+    call = device_call(hlo_opt.parse(CASES["rows"]).entry.root)
+    product = None if call is None else product_of(call)
+    assert product is not None
+    return product
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -131,6 +142,17 @@ def test_an_epilogue_that_takes_longer_than_its_kernel_is_a_kernel(
     assert executable.report()["library"] == {"dot": 1} and executable.report()["launches"] == 2
 
 
+def test_where_products_cannot_be_timed_there_is_a_kernel(
+    lt: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def time_of(*_: object) -> float:
+        raise RuntimeError("cublasSetStream returns status 13")
+
+    monkeypatch.setattr(products, "milliseconds", time_of)
+    executable = check(EPILOGUE.format(last="negate(k)"))
+    assert executable.report()["library"] == {"dot": 1} and executable.report()["launches"] == 2
+
+
 def test_precise_activations_are_kernels(lt: types.ModuleType) -> None:
     module = hlo_opt.parse(EPILOGUE.format(last="negate(k)"))
     executable = hlo_opt.compile(module, "cupy", precise=True)
@@ -159,9 +181,32 @@ def test_a_product_as_xla_wrote_it_runs_without_cublaslt_too(text: str, fake: ty
     assert executable.report()["library"] == {"__cublas$lt$matmul": 1} and len(fake.gemms) == 1
 
 
+def test_a_product_that_fails_is_named(lt: types.ModuleType) -> None:
+    lt.cublaslt.cublasLtMatmul = lambda *_: 13
+    with pytest.raises(hlo_opt.HloOptError, match=r"HLO526 .*custom-call d: LtError: cublasLtMatmul returns status 13"):
+        check(LT_DUMP)
+
+
+def test_a_function_that_fails_is_named(lt: types.ModuleType) -> None:
+    cublas = Cublas(lt)
+    assert cublas.lt is not None
+    cublas.library.cublasGemmStridedBatchedEx = lambda *_: 13
+    with pytest.raises(CublasError, match=r"^cublasGemmStridedBatchedEx returns status 13$"):
+        cublas.start_by_cublas(rows(), [256, 512, 1024])()
+    lt.cublaslt.cublasLtMatmulDescSetAttribute = lambda *_: 13
+    with pytest.raises(LtError, match=r"^cublasLtMatmulDescSetAttribute of attribute 3 returns status 13$"):
+        cublas.lt.algorithms(rows())
+
+
 @pytest.mark.parametrize(
     ("said", "compute"),
-    [("DEFAULT", 77), ("HIGHEST", 68), ('DEFAULT","DEFAULT"],"algorithm":"ALG_DOT_F32_F32_F32","x":["', 68)],
+    [
+        ("DEFAULT", 77),
+        ("HIGHEST", 68),
+        ('DEFAULT","DEFAULT"],"algorithm":"ALG_UNSET","x":["', 77),
+        ('DEFAULT","DEFAULT"],"algorithm":"ALG_DOT_F32_F32_F32","x":["', 68),
+        ('DEFAULT","DEFAULT"],"algorithm":"ALG_DOT_TF32_TF32_F32","x":["', 77),
+    ],
 )
 def test_the_precision_of_a_product_as_xla_wrote_it(said: str, compute: int, fake: types.ModuleType) -> None:
     check(LT_DUMP.replace("bf16", "f32").replace('"DEFAULT","DEFAULT"', f'"{said}","DEFAULT"'))
@@ -176,14 +221,24 @@ def test_scaled_products_have_no_call(fake: types.ModuleType) -> None:
 @pytest.mark.parametrize(("epilogue", "algorithm"), [("", None), ("RELU", 1)])
 def test_arrays_that_are_not_aligned(epilogue: str, algorithm: int | None, lt: types.ModuleType) -> None:
     """cuBLAS multiplies them; with what follows, an algorithm that suits any address."""
-    call = device_call(hlo_opt.parse(CASES["rows"]).entry.root)
-    assert call is not None
-    plain = product_of(call)
-    assert plain is not None
-    product, cublas = replace(plain, epilogue=epilogue), Cublas(lt)
+    product, cublas = replace(rows(), epilogue=epilogue), Cublas(lt)
     cublas.choose(product)
     memory = lt.zeros(1024, "uint8")
     lt.cublaslt.ran.clear()
     left, right, target = (Place(int(memory.data.ptr) + 4 + at, 120) for at in (0, 256, 512))
     cublas.binding(product)([left, right], [target])()
     assert [ran for ran, _ in lt.cublaslt.ran] == ([] if algorithm is None else [algorithm])
+
+
+def test_handles_end_with_their_last_user(lt: types.ModuleType) -> None:
+    """Not with the next run of the collector of cycles."""
+    product, cublas = rows(), Cublas(lt)
+    assert cublas.lt is not None
+    cublas.choose(product)
+    alive = weakref.ref(cublas), weakref.ref(cublas.lt)
+    gc.disable()
+    try:
+        del cublas
+        assert [of() for of in alive] == [None, None]
+    finally:
+        gc.enable()

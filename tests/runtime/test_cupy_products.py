@@ -81,6 +81,13 @@ def test_batches_apart_are_one_call_by_a_list_of_addresses(fake: types.ModuleTyp
     assert odd is not None and odd.calls == 3
 
 
+def test_a_list_has_so_many_matrices_at_most() -> None:
+    for batch, calls in ((strided.MOST_LISTED // 2, 1), (strided.MOST_LISTED // 2 + 1, 2)):
+        operand, result = f"f32[{batch},8,2,4]{{3,2,1,0}}", f"f32[{batch},2,8,8]{{3,2,1,0}}"
+        found = product(text_of(operand, operand, result, HEADS[0]))
+        assert found is not None and found.calls == calls
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -32,7 +32,8 @@
 #endif
 
 // @hlo_cluster_expect
-// a block that waits for so many bytes has `arrived` for them. Before others write them, they wait for the cluster
+// `arrived` counts the bytes that other blocks will write to this block. Others write only after hlo_cluster_wait.
+// It is used once: the parity is 0.
 __device__ __forceinline__ void hlo_cluster_expect(unsigned long long* arrived, unsigned int bytes) {
   if (threadIdx.x == 0) HLO_CLUSTER_EXPECT(arrived, bytes);
 }

@@ -18,7 +18,9 @@ __device__ __forceinline__ int hlo_place(hlo_side side, int result, int tap) {
 struct hlo_tile { int features, step, vectors, rows, strips; };
 
 // @hlo_row
-template <typename T, int count> struct __align__(sizeof(T) * count) hlo_row { T of[count]; };
+// neighbouring elements that move together: arrays begin at multiples of 16 bytes, and no access is wider
+template <typename T, int count>
+struct __align__(sizeof(T) * count < 16 ? sizeof(T) * count : 16) hlo_row { T of[count]; };
 
 // @hlo_widened
 template <typename T> __device__ __forceinline__ float hlo_widened(T bits, bool is_bf16) {

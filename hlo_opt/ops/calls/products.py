@@ -81,7 +81,8 @@ def multiplies_tf32(instruction: Instruction) -> bool:
     if target in _MATMULS:
         own = configuration(instruction, "gemm_backend_config").get("precision_config", {})
         precision += str(own.get("operand_precision", "")).lower()
-        algorithm = str(own.get("algorithm", "ALG_UNSET")).lower().replace("alg", "dot", 1)
+        named = str(own.get("algorithm", "ALG_UNSET")).lower().removeprefix("alg_")
+        algorithm = "dot_unset" if named == "unset" else named
     return algorithm in ("dot_unset", "dot_tf32_tf32_f32") and "highest" not in precision
 
 

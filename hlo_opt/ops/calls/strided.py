@@ -22,6 +22,8 @@ FEW_BITS = ("f32", "f16", "bf16")
 """Types of operands that cuBLASLt takes here, and of listed matrices."""
 LEAST_LISTED = 8
 """The least rows and columns of listed matrices: products with vectors are calls apart, or kernels."""
+MOST_LISTED = 1 << 16
+"""The most matrices of a list."""
 LISTED_ALIGNMENT = 16
 """Bytes that the addresses of listed matrices are multiples of."""
 LEAST_ROWS = 32
@@ -105,6 +107,8 @@ class Product:
         multiples of 16 bytes, as cuBLAS does not see addresses that are on the device."""
         is_small = min(self.sizes[:2]) < LEAST_LISTED
         if len(self.starts) == 1 or is_small or self.types[0] not in FEW_BITS:
+            return False
+        if self.batch * len(self.starts) > MOST_LISTED:
             return False
         operand, result = (ELEMENT_TYPES[name].bytes for name in self.types)
         steps = (self.left.batch * operand, self.right.batch * operand, self.step_of_batch * result)

@@ -1,7 +1,7 @@
 """Products by cuBLASLt, which has several algorithms for each and adds a bias and an activation in the same call.
 
 Its heuristics name algorithms for a product (cuBLAS manual, "cublasLtMatmulAlgoGetHeuristic"; constants of
-`cublasLt.h`). The first few run once or twice beside the call of cuBLAS, as XLA:GPU's autotuner does, and the fastest
+`cublasLt.h`). The first few run a few times beside the call of cuBLAS, as XLA:GPU's autotuner does, and the fastest
 is taken; a process asks once for each product. Workspaces are those of cuBLAS.
 """
 
@@ -94,7 +94,7 @@ class _Object:
     """A descriptor of cuBLASLt, destroyed with this object."""
 
     def __init__(self, library: ctypes.CDLL, kind: str, *arguments: int) -> None:
-        pointer = _Pointer()
+        self.kind, pointer = kind, _Pointer()
         _check(getattr(library, f"cublasLt{kind}Create")(ctypes.byref(pointer), *arguments), f"cublasLt{kind}Create")
         self.pointer = pointer.value
         self._set = getattr(library, f"cublasLt{kind}SetAttribute")
@@ -103,7 +103,7 @@ class _Object:
     def set(self, attribute: int, value: Any) -> _Object:
         """Set an attribute to a number as C has it."""
         status = self._set(self.pointer, attribute, ctypes.addressof(value), ctypes.sizeof(value))
-        _check(status, f"an attribute {attribute}")
+        _check(status, f"cublasLt{self.kind}SetAttribute of attribute {attribute}")
         return self
 
 

@@ -2,7 +2,7 @@
 
 CuPy has no cuDNN of its own any more, so the library is called through `ctypes`, by its graph API (cuDNN manual,
 "Backend API"; constants of `cudnn_graph_v9.h`): a convolution is a graph of one operation, heuristics name engines for
-it, and an engine that is ready to run is a plan. The best few plans are run once or twice, as XLA:GPU's autotuner does,
+it, and an engine that is ready to run is a plan. The best few plans are run a few times, as XLA:GPU's autotuner does,
 and the fastest is taken; a process asks once for each convolution. A handle has a workspace per stream, as calls on one
 stream do not overlap; it also holds what is moved before and after.
 """

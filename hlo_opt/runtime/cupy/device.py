@@ -555,6 +555,7 @@ _LIBRARY_ERRORS = frozenset(
         "CUSPARSEError",
         "DynamicLibNotFoundError",
         "LinAlgError",
+        "LtError",
     }
 )
 """Errors of NVIDIA's libraries, by name: importing their modules would load libraries that may be absent."""

@@ -131,6 +131,24 @@ class _Listed:
         return (*prepared.begin, right, *self.right, left, *self.left, prepared.between, target, *self.end)
 
 
+class _Workspaces:
+    """A workspace per stream, which cuBLAS and cuBLASLt share. This refers to neither: there is no cycle, and both
+    handles end with their last user."""
+
+    def __init__(self, cupy: ModuleType) -> None:
+        self.cupy = cupy
+        self._of: dict[int, Array] = {}
+
+    def reserve(self, stream: int) -> None:
+        if stream not in self._of:
+            self._of[stream] = self.cupy.empty(WORKSPACE, "uint8")
+
+    def at(self, stream: int) -> int:
+        """The address of a stream's workspace."""
+        self.reserve(stream)
+        return span_of(self._of[stream])[0]
+
+
 class Cublas:
     """A handle of cuBLAS on the current device, with a workspace per stream."""
 
@@ -142,24 +160,18 @@ class Cublas:
         _check(self.library.cublasCreate_v2(ctypes.byref(handle)), "cublasCreate")
         self.handle = handle.value
         self.stream: int | None = None
-        self._workspaces: dict[int, Array] = {}
+        self._workspaces = _Workspaces(cupy)
         self._prepared: dict[Product, _Prepared] = {}
         self._tables: dict[tuple[object, ...], Array] = {}
         self._algorithms: dict[Product, Algorithm | None] = {}
         self._end = weakref.finalize(self, self.library.cublasDestroy_v2, self.handle)
         self.lt: CublasLt | None = None
         with contextlib.suppress(OSError, AttributeError, LtError):
-            self.lt = CublasLt(cupy, self.workspace_at, WORKSPACE)
+            self.lt = CublasLt(cupy, self._workspaces.at, WORKSPACE)
 
     def reserve(self, stream: int) -> None:
         """Allocate the workspace of a stream, which no capture allows."""
-        if stream not in self._workspaces:
-            self._workspaces[stream] = self.cupy.empty(WORKSPACE, "uint8")
-
-    def workspace_at(self, stream: int) -> int:
-        """The address of a stream's workspace."""
-        self.reserve(stream)
-        return span_of(self._workspaces[stream])[0]
+        self._workspaces.reserve(stream)
 
     def choose(self, product: Product) -> str:
         """Find the fastest way to compute a product; returns the name of the function that does it. Raises CublasError
@@ -239,16 +251,17 @@ class Cublas:
     def _start(self, prepared: _Prepared, pointers: Sequence[int], *, is_listed: bool = True) -> Start:
         table = self._table_of(prepared, pointers) if is_listed else None
         if prepared.listed is None or table is None:
-            multiply, calls = self.library.cublasGemmStridedBatchedEx, prepared.calls(pointers)
+            function, calls = "cublasGemmStridedBatchedEx", prepared.calls(pointers)
         else:
-            multiply, calls = self.library.cublasGemmBatchedEx, [prepared.listed.call(prepared, span_of(table)[0])]
+            function, calls = "cublasGemmBatchedEx", [prepared.listed.call(prepared, span_of(table)[0])]
+        multiply = getattr(self.library, function)
 
         def start(_: object = prepared) -> None:  # whose scalars the calls read
             self._use(int(self.cupy.cuda.get_current_stream().ptr))
             for arguments in calls:
                 status = multiply(*arguments)
                 if status:
-                    _check(status, "a product")
+                    _check(status, function)
 
         return start
 
@@ -268,7 +281,7 @@ class Cublas:
 
     def _use(self, stream: int) -> None:
         if stream != self.stream:
-            workspace = self.workspace_at(stream)
+            workspace = self._workspaces.at(stream)
             self.stream = None
             _check(self.library.cublasSetStream_v2(self.handle, stream), "cublasSetStream")  # forgets the workspace
             _check(

@@ -190,8 +190,8 @@ def built(units: Sequence[str], more: Sequence[str] = ()) -> Path:
     except (OSError, BackendError):
         if has_room(folder):
             raise
-        folder = Path(_own_folder().name)
         try:
+            folder = Path(_own_folder().name)  # which a full disk refuses, too
             _build((*command, *flags), units, folder / name)
         except OSError as fault:
             raise BackendError(f"no kernels can be kept in {folder}: {fault.strerror}", code="HLO517") from fault
