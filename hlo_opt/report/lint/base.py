@@ -10,6 +10,7 @@ from importlib import resources
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import HloOptError
 from hlo_opt.diag.reason import ReasonSpec, read_page
+from hlo_opt.fusion.preparation import prepare
 from hlo_opt.fusion.summary import ModuleSummary, module_summary
 from hlo_opt.ir import Instruction, Module, edit
 from hlo_opt.passes import ExplainReport, run
@@ -102,10 +103,19 @@ class Program:
         place = source_location(self.fused, member) if member is not None else ""
         return place or next(iter(source_lines(self.fused, kernel.instruction)), "")
 
-    def copy_with(self, name: str) -> tuple[Module, Instruction] | None:
-        """A copy of the module as it was read, and an instruction in it to change; None where passes made the name."""
-        copy = edit.clone_module(self.original)
-        return next(((copy, i) for c in copy.computations for i in c.instructions if i.name == name), None)
+    @cached_property
+    def _prepared(self) -> Module:
+        """The module as it was read, with the names by which passes know its instructions."""
+        module = edit.clone_module(self.original)
+        prepare(module)
+        return module
+
+    def copy_with(self, instruction: Instruction) -> tuple[Module, Instruction] | None:
+        """A copy of the module before fusion, and in it an instruction of the result, to change; None where passes made
+        the instruction."""
+        copy = edit.clone_module(self._prepared)
+        own = (i for c in copy.computations for i in c.instructions if i.name == instruction.name)
+        return next(((copy, i) for i in own if i.opcode == instruction.opcode), None)
 
     def saved(self, changed: Module) -> float:
         """Microseconds that a changed module takes less, after the same passes; 0 where they cannot fuse it. New

@@ -55,7 +55,7 @@ def concatenates(program: Program) -> Iterator[Finding]:
         join = next((m for m in kernel.members if joins_arrays(m) and _is_written(m, kernel)), None)
         if join is None or not readers:
             continue
-        copy = program.copy_with(join.name)
+        copy = program.copy_with(join)
         if copy is None or not work_on_parts(copy[1]) or (us := program.saved(copy[0])) <= 0:
             continue
         numbers = {

@@ -77,7 +77,7 @@ AT_ONCE = 8
 
 def _unrolled(loop: Instruction, program: Program) -> tuple[int, float]:
     """How many rounds of a loop to join, and the microseconds that it saves; 0 where it saves nothing."""
-    copy = program.copy_with(loop.name)
+    copy = program.copy_with(loop)
     if copy is None or (rounds := Rounds.of(copy[1])) is None:
         return 0, 0.0
     module, own = copy

@@ -39,14 +39,14 @@ def scatters(program: Program) -> Iterator[Finding]:
 def _without_swaps(scatter: Instruction, program: Program) -> tuple[str, float]:
     """What to do about a scatter, and the microseconds that it saves: sums of narrow floats in f32, else unique
     indices."""
-    copy = program.copy_with(scatter.name)
+    copy = program.copy_with(scatter)
     if copy is None:
         return "", 0.0
     module, own = copy
     if own.shape.is_array and own.shape.type.is_narrow_float:
         if Update.SWAP not in Form(_in_f32(own)).updates:
             return "sum in f32, where one atomic operation does it", program.saved(module)
-        module, own = program.copy_with(scatter.name) or copy
+        module, own = program.copy_with(scatter) or copy
     edit.set_attribute(own, "unique_indices", Attribute.of(True))
     return "say unique_indices=True, if no index comes twice", program.saved(module)
 
