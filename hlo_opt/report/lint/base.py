@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib import resources
 
+from hlo_opt.analysis.graph.loops import TripCounts
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import HloOptError
 from hlo_opt.diag.reason import ReasonSpec, read_page
@@ -117,27 +118,40 @@ class Program:
         own = (i for c in copy.computations for i in c.instructions if i.name == instruction.name)
         return next(((copy, i) for i in own if i.opcode == instruction.opcode), None)
 
-    def saved(self, changed: Module) -> float:
-        """Microseconds that a changed module takes less, after the same passes; 0 where they cannot fuse it. New
-        instructions may stand anywhere in their computation."""
+    def saved(self, changed: Module) -> float | None:
+        """Microseconds that a changed module takes less, after the same passes; None where they cannot fuse it, and
+        where a loop is gone whose rounds the user said: nothing tells those of its copies. New instructions may stand
+        anywhere in their computation."""
         for computation in changed.computations:
             edit.sort(computation)
         edit.sort_computations(changed)
-        outcome = self.report.outcome
-        names = {i.name for c in changed.computations for i in c.instructions}
-        trip_counts = {n: k for n, k in outcome.context.options.trip_counts.items() if n in names}
+        if not {i.name for c in changed.computations for i in c.instructions}.issuperset(self._trip_counts):
+            return None
         try:
-            again = run(
-                changed,
-                passes=outcome.pipeline,
-                target=self.target,
-                simplify="never",
-                own_passes=True,
-                trip_counts=trip_counts,
-            )
+            return self._us_before - self._us(changed)
         except HloOptError:
-            return 0.0
-        return self.summary.est_us - module_summary(again.module, self.target, trip_counts=trip_counts).est_us
+            return None
+
+    @property
+    def _trip_counts(self) -> TripCounts:
+        return self.report.outcome.context.options.trip_counts
+
+    @cached_property
+    def _us_before(self) -> float:
+        return self._us(self._prepared)
+
+    def _us(self, module: Module) -> float:
+        """The estimate of a module after the passes of the report, without what the user forced, forbade or stopped:
+        that is said of the instructions and steps of one module."""
+        again = run(
+            module,
+            passes=self.report.outcome.pipeline,
+            target=self.target,
+            simplify="never",
+            own_passes=True,
+            trip_counts=self._trip_counts,
+        )
+        return module_summary(again.module, self.target, trip_counts=self._trip_counts).est_us
 
     def copying(self, moved: float) -> float:
         """Microseconds that a plain copy takes for `moved` bytes."""

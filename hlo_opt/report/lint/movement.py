@@ -56,7 +56,7 @@ def concatenates(program: Program) -> Iterator[Finding]:
         if join is None or not readers:
             continue
         copy = program.copy_with(join)
-        if copy is None or not work_on_parts(copy[1]) or (us := program.saved(copy[0])) <= 0:
+        if copy is None or not work_on_parts(copy[1]) or (us := program.saved(copy[0]) or 0.0) <= 0:
             continue
         numbers = {
             "name": join.name,

@@ -87,7 +87,7 @@ def _unrolled(loop: Instruction, program: Program) -> tuple[int, float]:
         return 0, 0.0
     rounds.join(number)
     remove_uncalled(module)
-    return number, max(0.0, program.saved(module))
+    return number, max(0.0, program.saved(module) or 0.0)
 
 
 def _line_of_loop(module: Module, loop: Instruction) -> str:

@@ -45,10 +45,10 @@ def _without_swaps(scatter: Instruction, program: Program) -> tuple[str, float]:
     module, own = copy
     if own.shape.is_array and own.shape.type.is_narrow_float:
         if Update.SWAP not in Form(_in_f32(own)).updates:
-            return "sum in f32, where one atomic operation does it", program.saved(module)
+            return "sum in f32, where one atomic operation does it", program.saved(module) or 0.0
         module, own = program.copy_with(scatter) or copy
     edit.set_attribute(own, "unique_indices", Attribute.of(True))
-    return "say unique_indices=True, if no index comes twice", program.saved(module)
+    return "say unique_indices=True, if no index comes twice", program.saved(module) or 0.0
 
 
 def _in_f32(scatter: Instruction) -> Instruction:

@@ -41,7 +41,7 @@ def wide_types(program: Program) -> Iterator[Finding]:
     for name, narrow in _WIDE.items():
         text = re.sub(rf"\b{name}(?=\[)", narrow, text)
     try:
-        us = program.saved(parse(text))
+        us = program.saved(parse(text)) or 0.0
     except HloOptError:
         return  # something in it asks for the wide type
     numbers = {"count": count(len(wide)), "name": first.name, "type": _name(first)}
