@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib import resources
+from typing import TypeVar
 
 from hlo_opt.analysis.graph.loops import TripCounts
 from hlo_opt.analysis.targets import DeviceTarget
@@ -21,6 +23,15 @@ from hlo_opt.runtime.driver.emission import source_lines
 from hlo_opt.text.frames import source_location
 
 PACKAGE = "hlo_opt.report.lint"
+
+LEAST_SHARE = 0.001
+"""Share of a module's time below which a finding is not worth a change, and is left out unless all are wanted."""
+
+MOST_TRIED = 16
+"""Places at which a rule tries a change, the dearest ones: each try fuses the module again, which takes seconds where
+it has thousands of kernels, and such a module may have hundreds of places."""
+
+Place = TypeVar("Place")
 
 
 @cache
@@ -72,9 +83,13 @@ class Finding:
 @dataclass(frozen=True)
 class Program:
     """A module and what fusing it gives: rules look at what is left of a thing after fusing, for that is what it
-    costs."""
+    costs.
+
+    untried  by rule, how many places are worth a try and had none
+    """
 
     report: ExplainReport
+    untried: Counter[str] = field(default_factory=Counter)
     _sources: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -117,6 +132,14 @@ class Program:
         copy = edit.clone_module(self._prepared)
         own = (i for c in copy.computations for i in c.instructions if i.name == instruction.name)
         return next(((copy, i) for i in own if i.opcode == instruction.opcode), None)
+
+    def worth_trying(self, code: str, places: Iterable[tuple[float, Place]]) -> list[Place]:
+        """Of places with the microseconds that they take, those at which a rule tries a change: the dearest, and none
+        that takes less than is worth a word."""
+        least = LEAST_SHARE * self.summary.est_us
+        worth = sorted((pair for pair in places if pair[0] >= least), key=lambda pair: -pair[0])
+        self.untried[code] += len(worth[MOST_TRIED:])
+        return [place for _, place in worth[:MOST_TRIED]]
 
     def saved(self, changed: Module) -> float | None:
         """Microseconds that a changed module takes less, after the same passes; None where they cannot fuse it, and

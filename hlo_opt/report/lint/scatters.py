@@ -16,24 +16,24 @@ F32 = ELEMENT_TYPES["f32"]
 
 def scatters(program: Program) -> Iterator[Finding]:
     """A scatter whose updates no atomic operation can do: each retries until no other thread came between."""
+    places = []
     for kernel in program.kernels:
-        for hero in kernel.members:
-            if not combines_updates(hero):
-                continue
+        for hero in filter(combines_updates, kernel.members):
             form = Form(hero)
-            if not form.meets or form.in_turns or Update.SWAP not in form.updates:
-                continue
-            advice, us = _without_swaps(hero, program)
-            if us <= 0:
-                continue
-            numbers = {
-                "advice": advice,
-                "name": hero.name,
-                "combiner": form.combiner.root.opcode,
-                "type": hero.operands[0].shape.type.name,
-                "updates": size(hero.operands[-1].shape.byte_size),
-            }
-            yield Finding("LNT106", numbers, program.source(kernel, hero), hero.name, us, saves=True)
+            if form.meets and not form.in_turns and Update.SWAP in form.updates:
+                places.append((kernel.price.us * kernel.rounds, (kernel, hero, form)))
+    for kernel, hero, form in program.worth_trying("LNT106", places):
+        advice, us = _without_swaps(hero, program)
+        if us <= 0:
+            continue
+        numbers = {
+            "advice": advice,
+            "name": hero.name,
+            "combiner": form.combiner.root.opcode,
+            "type": hero.operands[0].shape.type.name,
+            "updates": size(hero.operands[-1].shape.byte_size),
+        }
+        yield Finding("LNT106", numbers, program.source(kernel, hero), hero.name, us, saves=True)
 
 
 def _without_swaps(scatter: Instruction, program: Program) -> tuple[str, float]:

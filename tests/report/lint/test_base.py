@@ -1,4 +1,4 @@
-"""Changed copies of a module: which instruction is changed, and what they are compared with."""
+"""Changed copies of a module: which instruction is changed, what they are compared with, and how many there are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from hlo_opt import parse
 from hlo_opt.passes.run import report_on, run
-from hlo_opt.report.lint.base import Finding, rule_specs
+from hlo_opt.report.lint.base import MOST_TRIED, Finding, Program, rule_specs
 from hlo_opt.report.lint.check import lint
 
 
@@ -80,3 +80,10 @@ ENTRY e {
 def test_no_promise_where_the_rounds_of_a_copied_loop_are_not_known() -> None:
     told = {f.name: f for f in found("LNT105", NESTED, trip_counts={"inner": 1000})}
     assert not told["outer"].saves
+
+
+def test_the_dearest_places_are_tried_and_the_others_counted() -> None:
+    program = Program(report_on(run(parse(rule_specs()["LNT101"].example))))
+    places = [(float(n), n) for n in range(MOST_TRIED + 4)]
+    assert program.worth_trying("LNT101", places) == list(range(MOST_TRIED + 3, 3, -1))
+    assert program.untried == {"LNT101": 3}, "what takes next to nothing is worth no try"
