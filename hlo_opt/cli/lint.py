@@ -105,11 +105,11 @@ def lint_command(
     modules = modules if sized is None else [sized.module]
     if sized is not None and form == "text":
         show(size_page(sized))
-    findings, total, left = _findings(modules, codes, options, everything)
+    findings, total, left, untried = _findings(modules, codes, options, everything)
     if form == "text":
-        show(page.as_page(findings, total, left))
+        show(page.as_page(findings, total, left, untried))
     elif form == "json":
-        show_json(page.as_json(findings, total) | ({} if sized is None else {"dynamic": size_json(sized)}))
+        show_json(page.as_json(findings, total, untried) | ({} if sized is None else {"dynamic": size_json(sized)}))
     else:
         from hlo_opt.diag.annotation import github, sarif
 
@@ -149,18 +149,20 @@ def _modules_in(folder: str) -> list[str]:
 
 def _findings(
     modules: list[Module], codes: Iterable[str], options: Mapping[str, OptionValue], everything: bool
-) -> tuple[list[Finding], float | None, int]:
-    """The findings; for a single module, its microseconds; and how many findings are left out because they cost next
-    to nothing, unless `everything` is wanted."""
+) -> tuple[list[Finding], float | None, int, int]:
+    """The findings; for a single module, its microseconds; how many findings are left out because they cost next to
+    nothing, unless `everything` is wanted; and at how many places no change was tried."""
     from hlo_opt.cli.fusing import Fusing
-    from hlo_opt.report.lint.check import RULES, in_order, lint, lint_together, matters
+    from hlo_opt.report.lint.base import Program
+    from hlo_opt.report.lint.check import RULES, in_order, lint_program, lint_together, matters
 
     request = Fusing.of(options)
     wanted = frozenset(codes)
-    reports = [request.run(module) for module in modules] if wanted & RULES.keys() else []
-    every = [(finding, report.after.est_us) for report in reports for finding in lint(report, wanted)]
+    programs = [Program(request.run(module)) for module in modules] if wanted & RULES.keys() else []
+    every = [(finding, program.summary.est_us) for program in programs for finding in lint_program(program, wanted)]
     findings = [finding for finding, total in every if everything or matters(finding, total)]
     left = len(every) - len(findings)
     if len(modules) > 1:
         findings += lint_together(modules, wanted)
-    return in_order(findings), reports[0].after.est_us if len(reports) == 1 else None, left
+    untried = sum(program.untried.total() for program in programs)
+    return in_order(findings), programs[0].summary.est_us if len(programs) == 1 else None, left, untried

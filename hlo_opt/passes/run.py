@@ -188,7 +188,7 @@ def _best_of(
             outcomes.append((outcome, _summary(outcome)))
             if _is_least(*outcomes[-1]):
                 break
-        best = outcomes[least([summary for _, summary in outcomes])][0]
+        best = outcomes[quickest([summary for _, summary in outcomes])][0]
         if observer is not None or options.stop_after_step is not None:
             best = _run(module, best.pipeline, PassContext(options, memory=Memory(known)), observer, verify)
         elif best.module in unproved:
@@ -202,7 +202,7 @@ def _is_least(outcome: Outcome, summary: ModuleSummary) -> bool:
     return summary.launches == 1 and summary.est_us < 2 * outcome.target.kernel_launch_us
 
 
-def least(summaries: Sequence[ModuleSummary]) -> int:
+def quickest(summaries: Sequence[ModuleSummary]) -> int:
     """The number of the result that is estimated to take least time; of those that are as good as equal, the first one
     with the fewest kernels."""
     us = min(s.est_us for s in summaries)

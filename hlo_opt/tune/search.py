@@ -27,7 +27,7 @@ from hlo_opt.analysis.targets.spec_file import SUFFIXES
 from hlo_opt.diag import UsageError
 from hlo_opt.ir import Module
 from hlo_opt.passes import parse_pipeline, preset, preset_names
-from hlo_opt.passes.run import least, tries_all
+from hlo_opt.passes.run import quickest, tries_all
 from hlo_opt.passes.stages import first_stage, is_raw, without_simplifying
 from hlo_opt.text import parse, verify
 from hlo_opt.tune.evaluation import Around, Evaluated, Task, around, evaluate
@@ -282,7 +282,7 @@ class _Search:
             return self.best.best
         if not tries_all(parse(self.task.text)):
             return results[-1]
-        return results[least([result.summary for result in results])]
+        return results[quickest([result.summary for result in results])]
 
     def _evaluate(
         self, settings: Sequence[Setting], results: list[Evaluated | str], *, also_late: bool = False

@@ -58,6 +58,17 @@ def test_what_costs_next_to_nothing_is_left_out_and_counted(
     assert "LNT111" in text and "left out" not in text
 
 
+def test_places_without_a_try_are_counted(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "m.hlo"
+    file.write_text(rule_specs()["LNT101"].example)
+    assert "no change tried" not in said(capfd, str(file), "--select=LNT101")
+    monkeypatch.setattr("hlo_opt.report.lint.base.MOST_TRIED", 0)
+    assert "; no change tried at 1 cheaper place" in said(capfd, str(file), "--select=LNT101")
+    assert json.loads(said(capfd, str(file), "--select=LNT101", "--format=json"))["untried"] == 1
+
+
 def test_annotations(file: str, capfd: pytest.CaptureFixture[str]) -> None:
     text = said(capfd, file, "--format", "github")
     assert "title=LNT108" in text and "m.hlo" in text

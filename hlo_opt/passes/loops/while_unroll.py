@@ -61,8 +61,7 @@ class WhileUnroll(RewritingPass):
         return super().run(module, context)
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
-        waited_for = {p for i in computation.instructions for p in i.control_predecessors}
-        for loop in [i for i in computation.instructions if i.opcode == "while" and i not in waited_for]:
+        for loop in [i for i in computation.instructions if i.opcode == "while"]:
             rounds = Rounds.of(loop)
             if rounds is None:
                 continue
@@ -84,8 +83,8 @@ class Rounds:
 
     @classmethod
     def of(cls, loop: Instruction) -> Rounds | None:
-        """The rounds of a loop; None where it is not counted, where an operation in it has control predecessors, or
-        where something else sees that it runs."""
+        """The rounds of a loop; None where it is not counted, where it or an operation in it has control predecessors,
+        where others wait for it, or where something else sees that it runs."""
         count, body = counted(loop), loop.called_by("body")
         module = loop.computation.module
         assert module is not None
@@ -94,6 +93,8 @@ class Rounds:
         if tuple_elements(body.root) is None or not _takes_elements(body) or not lies_alike(loop):
             return None
         if any(i.control_predecessors for c in loop.called() for i in c.instructions):
+            return None
+        if any(loop in i.control_predecessors for i in loop.computation.instructions):
             return None
         if not effectful_computations(list(module.computations)).isdisjoint(loop.called()):
             return None

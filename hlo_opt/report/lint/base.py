@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib import resources
+from typing import TypeVar
 
+from hlo_opt.analysis.graph.loops import TripCounts
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import HloOptError
 from hlo_opt.diag.reason import ReasonSpec, read_page
+from hlo_opt.fusion.preparation import prepare
 from hlo_opt.fusion.summary import ModuleSummary, module_summary
 from hlo_opt.ir import Instruction, Module, edit
 from hlo_opt.passes import ExplainReport, run
@@ -19,6 +23,15 @@ from hlo_opt.runtime.driver.emission import source_lines
 from hlo_opt.text.frames import source_location
 
 PACKAGE = "hlo_opt.report.lint"
+
+LEAST_SHARE = 0.001
+"""Share of a module's time below which a finding is not worth a change, and is left out unless all are wanted."""
+
+MOST_TRIED = 16
+"""Places at which a rule tries a change, the dearest ones: each try fuses the module again, which takes seconds where
+it has thousands of kernels, and such a module may have hundreds of places."""
+
+Place = TypeVar("Place")
 
 
 @cache
@@ -70,9 +83,13 @@ class Finding:
 @dataclass(frozen=True)
 class Program:
     """A module and what fusing it gives: rules look at what is left of a thing after fusing, for that is what it
-    costs."""
+    costs.
+
+    untried  by rule, how many places are worth a try and had none
+    """
 
     report: ExplainReport
+    untried: Counter[str] = field(default_factory=Counter)
     _sources: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -102,32 +119,62 @@ class Program:
         place = source_location(self.fused, member) if member is not None else ""
         return place or next(iter(source_lines(self.fused, kernel.instruction)), "")
 
-    def copy_with(self, name: str) -> tuple[Module, Instruction] | None:
-        """A copy of the module as it was read, and an instruction in it to change; None where passes made the name."""
-        copy = edit.clone_module(self.original)
-        return next(((copy, i) for c in copy.computations for i in c.instructions if i.name == name), None)
+    @cached_property
+    def _prepared(self) -> Module:
+        """The module as it was read, with the names by which passes know its instructions."""
+        module = edit.clone_module(self.original)
+        prepare(module)
+        return module
 
-    def saved(self, changed: Module) -> float:
-        """Microseconds that a changed module takes less, after the same passes; 0 where they cannot fuse it. New
-        instructions may stand anywhere in their computation."""
+    def copy_with(self, instruction: Instruction) -> tuple[Module, Instruction] | None:
+        """A copy of the module before fusion, and in it an instruction of the result, to change; None where passes made
+        the instruction."""
+        copy = edit.clone_module(self._prepared)
+        own = (i for c in copy.computations for i in c.instructions if i.name == instruction.name)
+        return next(((copy, i) for i in own if i.opcode == instruction.opcode), None)
+
+    def worth_trying(self, code: str, places: Iterable[tuple[float, Place]]) -> list[Place]:
+        """Of places with the microseconds that they take, those at which a rule tries a change: the dearest, and none
+        that takes less than is worth a word."""
+        least = LEAST_SHARE * self.summary.est_us
+        worth = sorted((pair for pair in places if pair[0] >= least), key=lambda pair: -pair[0])
+        self.untried[code] += len(worth[MOST_TRIED:])
+        return [place for _, place in worth[:MOST_TRIED]]
+
+    def saved(self, changed: Module) -> float | None:
+        """Microseconds that a changed module takes less, after the same passes; None where they cannot fuse it, and
+        where a loop is gone whose rounds the user said: nothing tells those of its copies. New instructions may stand
+        anywhere in their computation."""
         for computation in changed.computations:
             edit.sort(computation)
         edit.sort_computations(changed)
-        outcome = self.report.outcome
-        names = {i.name for c in changed.computations for i in c.instructions}
-        trip_counts = {n: k for n, k in outcome.context.options.trip_counts.items() if n in names}
+        if not {i.name for c in changed.computations for i in c.instructions}.issuperset(self._trip_counts):
+            return None
         try:
-            again = run(
-                changed,
-                passes=outcome.pipeline,
-                target=self.target,
-                simplify="never",
-                own_passes=True,
-                trip_counts=trip_counts,
-            )
+            return self._us_before - self._us(changed)
         except HloOptError:
-            return 0.0
-        return self.summary.est_us - module_summary(again.module, self.target, trip_counts=trip_counts).est_us
+            return None
+
+    @property
+    def _trip_counts(self) -> TripCounts:
+        return self.report.outcome.context.options.trip_counts
+
+    @cached_property
+    def _us_before(self) -> float:
+        return self._us(self._prepared)
+
+    def _us(self, module: Module) -> float:
+        """The estimate of a module after the passes of the report, without what the user forced, forbade or stopped:
+        that is said of the instructions and steps of one module."""
+        again = run(
+            module,
+            passes=self.report.outcome.pipeline,
+            target=self.target,
+            simplify="never",
+            own_passes=True,
+            trip_counts=self._trip_counts,
+        )
+        return module_summary(again.module, self.target, trip_counts=self._trip_counts).est_us
 
     def copying(self, moved: float) -> float:
         """Microseconds that a plain copy takes for `moved` bytes."""

@@ -8,7 +8,7 @@ from hlo_opt.diag import UsageError, did_you_mean
 from hlo_opt.ir import Module
 from hlo_opt.passes import ExplainReport
 from hlo_opt.report.lint import movement, running, scatters, values
-from hlo_opt.report.lint.base import Finding, Program, rule_specs
+from hlo_opt.report.lint.base import LEAST_SHARE, Finding, Program, rule_specs
 
 Rule = Callable[[Program], Iterator[Finding]]
 
@@ -28,10 +28,6 @@ RULES: Mapping[str, Rule] = {
 
 FOLDER_RULES: Mapping[str, Callable[[Sequence[Module]], Iterator[Finding]]] = {"LNT110": running.recompiled}
 """Those about several."""
-
-
-LEAST_SHARE = 0.001
-"""Share of a module's time below which a finding is not worth a change, and is left out unless all are wanted."""
 
 
 def chosen(select: Iterable[str], ignore: Iterable[str]) -> frozenset[str]:
@@ -54,8 +50,12 @@ def _named(name: str) -> list[str]:
 
 def lint(report: ExplainReport, codes: Iterable[str] | None = None) -> list[Finding]:
     """What the rules find in a module that was fused, in the order of `in_order`."""
+    return lint_program(Program(report), codes)
+
+
+def lint_program(program: Program, codes: Iterable[str] | None = None) -> list[Finding]:
+    """The same of a program, which then knows how many places had no try."""
     wanted = set(RULES if codes is None else codes)
-    program = Program(report)
     findings = [finding for code, rule in RULES.items() if code in wanted for finding in rule(program)]
     return in_order(findings)
 

@@ -50,13 +50,17 @@ def _readers(kernel: Launched) -> set[Instruction]:
 
 def concatenates(program: Program) -> Iterator[Finding]:
     """A kernel that writes a concatenate, which others read, where less time passes if they work on its parts."""
+    takes = {kernel.instruction: kernel.price.us * kernel.rounds for kernel in program.kernels}
+    places = []
     for kernel in program.kernels:
         readers = _readers(kernel)
         join = next((m for m in kernel.members if joins_arrays(m) and _is_written(m, kernel)), None)
-        if join is None or not readers:
-            continue
-        copy = program.copy_with(join.name)
-        if copy is None or not work_on_parts(copy[1]) or (us := program.saved(copy[0])) <= 0:
+        if join is not None and readers:
+            us = sum(takes.get(one, 0.0) for one in {kernel.instruction, *readers})
+            places.append((us, (kernel, join, readers)))
+    for kernel, join, readers in program.worth_trying("LNT101", places):
+        copy = program.copy_with(join)
+        if copy is None or not work_on_parts(copy[1]) or (us := program.saved(copy[0]) or 0.0) <= 0:
             continue
         numbers = {
             "name": join.name,

@@ -20,9 +20,9 @@ def price_of(finding: Finding) -> str:
     return f"holds {size(finding.bytes)}" if finding.bytes else "costs compilation"
 
 
-def as_page(findings: Sequence[Finding], total: float | None, left: int = 0) -> Page:
+def as_page(findings: Sequence[Finding], total: float | None, left: int = 0, untried: int = 0) -> Page:
     """Each finding in a few lines. `total`: microseconds of the module, where there is one; `left`: the number of
-    findings that are left out because they cost next to nothing."""
+    findings that are left out because they cost next to nothing; `untried`: of places at which no change was tried."""
     page = Page()
     for finding in findings:
         us = None if finding.is_apart else finding.us
@@ -44,16 +44,18 @@ def as_page(findings: Sequence[Finding], total: float | None, left: int = 0) -> 
         Word(counted(len(findings), "finding"), "bold"),
         of,
         f"; {count(left)} below 0.1 % of the time left out (--all)" if left else "",
+        f"; no change tried at {counted(untried, 'cheaper place')}" if untried else "",
         "; hlo-opt lint CODE shows a rule's page" if findings else "",
     )
     return page
 
 
-def as_json(findings: Sequence[Finding], total: float | None) -> dict[str, object]:
+def as_json(findings: Sequence[Finding], total: float | None, untried: int = 0) -> dict[str, object]:
     """The findings for programs. Fields are only added within a version."""
     return {
         "schema": SCHEMA,
         "est_us": None if total is None else round(total, 3),
+        "untried": untried,
         "findings": [
             {
                 "code": f.code,

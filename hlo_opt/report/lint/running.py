@@ -37,6 +37,7 @@ def loop_launches(program: Program) -> Iterator[Finding]:
     by_computation: defaultdict[Computation, list[Launched]] = defaultdict(list)
     for kernel in program.kernels:
         by_computation[kernel.instruction.computation].append(kernel)
+    places: list[tuple[float, tuple[Instruction, dict[str, str], float, int]]] = []
     for computation in executed_computations(program.fused):
         for loop in computation.instructions:
             body = looped(loop)
@@ -50,23 +51,26 @@ def loop_launches(program: Program) -> Iterator[Finding]:
             if not kernels or (times == 1 and is_counted):
                 continue
             launching = sum(kernel.price.launch * kernel.rounds for kernel in kernels)
-            if is_counted and not outside and launching < LAUNCHING * sum(k.price.us * k.rounds for k in kernels):
+            takes = sum(kernel.price.us * kernel.rounds for kernel in kernels)
+            if is_counted and not outside and launching < LAUNCHING * takes:
                 continue
-            calls = sum(is_left_to_library(kernel.instruction) for kernel in kernels)
-            rounds, saved = _unrolled(loop, program)
-            more = f"`unroll={rounds}` joins the kernels of {rounds} iterations; " if saved > 0 else ""
-            if calls and not saved:
-                more = f"{counted(calls, 'library call')} in it cannot be joined with anything; "
             numbers = {
                 "name": loop.name,
                 "iterations": count(times) if is_counted else "an unknown number of",
                 "kernels": counted(len(kernels), "kernel"),
                 "runs": f", and runs {count(runs)} times" if runs > 1 else "",
                 "host": f"; `{outside[0]}` waits for the host in each" if outside else "",
-                "more": more,
             }
-            line = _line_of_loop(program.fused, loop)
-            yield Finding("LNT105", numbers, line, loop.name, saved or launching, saves=saved > 0)
+            calls = sum(is_left_to_library(kernel.instruction) for kernel in kernels)
+            places.append((takes, (loop, numbers, launching, calls)))
+    tried = {loop for loop, *_ in program.worth_trying("LNT105", places)}
+    for _, (loop, numbers, launching, calls) in places:
+        rounds, saved = _unrolled(loop, program) if loop in tried else (0, 0.0)
+        more = f"`unroll={rounds}` joins the kernels of {rounds} iterations; " if saved > 0 else ""
+        if calls and not saved and loop in tried:
+            more = f"{counted(calls, 'library call')} in it cannot be joined with anything; "
+        line = _line_of_loop(program.fused, loop)
+        yield Finding("LNT105", {**numbers, "more": more}, line, loop.name, saved or launching, saves=saved > 0)
 
 
 UNROLLED = 4
@@ -77,7 +81,7 @@ AT_ONCE = 8
 
 def _unrolled(loop: Instruction, program: Program) -> tuple[int, float]:
     """How many rounds of a loop to join, and the microseconds that it saves; 0 where it saves nothing."""
-    copy = program.copy_with(loop.name)
+    copy = program.copy_with(loop)
     if copy is None or (rounds := Rounds.of(copy[1])) is None:
         return 0, 0.0
     module, own = copy
@@ -87,7 +91,7 @@ def _unrolled(loop: Instruction, program: Program) -> tuple[int, float]:
         return 0, 0.0
     rounds.join(number)
     remove_uncalled(module)
-    return number, max(0.0, program.saved(module))
+    return number, max(0.0, program.saved(module) or 0.0)
 
 
 def _line_of_loop(module: Module, loop: Instruction) -> str:

@@ -16,39 +16,39 @@ F32 = ELEMENT_TYPES["f32"]
 
 def scatters(program: Program) -> Iterator[Finding]:
     """A scatter whose updates no atomic operation can do: each retries until no other thread came between."""
+    places = []
     for kernel in program.kernels:
-        for hero in kernel.members:
-            if not combines_updates(hero):
-                continue
+        for hero in filter(combines_updates, kernel.members):
             form = Form(hero)
-            if not form.meets or form.in_turns or Update.SWAP not in form.updates:
-                continue
-            advice, us = _without_swaps(hero, program)
-            if us <= 0:
-                continue
-            numbers = {
-                "advice": advice,
-                "name": hero.name,
-                "combiner": form.combiner.root.opcode,
-                "type": hero.operands[0].shape.type.name,
-                "updates": size(hero.operands[-1].shape.byte_size),
-            }
-            yield Finding("LNT106", numbers, program.source(kernel, hero), hero.name, us, saves=True)
+            if form.meets and not form.in_turns and Update.SWAP in form.updates:
+                places.append((kernel.price.us * kernel.rounds, (kernel, hero, form)))
+    for kernel, hero, form in program.worth_trying("LNT106", places):
+        advice, us = _without_swaps(hero, program)
+        if us <= 0:
+            continue
+        numbers = {
+            "advice": advice,
+            "name": hero.name,
+            "combiner": form.combiner.root.opcode,
+            "type": hero.operands[0].shape.type.name,
+            "updates": size(hero.operands[-1].shape.byte_size),
+        }
+        yield Finding("LNT106", numbers, program.source(kernel, hero), hero.name, us, saves=True)
 
 
 def _without_swaps(scatter: Instruction, program: Program) -> tuple[str, float]:
     """What to do about a scatter, and the microseconds that it saves: sums of narrow floats in f32, else unique
     indices."""
-    copy = program.copy_with(scatter.name)
+    copy = program.copy_with(scatter)
     if copy is None:
         return "", 0.0
     module, own = copy
     if own.shape.is_array and own.shape.type.is_narrow_float:
         if Update.SWAP not in Form(_in_f32(own)).updates:
-            return "sum in f32, where one atomic operation does it", program.saved(module)
-        module, own = program.copy_with(scatter.name) or copy
+            return "sum in f32, where one atomic operation does it", program.saved(module) or 0.0
+        module, own = program.copy_with(scatter) or copy
     edit.set_attribute(own, "unique_indices", Attribute.of(True))
-    return "say unique_indices=True, if no index comes twice", program.saved(module)
+    return "say unique_indices=True, if no index comes twice", program.saved(module) or 0.0
 
 
 def _in_f32(scatter: Instruction) -> Instruction:

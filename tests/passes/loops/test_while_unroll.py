@@ -14,6 +14,7 @@ from hlo_opt.cli.group import run
 from hlo_opt.diag import UsageError
 from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.fusion.summary import module_summary
+from hlo_opt.passes.loops.while_unroll import Rounds
 from tests.loops import COUPLED, loop
 from tests.random_loops import random_loop
 from tests.small_modules import H100
@@ -93,6 +94,13 @@ LEFT = {
 def test_what_stays(name: str) -> None:
     assert len(counts(unrolled(LEFT[name], 2))) == 1
     assert counts(unrolled(LEFT[name], 2)) == counts(hlo_opt.parse(LEFT[name]))
+
+
+def test_a_loop_that_others_wait_for_has_no_rounds_to_join() -> None:
+    text = SINES.replace("  r1 = ", "  later = f32[] constant(1), control-predecessors={w}\n  r1 = ")
+    for module, is_counted in ((hlo_opt.parse(SINES), True), (hlo_opt.parse(text), False)):
+        (own,) = (i for i in module.entry.instructions if i.opcode == "while")
+        assert (Rounds.of(own) is not None) is is_counted
 
 
 def test_side_effects_stay() -> None:
