@@ -113,6 +113,8 @@ def _matrix(dot: Instruction) -> int | None:
     numbers, shapes = DotDimensions.of(dot), [dot.shape, *(o.shape for o in dot.operands)]
     if not all(s.type in _FLOATS and s.minor_to_major == tuple(reversed(range(s.rank))) for s in shapes):
         return None
+    if F64 in (types := {s.type for s in shapes}) and len(types) > 1:
+        return None  # the sum would round its operands
     matrices = []
     for side in range(2):
         vector = dot.operands[1 - side]

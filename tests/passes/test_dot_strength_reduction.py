@@ -171,11 +171,12 @@ def test_the_kernel_that_computes_the_matrix_folds_it() -> None:
     [
         state("rows of a matrix", "s32"),
         state("rows of a matrix", more=", algorithm=dot_f32_f32_f32"),
+        state("rows of a matrix", "f64").replace("p = f64", "p = f32").replace("r = (f64[4,24]", "r = (f32[4,24]"),
         state("rows of a matrix")
         .replace("f32[4,24,40] parameter(1)", "f32[4,24,40]{1,2,0} parameter(1)")
         .replace("s = f32[4,24,40]", "s = f32[4,24,40]{1,2,0}"),
     ],
-    ids=["whole numbers", "an algorithm is asked for", "another layout"],
+    ids=["whole numbers", "an algorithm is asked for", "operands are rounded", "another layout"],
 )
 def test_other_products_with_vectors_stay(text: str) -> None:
     assert has_product(written_out(text))
