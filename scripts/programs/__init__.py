@@ -19,6 +19,7 @@ from scripts.programs import (
     particles,
     sharded,
     softmax,
+    states,
     stencils,
     training,
     transformer,
@@ -39,7 +40,7 @@ MODULES = (
     transformer,
 )
 
-MEASURED = (particles, stencils, norm_gradients, decoding, clustering, filters, training)
+MEASURED = (particles, stencils, norm_gradients, decoding, states, clustering, filters, training)
 """Five programs of each kind that was once worse than XLA:GPU; no dumps of them are kept."""
 
 
