@@ -11,7 +11,7 @@ from hlo_opt.analysis.graph.inlining import inline, is_plain_fusion
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Called, Instruction, Module, edit
 from hlo_opt.ir.walk import executed_computations
-from hlo_opt.ops.sets import fused, looped
+from hlo_opt.ops.sets import LINEAR, fused, looped
 from hlo_opt.passes.pipeline import Pipeline, parse_pipeline
 from hlo_opt.passes.run import run
 from hlo_opt.passes.table import preset
@@ -62,7 +62,7 @@ def _gains(part: Part) -> bool:
 
 def _multiplies(cell: Cell) -> bool:
     """Whether a value is a product, or the fold of one that dot-strength-reduction has written out."""
-    return cell.is_product or (cell.value.opcode == "reduce" and cell.value.operands[0].opcode == "multiply")
+    return cell.is_product or (cell.terms > 1 and cell.value.operands[0].opcode in LINEAR)
 
 
 def _take_apart(kernel: Instruction, module: Module, target: DeviceTarget) -> Instruction:
