@@ -418,10 +418,8 @@ def test_launches_that_lose_their_graph_cost_more(
     """XLA captures 5 launches or more: 2 of 5, and a call of ours, run without a graph. A call between launches costs
     more than 2 us."""
     chain = [f"  a{k} = f32[64,64] {'sine' if k % 2 else 'cosine'}(a{k - 1})" for k in range(1, 4)]
-    dots = [
-        f"  d{k} = f32[64,64] dot({f'd{k - 1}' if k else 'a3'}, p), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
-        for k in range(products)
-    ]
+    over = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    dots = [f"  d{k} = f32[64,64] dot({f'd{k - 1}' if k else 'a3'}, p), {over}" for k in range(products)]
     module = parse(
         "\n".join(
             [

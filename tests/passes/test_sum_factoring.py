@@ -126,7 +126,10 @@ def multiplies_before(module: hlo_opt.Module) -> bool:
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 @pytest.mark.parametrize("scaled", ["x", "other"])
 def test_a_scalar_moves_out_of_a_product(kind: str, scaled: str) -> None:
-    used_twice = "  q = KIND[8,8] dot(other, x), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n  t = KIND[8,4] slice(q), slice={[0:8], [0:4]}"
+    used_twice = (
+        "  q = KIND[8,8] dot(other, x), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
+        "  t = KIND[8,4] slice(q), slice={[0:8], [0:4]}"
+    )
     text = distances(kind, scaled, "add(p, t)", used_twice.replace("KIND", kind))
     made = factored(text)
     assert multiplies_before(hlo_opt.parse(text)) and not multiplies_before(made)
