@@ -20,7 +20,7 @@ from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.control.table import branches
 from hlo_opt.ops.sets import launches, looped, tuple_elements, tuple_index
 from hlo_opt.ops.writer import Writer
-from hlo_opt.passes.pipeline import Best, Fixpoint, Pipeline, Step, parse_pipeline
+from hlo_opt.passes.pipeline import Best, Fixpoint, PassOrGroup, Pipeline, parse_pipeline
 from hlo_opt.passes.run import run
 from hlo_opt.passes.stages import first_stage
 from hlo_opt.passes.table import preset as text_of_preset
@@ -68,7 +68,7 @@ class Begun:
         return Pipeline(tuple(_kept(self.left.steps)))
 
 
-def _kept(steps: Iterable[Step | Best]) -> Iterator[Any]:
+def _kept(steps: Iterable[PassOrGroup | Best]) -> Iterator[Any]:
     for step in steps:
         if isinstance(step, Fixpoint):
             yield Fixpoint(tuple(_kept(step.steps)))

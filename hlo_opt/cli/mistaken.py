@@ -19,7 +19,7 @@ SHOWN = 5
 _BEGINNING = re.compile(r"^HloModule\b", re.MULTILINE)
 _OF_HLO = re.compile(r"^HloModule\b|^ENTRY\b|^\s*(?:ROOT )?%?[\w.-]+ = ", re.MULTILINE)
 _STEM = re.compile(r"(module_\d+\.[^.]+)\.")
-_AS_TEXT = "`hlo-opt help dump` tells how to make a dump"
+_AS_TEXT = "`hlo-opt help dump` says how to make a dump"
 _WHAT = (
     (re.compile(r"\.pb$"), "a protobuf that holds no module"),
     (re.compile(r"\.pbtxt$|\.textproto$|snapshot\.txt$"), "a protobuf as text"),
@@ -75,7 +75,7 @@ def beside_folder(folder: Path) -> str:
     """What to name instead of a folder in which no module is."""
     if (beside := modules_in(folder.parent, f"{folder.name}.")) and _STEM.match(f"{folder.name}."):
         return f"name the module beside it: {beside}"
-    return "`hlo-opt help dump` tells how to make a dump"
+    return "`hlo-opt help dump` says how to make a dump"
 
 
 def second_file(name: str) -> UsageError:

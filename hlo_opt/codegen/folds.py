@@ -57,7 +57,7 @@ class Fold:
                 self.combine(builder, values, ordered)
 
     def combine(self, builder: Builder, values: Sequence[Code], reducer: Computation | None = None) -> None:
-        """accumulators = reducer(accumulators, values), with the reduce's own reducer or one that is as good here."""
+        """accumulators = reducer(accumulators, values), with the reduce's own reducer or an equivalent one."""
         results = self.combined(builder, self.accumulators, values, reducer)
         for name, text in zip(self.accumulators, results, strict=True):
             builder.assign(name, text)

@@ -94,7 +94,7 @@ struct Launch {
   void (*thread)(void** pointers);
   unsigned int grid, block;
   bool meets, any_order;  // threads of a block wait for each other; blocks may come in any order
-  unsigned int together;  // so many neighbouring blocks wait for each other
+  unsigned int together;  // the number of neighbouring blocks that wait for each other
   char *shared, *shared_end;
   const Array* arrays;
   int inputs, outputs;

@@ -265,7 +265,7 @@ HLO_UNSEEN inline void prepare_block(void (*body)(void**), void** arguments, int
   }
 }
 
-// memory for so many threads of so many blocks; 0 where there is none. Anonymous memory is zero and takes no space
+// memory for `blocks` blocks of `threads` threads; 0 if there is none. Anonymous memory is zero and takes no space
 // before it is touched
 HLO_UNSEEN inline __SIZE_TYPE__ bytes_of(int threads) { return sizeof(Block) + (__SIZE_TYPE__)threads * stack_bytes; }
 HLO_UNSEEN inline char* mapped(__SIZE_TYPE__ bytes) {

@@ -23,7 +23,7 @@ inline bool is_launched = false;
 // Block 0: nobody
 struct Touched { Place writer, update, reader, other; };
 
-// memory of a launch, in elements of so many bytes (of a part of one where elements share bytes)
+// an array of a launch, and the bytes of its elements
 struct Watched {
   char *start, *end;
   const char* name;

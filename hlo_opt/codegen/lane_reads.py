@@ -14,8 +14,9 @@ from hlo_opt.plans.lane_loop import LANE, ROUNDS_AHEAD, Lanes, Value
 def in_rounds_ahead(
     builder: Builder, part: Lanes, position: Expression, trips: int, run: Callable[[Expression], None]
 ) -> None:
-    """Emit all rounds of a lane, `ROUNDS_AHEAD` of them one after another in the text: each round reads what the round
-    after so many needs into the variables that it has just used, so that nothing moves between registers."""
+    """Emit all rounds of a lane, `ROUNDS_AHEAD` of them one after another in the text: each round reads, into
+    the variables that it has just used, what the round `ROUNDS_AHEAD` later needs, so that nothing moves between
+    registers."""
     firsts = [_read(builder, part, position, constant(n)) for n in range(ROUNDS_AHEAD)]
     held: list[list[Code]] = []
     for values in firsts:

@@ -40,7 +40,8 @@ def are_apart(
 
 
 def _is_apart(places: Sequence[tuple[Expression, int]], lane: str) -> bool:
-    """Whether the elements at these places, so many from each on, are different ones for every lane."""
+    """Whether the elements at these places (a place and the number of elements from there on) differ between
+    lanes."""
     places_read = [(_Place.of(place, lane), width) for place, width in places]
     first, _ = places_read[0]
     ends = list[int]()

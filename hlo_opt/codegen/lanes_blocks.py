@@ -17,7 +17,7 @@ from typing import TypeGuard
 from hlo_opt.codegen.lanes_alive import keep_alive
 from hlo_opt.codegen.lanes_merges import merges
 from hlo_opt.codegen.lanes_stretch_text import WIDE, StretchText
-from hlo_opt.codegen.lanes_stretches import Around, Node, Rows, Step, Stretch, stretches
+from hlo_opt.codegen.lanes_stretches import Around, Node, Rows, Stretch, WalkRound, stretches
 from hlo_opt.codegen.lanes_text import WIDER, digits_in, first_threads, index_names, inlined, places_of
 from hlo_opt.codegen.lanes_walks import walk_lines
 from hlo_opt.codegen.statements import BLOCK, THREAD
@@ -405,7 +405,7 @@ class _Writer(StretchText):
         fits = item.start.high < item.stride  # every thread starts before the first one's second element
         piece, ahead = (0, "") if own is None else self.piece_of(item, self.full.get(own.name, own), before)
         by_rows = piece > 0 and before is None and self.simd and self.alive % item.stride == 0
-        step = Step(item, base, vector, places, before is not None, fits, piece, ahead, by_rows)
+        step = WalkRound(item, base, vector, places, before is not None, fits, piece, ahead, by_rows)
         stretch = Stretch(self.alive, step=step)
         if vector is None:
             stretch.items += item.body

@@ -62,11 +62,16 @@ _STATE, _ELEMENT = 1 << 13, 4
 
 @dataclass(frozen=True)
 class Chunks:
-    """A function of a chunk: its text and name, lanes of a chunk, elements of a block, and of all blocks where the last
-    one may have fewer, else 0. Where `row` is not 0, chunks end where rows of so many elements do, and the function is
-    given the row and the first place in it. `blocks`: a chunk is so many blocks, or as many as are left, and the
-    function is given the first. `run`: chunks begin with runs of so many elements, and end with
-    one or with a row."""
+    """A function that computes a chunk.
+
+    text, name  of the function
+    lanes       of a chunk
+    span        elements of a block
+    count       elements of all blocks, where the last block may have fewer; else 0
+    row         elements of a row, or 0: chunks end where rows do; the function gets the row and the first place in it
+    blocks      blocks of a chunk (the last chunk may have fewer): the function gets the first block
+    run         elements of a run: chunks start with a run, and end with one or with a row
+    """
 
     text: str
     name: str
@@ -301,7 +306,7 @@ def _together(kernel: Kernel, segment: Segment, elements: _Elements, cut: _Cut) 
 
 
 def _even(elements: _Elements, lanes: int) -> _Values:
-    """Values where a block has chunks of so many lanes."""
+    """Values where a block is divided into chunks of `lanes` lanes."""
     position: Expression = Variable(0, lanes - 1, LANE)
     if elements.span > lanes:
         position = add(multiply(Variable(0, elements.span // lanes - 1, CHUNK), lanes), position)

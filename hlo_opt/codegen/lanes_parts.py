@@ -24,7 +24,7 @@ def parts_of_row(
 ) -> list[tuple[int, int]]:
     """The first place and the one behind the last of each part; one part where conditions do not say where to cut, or
     where no part would be long. `values` are what index variables stand for, `place` is the variable of the place in a
-    row of so many lanes."""
+    row of `row` lanes."""
     known, cuts = dict(values), {0, row}
     everything = list(walk(items))
     for item in everything:

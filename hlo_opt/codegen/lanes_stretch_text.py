@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TypeGuard
 
 from hlo_opt.codegen.lanes_halves import halved
-from hlo_opt.codegen.lanes_stretches import Around, Node, Rows, Step, Stretch
+from hlo_opt.codegen.lanes_stretches import Around, Node, Rows, Stretch, WalkRound
 from hlo_opt.codegen.lanes_text import (
     WIDER,
     ThreadText,
@@ -50,7 +50,7 @@ _QUARTERS = frozenset({"double", "hlo_complex<float>"})
 
 
 class StretchText(ThreadText):
-    """Prints stretches. What it has to know of the kernel its reader tells."""
+    """Prints stretches. Its reader has what is known of the kernel."""
 
     def __init__(self, block: int, simd: bool, functions: Mapping[str, str]) -> None:
         super().__init__({}, functions)
@@ -75,7 +75,7 @@ class StretchText(ThreadText):
         self.here: dict[str, str] = {}
         """Types of what the stretch at hand keeps in registers of its own, by name."""
         self.lanes = WARP
-        self.step: Step | None = None
+        self.step: WalkRound | None = None
         self.copies: set[str] = set()
         """What the threads side by side have in arrays of their own."""
         self.is_whole = False
@@ -237,11 +237,11 @@ class StretchText(ThreadText):
         yield "}"
         self.step, self.values = None, {}
 
-    def has_runs(self, step: Step) -> bool:
+    def has_runs(self, step: WalkRound) -> bool:
         """Whether threads side by side have elements that begin at a multiple of their number."""
         return self.is_whole and step.vector is not None and step.piece > 0 and step.piece % self.lanes == 0
 
-    def place_of(self, place: Let, step: Step, lane: Variable) -> Expression:
+    def place_of(self, place: Let, step: WalkRound, lane: Variable) -> Expression:
         """The place of a vector's element: where it is known that threads side by side begin at a multiple of their
         number, their digits beyond it are the same."""
         variable = variable_of(place)
@@ -386,7 +386,7 @@ class StretchText(ThreadText):
         divides = node.step is not None and node.step.vector is not None and any(map(_divides_others, declared))
         least = 4 if folds or divides or any(item.kind in _QUARTERS for item in declared) else 8
         piece = node.step.piece if node.step is not None else 0
-        if node.step is not None and piece:  # so many that all of them are in one row
+        if node.step is not None and piece:  # a number of threads that share a row
             shared = math.gcd(piece, *_rows_of(node.step, declared))
             piece = shared if shared >= VECTOR else piece
         return min((d for d in widths if d in (4, 8, 16) and d >= least), default=piece or WARP)
@@ -401,7 +401,7 @@ class StretchText(ThreadText):
         """Whether a thread does something without others beside it: what other blocks see."""
         return node.in_turn or "atomicAdd" in functions_in(node.items)
 
-    def element(self, step: Step) -> Iterator[str]:
+    def element(self, step: WalkRound) -> Iterator[str]:
         """A thread's element in a round of a walk."""
         item, base = step.walk, step.base
         start = self.text(inlined(item.start))
@@ -421,7 +421,7 @@ class StretchText(ThreadText):
                 name = self.name(place.name.text)
                 yield f"const {WIDE} {name} = {first} * {step.vector.size} + {number} * {width} + {within};"
 
-    def start_of_group(self, step: Step) -> str:
+    def start_of_group(self, step: WalkRound) -> str:
         """The start of a walk where it is the same for all threads side by side; or "". Its condition stands before the
         loop over these: within it, where compilers can see that it is always true, GCC 12 masks with 1 instead of all
         bits, and masked loads give 0."""
@@ -511,7 +511,7 @@ class StretchText(ThreadText):
         return f"{shown}[hlo_first + {other}]"
 
 
-def _rows_of(step: Step, declared: Sequence[Let]) -> set[int]:
+def _rows_of(step: WalkRound, declared: Sequence[Let]) -> set[int]:
     """The lengths of the rows that the elements of a walk lie in: what their places are divided by."""
     places = {place.name.text for place in step.places}
     digits = (d for let in declared if let.expression is not None for d in digits_in(let.expression))

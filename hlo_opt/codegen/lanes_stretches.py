@@ -15,7 +15,7 @@ class Stretch:
     threads: int
     """How many threads there are still: the first ones of the block."""
     items: list[Statement] = field(default_factory=list)
-    step: Step | None = None
+    step: WalkRound | None = None
     """Where the stretch is what each thread does in a round of a walk: how it finds its element."""
     tree: For | None = None
     """Where the stretch is a round of a loop in which some lanes of a warp take what others have."""
@@ -24,13 +24,13 @@ class Stretch:
 
 
 @dataclass(eq=False)
-class Step:
+class WalkRound:
     """A thread's element in a round of a walk that is turned inside out: the walk's `base` and the thread's own place
     together make its element's. `vector`: the thread takes several, and this is one of them, whose place `places`
     declare. `is_bounded`: only the first `hlo_live` threads have one. `is_always_first`: at the walk's base 0, and only
-    there, a thread is at its first element. `piece`: so many threads are beside each other in a walk, those at hand
-    from `ahead` on, and what they take of a round lies together (0: it lies where each of them has its place).
-    `by_rows`: the loop over rounds runs for those threads only that walk together."""
+    there, a thread is at its first element. `piece`: the number of threads, from `ahead` on, whose elements of a
+    round are neighbours in memory (0: each thread's elements are at a place of its own). `by_rows`: the loop over
+    rounds runs only for threads that walk together."""
 
     walk: Walk
     base: str
@@ -56,8 +56,8 @@ class Around:
 
 @dataclass(eq=False)
 class Rows:
-    """A loop over the rows that a block's threads walk, so many threads a row: their walk of it, whose rounds are
-    `stretch`."""
+    """A loop over the rows that a block's threads walk, a fixed number of threads for each row. `stretch` is a round of
+    that walk."""
 
     stretch: Stretch
     together: int

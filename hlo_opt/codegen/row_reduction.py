@@ -189,7 +189,7 @@ def _pass(
 
     if not segment.part.is_peeled:
         with steps_of(builder, segment, frame.start, is_numbered) as (step, place):
-            _take_step(builder, frame, Step(step, place, segment.vector), take)
+            _take_step(builder, frame, RowStep(step, place, segment.vector), take)
         return
     peeled = Peeled()
     builder.add(peeled)
@@ -199,7 +199,7 @@ def _pass(
         builder.inside(peeled.walking),
         steps_of(builder, segment, frame.start, is_numbered, in_vectors=False) as (step, place),
     ):
-        _take_step(builder, frame, Step(step, place, 1), take)
+        _take_step(builder, frame, RowStep(step, place, 1), take)
 
 
 Take = Callable[[Builder, Expression, Code, bool | Code], Sequence[Store]]
@@ -208,7 +208,7 @@ is the thread's first."""
 
 
 @dataclass(frozen=True)
-class Step:
+class RowStep:
     """A step of a thread in its row.
 
     `number` is its number in the row, `place` its number among the thread's steps, `size` its elements. In a peeled
@@ -221,7 +221,7 @@ class Step:
     first: Expression | None = None
 
 
-def _take_step(builder: Builder, frame: Frame, step: Step, take: Take) -> None:
+def _take_step(builder: Builder, frame: Frame, step: RowStep, take: Take) -> None:
     """Emit the elements that a thread computes in one step along its row: one, or a vector of neighbours. For each,
     `take` gets the column, the slot of the element in the thread's registers, and the condition that it is the thread's
     first; what it returns is stored."""
@@ -274,11 +274,11 @@ def _peel(builder: Builder, frame: Frame, is_numbered: bool, take: Take) -> None
             value = code("{} + {} * {}", frame.start, counter, across)
             builder.add(Let(kind, Name(step.name), value, is_index=True))
             with builder.branch(test):
-                _take_step(builder, frame, Step(step, of(counter), size, first), take)
+                _take_step(builder, frame, RowStep(step, of(counter), size, first), take)
     else:
         test, on = code("{} < {}", step, vectors), code("{} += {}", step, across)
         with builder.loop_while(kind, Name(step.name), of(frame.start), test, on):
-            _take_step(builder, frame, Step(step, NOTHING, size, first), take)
+            _take_step(builder, frame, RowStep(step, NOTHING, size, first), take)
     with builder.branch(is_end):
         for parameter, index, name in read:
             builder.name_after(parameter)

@@ -130,8 +130,8 @@ class For:
     `advice` is a pragma for the compiler. `carries`: the iterations hand on variables of the thread, and the loop is
     the bulk of the thread's work. `tree` is `(lanes, first, last)`: the loop folds that many lanes, in its first
     iteration those `first` lanes apart and in its last those `last` apart; nothing reads the other lanes afterwards.
-    `team`: what follows, up to the next such loop and with it, combines in the same way what the warps of so many
-    threads have, in the first lane of each warp.
+    `team`: the number of threads whose warps the following statements (up to the next such loop and with it) combine in
+    the same way, in the first lane of each warp.
     """
 
     kind: str

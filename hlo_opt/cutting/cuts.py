@@ -16,7 +16,7 @@ from hlo_opt.cutting.parts import callers, can_be_parameter, outputs_of, part_of
 from hlo_opt.cutting.sharing import share, shared_memory
 from hlo_opt.cutting.variadic import variadic_changes
 from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
-from hlo_opt.ir.walk import needed_first
+from hlo_opt.ir.walk import needed_first, operands_first
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control.table import branches
 from hlo_opt.ops.sets import RESHAPES, body_of, keeps_values, tuple_elements, tuple_index
@@ -25,7 +25,7 @@ Cut = Callable[[Module], Module]
 """Returns a smaller module; it may change its argument. Raises ValueError, KeyError, TypeError or AssertionError where
 it does not apply."""
 EARLIEST = 256
-"""Instructions of a computation among which one is looked for that may stand for a later one."""
+"""The number of instructions, from a computation's first, that are tried in place of a later one."""
 
 
 def parts(module: Module, kept: Collection[int]) -> Module:
@@ -45,7 +45,7 @@ def count(module: Module) -> int:
 
 
 def inline_all(module: Module) -> Module:
-    """Without calls and fusions: their computations stand in their place."""
+    """Inline all calls and fusions."""
     if not inline(module, lambda i: is_plain_call(i) or is_plain_fusion(i)):
         raise ValueError("there is no call and no fusion")
     return tidied(module)
@@ -71,7 +71,7 @@ def fewer_outputs(module: Module, kept: Collection[int]) -> Module:
     outputs = [o for n, o in enumerate(outputs_of(module.entry)) if n in kept]
     needed = needed_first(outputs, lambda i: (*i.operands, *i.control_predecessors))
     effects = [i for i in module.entry.instructions if has_side_effect(i) and i not in needed]
-    needed += [i for i in needed_first(effects, lambda i: i.operands) if i not in needed] if not needed else []
+    needed += [i for i in operands_first(effects) if i not in needed] if not needed else []
     return tidied(part_of(module.entry, needed, outputs).module)
 
 
@@ -303,7 +303,7 @@ def _take_branch(i: Instruction, branch: int) -> None:
 
 
 def drop_tuple(module: Module) -> Module:
-    """The only output, without its tuple."""
+    """Replace a root tuple of one element by that element."""
     elements = tuple_elements(module.entry.root)
     if elements is None or len(elements) != 1:
         raise ValueError("there is no tuple of one")

@@ -12,7 +12,7 @@ from hlo_opt.evaluate.interpreter import Stopped
 from hlo_opt.evaluate.nans import Event
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.values import Array
-from hlo_opt.ir.walk import needed_first
+from hlo_opt.ir.walk import operands_first
 from hlo_opt.ops.sets import tuple_elements
 from hlo_opt.ops.values import Value
 
@@ -59,7 +59,7 @@ def isolated(module: Module, name: str) -> Part:
     the entry; constants are copied. Raises UsageError."""
     target = named(module, name)
     if isinstance(target, Computation):
-        needed = needed_first([target.root], lambda i: i.operands)
+        needed = operands_first([target.root])
         effects = [i for i in target.instructions if i.control_predecessors or not i.users]
         kept = {i for i in (*needed, *effects) if i.parameter_number is None}
         if not kept:

@@ -272,7 +272,7 @@ def _leaves(module: Module) -> list[tuple[Instruction, int, Shape]]:
 
 T = TypeVar("T")
 
-LEFT_BEHIND = 0.5
+GRACE = 0.5
 """Seconds that the threads of a failed run get to end."""
 
 
@@ -425,7 +425,7 @@ def play(module: Module, work: Callable[[SimulatedDevice], T]) -> list[T]:
         run.drive()
     finally:
         for thread in threads:  # after Ctrl-C, a thread in a long NumPy call is abandoned
-            thread.join(None if run.failure is None else LEFT_BEHIND / len(threads))
+            thread.join(None if run.failure is None else GRACE / len(threads))
     if run.failure is not None:
         raise run.failure
     return [results[device.number] for device in run.devices]

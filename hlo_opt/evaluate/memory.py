@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hlo_opt.evaluate.program import Program, Step, compile_computation, direct, error
+from hlo_opt.evaluate.program import CompiledInstruction, Program, compile_computation, direct, error
 from hlo_opt.ir import Computation, Instruction, Module, Shape
 from hlo_opt.ops import find
 from hlo_opt.ops.control.table import branches
@@ -139,7 +139,7 @@ class _Run:
         used = {b for leaf in results for b in leaf.buffers if b >= 0}
         return Footprint(self.peak, self.at, results, {b: self.sizes[b] for b in sorted(used)})
 
-    def value_of(self, step: Step, operands: Sequence[Value], shapes: Sequence[Shape]) -> Value:
+    def value_of(self, step: CompiledInstruction, operands: Sequence[Value], shapes: Sequence[Shape]) -> Value:
         """The value of a step. Its memory, and its scratch memory, count towards the peak."""
         instruction = step.instruction
         opcode, shape = instruction.opcode, instruction.shape

@@ -99,7 +99,7 @@ Evaluate = Callable[[Evaluator, Instruction, list[Value]], Value]
 
 
 @dataclass(slots=True)
-class Step:
+class CompiledInstruction:
     """One instruction: its evaluator, the slots of its operands, its own slot, and the slots that are dead afterwards.
 
     `is_taken` marks a get-tuple-element that reads a tuple's operand directly; its operand is that value.
@@ -119,7 +119,7 @@ class Program:
 
     slots: int
     parameters: tuple[int, ...]
-    steps: list[Step] = field(default_factory=list)
+    steps: list[CompiledInstruction] = field(default_factory=list)
     root: int = 0
 
 
@@ -179,7 +179,7 @@ def compile_computation(computation: Computation, *, whole: bool = False, acting
             parameters[instruction.parameter_number] = slot[instruction]
             continue
         program.steps.append(
-            Step(
+            CompiledInstruction(
                 instruction,
                 _same if instruction in forwarded else face(instruction),
                 tuple(slot[o] for o in sources[instruction]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import TypeVar
 
 from hlo_opt.ir.facts import Fact
@@ -39,6 +40,15 @@ def needed_first(starts: Iterable[N], needs: Callable[[N], Sequence[N]]) -> list
                 left.pop()
                 order[path.pop()] = None
     return list(order)
+
+
+def operands_first(roots: Iterable[N]) -> list[N]:
+    """The roots and everything that they need, operands before users: of instructions, or of other nodes with
+    `operands`."""
+    return needed_first(roots, _OPERANDS)
+
+
+_OPERANDS = attrgetter("operands")
 
 
 def post_order(computation: Computation) -> list[Instruction]:

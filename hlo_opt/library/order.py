@@ -8,9 +8,9 @@ from typing import Any
 
 from hlo_opt.ir.values import Array
 from hlo_opt.library.arrays import Described, flat, logical, widened
-from hlo_opt.library.steps import Step, computed
+from hlo_opt.library.steps import CallStep, computed
 
-SortKey = tuple[tuple[Sequence[Step], int], bool, bool]
+SortKey = tuple[tuple[Sequence[CallStep], int], bool, bool]
 """((steps, number of their result), whether floats compare in total order, whether the order is descending)"""
 
 

@@ -80,12 +80,12 @@ def complex_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Desc
     return [xp.ascontiguousarray(result_values.astype(result[1], copy=False))]
 
 
-Step = tuple[str, Sequence[Any], Sequence[int]]
+CallStep = tuple[str, Sequence[Any], Sequence[int]]
 """(operation, arguments, numbers of its input values). Values are the inputs, then the results of all steps before."""
 
 
 def computed(
-    xp: ModuleType, steps: Sequence[Step], values: Sequence[Array], functions: Mapping[str, Callable[..., Array]]
+    xp: ModuleType, steps: Sequence[CallStep], values: Sequence[Array], functions: Mapping[str, Callable[..., Array]]
 ) -> list[Array]:
     """The values followed by the results of all steps.
 
@@ -124,7 +124,7 @@ def steps_call(
     xp: ModuleType,
     buffers: Sequence[Array],
     shapes: Sequence[Described],
-    steps: Sequence[Step],
+    steps: Sequence[CallStep],
     results: Sequence[int],
     precision: str = "",
 ) -> list[Array]:

@@ -172,7 +172,7 @@ def compare(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -
 def _one_source(a: Array, b: Array) -> Array:
     """Which elements are equal because they come from one value, such as a maximum and the element it selected.
 
-    They moved together in every imagined backend.
+    They moved together in every simulated backend.
     """
     a, b = np.broadcast_arrays(a, b)
     moved = (a[MOVED:] != a[VALUE]).any(axis=0)

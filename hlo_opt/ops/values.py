@@ -3,7 +3,7 @@ tuples.
 
 In the analysis of rounding errors, a value that every correct backend computes bit for bit alike stays a plain array.
 Any other is a `Spread` of rows: the reference's value, the least and the greatest value of any backend, and `LANES`
-moved values, one per imagined backend. An element with equal bounds is certain. One with an infinite bound next to a
+moved values, one per simulated backend. An element with equal bounds is certain. One with an infinite bound next to a
 finite value is unbounded: it may be anything, also NaN.
 """
 
@@ -54,7 +54,7 @@ class Dynamic:
 
 
 LANES = 4
-"""The number of imagined backends besides the reference."""
+"""The number of simulated backends besides the reference."""
 
 VALUE, LOW, HIGH = 0, 1, 2
 MOVED = 3

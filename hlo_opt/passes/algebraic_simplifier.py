@@ -15,7 +15,7 @@ from hlo_opt.fusion.context import Rewritten
 from hlo_opt.ir import Module, edit
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.passes.base import Pass, PassContext
-from hlo_opt.passes.pipeline import Best, Fixpoint, Pipeline, Step
+from hlo_opt.passes.pipeline import Best, Fixpoint, PassOrGroup, Pipeline
 from hlo_opt.passes.simplify.worklist import Worklist
 
 
@@ -77,7 +77,7 @@ def replayed(outcome_pipeline: Pipeline, runs: list[list[Rewritten]]) -> Pipelin
     """A pipeline in which the simplifier does what a certificate says."""
     replay = Replay(fast_math=True, runs=[list(steps) for steps in runs])
 
-    def swapped(step: Step) -> Step:
+    def swapped(step: PassOrGroup) -> PassOrGroup:
         if isinstance(step, Fixpoint):
             return Fixpoint(tuple(map(swapped, step.steps)))
         return replay if isinstance(step, AlgebraicSimplifier) else step

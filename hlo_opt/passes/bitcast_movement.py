@@ -19,12 +19,12 @@ from hlo_opt.plans.choose import is_left_to_library
 
 @dataclass(frozen=True)
 class BitcastMovement(RewritingPass):
-    """Write operations that move no byte as bitcasts. An operation between a parameter and a result of the computation
-    stays: results have memory of their own.
+    """Turn operations that move no byte into bitcasts. An operation between a parameter and a result of the computation
+    stays, because results have memory of their own.
 
-    reshapes  reshapes, too, besides transposes and copies; passes that look for loops know reshapes better
-    inputs    of reshapes those that no kernel of ours could take in: of the computation's inputs, such as weights, and
-              of what a library computes, on their way into a loop, or to a library
+    reshapes  reshapes, too, not only transposes and copies; passes that look for loops know reshapes better
+    inputs    reshapes that no kernel could contain: their operand is an input of the computation, such as a weight, or a
+              library's result, and only loops and libraries read them
     """
 
     name: ClassVar[str] = "bitcast-movement"

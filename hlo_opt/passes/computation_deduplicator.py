@@ -18,7 +18,7 @@ from hlo_opt.text.asynchronous import link
 
 @dataclass(frozen=True)
 class ComputationDeduplicator(Pass):
-    """Let equal reducers, comparators and combiners be one computation, the first of them. Bodies of fusions, loops,
+    """Replace equal reducers, comparators and combiners by the first of them. Bodies of fusions, loops,
     branches and calls stay apart, for later passes rewrite each for its own place; so does what is started
     asynchronously, for each start needs a computation of its own."""
 

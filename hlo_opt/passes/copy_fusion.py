@@ -24,7 +24,7 @@ Path = list[Instruction]
 
 @dataclass(frozen=True)
 class CopyFusion(FusionPass):
-    """Let fusions write what plain copies of their results would write. It decides no edge alone: copies that it leaves
+    """Fuse plain copies into the fusions whose results they copy. It decides no edge alone: copies that it leaves
     are judged by the passes that fuse copies as consumers."""
 
     name: ClassVar[str] = "copy-fusion"

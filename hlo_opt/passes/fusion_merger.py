@@ -70,11 +70,11 @@ class FusionMerger(FusionPass):
 
     max_emissions   how often a member's code may be emitted inside a kernel
     max_copies      instructions that merging one fusion may add to the module: its size times the users after the first
-    row_kernels     know the kernels that compute several reductions of a row, and go by the prices of our kernels;
-                    without, judge and price as XLA did
-    weigh_kept      by those prices, leave a fusion where its first user had better take it in and write it for the
-                    others, as `multi-output-fusion` can
-    short_rows      merge reductions of up to a warp's elements, too, which each thread folds by itself there
+    row_kernels     allow kernels that compute several reductions of a row, and use the prices of our kernels; if false,
+                    allow and price what XLA did
+    weigh_kept      by those prices, leave a fusion for `multi-output-fusion` if it is cheaper for its first user to
+                    contain it and write its result for the others
+    short_rows      also merge reductions of at most a warp's elements, which each thread then folds by itself
     """
 
     name: ClassVar[str] = "fusion-merger"

@@ -22,7 +22,7 @@ from hlo_opt.passes.base import FusionPass, Refusal
 
 @dataclass(frozen=True)
 class HorizontalInputFusion(FusionPass):
-    """Join reductions that a common consumer reads, neighbours in the order of their sizes.
+    """Join reductions that a common consumer reads, in order of size.
 
     any_form   join reductions of several forms; each has blocks of its own in the launch
     """

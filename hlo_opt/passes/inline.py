@@ -15,7 +15,7 @@ from hlo_opt.passes.base import Pass, PassContext
 class Inline(Pass):
     """Put the bodies of calls into their callers.
 
-    fusions  those of plain fusions, too, so that they can be fused anew
+    fusions  also inline plain fusions, so that later passes can fuse their instructions again
     """
 
     name: ClassVar[str] = "inline"

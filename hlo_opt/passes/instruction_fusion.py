@@ -25,13 +25,13 @@ FREE_PRODUCERS = frozenset({"constant", "bitcast"})
 
 @dataclass(frozen=True)
 class InstructionFusion(FusionPass):
-    """Fuse single producers into consumers, consumers last in post-order first, of a consumer's operands the latest
-    first.
+    """Fuse one producer at a time into its consumer: consumers from last to first in post-order, and of a consumer's
+    operands the latest first.
 
     may_duplicate   compute a producer again in each of several consumers
     max_emissions   how often a producer's code may be emitted inside a kernel
-    row_kernels     know the kernels that compute several reductions of a row, and what computing a value again costs
-                    that is written anyway; without, judge as XLA did
+    row_kernels     allow kernels that compute several reductions of a row, and charge for computing again a value that
+                    is written anyway; if false, judge as XLA did
     """
 
     name: ClassVar[str] = "instruction-fusion"

@@ -36,8 +36,8 @@ Pair = tuple[Instruction, Instruction]
 class KernelJoining(Pass):
     """Join kernels with their readers where one kernel of both takes less time.
 
-    max_kernels  kernels of a computation of which all pairs are tried: each that differs has to be planned
-    max_plans    pairs that differ of a computation that launches more: those with most at stake
+    max_kernels  the most kernels of a computation of which all pairs are tried: each different pair needs a plan
+    max_plans    in a larger computation, the most different pairs that are tried: those that may save most
     """
 
     name: ClassVar[str] = "kernel-joining"

@@ -27,11 +27,11 @@ from hlo_opt.passes.base import FusionPass, Refusal
 
 @dataclass(frozen=True)
 class LaunchPacking(FusionPass):
-    """Join kernels that may have their turn together.
+    """Put kernels that do not depend on each other into one launch.
 
-    max_us      microseconds of a kernel that is joined; a longer one has little to win
-    worth       what one launch comes to at the most, next to two
-    max_open    launches that a kernel is tried with, those that were begun last
+    max_us      the most microseconds of a kernel that is joined; a longer one gains little
+    worth       join where one launch takes at most this share of the time of two
+    max_open    the number of launches that a kernel is tried with, the latest ones
     """
 
     name: ClassVar[str] = "launch-packing"

@@ -21,9 +21,9 @@ from hlo_opt.plans.lane_search import obstacle
 
 @dataclass(frozen=True)
 class LayoutFitting(RewritingPass):
-    """Let a loop take what no round changes as it lies, and hand on what rounds work on in the layout in which they do;
-    copy what else goes into a loop, or comes out of a round or a branch, into the layout that the loop or the
-    conditional says."""
+    """Choose the layouts of a loop's state: values that no iteration changes keep the layout that they have, and others
+    get the layout in which the body works on them. Copy what differs: into a loop, out of an iteration or out of a
+    branch."""
 
     name: ClassVar[str] = "layout-fitting"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"

@@ -28,17 +28,17 @@ from hlo_opt.passes.base import FusionPass, Refusal
 
 @dataclass(frozen=True)
 class MultiOutputFusion(FusionPass):
-    """Visit producers, users before operands; first join the kernels that read the producer, then the producer with one
-    of them.
+    """Join the kernels that read the same producer, then the producer with one of them; producers are visited users
+    before operands.
 
     siblings           join kernels that read the same value
     producer_consumer  join a producer with a consumer and keep writing what others read
     plain_siblings     join two siblings even where neither is a fusion yet
     any_form           join kernels whatever loops they walk; each index space then has blocks of its own
-    price_siblings     join siblings only where that pays, as producers are always asked
-    levels             join kernels of which one reduces rows and the other goes over the same rows: read once
-    xla_prices         XLA's cost model says what pays, instead of the prices of our kernels
-    max_tries          refusals after which a kernel looks at no more siblings
+    price_siblings     join siblings only where that pays; for a producer and its consumer this always holds
+    levels             join a kernel that reduces rows with one that reads the same rows, so that they are read once
+    xla_prices         decide by XLA's cost model, not by the prices of our kernels
+    max_tries          the number of refusals after which a kernel tries no more siblings
     """
 
     name: ClassVar[str] = "multi-output-fusion"

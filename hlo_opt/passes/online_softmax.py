@@ -2,7 +2,7 @@
 
 Rows that the registers of a block hold are read once whatever is folded of them. Longer ones are read for each level of
 folds: a softmax of 131,072 takes the maximum, the sum, and what it writes, three readings; folded together, the first
-two are one. So it is with long columns, which no registers hold. Source: M. Milakov and N. Gimelshein, "Online
+two are one. The same holds for long columns, which no registers hold. Source: M. Milakov and N. Gimelshein, "Online
 normalizer calculation for softmax", 2018.
 """
 
@@ -35,11 +35,10 @@ LONGEST_KEPT = row_reduction.MOST_KEPT * MOST_THREADS
 
 @dataclass(frozen=True)
 class OnlineSoftmax(RewritingPass):
-    """Inside kernels, fold the maximum of a long row and the sum of exponentials below it as one, where the price of
-    the plan says so. The values stay the same up to rounding.
+    """Inside kernels, compute the maximum of a long row and the sum of its exponentials in one reading, where the plan's
+    price is lower. The values stay the same up to rounding.
 
-    columns  before there are kernels: fold those of long columns, which the cache does not hold until they are read
-             again
+    columns  before fusion: do so for long columns, which do not stay in the cache until they are read again
     """
 
     name: ClassVar[str] = "online-softmax"

@@ -40,7 +40,7 @@ MOST_ALTERNATIVES = 8
 class Fixpoint:
     """Passes that are repeated until none changes anything."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PassOrGroup, ...]
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class Best:
     """Groups of passes of which the one whose result is estimated to be quickest is kept. Stands at the top level of a
     pipeline only."""
 
-    branches: tuple[tuple[Step, ...], ...]
+    branches: tuple[tuple[PassOrGroup, ...], ...]
 
 
-Step = Pass | Fixpoint
+PassOrGroup = Pass | Fixpoint
 Observer = Callable[[Pass, Module, bool], None]
 """Called after each run of a pass: the pass, the module, and whether the pass changed it."""
 
@@ -60,11 +60,11 @@ Observer = Callable[[Pass, Module, bool], None]
 class Pipeline:
     """Passes, groups and choices, in order."""
 
-    steps: tuple[Step | Best, ...]
+    steps: tuple[PassOrGroup | Best, ...]
 
     def passes(self) -> Iterator[Pass]:
         """Every pass, those of groups and choices included, each where it first stands."""
-        stack: list[Step | Best] = list(reversed(self.steps))
+        stack: list[PassOrGroup | Best] = list(reversed(self.steps))
         while stack:
             step = stack.pop()
             if isinstance(step, Fixpoint):
@@ -118,7 +118,7 @@ class Pipeline:
         """
         settled = set() if settled is None else settled
 
-        def run_steps(steps: tuple[Step | Best, ...]) -> bool:
+        def run_steps(steps: tuple[PassOrGroup | Best, ...]) -> bool:
             changed = False
             for step in steps:
                 assert not isinstance(step, Best)
@@ -166,7 +166,7 @@ class Pipeline:
         return run_steps(self.steps)
 
 
-def _spelt(step: Step | Best) -> str:
+def _spelt(step: PassOrGroup | Best) -> str:
     if isinstance(step, Fixpoint):
         return f"fixpoint({','.join(map(_spelt, step.steps))})"
     if isinstance(step, Best):
@@ -219,7 +219,7 @@ def parse_pipeline(text: str, options: Options | None = None, *, override: bool 
     tree = read(text) or _parsed(text, source)
     values = options or {}
 
-    def step(tree: Any) -> Step:
+    def step(tree: Any) -> PassOrGroup:
         if tree.data == "fixpoint":
             return Fixpoint(tuple(map(step, tree.children)))
         cls, spelt = _pass(tree, source)
@@ -228,7 +228,7 @@ def parse_pipeline(text: str, options: Options | None = None, *, override: bool 
         result: Pass = build(**({**spelt, **wanted} if override else {**wanted, **spelt}))
         return result
 
-    def part(tree: Any) -> Step | Best:
+    def part(tree: Any) -> PassOrGroup | Best:
         if tree.data == "best":
             return Best(tuple(tuple(map(step, branch.children)) for branch in tree.children))
         return step(tree)

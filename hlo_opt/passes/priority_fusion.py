@@ -27,13 +27,13 @@ from hlo_opt.passes.base import FusionPass
 
 @dataclass(frozen=True)
 class PriorityFusion(FusionPass):
-    """Fuse producers into all their users, the one first that saves most by XLA's cost model; constants of one element
+    """Fuse producers into all their users, first the one that saves most by XLA's cost model; constants of one element
     last.
 
     max_code_size    operations that a merged kernel may emit
     sliding_windows  keep the kernels in which threads fold sliding windows together; XLA has none
-    own_prices       leave what takes our kernels longer once it is fused
-    constants        make kernels of what reads constants only, as XLA does; without, they stay for later passes
+    own_prices       do not fuse where our kernels would take longer
+    constants        also fuse kernels that read only constants, as XLA does; if false, later passes fuse them
     """
 
     name: ClassVar[str] = "priority-fusion"

@@ -27,7 +27,7 @@ _MOVES = frozenset({"reshape", "broadcast", "transpose", "copy", "bitcast"})
 
 @dataclass(frozen=True)
 class ReductionSimplifier(RewritingPass):
-    """Write a reduce over dimensions of size 1 as a reshape, with the init value combined where it is not the reducer's
+    """Replace a reduce over dimensions of size 1 by a reshape, with the init value combined where it is not the reducer's
     identity. The values stay the same, to the bit."""
 
     name: ClassVar[str] = "reduction-simplifier"

@@ -14,13 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from hlo_opt.analysis.graph.cluster import operands_first
 from hlo_opt.analysis.properties import has_side_effect, inside
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.outline import KEPT_ON_FUSION, is_read_by_element, original_name, tidy
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Layout, Module, Shape, edit
-from hlo_opt.ir.walk import executed_computations, needed_first, post_order
+from hlo_opt.ir.walk import executed_computations, needed_first, operands_first, post_order
 from hlo_opt.ops.reduction.reducers import running_types, starts_with_identity
 from hlo_opt.ops.sets import fused, results_of, tuple_index
 from hlo_opt.passes.base import Pass, PassContext
@@ -220,7 +219,7 @@ class _Joint:
         arguments = [self._inside_value(o) for o in kernel.operands]
         places = dict(zip([] if body is None else body.parameters, arguments, strict=False))
         results = [kernel] if body is None else results_of(body)
-        for member in results if body is None else operands_first(*results):
+        for member in results if body is None else operands_first(results):
             if member not in places:
                 copy = _copy(member, arguments if body is None else [places[o] for o in member.operands])
                 places[member] = copy

@@ -203,8 +203,8 @@ def _is_least(outcome: Outcome, summary: ModuleSummary) -> bool:
 
 
 def quickest(summaries: Sequence[ModuleSummary]) -> int:
-    """The number of the result that is estimated to take least time; of those that are as good as equal, the first one
-    with the fewest kernels."""
+    """The number of the result that is estimated to take least time; of those that are nearly equal, the first one with
+    the fewest kernels."""
     us = min(s.est_us for s in summaries)
     kernels = [s.kernels if s.est_us <= us * EVEN else math.inf for s in summaries]
     return kernels.index(min(kernels))

@@ -24,7 +24,7 @@ from hlo_opt.passes.expansion import Writer, scalar_reducer
 
 @dataclass(frozen=True)
 class ScanToWindow(RewritingPass):
-    """Write scans that fold by one operation as cumulative windows. The values stay the same up to rounding; the graph
+    """Replace scans that fold by one operation by cumulative windows. The values stay the same up to rounding; the graph
     does not."""
 
     name: ClassVar[str] = "scan-to-window"

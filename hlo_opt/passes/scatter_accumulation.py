@@ -22,7 +22,7 @@ from hlo_opt.passes.simplify.reading import is_number
 
 @dataclass(frozen=True)
 class ScatterAccumulation(RewritingPass):
-    """Add the updates of a scatter into zeros to what its result is added to. The values stay the same up to
+    """Replace x + scatter(zeros, updates) by a scatter of the updates into x. The values stay the same up to
     rounding."""
 
     name: ClassVar[str] = "scatter-accumulation"

@@ -17,8 +17,7 @@ from hlo_opt.passes.base import PassContext, RewritingPass
 
 @dataclass(frozen=True)
 class SortIotaFusion(RewritingPass):
-    """Put the iotas that a sort takes as operands into one fusion of kind kCustom with it. Iotas that others use stay
-    for them."""
+    """Fuse a sort with the iotas that are its operands, as kind kCustom. Iotas that others use stay for them."""
 
     name: ClassVar[str] = "sort-iota-fusion"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"

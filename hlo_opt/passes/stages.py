@@ -1,5 +1,5 @@
-"""The first stage, before the passes of a preset or of the user: calls are inlined, equal values merged, and raw
-modules simplified."""
+"""The first stage, before the passes of a preset or of the user: it inlines calls, merges equal values and simplifies
+raw modules."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def first_stage(module: Module, simplify: str, *, own_passes: bool) -> Pipeline:
 
     never   none, and a preset does without its own passes that simplify (`without_simplifying`)
     always  those of `SIMPLIFY_RAW`
-    auto    before a preset those of `SIMPLIFY_RAW` where the module is raw; else those of `SIMPLIFY`: passes of the
-            user's own find the module nearly as it is
+    auto    before a preset those of `SIMPLIFY_RAW` where the module is raw; else those of `SIMPLIFY`: the
+            user's own passes get the module nearly as it was written
 
     Raises UsageError for another word.
     """

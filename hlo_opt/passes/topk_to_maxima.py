@@ -29,10 +29,10 @@ _TYPES = frozenset({"f32", "bf16", "f16", "s32", "s16", "s8"})
 
 @dataclass(frozen=True)
 class TopkToMaxima(RewritingPass):
-    """Write `topk` of few elements as maxima of what is left of each row, where a kernel of these takes less time than
-    one that sorts.
+    """Replace a `topk` of few elements by repeated maxima of the rest of each row, where such a kernel takes less time
+    than one that sorts.
 
-    most  elements of a row
+    most  the most elements that `topk` selects from a row
     """
 
     name: ClassVar[str] = "topk-to-maxima"

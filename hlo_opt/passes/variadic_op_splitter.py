@@ -21,7 +21,7 @@ MOST_OPERANDS = 128
 class VariadicOpSplitter(RewritingPass):
     """Split concatenates of many operands. The values stay the same; the graph does not.
 
-    most_operands  a concatenate of more is split
+    most_operands  a concatenate with more operands is split
     """
 
     name: ClassVar[str] = "variadic-op-splitter"

@@ -18,7 +18,7 @@ from hlo_opt.analysis.properties import has_side_effect
 from hlo_opt.fusion import outline
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Called, Computation, Instruction, Module, edit
-from hlo_opt.ir.walk import executed_computations, needed_first
+from hlo_opt.ir.walk import executed_computations, operands_first
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.sets import fused, is_view, launches, looped, root_of, tuple_elements, tuple_index
 from hlo_opt.passes.base import Pass, PassContext
@@ -41,8 +41,8 @@ there is another round (xla/backends/gpu/runtime/while_thunk.cc)."""
 
 @dataclass(frozen=True)
 class WhileFusion(Pass):
-    """Make one kernel of a loop whose lanes are independent, or which one block or all blocks of a launch can own,
-    where that is estimated to take less time than a launch of each kernel in each round."""
+    """Turn a loop into one kernel, where its lanes are independent or one block, or all blocks of a launch, can run it,
+    and where that is estimated to take less time than launching each kernel in each iteration."""
 
     name: ClassVar[str] = "while-fusion"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
@@ -233,7 +233,7 @@ def _handed_on(body: Computation) -> list[Instruction] | None:
 def _from_numbers(value: Instruction) -> list[Instruction] | None:
     """The few operations that compute a value from constants alone, operands first; None for any other value."""
     is_made = fused(value) is not None and not value.operands and is_plain_fusion(value)
-    order = needed_first([root_of(value) if is_made else value], lambda i: i.operands)
+    order = operands_first([root_of(value) if is_made else value])
     return order if len(order) <= MOST_INSIDE and all(map(_is_number, order)) else None
 
 

@@ -35,7 +35,7 @@ COMPLEX = 8
 
 @dataclass(frozen=True)
 class WhileLoopUnroller(RewritingPass):
-    """Write out the rounds of short elementwise loops. The values stay the same; the graph does not."""
+    """Unroll short elementwise loops completely. The values stay the same; the graph does not."""
 
     name: ClassVar[str] = "while-loop-unroller"
     preserves: ClassVar[OneOf["graph", "meaning"]] = "meaning"

@@ -40,8 +40,8 @@ MOVING = 0.54
 
 
 def convolution_price(instruction: Instruction, read: float, written: float, target: DeviceTarget) -> Price | None:
-    """The price of a convolution that reads and writes so many bytes, the fastest way to describe it; None for other
-    instructions, and where neither cuDNN nor a kernel of our own computes it."""
+    """The price of a convolution that reads `read` bytes and writes `written`, in the fastest way that it can be
+    computed; None for other instructions, and where neither cuDNN nor a kernel of our own computes it."""
     call = call_of(instruction)
     if call is None:
         return None
@@ -53,7 +53,7 @@ def convolution_price(instruction: Instruction, read: float, written: float, tar
 
 
 def _kernel(read: float, written: float, loads: float, issued: float, target: DeviceTarget) -> Price:
-    """Of a kernel with so many cycles of one multiprocessor."""
+    """The price of a kernel of our own. `loads` and `issued` are cycles of one multiprocessor."""
     device = clock(target) * target.core_count * OWN
     moved = (read + written) / (target.copied_per_second / 1e6) / OWN
     parts = (moved, loads / device, issued / device, 0.0, 0.0)
@@ -93,7 +93,7 @@ def _by_cudnn(way: Convolution, read: float, written: float, target: DeviceTarge
     reached = GRADIENTS if way.direction == FILTER or kind.name == "f64" else REACHED
 
     def multiplied(count: int) -> float:
-        """Microseconds with the sums in so many parts, which are then added up."""
+        """Microseconds where each sum is computed in `count` parts, which a second kernel adds."""
         waves = -(-blocks * count // target.core_count)
         of_parts = 2 * count * rows * columns * groups * 4 / bandwidth + target.kernel_launch_us if count > 1 else 0.0
         return waves * (tile[0] * tile[1] * sums / count / (rate * reached) + FILLING) + of_parts

@@ -49,23 +49,24 @@ class Side:
         return self.taps / self.base
 
     def columns(self, across: int) -> tuple[int, int]:
-        """Elements of the image that so many neighbouring results may need, from the first of them on: where that is,
-        and how many."""
+        """The columns of the image that `across` neighbouring results may need: the first one, relative to the first
+        result's, and their number."""
         last = (across - 1) * self.stride + (self.taps - 1) * self.dilation - self.low
         first = -(self.low // self.base)
         return first, last // self.base - first + 1
 
     def loads(self, across: int) -> int:
-        """Those of these elements that they do need."""
+        """The number of these columns that they do need."""
         places = {s * self.stride + t * self.dilation - self.low for s in range(across) for t in range(self.taps)}
         return sum(place % self.base == 0 for place in places)
 
     def before(self, wide: int) -> int:
-        """How far before the first result of a thread its first read begins, of so many elements at once."""
+        """How far before the first result of a thread its first read begins, in elements. A read takes `wide` elements
+        and starts at a multiple of them."""
         return -(-self.low // wide) * wide
 
     def reads(self, across: int, wide: int) -> int:
-        """Reads of so many elements at once that neighbouring results need."""
+        """The number of reads, of `wide` elements each, that `across` neighbouring results need."""
         reach = (across - 1) * self.stride + (self.taps - 1) * self.dilation
         return (self.before(wide) - self.low + reach) // wide + 1
 

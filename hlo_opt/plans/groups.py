@@ -7,15 +7,14 @@ that is left, the size of blocks and the choice between arrangements depend on w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from operator import attrgetter
 
 from hlo_opt.analysis.graph.cluster import Cluster, Node
 from hlo_opt.analysis.targets import DeviceTarget, InLanes
 from hlo_opt.ir import Instruction, Module
-from hlo_opt.ir.walk import needed_first
+from hlo_opt.ir.walk import operands_first
 from hlo_opt.ops.sets import looped
 from hlo_opt.plans import scatter
 from hlo_opt.plans.choose import arranged_group, beside, block_of, launch_of, lowering_reason
@@ -209,17 +208,14 @@ def clusters_of_groups(cluster: Cluster) -> list[Cluster] | None:
         return None
     if any(root.is_input for root in cluster.roots) or len(set(cluster.roots)) < len(cluster.roots):
         return None
-    nodes = needed_first(cluster.roots, _operands)
+    nodes = operands_first(cluster.roots)
     if len(cluster.roots) == 1:
         return [Cluster(nodes, cluster.roots)]
     groups = grouped(nodes, cluster.roots, _is_input)
     if len(groups) == 1:
         return [Cluster(nodes, cluster.roots)]
     of_groups = [[cluster.roots[n] for n in positions] for positions in groups]
-    return [Cluster(needed_first(roots, _operands), roots) for roots in of_groups]
-
-
-_operands: Callable[[Node], tuple[Node, ...]] = attrgetter("operands")
+    return [Cluster(operands_first(roots), roots) for roots in of_groups]
 
 
 def _is_input(node: Node) -> bool:

@@ -67,8 +67,8 @@ def match(region: Region, target: DeviceTarget) -> Lanes | None:
 
 
 def even_block(lanes: int, target: DeviceTarget) -> int:
-    """Threads per block such that each multiprocessor has one block, if lanes are so many that it needs a larger one
-    than usual. A GPU spreads smaller blocks unevenly, and a loop takes as long as the multiprocessor with the most."""
+    """Threads per block such that each multiprocessor has one block, where that takes more threads than usual. A GPU
+    spreads smaller blocks unevenly, and a loop takes as long as the multiprocessor with the most."""
     even = round_up(-(-lanes // target.core_count), target.threads_per_warp)
     return even if BLOCK < even <= MOST_EVEN else BLOCK
 

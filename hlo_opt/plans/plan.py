@@ -52,7 +52,7 @@ class Launch:
     block         threads per block
     shared_bytes  static shared memory per block
     cooperative   all blocks must be resident, because they wait for each other
-    cluster       so many neighbouring blocks are resident together, and write to each other's shared memory
+    cluster       the number of neighbouring blocks that are resident together and write to each other's shared memory
     """
 
     grid: int
@@ -113,7 +113,7 @@ class Segment(Generic[P]):
     resident  resident blocks per multiprocessor for which registers must suffice; 0 leaves it to the compiler
     together  its blocks wait for each other
     in_rows   its threads access neighbouring elements, also with a vector of 1
-    cluster   so many neighbouring blocks must be resident together; the launch then has no other segment
+    cluster   the number of neighbouring blocks that must be resident together; above 1, it is the only segment
     """
 
     part: P

@@ -269,7 +269,7 @@ def resident_blocks(launch: Launch, registers: int, target: DeviceTarget) -> int
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _WalkCost:
     """One walk of a segment's threads, as the price of a launch adds it.
 
     accesses  how each access lies, and the bytes between L2 and multiprocessors of those that many try
@@ -307,7 +307,7 @@ class Measure:
     segment: Segment[Part]
     kept: int
     ahead: float
-    steps: tuple[_Step, ...]
+    steps: tuple[_WalkCost, ...]
 
 
 def measure(region: Region, segment: Segment[Part], block: int, target: DeviceTarget) -> Measure:
@@ -320,7 +320,7 @@ def measure(region: Region, segment: Segment[Part], block: int, target: DeviceTa
     return Measure(segment, _kept(traces), ahead, tuple(steps))
 
 
-def _step(trace: Trace, number: int, block: int, target: DeviceTarget) -> _Step:
+def _step(trace: Trace, number: int, block: int, target: DeviceTarget) -> _WalkCost:
     walk, cycles = trace.walk, clock(target)
     lays = [*lays_of(trace, trace.reads, block), *lays_of(trace, trace.writes, block)]
     tried = [
@@ -329,7 +329,7 @@ def _step(trace: Trace, number: int, block: int, target: DeviceTarget) -> _Step:
     ]
     answers = sum(max(1.0, tries) for _, _, tries in walk.changed)
     steps = walk.rounds * (walk.steps + sum(size for _, _, size in trace.folds))
-    return _Step(
+    return _WalkCost(
         walk,
         tuple(zip(lays, tried, strict=True)),
         len(trace.reads),

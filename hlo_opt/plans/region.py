@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hlo_opt.analysis.graph.cluster import operands_first
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Called, Computation, Instruction, Module, edit
+from hlo_opt.ir.walk import operands_first
 from hlo_opt.ops import spec as op_table
 from hlo_opt.ops.sets import looped
 from hlo_opt.plans.plan import Region
@@ -113,7 +113,7 @@ def _inlined_once(module: Module, computation: Computation) -> Computation:
 
 def _copy_body(to: Computation, callee: Computation, arguments: list[Instruction]) -> Instruction:
     copies: dict[Instruction, Instruction] = {}
-    for instruction in operands_first(callee.root):  # a pass may not have sorted the callee yet
+    for instruction in operands_first([callee.root]):  # a pass may not have sorted the callee yet
         if instruction.parameter_number is not None:
             copies[instruction] = arguments[instruction.parameter_number]
         else:

@@ -243,7 +243,8 @@ class Rows:
         return results + 4 * (self.parts > 1)
 
     def level_bytes(self, level: int, warps: int) -> int:
-        """Bytes of the results of so many warps of a block; those of a cluster leave theirs in each of its blocks."""
+        """Bytes of shared memory for the results of `warps` warps of a block. In a cluster each block has the results
+        of all its blocks."""
         leaves = [leaf for r in self.levels[level] for leaf in r.shape.leaves()]
         return sum(max(4, leaf.type.bytes) for leaf in leaves) * warps * (self.parts if self.in_cluster else 1)
 

@@ -59,8 +59,8 @@ class Side:
 
     @classmethod
     def of(cls, w: WindowDimension, count: int, size: int, offset: int, length: int, strides: int) -> Side:
-        """The side along a dimension of which the result has `length` elements, from `offset` on: of so many strides
-        where windows overlap."""
+        """The side along a dimension in which the result has `length` elements, from `offset` on. A box is as wide as
+        `strides` strides where windows overlap."""
         stretch = w.stride * (strides if w.size > w.stride else 1)
         return cls(w, count, size, length, stretch, (offset + w.pad_low) % w.stride, (offset + w.pad_low) // w.stride)
 

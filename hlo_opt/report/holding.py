@@ -36,7 +36,7 @@ def members_of_kernels(module: Module) -> Iterator[tuple[Instruction, Instructio
 
 
 def expected(texts: Sequence[str]) -> list[list[str]]:
-    """Names that belong into one kernel, from `A,B` each. Raises UsageError for less than two."""
+    """Names that belong in one kernel, from texts `A,B`. Raises UsageError for less than two."""
     groups = [[name.strip().lstrip("%") for name in text.split(",")] for text in texts]
     for text, group in zip(texts, groups, strict=True):
         if len(group) < 2 or not all(group):
@@ -79,7 +79,7 @@ def apart(report: ExplainReport, group: Sequence[str]) -> CheckError | None:
 
 
 def together_page(groups: Sequence[Sequence[str]]) -> Page:
-    """That all is as expected."""
+    """The page that says which instructions share a kernel, as expected."""
     page = Page()
     for group in groups:
         page.add("one kernel: ", ", ".join(group))

@@ -58,7 +58,7 @@ def report(
     """Fuse a copy of a module, or of what a text says, and report on it.
 
     target       the device whose costs count; None for the default one
-    source_root  the folder below which the Python files are looked for
+    source_root  the folder that has the Python files of the module
 
     Raises ParseError and VerifyError for a text, UsageError for unknown names.
     """

@@ -135,7 +135,7 @@ def size(value: float) -> str:
 
 
 LEAST = 1e-3
-"""Microseconds that are as good as nothing."""
+"""Microseconds below which a time counts as 0."""
 
 
 def microseconds(value: float) -> str:

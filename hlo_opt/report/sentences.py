@@ -83,7 +83,7 @@ class Prices:
         return self.report.dearest
 
     def page(self) -> Page:
-        """What there is to say of where the prices are from."""
+        """A note on the source of the prices; empty for estimates."""
         return Page()
 
 

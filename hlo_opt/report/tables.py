@@ -1,5 +1,5 @@
-"""What there is, straight from the tables: passes, presets, choices of plugins; which faces each opcode has, and for
-which element types."""
+"""Listings of the tables: passes, presets, choices of plugins; and which faces each opcode has, for which element
+types."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hlo_opt.report.page import Page, Word
 
 
 def _default(value: object) -> str:
-    """As a pipeline spells it."""
+    """A default value as a pipeline spells it."""
     return str(value).lower() if isinstance(value, bool) else str(value) or '""'
 
 
@@ -197,7 +197,7 @@ def types_page(specs: Sequence[OpSpec]) -> Page:
 
 
 def _by_type(spec: OpSpec) -> dict[str, Faces]:
-    """What there is for each element type that has values."""
+    """The faces of an opcode for each element type that has values."""
     return {t.name: faces(spec, t) for t in VALUES}
 
 

@@ -18,16 +18,17 @@ ALIASES = "input_output_alias"
 """The attribute of the header."""
 _COMMENT = re.compile(r"//[^\n\r]*|/\*[\s\S]*?\*/")
 
-Index = tuple[int, ...]
+TuplePath = tuple[int, ...]
+"""The way to an array in nested tuples: a number at each level. XLA calls it a shape index."""
 
 
 @dataclass(frozen=True)
 class Alias:
-    """An output, by its shape index, that shares memory with a parameter, by its number and a shape index in it."""
+    """An output, by its path, that shares memory with a parameter, by its number and the path of the array in it."""
 
-    output: Index
+    output: TuplePath
     parameter: int
-    index: Index
+    index: TuplePath
     must: bool = False
 
 
@@ -50,16 +51,16 @@ def aliases_of(module: Module) -> list[Alias]:
     return read_aliases(module.attributes[ALIASES].text) if ALIASES in module.attributes else []
 
 
-def read_donors(text: str) -> list[tuple[int, Index]]:
+def read_donors(text: str) -> list[tuple[int, TuplePath]]:
     """Parse donors: `{(0, {}), (1, {0})}`, parameter numbers with shape indices. Does not check the form."""
     return [(int(m[1]), _index(m[2])) for m in _DONOR.finditer(_COMMENT.sub(" ", text))]
 
 
-def _index(text: str) -> Index:
+def _index(text: str) -> TuplePath:
     return tuple(int(part) for part in text.split(",") if part.strip())
 
 
-def subshape(shape: Shape, index: Index) -> Shape | None:
+def subshape(shape: Shape, index: TuplePath) -> Shape | None:
     """The shape at a shape index; None where the index does not exist."""
     for step in index:
         if shape.elements is None or not 0 <= step < len(shape.elements):
@@ -81,7 +82,7 @@ def aliased_leaves(module: Module) -> dict[int, int]:
     return pairs
 
 
-def _leaves(shape: Shape, index: Index) -> range:
+def _leaves(shape: Shape, index: TuplePath) -> range:
     """The numbers of the leaves below a shape index; empty where the index does not exist."""
     first = 0
     for step in index:
@@ -101,7 +102,7 @@ def give_away(module: Module, pairs: Iterable[tuple[int, int]]) -> None:
     edit.set_header(module, ALIASES, Attribute(alias_text([*aliases_of(module), *added])))
 
 
-def _paths(shape: Shape) -> Iterator[Index]:
+def _paths(shape: Shape) -> Iterator[TuplePath]:
     """The shape indices of all leaves, in order."""
     if shape.elements is None:
         yield ()
@@ -113,8 +114,8 @@ def _paths(shape: Shape) -> Iterator[Index]:
 def alias_fault(module: Module) -> tuple[str, str] | None:
     """The first fault of the module's aliases and donations: the attribute and a message. None when there is none."""
     parameters = module.entry.parameters
-    used: dict[tuple[int, Index], str] = {}
-    outputs: set[Index] = set()
+    used: dict[tuple[int, TuplePath], str] = {}
+    outputs: set[TuplePath] = set()
     attribute = ALIASES
     for alias in aliases_of(module):
         output = subshape(module.entry.root.shape, alias.output)
@@ -147,7 +148,7 @@ def alias_fault(module: Module) -> tuple[str, str] | None:
 
 
 def _parameter_fault(
-    parameters: list[Instruction], number: int, index: Index, used: dict[tuple[int, Index], str], attribute: str
+    parameters: list[Instruction], number: int, index: TuplePath, used: dict[tuple[int, TuplePath], str], attribute: str
 ) -> str | None:
     if not 0 <= number < len(parameters):
         return f"there is no parameter {number}; the entry has {len(parameters)}"
@@ -177,5 +178,5 @@ def operand_alias_fault(instruction: Instruction) -> str | None:
     return None
 
 
-def _text(index: Index) -> str:
+def _text(index: TuplePath) -> str:
     return "{" + ",".join(map(str, index)) + "}"

@@ -8,7 +8,7 @@ from dataclasses import Field, dataclass, fields, replace
 from typing import Protocol
 
 from hlo_opt.passes.base import FusionPass, Pass
-from hlo_opt.passes.pipeline import Fixpoint, Pipeline, Step
+from hlo_opt.passes.pipeline import Fixpoint, PassOrGroup, Pipeline
 from hlo_opt.passes.table import option_kind
 
 Ends = tuple[str, str]
@@ -200,7 +200,7 @@ def places(steps: Sequence[object], above: Place = ()) -> Iterator[tuple[Place, 
             yield (*above, number), step
 
 
-def _at(pipeline: Pipeline, place: Place) -> Step | None:
+def _at(pipeline: Pipeline, place: Place) -> PassOrGroup | None:
     steps: Sequence[object] = pipeline.steps
     for number in place[:-1]:
         if number >= len(steps) or not isinstance(group := steps[number], Fixpoint):
@@ -210,10 +210,10 @@ def _at(pipeline: Pipeline, place: Place) -> Step | None:
     return step if isinstance(step, Pass | Fixpoint) else None
 
 
-def _with(setting: Setting, place: Place, steps: Sequence[Step]) -> Setting:
+def _with(setting: Setting, place: Place, steps: Sequence[PassOrGroup]) -> Setting:
     """The setting with steps instead of the one at a place. A group that becomes empty is left out."""
 
-    def changed(old: Sequence[Step], place: Place) -> tuple[Step, ...]:
+    def changed(old: Sequence[PassOrGroup], place: Place) -> tuple[PassOrGroup, ...]:
         number, *rest = place
         if not rest:
             return (*old[:number], *steps, *old[number + 1 :])

@@ -10,7 +10,7 @@ from hlo_opt.analysis.targets import target
 from hlo_opt.analysis.xla.tiled_cluster import (
     RANGE,
     Digit,
-    Index,
+    DigitIndex,
     Indices,
     Tiles,
     operand_indices,
@@ -32,7 +32,7 @@ def through(body: str, number: int = 0) -> Indices | None:
     return operand_indices(root, number, root_indices(root.shape))
 
 
-def value(index: Index, place: dict[int, int]) -> int:
+def value(index: DigitIndex, place: dict[int, int]) -> int:
     """What an index gives for a place of the result; reduced dimensions stand at 0."""
     return index.offset + sum(
         d.stride * (place[d.source] // d.divisor % d.size) for d in index.digits if d.source != RANGE
@@ -46,7 +46,7 @@ def test_elementwise_operations_keep_indices():
 
 def test_broadcast_and_transpose_pick_dimensions():
     found = through("x = f32[8]{0} parameter(0)\nROOT r = f32[4,8]{1,0} broadcast(x), dimensions={1}")
-    assert found == (Index((Digit(1, 8, 1, 8, 1),)),)
+    assert found == (DigitIndex((Digit(1, 8, 1, 8, 1),)),)
     found = through("x = f32[4,8]{1,0} parameter(0)\nROOT r = f32[8,4]{1,0} transpose(x), dimensions={1,0}")
     assert found is not None
     assert [i.digits[0].source for i in found] == [1, 0]
@@ -54,15 +54,15 @@ def test_broadcast_and_transpose_pick_dimensions():
 
 def test_a_slice_scales_and_shifts():
     found = through("x = f32[32]{0} parameter(0)\nROOT r = f32[8]{0} slice(x), slice={[3:27:3]}")
-    assert found == (Index((Digit(0, 8, 1, 8, 3),), 3),)
+    assert found == (DigitIndex((Digit(0, 8, 1, 8, 3),), 3),)
     assert found[0].stride((4,)) == 3
     assert found[0].elements((4,)) == 4
-    assert found[0].origin((4,)) != Index((Digit(0, 8, 1, 8, 3),), 0).origin((4,))
+    assert found[0].origin((4,)) != DigitIndex((Digit(0, 8, 1, 8, 3),), 0).origin((4,))
 
 
 def test_a_reshape_joins_and_cuts():
     joined = through("x = f32[32]{0} parameter(0)\nROOT r = f32[4,8]{1,0} bitcast(x)")
-    assert joined == (Index((Digit(0, 4, 1, 4, 8), Digit(1, 8, 1, 8, 1))),)
+    assert joined == (DigitIndex((Digit(0, 4, 1, 4, 8), Digit(1, 8, 1, 8, 1))),)
     assert joined[0].is_tileable
     assert joined[0].fits((2, 8))  # two whole rows lie together
     assert joined[0].fits((1, 4))  # part of a row
@@ -70,7 +70,7 @@ def test_a_reshape_joins_and_cuts():
     assert joined[0].stride((2, 8)) == 1
     assert joined[0].stride((2, 1)) == 8
     cut = through("x = f32[4,8]{1,0} parameter(0)\nROOT r = f32[32]{0} bitcast(x)")
-    assert cut == (Index((Digit(0, 32, 8, 4, 1),)), Index((Digit(0, 32, 1, 8, 1),)))
+    assert cut == (DigitIndex((Digit(0, 32, 8, 4, 1),)), DigitIndex((Digit(0, 32, 1, 8, 1),)))
     assert [i.elements((16,)) for i in cut] == [2, 8]
     assert [i.elements((4,)) for i in cut] == [1, 4]
     assert not cut[1].fits((12,))  # neither part of a row nor whole rows
@@ -95,9 +95,9 @@ def test_what_does_not_tile():
 
 
 def test_a_reduced_dimension_is_not_cut():
-    ranged = Index((Digit(RANGE, 8, 1, 4, 1),))
+    ranged = DigitIndex((Digit(RANGE, 8, 1, 4, 1),))
     assert not ranged.is_tileable
-    assert Index((Digit(RANGE, 8, 1, 8, 1),)).is_tileable
+    assert DigitIndex((Digit(RANGE, 8, 1, 8, 1),)).is_tileable
 
 
 @settings(max_examples=60, deadline=None)

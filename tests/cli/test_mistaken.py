@@ -61,9 +61,7 @@ def test_the_other_files_of_a_dump_name_the_module_beside_them(
 
 def test_without_a_module_beside_it_how_to_get_one_is_told(tmp_path: Path, capsys) -> None:
     (tmp_path / "x.ll").write_text("; ModuleID\n")
-    assert (
-        told(["explain", str(tmp_path / "x.ll")], capsys)[1] == "  hint: `hlo-opt help dump` tells how to make a dump"
-    )
+    assert told(["explain", str(tmp_path / "x.ll")], capsys)[1] == "  hint: `hlo-opt help dump` says how to make a dump"
 
 
 def test_a_file_that_is_a_module_is_one_whatever_it_is_called(tmp_path: Path, capsys) -> None:

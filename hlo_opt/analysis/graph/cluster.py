@@ -7,11 +7,10 @@ not rebuilt: a producer replaces an input (`Cluster.absorb`), and facts about th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import Protocol, TypeVar
 
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ir.walk import needed_first
+from hlo_opt.ir.walk import operands_first
 from hlo_opt.ops.emission import HEROES, NOTABLE, Emitter, emitters_of
 from hlo_opt.ops.sets import fused, is_view, results_of, tuple_index
 
@@ -258,21 +257,13 @@ def cluster_of(instruction: Instruction) -> Cluster:
         return Cluster([*nodes, node], [node])
     node_of: dict[Instruction, Node] = {}
     results = results_of(body)
-    for member in operands_first(*results):
+    for member in operands_first(results):
         if member.parameter_number is not None:
             node_of[member] = inputs[instruction.operands[member.parameter_number]]
         else:
             node_of[member] = Node(member, tuple([node_of[o] for o in member.operands]))
             nodes.append(node_of[member])
     return Cluster(nodes, [node_of[r] for r in results])
-
-
-def operands_first(*roots: Instruction) -> list[Instruction]:
-    """All instructions that the roots depend on, operands first."""
-    return needed_first(roots, _operands)
-
-
-_operands: Callable[[Instruction], list[Instruction]] = attrgetter("operands")
 
 
 def merge_clusters(above: Cluster, below: Cluster, producer: Instruction, *, keep_producer: bool = False) -> Cluster:

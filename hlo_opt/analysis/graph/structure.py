@@ -8,14 +8,13 @@ computed once.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from hashlib import blake2b
-from operator import attrgetter
 
-from hlo_opt.analysis.graph.cluster import Cluster, Node, operands_first
+from hlo_opt.analysis.graph.cluster import Cluster, Node
 from hlo_opt.analysis.graph.numbering import attribute_key, literal_key
 from hlo_opt.ir import Called, Computation, Instruction
-from hlo_opt.ir.walk import needed_first
+from hlo_opt.ir.walk import needed_first, operands_first
 from hlo_opt.ops import OpKind, find
 
 
@@ -106,7 +105,7 @@ class Members:
         grown."""
         places: dict[Instruction, int] = {}
         parts: list[int] = []
-        for instruction in operands_first(body.root):
+        for instruction in operands_first([body.root]):
             parts.append(self.of(instruction))
             parts.extend([places[o] for o in instruction.operands])
             parts.append(_END)
@@ -118,7 +117,7 @@ class Members:
         """A digest of a cluster without names, in any order: equal for clusters that compute the same graph."""
         places: dict[Node, int] = {}
         parts: list[int] = []
-        for node in needed_first(cluster.roots, _operands):
+        for node in operands_first(cluster.roots):
             if node.is_input:
                 parts.append(self._structures.number(node.instruction.shape))
             else:
@@ -129,9 +128,6 @@ class Members:
         parts.append(_END)
         parts.extend([places[r] for r in cluster.roots])
         return _digest(parts)
-
-
-_operands: Callable[[Node], tuple[Node, ...]] = attrgetter("operands")
 
 
 _END = -1

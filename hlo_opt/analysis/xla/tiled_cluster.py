@@ -61,7 +61,7 @@ class Digit:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class DigitIndex:
     """An index along one dimension: the sum of the digits, by descending stride, and an offset."""
 
     digits: tuple[Digit, ...]
@@ -120,20 +120,20 @@ class Index:
         return (self.offset, *moving)
 
 
-Indices = tuple[Index, ...]
+Indices = tuple[DigitIndex, ...]
 
 
 def root_indices(shape: Shape) -> Indices:
     """The identity: each dimension of the kernel's result."""
-    return tuple(Index((Digit(n, size, 1, size, 1),)) for n, size in enumerate(shape.dimensions))
+    return tuple(DigitIndex((Digit(n, size, 1, size, 1),)) for n, size in enumerate(shape.dimensions))
 
 
-def _plain(indices: list[Index]) -> Indices:
+def _plain(indices: list[DigitIndex]) -> Indices:
     """The indices without digits of size 1."""
     return tuple(
         index
         if all(d.size > 1 for d in index.digits)
-        else Index(tuple(d for d in index.digits if d.size > 1), index.offset)
+        else DigitIndex(tuple(d for d in index.digits if d.size > 1), index.offset)
         for index in indices
     )
 
@@ -154,18 +154,18 @@ def operand_indices(node: Node, number: int, indices: Indices) -> Indices | None
     mapped = spec.index(instruction, number) if spec.index is not None else None
     if mapped is None or mapped.conditions or mapped.runtime or not (spec.moves_data or node.emitter):
         return None
-    values: dict[str, Index] = {f"d{n}": index for n, index in enumerate(indices)}
-    values |= {f"s{n}": Index((Digit(RANGE, size, 1, size, 1),)) for n, size in enumerate(mapped.symbols)}
+    values: dict[str, DigitIndex] = {f"d{n}": index for n, index in enumerate(indices)}
+    values |= {f"s{n}": DigitIndex((Digit(RANGE, size, 1, size, 1),)) for n, size in enumerate(mapped.symbols)}
     results = [_composed(expression, values) for expression in mapped.results]
     return _plain([index for index in results if index is not None]) if None not in results else None
 
 
-def _composed(expression: Expression, values: Mapping[str, Index]) -> Index | None:
+def _composed(expression: Expression, values: Mapping[str, DigitIndex]) -> DigitIndex | None:
     """An operand index from its map, whose variables stand for indices; None unless it is a scaled and shifted
     variable."""
     match expression:
         case Constant():
-            return Index((), expression.value)
+            return DigitIndex((), expression.value)
         case Variable():
             return values[expression.name]
         case Product() if expression.factor > 0:
@@ -173,23 +173,23 @@ def _composed(expression: Expression, values: Mapping[str, Index]) -> Index | No
             return None if index is None else _scaled(index, expression.factor)
         case Sum(right=Constant(value=shift)):
             index = _composed(expression.left, values)
-            return None if index is None else Index(index.digits, index.offset + shift)
+            return None if index is None else DigitIndex(index.digits, index.offset + shift)
         case _:
             return None
 
 
-def _scaled(index: Index, factor: int) -> Index:
+def _scaled(index: DigitIndex, factor: int) -> DigitIndex:
     digits = [Digit(d.source, d.extent, d.divisor, d.size, d.stride * factor) for d in index.digits]
-    return Index(tuple(digits), index.offset * factor)
+    return DigitIndex(tuple(digits), index.offset * factor)
 
 
-def _reshaped(result: Shape, operand: Shape, indices: Indices) -> list[Index] | None:
+def _reshaped(result: Shape, operand: Shape, indices: Indices) -> list[DigitIndex] | None:
     """The indices before a reshape: equal dimensions pass through, others are split and joined digit by digit."""
     if result.element_count != operand.element_count or not result.element_count:
         return None
     if not (result.is_row_major and operand.is_row_major):
         return None
-    split: list[Index] = []
+    split: list[DigitIndex] = []
     left, right = 0, 0
     while left < result.rank or right < operand.rank:
         first, second = left, right
@@ -208,10 +208,10 @@ def _reshaped(result: Shape, operand: Shape, indices: Indices) -> list[Index] | 
     return split
 
 
-def _regroup(result: tuple[int, ...], operand: tuple[int, ...], indices: list[Index]) -> list[Index] | None:
+def _regroup(result: tuple[int, ...], operand: tuple[int, ...], indices: list[DigitIndex]) -> list[DigitIndex] | None:
     if [s for s in result if s > 1] == [s for s in operand if s > 1]:
         kept = iter([i for i, size in zip(indices, result, strict=True) if size > 1])
-        return [next(kept) if size > 1 else Index(()) for size in operand]
+        return [next(kept) if size > 1 else DigitIndex(()) for size in operand]
     digits: list[Digit] = []
     place = 1
     for size, index in zip(reversed(result), reversed(indices), strict=True):
@@ -222,7 +222,7 @@ def _regroup(result: tuple[int, ...], operand: tuple[int, ...], indices: list[In
         place *= size
     if not _covers(digits, place):
         return None
-    regrouped: list[Index] = []
+    regrouped: list[DigitIndex] = []
     for size in reversed(operand):
         joined: list[Digit] = []
         room = size
@@ -239,7 +239,7 @@ def _regroup(result: tuple[int, ...], operand: tuple[int, ...], indices: list[In
             place = size // room
             joined.append(Digit(digit.source, digit.extent, digit.divisor, digit.size, place))
             room //= digit.size
-        regrouped.append(Index(tuple(reversed(_joined(joined)))))
+        regrouped.append(DigitIndex(tuple(reversed(_joined(joined)))))
     return regrouped[::-1]
 
 
@@ -303,7 +303,7 @@ class TiledCluster:
     extents: list[Callable[[Sequence[int]], tuple[int, ...]]] = field(default_factory=list)
     """Per entry of `indices`: selects the extents of its dimensions from the values computed in `Tiles`."""
     constants: list[int] = field(default_factory=list)
-    compounds: list[Index] = field(default_factory=list)
+    compounds: list[DigitIndex] = field(default_factory=list)
     fixed_strides: list[tuple[int, ...] | None] = field(default_factory=list)
     """Per entry of `indices`: the strides, where all tilings share them."""
     repeated: tuple[int, ...] = ()
@@ -399,7 +399,7 @@ def _prepare(cluster: TiledCluster) -> None:
     dimension."""
     rank = cluster.root.shape.rank
     constants: dict[int, int] = {}
-    compounds: dict[Index, int] = {}
+    compounds: dict[DigitIndex, int] = {}
     places: list[list[tuple[str, int]]] = []
     for indices in cluster.indices:
         row: list[tuple[str, int]] = []

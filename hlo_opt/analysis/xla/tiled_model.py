@@ -20,7 +20,7 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.xla.tiled_cluster import TiledCluster, TiledNode, Tiles, padded, tile_cluster
 from hlo_opt.analysis.xla.timing import RESOLUTION, KernelEstimate, compute_ns, overlapped, read_ns, write_ns
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ir.walk import needed_first
+from hlo_opt.ir.walk import operands_first
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.call_config import field
 from hlo_opt.ops.emission import HEROES, Emitter
@@ -95,7 +95,7 @@ def best_tiling(cluster: Cluster, target: DeviceTarget) -> Best:
 
 def structure(cluster: Cluster, capability: int) -> tuple[object, ...]:
     """The key of an estimate: operations, shapes and connections, but not names or which values are read."""
-    nodes = needed_first(cluster.roots, lambda node: node.operands)  # independent of how the cluster was built
+    nodes = operands_first(cluster.roots)  # independent of how the cluster was built
     position = {node: n for n, node in enumerate(nodes)}
     parts: list[object] = [position[root] for root in cluster.roots]
     for node in nodes:

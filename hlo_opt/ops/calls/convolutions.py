@@ -282,8 +282,8 @@ def _described(
     *,
     is_last: bool,
 ) -> Convolution:
-    """The convolution with features last or first, so many more features that are zeros, and with so much padding moved
-    beside what `form` leaves to cuDNN."""
+    """The convolution with features last or first. `more_features` features of zeros are appended, and `extra` is the
+    padding of each spatial dimension that is copied in because cuDNN does not add it (`form` has what it adds)."""
     tensors: dict[str, Tensor] = {}
     wide = shapes[2][0]
     moves = []
@@ -363,7 +363,8 @@ def _to_phases(
     features: int,
     wide: str,
 ) -> Move:
-    """From an array to so many features and elements of each phase: features last, and the phases before them."""
+    """The copy of an array into one with `features` features and, for each phase, `counts` elements of each dimension:
+    features come last, phases before them."""
     outer, inner, own = place
     there = list(reversed(shape[3]))
     padding = {inner: (0, features - shape[2][inner])}

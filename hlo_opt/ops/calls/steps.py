@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hlo_opt.ir import ElementType, Instruction
+from hlo_opt.library.steps import CallStep
 from hlo_opt.ops.calls.call import TF32, plain
 from hlo_opt.ops.calls.products import convolution_arguments, multiplies_tf32
 from hlo_opt.ops.custom_calls.convolutions import as_hlo
@@ -16,9 +17,6 @@ from hlo_opt.ops.numeric import COMPARISONS
 from hlo_opt.ops.reduction.reducers import monoid, picks
 from hlo_opt.ops.spec import LibraryCall
 
-Step = tuple[str, tuple[Any, ...], tuple[int, ...]]
-"""(operation, arguments, numbers of its inputs), as `computed` of `hlo_opt.library` reads it."""
-
 _CONVOLVED = frozenset({"pred", "bf16", "f16", "f32", "f64", "s8", "u8", "s32"})
 
 
@@ -27,13 +25,13 @@ def steps_of(
     inputs: Mapping[Instruction, int],
     count: int,
     allowed: Callable[[Instruction], bool],
-) -> tuple[tuple[Step, ...], tuple[int, ...]] | None:
+) -> tuple[tuple[CallStep, ...], tuple[int, ...]] | None:
     """Steps that compute `roots`, and the roots' numbers. `inputs` numbers the `count` inputs.
 
     None where an operation has no steps or is not `allowed`.
     """
     numbers = dict(inputs)
-    steps: list[Step] = []
+    steps: list[CallStep] = []
     todo = [(root, False) for root in reversed(roots)]
     while todo:
         i, ready = todo.pop()

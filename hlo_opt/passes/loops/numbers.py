@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hlo_opt.ir import Computation, Instruction, edit
-from hlo_opt.ir.walk import needed_first
+from hlo_opt.ir.walk import operands_first
 from hlo_opt.ops.spec import OpKind, find
 
 MOST_INSIDE = 64
@@ -24,7 +24,7 @@ def from_numbers(value: Instruction, most: int = MOST_INSIDE) -> list[Instructio
             if len(sources) > most or not _is_number(i):
                 return None
             stack.extend(i.operands)
-    return needed_first([value], lambda i: i.operands)
+    return operands_first([value])
 
 
 def _is_number(i: Instruction) -> bool:

@@ -19,7 +19,7 @@ from hlo_opt.analysis.graph.loops import counted, lies_alike
 from hlo_opt.analysis.properties import has_side_effect
 from hlo_opt.ir import Computation, Instruction, Module, Shape, array, edit
 from hlo_opt.ir.element_type import S32
-from hlo_opt.ir.walk import needed_first
+from hlo_opt.ir.walk import needed_first, operands_first
 from hlo_opt.ops.sets import read_window, tuple_elements, tuple_index, written_window
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.passes.base import PassContext, RewritingPass
@@ -32,8 +32,8 @@ MOST_ROUNDS = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class WhileFlatten(RewritingPass):
-    """Make one loop of a counted loop and a counted loop that is its body, where the body only reads and writes rows of
-    arrays besides. The values stay the same."""
+    """Join two nested counted loops into one, where the outer body only reads and writes rows of arrays besides the
+    inner loop. The values stay the same."""
 
     name: ClassVar[str] = "while-flatten"
     preserves: ClassVar[OneOf["graph", "meaning"]] = "meaning"
@@ -203,7 +203,7 @@ class _Nest:
             if is_kept and number is not None and are_parts:
                 self.rows[element] = number
                 return True
-        return all(map(self._is_cheap, needed_first([value], lambda i: i.operands)))
+        return all(map(self._is_cheap, operands_first([value])))
 
     def _is_cheap(self, i: Instruction) -> bool:
         body = self.outer.called_by("body")
@@ -232,7 +232,7 @@ class _Nest:
             for n, v in enumerate(tuple_elements(self.inner.operands[0]) or [])
             if n not in {*self.handed, *self.written, *self.rows}
         ]
-        needed = {tuple_index(i) for i in needed_first(around_values, lambda i: i.operands)}
+        needed = {tuple_index(i) for i in operands_first(around_values)}
         numbers = [*self.handed.values(), *self.written.values(), *sorted(self.kept & needed)]
         starts = [_under(writer, start_values[n], flat.get(n, start_values[n].shape)) for n in numbers]
         starts += [_under(writer, start_values[self.rows[e]], shape) for e, shape in flat_rows.items()]

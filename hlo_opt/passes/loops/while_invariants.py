@@ -30,7 +30,7 @@ _PURE = frozenset({OpKind.ELEMENTWISE, OpKind.MOVEMENT, OpKind.REDUCTION, OpKind
 
 @dataclass(frozen=True)
 class WhileInvariants(RewritingPass):
-    """Compute what is the same in each round of a loop once. The values stay the same."""
+    """Move what is the same in every iteration out of the loop. The values stay the same."""
 
     name: ClassVar[str] = "while-loop-invariant-code-motion"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"

@@ -18,7 +18,7 @@ from hlo_opt.analysis.graph.loops import derived_trip_count, known_trip_count, l
 from hlo_opt.analysis.graph.structure import Members, Structures
 from hlo_opt.analysis.properties import effectful_computations
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, Raw, Shape, edit
-from hlo_opt.ir.walk import executed_computations, needed_first
+from hlo_opt.ir.walk import executed_computations, needed_first, operands_first
 from hlo_opt.ops.sets import tuple_elements, tuple_index
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.dce import sweep
@@ -30,7 +30,7 @@ Path = tuple[int, ...]
 
 @dataclass(frozen=True)
 class WhileLoopSimplifier(RewritingPass):
-    """Remove superfluous values from loops. The values that are read stay the same."""
+    """Remove unused and constant values from the state of loops. The values that are read stay the same."""
 
     name: ClassVar[str] = "while-loop-simplifier"
     preserves: ClassVar[OneOf["graph", "meaning"]] = "meaning"
@@ -135,7 +135,7 @@ class _Simpler:
         def number(key: Hashable) -> int:
             return numbers.setdefault(key, len(numbers))
 
-        order = needed_first([self.body.root], lambda i: i.operands)
+        order = operands_first([self.body.root])
         classes = [number(start) for start in self.starts]
         while True:
             values: dict[Instruction, int] = {}

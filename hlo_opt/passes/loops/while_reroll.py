@@ -47,13 +47,13 @@ MOST_NUMBERS = 1 << 14
 
 @dataclass(frozen=True)
 class WhileReroll(RewritingPass):
-    """Write a chain of copies of one graph as a loop. They may differ in constants, and in slices of one array at
-    places in equal distances.
+    """Turn a chain of copies of one graph, as from an unrolled loop, into a loop. The copies may differ in constants,
+    and in slices of one array at equal distances.
 
-    min_copies      fewer copies stay as they are
-    min_operations  so do copies that have fewer operations together, which a kernel holds as well; but within the body
-                    of a loop that comes to be a longer loop
-    one_launch      roll up only where all rounds are one launch then
+    min_copies      the fewest copies that become a loop
+    min_operations  the fewest operations of all copies: one kernel can hold fewer. It does not apply in the body of a
+                    loop, where the copies become more iterations of that loop
+    one_launch      only where all iterations then are one launch
     """
 
     name: ClassVar[str] = "while-reroll"

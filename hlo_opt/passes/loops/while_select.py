@@ -31,7 +31,7 @@ MOST_WORK = 1 << 17
 
 @dataclass(frozen=True)
 class WhileSelect(RewritingPass):
-    """Replace each conditional in a loop's rounds whose branches take little time by selects."""
+    """Replace conditionals in loops by selects, where the branches take little time."""
 
     name: ClassVar[str] = "while-select"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"

@@ -42,12 +42,11 @@ ALONE = "priority-fusion,cse,dce"
 
 @dataclass(frozen=True)
 class WhileUnroll(RewritingPass):
-    """Make one round of several of counted loops; the rounds that are left over stand after the loop. The values stay
-    the same.
+    """Unroll counted loops by a factor; remaining iterations follow the loop. The values stay the same.
 
-    factor  how many rounds become one; `auto` for the number that is estimated to take least time, of loops that are no
-            single launch. Where neighbours are read, rounds that are one compute
-            again what several threads need: a device that computes slowly loses by it, so no preset unrolls
+    factor  the number of iterations that become one; `auto`: the number that is estimated to take least time, for loops
+            that are not a single launch. Joined iterations compute values that several threads need once for each, so a
+            device with slow arithmetic loses, and no preset unrolls
     """
 
     name: ClassVar[str] = "while-unroll"

@@ -9,12 +9,12 @@ from hlo_opt.analysis.graph.compare.flat import Site
 from hlo_opt.analysis.graph.compare.matching import Matched
 from hlo_opt.ir import Module
 from hlo_opt.report.page import count, size
-from hlo_opt.text.aliases import Index, aliases_of, subshape
+from hlo_opt.text.aliases import TuplePath, aliases_of, subshape
 
 NAMED = 3
 """Inputs that are named."""
 
-Place = tuple[int, Index]
+Place = tuple[int, TuplePath]
 """An input, or an array of one: the parameter's number and the shape index in it."""
 
 

@@ -28,8 +28,8 @@ MOST_DONATIONS = 6
 """Inputs that are given away one by one to see what that does to the peak."""
 
 MOST_ORDERED = 4_000
-"""Instructions of an entry that another order is looked for of: the search takes the square of their number at the
-worst."""
+"""The most instructions of an entry for which another order is searched: the search takes time quadratic in their
+number at worst."""
 
 
 @dataclass(frozen=True)

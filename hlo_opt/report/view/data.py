@@ -34,8 +34,8 @@ Json = dict[str, object]
 
 
 def data_of(report: ExplainReport, log: PassLog, root: str | None = None) -> Json:
-    """What the page of one module shows. `log` is what its passes did; `root` is the folder below which the texts of
-    Python files are looked for."""
+    """What the page of one module shows. `log` has the steps of its passes; `root` is the folder that has the module's
+    Python files."""
     outcome = report.outcome
     known, target = outcome.context.memory.known, outcome.target
     before, after = graph_of(outcome.original), graph_of(outcome.module)

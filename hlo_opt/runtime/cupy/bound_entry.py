@@ -25,9 +25,10 @@ from hlo_opt.runtime.schedule.stretch import ALIGNMENT as PART
 from hlo_opt.runtime.schedule.stretch import NOTHING
 
 MOST_TOGETHER = 16
-"""Outputs in one allocation, all of one size: who keeps one of them keeps at most so many times its memory."""
+"""The most outputs in one allocation, all of one size: a caller that keeps one of them holds at most 16 times its
+memory."""
 MOST_BYTES_TOGETHER = 1 << 24
-"""Bytes of such an allocation: larger outputs lie alone."""
+"""The most bytes of such an allocation; a larger output has its own."""
 
 
 class Pointer(Protocol):

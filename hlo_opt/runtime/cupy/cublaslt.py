@@ -154,8 +154,8 @@ class CublasLt:
         self._end = weakref.finalize(self, self.library.cublasLtDestroy, self.handle)
 
     def algorithms(self, product: Product, most: int = TRIED, *, aligned: int = ALIGNED) -> list[Algorithm]:
-        """What the heuristics name for a product of arrays whose addresses are multiples of so many bytes, the best
-        first. Raises LtError where they name none."""
+        """The algorithms that cuBLASLt's heuristics name for a product of arrays whose addresses are multiples of
+        `aligned` bytes, the best first. Raises LtError where they name none."""
         described = self._of(product)
         preference = _Object(self.library, "MatmulPreference").set(_MOST_BYTES, _Size(self.most))
         preference.set(_REDUCTIONS, _Unsigned(_IN_COMPUTED_TYPE))

@@ -150,7 +150,7 @@ class _Descriptor:
         return self
 
     def numbers(self, attribute: int, kind: int, most: int) -> list[int]:
-        """The numbers of an attribute, at most so many."""
+        """The numbers of an attribute, at most `most` of them."""
         count, array = ctypes.c_int64(), (_C_TYPES[kind] * most)()
         status = self.library.cudnnBackendGetAttribute(
             self.pointer, attribute, kind, most, ctypes.addressof(count), array

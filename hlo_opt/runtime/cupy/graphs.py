@@ -61,8 +61,8 @@ class CannotCaptureError(Exception):
 MOST_COPIED = 1 << 24
 """Bytes of the state that a loop of an unknown trip count may copy in each iteration, where all are one graph."""
 NODES_TOGETHER = 64
-"""About so many kernels, calls and copies of a loop run before the GPU decides whether to go on: a decision takes about
-as long as a small kernel."""
+"""The approximate number of a loop's kernels, calls and copies that run before the GPU decides whether to continue: a
+decision takes about as long as a small kernel."""
 LEAST = 3
 """The smallest known trip count at which graphs are worth their two sets of buffers."""
 Constants = Callable[[Constant, Sequence[Shape]], list[Array]]

@@ -185,8 +185,8 @@ class Cublas:
         return "cublasGemmBatchedEx" if product.is_listed else "cublasGemmStridedBatchedEx"
 
     def saves(self, product: Product, kernel_us: float) -> bool:
-        """Whether a product with what follows it takes less time than without it and a kernel of so many microseconds
-        after it."""
+        """Whether a product with its epilogue takes less time than the product alone and a kernel of `kernel_us`
+        microseconds after it."""
         together, alone = self._choice(product), self._choice(replace(product, epilogue=""))
         return together.algorithm is not None and together.ms < alone.ms + kernel_us / 1e3
 

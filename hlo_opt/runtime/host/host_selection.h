@@ -13,7 +13,7 @@ struct Selection {
   bool failed;
 };
 
-typedef unsigned long long Ranked;  // a key, and behind it the place, turned around: earlier places rank higher
+typedef unsigned long long Ranked;  // a key above the complement of its place: of equal keys, the earlier place is larger
 
 static const Word keys_at_a_time = 64;
 
@@ -43,7 +43,7 @@ template <typename T> static void select_row(const Selection* s, const T* row, T
   const unsigned turned = s->largest ? 0 : ~0u;
   const Word room = 2 * s->count;
   Word held = 0;
-  unsigned least = 0;  // what is not above it is not among the first, once so many are held
+  unsigned least = 0;  // once `full`, a key that is not above it is not among the first `count`
   bool full = false;
   for (Word first = 0; first < s->columns; first += keys_at_a_time) {
     const Word count = s->columns - first < keys_at_a_time ? s->columns - first : keys_at_a_time;
@@ -67,7 +67,7 @@ template <typename T> static void select_row(const Selection* s, const T* row, T
   }
 }
 
-// rows from `begin` up to `end`; the face of a kernel's launcher
+// rows from `begin` up to `end`; it has the signature of a kernel's launcher
 template <typename T> static int select_rows(void** argument, Word begin, Word end) {
   Selection* const s = (Selection*)argument;
   Ranked* const ranked = (Ranked*)malloc((size_t)(2 * s->count + keys_at_a_time + 1) * sizeof(Ranked));

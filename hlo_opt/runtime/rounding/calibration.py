@@ -7,7 +7,7 @@ of theirs: the largest share among elements of a similar relative radius. Thus n
 the moved values happened to meet its value, and none gets more than its own bounds.
 
 The factor depends on how alike the moved values are. If many elements move independently, the largest share of each
-imagined backend is nearly the same, and so will be a real one's: `LEAST`. If one source moves everything, as with a
+simulated backend is nearly the same, and so will be a real one's: `LEAST`. If one source moves everything, as with a
 scalar, these shares scatter, and the factor is `LEAST` times the ratio of the largest to the smallest, up to `MOST`.
 
 Moved values move about as far as real backends do (see `analysis`), and errors are roughly normal: the largest of
@@ -70,7 +70,7 @@ def calibrated(rows: Array, dtype: DType | None = None) -> Array:
 
 
 def _allowed(largest: Array) -> Any:
-    """The share of its bounds that a backend may use, given the largest share of each imagined one (one row each)."""
+    """The share of its bounds that a backend may use, given the largest share of each simulated one (one row each)."""
     most, least = largest.max(axis=0), largest.min(axis=0)
     with np.errstate(all="ignore"):
         scatter = np.where(least > 0, most / least, np.inf)

@@ -210,7 +210,7 @@ def hull(values: list[Value], shape: Shape) -> Value:
         return settled(enclosure)
     enclosure[LOW] = np.minimum.reduce([r[LOW] for r in rows])
     enclosure[HIGH] = np.maximum.reduce([r[HIGH] for r in rows])
-    enclosure[-1] = rows[-1][VALUE]  # one imagined backend takes the other way
+    enclosure[-1] = rows[-1][VALUE]  # one simulated backend takes the other way
     ordered(enclosure, shape.type)
     return settled(enclosure)
 

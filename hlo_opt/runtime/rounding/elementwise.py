@@ -123,7 +123,7 @@ def _in_f32(instruction: Instruction) -> Instruction:
 
 
 def _stretch(analyst: Analyst, rows: Array, tolerance: float) -> None:
-    """Move the bounds by the tolerance, and the imagined backends by a part of it. Zeros stay zero, and signs stay."""
+    """Move the bounds by the tolerance, and the simulated backends by a part of it. Zeros stay zero, and signs stay."""
     with np.errstate(all="ignore"):
         size = np.abs(rows)
         if rows.dtype.kind == "c":
@@ -153,7 +153,7 @@ def _loosen(analyst: Analyst, rows: Array) -> None:
 
 
 def force(analyst: Analyst, rows: Array, open_: Array) -> None:
-    """Let one imagined backend (chosen at random) take another value where all agree although few values are possible.
+    """Let one simulated backend (chosen at random) take another value where all agree although few values are possible.
 
     Otherwise a single element that may round the other way would count as one that never does.
     """

@@ -142,7 +142,7 @@ def _hulled(rows: Array, ties: Array, axis: int) -> Array:
             break
     swap = np.zeros(widened.shape[1:], np.bool_)
     swap[..., :-1] = joined
-    for lane in (0, 1):  # two imagined backends swap neighbours
+    for lane in (0, 1):  # two simulated backends swap neighbours
         mine = swap.copy()
         mine[..., lane::2] = False
         target = np.roll(mine, 1, axis=-1)

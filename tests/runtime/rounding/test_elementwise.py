@@ -94,7 +94,7 @@ def test_a_rounding_to_a_narrow_type_makes_most_elements_certain_again() -> None
     assert isinstance(made, Spread) and np.mean(made.rows[LOW] != made.rows[HIGH]) > 0.99
 
 
-def test_an_open_element_is_taken_the_other_way_by_an_imagined_backend() -> None:
+def test_an_open_element_is_taken_the_other_way_by_an_simulated_backend() -> None:
     rng = np.random.default_rng(0)
     a = values("add", np.float32)
     given = spread(rng, a, 1e-6)

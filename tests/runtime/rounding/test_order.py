@@ -67,7 +67,7 @@ def test_folds_of_several_sums_are_sums() -> None:
     holds(body, a, radius=1e-3, computations=two)
 
 
-def test_a_fold_whose_order_shows_is_turned_by_imagined_backends() -> None:
+def test_a_fold_whose_order_shows_is_turned_by_simulated_backends() -> None:
     odd = (
         "odd {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  s = f32[] add(a, b)\n  k = f32[] constant(1)\n  "
         "p = f32[] multiply(s, k)\n  ROOT x = f32[] add(p, k)\n}\n\n"

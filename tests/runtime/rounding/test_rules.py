@@ -449,7 +449,7 @@ def test_a_narrow_function_is_computed_in_f32_and_rounded_once() -> None:
     assert isinstance(kept, Spread) and kept.rows.dtype == np.float16
 
 
-def test_an_element_that_no_imagined_backend_took_the_other_way_is_taken_so_by_one() -> None:
+def test_an_element_that_no_simulated_backend_took_the_other_way_is_taken_so_by_one() -> None:
     from hlo_opt.runtime.rounding.elementwise import force
 
     class Noise:

@@ -25,7 +25,7 @@ def test_a_run_of_ties_may_stand_in_any_order() -> None:
     made = hulled([4.0, 1.0, 3.0, 9.0, 7.0], [True, True, False, True])
     assert list(made[VALUE]) == [4.0, 1.0, 3.0, 9.0, 7.0]
     assert list(made[LOW]) == [1.0, 1.0, 1.0, 7.0, 7.0] and list(made[HIGH]) == [4.0, 4.0, 4.0, 9.0, 9.0]
-    # imagined backends exchange neighbours: one the second with the third, the other the first with the second
+    # simulated backends exchange neighbours: one the second with the third, the other the first with the second
     assert list(made[MOVED]) == [4.0, 3.0, 1.0, 7.0, 9.0] or list(made[MOVED]) == [4.0, 3.0, 1.0, 9.0, 7.0]
     assert list(made[MOVED + 1])[:3] == [1.0, 4.0, 3.0]
     assert (made[MOVED + 2 :] == made[VALUE]).all()
@@ -48,7 +48,7 @@ def test_folded_dimensions_are_brought_to_the_front() -> None:
     assert order._in_front(rows, (1,)).shape == (2, 4, 3, 5)
 
 
-def test_imagined_backends_begin_elsewhere() -> None:
+def test_simulated_backends_begin_elsewhere() -> None:
     rows = np.repeat(np.arange(14.0)[None], ROWS, axis=0)
     made = order._turned(rows, None, 14)
     assert [int(r[0]) for r in made] == [0, 0, 0, 14 - 7, 14 - 9, 14 - 11, 14 - 13]
