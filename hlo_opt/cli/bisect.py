@@ -69,8 +69,8 @@ def bisect_command(
     XLA dumped after its passes (XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_pass_re=.*'); of several FILEs these, in
     the order given.
 
-    --watch says what is looked at: check, whether a module gives other results than the first one; nan, whether it has
-    a NaN; 'kernels > 3', a figure of the module as it is (kernels, launches, bytes, est_us, instructions). With --run,
+    --watch names the question: check, whether a module gives other results than the first one; nan, whether it has a
+    NaN; 'kernels > 3', a figure of the module as it is (kernels, launches, bytes, est_us, instructions). With --run,
     whether the exit status of a command is 0. Modules that cannot be compared are left out. Exit status 1 when nothing
     changes.
     """

@@ -19,7 +19,7 @@ from hlo_opt.cli.options import OptionValue, elided_option, file_argument, fuse_
     "--march",
     metavar="CPU",
     help="The processor, as the C++ compiler calls it; native is this one.  "
-    "[default: x86-64-v3, elsewhere what all have]",
+    "[default: x86-64-v3, on other processors what all of them can run]",
 )
 @fuse_options
 @elided_option

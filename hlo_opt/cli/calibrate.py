@@ -16,10 +16,10 @@ from hlo_opt.cli.progress import bar
 @click.option("-o", "output", metavar="OUT.toml", default=files.STANDARD, help="Write to OUT.toml instead of stdout.")
 @json_option
 def calibrate_command(output: str, as_json: bool) -> None:
-    """Measure on the GPU at hand what prices go by: bandwidths of memory and L2, a load, a barrier, the clock under
-    load and a launch; and write the device as a file for --target. It takes a few seconds.
+    """Measure the GPU of this machine, so that prices fit it: bandwidths of memory and L2, times of a load, a barrier
+    and a launch, and the clock under load. Write the device as a file for --target. It takes a few seconds.
 
-    With --json, the constants as they were assumed and as they were measured.
+    With --json, the assumed and the measured constants.
     """
     from hlo_opt.report.page import Page, Word
     from hlo_opt.runtime.cupy.device import import_cupy
@@ -28,14 +28,16 @@ def calibrate_command(output: str, as_json: bool) -> None:
     files.check_writable(output)
     cupy = import_cupy()
     with bar("calibrate", None) as step:
-        found = calibrate(cupy, lambda name: step(0, name))
+        measured = calibrate(cupy, lambda name: step(0, name))
     if as_json:
-        show_json({"schema": 1, "device": asdict(found.device), "constants": [asdict(c) for c in found.constants]})
+        show_json(
+            {"schema": 1, "device": asdict(measured.device), "constants": [asdict(c) for c in measured.constants]}
+        )
         if output == files.STANDARD:
             return
-    files.write_text(output, device_file(found))
+    files.write_text(output, device_file(measured))
     page = Page()
-    rows: list[list[str | Word]] = [[Word(w, "bold") for w in (found.device.title, "assumed", "measured", "")]]
-    rows += [[c.name, f"{c.before:.3g}", f"{c.after:.3g}", c.unit] for c in found.constants]
+    rows: list[list[str | Word]] = [[Word(w, "bold") for w in (measured.device.title, "assumed", "measured", "")]]
+    rows += [[c.name, f"{c.before:.3g}", f"{c.after:.3g}", c.unit] for c in measured.constants]
     page.table(rows, right=frozenset({1, 2}))
     show(page, err=True)

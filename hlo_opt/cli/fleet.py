@@ -161,9 +161,9 @@ def _told(result: Fused) -> int:
 
 
 def _figures(result: Fused, side: str) -> dict[str, float]:
-    found = result.stats[side]
-    assert isinstance(found, dict)
-    return found
+    stats = result.stats[side]
+    assert isinstance(stats, dict)
+    return stats
 
 
 def table(folder: str, done: Sequence[Fused], total: int) -> Page:

@@ -338,9 +338,9 @@ class Fusing:
         """Raises UsageError (HLO350) where the options are for another module."""
         from hlo_opt.analysis.graph.digest import module_digest
 
-        if self.fingerprint is not None and (found := module_digest(module)) != self.fingerprint:
+        if self.fingerprint is not None and (digest := module_digest(module)) != self.fingerprint:
             raise UsageError(
-                f"the options of --config are for the module {self.fingerprint}, and {module.name} is {found}",
+                f"the options of --config are for the module {self.fingerprint}, and {module.name} is {digest}",
                 code=OTHER_MODULE,
                 hint="hlo-opt tune FILE --save OUT.toml makes them for this one; hlo-opt stats --hash FILE prints a "
                 "module's",

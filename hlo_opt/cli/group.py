@@ -63,7 +63,7 @@ VERBS = {
     "passes": "List passes, their options and the presets.",
     "ops": "Show what the op table covers.",
     "targets": "List the devices that costs are estimated for.",
-    "calibrate": "Measure on a GPU what prices go by.",
+    "calibrate": "Measure a GPU, for prices that fit it.",
     "help": "Show the page of a topic, a verb or a code.",
 }
 

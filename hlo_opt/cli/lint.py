@@ -74,9 +74,8 @@ def lint_command(
     """Say what costs time or memory in FILE, at the Python line, and what to write instead; what saves most first.
 
     FILE is fused first, so what fusing removes is not reported. Times are the estimates that every verb shows: `saves`
-    is what the change was found to save, `takes` what the place takes as it is. In a FOLDER every module is checked,
-    and then all of them together. With a CODE such as LNT101 instead of a file: the rule's page.
-    """
+    is what the change saved in a copy of the module, `takes` what the place takes as it is. In a FOLDER every module is
+    checked, and then all of them together. With a CODE such as LNT101 instead of a file: the rule's page."""
     from hlo_opt.cli.sizes import Sized, size_json, size_page
     from hlo_opt.report.lint import page
     from hlo_opt.report.lint.base import rule_specs

@@ -327,7 +327,7 @@ fuse_options = _together(
         "--effort",
         metavar="N",
         type=Whole(min=0, max=2),
-        help="Of a preset's choices try the last (0), all for small modules (1), or all (2).  [default: 1]",
+        help="How many of a preset's alternatives to try: one (0), all for small modules (1), all (2).  [default: 1]",
     ),
     click.option("--stop-after-step", metavar="N", type=Whole(min=0), help="Stop after N rewrites, to bisect."),
     click.option(

@@ -130,9 +130,9 @@ def passes_command(name: tuple[str, ...], rules: bool, as_json: bool) -> None:
 @click.option("--calls", is_flag=True, help="The custom calls that are known, by their targets, instead of opcodes.")
 @json_option
 def ops_command(opcode: tuple[str, ...], types: bool, calls: bool, as_json: bool) -> None:
-    """Show what there is for each opcode: shape inference (infer), the meaning in NumPy (evaluate), which element of an
-    operand an element reads (index), CUDA text (cuda), an expansion into other operations (expand), and more. A fusion
-    that needs what is missing is refused, with a code that names it.
+    """Show what is implemented for each opcode: shape inference (infer), the meaning in NumPy (evaluate), the element
+    of an operand that an element reads (index), CUDA text (cuda), an expansion into other operations (expand), and
+    more. A fusion that needs what is missing is refused, with a code that names it.
 
     With --types, or for named opcodes: the same for each element type, and how far results may be from the exact ones,
     in ULP. With the TARGET of a custom call: the same for that call.

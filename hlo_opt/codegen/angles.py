@@ -19,27 +19,27 @@ _BOTH = {"float": ("sincosf", "0.0f"), "double": ("sincos", "0.0")}
 def paired(statements: Sequence[Statement]) -> list[Statement]:
     """Statements in which a sine and a cosine of a variable, in one list of statements, come from one call where the
     first of them stood."""
-    made: list[Statement] = []
+    joined: list[Statement] = []
     left = list(statements)
     while left:
         statement = left.pop(0)
         match statement:
             case Block(_, body, otherwise):
-                made.append(replace(statement, body=paired(body), otherwise=paired(otherwise)))
+                joined.append(replace(statement, body=paired(body), otherwise=paired(otherwise)))
             case For(body=body) | Walk(body=body) | Segment(body=body):
-                made.append(replace(statement, body=paired(body)))
+                joined.append(replace(statement, body=paired(body)))
             case Neighbours(making=making):
-                made.append(replace(statement, making=paired(making)))
+                joined.append(replace(statement, making=paired(making)))
             case Let() if (other := _partner(statement, left)) is not None:
                 left = [s for s in left if s is not other]
                 function, start = _BOTH[statement.kind]
                 sine, cosine = (statement, other) if _called(statement)[0] in ("sinf", "sin") else (other, statement)
-                made += [Let(each.kind, each.name, code(start), constant=False) for each in (sine, cosine)]
+                joined += [Let(each.kind, each.name, code(start), constant=False) for each in (sine, cosine)]
                 text = f"{function}({{}}, &{{}}, &{{}})"
-                made.append(Do(code(text, _called(statement)[1], sine.name, cosine.name)))
+                joined.append(Do(code(text, _called(statement)[1], sine.name, cosine.name)))
             case _:
-                made.append(statement)
-    return made
+                joined.append(statement)
+    return joined
 
 
 def _called(statement: Statement) -> tuple[str, Name]:

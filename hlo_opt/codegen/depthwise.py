@@ -32,7 +32,7 @@ def depthwise_kernel(plan: Depthwise) -> Kernel:
     name, reading = "hlo_depthwise", [plan.vector, begin, columns, column.low, column.base]
     if plan.is_first:
         whole = math.gcd(plan.wide, plan.across, column.result)
-        name, reading = "hlo_depthwise_first", [plan.wide, whole, column.before(plan.wide), column.low]
+        name, reading = "hlo_depthwise_features_first", [plan.wide, whole, column.before(plan.wide), column.low]
     options = (
         "true" if plan.shapes[0].type.name == "bf16" else "false",
         *(*reading, plan.across, column.taps, column.stride, column.dilation),

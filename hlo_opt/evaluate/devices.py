@@ -322,7 +322,7 @@ class SimulatedDevice:
 
 
 class _Run:
-    """The devices of a run, and the values brought to collectives that some members have not reached."""
+    """The devices of a run, and the values at collectives that some members have not reached yet."""
 
     def __init__(self, replicas: int, partitions: int) -> None:
         self.devices = [

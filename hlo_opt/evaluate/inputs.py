@@ -15,7 +15,7 @@ from hlo_opt.ir import ElementType, Module, Shape
 from hlo_opt.ir.values import Array, DType
 from hlo_opt.ops.bounds import type_bounds
 from hlo_opt.ops.dynamic import at_bound
-from hlo_opt.ops.values import Value
+from hlo_opt.ops.values import Value, leaves_of
 from hlo_opt.ops.wishes import NONE, Form, Wish
 
 Generator = np.random.Generator
@@ -270,15 +270,7 @@ def input_shapes(module: Module) -> list[Shape]:
 
 def flatten(value: Value) -> list[Array]:
     """The arrays of a value, depth first; empty tuples and tokens contribute none."""
-    arrays: list[Array] = []
-    todo = [value]
-    while todo:
-        top = todo.pop()
-        if isinstance(top, tuple):
-            todo.extend(reversed(top))
-        else:
-            arrays.append(np.asarray(top))
-    return arrays
+    return [np.asarray(leaf) for leaf in leaves_of(value)]
 
 
 def unflatten(shapes: Iterable[Shape], arrays: Iterable[Array]) -> list[Value]:

@@ -9,7 +9,7 @@ Infinities are allowed, since masks use them; where one led to the NaN, the oper
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from hlo_opt.diag import CheckError
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import OpKind, find
-from hlo_opt.ops.values import Dynamic, Value
+from hlo_opt.ops.values import Dynamic, Value, leaves_of
 from hlo_opt.text.frames import source_location
 
 
@@ -93,12 +93,12 @@ class NanCheck:
             return  # its value was checked where it was computed
         if instruction.parameter_number is not None and not _is_input(instruction):
             return
-        for leaf in _leaves(event.value):
+        for leaf in leaves_of(event.value):
             if not has_nan(leaf):
                 continue
             if instruction.literal is not None or (
                 ((spec is not None and spec.moves_data) or instruction.opcode in _MOVES)
-                and all(self._is_constant(v) for value in event.operands for v in _leaves(value) if has_nan(v))
+                and all(self._is_constant(v) for value in event.operands for v in leaves_of(value) if has_nan(v))
             ):
                 self._remember(leaf)
             else:
@@ -117,16 +117,6 @@ class NanCheck:
 def _is_input(parameter: Instruction) -> bool:
     parent = parameter.parent
     return parent is None or parent.module is None or parent.module.entry is parent
-
-
-def _leaves(value: Value) -> Iterator[Value]:
-    todo = [value]
-    while todo:
-        top = todo.pop()
-        if isinstance(top, tuple):
-            todo.extend(reversed(top))
-        else:
-            yield top
 
 
 def _array(leaf: Value) -> Array:
@@ -199,7 +189,7 @@ def _operands(instruction: Instruction, event: Event) -> str:
     """The operands with their ranges, in words."""
     texts = []
     for operand, value in zip(instruction.operands, event.operands, strict=False):
-        leaves = list(_leaves(value))
+        leaves = list(leaves_of(value))
         ranges = " and ".join(value_range(v) for v in leaves[:4])
         texts.append(f"{operand.name} in {ranges}" if leaves else operand.name)
     return "its operands are " + "; ".join(texts[:8]) if texts else ""

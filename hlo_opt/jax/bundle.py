@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +22,7 @@ from hlo_opt.evaluate.elided import Elided, elided_constants, with_values
 from hlo_opt.ir import Module, Shape
 from hlo_opt.jax import bundle_texts as texts
 from hlo_opt.ops.collective.module_devices import counts
-from hlo_opt.runtime.driver.emission import check_folder, described, emit, put_in_place, unusable
+from hlo_opt.runtime.driver.emission import check_folder, described, emit, replacing
 from hlo_opt.runtime.executable import entry_shapes
 from hlo_opt.runtime.host.frozen import frozen
 from hlo_opt.runtime.host.lanes_schedule import lanes_schedule
@@ -80,14 +79,8 @@ def build_bundle(
     if elided_constants(module):
         raise UsageError("the text leaves out values of constants", code="HLO407")
     inputs, outputs = entry_shapes(module), [leaf for leaf in module.entry.root.shape.leaves() if leaf.is_array]
-    partial = folder.parent / f".{folder.name}.{os.getpid()}.partial"
     bundle = Bundle(chosen, folder)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial.mkdir()
-    except OSError as error:
-        raise unusable(folder, error) from None
-    try:
+    with replacing(folder) as partial:
         symbols = _host(bundle, module, partial, inputs, outputs, target, march)
         _cuda(bundle, module, partial, target, precise)
         bundle.files.append(MANIFEST)
@@ -102,11 +95,6 @@ def build_bundle(
             "left_out": bundle.left_out,
         }
         (partial / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-        put_in_place(partial, folder)
-    except OSError as error:
-        raise unusable(folder, error) from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return bundle
 
 

@@ -146,10 +146,10 @@ def _by_index(i: Instruction, index: Callable[..., object]) -> Iterator[Tie]:
     symbols: dict[str, Place] = {}
     leaves = list(i.shape.leaves())
     for number, operand in enumerate(i.operands):
-        found = index(i, number) if operand.shape.is_array else None
-        if not isinstance(found, IndexMap):
+        mapped = index(i, number) if operand.shape.is_array else None
+        if not isinstance(mapped, IndexMap):
             continue
-        for d, expression in enumerate(found.results):
+        for d, expression in enumerate(mapped.results):
             if not isinstance(expression, Variable):
                 continue
             place = Place(operand, 0, d)
@@ -270,11 +270,11 @@ def _shared(whole: Place, parts: Sequence[Place], is_cut: bool = False) -> Itera
         return (functools.reduce(Extent.plus, extents),)
 
     def shares(known: Sequence[Extent | None]) -> Sequence[Extent | None]:
-        found, others = known[0], known[1:]
+        whole_size, others = known[0], known[1:]
         free = [k for k, extent in enumerate(others) if extent is None]
-        if found is None or not free:
+        if whole_size is None or not free:
             return [None] * len(parts)
-        rest = functools.reduce(lambda one, other: one.plus(other, -1), filter(None, others), found)
+        rest = functools.reduce(lambda one, other: one.plus(other, -1), filter(None, others), whole_size)
         if len({sizes[k] for k in free}) == 1:
             return [rest.times(1, len(free)) if k in free else None for k in range(len(parts))]
         largest = max(free, key=lambda k: (sizes[k], k))
@@ -286,7 +286,8 @@ def _shared(whole: Place, parts: Sequence[Place], is_cut: bool = False) -> Itera
 
 
 def _strided(to: Place, source: Place, part: SliceDimension) -> Derived:
-    """Every so manieth element up to the end, at the sizes that leave as many behind the last one as the text's."""
+    """Every `part.stride`-th element up to the end, at sizes at which as many elements follow the last one as in the
+    text."""
     behind = part.limit - part.start - size_of(to) * part.stride
 
     def size(known: Sequence[Extent | None]) -> Sequence[Extent | None]:
@@ -506,8 +507,8 @@ def with_sizes(instruction: Instruction, sizes: Callable[[Place], int]) -> dict[
         return {"dynamic_slice_sizes": Attribute.of(tuple(sizes(Place(instruction, 0, d)) for d in own))}
     if instruction.opcode == "reduce-window":
         windows = enumerate(window(instruction, source.shape.rank))
-        found = (_window_at(w, source.shape.dimensions[d], sizes(Place(source, 0, d))) for d, w in windows)
-        return {"window": Attribute.of(Window(tuple(found)))}
+        windows_at = (_window_at(w, source.shape.dimensions[d], sizes(Place(source, 0, d))) for d, w in windows)
+        return {"window": Attribute.of(Window(tuple(windows_at)))}
     if instruction.opcode == "gather":
         dims = gather_dimensions(instruction)
         kept = [d for d in range(source.shape.rank) if d not in dims.removed]

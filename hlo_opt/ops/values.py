@@ -9,7 +9,7 @@ finite value is unbounded: it may be anything, also NaN.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -92,6 +92,17 @@ class Loss:
 
 Value: TypeAlias = "Array | Dynamic | Spread | tuple[Value, ...]"
 """The value of an instruction. A token is ()."""
+
+
+def leaves_of(value: Value) -> Iterator[Value]:
+    """The parts of a value that are no tuples, depth first."""
+    todo = [value]
+    while todo:
+        top = todo.pop()
+        if isinstance(top, tuple):
+            todo.extend(reversed(top))
+        else:
+            yield top
 
 
 def parts(value: Value) -> tuple[Value, ...]:

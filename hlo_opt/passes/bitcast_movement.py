@@ -23,8 +23,8 @@ class BitcastMovement(RewritingPass):
     stays, because results have memory of their own.
 
     reshapes  reshapes, too, not only transposes and copies; passes that look for loops know reshapes better
-    inputs    reshapes that no kernel could contain: their operand is an input of the computation, such as a weight, or a
-              library's result, and only loops and libraries read them
+    inputs    reshapes that no kernel could contain: their operand is an input of the computation, such as a weight, or
+              a library's result, and only loops and libraries read them
     """
 
     name: ClassVar[str] = "bitcast-movement"

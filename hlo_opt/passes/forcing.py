@@ -50,9 +50,9 @@ def with_distinct_edges(decisions: Iterable[FusionDecision]) -> list[FusionDecis
 
 
 def _means_others(decision: FusionDecision, alike: list[FusionDecision]) -> bool:
-    meant = alike[0] if len(alike) == 1 else chosen(alike, (decision.producer, decision.consumer))
-    assert meant is not None
-    return {meant.producer_kernel, meant.consumer_kernel} != {decision.producer_kernel, decision.consumer_kernel}
+    edge = alike[0] if len(alike) == 1 else chosen(alike, (decision.producer, decision.consumer))
+    assert edge is not None
+    return {edge.producer_kernel, edge.consumer_kernel} != {decision.producer_kernel, decision.consumer_kernel}
 
 
 def _is(decision: FusionDecision, producer: str, consumer: str) -> bool:

@@ -35,13 +35,13 @@ from hlo_opt.passes.base import FusionPass, Refusal
 
 @dataclass(frozen=True)
 class HorizontalLoopFusion(FusionPass):
-    """Join loops that a common consumer reads, whether or not their shapes are equal, from the end of the computation to
-    its start.
+    """Join loops that a common consumer reads, whether or not their shapes are equal, from the end of the computation
+    to its start.
 
     max_elements          the most elements of an output of a kernel that is joined; larger ones fill the device alone
     max_mixed_elements    the same where the shapes of neighbours differ
-    any_mixed_alike       join kernels of different shapes whatever their sizes, if they have equally many instructions and
-                          so need equally many registers
+    any_mixed_alike       join kernels of different shapes whatever their sizes, if they have equally many instructions
+                          and so need equally many registers
     max_instructions      instructions of a kernel that is joined
     max_outputs           outputs of a joint kernel
     max_plain_outputs     the same for a kernel of plain operations

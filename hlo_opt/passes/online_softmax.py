@@ -35,8 +35,8 @@ LONGEST_KEPT = row_reduction.MOST_KEPT * MOST_THREADS
 
 @dataclass(frozen=True)
 class OnlineSoftmax(RewritingPass):
-    """Inside kernels, compute the maximum of a long row and the sum of its exponentials in one reading, where the plan's
-    price is lower. The values stay the same up to rounding.
+    """Inside kernels, compute the maximum of a long row and the sum of its exponentials in one reading, where the
+    plan's price is lower. The values stay the same up to rounding.
 
     columns  before fusion: do so for long columns, which do not stay in the cache until they are read again
     """

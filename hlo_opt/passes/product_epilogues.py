@@ -56,9 +56,9 @@ class ProductEpilogues(Expansion):
         computation.index_users()
         for kernel in [i for i in computation.instructions if is_plain_fusion(i)]:
             for output, values in _outputs(kernel):
-                found = _finished(kernel, output) if values else None
-                if found is not None and self.pays(found.together):
-                    yield partial(_replace, values, found)
+                finished = _finished(kernel, output) if values else None
+                if finished is not None and self.pays(finished.together):
+                    yield partial(_replace, values, finished)
 
     def run(self, module: Module, context: PassContext) -> bool:
         changed = super().run(module, context)
@@ -142,12 +142,12 @@ def _finished(kernel: Instruction, output: Instruction) -> _Finished | None:
 
 def _cone(output: Instruction) -> set[Instruction]:
     """An operation of a body, and all that goes into it."""
-    found, todo = {output}, [output]
+    cone, todo = {output}, [output]
     while todo:
-        new = [o for o in todo.pop().operands if o not in found]
-        found.update(new)
+        new = [o for o in todo.pop().operands if o not in cone]
+        cone.update(new)
         todo += new
-    return found
+    return cone
 
 
 def _form(

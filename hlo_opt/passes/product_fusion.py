@@ -54,8 +54,8 @@ class _ProductChoices:
 
 @dataclass(frozen=True)
 class ProductFusion(FusionPass):
-    """Move products into the kernels that read them, and the producers of their operands into the products, where there
-    is no other user. A product for which a library needs several calls becomes a kernel by itself, where that takes less time."""
+    """Move products into the kernels after them, and what makes their operands into them, where these are the only
+    users. A product for which a library needs several calls becomes a kernel by itself, where that takes less time."""
 
     name: ClassVar[str] = "product-fusion"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"

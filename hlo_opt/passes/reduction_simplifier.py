@@ -27,8 +27,8 @@ _MOVES = frozenset({"reshape", "broadcast", "transpose", "copy", "bitcast"})
 
 @dataclass(frozen=True)
 class ReductionSimplifier(RewritingPass):
-    """Replace a reduce over dimensions of size 1 by a reshape, with the init value combined where it is not the reducer's
-    identity. The values stay the same, to the bit."""
+    """Replace a reduce over dimensions of size 1 by a reshape, with the init value combined where it is not the
+    reducer's identity. The values stay the same, to the bit."""
 
     name: ClassVar[str] = "reduction-simplifier"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"

@@ -145,16 +145,16 @@ def force_edges(outcome: Outcome, edges: Sequence[tuple[str, str]]) -> list[tupl
     if not edges:
         return []
     decided = outcome.decide()
-    meant = {edge: chosen(decided, edge) for edge in edges}
-    for number, decision in enumerate(d for d in meant.values() if d is not None):
+    named = {edge: chosen(decided, edge) for edge in edges}
+    for number, decision in enumerate(d for d in named.values() if d is not None):
         _force(outcome, decision, decided if not number else outcome.decide())
-    return [edge for edge, decision in meant.items() if decision is None]
+    return [edge for edge, decision in named.items() if decision is None]
 
 
-def _force(outcome: Outcome, meant: FusionDecision, decided: Sequence[FusionDecision]) -> None:
+def _force(outcome: Outcome, edge: FusionDecision, decided: Sequence[FusionDecision]) -> None:
     """Join a refused edge in the result. Nothing happens where it is fused, or no kernel can hold both ends."""
-    by_kernels = chosen(decided, (meant.producer_kernel, meant.consumer_kernel))
-    decision = by_kernels or chosen(decided, (meant.producer, meant.consumer))
+    by_kernels = chosen(decided, (edge.producer_kernel, edge.consumer_kernel))
+    decision = by_kernels or chosen(decided, (edge.producer, edge.consumer))
     with collector_paused():
         if decision is None:
             return

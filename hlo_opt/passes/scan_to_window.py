@@ -24,8 +24,8 @@ from hlo_opt.passes.expansion import Writer, scalar_reducer
 
 @dataclass(frozen=True)
 class ScanToWindow(RewritingPass):
-    """Replace scans that fold by one operation by cumulative windows. The values stay the same up to rounding; the graph
-    does not."""
+    """Replace scans that fold by one operation by cumulative windows. The values stay the same up to rounding; the
+    graph does not."""
 
     name: ClassVar[str] = "scan-to-window"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"

@@ -23,7 +23,8 @@ from hlo_opt.passes.expansion import Writer
 
 @dataclass(frozen=True)
 class ScatterToSelect(RewritingPass):
-    """Replace scatters into a broadcast scalar by selects, where each element of the batching dimensions has one window."""
+    """Replace scatters into a broadcast scalar by selects, where each element of the batching dimensions has one
+    window."""
 
     name: ClassVar[str] = "scatter-to-select"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"

@@ -86,9 +86,9 @@ def _beside_windows(region: Region, roots: Sequence[int]) -> int:
     limit = MOST_ELEMENTS
     for i in region.needed_by(roots):
         if "window" in i.attributes:
-            given = i.operands[0].shape
-            parts = window(i, given.rank)
-            if given.rank and parts[given.minor_to_major[0]].size > 1:
+            operand = i.operands[0].shape
+            parts = window(i, operand.rank)
+            if operand.rank and parts[operand.minor_to_major[0]].size > 1:
                 limit = min(limit, 2 if math.prod(w.size for w in parts) <= _SHORT else 1)
     return limit
 

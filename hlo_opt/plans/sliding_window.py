@@ -161,10 +161,15 @@ def slides(instruction: Instruction) -> bool:
     along = only_axis(instruction)
     if along is None or not instruction.shape.is_array or lines_of(instruction) is not None:
         return False
-    (axis, w), given = along, instruction.operands[0].shape
+    (axis, w), operand = along, instruction.operands[0].shape
     if w.size < SHORTEST or w != WindowDimension(w.size, pad_low=w.pad_low, pad_high=w.pad_high):
         return False
-    if any(instruction.shape.dynamic) or any(given.dynamic) or given.type.per_byte > 1 or not given.dimensions[axis]:
+    if (
+        any(instruction.shape.dynamic)
+        or any(operand.dynamic)
+        or operand.type.per_byte > 1
+        or not operand.dimensions[axis]
+    ):
         return False
     return own_identity(instruction) is not None and may_be_reordered(instruction)
 

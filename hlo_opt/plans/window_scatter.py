@@ -97,8 +97,8 @@ class Side:
     def reaching(self, at: int) -> list[tuple[int, int]]:
         """The windows that contain an element of a box, in order, each with the element's place in it."""
         at_stride, w = at, self.window
-        found = [(number, at_stride - number * w.stride) for number in self.numbers]
-        return [(number, place) for number, place in found if 0 <= place < w.size]
+        places = [(number, at_stride - number * w.stride) for number in self.numbers]
+        return [(number, place) for number, place in places if 0 <= place < w.size]
 
 
 @dataclass(frozen=True)
@@ -158,11 +158,13 @@ def _boxes(region: Region, position: int) -> Boxes | None:
         return None
     (hero,) = heroes
     offsets = _offsets_of(hero, root, region)
-    given, source = hero.operands[0].shape, hero.operands[1].shape
-    parts = window(hero, given.rank)
-    if offsets is None or all(w.size <= w.stride for w in parts) or not (given.element_count and source.element_count):
+    operand, source = hero.operands[0].shape, hero.operands[1].shape
+    parts = window(hero, operand.rank)
+    if offsets is None or all(w.size <= w.stride for w in parts):
         return None
-    rows = list(zip(parts, source.dimensions, given.dimensions, offsets, root.shape.dimensions, strict=True))
+    if not (operand.element_count and source.element_count):
+        return None
+    rows = list(zip(parts, source.dimensions, operand.dimensions, offsets, root.shape.dimensions, strict=True))
     minor = root.shape.minor_to_major[0]
     for strides in _STRIDES:
         # neighbours in memory have neighbouring threads, so that a warp reads whole lines
@@ -175,8 +177,8 @@ def _boxes(region: Region, position: int) -> Boxes | None:
 
 def places_read(side: Side) -> list[tuple[int, int]]:
     """The elements that a box needs along a dimension, each as a window and a place in it."""
-    found = {n * side.window.stride + k: (n, k) for n in side.numbers for k in range(side.window.size)}
-    return [found[at] for at in sorted(found)]
+    places = {n * side.window.stride + k: (n, k) for n in side.numbers for k in range(side.window.size)}
+    return [places[at] for at in sorted(places)]
 
 
 def index_in(hero: Instruction, root: Instruction, region: Region, index: Index) -> Index | None:

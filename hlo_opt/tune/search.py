@@ -110,9 +110,9 @@ class _Hill:
 
     @property
     def setting(self) -> Setting:
-        found = applied(self.origin, self.changes)
-        assert found is not None
-        return found
+        setting = applied(self.origin, self.changes)
+        assert setting is not None
+        return setting
 
 
 @dataclass(frozen=True)

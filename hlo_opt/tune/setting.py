@@ -67,11 +67,11 @@ class SetEverywhere:
     value: bool | int | float
 
     def apply(self, setting: Setting) -> Setting | None:
-        found: Setting | None = None
+        changed: Setting | None = None
         for place, step in places(setting.pipeline.steps):
             if step.name == self.name and getattr(step, self.option) != self.value:
-                found = _with(found or setting, place, [replace(step, **{self.option: self.value})])
-        return found
+                changed = _with(changed or setting, place, [replace(step, **{self.option: self.value})])
+        return changed
 
     def __str__(self) -> str:
         return f"{_option(self.name, self.option, self.value)} everywhere"
@@ -143,12 +143,12 @@ class Force:
 
 def applied(setting: Setting, changes: Sequence[Change]) -> Setting | None:
     """A setting after changes in order; None where one of them makes no sense."""
-    found: Setting | None = setting
+    changed: Setting | None = setting
     for change in changes:
-        if found is None:
+        if changed is None:
             return None
-        found = change.apply(found)
-    return found
+        changed = change.apply(changed)
+    return changed
 
 
 def option_changes(setting: Setting) -> Iterator[Change]:

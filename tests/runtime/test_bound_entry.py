@@ -77,7 +77,7 @@ def test_outputs_of_one_size_are_allocated_together_up_to_a_bound(
     fake.allocated.clear()
     held = executable.on_device(*arrays)
     assert 512 in fake.allocated  # two arrays of 256 bytes
-    monkeypatch.setattr(bound_entry, "MOST_BYTES_TOGETHER", 256)
+    monkeypatch.setattr(bound_entry, "MOST_BYTES", 256)
     apart = step()[1]
     fake.allocated.clear()
     assert same(apart.on_device(*arrays), want, fake) and 512 not in fake.allocated

@@ -103,11 +103,11 @@ class _Alike(Generic[T]):
         self._kept: list[T] = []
         """Keeps the objects alive, so that identities are not reused."""
 
-    def number(self, thing: T) -> int:
-        number = self.known.get(id(thing))
+    def number(self, value: T) -> int:
+        number = self.known.get(id(value))
         if number is None:
-            number = self.known[id(thing)] = self._by_form.setdefault(self._form(thing), len(self._by_form))
-            self._kept.append(thing)
+            number = self.known[id(value)] = self._by_form.setdefault(self._form(value), len(self._by_form))
+            self._kept.append(value)
         return number
 
 

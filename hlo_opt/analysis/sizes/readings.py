@@ -29,13 +29,13 @@ def readings(module: Module, extents: Mapping[Place, Extent]) -> Iterator[tuple[
             yield from ((i, text) for text in taken_for(i, extents))
 
 
-def check_other(found: Ties, other: Module) -> dict[tuple[str, str], Formula]:
+def check_other(ties: Ties, other: Module) -> dict[tuple[str, str], Formula]:
     """Whether another dump of the program, at another size, is what this one is at that size. Returns the constants
     that it has other numbers for, by the names of computation and instruction, with the formula that gives both.
     Raises UsageError (SIZ112) for the first instruction that differs otherwise, and where it has no other size."""
-    size = _size_of_other(found, other)
-    found.check(size)
-    expected = found.at(size)
+    size = _size_of_other(ties, other)
+    ties.check(size)
+    expected = ties.at(size)
     theirs = other.computations
     formulas = {}
     for one, two in zip_longest(expected.computations, theirs):
@@ -45,8 +45,8 @@ def check_other(found: Ties, other: Module) -> dict[tuple[str, str], Formula]:
         mine, their = numbers
         for a, b in zip(one.instructions, two.instructions, strict=True):
             formula = None
-            if (one.name, a.name) not in found.formulas:
-                formula = _formula(a, b, (found.size, size))
+            if (one.name, a.name) not in ties.formulas:
+                formula = _formula(a, b, (ties.size, size))
             if formula is not None:
                 formulas[one.name, a.name] = formula
             what = _difference(a, b, is_number_open=formula is not None)
@@ -73,18 +73,18 @@ def _differs(message: str) -> UsageError:
     return UsageError(message, code="SIZ112", hint="hlo-opt explain SIZ112")
 
 
-def _size_of_other(found: Ties, other: Module) -> int:
+def _size_of_other(ties: Ties, other: Module) -> int:
     leaves = [leaf for p in other.entry.parameters for leaf in p.shape.leaves()]
-    own = [(p, n) for p in found.module.entry.parameters for n, _ in enumerate(p.shape.leaves())]
+    own = [(p, n) for p in ties.module.entry.parameters for n, _ in enumerate(p.shape.leaves())]
     sizes = set()
     for (parameter, leaf), shape in zip(own, leaves, strict=False):
-        for place, (a, b, c) in found.extents.items():
+        for place, (a, b, c) in ties.extents.items():
             if place.instruction is parameter and place.leaf == leaf and place.dimension < shape.rank:
                 sizes.add(divmod(shape.dimensions[place.dimension] * c - b, a))
     if len(sizes) != 1 or next(iter(sizes))[1]:
         raise _differs("the parameters of the other dump are of no one size")
     ((size, _),) = sizes
-    if size == found.size:
+    if size == ties.size:
         raise _differs(f"the other dump is of the same size, {size}")
     return size
 

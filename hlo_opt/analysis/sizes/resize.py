@@ -120,19 +120,19 @@ class Ties:
     def dimensions(self, inputs: Sequence[tuple[int, ...]]) -> int:
         """The size that inputs of these dimensions have, one per array leaf of the entry's parameters. Raises
         UsageError where they have several, or one out of range."""
-        found: dict[int, str] = {}
+        names: dict[int, str] = {}
         number = 0
         for parameter in self.module.entry.parameters:
             for leaf, _ in enumerate(parameter.shape.leaves()):
                 for place, (a, b, c) in self.extents.items():
                     if place.instruction is parameter and place.leaf == leaf and number < len(inputs):
                         size, rest = divmod(inputs[number][place.dimension] * c - b, a)
-                        found.setdefault(-1 if rest else size, f"in{number}")
+                        names.setdefault(-1 if rest else size, f"in{number}")
                 number += 1
-        if len(found) != 1 or next(iter(found)) not in self.sizes:
-            shown = ", ".join(f"{size} by {name}" for size, name in found.items())
+        if len(names) != 1 or next(iter(names)) not in self.sizes:
+            shown = ", ".join(f"{size} by {name}" for size, name in names.items())
             raise UsageError(f"the inputs have size {shown}; sizes are {self.range}")
-        return next(iter(found))
+        return next(iter(names))
 
     def shape(self, instruction: Instruction, size: int) -> Shape:
         """The shape of an instruction's value at a size."""
@@ -268,8 +268,8 @@ def tie(module: Module, requests: Sequence[Dynamic], like: Ties | None = None) -
         raise _refusal(module, steps[0].instruction, "SIZ105", f"{steps[1]} is whole at no size of the range")
     frozen, read = tuple(_frozen(module, extents, size)), tuple(readings(module, extents))
     formulas = {} if like is None else _kept_formulas(module, like, size)
-    found = Ties(module, size, sizes, extents, frozen, read, by_name, formulas)
-    return _checked(found, is_least_open=least is None)
+    ties = Ties(module, size, sizes, extents, frozen, read, by_name, formulas)
+    return _checked(ties, is_least_open=least is None)
 
 
 def _kept_formulas(module: Module, like: Ties, size: int) -> dict[tuple[str, str], Formula]:
@@ -283,13 +283,13 @@ def _kept_formulas(module: Module, like: Ties, size: int) -> dict[tuple[str, str
         formula = like.formulas.get((owner, i.name))
         before[_number(i)].add(formula)
         of_name[i.name] = formula if i.name not in of_name else None
-    found = {}
+    values = {}
     for owner, i in _constants(module):
         options = before.get(_number(i), {None})
         formula = next(iter(options)) if len(options) == 1 else of_name.get(i.name)
         if formula is not None and formula in options:
-            found[owner, i.name] = formula
-    return found
+            values[owner, i.name] = formula
+    return values
 
 
 def _constants(module: Module) -> Iterator[tuple[str, Instruction]]:
@@ -330,8 +330,8 @@ class _Propagation:
                 except ShapeError:
                     continue
 
-    def _add(self, found: Iterable[Tie]) -> None:
-        for one in found:
+    def _add(self, ties: Iterable[Tie]) -> None:
+        for one in ties:
             if isinstance(one, Derived):
                 for source in one.sources:
                     self.derived[source].append(one)
@@ -361,8 +361,8 @@ class _Propagation:
                 todo += [(other, extent) for other in self.linked[place]]
                 later.update((d, (d.is_backward, self._position(d))) for d in self.derived[place])
             elif known_extent != extent:
-                told = f"{known_extent} and {extent}"
-                raise _refusal(self.module, place.instruction, "SIZ101", f"its size would be {told}")
+                message = f"its size would be {known_extent} and {extent}"
+                raise _refusal(self.module, place.instruction, "SIZ101", message)
         return self.extents
 
     def _kept(self, like: Ties) -> list[tuple[Place, Extent]]:
@@ -387,11 +387,11 @@ class _Propagation:
         return max(self.order[place.instruction] for place in (*derived.places, *derived.sources))
 
 
-def _checked(found: Ties, is_least_open: bool) -> Ties:
+def _checked(ties: Ties, is_least_open: bool) -> Ties:
     """Ties whose module holds at all their sizes; where the least is open, from the first size at which it does. Raises
     UsageError for what cannot follow: literals that say an element each, and operations that need the size."""
-    module = found.module
-    values = {place.instruction for place in found.extents}
+    module = ties.module
+    values = {place.instruction for place in ties.extents}
     for instruction in values:
         literal = instruction.literal
         if literal is not None and not (literal.is_known and _is_uniform(literal)):
@@ -401,29 +401,29 @@ def _checked(found: Ties, is_least_open: bool) -> Ties:
             if any(o in values for o in instruction.operands) and not is_known(instruction):
                 what = instruction.word("custom_call_target") or instruction.opcode
                 raise _refusal(module, instruction, "SIZ104", f"nothing says how {what} follows the size")
-    for size in {found.sizes[-1], found.size, next((n for n in found.sizes if n > found.size), found.size)}:
-        _check_shapes(found, size)
+    for size in {ties.sizes[-1], ties.size, next((n for n in ties.sizes if n > ties.size), ties.size)}:
+        _check_shapes(ties, size)
     if not is_least_open:
-        _check_shapes(found, found.least)
-        return found
-    first = bisect_left(found.sizes, True, key=lambda size: _holds(found, size))
-    return replace(found, sizes=found.sizes[first:])
+        _check_shapes(ties, ties.least)
+        return ties
+    first = bisect_left(ties.sizes, True, key=lambda size: _holds(ties, size))
+    return replace(ties, sizes=ties.sizes[first:])
 
 
-def _holds(found: Ties, size: int) -> bool:
+def _holds(ties: Ties, size: int) -> bool:
     try:
-        _check_shapes(found, size)
+        _check_shapes(ties, size)
     except UsageError:
         return False
     return True
 
 
-def _check_shapes(found: Ties, size: int) -> None:
+def _check_shapes(ties: Ties, size: int) -> None:
     """Refuse a module that does not hold together at a size."""
-    few = [place for place, extent in found.extents.items() if extent.at(size) < 0]
+    few = [place for place, extent in ties.extents.items() if extent.at(size) < 0]
     if few:
-        raise _refusal(found.module, few[0].instruction, "SIZ107", f"has no elements to give at size {size}")
-    for computation in found.at(size).computations:
+        raise _refusal(ties.module, few[0].instruction, "SIZ107", f"has no elements to give at size {size}")
+    for computation in ties.at(size).computations:
         for instruction in computation.instructions:
             spec = find(instruction.opcode)
             if spec is None or spec.infer is None:
@@ -431,10 +431,10 @@ def _check_shapes(found: Ties, size: int) -> None:
             try:
                 shape = spec.infer(instruction)
             except (ShapeError, KeyError, TypeError) as fault:
-                raise _refusal(found.module, instruction, "SIZ105", f"at size {size}: {fault}") from None
+                raise _refusal(ties.module, instruction, "SIZ105", f"at size {size}: {fault}") from None
             if not shape.same_values(instruction.shape):
                 raise _refusal(
-                    found.module,
+                    ties.module,
                     instruction,
                     "SIZ105",
                     f"at size {size} it would be {shape.without_layout()}, which is not what reads it",

@@ -17,10 +17,10 @@ __device__ __forceinline__ int hlo_place(hlo_side side, int result, int tap) {
 // features, elements of the kernel from one to the next, and what a block has: vectors of features, rows, and strips
 struct hlo_tile { int features, step, vectors, rows, strips; };
 
-// @hlo_row
+// @hlo_neighbours
 // neighbouring elements that move together: arrays begin at multiples of 16 bytes, and no access is wider
 template <typename T, int count>
-struct __align__(sizeof(T) * count < 16 ? sizeof(T) * count : 16) hlo_row { T of[count]; };
+struct __align__(sizeof(T) * count < 16 ? sizeof(T) * count : 16) hlo_neighbours { T elements[count]; };
 
 // @hlo_widened
 template <typename T> __device__ __forceinline__ float hlo_widened(T bits, bool is_bf16) {
@@ -29,16 +29,16 @@ template <typename T> __device__ __forceinline__ float hlo_widened(T bits, bool 
 __device__ __forceinline__ float hlo_widened(float x, bool) { return x; }
 __device__ __forceinline__ double hlo_widened(double x, bool) { return x; }
 
-// @hlo_few
+// @hlo_read
 // neighbouring elements that are read at once, and each of them widened; bf16 in pairs: the upper half of a register is
 // its place in an f32
-template <bool in_pairs, typename T, int count> struct hlo_few {
-  hlo_row<T, count> row;
-  __device__ __forceinline__ T bits(int k) const { return row.of[k]; }
+template <bool in_pairs, typename T, int count> struct hlo_read {
+  hlo_neighbours<T, count> stored;
+  __device__ __forceinline__ T bits(int k) const { return stored.elements[k]; }
 };
-template <typename T, int count> struct hlo_few<true, T, count> {
-  hlo_row<unsigned int, count / 2> row;
-  __device__ __forceinline__ float bits(int k) const { return hlo_half_bf16(row.of[k / 2], k % 2); }
+template <typename T, int count> struct hlo_read<true, T, count> {
+  hlo_neighbours<unsigned int, count / 2> stored;
+  __device__ __forceinline__ float bits(int k) const { return hlo_half_bf16(stored.elements[k / 2], k % 2); }
 };
 
 // @hlo_narrowed
@@ -54,13 +54,13 @@ __device__ __forceinline__ double hlo_fused(double a, double b, double c) { retu
 
 // @hlo_depthwise
 // A thread has `across` neighbouring results along the last spatial dimension, of `vector` features. It reads each of
-// its columns of the image, which begin at `first`, once for each row of the window, as one vector, and adds it to all
-// results that need it.
-template <bool is_bf16, int vector, int first, int columns, int low, int base, int across, int taps, int stride,
+// its columns of the image, the first of which is `first_column`, once for each row of the window, as one vector, and
+// adds it to all results that need it.
+template <bool is_bf16, int vector, int first_column, int columns, int low, int base, int across, int taps, int stride,
           int dilation, int rows_at_once, typename Wide, typename T, typename R>
 __device__ __forceinline__ void hlo_depthwise(const T* image, const T* kernel, R* result, hlo_side depth, hlo_side row,
                                               hlo_side column, hlo_tile tile) {
-  typedef hlo_few<is_bf16 && vector % 2 == 0, T, vector> few;
+  typedef hlo_read<is_bf16 && vector % 2 == 0, T, vector> read_type;
   const int chunks = (tile.features / vector + tile.vectors - 1) / tile.vectors;
   const int row_tiles = (row.result + tile.rows - 1) / tile.rows;
   const int strips = (column.result + across - 1) / across, strip_tiles = (strips + tile.strips - 1) / tile.strips;
@@ -76,18 +76,18 @@ __device__ __forceinline__ void hlo_depthwise(const T* image, const T* kernel, R
   if (feature >= tile.features || x >= column.result || y >= row.result) return;
   Wide sums[across][vector] = {};
   for (int a = 0; a < depth.taps; ++a) {
-    const int from = hlo_place(depth, z, a);
-    if (from < 0) continue;
+    const int slice = hlo_place(depth, z, a);
+    if (slice < 0) continue;
 #pragma unroll rows_at_once
     for (int b = 0; b < row.taps; ++b) {
-      const int line = hlo_place(row, y, b), begin = x * stride / base + first;
+      const int line = hlo_place(row, y, b), begin = x * stride / base + first_column;
       if (line < 0) continue;
       const T* factors = kernel + (a * depth.step + b * row.step + feature * tile.step);
       Wide factor[taps][vector];
 #pragma unroll
       for (int c = 0; c < taps; ++c) {
         if (tile.step == 1) {
-          const few read = *(const few*)(factors + c * column.step);
+          const read_type read = *(const read_type*)(factors + c * column.step);
 #pragma unroll
           for (int k = 0; k < vector; ++k) factor[c][k] = hlo_widened(read.bits(k), is_bf16);
         } else {
@@ -97,16 +97,16 @@ __device__ __forceinline__ void hlo_depthwise(const T* image, const T* kernel, R
           }
         }
       }
-      const int start = ((batch * depth.image + from) * row.image + line) * column.image;
+      const int start = ((batch * depth.image + slice) * row.image + line) * column.image;
 #pragma unroll
       for (int j = 0; j < columns; ++j) {
-        few read = {};
+        read_type read = {};
         if ((unsigned int)(begin + j) < (unsigned int)column.image) {
-          read = *(const few*)(image + (start + begin + j) * tile.features + feature);
+          read = *(const read_type*)(image + (start + begin + j) * tile.features + feature);
         }
 #pragma unroll
         for (int c = 0; c < taps; ++c) {
-          const int at = (first + j) * base + low - c * dilation;
+          const int at = (first_column + j) * base + low - c * dilation;
           if (at < 0 || at % stride != 0 || at / stride >= across) continue;
 #pragma unroll
           for (int k = 0; k < vector; ++k) {
@@ -120,22 +120,23 @@ __device__ __forceinline__ void hlo_depthwise(const T* image, const T* kernel, R
 #pragma unroll
   for (int s = 0; s < across; ++s) {
     if (x + s < column.result) {
-      hlo_row<R, vector> written;
+      hlo_neighbours<R, vector> written;
 #pragma unroll
-      for (int k = 0; k < vector; ++k) hlo_narrowed(written.of[k], sums[s][k], is_bf16);
-      *(hlo_row<R, vector>*)(to + (x + s) * tile.features) = written;
+      for (int k = 0; k < vector; ++k) hlo_narrowed(written.elements[k], sums[s][k], is_bf16);
+      *(hlo_neighbours<R, vector>*)(to + (x + s) * tile.features) = written;
     }
   }
 }
 
-// @hlo_depthwise_first
+// @hlo_depthwise_features_first
 // The same with features first: `wide` neighbouring elements of a line of the image are read at once, the first of them
-// `before` elements before the first result of the thread, and as many results are written at once as `whole` says.
+// `before` elements before the first result of the thread, and `whole` results are written at once.
 template <bool is_bf16, int wide, int whole, int before, int low, int across, int taps, int stride, int dilation,
           int rows_at_once, typename Wide, typename T, typename R>
-__device__ __forceinline__ void hlo_depthwise_first(const T* image, const T* kernel, R* result, hlo_side depth,
-                                                    hlo_side row, hlo_side column, hlo_tile tile) {
-  typedef hlo_few<is_bf16 && wide % 2 == 0, T, wide> few;
+__device__ __forceinline__ void hlo_depthwise_features_first(const T* image, const T* kernel, R* result,
+                                                             hlo_side depth, hlo_side row, hlo_side column,
+                                                             hlo_tile tile) {
+  typedef hlo_read<is_bf16 && wide % 2 == 0, T, wide> read_type;
   constexpr int reads = (before - low + (across - 1) * stride + (taps - 1) * dilation) / wide + 1;
   const int strips = (column.result + across - 1) / across, strip_tiles = (strips + tile.strips - 1) / tile.strips;
   const int row_tiles = (row.result + tile.rows - 1) / tile.rows;
@@ -152,22 +153,22 @@ __device__ __forceinline__ void hlo_depthwise_first(const T* image, const T* ker
   if (feature >= tile.features || x >= column.result || y >= row.result) return;
   Wide sums[across] = {};
   for (int a = 0; a < depth.taps; ++a) {
-    const int from = hlo_place(depth, z, a);
-    if (from < 0) continue;
+    const int slice = hlo_place(depth, z, a);
+    if (slice < 0) continue;
 #pragma unroll rows_at_once
     for (int b = 0; b < row.taps; ++b) {
-      const int line = hlo_place(row, y, b), first = x * stride - before;
+      const int line = hlo_place(row, y, b), begin = x * stride - before;
       if (line < 0) continue;
       const T* factors = kernel + (a * depth.step + b * row.step + feature * tile.step);
       Wide factor[taps];
 #pragma unroll
       for (int c = 0; c < taps; ++c) factor[c] = hlo_widened(factors[c * column.step], is_bf16);
-      const T* start = image + ((plane * depth.image + from) * row.image + line) * column.image;
+      const T* start = image + ((plane * depth.image + slice) * row.image + line) * column.image;
 #pragma unroll
       for (int r = 0; r < reads; ++r) {
-        few read = {};
-        if ((unsigned int)(first + r * wide) < (unsigned int)column.image) {
-          read = *(const few*)(start + (first + r * wide));
+        read_type read = {};
+        if ((unsigned int)(begin + r * wide) < (unsigned int)column.image) {
+          read = *(const read_type*)(start + (begin + r * wide));
         }
 #pragma unroll
         for (int k = 0; k < wide; ++k) {
@@ -185,10 +186,10 @@ __device__ __forceinline__ void hlo_depthwise_first(const T* image, const T* ker
 #pragma unroll
   for (int s = 0; s < across; s += whole) {
     if (x + s < column.result) {
-      hlo_row<R, whole> written;
+      hlo_neighbours<R, whole> written;
 #pragma unroll
-      for (int k = 0; k < whole; ++k) hlo_narrowed(written.of[k], sums[s + k], is_bf16);
-      *(hlo_row<R, whole>*)(to + (x + s)) = written;
+      for (int k = 0; k < whole; ++k) hlo_narrowed(written.elements[k], sums[s + k], is_bf16);
+      *(hlo_neighbours<R, whole>*)(to + (x + s)) = written;
     }
   }
 }

@@ -168,7 +168,7 @@ def ways_of(asked: Asked) -> list[Convolution]:
         forms.append((before, after))
     if not is_even or not forms:
         forms.append((tuple(apart), tuple(apart)))
-    found = []
+    described = []
     for form in forms:
         extra = [
             (low - own_low, high - own_high) for low, high, own_low, own_high in zip(before, after, *form, strict=True)
@@ -184,8 +184,8 @@ def ways_of(asked: Asked) -> list[Convolution]:
             ways += phased
         if more and max(groups) == 1 and not phased:
             ways.append(_described(direction, shapes, positions, spatial, form, extra, groups, more, is_last=True))
-        found += [replace(way, is_rounded=is_rounded) for way in sorted(ways, key=_moved)]
-    return found
+        described += [replace(way, is_rounded=is_rounded) for way in sorted(ways, key=_moved)]
+    return described
 
 
 def _moved(way: Convolution) -> int:

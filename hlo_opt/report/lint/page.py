@@ -14,7 +14,8 @@ SCHEMA = 1
 
 
 def price_of(finding: Finding) -> str:
-    """What it costs: time, else memory. `saves` is what a change was found to save, `takes` what the place takes."""
+    """What it costs: time, else memory. `saves` is what a change saved in a copy of the module, `takes` what the place
+    takes."""
     if finding.us is not None:
         return f"{'saves' if finding.saves else 'takes'} {microseconds(finding.us)}"
     return f"holds {size(finding.bytes)}" if finding.bytes else "costs compilation"

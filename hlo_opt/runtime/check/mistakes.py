@@ -241,13 +241,13 @@ def _work(instruction: Instruction, operands: Sequence[Array], value: Array) -> 
     return size * (6 if spec is not None and spec.is_slow else 5 if narrow else 1)
 
 
-def _is_far(want: Array, got: Array) -> bool:
+def _is_far(want: Array, value: Array) -> bool:
     """Whether some element differs by more than `ROUGHLY` of the largest one."""
     if not is_floating(want.dtype):
-        return not same_bits(want, got)
+        return not same_bits(want, value)
     with np.errstate(all="ignore"):
         a, b = (
-            x if x.dtype in (np.float32, np.float64) else x.astype(np.float64) for x in map(real_parts, (want, got))
+            x if x.dtype in (np.float32, np.float64) else x.astype(np.float64) for x in map(real_parts, (want, value))
         )
         off = np.abs(a - b)
         farthest = float(np.max(off, initial=0.0))  # NaN where either is

@@ -1,5 +1,5 @@
-"""An entry that is one stretch, from arrays of CuPy to arrays of CuPy, with as little Python per call as there can be:
-what can be decided is decided once, and a call looks at each input, allocates, and starts."""
+"""An entry that is one stretch, from arrays of CuPy to arrays of CuPy, with as little Python per call as possible: all
+that does not depend on the inputs is computed once; a call checks each input, allocates and starts."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from hlo_opt.runtime.schedule.ops import Routine
 from hlo_opt.runtime.schedule.stretch import ALIGNMENT as PART
 from hlo_opt.runtime.schedule.stretch import NOTHING
 
-MOST_TOGETHER = 16
+MOST_OUTPUTS = 16
 """The most outputs in one allocation, all of one size: a caller that keeps one of them holds at most 16 times its
 memory."""
-MOST_BYTES_TOGETHER = 1 << 24
+MOST_BYTES = 1 << 24
 """The most bytes of such an allocation; a larger output has its own."""
 
 
@@ -40,9 +40,9 @@ class Pointer(Protocol):
 
 
 @dataclass(frozen=True)
-class Lying:
-    """An array as it lies in memory: its sizes, its type, and the bytes from one element to the next. CuPy has no
-    elements of less than a byte: their array is of bytes."""
+class ArrayForm:
+    """The form of an array in memory: sizes, type, and strides in bytes. CuPy has no elements of less than a byte:
+    their array is of bytes."""
 
     shape: Shape
     dimensions: tuple[int, ...]
@@ -55,8 +55,8 @@ class Lying:
         return None if self.shape.is_row_major or self.shape.type.per_byte > 1 else self.strides
 
     @classmethod
-    def of(cls, shape: Shape) -> Lying:
-        """How the module wants an array of a shape."""
+    def of(cls, shape: Shape) -> ArrayForm:
+        """The form in which the module reads or writes an array of a shape."""
         if shape.type.per_byte > 1:
             return cls(shape, (shape.stored_bytes,), np.dtype("uint8"), (1,))
         dtype = np.dtype(raw_dtype(shape.type.dtype))
@@ -68,8 +68,8 @@ class Lying:
 
 
 @dataclass
-class _Together:
-    """Outputs in one allocation: its bytes, and the number and offset of each."""
+class _Allocation:
+    """Outputs in one allocation: its bytes, and the number and offset of each output."""
 
     size: int = 0
     outputs: list[tuple[int, int]] = field(default_factory=list)
@@ -87,8 +87,8 @@ class BoundEntry:
         assert isinstance(device, CupyDevice)
         self.executor, self.device, self.whole = executor, device, whole
         inputs = [b for b in entry.inputs if shapes[b].is_array]
-        self.inputs = [Lying.of(shapes[b]) for b in inputs]
-        self.wanted = [(lying.dimensions, lying.dtype, lying.strides) for lying in self.inputs]
+        self.inputs = [ArrayForm.of(shapes[b]) for b in inputs]
+        self.expected = [(form.dimensions, form.dtype, form.strides) for form in self.inputs]
         self.packed_inputs = frozenset(n for n, b in enumerate(inputs) if shapes[b].type.per_byte > 1)
         self.sizes = [buffer_bytes(shapes[b]) for b in inputs]
         self.donated = [inputs.index(entry.inputs[k]) for k in donated]
@@ -102,18 +102,18 @@ class BoundEntry:
         place = {b: n for n, b in enumerate(places)}
         self.order = [*(place[b] for b in (*stretch.existing, *stretch.kept)), len(places)]
         results = [b for b in entry.results if shapes[b].is_array]
-        self.outputs = [Lying.of(shapes[b]) for b in results]
-        self.forms = [(lying.dimensions, lying.dtype, lying.steps) for lying in self.outputs]
+        self.outputs = [ArrayForm.of(shapes[b]) for b in results]
+        self.forms = [(form.dimensions, form.dtype, form.steps) for form in self.outputs]
         self.packed = [n for n, b in enumerate(results) if shapes[b].type.per_byte > 1]
-        self.taken: list[tuple[int, int]] = []  # number of the output, and of the input whose memory it takes
+        self.reused: list[tuple[int, int]] = []  # number of the output, and of the input whose memory it takes
         self.copied: list[tuple[int, int, int]] = []  # number of the output, of the address, and bytes
         kept: dict[int, int] = {}
         new = []
         for n, b in enumerate(results):
             root = stretch.root[b]
             is_donated = place.get(root) in self.donated
-            if is_donated and place[root] not in [k for _, k in self.taken]:
-                self.taken.append((n, place[root]))
+            if is_donated and place[root] not in [k for _, k in self.reused]:
+                self.reused.append((n, place[root]))
                 continue
             new.append(n)
             if root in stretch.kept and root not in kept:
@@ -121,17 +121,17 @@ class BoundEntry:
             else:
                 self.copied.append((n, place[root], buffer_bytes(shapes[b])))
         self.kept = [kept[b] for b in stretch.kept]
-        self.allocations = list(_together(new, [buffer_bytes(shapes[b]) for b in results]))
+        self.allocations = list(_allocations(new, [buffer_bytes(shapes[b]) for b in results]))
 
     def places_of(self, arrays: Sequence[object]) -> list[int] | None:
         """The addresses of arrays of CuPy that are all read where they lie; None where one of them is not."""
         if self.packed_inputs:
             return None
         ndarray, places = self.device.cupy.ndarray, []
-        for given, (dimensions, dtype, strides) in zip(arrays, self.wanted, strict=True):
-            if type(given) is not ndarray:
+        for value, (dimensions, dtype, strides) in zip(arrays, self.expected, strict=True):
+            if type(value) is not ndarray:
                 return None
-            array = cast("Array", given)
+            array = cast("Array", value)
             if array.shape != dimensions or array.strides != strides or array.dtype != dtype:
                 return None
             places.append(cast("Pointer", array.data).ptr)
@@ -147,7 +147,7 @@ class BoundEntry:
         if values is None:
             values = [address(array) for array in arrays]
         outputs = [NOTHING] * len(self.outputs)
-        made_at = [0] * len(self.outputs)
+        addresses = [0] * len(self.outputs)
         alloc: Callable[[int], Pointer] = cupy.cuda.alloc
         try:
             block = alloc(stretch.bytes) if stretch.bytes else None
@@ -155,39 +155,39 @@ class BoundEntry:
                 arrays[k] = cupy.empty(max(self.sizes[k], 1), "uint8")
                 device.copy_bytes(values[k], address(arrays[k]), self.sizes[k])
                 values[k] = address(arrays[k])
-            for together in self.allocations:
-                memory = alloc(together.size)
+            for allocation in self.allocations:
+                memory = alloc(allocation.size)
                 first = memory.ptr
-                for n, offset in together.outputs:
+                for n, offset in allocation.outputs:
                     outputs[n] = self._array(n, memory + offset if offset else memory)
-                    made_at[n] = first + offset
+                    addresses[n] = first + offset
         except cupy.cuda.memory.OutOfMemoryError:
             return None
         values += [at for _, at in self.constants]
-        values += [made_at[n] for n in self.kept]
+        values += [addresses[n] for n in self.kept]
         values.append(0 if block is None else block.ptr)
         self.whole.start([values[n] for n in self.order])
         executor.launches = stretch.launches
-        for n, k in self.taken:
+        for n, k in self.reused:
             outputs[n] = self._array(n, cast("Pointer", arrays[k].data))
         for n, source, size in self.copied:
-            device.copy_bytes(values[source], made_at[n], size)
+            device.copy_bytes(values[source], addresses[n], size)
         return outputs
 
     def _array(self, number: int, pointer: Pointer) -> Array:
         """An output in memory."""
         dimensions, dtype, steps = self.forms[number]
-        made: Array = self.device.cupy.ndarray(dimensions, dtype, pointer, steps)
-        return made
+        array: Array = self.device.cupy.ndarray(dimensions, dtype, pointer, steps)
+        return array
 
     def is_as_wanted(self, number: int, array: Array) -> bool:
         """Whether an array of CuPy is read where it lies. Arrays of packed elements never are: CuPy's have a byte for
         each."""
-        lying = self.inputs[number]
+        form = self.inputs[number]
         return bool(
-            array.shape == lying.dimensions
-            and array.dtype == lying.dtype
-            and array.strides == lying.strides
+            array.shape == form.dimensions
+            and array.dtype == form.dtype
+            and array.strides == form.strides
             and number not in self.packed_inputs
             and not address(array) % ALIGNMENT
         )
@@ -205,11 +205,11 @@ class BoundEntry:
         return sorted({*odd, *(k for k in self.donated if meet[k].any())})
 
 
-def _together(outputs: Sequence[int], sizes: Sequence[int]) -> Iterator[_Together]:
+def _allocations(outputs: Sequence[int], sizes: Sequence[int]) -> Iterator[_Allocation]:
     """Allocations for these outputs, given the bytes of each."""
     for size, group in itertools.groupby(sorted(outputs, key=lambda n: sizes[n]), key=lambda n: sizes[n]):
         numbers = list(group)
         step = -(-max(size, 1) // PART) * PART
-        most = max(1, min(MOST_TOGETHER, MOST_BYTES_TOGETHER // step))
+        most = max(1, min(MOST_OUTPUTS, MOST_BYTES // step))
         for part in (numbers[at : at + most] for at in range(0, len(numbers), most)):
-            yield _Together(step * len(part), [(n, step * at) for at, n in enumerate(part)])
+            yield _Allocation(step * len(part), [(n, step * at) for at, n in enumerate(part)])

@@ -245,9 +245,9 @@ class Capturer:
         conditions.load(self.current())
         counts = self.device.zeros(COUNTS)
         self.device.replay(self._captured((), Rounds((), counts, most=3), conditions).graph)
-        found = self.cupy.asnumpy(counts).view(np.uint64)[:2].tolist()
-        if found != [3, 3]:
-            raise ConditionError(f"a graph of 3 rounds counts {found}")
+        pair = self.cupy.asnumpy(counts).view(np.uint64)[:2].tolist()
+        if pair != [3, 3]:
+            raise ConditionError(f"a graph of 3 rounds counts {pair}")
         return conditions
 
     def _captured(

@@ -57,11 +57,11 @@ def library_of(cupy: ModuleType) -> ctypes.CDLL:
     """The functions of the cuBLASLt beside the cuBLAS that CuPy uses. Raises OSError where there is none."""
     number = int(cupy.cuda.cublas.getVersion(cupy.cuda.device.get_cublas_handle()))
     library = ctypes.CDLL(f"libcublasLt.so.{number // 10000}")  # already loaded, as cuBLAS needs it
-    made = ctypes.POINTER(_Pointer)
-    library.cublasLtCreate.argtypes = [made]
-    library.cublasLtMatmulDescCreate.argtypes = [made, _Int, _Int]
-    library.cublasLtMatrixLayoutCreate.argtypes = [made, _Int, ctypes.c_uint64, ctypes.c_uint64, _Long]
-    library.cublasLtMatmulPreferenceCreate.argtypes = [made]
+    pointer = ctypes.POINTER(_Pointer)
+    library.cublasLtCreate.argtypes = [pointer]
+    library.cublasLtMatmulDescCreate.argtypes = [pointer, _Int, _Int]
+    library.cublasLtMatrixLayoutCreate.argtypes = [pointer, _Int, ctypes.c_uint64, ctypes.c_uint64, _Long]
+    library.cublasLtMatmulPreferenceCreate.argtypes = [pointer]
     for kind in ("MatmulDesc", "MatrixLayout", "MatmulPreference"):
         getattr(library, f"cublasLt{kind}SetAttribute").argtypes = [_Pointer, _Int, _Pointer, _Size]
         getattr(library, f"cublasLt{kind}Destroy").argtypes = [_Pointer]

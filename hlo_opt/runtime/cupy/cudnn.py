@@ -372,7 +372,7 @@ class Cudnn:
         self, convolution: Convolution, epilogue: Epilogue, output: _Descriptor, between: Sequence[_Descriptor]
     ) -> list[_Descriptor]:
         """The operations after a convolution, in the order that cuDNN has kernels for: side input, bias, activation."""
-        found, last = [], between[0]
+        parts, last = [], between[0]
         scale = epilogue.scale
 
         def add(to: _Descriptor, other: _Descriptor | None, factors: Sequence[float]) -> None:
@@ -384,7 +384,7 @@ class Cudnn:
                 operation.set(752, _DESCRIPTOR, other)
             for attribute, factor in zip((754, 755), factors, strict=False):
                 operation.set(attribute, _FLOAT, factor)
-            found.append(operation.finalized())
+            parts.append(operation.finalized())
 
         if epilogue.side_scale:
             side = self._tensor(convolution.output, _SIDE)
@@ -395,7 +395,7 @@ class Cudnn:
         if epilogue.is_relu:
             last = between[2]
             add(output, None, (1.0,))
-        return found
+        return parts
 
     def _tensor(self, tensor: Tensor, number: int) -> _Descriptor:
         return self._described(tensor, tensor.type_name, number).finalized()

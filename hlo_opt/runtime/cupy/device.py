@@ -345,10 +345,10 @@ class CupyDevice:
 
     def copy(self, memory: Array) -> Array:
         with self._naming_errors_of(None, "copying"):  # by the driver: `memory.copy()` may take longer
-            made: Array = self.cupy.empty_like(memory)
-            (source, end), (target, _) = span_of(memory), span_of(made)
+            copy: Array = self.cupy.empty_like(memory)
+            (source, end), (target, _) = span_of(memory), span_of(copy)
             self.copy_bytes(source, target, end - source)
-            return made
+            return copy
 
     def view(self, memory: Array, shape: Shape) -> Array:
         return memory.view(raw_dtype(held_dtype(shape)))

@@ -7,7 +7,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -87,13 +88,7 @@ def emit(
     files = kernel_files(schedule.kernels)
     refuse_large_grids(schedule, "no driver", "split the array")
     driver, lines = driver_of(schedule, files, precise=precise), lines_of_kernels(schedule)
-    partial = folder.parent / f".{folder.name}.{os.getpid()}.partial"
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial.mkdir()
-    except OSError as error:
-        raise unusable(folder, error) from None
-    try:
+    with replacing(folder) as partial:
         (partial / "kernels").mkdir()
         for kernel in schedule.kernels:
             text = _lines_as_comments(lines[kernel.symbol]) + kernel.source
@@ -108,11 +103,6 @@ def emit(
         counts = {name: _counted(len(rows), noun) for (name, noun), rows in zip(nouns.items(), lists, strict=True)}
         text = _README.format(**counts, target=schedule.target.title)
         (partial / "README.md").write_text(text, encoding="utf-8")
-        put_in_place(partial, folder)
-    except OSError as error:
-        raise unusable(folder, error) from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _counted(number: int, noun: str) -> str:
@@ -249,6 +239,21 @@ def check_folder(directory: str | os.PathLike[str], ours: Collection[str] = _OUR
             hint="name a new or empty folder",
         )
     return target
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """A new folder to write into, which takes the place of the target at the end. After an error the target is as it
+    was. Raises UsageError (HLO332) for what cannot be written."""
+    partial = target.parent / f".{target.name}.{os.getpid()}.partial"
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        put_in_place(partial, target)
+    except OSError as error:
+        raise unusable(target, error) from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def put_in_place(partial: Path, target: Path) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterable, Sequence
 
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.options import compile_options
 from hlo_opt.ir import Shape
 from hlo_opt.ir.size import NAME, Size, most
-from hlo_opt.runtime.driver.emission import check_folder, kernel_files, put_in_place, unusable
+from hlo_opt.runtime.driver.emission import check_folder, kernel_files, replacing
 from hlo_opt.runtime.family.kernels import Family, Variant
 from hlo_opt.runtime.schedule.ops import Call, Launch
 
@@ -21,18 +20,12 @@ def emit_family(kernels: Family, directory: str | os.PathLike[str], *, precise: 
     """Write the kernels of a family into a folder, which must be new, empty or written before. Raises UsageError when
     it cannot be used."""
     folder, files = check_folder(directory), kernel_files(kernels.kernels)
-    partial = folder.parent / f".{folder.name}.{os.getpid()}.partial"
-    try:
-        (partial / "kernels").mkdir(parents=True)
+    with replacing(folder) as partial:
+        (partial / "kernels").mkdir()
         for kernel in kernels.kernels:
             (partial / files[kernel.symbol]).write_text(kernel.source, encoding="utf-8")
         text = json.dumps(manifest_of(kernels, files, precise=precise), indent=1)
         (partial / "manifest.json").write_text(text + "\n", encoding="utf-8")
-        put_in_place(partial, folder)
-    except OSError as error:
-        raise unusable(folder, error) from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def manifest_of(kernels: Family, files: dict[str, str], *, precise: bool = False) -> dict[str, object]:
@@ -110,15 +103,15 @@ def number(value: int) -> int | str:
 
 def runs(sizes: Sequence[int]) -> list[list[int]]:
     """Ascending sizes as arithmetic sequences, `[first, last, step]` each."""
-    found: list[list[int]] = []
+    rows: list[list[int]] = []
     for size in sizes:
-        if found and (found[-1][0] == found[-1][1] or size - found[-1][1] == found[-1][2]):
-            found[-1] = [found[-1][0], size, size - found[-1][1]]
+        if rows and (rows[-1][0] == rows[-1][1] or size - rows[-1][1] == rows[-1][2]):
+            rows[-1] = [rows[-1][0], size, size - rows[-1][1]]
         else:
-            found.append([size, size, 1])
-    return found
+            rows.append([size, size, 1])
+    return rows
 
 
-def sizes_of(found: Iterable[Sequence[int]]) -> list[int]:
+def sizes_of(rows: Iterable[Sequence[int]]) -> list[int]:
     """The sizes that `runs` wrote."""
-    return [size for first, last, step in found for size in range(first, last + 1, step)]
+    return [size for first, last, step in rows for size in range(first, last + 1, step)]

@@ -71,10 +71,10 @@ class Family:
 
     def variant(self, size: int) -> Variant:
         """The variant of a size. Raises UsageError for one out of range."""
-        found = next((v for v in self.variants if size in v.sizes), None)
-        if found is None:
+        variant = next((v for v in self.variants if size in v.sizes), None)
+        if variant is None:
             raise UsageError(f"size {size} is not one of {self.ties.range}")
-        return found
+        return variant
 
     def schedule(self, size: int) -> Schedule:
         """The schedule at a size, with the kernels of its variant."""
@@ -126,9 +126,9 @@ def _variant(ties: Ties, target: DeviceTarget, left: Sequence[int]) -> Variant:
 
 def _traced(ties: Ties, target: DeviceTarget, sizes: Sequence[int], example: int) -> tuple[list[int], Schedule]:
     """The schedule that is built with one size as the example, and all sizes that it is for."""
-    found = Range(ties.sizes, sizes, example)
-    schedule = build_schedule(ties.at(found.size()), target)
-    return found.sizes, schedule
+    sizes_of_kernels = Range(ties.sizes, sizes, example)
+    schedule = build_schedule(ties.at(sizes_of_kernels.size()), target)
+    return sizes_of_kernels.sizes, schedule
 
 
 def _at(schedule: Schedule, module: Module, size: int) -> Schedule:

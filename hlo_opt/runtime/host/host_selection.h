@@ -13,7 +13,7 @@ struct Selection {
   bool failed;
 };
 
-typedef unsigned long long Ranked;  // a key above the complement of its place: of equal keys, the earlier place is larger
+typedef unsigned long long Ranked;  // a key, then the complement of its place: earlier places rank higher
 
 static const Word keys_at_a_time = 64;
 
