@@ -45,7 +45,7 @@ MOST_FILES = 200
 @click.option(
     "--ignore", shell_complete=offered_rules, metavar="RULE", multiple=True, help="Not this rule; may be repeated."
 )
-@click.option("--all", "everything", is_flag=True, help="Show findings of less than 0.1 % of the module's time, too.")
+@click.option("--all", "everything", is_flag=True, help="Show findings of less than 0.5 % of the module's time, too.")
 @click.option("--list", "lists", is_flag=True, help="List the rules, and exit.")
 @format_option(*FORMATS)
 @click.option("--strict", is_flag=True, help="Exit with 1 when there is a finding.")

@@ -24,8 +24,8 @@ from hlo_opt.text.frames import source_location
 
 PACKAGE = "hlo_opt.report.lint"
 
-LEAST_SHARE = 0.001
-"""Share of a module's time below which a finding is not worth a change, and is left out unless all are wanted."""
+LEAST_SHARE = 0.005
+"""The share of a module's time below which a finding is not worth a change: it is left out, unless all are asked for."""
 
 MOST_TRIED = 16
 """Places at which a rule tries a change, the dearest ones: each try fuses the module again, which takes seconds where

@@ -44,7 +44,7 @@ def as_page(findings: Sequence[Finding], total: float | None, left: int = 0, unt
     page.add(
         Word(counted(len(findings), "finding"), "bold"),
         of,
-        f"; {count(left)} below 0.1 % of the time left out (--all)" if left else "",
+        f"; {count(left)} below 0.5 % of the time left out (--all)" if left else "",
         f"; no change tried at {counted(untried, 'cheaper place')}" if untried else "",
         "; hlo-opt lint CODE shows a rule's page" if findings else "",
     )

@@ -68,7 +68,7 @@ def loop_launches(program: Program) -> Iterator[Finding]:
         rounds, saved = _unrolled(loop, program) if loop in tried else (0, 0.0)
         more = f"`unroll={rounds}` joins the kernels of {rounds} iterations; " if saved > 0 else ""
         if calls and not saved and loop in tried:
-            more = f"{counted(calls, 'library call')} in it cannot be joined with anything; "
+            more = f"do more in each: {counted(calls, 'library call')} in it cannot be joined with other kernels; "
         line = _line_of_loop(program.fused, loop)
         yield Finding("LNT105", {**numbers, "more": more}, line, loop.name, saved or launching, saves=saved > 0)
 
