@@ -257,6 +257,8 @@ def profile_page(profile: Profile) -> Page:
     page.table(cells, right=frozenset({2, 3, 4, 5, 6}), indent=2)
     if len(rows) > MOST_ROWS:
         page.add(f"  and {len(rows) - MOST_ROWS} more, which the file lists")
+    if any(profile.share(row) > 1 for row in rows[:MOST_ROWS]):
+        page.add("  over 100 %: the data was in a cache; the copy is of an array that fits in none")
     if profile.left_out:
         page.add(f"  {counted(profile.left_out, 'later launch')} not timed")
     return page

@@ -52,6 +52,12 @@ def test_rows_add_up_by_kernel() -> None:
     assert found.microseconds == 7.0
 
 
+def test_more_than_a_copy_is_explained() -> None:
+    events = (Event("a", "kernel", "i", 0.0, 1.0, 8000.0),)
+    assert "in a cache" in str(profile_page(Profile("m", "host", "CPU", 4e9, events)))
+    assert "in a cache" not in str(profile_page(Profile("m", "host", "CPU", 16e9, events)))
+
+
 def test_the_table_names_instructions_and_python_lines() -> None:
     events = [Event("loop_multiply_69c8d6a7e2555f58", "kernel", "mul.4", 0.0, 2.0, 1.0, "model.py:7", 3)]
     events += [Event("dot", "library", name, 4.0, 1.0, 1.0, "model.py:9") for name in ("dot.1", "dot.2", "dot.1")]

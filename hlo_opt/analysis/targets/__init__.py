@@ -38,7 +38,7 @@ def target(name: str) -> DeviceTarget:
     """The built-in device of a name, or the device that a file describes: TOML, or an XLA target config (`.txtpb`,
     `.textproto`, `.pbtxt`).
 
-    The name of a chip with several variants (`a100`) means the one with the fastest memory.
+    The name of a chip with several variants (`a100`) means the one with the fastest memory. Capitals do not matter.
     Raises UsageError, which names the nearest name, for an unknown device, and for a file that does not describe one.
     """
     if name.endswith((".toml", *SUFFIXES)):
@@ -52,6 +52,8 @@ def target(name: str) -> DeviceTarget:
         if len(content) > MAX_BYTES:
             raise UsageError(f"the device file is longer than {MAX_BYTES} bytes", filename=name)
         return _read(path.stem, text, name) if name.endswith(".toml") else read_spec(path.stem, text, name)
+    if name != name.lower():
+        return target(name.lower())
     known = target_names()
     if name not in known and (family := _family(name, known)):
         return max((target(member) for member in family), key=lambda device: (device.memory_bandwidth, device.name))

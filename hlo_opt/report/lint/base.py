@@ -25,7 +25,7 @@ from hlo_opt.text.frames import source_location
 PACKAGE = "hlo_opt.report.lint"
 
 LEAST_SHARE = 0.005
-"""The share of a module's time below which a finding is not worth a change: it is left out, unless all are asked for."""
+"""The share of a module's time below which a finding is not worth a change: it is left out, but for `--all`."""
 
 MOST_TRIED = 16
 """Places at which a rule tries a change, the dearest ones: each try fuses the module again, which takes seconds where
